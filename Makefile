@@ -1,0 +1,99 @@
+# `make` builds; `make help` lists the rest.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+.PHONY: build setup run test lint fmt fuzz bench prove cross clean help
+
+GO       ?= go
+FUZZTIME ?= 10s
+# More flags for go test: make test TESTFLAGS='-run TestDetect -v'
+TESTFLAGS ?=
+
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+# Go wants a home for its caches. The dot keeps ./... out of it.
+ifeq ($(strip $(HOME)),)
+export HOME := $(CURDIR)/.home
+endif
+
+# ambit needs no C. Only the race detector does, and asks for it below.
+export CGO_ENABLED := 0
+
+# The version is stamped from git, or "devel" where git cannot tell. Go's own stamp is off:
+# it stops the build where git refuses to read the folder.
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+BUILD   = -trimpath -buildvcs=false -ldflags "-X github.com/ambit-run/ambit/internal/cli.version=$(VERSION)"
+
+# Tests run under the race detector where there is a C compiler. Under CI every test really runs, in
+# random order; elsewhere go test may answer from its cache. Vet is left to make lint.
+RACE     = $(if $(shell command -v gcc),CGO_ENABLED=1 $(GO) test -race,$(GO) test)
+CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
+GOTEST   = $(RACE) -vet=off $(CI_TESTS) $(TESTFLAGS)
+
+# Lint tools are built once for each version of Go and of tools/go.mod.
+TOOLS := bin/tools
+BUILT := $(TOOLS)/.built-$(shell $(GO) env GOVERSION 2>/dev/null)
+
+build: ## build bin/ambit, with its links mcl-tools and findagent-mcp
+	@mkdir -p bin
+	$(GO) build $(BUILD) -o bin/ambit ./cmd/ambit
+	@ln -sf ambit bin/mcl-tools
+	@ln -sf ambit bin/findagent-mcp
+
+setup: ## install what is missing, or say what to install
+	@scripts/setup
+
+run: setup build ## show the agents that ship, checked and inspected
+	bin/ambit validate agents/
+	bin/ambit inspect agents/default.json
+	@echo
+	@echo "Next: bin/ambit new mine --from default -o mine.json, then bin/ambit inspect mine.json. All verbs: bin/ambit help."
+
+test: setup build lint ## set up, build, lint, and run every test
+	$(GOTEST) -timeout 15m ./...
+
+lint: setup $(BUILT) ## gofumpt, go vet, staticcheck, and govulncheck where its database can be reached
+	@scripts/lint $(TOOLS)
+
+fmt: setup $(BUILT) ## format every Go file as make lint wants it
+	@git ls-files -z --cached --others --exclude-standard -- '*.go' ':!**/testdata/**' | xargs -0 $(TOOLS)/gofumpt -l -w
+
+$(BUILT): tools/go.mod tools/go.sum | setup
+	@rm -rf $(TOOLS)
+	@echo "building the lint tools; on two cores with nothing cached this takes about a minute" >&2
+	@$(GO) build -C tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../$(TOOLS)/ tool
+	@touch $@
+
+fuzz: setup ## run every fuzz target for FUZZTIME (10s)
+	@mkdir -p bin
+	@$(GO) test -vet=off -list '^Fuzz' ./... | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }' >bin/fuzz.list
+	@test -s bin/fuzz.list || { echo "fuzz: found no fuzz target" >&2; exit 1; }
+	@while read -r pkg name; do \
+		echo "fuzz: $$name in $$pkg for $(FUZZTIME)"; \
+		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done <bin/fuzz.list
+
+bench: setup build ## run the benchmarks in bench/, side by side with other programs where bench/run does that
+	@test -d bench || { echo "bench: there is no bench folder" >&2; exit 1; }
+	$(GO) test -vet=off -run '^$$' -bench . -benchmem ./bench/...
+	@if [ -f bench/run ]; then echo bench/run; bench/run; fi
+
+prove: setup lint cross fuzz ## what is too slow for every run: all platforms, fuzzing, long tests, benchmarks
+	$(GOTEST) -tags prove -timeout 90m ./...
+	@$(MAKE) --no-print-directory bench
+
+cross:
+	@for p in $(PLATFORMS); do \
+		echo "cross: $$p"; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -buildvcs=false ./... || exit 1; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) vet ./... || exit 1; \
+	done
+
+clean: ## remove what was built; Go's caches stay
+	@if [ -e .home ]; then chmod -R u+w .home; fi
+	rm -rf bin .home
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,0 +1,235 @@
+// Package secretlike answers one question about a text: does it look like a
+// credential that somebody should not have written down here?
+//
+// It is the check that a manifest gets before anything runs: manifests are
+// shared, journaled and content-addressed, so a literal secret in one is an
+// error. Two kinds of evidence count. [Find] knows the shapes that providers
+// give their tokens: a distinctive prefix followed by enough of the right
+// characters. [Name] knows which names of environment variables, headers and
+// flags hold secrets whatever the value looks like.
+//
+// A manifest is checked on every load, so Find makes one pass over the text,
+// allocates nothing, and looks closer only where a first byte can start a
+// token. It errs on the side of precision: prose about tokens, placeholders
+// such as "sk-..." or "<your token>" and references such as $env:NAME are not
+// findings.
+package secretlike
+
+import "strings"
+
+// Finding is where a secret-like text stands. The zero Finding is none.
+type Finding struct {
+	Start, End int
+	// Kind names the credential for a message: "GitHub token".
+	Kind string
+}
+
+// Found reports whether there is anything.
+func (f Finding) Found() bool { return f.Kind != "" }
+
+// shape is one kind of token: prefix, then at least min characters of class.
+type shape struct {
+	prefix string
+	kind   string
+	min    int
+	class  *[256]bool
+	// mixed asks for both a letter and a digit behind the prefix, for prefixes
+	// that words can start with.
+	mixed bool
+}
+
+var (
+	base62  = class("A-Za-z0-9")
+	base64u = class("A-Za-z0-9_-")
+	base64s = class("A-Za-z0-9+/=")
+	hexes   = class("0-9a-f")
+	upper   = class("A-Z0-9")
+)
+
+// shapes are grouped by nothing: the table below indexes them by first byte.
+var shapes = []shape{
+	{"AKIA", "AWS access key", 16, upper, true},
+	{"ASIA", "AWS access key", 16, upper, true},
+	{"AIza", "Google API key", 35, base64u, false},
+	{"GOCSPX-", "Google OAuth secret", 28, base64u, false},
+	{"ya29.", "Google access token", 20, base64u, false},
+	{"ghp_", "GitHub token", 36, base62, false},
+	{"gho_", "GitHub token", 36, base62, false},
+	{"ghu_", "GitHub token", 36, base62, false},
+	{"ghs_", "GitHub token", 36, base62, false},
+	{"ghr_", "GitHub token", 36, base62, false},
+	{"github_pat_", "GitHub token", 60, base64u, false},
+	{"glpat-", "GitLab token", 20, base64u, true},
+	{"glrt-", "GitLab token", 20, base64u, true},
+	{"gldt-", "GitLab token", 20, base64u, true},
+	{"xoxb-", "Slack token", 20, base64u, true},
+	{"xoxp-", "Slack token", 20, base64u, true},
+	{"xoxa-", "Slack token", 20, base64u, true},
+	{"xoxs-", "Slack token", 20, base64u, true},
+	{"xapp-", "Slack token", 20, base64u, true},
+	{"hooks.slack.com/services/T", "Slack webhook", 20, class("A-Za-z0-9/"), false},
+	{"sk-ant-", "Anthropic API key", 24, base64u, true},
+	{"sk-proj-", "OpenAI API key", 24, base64u, true},
+	{"sk-svcacct-", "OpenAI API key", 24, base64u, true},
+	{"sk-or-v1-", "OpenRouter API key", 32, base62, true},
+	{"sk-", "API key", 32, base62, true},
+	{"sk_live_", "Stripe secret key", 16, base62, true},
+	{"sk_test_", "Stripe secret key", 16, base62, true},
+	{"rk_live_", "Stripe restricted key", 16, base62, true},
+	{"rk_test_", "Stripe restricted key", 16, base62, true},
+	{"whsec_", "webhook signing secret", 24, base64s, true},
+	{"pk_live_", "Stripe key", 24, base62, true},
+	{"SG.", "SendGrid API key", 60, class("A-Za-z0-9_.-"), true},
+	{"key-", "Mailgun API key", 32, hexes, true},
+	{"npm_", "npm token", 36, base62, true},
+	{"pypi-AgEIcHlwaS5vcmc", "PyPI token", 50, base64u, false},
+	{"hf_", "Hugging Face token", 30, base62, false},
+	{"dop_v1_", "DigitalOcean token", 64, hexes, false},
+	{"doo_v1_", "DigitalOcean token", 64, hexes, false},
+	{"shpat_", "Shopify token", 32, hexes, false},
+	{"shpss_", "Shopify secret", 32, hexes, false},
+	{"lin_api_", "Linear API key", 32, base62, false},
+	{"ntn_", "Notion token", 40, base62, true},
+	{"secret_", "Notion token", 43, base62, true},
+	{"figd_", "Figma token", 30, base64u, true},
+	{"dapi", "Databricks token", 32, hexes, true},
+	{"hvs.", "Vault token", 24, base64u, true},
+	{"AGE-SECRET-KEY-1", "age identity", 50, upper, false},
+	{"tskey-", "Tailscale key", 20, base64u, true},
+	{"glsa_", "Grafana token", 32, base64u, true},
+	{"PMAK-", "Postman API key", 50, base64u, true},
+	{"tvly-", "Tavily API key", 20, base64u, true},
+	{"gsk_", "Groq API key", 40, base62, true},
+	{"xai-", "xAI API key", 60, base62, true},
+	{"pplx-", "Perplexity API key", 40, base62, true},
+	{"r8_", "Replicate token", 30, base62, true},
+	{"eyJ", "JSON Web Token", 30, class("A-Za-z0-9_.-"), true},
+}
+
+const pemHead = "-----BEGIN "
+
+// byFirst lists, for each first byte, the shapes that can start there.
+var byFirst = func() (t [256][]*shape) {
+	for i := range shapes {
+		c := shapes[i].prefix[0]
+		t[c] = append(t[c], &shapes[i])
+	}
+	return t
+}()
+
+// Find returns the first secret-like text in s.
+func Find(s string) Finding {
+	// Nothing shorter than an AWS key is a token.
+	if len(s) < 16 {
+		return Finding{}
+	}
+	for i := 0; i+16 <= len(s); i++ {
+		c := s[i]
+		if c == '-' && strings.HasPrefix(s[i:], pemHead) {
+			if f := findPEM(s, i); f.Found() {
+				return f
+			}
+		}
+		if len(byFirst[c]) == 0 || i > 0 && base62[s[i-1]] {
+			continue
+		}
+		for _, sh := range byFirst[c] {
+			if !strings.HasPrefix(s[i:], sh.prefix) {
+				continue
+			}
+			end, ok := sh.match(s, i)
+			if ok {
+				return Finding{Start: i, End: end, Kind: sh.kind}
+			}
+		}
+	}
+	return findUserinfo(s)
+}
+
+func (sh *shape) match(s string, start int) (end int, ok bool) {
+	body := start + len(sh.prefix)
+	end = body
+	var letter, digit bool
+	var distinct int
+	var seen [256]bool
+	for end < len(s) && sh.class[s[end]] {
+		c := s[end]
+		if '0' <= c && c <= '9' {
+			digit = true
+		} else {
+			letter = true
+		}
+		if !seen[c] {
+			seen[c] = true
+			distinct++
+		}
+		end++
+	}
+	if end-body < sh.min || sh.mixed && !(letter && digit) {
+		return end, false
+	}
+	// A placeholder repeats itself: xxxxxxxx, 00000000.
+	if distinct < 6 {
+		return end, false
+	}
+	if sh.prefix == "eyJ" && strings.Count(s[start:end], ".") < 1 {
+		return end, false
+	}
+	return end, true
+}
+
+func findPEM(s string, i int) Finding {
+	line := s[i+len(pemHead):]
+	if end := strings.Index(line, "-----"); end >= 0 && end < 40 && strings.HasSuffix(line[:end], "PRIVATE KEY") {
+		return Finding{Start: i, End: len(s), Kind: "private key"}
+	}
+	return Finding{}
+}
+
+// findUserinfo finds a password written into a URL: scheme://user:password@host.
+func findUserinfo(s string) Finding {
+	for from := 0; ; {
+		i := strings.Index(s[from:], "://")
+		if i < 0 {
+			return Finding{}
+		}
+		start := from + i + len("://")
+		end := start
+		for end < len(s) && !strings.ContainsRune("/?# \t\n\"'<>", rune(s[end])) {
+			end++
+		}
+		if at := strings.LastIndexByte(s[start:end], '@'); at > 0 {
+			if _, password, ok := strings.Cut(s[start:start+at], ":"); ok && literal(password) {
+				return Finding{Start: start, End: start + at, Kind: "password in a URL"}
+			}
+		}
+		from = end
+	}
+}
+
+// literal reports whether a value is one, and not a reference or a placeholder.
+func literal(v string) bool {
+	if v == "" || strings.ContainsAny(v, "${}<>*") {
+		return false
+	}
+	switch strings.ToLower(v) {
+	case "password", "pass", "pw", "secret", "token", "xxx", "xxxx", "changeme", "…", "...":
+		return false
+	}
+	return true
+}
+
+func class(spec string) *[256]bool {
+	var t [256]bool
+	for i := 0; i < len(spec); i++ {
+		if i+2 < len(spec) && spec[i+1] == '-' {
+			for c := int(spec[i]); c <= int(spec[i+2]); c++ {
+				t[c] = true
+			}
+			i += 2
+			continue
+		}
+		t[spec[i]] = true
+	}
+	return &t
+}

@@ -1,0 +1,78 @@
+// Package convert keeps the account of a translation from one dialect to
+// another: what the other dialect has no word for, and what had to be filled
+// in because it demands more.
+package convert
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+// ErrNothingSurvives says that the other dialect cannot express anything of
+// what the agent does.
+var ErrNothingSurvives = errors.New("nothing of what the agent does can be said in that dialect")
+
+// Note is one entry of the account.
+type Note struct {
+	What   string `json:"what"`
+	Detail string `json:"detail"`
+}
+
+// Notes is the account of one translation.
+type Notes struct {
+	Lost  []Note
+	Added []Note
+}
+
+// Lose records that what is not in the result.
+func (n *Notes) Lose(what, format string, args ...any) {
+	n.Lost = append(n.Lost, Note{what, fmt.Sprintf(format, args...)})
+}
+
+// Add records that what was filled in and should be checked by a person.
+func (n *Notes) Add(what, format string, args ...any) {
+	n.Added = append(n.Added, Note{what, fmt.Sprintf(format, args...)})
+}
+
+// Refuse is the error for a translation of which nothing would be left.
+func Refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrNothingSurvives, fmt.Sprintf(format, args...))
+}
+
+// LoseShared records the parts of an agent that only some dialects have words
+// for and that the result's dialect does not. The hint says what becomes of
+// them.
+func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
+	hint = fmt.Sprintf(hint, args...)
+	for _, s := range a.Slots {
+		n.Lose("credential slot "+s.Ref, "bound to %v; %s", s.Hosts, hint)
+	}
+	if !a.Guardrails.IsZero() {
+		n.Lose("guardrails", "rails on input and output; %s", hint)
+	}
+	for _, t := range a.Tools {
+		if t.Policy != (agent.ToolPolicy{}) {
+			n.Lose("guardrails of "+t.Name, "approval, rate, spending or repetition; %s", hint)
+		}
+	}
+	if a.Resources != nil {
+		n.Lose("resources", "%d ms, %d MiB memory, %d MiB disk, network %s; %s", a.Resources.WallClockMS, a.Resources.MemoryMB, a.Resources.DiskMB, a.Resources.Network, hint)
+	}
+	if a.Settlement != nil {
+		n.Lose("settlement", "%d credits an hour, priority %s; %s", a.Settlement.CreditsPerHour, a.Settlement.Priority, hint)
+	}
+	for _, c := range a.Capabilities.Required {
+		n.Lose("capability "+c, "required of whoever gives the agent work; %s", hint)
+	}
+	for _, c := range a.Capabilities.Optional {
+		n.Lose("capability "+c, "optional; %s", hint)
+	}
+	if a.Skills != nil {
+		n.Lose("skills", "%d skills from %s; %s", len(a.Skills.List), a.Skills.SourceKey, hint)
+	}
+	if len(a.Delivery.Targets) > 0 {
+		n.Lose("targets", "%v", a.Delivery.Targets)
+	}
+}

@@ -1,0 +1,144 @@
+package diag
+
+// The rules that every dialect shares: AM0xx for the file, AM1xx for the shape
+// of what is in it.
+var (
+	TooLarge = NewError(
+		"AM002", "the file is too large",
+		"A manifest describes an agent; one of many megabytes is a mistake or an attempt to exhaust memory, so it is not read.",
+		"keep a manifest under 16 MiB",
+	)
+	NotUTF8 = NewError(
+		"AM003", "the file is not UTF-8",
+		"JSON and TOML are UTF-8 by definition. Bytes in another encoding would be read differently by different programs.",
+		"save the file as UTF-8",
+	)
+	ByteOrderMark = NewWarning(
+		"AM004", "the file starts with a byte order mark",
+		"Some JSON readers refuse it, and the digest of the file's bytes differs from that of the same text without it.",
+		"save the file as UTF-8 without a byte order mark",
+	)
+	BadJSON = NewError(
+		"AM005", "the file is not valid JSON",
+		"Nothing that stands after a syntax error can be trusted to mean what its author meant.",
+		"",
+	)
+	BadTOML = NewError(
+		"AM006", "the file is not valid TOML",
+		"Nothing that stands after a syntax error can be trusted to mean what its author meant.",
+		"",
+	)
+	Comment = NewError(
+		"AM007", "JSON has no comments",
+		"Manifests are strict JSON, so that every reader sees the same content.",
+		"remove the comment; put explanations into description",
+	)
+	TrailingComma = NewError(
+		"AM008", "a comma with nothing after it",
+		"Manifests are strict JSON, so that every reader sees the same content.",
+		"remove the comma",
+	)
+	DuplicateKey = NewError(
+		"AM009", "the same key twice in one object",
+		"Readers disagree on which of the two counts. A reviewer could approve one and the runtime use the other.",
+		"keep one of the two",
+	)
+	TooDeep = NewError(
+		"AM010", "nested too deeply",
+		"No manifest needs more than 100 levels; a deeper one is a mistake or an attempt to exhaust memory.",
+		"nest at most 100 levels",
+	)
+	TooManyValues = NewError(
+		"AM011", "too many values",
+		"A manifest with more than a million values is a mistake or an attempt to exhaust memory.",
+		"keep a manifest under 1,000,000 values",
+	)
+	InexactNumber = NewError(
+		"AM012", "a number that not every reader can hold exactly",
+		"JSON numbers are doubles to most readers. Beyond 2^53, or past 17 digits, two different numbers become one, and a digest or a limit no longer means what was written.",
+		"use a smaller number, or a string",
+	)
+	LoneSurrogate = NewError(
+		"AM013", "half of a surrogate pair",
+		"The escape names half a character. Readers replace, drop or refuse it, each in its own way.",
+		"write the character itself, or both halves of the pair",
+	)
+	NotObject = NewError(
+		"AM015", "a manifest is one object",
+		"Every dialect is a JSON object (or a TOML document) at the top.",
+		"put the manifest's fields into one { … }",
+	)
+	Empty = NewError(
+		"AM016", "the file is empty",
+		"There is nothing in it to read.",
+		"start from a valid manifest: ambit new NAME",
+	)
+	UnknownDialect = NewError(
+		"AM020", "not a manifest in any known dialect",
+		"The dialect is recognised by the keys that only it has: Matrix schema_version, servers, allowed_side_effects; GPARS required_mcp_servers; FindAgent system_prompt, example_prompts, credential_slots; Covenant is TOML with [agent].",
+		"add the fields of your dialect, or name it with --dialect",
+	)
+	MixedDialects = NewError(
+		"AM021", "keys of more than one dialect",
+		"The file has keys that only one dialect has, and keys that only another has; reading it as either would silently ignore the rest.",
+		"keep to one dialect, or say which with --dialect",
+	)
+	TooMany = NewError(
+		"AM030", "too many problems to show",
+		"Only the first 10,000 problems of a file are listed.",
+		"mend the ones that are shown and validate again",
+	)
+
+	WrongType = NewError(
+		"AM101", "the wrong type of value",
+		"The field has a value of a type that it cannot have.",
+		"",
+	)
+	Missing = NewError(
+		"AM102", "a required field is missing",
+		"The dialect requires the field; without it the agent cannot be run or checked.",
+		"",
+	)
+	UnknownField = NewWarning(
+		"AM103", "a field that the dialect does not know",
+		"An unknown field has no effect. Where it is a misspelling, what its author meant to say is not said.",
+		"remove it, or check its spelling",
+	)
+	NotInEnum = NewError(
+		"AM104", "not one of the allowed values",
+		"The field takes one of a fixed list of words.",
+		"",
+	)
+	EmptyText = NewError(
+		"AM105", "must not be empty",
+		"The field is required to say something.",
+		"",
+	)
+	OutOfRange = NewError(
+		"AM106", "a number outside its range",
+		"The field takes whole numbers within a range.",
+		"",
+	)
+	Repeated = NewWarning(
+		"AM107", "the same entry twice in one list",
+		"The second entry has no effect; it may have been meant to be another.",
+		"remove the second entry",
+	)
+	SecretValue = NewError(
+		"AM110", "a value that looks like a secret",
+		"Manifests are shared, journaled and content-addressed: a secret written into one is known to everybody who ever sees it.",
+		"revoke it, then refer to it: $env:NAME in Matrix, a credential slot in FindAgent",
+	)
+	HiddenText = NewWarning(
+		"AM111", "invisible or direction-changing characters",
+		"Such characters hide text from people that programs and models still read, or show it in another order than it is.",
+		"remove them",
+	)
+)
+
+// Shared lists the rules of this file.
+var Shared = []*Rule{
+	TooLarge, NotUTF8, ByteOrderMark, BadJSON, BadTOML, Comment, TrailingComma, DuplicateKey, TooDeep, TooManyValues,
+	InexactNumber, LoneSurrogate, NotObject, Empty, UnknownDialect, MixedDialects, TooMany, WrongType, Missing,
+	UnknownField, NotInEnum, EmptyText, OutOfRange, Repeated, SecretValue, HiddenText,
+}

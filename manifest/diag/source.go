@@ -1,0 +1,199 @@
+package diag
+
+import (
+	"slices"
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Source is a file that is being read.
+type Source struct {
+	Name string
+	Text string
+
+	masks [][2]int
+	// Made when a position is first asked for. lines holds the offset of each
+	// line's first byte. chars counts the characters before each block of the
+	// text, so that a one-line file of many problems stays linear.
+	lines []int
+	chars []int
+}
+
+const charsBlock = 1 << 10
+
+// NewSource returns a source of that name and text.
+func NewSource(name, text string) *Source { return &Source{Name: name, Text: text} }
+
+// Mask marks the bytes from start to end as a secret that no frame may show.
+func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }
+
+// Position turns a byte offset into a line and a column, both from 1.
+func (s *Source) Position(off int) (line, column int) {
+	if s.lines == nil {
+		s.index()
+	}
+	off = min(max(off, 0), len(s.Text))
+	line = sort.SearchInts(s.lines, off+1)
+	return line, s.charsBefore(off) - s.charsBefore(s.lines[line-1]) + 1
+}
+
+func (s *Source) index() {
+	s.lines = []int{0}
+	n := 0
+	for i := range len(s.Text) {
+		if i%charsBlock == 0 {
+			s.chars = append(s.chars, n)
+		}
+		if utf8.RuneStart(s.Text[i]) {
+			n++
+		}
+		if s.Text[i] == '\n' {
+			s.lines = append(s.lines, i+1)
+		}
+	}
+	s.chars = append(s.chars, n)
+}
+
+func (s *Source) charsBefore(off int) int {
+	block := min(off/charsBlock, len(s.chars)-1)
+	n := s.chars[block]
+	for i := block * charsBlock; i < off; i++ {
+		if utf8.RuneStart(s.Text[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// Frame is the line of a source that a problem stands on, cut to what fits on
+// a terminal, with secrets masked and control characters made visible.
+type Frame struct {
+	Line int
+	// Text is what to print; Before and Marked count the columns of Text that
+	// stand before and under the caret.
+	Text           string
+	Before, Marked int
+}
+
+const (
+	frameWidth  = 96
+	frameBefore = 48
+	mask        = "••••••"
+)
+
+// Frame cuts the frame of a diagnostic that this source's reporter made.
+func (s *Source) Frame(d Diagnostic) Frame {
+	start := min(max(d.start, 0), len(s.Text))
+	lineStart := strings.LastIndexByte(s.Text[:start], '\n') + 1
+	lineEnd := len(s.Text)
+	if i := strings.IndexByte(s.Text[start:], '\n'); i >= 0 {
+		lineEnd = start + i
+	}
+	lineEnd = max(lineStart, lineStart+len(strings.TrimSuffix(s.Text[lineStart:lineEnd], "\r")))
+	end := min(max(d.end, start), lineEnd)
+	from, to := lineStart, lineEnd
+	var lead, trail string
+	// A minified manifest is one line of megabytes: show a window.
+	if start-from > frameBefore*utf8.UTFMax {
+		from = s.runeStart(start - frameBefore)
+		lead = "…"
+	}
+	if to-from > frameWidth*utf8.UTFMax {
+		to = s.runeStart(max(from+frameWidth, min(end, from+2*frameWidth)))
+		trail = "…"
+	}
+	end = min(end, to)
+	line, _ := s.Position(start)
+	before := lead + s.clean(from, start)
+	marked := s.clean(start, end)
+	// One masked span on both sides of the caret is one mask.
+	if strings.HasSuffix(before, mask) && strings.HasPrefix(marked, mask) {
+		before = strings.TrimSuffix(before, mask)
+	}
+	rest := s.clean(end, to)
+	if strings.HasSuffix(marked, mask) && strings.HasPrefix(rest, mask) {
+		rest = strings.TrimPrefix(rest, mask)
+	}
+	return Frame{
+		Line:   line,
+		Text:   before + marked + rest + trail,
+		Before: utf8.RuneCountInString(before),
+		Marked: max(1, utf8.RuneCountInString(marked)),
+	}
+}
+
+func (s *Source) runeStart(off int) int {
+	for off > 0 && off < len(s.Text) && !utf8.RuneStart(s.Text[off]) {
+		off--
+	}
+	return off
+}
+
+// clean is the text from start to end as it may be printed.
+func (s *Source) clean(start, end int) string {
+	if start >= end {
+		return ""
+	}
+	var b strings.Builder
+	pos := start
+	for _, m := range s.sortedMasks() {
+		if m[1] <= pos || m[0] >= end {
+			continue
+		}
+		if m[0] > pos {
+			b.WriteString(Printable(s.Text[pos:m[0]]))
+		}
+		b.WriteString(mask)
+		pos = min(m[1], end)
+	}
+	b.WriteString(Printable(s.Text[pos:end]))
+	return b.String()
+}
+
+func (s *Source) sortedMasks() [][2]int {
+	slices.SortFunc(s.masks, func(a, b [2]int) int { return a[0] - b[0] })
+	return s.masks
+}
+
+// Printable makes text safe for a terminal and honest to the eye: control,
+// formatting and direction-changing characters become visible escapes, a tab
+// a space.
+func Printable(s string) string {
+	if strings.IndexFunc(s, unprintable) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\t':
+			b.WriteByte(' ')
+		case unprintable(r):
+			b.WriteString(escape(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool {
+	return r != ' ' && !unicode.IsPrint(r)
+}
+
+func escape(r rune) string {
+	const hex = "0123456789abcdef"
+	digits := 4
+	if r > 0xFFFF {
+		digits = 6
+	}
+	b := []byte(`\u`)
+	if digits == 6 {
+		b[1] = 'U'
+	}
+	for i := digits - 1; i >= 0; i-- {
+		b = append(b, hex[r>>(4*i)&0xF])
+	}
+	return string(b)
+}

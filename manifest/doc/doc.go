@@ -1,0 +1,280 @@
+// Package doc holds a manifest as a tree of values that know where they stand.
+//
+// Both syntaxes become the same tree: [ParseJSON] and [ParseTOML]. Past this
+// package nothing knows which one a file was written in. A [Value] is a small
+// handle into its [Tree]; the zero Value stands for "not there" and answers
+// every question with nothing, so that code reading optional fields needs no
+// checks.
+//
+// The JSON reader is written here rather than taken from a library because of
+// what people need from it: it goes on after a comment, a trailing or missing
+// comma or an unquoted key, so that all problems of a file are reported at
+// once; it keeps the place of every key and value; it finds duplicate keys and
+// inexact numbers in the same pass; and it does so within bounds on size,
+// depth and number of values. What it accepts without complaint is exactly
+// RFC 8259: a fuzz test holds it against another reader.
+//
+// A tree is one slice of nodes linked by index. Strings without escapes are
+// parts of the source, not copies, so reading a manifest makes a handful of
+// allocations however many values it has.
+package doc
+
+import (
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// Bounds on what is read. Beyond them there is a diagnostic, not a crash.
+const (
+	MaxBytes  = 16 << 20
+	maxDepth  = 100
+	maxValues = 1_000_000
+)
+
+// Kind is the type of a value.
+type Kind uint8
+
+// The kinds of values. Absent is the kind of the zero Value.
+const (
+	Absent Kind = iota
+	Null
+	Bool
+	Number
+	String
+	Array
+	Object
+	// Date is a TOML date or time; no dialect takes one.
+	Date
+)
+
+func (k Kind) String() string {
+	return [...]string{"nothing", "null", "a boolean", "a number", "a string", "a list", "an object", "a date"}[k]
+}
+
+type node struct {
+	key, text        string
+	start, end       int32
+	keyStart, keyEnd int32
+	parent           int32
+	next             int32
+	first, last      int32
+	index, count     int32
+	kind             Kind
+}
+
+// Tree is a parsed document.
+type Tree struct {
+	nodes []node
+	// Source is what the tree was read from.
+	Source *diag.Source
+	toml   bool
+}
+
+const none = -1
+
+func newTree(src *diag.Source) *Tree {
+	return &Tree{Source: src, nodes: make([]node, 0, 16+len(src.Text)/20)}
+}
+
+func (t *Tree) add(parent int32, n node) int32 {
+	i := int32(len(t.nodes))
+	n.parent, n.next, n.first, n.last = parent, none, none, none
+	if parent >= 0 {
+		p := &t.nodes[parent]
+		n.index = p.count
+		p.count++
+		if p.last >= 0 {
+			t.nodes[p.last].next = i
+		} else {
+			p.first = i
+		}
+		p.last = i
+	}
+	t.nodes = append(t.nodes, n)
+	return i
+}
+
+// Root returns the document itself; absent if nothing could be read.
+func (t *Tree) Root() Value {
+	if t == nil || len(t.nodes) == 0 {
+		return Value{}
+	}
+	return Value{t, 0}
+}
+
+// TOML reports whether the tree was read from TOML.
+func (t *Tree) TOML() bool { return t.toml }
+
+// All yields every value of the tree, parents before their children.
+func (t *Tree) All() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
+		for i := range t.nodes {
+			if !yield(Value{t, int32(i)}) {
+				return
+			}
+		}
+	}
+}
+
+// Value is one value of a tree.
+type Value struct {
+	t *Tree
+	i int32
+}
+
+// Ok reports whether the value is there.
+func (v Value) Ok() bool { return v.t != nil }
+
+func (v Value) node() *node { return &v.t.nodes[v.i] }
+
+// Kind returns the value's kind.
+func (v Value) Kind() Kind {
+	if v.t == nil {
+		return Absent
+	}
+	return v.node().kind
+}
+
+// Is reports whether the value is of kind k.
+func (v Value) Is(k Kind) bool { return v.Kind() == k }
+
+// Text returns a string's content, a number's digits, or true or false.
+func (v Value) Text() string {
+	if v.t == nil {
+		return ""
+	}
+	return v.node().text
+}
+
+// Key returns the key that the value stands under, in an object.
+func (v Value) Key() string {
+	if v.t == nil {
+		return ""
+	}
+	return v.node().key
+}
+
+// Len counts the members of an object or the items of a list.
+func (v Value) Len() int {
+	if v.t == nil {
+		return 0
+	}
+	return int(v.node().count)
+}
+
+// Get returns an object's member, absent if there is none.
+func (v Value) Get(key string) Value {
+	if v.Kind() != Object {
+		return Value{}
+	}
+	nodes := v.t.nodes
+	for i := nodes[v.i].first; i >= 0; i = nodes[i].next {
+		if nodes[i].key == key {
+			return Value{v.t, i}
+		}
+	}
+	return Value{}
+}
+
+// Each yields the members of an object or the items of a list, in order.
+func (v Value) Each() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
+		if v.t == nil {
+			return
+		}
+		for i := v.node().first; i >= 0; i = v.t.nodes[i].next {
+			if !yield(Value{v.t, i}) {
+				return
+			}
+		}
+	}
+}
+
+// Int returns a number as an integer, if it is one.
+func (v Value) Int() (int64, bool) {
+	if v.Kind() != Number {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(v.Text(), 10, 64)
+	if err == nil {
+		return n, true
+	}
+	// 1e3 and 5.0 are integers too.
+	f, err := strconv.ParseFloat(v.Text(), 64)
+	if err != nil || f != float64(int64(f)) || f > maxExact || f < -maxExact {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// Place is where the value stands.
+func (v Value) Place() diag.Place {
+	if v.t == nil {
+		return diag.Place{}
+	}
+	n := v.node()
+	return diag.Place{Start: int(n.start), End: int(n.end), Pointer: v.Pointer()}
+}
+
+// KeyPlace is where the value's key stands; that of the value where it has none.
+func (v Value) KeyPlace() diag.Place {
+	if v.t == nil {
+		return diag.Place{}
+	}
+	n := v.node()
+	if n.keyEnd == 0 {
+		return v.Place()
+	}
+	return diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: v.Pointer()}
+}
+
+// Within is the place of part of a string, from start to end of its text. For
+// a string with escapes it is the whole string.
+func (v Value) Within(start, end int) diag.Place {
+	p := v.Place()
+	if raw := v.t.Source.Text[p.Start:p.End]; v.Is(String) && len(raw) == len(v.Text())+2 {
+		p.Start, p.End = p.Start+1+start, p.Start+1+end
+	}
+	return p
+}
+
+// Head is where an object or list begins: the place to say that something is
+// missing in it.
+func (v Value) Head() diag.Place {
+	p := v.Place()
+	switch {
+	case v.t == nil:
+	case v.t.toml && v.i == 0:
+		p.End = p.Start
+	case !v.t.toml:
+		p.End = min(p.Start+1, p.End)
+	}
+	return p
+}
+
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// Pointer is the value's JSON pointer (RFC 6901).
+func (v Value) Pointer() string {
+	if v.t == nil {
+		return ""
+	}
+	var parts []string
+	for i := v.i; v.t.nodes[i].parent >= 0; i = v.t.nodes[i].parent {
+		n := &v.t.nodes[i]
+		if v.t.nodes[n.parent].kind == Array {
+			parts = append(parts, strconv.Itoa(int(n.index)))
+		} else {
+			parts = append(parts, pointerEscaper.Replace(n.key))
+		}
+	}
+	var b strings.Builder
+	for i := len(parts) - 1; i >= 0; i-- {
+		b.WriteByte('/')
+		b.WriteString(parts[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,552 @@
+package doc
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// ParseJSON reads a JSON document. The tree is complete if ok; otherwise a
+// syntax error stopped the reader and the tree holds what came before it.
+func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
+	p := &jsonParser{src: src.Text, r: r, t: newTree(src)}
+	p.space()
+	ok = p.value(none, node{}, 0)
+	if ok {
+		p.space()
+		if p.pos < len(p.src) {
+			p.fail(p.pos, len(p.src), "a manifest is one JSON value; remove what follows it", "something follows the end of the JSON document")
+			ok = false
+		}
+	}
+	return p.t, ok
+}
+
+type jsonParser struct {
+	src string
+	pos int
+	r   *diag.Reporter
+	t   *Tree
+}
+
+// fail reports a syntax error between two offsets.
+func (p *jsonParser) fail(start, end int, hint, format string, args ...any) bool {
+	p.r.Report(diag.BadJSON, diag.Place{Start: start, End: end}, hint, format, args...)
+	return false
+}
+
+// space skips white space, and comments after reporting them.
+func (p *jsonParser) space() {
+	for p.pos < len(p.src) {
+		switch p.src[p.pos] {
+		case ' ', '\t', '\n', '\r':
+			p.pos++
+		case '/':
+			if !p.comment() {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (p *jsonParser) comment() bool {
+	start, rest := p.pos, p.src[p.pos:]
+	switch {
+	case strings.HasPrefix(rest, "//"):
+		if i := strings.IndexByte(rest, '\n'); i >= 0 {
+			p.pos += i
+		} else {
+			p.pos = len(p.src)
+		}
+	case strings.HasPrefix(rest, "/*"):
+		i := strings.Index(rest[2:], "*/")
+		if i < 0 {
+			return false
+		}
+		p.pos += i + 4
+	default:
+		return false
+	}
+	p.r.Report(diag.Comment, diag.Place{Start: start, End: p.pos}, "", "comments are not allowed in a manifest")
+	return true
+}
+
+// value reads one value below parent; n holds its key, if it has one.
+func (p *jsonParser) value(parent int32, n node, depth int) bool {
+	if p.pos >= len(p.src) {
+		return p.atEnd(parent)
+	}
+	if len(p.t.nodes) >= maxValues {
+		p.r.Report(diag.TooManyValues, diag.Place{Start: p.pos, End: p.pos + 1}, "", "the file holds more than %d values", maxValues)
+		return false
+	}
+	n.start = int32(p.pos)
+	switch c := p.src[p.pos]; {
+	case c == '{' || c == '[':
+		if depth >= maxDepth {
+			p.r.Report(diag.TooDeep, diag.Place{Start: p.pos, End: p.pos + 1}, "", "nested more than %d levels deep", maxDepth)
+			return false
+		}
+		if c == '{' {
+			n.kind = Object
+			return p.object(p.t.add(parent, n), depth+1)
+		}
+		n.kind = Array
+		return p.array(p.t.add(parent, n), depth+1)
+	case c == '"':
+		text, ok := p.str()
+		n.kind, n.text, n.end = String, text, int32(p.pos)
+		p.t.add(parent, n)
+		return ok
+	case c == '-' || '0' <= c && c <= '9':
+		n.kind, n.text = Number, p.number()
+		n.end = int32(p.pos)
+		p.t.add(parent, n)
+		return true
+	default:
+		return p.word(parent, n)
+	}
+}
+
+func (p *jsonParser) atEnd(open int32) bool {
+	if open < 0 {
+		return p.fail(p.pos, p.pos, "", "the file ends before there is a value")
+	}
+	n := &p.t.nodes[open]
+	line, _ := p.t.Source.Position(int(n.start))
+	what := "object"
+	closing := "}"
+	if n.kind == Array {
+		what, closing = "list", "]"
+	}
+	return p.fail(p.pos, p.pos, "add the missing "+closing, "the file ends inside the %s that starts on line %d", what, line)
+}
+
+// keys watches an object for a key that comes twice. Small objects are
+// compared one by one; past that a map keeps it linear.
+type keys struct {
+	few  [16]string
+	at   [16]int32
+	n    int
+	many map[string]int32
+}
+
+// first returns the node that already has the key, or none after noting that
+// self has it.
+func (k *keys) first(key string, self int32) int32 {
+	if k.many != nil {
+		if i, ok := k.many[key]; ok {
+			return i
+		}
+		k.many[key] = self
+		return none
+	}
+	for i, f := range k.few[:k.n] {
+		if f == key {
+			return k.at[i]
+		}
+	}
+	if k.n < len(k.few) {
+		k.few[k.n], k.at[k.n] = key, self
+		k.n++
+		return none
+	}
+	k.many = make(map[string]int32, 64)
+	for i, f := range k.few {
+		k.many[f] = k.at[i]
+	}
+	k.many[key] = self
+	return none
+}
+
+func (p *jsonParser) object(self int32, depth int) bool {
+	p.pos++
+	var seen keys
+	comma := -1 // offset of the comma before what comes now
+	for {
+		p.space()
+		if p.pos >= len(p.src) {
+			return p.atEnd(self)
+		}
+		c := p.src[p.pos]
+		if c == '}' {
+			p.trailing(comma)
+			break
+		}
+		if c == ',' {
+			p.fail(p.pos, p.pos+1, "remove the comma", "a comma with nothing before it")
+			p.pos++
+			continue
+		}
+		var n node
+		n.keyStart = int32(p.pos)
+		ok := true
+		switch {
+		case c == '"':
+			n.key, ok = p.str()
+		case c == '\'' || isWordByte(c):
+			n.key, ok = p.looseKey()
+		default:
+			ok = p.fail(p.pos, p.pos+1, "", "expected a key in double quotes, found %s", p.show())
+		}
+		if !ok {
+			return false
+		}
+		n.keyEnd = int32(p.pos)
+		if first := seen.first(n.key, int32(len(p.t.nodes))); first >= 0 {
+			p.duplicate(Value{p.t, first}, n)
+		}
+		p.space()
+		if p.pos >= len(p.src) {
+			return p.atEnd(self)
+		}
+		if p.src[p.pos] != ':' {
+			if p.src[p.pos] != '=' {
+				return p.fail(p.pos, p.pos+1, "", "expected a colon after the key %s, found %s", diag.Quote(n.key), p.show())
+			}
+			p.fail(p.pos, p.pos+1, `write ":"`, "a key and its value are separated by a colon")
+		}
+		p.pos++
+		p.space()
+		if !p.value(self, n, depth) {
+			return false
+		}
+		if comma, ok = p.separator(self, '}'); !ok {
+			return false
+		}
+	}
+	p.pos++
+	p.t.nodes[self].end = int32(p.pos)
+	return true
+}
+
+func (p *jsonParser) array(self int32, depth int) bool {
+	p.pos++
+	comma := -1
+	for {
+		p.space()
+		if p.pos >= len(p.src) {
+			return p.atEnd(self)
+		}
+		c := p.src[p.pos]
+		if c == ']' {
+			p.trailing(comma)
+			break
+		}
+		if c == ',' {
+			p.fail(p.pos, p.pos+1, "remove the comma", "a comma with nothing before it")
+			p.pos++
+			continue
+		}
+		if !p.value(self, node{}, depth) {
+			return false
+		}
+		var ok bool
+		if comma, ok = p.separator(self, ']'); !ok {
+			return false
+		}
+	}
+	p.pos++
+	p.t.nodes[self].end = int32(p.pos)
+	return true
+}
+
+// separator reads the comma after a member or item. Where it was forgotten and
+// another one clearly follows, it says so and goes on.
+func (p *jsonParser) separator(self int32, closing byte) (comma int, ok bool) {
+	end := p.pos
+	p.space()
+	if p.pos >= len(p.src) {
+		return -1, p.atEnd(self)
+	}
+	switch c := p.src[p.pos]; {
+	case c == ',':
+		p.pos++
+		return p.pos - 1, true
+	case c == closing:
+		return -1, true
+	case c == '"' || closing == ']' && (c == '{' || c == '['):
+		return -1, !p.fail(end, end+1, "add a comma here", "a comma is missing before the next one")
+	default:
+		return -1, p.fail(p.pos, p.pos+1, "", "expected a comma or %c, found %s", closing, p.show())
+	}
+}
+
+func (p *jsonParser) trailing(comma int) {
+	if comma >= 0 {
+		p.r.Report(diag.TrailingComma, diag.Place{Start: comma, End: comma + 1}, "", "the comma after the last entry is not allowed in JSON")
+	}
+}
+
+func (p *jsonParser) duplicate(first Value, n node) {
+	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: first.Pointer()}
+	line, _ := p.t.Source.Position(int(first.node().keyStart))
+	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already there on line %d", diag.Quote(n.key), line)
+}
+
+// looseKey reads a key that is unquoted or in single quotes, after saying so.
+func (p *jsonParser) looseKey() (string, bool) {
+	start := p.pos
+	if p.src[p.pos] == '\'' {
+		text, ok := p.singleQuoted()
+		return text, ok
+	}
+	for p.pos < len(p.src) && isWordByte(p.src[p.pos]) {
+		p.pos++
+	}
+	word := p.src[start:p.pos]
+	p.fail(start, p.pos, "write "+strconv.Quote(word), "keys stand in double quotes")
+	return word, true
+}
+
+func (p *jsonParser) singleQuoted() (string, bool) {
+	start := p.pos
+	end := strings.IndexAny(p.src[p.pos+1:], "'\n")
+	if end < 0 || p.src[p.pos+1+end] == '\n' {
+		return "", p.fail(start, start+1, "", "strings stand in double quotes")
+	}
+	p.pos += end + 2
+	p.fail(start, p.pos, "use double quotes", "strings stand in double quotes, not single ones")
+	return p.src[start+1 : p.pos-1], true
+}
+
+// Words that other languages use for JSON's three.
+var foreignWords = map[string]string{
+	"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null",
+	"TRUE": "true", "FALSE": "false", "NULL": "null",
+}
+
+// word reads true, false or null, and names what was meant by other words.
+func (p *jsonParser) word(parent int32, n node) bool {
+	start := p.pos
+	if p.src[p.pos] == '\'' {
+		text, ok := p.singleQuoted()
+		n.kind, n.text, n.end = String, text, int32(p.pos)
+		p.t.add(parent, n)
+		return ok
+	}
+	if c := p.src[p.pos]; c == '+' || c == '.' {
+		p.pos++
+		n.kind, n.text = Number, p.number()
+		if n.end = int32(p.pos); p.pos > start+1 {
+			p.fail(start, p.pos, "", "%s is not a JSON number", diag.Quote(p.src[start:p.pos]))
+			p.t.add(parent, n)
+			return true
+		}
+		return p.fail(start, start+1, "", "expected a value, found %s", diag.Quote(string(c)))
+	}
+	for p.pos < len(p.src) && isWordByte(p.src[p.pos]) {
+		p.pos++
+	}
+	word := p.src[start:p.pos]
+	n.text, n.end = word, int32(p.pos)
+	switch word {
+	case "true", "false":
+		n.kind = Bool
+	case "null":
+		n.kind = Null
+	case "":
+		return p.fail(start, min(start+1, len(p.src)), "", "expected a value, found %s", p.show())
+	default:
+		hint := "put text into double quotes"
+		if known := foreignWords[word]; known != "" {
+			hint = "write " + known
+		} else if word == "NaN" || word == "Infinity" {
+			hint = "JSON numbers are finite"
+		}
+		p.fail(start, p.pos, hint, "%s is not a JSON value", diag.Quote(word))
+		n.kind = Null
+	}
+	p.t.add(parent, n)
+	return true
+}
+
+func isWordByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '$' || c == '-'
+}
+
+func (p *jsonParser) show() string {
+	r, size := utf8.DecodeRuneInString(p.src[p.pos:])
+	if size == 0 {
+		return "the end of the file"
+	}
+	return diag.Quote(string(r))
+}
+
+// str reads a string, from its opening quote. Text without escapes is a part
+// of the source.
+func (p *jsonParser) str() (string, bool) {
+	start := p.pos
+	i := start + 1
+	src := p.src
+	for i < len(src) && src[i] != '"' && src[i] != '\\' && src[i] >= 0x20 {
+		i++
+	}
+	if i < len(src) && src[i] == '"' {
+		p.pos = i + 1
+		return src[start+1 : i], true
+	}
+	b := []byte(src[start+1 : i])
+	for {
+		if i >= len(src) || src[i] == '\n' || src[i] == '\r' {
+			p.pos = min(i, len(src))
+			return string(b), p.fail(start, i, `close it with " (a line break inside a string is written \n)`, "the string is not closed on this line")
+		}
+		switch c := src[i]; {
+		case c == '"':
+			p.pos = i + 1
+			return string(b), true
+		case c == '\\':
+			b, i = p.escape(b, i)
+		case c < 0x20:
+			p.fail(i, i+1, "write it as an escape, such as \\t", "a control character stands unescaped in a string")
+			b = append(b, c)
+			i++
+		default:
+			b = append(b, c)
+			i++
+		}
+	}
+}
+
+// escape reads the escape at i and returns what follows it.
+func (p *jsonParser) escape(b []byte, i int) ([]byte, int) {
+	if i+1 >= len(p.src) {
+		return b, i + 1
+	}
+	switch c := p.src[i+1]; c {
+	case '"', '\\', '/':
+		return append(b, c), i + 2
+	case 'b':
+		return append(b, '\b'), i + 2
+	case 'f':
+		return append(b, '\f'), i + 2
+	case 'n':
+		return append(b, '\n'), i + 2
+	case 'r':
+		return append(b, '\r'), i + 2
+	case 't':
+		return append(b, '\t'), i + 2
+	case 'u':
+		return p.unicodeEscape(b, i)
+	case '\n', '\r':
+		return b, i + 1 // the caller reports the open string
+	default:
+		_, size := utf8.DecodeRuneInString(p.src[i+1:])
+		p.fail(i, i+1+size, `write \\ for a backslash`, "%s is not an escape that JSON knows", diag.Quote(p.src[i:i+1+size]))
+		return append(b, p.src[i+1:i+1+size]...), i + 1 + size
+	}
+}
+
+func (p *jsonParser) unicodeEscape(b []byte, i int) ([]byte, int) {
+	r := hex4(p.src, i+2)
+	if r < 0 {
+		p.fail(i, min(i+6, len(p.src)), "", `\u is followed by four hex digits`)
+		return b, i + 2
+	}
+	if !utf16.IsSurrogate(r) {
+		return utf8.AppendRune(b, r), i + 6
+	}
+	if strings.HasPrefix(p.src[i+6:], `\u`) {
+		if pair := utf16.DecodeRune(r, hex4(p.src, i+8)); pair != utf8.RuneError {
+			return utf8.AppendRune(b, pair), i + 12
+		}
+	}
+	p.r.Report(diag.LoneSurrogate, diag.Place{Start: i, End: i + 6}, "", "%s is half of a surrogate pair", diag.Quote(p.src[i:i+6]))
+	return utf8.AppendRune(b, utf8.RuneError), i + 6
+}
+
+func hex4(s string, i int) rune {
+	if i+4 > len(s) {
+		return -1
+	}
+	n, err := strconv.ParseUint(s[i:i+4], 16, 32)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
+// number reads a number and reports it if it is not one of JSON's, or not exact.
+func (p *jsonParser) number() string {
+	start := p.pos
+	i := start
+	for i < len(p.src) && isNumberByte(p.src[i]) {
+		i++
+	}
+	p.pos = i
+	lexeme := p.src[start:i]
+	at := diag.Place{Start: start, End: i}
+	if !isJSONNumber(lexeme) {
+		p.r.Report(diag.BadJSON, at, "", "%s is not a JSON number", diag.Quote(lexeme))
+		return "0"
+	}
+	reportInexact(p.r, at, lexeme)
+	return lexeme
+}
+
+func isNumberByte(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '.' || c == '-' || c == '+' || c == '_'
+}
+
+// isJSONNumber reports whether s is a number by RFC 8259.
+func isJSONNumber(s string) bool {
+	s = strings.TrimPrefix(s, "-")
+	digits := func() int {
+		n := 0
+		for n < len(s) && '0' <= s[n] && s[n] <= '9' {
+			n++
+		}
+		return n
+	}
+	n := digits()
+	if n == 0 || n > 1 && s[0] == '0' {
+		return false
+	}
+	s = s[n:]
+	if strings.HasPrefix(s, ".") {
+		s = s[1:]
+		if n = digits(); n == 0 {
+			return false
+		}
+		s = s[n:]
+	}
+	if s != "" && (s[0] == 'e' || s[0] == 'E') {
+		s = s[1:]
+		if s != "" && (s[0] == '+' || s[0] == '-') {
+			s = s[1:]
+		}
+		if n = digits(); n == 0 {
+			return false
+		}
+		s = s[n:]
+	}
+	return s == ""
+}
+
+const maxExact = 1 << 53
+
+// reportInexact reports a number that a double cannot hold exactly enough to
+// print it again.
+func reportInexact(r *diag.Reporter, at diag.Place, lexeme string) {
+	if len(lexeme) <= 15 && !strings.ContainsAny(lexeme, "eE") {
+		return
+	}
+	f, err := strconv.ParseFloat(lexeme, 64)
+	digits := 0
+	for i := range len(lexeme) {
+		if c := lexeme[i]; c == 'e' || c == 'E' {
+			break
+		} else if '0' <= c && c <= '9' {
+			digits++
+		}
+	}
+	if err != nil || f > maxExact || f < -maxExact || digits > 17 {
+		r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(lexeme))
+	}
+}

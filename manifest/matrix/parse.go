@@ -1,0 +1,302 @@
+package matrix
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/manifest/read"
+	"github.com/ambit-run/ambit/tooluri"
+)
+
+// foreign maps the words of other formats to those of this one.
+var foreign = map[string]string{
+	"mcpServers": "servers", "mcp_servers": "servers", "required_mcp_servers": "servers",
+	"id": "agent", "uri": "endpoint", "serverUrl": "endpoint", "httpUrl": "endpoint", "address": "endpoint",
+	"type": "transport", "digest": "package_digest", "sha256": "package_digest", "integrity": "package_digest",
+	"side_effect": "side_effect_class", "sideEffect": "side_effect_class", "timeout": "timeout_ms",
+	"name": "alias", "permissions": "allowed_side_effects", "capabilities": "allowed_side_effects",
+}
+
+type parser struct {
+	read.Reader
+}
+
+// Parse reads a manifest and reports every rule it breaks.
+func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
+	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}}
+	m := &AgentManifest{}
+	o := p.Object(root)
+	o.String("$schema", read.Optional)
+	if v := o.Get("schema_version", read.Required); p.Is(v, doc.Number) {
+		n, ok := v.Int()
+		if m.SchemaVersion = int(n); !ok || n != schemaVersion {
+			p.Report(ruleSchemaVersion, v.Place(), "", "schema_version is %s; the only one is 1", v.Text())
+		}
+	}
+	if v := o.Get("agent", read.Required); p.Is(v, doc.String) {
+		m.Agent = v.Text()
+		if name, ok := strings.CutPrefix(m.Agent, agentPrefix); !ok || !isAgentName(name) {
+			p.Report(ruleAgent, v.Place(), "", "%s is not of the form matrix://agent/<name>", diag.Quote(m.Agent))
+		}
+	}
+	m.Description, _ = o.String("description", read.Optional)
+	m.AllowedSideEffects = p.allowed(o)
+	m.Servers = p.servers(o)
+	m.NativeTools = p.nativeTools(o)
+	o.Done()
+	if o.Ok() && len(m.Servers) == 0 && len(m.NativeTools) == 0 && !o.Value().Get("servers").Is(doc.Absent) {
+		p.Report(ruleNoServers, root.Get("servers").Place(), "", "the agent has no servers and so can do nothing")
+	}
+	return m
+}
+
+// isAgentName takes what can stand in a path and a file name.
+func isAgentName(s string) bool {
+	if s == "" || len(s) > 128 || s[0] == '.' {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && c != '_' && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *parser) allowed(o *read.Object) []string {
+	var classes []string
+	seen := map[string]bool{}
+	for v := range o.Strings("allowed_side_effects", read.Optional) {
+		if !isClass(v.Text()) {
+			p.class(v)
+			continue
+		}
+		if seen[v.Text()] {
+			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
+			continue
+		}
+		seen[v.Text()] = true
+		classes = append(classes, v.Text())
+	}
+	if v := o.Value().Get("allowed_side_effects"); o.Ok() && (!v.Ok() || v.Is(doc.Array) && v.Len() == 0) {
+		at := v.Place()
+		if !v.Ok() {
+			at = o.Value().Head()
+		}
+		p.Report(ruleAllowsNothing, at, "", "allowed_side_effects is missing or empty, so no tool may be called")
+	}
+	return classes
+}
+
+func isClass(s string) bool { return agent.SideEffect(s).Rank() < len(agent.SideEffects) }
+
+func (p *parser) class(v doc.Value) {
+	words := make([]string, len(agent.SideEffects))
+	for i, c := range agent.SideEffects {
+		words[i] = string(c)
+	}
+	hint := diag.DidYouMean(v.Text(), words)
+	p.Report(ruleSideEffect, v.Place(), hint, "%s is not a side-effect class", diag.Quote(v.Text()))
+}
+
+func (p *parser) servers(o *read.Object) []ServerEntry {
+	list := o.List("servers", read.Required)
+	servers := make([]ServerEntry, 0, list.Len())
+	aliases := make(map[string]bool, list.Len())
+	for v := range list.Each() {
+		s := p.server(v)
+		if aliases[s.Alias] && s.Alias != "" {
+			p.Report(ruleDuplicateAlias, v.Get("alias").Place(), "", "another server already has the alias %s", diag.Quote(s.Alias))
+		}
+		aliases[s.Alias] = true
+		servers = append(servers, s)
+	}
+	return servers
+}
+
+func (p *parser) server(v doc.Value) ServerEntry {
+	var s ServerEntry
+	o := p.Object(v)
+	if alias := o.Get("alias", read.Required); p.Is(alias, doc.String) {
+		s.Alias = alias.Text()
+		if !tooluri.IsAlias(s.Alias) {
+			p.Report(ruleAlias, alias.Place(), "", "the alias %s may hold only a-z, 0-9, _ and -", diag.Quote(s.Alias))
+		}
+	}
+	s.Transport = p.transport(o)
+	s.Command, _ = o.String("command", read.Optional)
+	for a := range o.Strings("args", read.Optional) {
+		s.Args = append(s.Args, a.Text())
+	}
+	s.Env = p.env(o)
+	s.Headers = p.headers(o)
+	s.Endpoint = p.endpoint(o)
+	if version := o.Get("version", read.Required); p.Is(version, doc.String) {
+		s.Version = version.Text()
+		if _, err := tooluri.ParsePin(s.Version); err != nil {
+			p.Report(ruleVersion, version.Place(), "", "%s is not an exact version", diag.Quote(s.Version))
+		}
+	}
+	s.PackageDigest = p.digest(o, "package_digest", read.Presence(s.Transport == "stdio"))
+	p.perTransport(o, &s)
+	s.Tools = p.tools(o)
+	p.args(o, &s)
+	o.Done()
+	return s
+}
+
+func (p *parser) transport(o *read.Object) string {
+	v := o.Get("transport", read.Required)
+	if !p.Is(v, doc.String) {
+		return ""
+	}
+	switch t := v.Text(); t {
+	case "stdio", "http":
+		return t
+	case "sse":
+		p.Report(ruleSSE, v.Place(), "", "the transport sse is not supported")
+	default:
+		hint := diag.DidYouMean(t, []string{"stdio", "http"})
+		if t == "streamable-http" || t == "streamable_http" || t == "streamableHttp" || t == "https" {
+			hint = `streamable HTTP is written "http"`
+		}
+		p.Report(ruleTransport, v.Place(), hint, "%s is not a transport", diag.Quote(t))
+	}
+	return ""
+}
+
+func (p *parser) digest(o *read.Object, key string, need read.Presence) string {
+	v := o.Get(key, need)
+	if !p.Is(v, doc.String) {
+		return ""
+	}
+	switch d := v.Text(); {
+	case !tooluri.IsDigest(d):
+		hint := ""
+		if tooluri.IsDigest(strings.ToLower(d)) {
+			hint = "use lower-case hex digits"
+		} else if tooluri.IsDigest("sha256:" + d) {
+			hint = `put "sha256:" in front`
+		}
+		p.Report(ruleDigest, v.Place(), hint, "%s must be sha256: and 64 lower-case hex digits", key)
+	case d == tooluri.ZeroDigest:
+		p.Report(ruleZeroDigest, v.Place(), "", "%s is the all-zero placeholder", key)
+	}
+	return v.Text()
+}
+
+// perTransport holds a server to what its transport needs.
+func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
+	var others []string
+	switch s.Transport {
+	case "stdio":
+		if v := o.Value().Get("command"); !v.Ok() || v.Is(doc.String) && v.Text() == "" {
+			at := v.Place()
+			if !v.Ok() {
+				at = o.Value().Head()
+			}
+			p.Report(ruleCommand, at, "", "a stdio server needs a command")
+		}
+		others = []string{"endpoint", "url", "headers"}
+	case "http":
+		if !o.Value().Get("endpoint").Ok() && !o.Value().Get("url").Ok() {
+			p.Report(ruleEndpoint, o.Value().Head(), "", "an http server needs an endpoint")
+		}
+		others = []string{"command", "args", "env"}
+	}
+	for _, key := range others {
+		if v := o.Value().Get(key); v.Ok() && !(v.Len() == 0 && (v.Is(doc.Array) || v.Is(doc.Object))) {
+			p.Report(ruleOtherTransport, v.KeyPlace(), "", "%s has no effect on a server with transport %s", diag.Quote(key), diag.Quote(s.Transport))
+		}
+	}
+}
+
+func (p *parser) tools(o *read.Object) []ToolEntry {
+	list := o.List("tools", read.Required)
+	if list.Ok() && list.Len() == 0 {
+		p.Report(ruleNoTools, list.Place(), "", "tools must list every tool that the server advertises")
+	}
+	tools := make([]ToolEntry, 0, list.Len())
+	seen := make(map[string]bool, list.Len())
+	for v := range list.Each() {
+		var t ToolEntry
+		o := p.Object(v)
+		if name := o.Get("name", read.Required); p.Is(name, doc.String) {
+			t.Name = name.Text()
+			switch {
+			case !tooluri.IsName(t.Name):
+				p.Report(ruleToolName, name.Place(), "", "%s is not a tool name", diag.Quote(t.Name))
+			case seen[t.Name]:
+				p.Report(ruleDuplicateTool, name.Place(), "", "the tool %s is already listed", diag.Quote(t.Name))
+			}
+			seen[t.Name] = true
+		}
+		t.Description, _ = o.String("description", read.Optional)
+		t.SideEffectClass = p.toolClass(o, read.Required)
+		if t.SideEffectClass == string(agent.Chain) {
+			p.Report(ruleChainClass, v.Get("side_effect_class").Place(), "", "chain is the class of native tools, not of tools on a server")
+		}
+		t.TimeoutMS, _ = o.Int("timeout_ms", read.Optional, 0, maxTimeoutMS)
+		o.Done()
+		tools = append(tools, t)
+	}
+	return tools
+}
+
+// maxTimeoutMS is a day: past that a timeout is none.
+const maxTimeoutMS = 24 * 60 * 60 * 1000
+
+func (p *parser) toolClass(o *read.Object, need read.Presence) string {
+	v := o.Get("side_effect_class", need)
+	if !p.Is(v, doc.String) {
+		return ""
+	}
+	if !isClass(v.Text()) {
+		p.class(v)
+		return ""
+	}
+	return v.Text()
+}
+
+func (p *parser) nativeTools(o *read.Object) []NativeToolEntry {
+	list := o.List("native_tools", read.Optional)
+	var tools []NativeToolEntry
+	seen := map[string]bool{}
+	for v := range list.Each() {
+		var t NativeToolEntry
+		o := p.Object(v)
+		if ns := o.Get("namespace", read.Required); p.Is(ns, doc.String) {
+			t.Namespace = ns.Text()
+			if !slices.Contains(Namespaces, t.Namespace) {
+				p.Report(ruleNamespace, ns.Place(), diag.DidYouMean(t.Namespace, Namespaces), "%s is not a namespace of native tools", diag.Quote(t.Namespace))
+			}
+		}
+		if name := o.Get("name", read.Required); p.Is(name, doc.String) {
+			t.Name = name.Text()
+			if !tooluri.IsName(t.Name) {
+				p.Report(ruleToolName, name.Place(), "", "%s is not a tool name", diag.Quote(t.Name))
+			}
+		}
+		if version := o.Get("version", read.Required); p.Is(version, doc.String) {
+			t.Version = version.Text()
+			if _, err := tooluri.ParsePin(t.Version); err != nil {
+				p.Report(ruleVersion, version.Place(), "", "%s is not an exact version", diag.Quote(t.Version))
+			}
+		}
+		t.Digest = p.digest(o, "digest", read.Required)
+		t.Description, _ = o.String("description", read.Optional)
+		t.SideEffectClass = p.toolClass(o, read.Optional)
+		o.Done()
+		key := t.Namespace + "/" + t.Name + "@" + t.Version
+		if t.Name != "" && seen[key] {
+			p.Report(ruleDuplicateNative, v.Get("name").Place(), "", "%s is already listed", diag.Quote(key))
+		}
+		seen[key] = true
+		tools = append(tools, t)
+	}
+	return tools
+}

@@ -1,0 +1,235 @@
+// Package read turns a tree of values into a dialect's types, and reports
+// every place where the two do not fit.
+//
+// A dialect opens an object with [Reader.Object], asks it for the fields it
+// knows, and closes it with [Object.Done], which reports every member that
+// nobody asked for, with the field it was probably meant to be. Each getter
+// reports a wrong type or a missing field by itself and then answers ok =
+// false, so that a dialect's own rules run only on values of the right type
+// and one mistake is reported once.
+package read
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/manifest/doc"
+)
+
+// Presence says whether a field may be left out.
+type Presence bool
+
+// Whether a field may be left out.
+const (
+	Optional Presence = false
+	Required Presence = true
+)
+
+// Reader reads one manifest.
+type Reader struct {
+	*diag.Reporter
+	// Foreign maps field names of other dialects and formats to the name that
+	// this dialect has for the same thing.
+	Foreign map[string]string
+	// Unknown is the rule that an unknown field breaks, and UnknownHint its
+	// hint where no spelling is close.
+	Unknown     *diag.Rule
+	UnknownHint string
+}
+
+// Object is an object that is being read.
+type Object struct {
+	r     *Reader
+	v     doc.Value
+	known []string
+}
+
+// Object opens v. If it is not an object, that is reported and every getter
+// answers that there is nothing, without reporting more.
+func (r *Reader) Object(v doc.Value) *Object {
+	o := &Object{r: r, v: v, known: make([]string, 0, 24)}
+	if !r.Is(v, doc.Object) {
+		o.v = doc.Value{}
+	}
+	return o
+}
+
+// Is reports, by diagnostic and by answer, whether v is of kind k. Nothing is
+// said of a value that is not there.
+func (r *Reader) Is(v doc.Value, k doc.Kind) bool {
+	if v.Is(k) {
+		return true
+	}
+	if v.Ok() {
+		what := diag.Quote(v.Key())
+		if v.Key() == "" {
+			what = "this"
+		}
+		r.Report(diag.WrongType, v.Place(), "", "%s must be %s, not %s", what, k, v.Kind())
+	}
+	return false
+}
+
+// Ok reports whether there is an object.
+func (o *Object) Ok() bool { return o.v.Ok() }
+
+// Value is the object itself.
+func (o *Object) Value() doc.Value { return o.v }
+
+// Get returns a member of any type, and counts it as known.
+func (o *Object) Get(key string, p Presence) doc.Value {
+	o.known = append(o.known, key)
+	v := o.v.Get(key)
+	if !v.Ok() && p == Required && o.v.Ok() {
+		o.missing(key)
+	}
+	return v
+}
+
+// missing points at the misspelt field where there is one: that is where the
+// mistake is.
+func (o *Object) missing(key string) {
+	hint := "add " + diag.Quote(key)
+	for m := range o.v.Each() {
+		if slices.Contains(o.known, m.Key()) {
+			continue
+		}
+		if diag.Closest(m.Key(), []string{key}) != "" || o.r.Foreign[m.Key()] == key {
+			hint = "is " + diag.Quote(m.Key()) + " meant to be " + diag.Quote(key) + "?"
+			break
+		}
+	}
+	at := o.v.Head()
+	at.Pointer += "/" + key
+	o.r.Report(diag.Missing, at, hint, "%s is required", diag.Quote(key))
+}
+
+// String returns a text field.
+func (o *Object) String(key string, p Presence) (string, bool) {
+	v := o.Get(key, p)
+	return v.Text(), o.r.Is(v, doc.String)
+}
+
+// Text returns a text field that must say something.
+func (o *Object) Text(key string, p Presence) (string, bool) {
+	v := o.Get(key, p)
+	if !o.r.Is(v, doc.String) {
+		return "", false
+	}
+	if v.Text() == "" {
+		o.r.Report(diag.EmptyText, v.Place(), "", "%s must not be empty", diag.Quote(key))
+		return "", false
+	}
+	return v.Text(), true
+}
+
+// Enum returns a text field that is one of a list of words.
+func (o *Object) Enum(key string, p Presence, words []string) (string, bool) {
+	v := o.Get(key, p)
+	if !o.r.Is(v, doc.String) || !o.r.OneOf(v, words) {
+		return "", false
+	}
+	return v.Text(), true
+}
+
+// OneOf reports, by diagnostic and by answer, whether the text v is one of the
+// words.
+func (r *Reader) OneOf(v doc.Value, words []string) bool {
+	if slices.Contains(words, v.Text()) {
+		return true
+	}
+	hint := diag.DidYouMean(v.Text(), words)
+	if hint == "" {
+		hint = "use one of " + diag.Words(words, "or")
+	}
+	what := ""
+	if v.Key() != "" {
+		what = "for " + diag.Quote(v.Key())
+	} else {
+		what = "here"
+	}
+	r.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed %s; it takes %s", diag.Quote(v.Text()), what, diag.Words(words, "or"))
+	return false
+}
+
+// Bool returns a true or false field.
+func (o *Object) Bool(key string, p Presence) (value, ok bool) {
+	v := o.Get(key, p)
+	return v.Text() == "true", o.r.Is(v, doc.Bool)
+}
+
+// Int returns a whole number from least to most.
+func (o *Object) Int(key string, p Presence, least, most int64) (int64, bool) {
+	v := o.Get(key, p)
+	if !o.r.Is(v, doc.Number) {
+		return 0, false
+	}
+	n, ok := v.Int()
+	if !ok {
+		o.r.Report(diag.OutOfRange, v.Place(), "", "%s must be a whole number", diag.Quote(key))
+		return 0, false
+	}
+	if n < least || n > most {
+		o.r.Report(diag.OutOfRange, v.Place(), "", "%s must be from %d to %d", diag.Quote(key), least, most)
+		return 0, false
+	}
+	return n, true
+}
+
+// MaxInt is the largest whole number that every reader holds exactly.
+const MaxInt = 1 << 53
+
+// Object returns a field that is an object.
+func (o *Object) Object(key string, p Presence) *Object { return o.r.Object(o.Get(key, p)) }
+
+// List returns a field that is a list.
+func (o *Object) List(key string, p Presence) doc.Value {
+	v := o.Get(key, p)
+	if !o.r.Is(v, doc.Array) {
+		return doc.Value{}
+	}
+	return v
+}
+
+// Strings yields the texts of a list field; other values in it are reported.
+func (o *Object) Strings(key string, p Presence) iter.Seq[doc.Value] {
+	list := o.List(key, p)
+	return func(yield func(doc.Value) bool) {
+		for v := range list.Each() {
+			if o.r.Is(v, doc.String) && !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// Texts returns the texts of a list field; empty ones are reported.
+func (o *Object) Texts(key string, p Presence) []string {
+	var texts []string
+	for v := range o.Strings(key, p) {
+		if v.Text() == "" {
+			o.r.Report(diag.EmptyText, v.Place(), "", "an entry of %s is empty", diag.Quote(key))
+			continue
+		}
+		texts = append(texts, v.Text())
+	}
+	return texts
+}
+
+// Done reports every member that nobody asked for.
+func (o *Object) Done() {
+	for m := range o.v.Each() {
+		if o.r.Unknown == nil || slices.Contains(o.known, m.Key()) {
+			continue
+		}
+		hint := diag.DidYouMean(m.Key(), o.known)
+		if ours := o.r.Foreign[m.Key()]; hint == "" && ours != "" && slices.Contains(o.known, ours) {
+			hint = "this dialect calls it " + diag.Quote(ours)
+		}
+		if hint == "" {
+			hint = o.r.UnknownHint
+		}
+		o.r.Report(o.r.Unknown, m.KeyPlace(), hint, "unknown field %s", diag.Quote(m.Key()))
+	}
+}
