@@ -13,7 +13,8 @@ type Source struct {
 	Name string
 	Text string
 
-	masks [][2]int
+	masks  [][2]int
+	sorted int // how many of the masks are known to be in order
 	// Made when a position is first asked for. lines holds the offset of each
 	// line's first byte. chars counts the characters before each block of the
 	// text, so that a one-line file of many problems stays linear.
@@ -28,6 +29,23 @@ func NewSource(name, text string) *Source { return &Source{Name: name, Text: tex
 
 // Mask marks the bytes from start to end as a secret that no frame may show.
 func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }
+
+// Masked reports whether any byte from start to end is marked as a secret.
+func (s *Source) Masked(start, end int) bool {
+	i := s.firstMask(start)
+	return i < len(s.masks) && s.masks[i][0] < end
+}
+
+// firstMask finds the first mask that ends behind off. Masks come nearly in
+// order, so sorting them is rarely work.
+func (s *Source) firstMask(off int) int {
+	byStart := func(a, b [2]int) int { return a[0] - b[0] }
+	if !slices.IsSortedFunc(s.masks[s.sorted:], byStart) || s.sorted > 0 && s.sorted < len(s.masks) && s.masks[s.sorted][0] < s.masks[s.sorted-1][0] {
+		slices.SortFunc(s.masks, byStart)
+	}
+	s.sorted = len(s.masks)
+	return sort.Search(len(s.masks), func(i int) bool { return s.masks[i][1] > off })
+}
 
 // Position turns a byte offset into a line and a column, both from 1.
 func (s *Source) Position(off int) (line, column int) {
@@ -138,8 +156,11 @@ func (s *Source) clean(start, end int) string {
 	}
 	var b strings.Builder
 	pos := start
-	for _, m := range s.sortedMasks() {
-		if m[1] <= pos || m[0] >= end {
+	for _, m := range s.masks[s.firstMask(start):] {
+		if m[0] >= end {
+			break
+		}
+		if m[1] <= pos {
 			continue
 		}
 		if m[0] > pos {
@@ -150,11 +171,6 @@ func (s *Source) clean(start, end int) string {
 	}
 	b.WriteString(Printable(s.Text[pos:end]))
 	return b.String()
-}
-
-func (s *Source) sortedMasks() [][2]int {
-	slices.SortFunc(s.masks, func(a, b [2]int) int { return a[0] - b[0] })
-	return s.masks
 }
 
 // Printable makes text safe for a terminal and honest to the eye: control,

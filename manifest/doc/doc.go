@@ -63,6 +63,7 @@ type node struct {
 	first, last      int32
 	index, count     int32
 	kind             Kind
+	origin           origin // TOML only, while the tree is built
 }
 
 // Tree is a parsed document.
@@ -104,9 +105,6 @@ func (t *Tree) Root() Value {
 	}
 	return Value{t, 0}
 }
-
-// TOML reports whether the tree was read from TOML.
-func (t *Tree) TOML() bool { return t.toml }
 
 // All yields every value of the tree, parents before their children.
 func (t *Tree) All() iter.Seq[Value] {
@@ -156,6 +154,9 @@ func (v Value) Key() string {
 	}
 	return v.node().key
 }
+
+// TOML reports whether the value was read from TOML.
+func (v Value) TOML() bool { return v.t != nil && v.t.toml }
 
 // Len counts the members of an object or the items of a list.
 func (v Value) Len() int {

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
-// ParseJSON reads a JSON document. The tree is complete if ok; otherwise a
+// ParseJSON reads a JSON document, which must be valid UTF-8. The tree is complete if ok; otherwise a
 // syntax error stopped the reader and the tree holds what came before it.
 func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := &jsonParser{src: src.Text, r: r, t: newTree(src)}
@@ -537,6 +537,9 @@ func reportInexact(r *diag.Reporter, at diag.Place, lexeme string) {
 	if len(lexeme) <= 15 && !strings.ContainsAny(lexeme, "eE") {
 		return
 	}
+	if n, err := strconv.ParseInt(lexeme, 10, 64); err == nil && n <= maxExact && n >= -maxExact {
+		return
+	}
 	f, err := strconv.ParseFloat(lexeme, 64)
 	digits := 0
 	for i := range len(lexeme) {
@@ -546,7 +549,7 @@ func reportInexact(r *diag.Reporter, at diag.Place, lexeme string) {
 			digits++
 		}
 	}
-	if err != nil || f > maxExact || f < -maxExact || digits > 17 {
+	if err != nil || f >= maxExact || f <= -maxExact || digits > 17 {
 		r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(lexeme))
 	}
 }

@@ -11,194 +11,220 @@ import (
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
-// ParseTOML reads a TOML document into the same tree as ParseJSON: tables are
-// objects, dates keep their text. go-toml decides what is valid; a second pass
-// over its syntax tree keeps the places.
+// ParseTOML reads a TOML 1.0 document into the same tree as ParseJSON: tables
+// are objects, dates keep their text.
+//
+// The syntax is go-toml's; what may define which table is checked here,
+// because go-toml's own check takes quadratic time and stops at the first
+// problem. A fuzz test holds the two against each other.
 func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
-	b := []byte(src.Text)
 	t = newTree(src)
 	t.toml = true
-	t.add(none, node{kind: Object, end: int32(len(b))})
-	var content map[string]any
-	if err := toml.Unmarshal(b, &content); err != nil {
-		reportTOML(src, r, err)
+	t.add(none, node{kind: Object, end: int32(len(src.Text)), origin: byHeader})
+	b := &tomlBuilder{t: t, r: r, ok: true, index: make(map[memberKey]int32)}
+	b.p.Reset([]byte(src.Text))
+	table := int32(0)
+	for b.ok && b.p.NextExpression() {
+		table = b.expression(b.p.Expression(), table)
+	}
+	if pe, failed := errors.AsType[*unstable.ParserError](b.p.Error()); failed {
+		at := b.p.Range(pe.Highlight)
+		start := int(at.Offset)
+		place := diag.Place{Start: start, End: max(start+int(at.Length), min(start+1, len(src.Text)))}
+		r.Report(diag.BadTOML, place, "", "%s", diag.Printable(pe.Message))
 		return t, false
 	}
-	build := &tomlBuilder{t: t, r: r, ok: true, tables: make(map[tableKey]int32)}
-	build.p.Reset(b)
-	table := int32(0)
-	for build.ok && build.p.NextExpression() {
-		table = build.expression(build.p.Expression(), table)
-	}
-	return t, build.ok
+	return t, b.ok
 }
 
-func reportTOML(src *diag.Source, r *diag.Reporter, err error) {
-	var at diag.Place
-	message := strings.TrimPrefix(err.Error(), "toml: ")
-	if de, ok := errors.AsType[*toml.DecodeError](err); ok {
-		line, column := de.Position()
-		at.Start = offset(src.Text, line, column)
-		at.End = min(at.Start+1, len(src.Text))
-		if key := de.Key(); len(key) > 0 {
-			at.Pointer = "/" + strings.Join(key, "/")
-		}
-	}
-	rule := diag.BadTOML
-	if strings.Contains(message, "already") {
-		rule = diag.DuplicateKey
-	}
-	r.Report(rule, at, "", "%s", diag.Printable(message))
-}
+// origin says how a TOML table or list came to be, which decides what may
+// still be added to it.
+type origin uint8
 
-// offset is where go-toml's line and column (in bytes, both from 1) stand.
-func offset(text string, line, column int) int {
-	off := 0
-	for ; line > 1; line-- {
-		i := strings.IndexByte(text[off:], '\n')
-		if i < 0 {
-			return len(text)
-		}
-		off += i + 1
-	}
-	return min(off+max(column-1, 0), len(text))
-}
+const (
+	// byValue is a value on the right of =, closed once written.
+	byValue origin = iota
+	// byPath is a table that only exists because a header below it does.
+	byPath
+	// byHeader is [table] or an element of [[table]].
+	byHeader
+	// byDots is a table made by a dotted key.
+	byDots
+	// byList is the list that [[table]] appends to.
+	byList
+)
 
 type tomlBuilder struct {
 	p  unstable.Parser
 	t  *Tree
 	r  *diag.Reporter
 	ok bool
-	// tables finds a table by its parent and name: a file may hold thousands.
-	tables map[tableKey]int32
+	// index finds a member by its parent and key: a file may hold thousands.
+	index map[memberKey]int32
 }
 
-type tableKey struct {
+type memberKey struct {
 	parent int32
-	name   string
+	key    string
 }
 
-// table returns the table or list of that name, absent if there is none yet.
-func (b *tomlBuilder) table(parent int32, part *unstable.Node) Value {
-	if i, ok := b.tables[tableKey{parent, string(part.Data)}]; ok {
-		return Value{b.t, i}
+// member returns the member of that name, or none.
+func (b *tomlBuilder) member(parent int32, part *unstable.Node) int32 {
+	if i, ok := b.index[memberKey{parent, string(part.Data)}]; ok {
+		return i
 	}
-	return Value{}
+	return none
 }
 
-func (b *tomlBuilder) addTable(parent int32, part *unstable.Node, kind Kind) int32 {
-	i := b.t.add(parent, b.named(part, kind))
-	b.tables[tableKey{parent, string(part.Data)}] = i
+// add makes a member that stands where the key that names it stands.
+func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
+	n := named(part)
+	n.kind, n.origin = kind, o
+	i := b.t.add(parent, n)
+	b.index[memberKey{parent, n.key}] = i
 	return i
 }
 
-// expression adds one line of TOML below table and returns the table that the
-// next line stands in.
+func named(part *unstable.Node) node {
+	start, end := int32(part.Raw.Offset), int32(part.Raw.Offset+part.Raw.Length)
+	return node{key: string(part.Data), start: start, end: end, keyStart: start, keyEnd: end}
+}
+
+// expression adds one expression and returns the table that the next stands in.
 func (b *tomlBuilder) expression(e *unstable.Node, table int32) int32 {
 	switch e.Kind {
 	case unstable.KeyValue:
 		b.keyValue(e, table, 1)
+		return table
 	case unstable.Table:
-		return b.descend(e.Key(), 0, false)
+		return b.header(e.Key(), false)
 	case unstable.ArrayTable:
-		return b.descend(e.Key(), 0, true)
+		return b.header(e.Key(), true)
 	}
 	return table
 }
 
-// descend walks a dotted key from node at, making tables on the way, and
-// returns the last one. With element, the last part is a list that gets one
-// more table.
-func (b *tomlBuilder) descend(key unstable.Iterator, at int32, element bool) int32 {
-	for key.Next() {
+// taken reports that a name is already there, as something else or closed.
+// The tree then goes on in a table of its own, which nobody sees.
+func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
+	n := named(part)
+	line, _ := b.t.Source.Position(int(b.t.nodes[first].start))
+	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: Value{b.t, first}.Pointer()}
+	b.r.Report(diag.DuplicateKey, at, "", "%s is already defined on line %d", diag.Quote(n.key), line)
+	n.kind, n.origin = Object, byHeader
+	return b.t.add(none, n)
+}
+
+// header walks [a.b] or [[a.b]] from the root, making tables on the way.
+func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
+	at := int32(0)
+	for depth := 1; key.Next(); depth++ {
 		part := key.Node()
-		last := key.IsLast()
-		found := b.table(at, part)
+		if !b.bounded(part, depth) {
+			return at
+		}
+		found := b.member(at, part)
+		if !key.IsLast() {
+			at = b.through(at, found, part)
+			continue
+		}
 		switch {
-		case !found.Ok() && last && element:
-			at = b.addTable(at, part, Array)
-			at = b.element(at, part)
-		case !found.Ok():
-			at = b.addTable(at, part, Object)
-		case found.Is(Array) && last && element:
-			at = b.element(found.i, part)
-		case found.Is(Array):
-			at = b.t.nodes[found.i].last
+		case list && found < 0:
+			return b.element(b.add(at, part, Array, byList), part)
+		case list && b.t.nodes[found].origin == byList:
+			return b.element(found, part)
+		case !list && found < 0:
+			return b.add(at, part, Object, byHeader)
+		case !list && b.t.nodes[found].origin == byPath:
+			b.t.nodes[found].origin = byHeader
+			return found
 		default:
-			at = found.i
+			return b.taken(part, found)
 		}
 	}
 	return at
 }
 
-// named makes a node that stands where the key that names it stands.
-func (b *tomlBuilder) named(part *unstable.Node, kind Kind) node {
-	start, end := int32(part.Raw.Offset), int32(part.Raw.Offset+part.Raw.Length)
-	return node{kind: kind, key: string(part.Data), start: start, end: end, keyStart: start, keyEnd: end}
+// through is the table that a header's path goes through.
+func (b *tomlBuilder) through(at, found int32, part *unstable.Node) int32 {
+	switch {
+	case found < 0:
+		return b.add(at, part, Object, byPath)
+	case b.t.nodes[found].origin == byList:
+		return b.t.nodes[found].last
+	case b.t.nodes[found].origin == byValue:
+		return b.taken(part, found)
+	}
+	return found
 }
 
 func (b *tomlBuilder) element(list int32, part *unstable.Node) int32 {
-	n := b.named(part, Object)
-	n.key, n.keyStart, n.keyEnd = "", 0, 0
+	n := named(part)
+	n.kind, n.origin, n.key, n.keyStart, n.keyEnd = Object, byHeader, "", 0, 0
 	return b.t.add(list, n)
 }
 
 func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
-	key := e.Key()
 	at := table
-	var n node
-	for key.Next() {
+	for key := e.Key(); key.Next(); depth++ {
 		part := key.Node()
-		if key.IsLast() {
-			n = b.named(part, Absent)
-			break
+		if !b.bounded(part, depth) {
+			return
 		}
-		if found := b.table(at, part); found.Ok() {
-			at = found.i
-		} else {
-			at = b.addTable(at, part, Object)
+		found := b.member(at, part)
+		switch {
+		case key.IsLast() && found >= 0:
+			at = b.taken(part, found)
+			b.value(e.Value(), at, named(part), depth)
+		case key.IsLast():
+			// The value is the next node to be made.
+			b.index[memberKey{at, string(part.Data)}] = int32(len(b.t.nodes))
+			b.value(e.Value(), at, named(part), depth)
+		case found < 0:
+			at = b.add(at, part, Object, byDots)
+		case b.t.nodes[found].origin == byDots:
+			at = found
+		default:
+			at = b.taken(part, found)
 		}
 	}
-	b.value(e.Value(), at, n, depth)
 }
 
-func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
-	at := diag.Place{Start: int(v.Raw.Offset), End: int(v.Raw.Offset + v.Raw.Length)}
-	if at.End == 0 {
-		at = diag.Place{Start: int(n.keyStart), End: int(n.keyEnd)}
-	}
+// bounded reports whether there is room for one more value at this depth, and
+// stops the reader if not.
+func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
+	at := diag.Place{Start: int(n.Raw.Offset), End: int(n.Raw.Offset + n.Raw.Length)}
 	switch {
 	case !b.ok:
-		return
 	case depth > maxDepth:
 		b.r.Report(diag.TooDeep, at, "", "nested more than %d levels deep", maxDepth)
 		b.ok = false
-		return
 	case len(b.t.nodes) >= maxValues:
 		b.r.Report(diag.TooManyValues, at, "", "the file holds more than %d values", maxValues)
 		b.ok = false
+	}
+	return b.ok
+}
+
+func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
+	if !b.bounded(v, depth) {
 		return
 	}
-	n.start, n.end = int32(at.Start), int32(at.End)
+	// Lists and inline tables have no place of their own: their key's it is.
+	if v.Raw.Length > 0 {
+		n.start, n.end = int32(v.Raw.Offset), int32(v.Raw.Offset+v.Raw.Length)
+	}
 	n.text = string(v.Data)
 	switch v.Kind {
 	case unstable.String:
 		n.kind = String
 	case unstable.Bool:
 		n.kind = Bool
-	case unstable.Integer, unstable.Float:
-		n.kind, n.text = Number, decimal(n.text, v.Kind)
-		if n.text == "" {
-			b.r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(string(v.Data)))
-			n.text = "0"
-		} else {
-			reportInexact(b.r, at, n.text)
-		}
 	case unstable.Array:
 		n.kind, n.text = Array, ""
 		self := b.t.add(parent, n)
 		for it := v.Children(); it.Next(); {
-			b.value(it.Node(), self, node{}, depth+1)
+			b.value(it.Node(), self, node{start: n.start, end: n.end}, depth+1)
 		}
 		return
 	case unstable.InlineTable:
@@ -209,27 +235,32 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 		}
 		return
 	default:
-		n.kind = Date
+		b.scalar(v, &n)
 	}
 	b.t.add(parent, n)
 }
 
-// decimal writes a TOML number the way JSON does; empty if JSON has no such
-// number.
-func decimal(s string, kind unstable.Kind) string {
-	if kind == unstable.Float {
-		f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
-		if err != nil || f != f || f > maxExact || f < -maxExact {
-			return ""
-		}
-		return strconv.FormatFloat(f, 'g', -1, 64)
+// scalar reads a number or date. The parser takes anything that looks like
+// one; the library's decoder, asked about this value alone, knows.
+func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
+	at := diag.Place{Start: int(n.start), End: int(n.end)}
+	var content map[string]any
+	if err := toml.Unmarshal([]byte("v = "+n.text), &content); err != nil {
+		b.r.Report(diag.BadTOML, at, "", "%s is not a TOML value: %s", diag.Quote(n.text), strings.TrimPrefix(err.Error(), "toml: "))
+		b.ok = false
+		return
 	}
-	n, err := strconv.ParseInt(s, 0, 64)
-	if err != nil {
-		// 0-prefixed forms aside, Go and TOML agree; a sign may lead.
-		if n, err = strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64); err != nil {
-			return ""
+	switch c := content["v"].(type) {
+	case int64:
+		n.kind, n.text = Number, strconv.FormatInt(c, 10)
+		reportInexact(b.r, at, n.text)
+	case float64:
+		n.kind, n.text = Number, strconv.FormatFloat(c, 'g', -1, 64)
+		if c != c || c > maxExact || c < -maxExact {
+			b.r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(string(v.Data)))
+			n.text = "0"
 		}
+	default:
+		n.kind = Date
 	}
-	return strconv.FormatInt(n, 10)
 }

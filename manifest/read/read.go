@@ -36,6 +36,8 @@ type Reader struct {
 	// hint where no spelling is close.
 	Unknown     *diag.Rule
 	UnknownHint string
+	// Hints are those of unknown fields that deserve one of their own.
+	Hints map[string]string
 }
 
 // Object is an object that is being read.
@@ -223,7 +225,10 @@ func (o *Object) Done() {
 		if o.r.Unknown == nil || slices.Contains(o.known, m.Key()) {
 			continue
 		}
-		hint := diag.DidYouMean(m.Key(), o.known)
+		hint := o.r.Hints[m.Key()]
+		if hint == "" {
+			hint = diag.DidYouMean(m.Key(), o.known)
+		}
 		if ours := o.r.Foreign[m.Key()]; hint == "" && ours != "" && slices.Contains(o.known, ours) {
 			hint = "this dialect calls it " + diag.Quote(ours)
 		}

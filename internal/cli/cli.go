@@ -1,0 +1,159 @@
+// Package cli is the command line: one file per verb.
+//
+// A verb reads its arguments, asks the packages below for the answer and
+// prints it through a [terminal], which alone writes to the screen (its rules
+// are at the top of terminal.go). A verb ends with nil or with a [failure],
+// which carries the exit code:
+//
+//	0  yes
+//	1  no: invalid, widened, refused, failed
+//	2  wrong usage
+//	3  something needed is missing here
+//
+// Every verb takes --json and then prints one JSON document on stdout,
+// whatever happens; a failure is {"error":{"message","hint"}} unless the verb
+// has a document of its own for saying no. Verbs, flags, exit codes and the
+// fields of these documents are a contract: they are added to, never renamed.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitNo      = 1
+	exitUsage   = 2
+	exitMissing = 3
+)
+
+// failure is an error that knows its exit code and what to do about it.
+type failure struct {
+	code int
+	err  error
+	hint string
+	// told says that the verb has already printed everything.
+	told bool
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// errNo ends a verb whose output already said no.
+var errNo = &failure{code: exitNo, err: errors.New("no"), told: true}
+
+func no(hint, format string, args ...any) error {
+	return &failure{code: exitNo, err: fmt.Errorf(format, args...), hint: hint}
+}
+
+func usage(hint, format string, args ...any) error {
+	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: hint}
+}
+
+// Main runs the command line of this process and returns its exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// Run runs one command line and returns its exit code.
+func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	t := newTerminal(in, out, errOut)
+	root := newRoot(t)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if flushErr := t.flush(); err == nil && flushErr != nil {
+		err = &failure{code: exitMissing, err: fmt.Errorf("cannot write the output: %w", flushErr)}
+	}
+	if err == nil {
+		return 0
+	}
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		// Everything that a verb returns is a failure; the rest is cobra's word
+		// on how it was called.
+		f = &failure{code: exitUsage, err: err, hint: "see: ambit --help"}
+	}
+	if !f.told {
+		t.fail(f)
+	}
+	return f.code
+}
+
+func newRoot(t *terminal) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "ambit",
+		Short: "An agent does what its manifest says, and nothing else.",
+		Long: "ambit reads an agent's manifest, proves that the world matches it, and runs the agent so that\n" +
+			"every call goes through one door. It speaks four dialects: Matrix, GPARS, Covenant and FindAgent.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			hint := "see: ambit --help"
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				hint = "did you mean: ambit " + near[0] + "?"
+			}
+			return usage(hint, "there is no verb %q", args[0])
+		},
+	}
+	root.SetOut(t.out)
+	root.SetErr(t.err)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { t.help(cmd) })
+	root.SetUsageFunc(func(cmd *cobra.Command) error { t.help(cmd); return nil })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("see: "+cmd.CommandPath()+" --help", "%w", err)
+	})
+	root.PersistentFlags().BoolVar(&t.json, "json", false, "print one JSON document")
+	root.PersistentFlags().StringVar(&t.colour, "color", "auto", "colours: auto, always or never")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return t.setUp() }
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.AddGroup(
+		&cobra.Group{ID: groupRead, Title: "Read and review"},
+		&cobra.Group{ID: groupWrite, Title: "Write"},
+		&cobra.Group{ID: groupHelp, Title: "Help"},
+	)
+	root.SetHelpCommandGroupID(groupHelp)
+	root.SetCompletionCommandGroupID(groupHelp)
+	root.AddCommand(
+		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t),
+		newNew(t), newConvert(t), newSchema(t),
+		newVersion(t), newMan(t),
+	)
+	return root
+}
+
+const (
+	groupRead  = "read"
+	groupWrite = "write"
+	groupHelp  = "help"
+)
+
+// exactly wants n arguments and says what they are.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return usage("see: "+cmd.CommandPath()+" --help", "%s takes %s, and got %s", cmd.CommandPath(), what, count(len(args), "argument"))
+	}
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,41 @@
+package cli_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ambit-run/ambit/internal/cli"
+)
+
+// The test binary is ambit when a script calls it.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"ambit": func() { os.Exit(cli.Main()) }})
+}
+
+var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
+
+// TestScripts runs the transcripts in testdata: one for each verb and each
+// refusal. $AGENTS is the folder of the agents that ship.
+func TestScripts(t *testing.T) {
+	agents, err := filepath.Abs("../../agents")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("AGENTS", agents)
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("NO_COLOR", "")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "jsonpath": jsonpath},
+	})
+}

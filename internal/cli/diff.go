@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newDiff(t *terminal) *cobra.Command {
+	return &cobra.Command{
+		Use:     "diff OLD NEW",
+		GroupID: groupRead,
+		Short:   "Tell what NEW may do that OLD could not",
+		Long: "Tell what NEW may do that OLD could not: a new tool, host, scope, side effect or secret, a larger budget, a\n" +
+			"looser guardrail. Exits 1 if NEW wants more, 0 if it does not.",
+		Example: "  ambit diff installed.json update.json\n  git show HEAD:agents/default.json | ambit diff - agents/default.json",
+		Args:    exactly(2, "two manifests"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if args[0] == "-" && args[1] == "-" {
+				return usage("give at least one of them as a file", "only one manifest can come from standard input")
+			}
+			before, err := t.load(args[0], "")
+			if err != nil {
+				return err
+			}
+			after, err := t.load(args[1], "")
+			if err != nil {
+				return err
+			}
+			d := manifest.Diff(before.Agent(), after.Agent())
+			if t.json {
+				err = t.document(map[string]any{
+					"widened": append([]manifest.Change{}, d.Widened...), "narrowed": append([]manifest.Change{}, d.Narrowed...),
+					"changed": append([]manifest.Change{}, d.Changed...), "digests": []string{before.Digest(), after.Digest()},
+				})
+			} else {
+				t.delta(d)
+			}
+			if err == nil && len(d.Widened) > 0 {
+				return errNo
+			}
+			return err
+		},
+	}
+}
+
+func (t *terminal) delta(d manifest.Delta) {
+	part := func(title, mark string, s style, changes []manifest.Change) {
+		if len(changes) == 0 {
+			return
+		}
+		t.printf("%s\n", t.paint(bold, title))
+		rows := make([][]string, len(changes))
+		for i, c := range changes {
+			rows[i] = []string{t.paint(s, mark), t.paint(s, diag.Printable(c.What)), diag.Printable(c.Detail)}
+		}
+		t.table("  ", rows)
+	}
+	part("widened: it may do more", "+", red, d.Widened)
+	part("narrowed: it may do less", "-", green, d.Narrowed)
+	part("changed", "~", yellow, d.Changed)
+	switch {
+	case len(d.Widened) > 0:
+		t.printf("\n%s: %s\n", t.paint(boldRed, "it wants more than before"), count(len(d.Widened), "widening"))
+	case len(d.Narrowed)+len(d.Changed) > 0:
+		t.printf("\n%s\n", t.paint(green, "it wants no more than before"))
+	default:
+		t.printf("%s\n", t.paint(green, "no difference"))
+	}
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// meaning is a code of either kind, for a person.
+type meaning struct {
+	Code     string `json:"code"`
+	Kind     string `json:"kind"`
+	Severity string `json:"severity,omitempty"`
+	Title    string `json:"title"`
+	Why      string `json:"why"`
+	Fix      string `json:"fix"`
+}
+
+func meanings() []meaning {
+	var all []meaning
+	for _, r := range manifest.Rules() {
+		all = append(all, meaning{r.Code, "diagnostic", r.Severity.String(), r.Title, r.Why, r.Fix})
+	}
+	for _, m := range call.Meanings {
+		all = append(all, meaning{string(m.Code), "refusal", "", m.Title, m.Why, m.Fix})
+	}
+	return all
+}
+
+func newExplain(t *terminal) *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain [CODE]",
+		GroupID: groupRead,
+		Short:   "Tell what a code means and how to mend it",
+		Long:    "Tell what the code of a diagnostic (MX010) or of a refusal (rate_limited) means, why it matters and\nhow to mend it. Without a code, list them all.",
+		Example: "  ambit explain MX022\n  ambit explain side_effect_denied",
+		Args:    cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var codes []string
+			for _, m := range meanings() {
+				codes = append(codes, m.Code+"\t"+m.Title)
+			}
+			return codes, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			all := meanings()
+			if len(args) == 0 {
+				return t.listMeanings(all)
+			}
+			var codes []string
+			for _, m := range all {
+				if strings.EqualFold(m.Code, args[0]) {
+					return t.explain(m)
+				}
+				codes = append(codes, m.Code)
+			}
+			hint := diag.DidYouMean(args[0], codes)
+			if hint == "" {
+				hint = "ambit explain lists them all"
+			}
+			return usage(hint, "there is no code %s", diag.Quote(args[0]))
+		},
+	}
+}
+
+func (t *terminal) explain(m meaning) error {
+	if t.json {
+		return t.document(m)
+	}
+	kind := m.Kind
+	if m.Severity != "" {
+		kind = m.Severity
+	}
+	t.printf("%s  %s %s\n\n", t.paint(bold, m.Code), m.Title, t.paint(dim, "("+kind+")"))
+	t.printf("%s\n", wrap(m.Why, "  ", t.width))
+	if m.Fix != "" {
+		t.printf("\n%s\n%s\n", t.paint(bold, "To mend it"), wrap(m.Fix, "  ", t.width))
+	}
+	return nil
+}
+
+func (t *terminal) listMeanings(all []meaning) error {
+	if t.json {
+		return t.document(map[string]any{"codes": all})
+	}
+	rows := make([][]string, len(all))
+	for i, m := range all {
+		kind := m.Severity
+		if kind == "" {
+			kind = m.Kind
+		}
+		rows[i] = []string{t.paint(bold, m.Code), t.paint(dim, kind), m.Title}
+	}
+	t.table("", rows)
+	return nil
+}

@@ -1,0 +1,358 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newInspect(t *terminal) *cobra.Command {
+	var dialect string
+	cmd := &cobra.Command{
+		Use:     "inspect PATH",
+		GroupID: groupRead,
+		Short:   "Tell what an agent is and may do",
+		Long: "Tell what an agent is and may do, for whoever has to say yes to it: side effects, hosts, files, secrets,\n" +
+			"programs and limits at a glance, then every tool, then what to look at twice. Nothing is started.",
+		Example: "  ambit inspect agents/default.json\n  ambit inspect agents/examples/mcp-tool --json | jq .hosts",
+		Args:    exactly(1, "one manifest"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			m, err := t.load(args[0], dialect)
+			if err != nil {
+				return err
+			}
+			if t.json {
+				return t.document(inspection(m))
+			}
+			t.inspect(m)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out")
+	complete(cmd, "dialect", dialectNames())
+	return cmd
+}
+
+// inspected is the document of inspect.
+type inspected struct {
+	ID            string                `json:"id"`
+	Dialect       agent.Dialect         `json:"dialect"`
+	Kind          agent.Kind            `json:"kind"`
+	Name          string                `json:"name"`
+	Description   string                `json:"description"`
+	Version       string                `json:"version"`
+	Digest        string                `json:"digest"`
+	SideEffects   []agent.SideEffect    `json:"side_effects"`
+	Tools         []toolReport          `json:"tools"`
+	Hosts         []string              `json:"hosts"`
+	AnyHost       string                `json:"any_host"`
+	Paths         []string              `json:"paths"`
+	Secrets       []string              `json:"secrets"`
+	SecretDetails []secretReport        `json:"secret_details"`
+	Programs      []programReport       `json:"programs"`
+	Agents        []string              `json:"agents"`
+	Requirements  []agent.Requirement   `json:"requirements"`
+	Capabilities  agent.Capabilities    `json:"capabilities"`
+	Resources     *agent.Resources      `json:"resources"`
+	Settlement    *agent.Settlement     `json:"settlement"`
+	Guardrails    agent.Guardrails      `json:"guardrails"`
+	Delivery      agent.Delivery        `json:"delivery"`
+	Skills        *agent.Skills         `json:"skills"`
+	Watch         []string              `json:"watch"`
+	Warnings      []manifest.Diagnostic `json:"warnings"`
+}
+
+type secretReport struct {
+	Name     string   `json:"name"`
+	For      string   `json:"for"`
+	Hosts    []string `json:"hosts"`
+	Required bool     `json:"required"`
+}
+
+type programReport struct {
+	For    string   `json:"for"`
+	Argv   []string `json:"argv"`
+	Digest string   `json:"digest"`
+}
+
+func inspection(m *manifest.Manifest) inspected {
+	a := m.Agent()
+	r := a.Reach()
+	out := inspected{
+		ID: a.ID, Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Version: a.Version, Digest: a.Digest,
+		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHost,
+		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
+		Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
+		Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails,
+		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, watch(a, r)...),
+		Warnings: append([]manifest.Diagnostic{}, m.Diagnostics...),
+	}
+	for _, h := range r.Hosts {
+		out.Hosts = append(out.Hosts, h.Name)
+	}
+	for _, s := range r.Secrets {
+		out.Secrets = append(out.Secrets, s.Name)
+		out.SecretDetails = append(out.SecretDetails, secretReport{s.Name, s.For, append([]string{}, s.Hosts...), s.Required})
+	}
+	for _, p := range r.Programs {
+		out.Programs = append(out.Programs, programReport{p.For, p.Argv, p.Digest})
+	}
+	return out
+}
+
+// watch lists what a reviewer should look at twice.
+func watch(a *agent.Agent, r agent.Reach) []string {
+	var out []string
+	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for i := range a.Servers {
+		s := &a.Servers[i]
+		if s.Transport == agent.Stdio && (s.Placeholder || s.Digest == "") {
+			note("server %s: its package is not pinned by a digest; what runs may differ from what was reviewed", s.Alias)
+		}
+		if s.Transport == agent.StreamableHTTP {
+			note("server %s: it runs elsewhere; nothing here can prove which code answers", s.Alias)
+		}
+	}
+	unasked := 0
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		if a.Callable(t) && t.SideEffect != agent.Read && !t.Policy.HumanApproval {
+			unasked++
+		}
+		if d := t.Annotations.Destructive; d != nil && *d && !t.Policy.HumanApproval && a.Callable(t) {
+			note("tool %s: says that it destroys, and asks nobody first", t.Name)
+		}
+	}
+	if unasked > 0 {
+		note("%s with effects may be called without asking a person", count(unasked, "tool"))
+	}
+	for _, class := range r.SideEffects {
+		if class == agent.Shell {
+			note("it may run shell commands, and through them anything that its user may do")
+		}
+	}
+	if r.AnyHost != "" {
+		note("it can reach hosts that the manifest does not name: %s", r.AnyHost)
+	}
+	for _, s := range r.Secrets {
+		if len(s.Hosts) == 0 {
+			note("secret %s goes to %s, which may send it anywhere", s.Name, s.For)
+		}
+	}
+	if a.SideEffects.Restricted && len(a.SideEffects.Allowed) == 0 {
+		note("no side effect is allowed, so every call will be refused")
+	}
+	return out
+}
+
+func (t *terminal) inspect(m *manifest.Manifest) {
+	a := m.Agent()
+	r := a.Reach()
+	t.printf("%s  %s\n", t.paint(bold, diag.Printable(a.Name)), t.paint(dim, diag.Printable(a.ID)))
+	if a.Description != "" {
+		t.printf("%s\n", wrap(diag.Printable(a.Description), "  ", t.width))
+	}
+	t.printf("\n")
+	facts := [][]string{
+		{t.paint(dim, "dialect"), string(a.Dialect) + ", " + string(a.Kind)},
+		{t.paint(dim, "digest"), a.Digest},
+	}
+	if a.Version != "" {
+		facts = append(facts, []string{t.paint(dim, "version"), diag.Printable(a.Version)})
+	}
+	t.table("  ", facts)
+	t.section("What it may do", t.mayDo(a, r))
+	t.section("What holds it back", t.limits(a))
+	t.toolList(a)
+	if notes := watch(a, r); len(notes) > 0 {
+		t.printf("\n%s\n", t.paint(bold, "Look twice"))
+		for _, n := range notes {
+			t.printf("  %s %s\n", t.paint(yellow, "!"), strings.TrimLeft(wrap(diag.Printable(n), "    ", t.width), " "))
+		}
+	}
+	if len(m.Diagnostics) > 0 {
+		t.printf("\n%s\n", t.paint(bold, "Warnings"))
+		for _, d := range m.Diagnostics {
+			t.printf("  %s %s %s\n", t.paint(yellow, fmt.Sprintf("%d:%d", d.Line, d.Column)), d.Message, t.paint(dim, "["+d.Code+"]"))
+		}
+	}
+}
+
+func (t *terminal) section(title string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	t.printf("\n%s\n", t.paint(bold, title))
+	t.table("  ", rows)
+}
+
+// fact makes rows of one label and several values.
+func (t *terminal) fact(rows [][]string, label string, values ...string) [][]string {
+	for i, v := range values {
+		if i > 0 {
+			label = ""
+		}
+		rows = append(rows, []string{t.paint(dim, label), diag.Printable(v)})
+	}
+	return rows
+}
+
+func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
+	var rows [][]string
+	rows = t.fact(rows, "side effects", effects(a, r))
+	var hosts []string
+	for _, h := range r.Hosts {
+		hosts = append(hosts, h.Name+"  ("+strings.Join(h.By, ", ")+")")
+	}
+	if r.AnyHost != "" {
+		hosts = append(hosts, "any: "+r.AnyHost)
+	}
+	rows = t.fact(rows, "hosts", orNone(hosts)...)
+	rows = t.fact(rows, "files", orNone(r.Paths)...)
+	var secrets []string
+	for _, s := range r.Secrets {
+		text := s.Name + "  → " + s.For
+		if len(s.Hosts) > 0 {
+			text += ", only to " + strings.Join(s.Hosts, ", ")
+		}
+		if !s.Required {
+			text += " (optional)"
+		}
+		secrets = append(secrets, text)
+	}
+	rows = t.fact(rows, "secrets", orNone(secrets)...)
+	var programs []string
+	for _, p := range r.Programs {
+		text := strings.Join(p.Argv, " ") + "  (" + p.For + ")"
+		if p.Digest != "" {
+			text += "  " + shortDigest(p.Digest)
+		}
+		programs = append(programs, text)
+	}
+	rows = t.fact(rows, "programs", orNone(programs)...)
+	rows = t.fact(rows, "agents", r.Agents...)
+	for _, q := range a.Requirements {
+		need := "needs"
+		if q.Optional {
+			need = "can use"
+		}
+		rows = t.fact(rows, need, strings.TrimSpace(q.Server+" "+q.Version)+"  scopes: "+strings.Join(orNone(q.Scopes), ", "))
+	}
+	rows = t.fact(rows, "capabilities", a.Capabilities.Required...)
+	for _, c := range a.Capabilities.Optional {
+		rows = t.fact(rows, "capabilities", c+" (optional)")
+	}
+	return rows
+}
+
+func effects(a *agent.Agent, r agent.Reach) string {
+	var may, mayNot []string
+	for _, class := range agent.SideEffects {
+		switch {
+		case slices.Contains(r.SideEffects, class):
+			may = append(may, string(class))
+		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
+			mayNot = append(mayNot, string(class))
+		}
+	}
+	text := strings.Join(orNone(may), ", ")
+	if len(mayNot) > 0 {
+		text += "  (never: " + strings.Join(mayNot, ", ") + ")"
+	}
+	return text
+}
+
+func orNone(values []string) []string {
+	if len(values) == 0 {
+		return []string{"none"}
+	}
+	return values
+}
+
+func shortDigest(d string) string {
+	if len(d) > 19 {
+		return d[:19] + "…"
+	}
+	return d
+}
+
+func (t *terminal) limits(a *agent.Agent) [][]string {
+	var rows [][]string
+	if res := a.Resources; res != nil {
+		rows = t.fact(rows, "one run", fmt.Sprintf("%d ms, %d MiB memory, %d MiB disk", res.WallClockMS, res.MemoryMB, res.DiskMB))
+		rows = t.fact(rows, "network", string(res.Network))
+	}
+	if s := a.Settlement; s != nil {
+		budget := "no budget"
+		if s.CreditsPerHour > 0 {
+			budget = fmt.Sprintf("%d credits an hour", s.CreditsPerHour)
+		}
+		rows = t.fact(rows, "cost", budget+", priority "+s.Priority)
+	}
+	g := a.Guardrails
+	if g.MaxLength > 0 {
+		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", g.MaxLength))
+	}
+	if len(g.DenyPatterns) > 0 {
+		rows = t.fact(rows, "denied", count(len(g.DenyPatterns), "pattern"))
+	}
+	if len(g.PII) > 0 {
+		rows = t.fact(rows, "redacted", strings.Join(g.PII, ", "))
+	}
+	if g.OutputSchema != "" {
+		rows = t.fact(rows, "results", "checked against a schema")
+	}
+	if p := a.Program; p != nil && p.Contract != agent.OneLine {
+		rows = t.fact(rows, "sandbox", "runs only isolated, and reaches only the hosts above")
+	}
+	if a.Delivery.Auth != "" {
+		rows = t.fact(rows, "callers", "auth "+a.Delivery.Auth)
+	}
+	return rows
+}
+
+func (t *terminal) toolList(a *agent.Agent) {
+	reports := toolReports(a)
+	if len(reports) == 0 {
+		return
+	}
+	blocked := 0
+	rows := make([][]string, 0, len(reports))
+	for _, r := range reports {
+		name := r.Name
+		if r.Server != "" {
+			name = r.Server + "/" + r.Name
+		}
+		text := diag.Printable(r.Description)
+		if len(r.Rails) > 0 {
+			text = strings.Join(r.Rails, ", ") + ". " + text
+		}
+		class := t.paint(classStyle(r.SideEffect), string(r.SideEffect))
+		if !r.Callable {
+			blocked++
+			class = t.paint(dim, string(r.SideEffect))
+			text = "✗ " + r.Why
+		}
+		rows = append(rows, []string{class, diag.Printable(name), t.paint(dim, clip(text, t.width-44))})
+	}
+	title := "Tools (" + fmt.Sprint(len(reports))
+	if blocked > 0 {
+		title += fmt.Sprintf(", %d not callable", blocked)
+	}
+	t.section(title+")", rows)
+}
+
+// clip cuts a text to a width.
+func clip(s string, width int) string {
+	r := []rune(s)
+	if width < 20 || len(r) <= width {
+		return s
+	}
+	return string(r[:width-1]) + "…"
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/doc"
+)
+
+// stdinName is what "-" stands for in places and messages.
+const stdinName = "<stdin>"
+
+// read reads a manifest that was named on the command line, valid or not.
+func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, error) {
+	if path == "-" {
+		src, err := io.ReadAll(io.LimitReader(t.in, doc.MaxBytes+1))
+		if err != nil {
+			return nil, usage("", "cannot read standard input: %w", err)
+		}
+		return manifest.Parse(stdinName, src, o), nil
+	}
+	path, err := manifestIn(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := manifest.Load(path, o)
+	if _, invalid := errors.AsType[*manifest.InvalidError](err); err != nil && !invalid {
+		return nil, unreadable(path, err)
+	}
+	return m, nil
+}
+
+// manifestIn takes a folder for the one manifest in it that has a fixed name.
+func manifestIn(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return path, nil
+	}
+	for _, name := range []string{"findagent.json", "agent.toml"} {
+		file := filepath.Join(path, name)
+		if _, err := os.Stat(file); err == nil {
+			return file, nil
+		}
+	}
+	return "", usage("name the manifest itself", "%s is a folder without agent.toml or findagent.json", path)
+}
+
+func unreadable(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return usage("check the path", "there is no file %s", path)
+	case errors.Is(err, fs.ErrPermission):
+		return usage("check the file's permissions", "%s may not be read", path)
+	}
+	return usage("", "%w", err)
+}
+
+// load reads a manifest that must be valid, and shows its problems if not.
+func (t *terminal) load(path, dialect string) (*manifest.Manifest, error) {
+	d, err := parseDialect(dialect)
+	if err != nil {
+		return nil, err
+	}
+	m, err := t.read(path, manifest.Options{Dialect: d})
+	if err != nil {
+		return nil, err
+	}
+	if !m.Valid() {
+		if t.json {
+			return nil, no("see: ambit validate "+path, "%w", &manifest.InvalidError{Manifest: m})
+		}
+		t.problems(t.err, m)
+		return nil, no("", "%s is not a valid manifest: %s", m.Path, count(m.Errors(), "error"))
+	}
+	return m, nil
+}
+
+// parseDialect takes the name of a dialect; empty means to find out.
+func parseDialect(name string) (agent.Dialect, error) {
+	if name == "" {
+		return "", nil
+	}
+	var names []string
+	for _, d := range agent.Dialects {
+		if string(d) == strings.ToLower(name) {
+			return d, nil
+		}
+		names = append(names, string(d))
+	}
+	return "", usage("use one of "+strings.Join(names, ", "), "there is no dialect %q", name)
+}
+
+func dialectNames() []string {
+	names := make([]string, len(agent.Dialects))
+	for i, d := range agent.Dialects {
+		names[i] = string(d)
+	}
+	return names
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/agents"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newNew(t *terminal) *cobra.Command {
+	var from, dialect, output string
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "new NAME",
+		GroupID: groupWrite,
+		Short:   "Start an agent, or fork one",
+		Long: "Start an agent: fork a shipped one or any manifest (--from), or take the small starting point of a dialect\n" +
+			"(--dialect). Without either it forks the shipped agent default. With both, the fork is converted.\n\n" +
+			"Shipped agents: " + strings.Join(agents.Names(), ", "),
+		Example: "  ambit new mine --from default\n  ambit new scout --dialect covenant\n  ambit new helper --from ./their-agent/findagent.json -o helper.json",
+		Args:    exactly(1, "one NAME"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			name := args[0]
+			if !isName(name) {
+				return usage("use letters, digits, -, _ and .", "%s cannot be the name of an agent", diag.Quote(name))
+			}
+			d, err := parseDialect(dialect)
+			if err != nil {
+				return err
+			}
+			source, err := t.origin(from, d)
+			if err != nil {
+				return err
+			}
+			text, err := manifest.Fork(source.m, name)
+			if err != nil {
+				return no("", "%w", err)
+			}
+			written := source.m.Dialect
+			if d != "" && d != written {
+				c, err := manifest.Convert(manifest.Parse(source.m.Path, text, manifest.Options{Dialect: written}), d)
+				if err != nil {
+					return no("", "%w", err)
+				}
+				t.convertedNotes(c)
+				text, written, source.files = c.Text, d, ""
+			}
+			return t.writeAgent(name, output, written, source.files, text, force)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the `agent` to fork: a shipped one by name, or a manifest by path")
+	cmd.Flags().StringVar(&dialect, "dialect", "", "the `dialect` of the new agent: "+strings.Join(dialectNames(), ", "))
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file`; - prints to standard output")
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
+	complete(cmd, "from", agents.Names())
+	complete(cmd, "dialect", dialectNames())
+	return cmd
+}
+
+func isName(s string) bool {
+	if s == "" || len(s) > 64 || s[0] == '.' || s[0] == '-' {
+		return false
+	}
+	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+}
+
+// origin is what a new agent starts as.
+type origin struct {
+	m *manifest.Manifest
+	// files is the folder among the shipped agents whose other files belong to
+	// the agent; empty if there are none.
+	files string
+}
+
+func (t *terminal) origin(from string, d agent.Dialect) (*origin, error) {
+	file := ""
+	switch {
+	case from == "" && d != "":
+		file = agents.Starter(string(d))
+	case from == "":
+		from = "default"
+	}
+	if file == "" {
+		shipped, ok := agents.Find(from)
+		if !ok {
+			if _, err := os.Stat(from); err != nil {
+				hint := diag.DidYouMean(from, agents.Names())
+				if hint == "" {
+					hint = "shipped agents: " + strings.Join(agents.Names(), ", ")
+				}
+				return nil, usage(hint, "there is no shipped agent and no file %s", diag.Quote(from))
+			}
+			m, err := t.load(from, "")
+			return &origin{m: m}, err
+		}
+		file = shipped
+	}
+	src, err := agents.Files.ReadFile(file)
+	if err != nil {
+		return nil, no("", "%w", err)
+	}
+	o := &origin{m: manifest.Parse(file, src, manifest.Options{})}
+	if dir := path.Dir(file); path.Dir(dir) == "examples" {
+		o.files = dir
+	}
+	return o, nil
+}
+
+// writeAgent puts the manifest where an agent of its dialect lives, with the
+// files that belong to it.
+func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string, text []byte, force bool) error {
+	text = append([]byte(strings.TrimRight(string(text), "\n")), '\n')
+	if output == "-" {
+		if t.json {
+			return t.document(map[string]any{"name": name, "dialect": d, "manifest": string(text)})
+		}
+		t.printf("%s", text)
+		return nil
+	}
+	ownFolder := output == ""
+	if ownFolder {
+		output = map[agent.Dialect]string{
+			agent.Matrix: name + ".json", agent.GPARS: name + ".json",
+			agent.Covenant: filepath.Join(name, "agent.toml"), agent.FindAgent: filepath.Join(name, "findagent.json"),
+		}[d]
+	}
+	if err := writeNew(output, text, force); err != nil {
+		return err
+	}
+	if files != "" && ownFolder {
+		if err := copyFiles(files, filepath.Dir(output), force); err != nil {
+			return err
+		}
+	}
+	if t.json {
+		return t.document(map[string]any{"name": name, "dialect": d, "path": output})
+	}
+	t.printf("%s\n", output)
+	t.notef("%s", t.paint(dim, "next: edit it, then ambit validate "+output))
+	if d == agent.Covenant && files == "" {
+		t.notef("%s", t.paint(dim, "it is a program: write its entry beside it (one JSON line in, one JSON line out)"))
+	}
+	return nil
+}
+
+// copyFiles copies what stands beside a shipped manifest.
+func copyFiles(from, to string, force bool) error {
+	return fs.WalkDir(agents.Files, from, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() == "agent.toml" || e.Name() == "findagent.json" {
+			return err
+		}
+		b, err := agents.Files.ReadFile(file)
+		if err != nil {
+			return no("", "%w", err)
+		}
+		return writeNew(filepath.Join(to, filepath.FromSlash(strings.TrimPrefix(file, from+"/"))), b, force)
+	})
+}
+
+// writeNew writes a file that must not be there yet, whole or not at all.
+func writeNew(file string, content []byte, force bool) error {
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return no("", "cannot make the folder %s: %w", dir, err)
+	}
+	tmp, err := os.CreateTemp(dir, ".ambit-*")
+	if err != nil {
+		return no("", "cannot write in %s: %w", dir, err)
+	}
+	defer os.Remove(tmp.Name()) // gone already if all went well
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
+		return no("", "cannot write %s: %w", file, err)
+	}
+	if force {
+		err = os.Rename(tmp.Name(), file)
+	} else {
+		// A link, unlike a rename, never replaces what is there. Where there are
+		// no links, looking first is the best there is.
+		err = os.Link(tmp.Name(), file)
+		if _, statErr := os.Lstat(file); err != nil && errors.Is(statErr, fs.ErrNotExist) {
+			err = os.Rename(tmp.Name(), file)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return usage("choose another name, or overwrite it with --force", "%s is already there", file)
+	case err != nil:
+		return no("", "cannot write %s: %w", file, err)
+	}
+	return nil
+}

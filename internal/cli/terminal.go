@@ -1,0 +1,259 @@
+package cli
+
+// The rules of everything that ambit shows:
+//
+//   - The answer goes to stdout; what is said about it (losses, progress, next
+//     steps, errors) goes to stderr.
+//   - An error is "ambit: what happened", and what to do next stands below it
+//     as "  hint: …". Sentences start small and end without a full stop.
+//   - Colours only on a terminal that wants them; NO_COLOR and --color=never
+//     turn them off, CLICOLOR_FORCE and --color=always on. Nothing is said by
+//     colour alone.
+//   - Text from a manifest is printed through diag.Printable, so that it
+//     cannot drive the terminal.
+//   - With --json there is exactly one document on stdout.
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+type terminal struct {
+	in     io.Reader
+	out    *bufio.Writer
+	err    io.Writer
+	file   *os.File // stdout, if it is a file
+	json   bool
+	colour string
+	styled bool
+	width  int
+}
+
+func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
+	t := &terminal{in: in, out: bufio.NewWriter(out), err: errOut, colour: "auto", width: 100}
+	t.file, _ = out.(*os.File)
+	t.styled = t.wantsColour()
+	if t.file != nil {
+		if w, _, err := term.GetSize(int(t.file.Fd())); err == nil && w > 40 {
+			t.width = min(w, 140)
+		}
+	}
+	return t
+}
+
+// setUp takes the flags into account.
+func (t *terminal) setUp() error {
+	switch t.colour {
+	case "always":
+		t.styled = true
+	case "never":
+		t.styled = false
+	case "auto":
+		t.styled = t.wantsColour()
+	default:
+		return usage("use auto, always or never", "--color does not take %q", t.colour)
+	}
+	return nil
+}
+
+func (t *terminal) wantsColour() bool {
+	if os.Getenv("NO_COLOR") != "" {
+		return false
+	}
+	if force := os.Getenv("CLICOLOR_FORCE"); force != "" && force != "0" {
+		return true
+	}
+	return t.file != nil && term.IsTerminal(int(t.file.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+func (t *terminal) flush() error { return t.out.Flush() }
+
+// style is an ANSI colour or weight.
+type style string
+
+const (
+	bold    style = "1"
+	dim     style = "2"
+	red     style = "31"
+	green   style = "32"
+	yellow  style = "33"
+	blue    style = "34"
+	boldRed style = "1;31"
+)
+
+func (t *terminal) paint(s style, text string) string {
+	if !t.styled || text == "" {
+		return text
+	}
+	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+}
+
+// printf writes a part of the answer.
+func (t *terminal) printf(format string, args ...any) { fmt.Fprintf(t.out, format, args...) }
+
+// notef writes a line about the answer.
+func (t *terminal) notef(format string, args ...any) {
+	fmt.Fprintf(t.err, format+"\n", args...)
+}
+
+// document prints the one JSON document of a verb.
+func (t *terminal) document(v any) error {
+	e := json.NewEncoder(t.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// fail says why a verb ended.
+func (t *terminal) fail(f *failure) {
+	if t.json {
+		err := t.document(map[string]any{"error": map[string]any{"message": f.Error(), "hint": f.hint, "exit_code": f.code}})
+		if err == nil && t.flush() == nil {
+			return
+		}
+	}
+	t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(f.Error()))
+	if f.hint != "" {
+		t.notef("  %s %s", t.paint(dim, "hint:"), f.hint)
+	}
+}
+
+// table prints rows with their columns aligned; the last column runs free.
+func (t *terminal) table(indent string, rows [][]string) {
+	var widths []int
+	for _, r := range rows {
+		for i, c := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			if i < len(r)-1 {
+				widths[i] = max(widths[i], visible(c))
+			}
+		}
+	}
+	for _, r := range rows {
+		var b strings.Builder
+		b.WriteString(indent)
+		for i, c := range r {
+			b.WriteString(c)
+			if i < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", max(0, widths[i]-visible(c))+2))
+			}
+		}
+		t.printf("%s\n", strings.TrimRight(b.String(), " "))
+	}
+}
+
+// visible counts the characters of s that take up room.
+func visible(s string) int {
+	n := 0
+	for {
+		i := strings.IndexByte(s, 0x1b)
+		if i < 0 {
+			return n + utf8.RuneCountInString(s)
+		}
+		n += utf8.RuneCountInString(s[:i])
+		end := strings.IndexByte(s[i:], 'm')
+		if end < 0 {
+			return n
+		}
+		s = s[i+end+1:]
+	}
+}
+
+// wrap breaks a text into lines of at most width, each behind indent.
+func wrap(text, indent string, width int) string {
+	var b strings.Builder
+	line := 0
+	for _, word := range strings.Fields(text) {
+		w := utf8.RuneCountInString(word)
+		switch {
+		case line == 0:
+			b.WriteString(indent)
+		case line+1+w > width-len(indent):
+			b.WriteString("\n" + indent)
+			line = 0
+		default:
+			b.WriteByte(' ')
+			line++
+		}
+		b.WriteString(word)
+		line += w
+	}
+	return b.String()
+}
+
+// help prints the help of a verb.
+func (t *terminal) help(cmd *cobra.Command) {
+	t.printf("%s\n\n", cmp.Or(cmd.Long, cmd.Short))
+	t.printf("%s\n  %s\n", t.paint(bold, "Usage"), cmd.UseLine())
+	if cmd.Example != "" {
+		t.printf("\n%s\n%s\n", t.paint(bold, "Examples"), cmd.Example)
+	}
+	for _, g := range cmd.Groups() {
+		var rows [][]string
+		for _, c := range cmd.Commands() {
+			if c.GroupID == g.ID && c.IsAvailableCommand() {
+				rows = append(rows, []string{t.paint(blue, c.Name()), c.Short})
+			}
+		}
+		if len(rows) > 0 {
+			t.printf("\n%s\n", t.paint(bold, g.Title))
+			t.table("  ", rows)
+		}
+	}
+	var plain [][]string
+	for _, c := range cmd.Commands() {
+		if c.GroupID == "" && c.IsAvailableCommand() {
+			plain = append(plain, []string{t.paint(blue, c.Name()), c.Short})
+		}
+	}
+	if len(plain) > 0 {
+		t.printf("\n%s\n", t.paint(bold, "Verbs"))
+		t.table("  ", plain)
+	}
+	t.flags("Flags", cmd.LocalFlags())
+	if cmd.HasParent() {
+		t.flags("Flags of every verb", cmd.InheritedFlags())
+	} else {
+		t.printf("\n%s\n", t.paint(bold, "Exit codes"))
+		t.printf("  0 yes · 1 no (invalid, refused, failed) · 2 wrong usage · 3 something needed is missing here\n")
+	}
+}
+
+func (t *terminal) flags(title string, set *pflag.FlagSet) {
+	var rows [][]string
+	set.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		kind, text := pflag.UnquoteUsage(f)
+		if kind != "" && kind != "bool" {
+			name += " " + strings.ToUpper(kind)
+		}
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
+			text += " (default " + f.DefValue + ")"
+		}
+		rows = append(rows, []string{t.paint(blue, name), text})
+	})
+	if len(rows) > 0 {
+		t.printf("\n%s\n", t.paint(bold, title))
+		t.table("  ", rows)
+	}
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// toolReport is a tool as inspect and tools tell of it.
+type toolReport struct {
+	Name        string           `json:"name"`
+	URI         string           `json:"uri"`
+	SideEffect  agent.SideEffect `json:"side_effect"`
+	Binding     string           `json:"binding"`
+	Server      string           `json:"server,omitempty"`
+	Host        string           `json:"host,omitempty"`
+	Description string           `json:"description"`
+	// Callable says whether the manifest lets it be called; Why, if not, what
+	// stands against it.
+	Callable bool     `json:"callable"`
+	Why      string   `json:"why_not,omitempty"`
+	Rails    []string `json:"rails,omitempty"`
+}
+
+func toolReports(a *agent.Agent) []toolReport {
+	reports := make([]toolReport, 0, len(a.Tools))
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		r := toolReport{
+			Name: t.Name, SideEffect: t.SideEffect, Description: t.Description, Binding: "none",
+			Callable: a.Callable(t), Rails: rails(t),
+		}
+		if t.URI != nil {
+			r.URI = t.URI.String()
+		}
+		if t.Binding != nil {
+			r.Binding = t.Binding.Kind()
+		}
+		switch b := t.Binding.(type) {
+		case agent.OnServer:
+			r.Server = b.Alias
+		case agent.HTTP:
+			r.Host = b.Host
+		}
+		switch {
+		case r.Callable:
+		case t.Binding == nil:
+			r.Why = "it has no action: described, not served"
+		case r.Binding == "native":
+			r.Why = "native tools cannot be called yet"
+		default:
+			r.Why = "its side effect " + string(t.SideEffect) + " is not allowed"
+		}
+		reports = append(reports, r)
+	}
+	return reports
+}
+
+// rails lists in words what holds a tool back.
+func rails(t *agent.Tool) []string {
+	var out []string
+	p := t.Policy
+	if p.HumanApproval {
+		out = append(out, "asks a person")
+	}
+	if p.Rate != nil {
+		out = append(out, "at most "+p.Rate.String())
+	}
+	if p.Spend != nil {
+		if p.Spend.PerCall != "" {
+			out = append(out, "at most "+p.Spend.PerCall+money(p.Spend.Currency)+" a call")
+		}
+		if p.Spend.PerDay != "" {
+			out = append(out, "at most "+p.Spend.PerDay+money(p.Spend.Currency)+" a day")
+		}
+	}
+	if p.Idempotent {
+		out = append(out, "may be repeated after a crash")
+	}
+	return out
+}
+
+func money(currency string) string {
+	if currency == "" {
+		return ""
+	}
+	return " " + currency
+}
+
+func newTools(t *terminal) *cobra.Command {
+	var dialect string
+	cmd := &cobra.Command{
+		Use:     "tools PATH",
+		GroupID: groupRead,
+		Short:   "List an agent's tools with their URIs",
+		Example: "  ambit tools agents/default.json\n  ambit tools agents/default.json --json | jq -r '.tools[].uri'",
+		Args:    exactly(1, "one manifest"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			m, err := t.load(args[0], dialect)
+			if err != nil {
+				return err
+			}
+			reports := toolReports(m.Agent())
+			if t.json {
+				return t.document(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports})
+			}
+			if len(reports) == 0 {
+				t.notef("%s declares no tools", diag.Printable(m.Path))
+				if len(m.Agent().Requirements) > 0 {
+					t.notef("  %s its servers do, and which those are is decided where it runs: ambit inspect %s", t.paint(dim, "hint:"), args[0])
+				}
+				return nil
+			}
+			rows := make([][]string, len(reports))
+			for i, r := range reports {
+				name := r.URI
+				if name == "" {
+					name = r.Name
+				}
+				note := ""
+				if !r.Callable {
+					note = t.paint(dim, "not callable: "+r.Why)
+				}
+				rows[i] = []string{t.paint(classStyle(r.SideEffect), string(r.SideEffect)), diag.Printable(name), note}
+			}
+			t.table("", rows)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out")
+	complete(cmd, "dialect", dialectNames())
+	return cmd
+}
+
+func classStyle(s agent.SideEffect) style {
+	switch s {
+	case agent.Read:
+		return green
+	case agent.Write, agent.Network:
+		return yellow
+	default:
+		return red
+	}
+}

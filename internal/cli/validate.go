@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"cmp"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newValidate(t *terminal) *cobra.Command {
+	var dialect, format string
+	var strict bool
+	cmd := &cobra.Command{
+		Use:     "validate PATH...",
+		GroupID: groupRead,
+		Short:   "Tell every problem of every manifest",
+		Long: "Tell every problem of every manifest, with its place, its code and how to mend it. A folder is walked:\n" +
+			"every file in it that is a manifest is checked. - stands for standard input.",
+		Example: "  ambit validate agents/\n  ambit validate --strict agent.toml\n  ambit validate --format sarif . > problems.sarif",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("name a manifest or a folder, or - for standard input", "validate takes at least one path")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := parseDialect(dialect)
+			if err != nil {
+				return err
+			}
+			if t.json && format != "text" && format != "json" {
+				return usage("leave one of the two out", "--json and --format %s contradict each other", format)
+			}
+			if format == "json" {
+				t.json = true
+			}
+			show, ok := reports[format]
+			if !ok {
+				return usage("use text, json, sarif or github", "there is no format %q", format)
+			}
+			if t.json {
+				show = (*terminal).reportJSON
+			}
+			checked, err := t.validate(args, manifest.Options{Dialect: d, Strict: strict})
+			if err != nil {
+				return err
+			}
+			if err := show(t, checked); err != nil {
+				return err
+			}
+			if checked.errors > 0 {
+				return errNo
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out: "+strings.Join(dialectNames(), ", "))
+	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors")
+	cmd.Flags().StringVar(&format, "format", "text", "how to report: text, json, sarif or github (`format`)")
+	complete(cmd, "dialect", dialectNames())
+	complete(cmd, "format", []string{"text", "json", "sarif", "github"})
+	return cmd
+}
+
+func complete(cmd *cobra.Command, flag string, words []string) {
+	// It fails only for a flag that does not exist, which a test would show.
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}
+
+// checked is what validate found.
+type checked struct {
+	files            []*manifest.Manifest
+	skipped          []skipped
+	errors, warnings int
+}
+
+type skipped struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+func (t *terminal) validate(paths []string, o manifest.Options) (*checked, error) {
+	c := &checked{}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case path == "-" || err == nil && !info.IsDir():
+			m, err := t.read(path, o)
+			if err != nil {
+				return nil, err
+			}
+			c.add(m)
+		case err != nil:
+			return nil, unreadable(path, err)
+		default:
+			before := len(c.files)
+			if err := c.walk(path, o); err != nil {
+				return nil, unreadable(path, err)
+			}
+			if len(c.files) == before {
+				return nil, no("a manifest is JSON or TOML with the keys of one of the dialects", "no manifest found in %s (%s skipped)", path, count(len(c.skipped), "file"))
+			}
+		}
+	}
+	return c, nil
+}
+
+func (c *checked) add(m *manifest.Manifest) {
+	c.files = append(c.files, m)
+	c.errors += m.Errors()
+	c.warnings += len(m.Diagnostics)
+	for _, d := range m.Diagnostics {
+		if d.Severity == diag.Error {
+			c.warnings--
+		}
+	}
+}
+
+// Folders that hold other people's files.
+var passedOver = map[string]bool{"node_modules": true, "vendor": true, "testdata": true, "target": true, "__pycache__": true}
+
+// walk checks every manifest below a folder. A file that is not one is skipped,
+// and said to be.
+func (c *checked) walk(root string, o manifest.Options) error {
+	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir():
+			if path != root && (passedOver[e.Name()] || strings.HasPrefix(e.Name(), ".")) {
+				return filepath.SkipDir
+			}
+			return nil
+		case !e.Type().IsRegular():
+			return nil
+		}
+		ext := strings.ToLower(filepath.Ext(path))
+		if ext != ".json" && ext != ".toml" {
+			return nil
+		}
+		m, err := manifest.Load(path, o)
+		if m == nil {
+			return err
+		}
+		if m.Dialect == "" && !alwaysManifest(e.Name()) {
+			c.skipped = append(c.skipped, skipped{path, "not a manifest: " + reason(m)})
+			return nil
+		}
+		c.add(m)
+		return nil
+	})
+}
+
+func alwaysManifest(name string) bool { return name == "agent.toml" || name == "findagent.json" }
+
+func reason(m *manifest.Manifest) string {
+	for _, d := range m.Diagnostics {
+		if d.Code != diag.UnknownDialect.Code {
+			return d.Message
+		}
+	}
+	return "it has no key of a known dialect"
+}
+
+// reports are the ways to show what was found.
+var reports = map[string]func(*terminal, *checked) error{
+	"text":   (*terminal).reportText,
+	"json":   (*terminal).reportJSON,
+	"sarif":  (*terminal).reportSARIF,
+	"github": (*terminal).reportGitHub,
+}
+
+func (t *terminal) reportText(c *checked) error {
+	for _, m := range c.files {
+		if len(m.Diagnostics) == 0 {
+			continue
+		}
+		t.problems(t.out, m)
+		t.printf("\n")
+	}
+	for _, m := range c.files {
+		mark, verdict := t.paint(green, "✓"), "valid"
+		switch {
+		case !m.Valid():
+			mark, verdict = t.paint(red, "✗"), count(m.Errors(), "error")
+		case len(m.Diagnostics) > 0:
+			mark, verdict = t.paint(yellow, "✓"), "valid, "+count(len(m.Diagnostics), "warning")
+		}
+		t.printf("%s %s  %s\n", mark, diag.Printable(m.Path), t.paint(dim, cmp.Or(string(m.Dialect), "unknown dialect")+", "+verdict))
+	}
+	for _, s := range c.skipped {
+		t.notef("%s", t.paint(dim, "- "+diag.Printable(s.Path)+"  skipped, "+s.Reason))
+	}
+	if len(c.files) > 1 || c.errors+c.warnings > 0 {
+		t.printf("%s checked: %s, %s\n", count(len(c.files), "manifest"), count(c.errors, "error"), count(c.warnings, "warning"))
+	}
+	if c.errors+c.warnings > 0 {
+		t.notef("%s", t.paint(dim, "what a code means: ambit explain CODE"))
+	}
+	return nil
+}
+
+type fileReport struct {
+	Path        string                `json:"path"`
+	Dialect     string                `json:"dialect"`
+	Valid       bool                  `json:"valid"`
+	Digest      string                `json:"digest"`
+	Diagnostics []manifest.Diagnostic `json:"diagnostics"`
+}
+
+func (t *terminal) reportJSON(c *checked) error {
+	report := struct {
+		Valid    bool         `json:"valid"`
+		Errors   int          `json:"errors"`
+		Warnings int          `json:"warnings"`
+		Files    []fileReport `json:"files"`
+		Skipped  []skipped    `json:"skipped"`
+	}{c.errors == 0, c.errors, c.warnings, []fileReport{}, append([]skipped{}, c.skipped...)}
+	for _, m := range c.files {
+		report.Files = append(report.Files, fileReport{
+			Path: m.Path, Dialect: string(m.Dialect), Valid: m.Valid(), Digest: m.Digest(),
+			Diagnostics: append([]manifest.Diagnostic{}, m.Diagnostics...),
+		})
+	}
+	return t.document(report)
+}

@@ -1,0 +1,75 @@
+// Package covenant is the room of the Covenant dialect: agents that are
+// programs, with the actions that whoever gives them work must hold, a
+// resource budget, and one line of JSON in and one out.
+//
+// The manifest is TOML. [agent] says who the program is and how it is started;
+// [capabilities], [resources] and [settlement] may be left out, and so may any
+// field of theirs. Defaults are filled in when a manifest is read, so that a
+// Manifest always says what holds.
+//
+// Where the dialect leaves a choice, ambit takes these. runtime is required
+// like the other fields of [agent]. An id without a host is taken with a
+// warning, since later releases write it so. A version that is not SemVer is a
+// warning, since SemVer is only recommended. An action is a reserved namespace
+// and at least one name behind it; tool. alone is none. Sections that the
+// dialect does not know are left alone, for the dialect promises it; an
+// unknown field in a known section is far more often a slip of the pen, and
+// gets a warning.
+package covenant
+
+// Manifest is a Covenant agent manifest.
+type Manifest struct {
+	Agent        Agent        `toml:"agent"`
+	Capabilities Capabilities `toml:"capabilities"`
+	Resources    Resources    `toml:"resources"`
+	Settlement   Settlement   `toml:"settlement"`
+}
+
+// Agent says who the program is and how it is started.
+type Agent struct {
+	ID      string `toml:"id"`
+	Name    string `toml:"name"`
+	Version string `toml:"version"`
+	Runtime string `toml:"runtime"`
+	Entry   string `toml:"entry"`
+}
+
+// Capabilities are the actions that whoever gives the agent work must hold.
+type Capabilities struct {
+	Required []string `toml:"required"`
+	Optional []string `toml:"optional"`
+}
+
+// Resources bound one task.
+type Resources struct {
+	// CPUMsPerTask is wall-clock time, whatever its name says.
+	CPUMsPerTask int64  `toml:"cpu_ms_per_task"`
+	MemoryMB     int64  `toml:"memory_mb"`
+	DiskMB       int64  `toml:"disk_mb"`
+	Network      string `toml:"network"`
+}
+
+// Settlement is what the agent may cost. A budget of 0 is none.
+type Settlement struct {
+	BudgetCreditsPerHour int64  `toml:"budget_credits_per_hour"`
+	Priority             string `toml:"priority"`
+}
+
+// Keys are the top-level keys that only this dialect has, in TOML.
+var Keys = []string{"agent", "capabilities", "resources", "settlement"}
+
+// Namespaces are those that actions live in.
+var Namespaces = []string{"intent", "memory", "identity", "tool", "agent"}
+
+// The words that enumerated fields take.
+var (
+	runtimes   = []string{"rust-bin", "python3", "node"}
+	networks   = []string{"off", "outbound-https-only", "full"}
+	priorities = []string{"low", "normal", "high"}
+)
+
+func defaultResources() Resources {
+	return Resources{CPUMsPerTask: 30_000, MemoryMB: 512, DiskMB: 100, Network: "outbound-https-only"}
+}
+
+func defaultSettlement() Settlement { return Settlement{Priority: "normal"} }

@@ -1,0 +1,281 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+// This file compares what stands beside the tools: servers, secrets, programs
+// and rails.
+
+func (d *differ) servers(old, new *agent.Agent) {
+	key := func(s *agent.Server) string { return s.Alias }
+	pairs(old.Servers, new.Servers, key, func(alias string, before, after *agent.Server) {
+		what := "server " + alias
+		switch {
+		case before == nil:
+			d.widen("server", "new: %s, %s", alias, where(after))
+			return
+		case after == nil:
+			d.narrow("server", "gone: %s, %s", alias, where(before))
+			return
+		}
+		if where(before) != where(after) {
+			// Other code, or another machine, answers under the old name.
+			d.widen(what, "%s → %s", where(before), where(after))
+		}
+		d.text(what+" version", before.Version, after.Version)
+		switch {
+		case before.Digest == after.Digest:
+		case after.Placeholder || after.Digest == "":
+			d.widen(what, "its package is no longer pinned by a digest")
+		case before.Placeholder || before.Digest == "":
+			d.narrow(what, "its package is now pinned by a digest")
+		default:
+			d.change(what+" package_digest", "%s → %s", before.Digest, after.Digest)
+		}
+		d.settings(what+" env", before.Env, after.Env)
+		d.settings(what+" header", before.Headers, after.Headers)
+	})
+}
+
+func where(s *agent.Server) string {
+	if s.Transport == agent.StreamableHTTP {
+		return s.Endpoint
+	}
+	return strings.Join(append([]string{s.Command}, s.Args...), " ")
+}
+
+func (d *differ) settings(what string, old, new []agent.Setting) {
+	key := func(s *agent.Setting) string { return s.Name }
+	pairs(old, new, key, func(name string, before, after *agent.Setting) {
+		switch {
+		case before == nil && len(after.Refs) > 0:
+			d.widen(what, "new: %s, from %s", name, strings.Join(after.Refs, ", "))
+		case before == nil:
+			d.change(what, "new: %s", name)
+		case after == nil:
+			d.narrow(what, "gone: %s", name)
+		case len(without(after.Refs, before.Refs)) > 0:
+			d.widen(what, "%s is now given %s", name, strings.Join(without(after.Refs, before.Refs), ", "))
+		case before.Value != after.Value:
+			d.change(what, "%s has another value", name)
+		}
+	})
+}
+
+// reach compares what is derived: hosts, secrets, other agents.
+func (d *differ) reach(old, new agent.Reach) {
+	hosts := func(r agent.Reach) (names []string) {
+		for _, h := range r.Hosts {
+			names = append(names, h.Name)
+		}
+		return names
+	}
+	d.set("host", hosts(old), hosts(new))
+	secrets := func(r agent.Reach) (names []string) {
+		for _, s := range r.Secrets {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	d.set("secret", secrets(old), secrets(new))
+	d.set("agent called", old.Agents, new.Agents)
+	d.set("path", old.Paths, new.Paths)
+	if old.AnyHost == "" && new.AnyHost != "" {
+		d.widen("host", "%s", new.AnyHost)
+	} else if old.AnyHost != "" && new.AnyHost == "" {
+		d.narrow("host", "it reaches only the hosts it names")
+	}
+}
+
+func (d *differ) slots(old, new *agent.Agent) {
+	key := func(s *agent.Slot) string { return s.Ref }
+	pairs(old.Slots, new.Slots, key, func(ref string, before, after *agent.Slot) {
+		what := "credential slot " + ref
+		switch {
+		case before == nil:
+			d.widen("credential slot", "new: %s, for %s", ref, strings.Join(after.Hosts, ", "))
+			return
+		case after == nil:
+			d.narrow("credential slot", "gone: %s", ref)
+			return
+		}
+		d.set(what+" host", before.Hosts, after.Hosts)
+		d.text(what+" env", before.Env, after.Env)
+		d.text(what+" type", before.Type, after.Type)
+		if before.Required != after.Required {
+			d.change(what, "required %t → %t", before.Required, after.Required)
+		}
+	})
+}
+
+func (d *differ) requirements(old, new *agent.Agent) {
+	key := func(r *agent.Requirement) string { return r.Server }
+	pairs(old.Requirements, new.Requirements, key, func(id string, before, after *agent.Requirement) {
+		what := "server " + id
+		switch {
+		case before == nil:
+			d.widen("server", "new: %s with scopes %s", id, list(after.Scopes))
+			return
+		case after == nil:
+			d.narrow("server", "gone: %s", id)
+			return
+		}
+		d.set(what+" scope", before.Scopes, after.Scopes)
+		d.text(what+" version", before.Version, after.Version)
+		if before.Optional != after.Optional {
+			d.change(what, "optional %t → %t", before.Optional, after.Optional)
+		}
+	})
+}
+
+func list(words []string) string {
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+func (d *differ) program(old, new *agent.Agent) {
+	before, after := old.Program, new.Program
+	switch {
+	case before == nil && after == nil:
+	case before == nil:
+		d.widen("program", "new: runs %s", describe(after))
+	case after == nil:
+		d.narrow("program", "gone: %s", describe(before))
+	default:
+		if describe(before) != describe(after) {
+			d.widen("program", "runs another one: %s → %s", describe(before), describe(after))
+		}
+		d.text("program ui", before.UI, after.UI)
+		if !slices.Equal(before.Env, after.Env) {
+			d.change("program env", "the settings it expects are others")
+		}
+	}
+}
+
+func describe(p *agent.Program) string {
+	parts := []string{p.Runtime, p.Entry, p.Export, string(p.Contract), p.Command}
+	parts = slices.DeleteFunc(append(parts, p.Args...), func(s string) bool { return s == "" })
+	return strings.Join(parts, " ")
+}
+
+var networkRank = map[agent.NetworkAccess]int{agent.NetworkOff: 0, agent.NetworkHTTPS: 1, agent.NetworkFull: 2}
+
+func (d *differ) resources(old, new *agent.Agent) {
+	before, after := old.Resources, new.Resources
+	switch {
+	case before == nil && after == nil:
+		return
+	case after == nil:
+		d.widen("resources", "no longer bounded")
+		return
+	case before == nil:
+		d.narrow("resources", "now bounded")
+		return
+	}
+	number(d, "cpu_ms_per_task", before.WallClockMS, after.WallClockMS)
+	number(d, "memory_mb", before.MemoryMB, after.MemoryMB)
+	number(d, "disk_mb", before.DiskMB, after.DiskMB)
+	switch b, a := networkRank[before.Network], networkRank[after.Network]; {
+	case a > b:
+		d.widen("network", "%s → %s", before.Network, after.Network)
+	case a < b:
+		d.narrow("network", "%s → %s", before.Network, after.Network)
+	}
+}
+
+var priorityRank = map[string]int{"low": 0, "normal": 1, "high": 2}
+
+func (d *differ) settlement(old, new *agent.Agent) {
+	before, after := old.Settlement, new.Settlement
+	if before == nil || after == nil {
+		if before != after {
+			d.change("settlement", "%s → %s", present(before != nil), present(after != nil))
+		}
+		return
+	}
+	d.capped("budget_credits_per_hour", before.CreditsPerHour, after.CreditsPerHour)
+	switch b, a := priorityRank[before.Priority], priorityRank[after.Priority]; {
+	case a > b:
+		d.widen("priority", "%s → %s", before.Priority, after.Priority)
+	case a < b:
+		d.narrow("priority", "%s → %s", before.Priority, after.Priority)
+	}
+}
+
+func present(b bool) string {
+	if b {
+		return "declared"
+	}
+	return "none"
+}
+
+func (d *differ) guardrails(old, new agent.Guardrails) {
+	d.capped("guardrail max_length", old.MaxLength, new.MaxLength)
+	d.rails("guardrail deny_patterns", old.DenyPatterns, new.DenyPatterns)
+	d.rails("guardrail pii_redaction", old.PII, new.PII)
+	switch {
+	case old.OutputSchema == new.OutputSchema:
+	case new.OutputSchema == "":
+		d.widen("guardrail output schema", "results are no longer checked")
+	case old.OutputSchema == "":
+		d.narrow("guardrail output schema", "results are now checked")
+	default:
+		d.widen("guardrail output schema", "rewritten: other results may pass")
+	}
+	if old.OnLeak != new.OnLeak {
+		if old.OnLeak == "block" {
+			d.widen("guardrail on_leak", "a result with a secret is no longer withheld")
+		} else if new.OnLeak == "block" {
+			d.narrow("guardrail on_leak", "a result with a secret is now withheld")
+		}
+	}
+}
+
+var authRank = map[string]int{"": 0, "none": 0, "api-key": 1, "oauth-device": 2}
+
+func (d *differ) delivery(old, new agent.Delivery) {
+	switch b, a := authRank[old.Auth], authRank[new.Auth]; {
+	case a < b:
+		d.widen("auth", "%s → %s", quoted(old.Auth), quoted(new.Auth))
+	case a > b:
+		d.narrow("auth", "%s → %s", quoted(old.Auth), quoted(new.Auth))
+	}
+	d.text("exec", old.Exec, new.Exec)
+	d.text("delivery", fmt.Sprint(old.Modes), fmt.Sprint(new.Modes))
+	d.text("targets", fmt.Sprint(old.Targets), fmt.Sprint(new.Targets))
+	d.text("delivery command", strings.Join(append([]string{old.Command}, old.Args...), " "), strings.Join(append([]string{new.Command}, new.Args...), " "))
+	d.text("delivery url", old.URL, new.URL)
+}
+
+func (d *differ) skills(old, new *agent.Agent) {
+	before, after := skillIDs(old.Skills), skillIDs(new.Skills)
+	// A skill is text that a person reads out to the model; it runs nothing.
+	for _, s := range without(after, before) {
+		d.change("skill", "new: %s", s)
+	}
+	for _, s := range without(before, after) {
+		d.change("skill", "gone: %s", s)
+	}
+	if old.Skills != nil && new.Skills != nil {
+		d.text("skills source", old.Skills.SourceKey, new.Skills.SourceKey)
+		d.text("router skill", old.Skills.Router, new.Skills.Router)
+	}
+}
+
+func skillIDs(s *agent.Skills) []string {
+	if s == nil {
+		return nil
+	}
+	var ids []string
+	for _, skill := range s.List {
+		ids = append(ids, skill.ID)
+	}
+	return ids
+}

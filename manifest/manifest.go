@@ -1,0 +1,220 @@
+// Package manifest reads agent manifests in four dialects, says everything
+// that is wrong with one, and compares, converts and forks them.
+//
+// [Load] is the way in. It reads a file, finds out its dialect ([Detect]),
+// holds it to that dialect's rules and returns a [Manifest] with every problem
+// found, each with its place, a stable code and a hint. A manifest without
+// errors compiles to an [agent.Agent], which is all that the rest of ambit
+// looks at.
+//
+// Reading goes through the same steps for every dialect:
+//
+//	bytes → encoding → syntax (doc) → dialect → rules (matrix, gpars, …) → hygiene → sorted diagnostics
+//
+// A syntax error that hides what follows stops the rules, since they would
+// only report what the error made of the file. Everything else is reported
+// together. Hygiene is what no dialect may hold: text that looks like a
+// secret, and characters that hide from people.
+//
+// The digest of a manifest ([Manifest.Digest]) is the sha256 of its RFC 8785
+// form, so that layout and key order do not matter and meaning does. TOML
+// first becomes the JSON that says the same.
+//
+// Nothing here runs anything, opens a connection or reads another file.
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/manifest/doc"
+)
+
+// Diagnostic is one problem of a manifest.
+type Diagnostic = diag.Diagnostic
+
+// Options change how a manifest is read. The zero Options are the usual ones.
+type Options struct {
+	// Dialect, if not empty, is taken instead of looking for it.
+	Dialect agent.Dialect
+	// Strict makes errors of warnings and asks for what only strict reading asks.
+	Strict bool
+}
+
+// Manifest is a manifest that was read, with or without problems.
+type Manifest struct {
+	// Path is the file's name as it was given.
+	Path string
+	// Dialect is empty if it could not be told.
+	Dialect agent.Dialect
+	// Diagnostics are all problems, in the order of the file.
+	Diagnostics []Diagnostic
+	// Source is the text, for showing a diagnostic in place.
+	Source *diag.Source
+
+	tree   *doc.Tree
+	typed  compiler
+	errors int
+	agent  *agent.Agent
+}
+
+type compiler interface{ Compile() *agent.Agent }
+
+// InvalidError says that a manifest has errors.
+type InvalidError struct{ Manifest *Manifest }
+
+func (e *InvalidError) Error() string {
+	m := e.Manifest
+	for _, d := range m.Diagnostics {
+		if d.Severity == diag.Error {
+			more := ""
+			if m.errors > 1 {
+				more = fmt.Sprintf(" (and %d more)", m.errors-1)
+			}
+			return fmt.Sprintf("%s:%d:%d: %s [%s]%s", m.Path, d.Line, d.Column, d.Message, d.Code, more)
+		}
+	}
+	return m.Path + ": invalid manifest"
+}
+
+// Load reads the manifest at path. The error is an [InvalidError] if it has
+// errors, and the manifest is returned with it; any other error means that the
+// file could not be read.
+func Load(path string, o Options) (*Manifest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, &os.PathError{Op: "read", Path: path, Err: errors.New("is a folder, not a manifest")}
+	}
+	src, err := io.ReadAll(io.LimitReader(f, doc.MaxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	m := Parse(path, src, o)
+	if !m.Valid() {
+		return m, &InvalidError{m}
+	}
+	return m, nil
+}
+
+// Parse reads a manifest from memory. The name tells JSON from TOML by its
+// extension; where it has none, the text does.
+func Parse(name string, src []byte, o Options) *Manifest {
+	m := &Manifest{Path: name, Dialect: o.Dialect}
+	text, r := decode(name, src, o.Strict)
+	m.Source = r.Source
+	if r.Errors() == 0 {
+		m.read(text, r, o)
+	}
+	m.Diagnostics, m.errors = r.Finish(), r.Errors()
+	return m
+}
+
+func (m *Manifest) read(text string, r *diag.Reporter, o Options) {
+	var complete bool
+	if isTOML(m.Path, text, o.Dialect) {
+		m.tree, complete = doc.ParseTOML(r.Source, r)
+	} else {
+		m.tree, complete = doc.ParseJSON(r.Source, r)
+	}
+	root := m.tree.Root()
+	defer checkHygiene(m.tree, r)
+	if root.Ok() && !root.Is(doc.Object) {
+		if complete {
+			r.Report(diag.NotObject, root.Head(), "", "a manifest is an object, and this is %s", root.Kind())
+		}
+		return
+	}
+	if m.Dialect == "" {
+		m.Dialect = detect(root, r, complete)
+	}
+	if room := rooms[m.Dialect]; room != nil && complete {
+		m.typed = room.parse(root, r)
+	}
+}
+
+// decode checks size and encoding and takes off a byte order mark.
+func decode(name string, src []byte, strict bool) (string, *diag.Reporter) {
+	fail := func(rule *diag.Rule, hint, format string, args ...any) (string, *diag.Reporter) {
+		r := diag.NewReporter(diag.NewSource(name, ""), strict)
+		r.Report(rule, diag.Place{}, hint, format, args...)
+		return "", r
+	}
+	switch {
+	case len(src) > doc.MaxBytes:
+		return fail(diag.TooLarge, "", "the file is larger than %d MiB", doc.MaxBytes>>20)
+	case len(src) >= 2 && (src[0] == 0xFF && src[1] == 0xFE || src[0] == 0xFE && src[1] == 0xFF):
+		return fail(diag.NotUTF8, "", "the file is UTF-16, not UTF-8")
+	case !utf8.Valid(src):
+		good := strings.ToValidUTF8(string(src), "\x00")
+		at := strings.IndexByte(good, 0)
+		r := diag.NewReporter(diag.NewSource(name, strings.ToValidUTF8(string(src), "\uFFFD")), strict)
+		r.Report(diag.NotUTF8, diag.Place{Start: at, End: at + 1}, "", "byte %d of the file is not UTF-8", at+1)
+		return "", r
+	}
+	text := string(src)
+	rest, marked := strings.CutPrefix(text, "\uFEFF")
+	r := diag.NewReporter(diag.NewSource(name, rest), strict)
+	if marked {
+		r.Report(diag.ByteOrderMark, diag.Place{}, "", "the file starts with a byte order mark")
+	}
+	if strings.TrimSpace(rest) == "" {
+		r.Report(diag.Empty, diag.Place{}, "", "the file is empty")
+	}
+	return rest, r
+}
+
+func isTOML(name, text string, d agent.Dialect) bool {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".toml":
+		return true
+	case ".json":
+		return false
+	}
+	if d != "" {
+		return d == agent.Covenant
+	}
+	return !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{")
+}
+
+// Valid reports whether the manifest has no errors.
+func (m *Manifest) Valid() bool { return m.errors == 0 }
+
+// Errors counts the errors.
+func (m *Manifest) Errors() int { return m.errors }
+
+// Digest is the sha256 of the manifest's canonical form, empty for a manifest
+// with errors: what cannot be read in one way has no digest.
+func (m *Manifest) Digest() string {
+	if !m.Valid() || m.tree == nil {
+		return ""
+	}
+	if m.agent != nil {
+		return m.agent.Digest
+	}
+	return m.tree.Digest()
+}
+
+// Agent is the neutral model, nil for a manifest with errors.
+func (m *Manifest) Agent() *agent.Agent {
+	if m.agent == nil && m.Valid() && m.typed != nil {
+		a := m.typed.Compile()
+		a.Digest = m.tree.Digest()
+		m.agent = a
+	}
+	return m.agent
+}
+
+// Typed is the manifest in its dialect's own type, such as
+// *matrix.AgentManifest; nil if the dialect could not be told.
+func (m *Manifest) Typed() any { return m.typed }

@@ -1,0 +1,485 @@
+package manifest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/schema"
+)
+
+// compileSchema compiles a dialect's schema.
+func compileSchema(t *testing.T, d agent.Dialect) *jsonschema.Schema {
+	t.Helper()
+	raw, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Of(d)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("schema.json", raw); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// valid lists the good manifests of a dialect as JSON values: those that ship,
+// and fuller ones under testdata/good that use every field.
+func valid(t *testing.T, d agent.Dialect) map[string]any {
+	t.Helper()
+	docs := map[string]any{}
+	add := func(file string) {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := manifest.Parse(file, src, manifest.Options{})
+		if m.Dialect != d {
+			return
+		}
+		if !m.Valid() {
+			t.Errorf("%s is not valid:\n%s", file, listing(m))
+		}
+		docs[file] = decodeAny(t, file, src)
+	}
+	for _, root := range []string{"../agents", "testdata/good"} {
+		err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+			if ext := filepath.Ext(path); err == nil && (ext == ".json" || ext == ".toml") {
+				add(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(docs) == 0 {
+		t.Fatalf("there is no valid %s manifest to start from", d)
+	}
+	return docs
+}
+
+func decodeAny(t *testing.T, file string, src []byte) any {
+	t.Helper()
+	if strings.HasSuffix(file, ".toml") {
+		var v map[string]any
+		if err := toml.Unmarshal(src, &v); err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src = b
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// encode writes a JSON value in the syntax of its dialect; false if it has no
+// such form (TOML knows no null).
+func encode(d agent.Dialect, v any) (name string, src []byte, ok bool) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", nil, false
+	}
+	if d != agent.Covenant {
+		return "mutant.json", b, true
+	}
+	if bytes.Contains(b, []byte("null")) {
+		return "", nil, false
+	}
+	var plain any
+	if err := json.Unmarshal(b, &plain); err != nil {
+		return "", nil, false
+	}
+	m, isObject := whole(plain).(map[string]any)
+	if !isObject {
+		return "", nil, false
+	}
+	b, err = toml.Marshal(m)
+	return "mutant.toml", b, err == nil
+}
+
+// whole makes integers of the floats that JSON numbers decode to.
+func whole(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			v[k] = whole(v[k])
+		}
+	case []any:
+		for i := range v {
+			v[i] = whole(v[i])
+		}
+	case float64:
+		if v == float64(int64(v)) {
+			return int64(v)
+		}
+	}
+	return v
+}
+
+// TestSchemasAcceptValidManifests: whatever ships passes both.
+func TestSchemasAcceptValidManifests(t *testing.T) {
+	for _, d := range agent.Dialects {
+		s := compileSchema(t, d)
+		for file, doc := range valid(t, d) {
+			if err := s.Validate(doc); err != nil {
+				t.Errorf("%s: the schema refuses it: %v", file, err)
+			}
+		}
+	}
+}
+
+// TestSchemaAndRulesAgree breaks every constraint of every schema, one at a
+// time, in every valid manifest, and wants a no from the schema and from the
+// rules. A constraint that no manifest could be made to break is a failure too:
+// then either the constraint or the manifests are missing something.
+func TestSchemaAndRulesAgree(t *testing.T) {
+	for _, d := range agent.Dialects {
+		t.Run(string(d), func(t *testing.T) {
+			compiled := compileSchema(t, d)
+			root, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Of(d)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := &mutator{t: t, dialect: d, root: root.(map[string]any), schema: compiled, broken: map[string]int{}, all: map[string]bool{}}
+			docs := valid(t, d)
+			files := make([]string, 0, len(docs))
+			for file := range docs {
+				files = append(files, file)
+			}
+			sort.Strings(files)
+			for _, file := range files {
+				m.file = file
+				m.walk("#", m.root, docs[file], func(v any) any { return v })
+			}
+			m.collect("#", m.root)
+			for _, where := range sorted(m.all) {
+				if m.broken[where] == 0 {
+					t.Errorf("%s: no valid manifest could be made to break it", where)
+				}
+			}
+			t.Logf("%s: %d constraints, each broken at least once, %d violations in all", d, len(m.all), m.mutants)
+		})
+	}
+}
+
+func sorted(set map[string]bool) []string {
+	var out []string
+	for s := range set {
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out
+}
+
+type mutator struct {
+	t       *testing.T
+	dialect agent.Dialect
+	root    map[string]any
+	schema  *jsonschema.Schema
+	file    string
+	broken  map[string]int
+	all     map[string]bool
+	mutants int
+}
+
+// try checks one mutant: rebuild puts the bad value into its document.
+func (m *mutator) try(where string, bad any, rebuild func(any) any) {
+	doc := rebuild(bad)
+	name, src, ok := encode(m.dialect, doc)
+	if !ok {
+		return
+	}
+	if m.schema.Validate(doc) == nil {
+		return // another branch of the schema allows it
+	}
+	m.mutants++
+	m.broken[where]++
+	if got := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}); got.Valid() {
+		m.t.Errorf("%s, breaking %s: the schema says no, the rules say yes\n%s\n%s", m.file, where, clip(src), listing(got))
+	}
+}
+
+func clip(b []byte) string {
+	if len(b) > 1500 {
+		return string(b[:1500]) + "…"
+	}
+	return string(b)
+}
+
+// constraints are the keywords that can be broken.
+var constraints = map[string]bool{
+	"type": true, "const": true, "enum": true, "required": true, "minLength": true, "maxLength": true, "pattern": true, "minItems": true,
+	"maxItems": true, "minimum": true, "maximum": true, "exclusiveMinimum": true, "uniqueItems": true, "additionalProperties": true, "propertyNames": true, "not": true,
+}
+
+// collect lists every constraint of a schema, so that none goes unbroken.
+func (m *mutator) collect(where string, s any) {
+	switch s := s.(type) {
+	case map[string]any:
+		for k, v := range s {
+			at := where + "/" + k
+			switch {
+			case k == "if":
+			case k == "properties" || k == "$defs" || k == "patternProperties":
+				for name, sub := range v.(map[string]any) {
+					m.collect(at+"/"+name, sub)
+				}
+			case k == "required":
+				for _, name := range v.([]any) {
+					m.all[at+"/"+name.(string)] = true
+				}
+			case k == "additionalProperties" && v != false:
+				m.collect(at, v)
+			case k == "propertyNames" || k == "not":
+				m.all[at] = true
+			case constraints[k]:
+				m.all[at] = true
+			case k == "items" || k == "then" || k == "else":
+				m.collect(at, v)
+			case k == "allOf" || k == "anyOf" || k == "oneOf":
+				for i, sub := range v.([]any) {
+					m.collect(fmt.Sprintf("%s/%d", at, i), sub)
+				}
+			}
+		}
+	}
+}
+
+func (m *mutator) resolve(where string, s map[string]any) (string, map[string]any) {
+	for {
+		ref, ok := s["$ref"].(string)
+		if !ok {
+			return where, s
+		}
+		where = ref
+		var cur any = m.root
+		for _, part := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
+			cur = cur.(map[string]any)[part]
+		}
+		s = cur.(map[string]any)
+	}
+}
+
+// walk breaks each constraint of s at the value v.
+func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
+	s, ok := schema.(map[string]any)
+	if !ok {
+		return
+	}
+	where, s = m.resolve(where, s)
+	for k, arg := range s {
+		at := where + "/" + k
+		switch k {
+		case "type":
+			for _, bad := range otherTypes(arg) {
+				m.try(at, bad, rebuild)
+			}
+		case "const", "enum":
+			for _, bad := range []any{"no-such-word", json.Number("987654")} {
+				m.try(at, bad, rebuild)
+			}
+		case "required":
+			if obj, isObject := v.(map[string]any); isObject {
+				for _, name := range arg.([]any) {
+					if _, has := obj[name.(string)]; has {
+						m.try(at+"/"+name.(string), without(obj, name.(string)), rebuild)
+					}
+				}
+			}
+		case "minLength", "maxLength", "pattern":
+			for _, bad := range badTexts(k, arg, v) {
+				m.try(at, bad, rebuild)
+			}
+		case "minItems":
+			m.try(at, []any{}, rebuild)
+		case "maxItems":
+			if list, isList := v.([]any); isList && len(list) > 0 {
+				m.try(at, manyItems(list, number(arg)+1), rebuild)
+			}
+		case "uniqueItems":
+			if list, isList := v.([]any); isList && len(list) > 0 {
+				m.try(at, append(slices.Clone(list), list[0]), rebuild)
+			}
+		case "minimum":
+			m.try(at, json.Number(fmt.Sprint(number(arg)-1)), rebuild)
+		case "exclusiveMinimum":
+			m.try(at, json.Number(fmt.Sprint(number(arg))), rebuild)
+		case "maximum":
+			m.try(at, json.Number(fmt.Sprint(number(arg)+1)), rebuild)
+		case "propertyNames":
+			m.try(at, with(v, "not a name !", "x"), rebuild)
+		case "additionalProperties":
+			if arg == false {
+				m.try(at, with(v, "no_such_field", "x"), rebuild)
+			} else if obj, isObject := v.(map[string]any); isObject {
+				for name, child := range obj {
+					if props, _ := s["properties"].(map[string]any); props[name] == nil {
+						m.walk(at, arg, child, func(bad any) any { return rebuild(with(obj, name, bad)) })
+					}
+				}
+			}
+		case "not":
+			m.breakNot(at, arg, v, rebuild)
+		case "properties":
+			m.properties(at, arg.(map[string]any), v, rebuild)
+		case "items":
+			m.items(at, arg, v, rebuild)
+		case "allOf", "anyOf", "oneOf":
+			for i, sub := range arg.([]any) {
+				m.walk(fmt.Sprintf("%s/%d", at, i), sub, v, rebuild)
+			}
+		case "then", "else":
+			m.walk(at, arg, v, rebuild)
+		}
+	}
+}
+
+func (m *mutator) properties(at string, props map[string]any, v any, rebuild func(any) any) {
+	obj, ok := v.(map[string]any)
+	if !ok {
+		return
+	}
+	for name, sub := range props {
+		if child, has := obj[name]; has {
+			m.walk(at+"/"+name, sub, child, func(bad any) any { return rebuild(with(obj, name, bad)) })
+		}
+	}
+}
+
+func (m *mutator) items(at string, sub any, v any, rebuild func(any) any) {
+	list, ok := v.([]any)
+	if !ok {
+		return
+	}
+	for i, child := range list {
+		m.walk(at, sub, child, func(bad any) any {
+			changed := slices.Clone(list)
+			changed[i] = bad
+			return rebuild(changed)
+		})
+	}
+}
+
+// breakNot tries what the schema forbids: a pattern, a constant or a field.
+func (m *mutator) breakNot(at string, arg, v any, rebuild func(any) any) {
+	s, ok := arg.(map[string]any)
+	if !ok {
+		return
+	}
+	if c, has := s["const"]; has {
+		m.try(at, c, rebuild)
+	}
+	if names, has := s["required"].([]any); has {
+		for _, name := range names {
+			m.try(at, with(v, name.(string), "x"), rebuild)
+		}
+	}
+	if _, has := s["pattern"]; has {
+		for _, bad := range badTexts("pattern", s["pattern"], v) {
+			m.try(at, bad, rebuild)
+		}
+	}
+}
+
+func with(v any, key string, value any) any {
+	out := map[string]any{}
+	if obj, ok := v.(map[string]any); ok {
+		for k, x := range obj {
+			out[k] = x
+		}
+	}
+	out[key] = value
+	return out
+}
+
+func without(obj map[string]any, key string) any {
+	out := map[string]any{}
+	for k, v := range obj {
+		if k != key {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func number(v any) int64 {
+	n, err := v.(json.Number).Int64()
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func otherTypes(arg any) []any {
+	samples := map[string]any{
+		"string": "text", "integer": json.Number("7"), "boolean": true, "array": []any{}, "object": map[string]any{}, "null": nil, "number": json.Number("1.5"),
+	}
+	allowed := map[string]bool{}
+	switch arg := arg.(type) {
+	case string:
+		allowed[arg] = true
+	case []any:
+		for _, a := range arg {
+			allowed[a.(string)] = true
+		}
+	}
+	var out []any
+	for name, sample := range samples {
+		if !allowed[name] && !(name == "integer" && allowed["number"]) {
+			out = append(out, sample)
+		}
+	}
+	return out
+}
+
+// manyItems repeats a list's items under other names, so that only their
+// number is wrong.
+func manyItems(list []any, n int64) []any {
+	var out []any
+	for i := int64(0); i < n; i++ {
+		item := list[int(i)%len(list)]
+		if s, ok := item.(string); ok {
+			item = fmt.Sprintf("%s %d", s, i)
+		}
+		if obj, ok := item.(map[string]any); ok {
+			if name, ok := obj["name"].(string); ok {
+				item = with(obj, "name", fmt.Sprintf("%s_%d", name, i))
+			}
+		}
+		out = append(out, item)
+	}
+	return out
+}
+
+func badTexts(keyword string, arg, v any) []any {
+	switch keyword {
+	case "minLength":
+		return []any{strings.Repeat("x", int(number(arg))-1)}
+	case "maxLength":
+		s, _ := v.(string)
+		return []any{s + strings.Repeat("x", int(number(arg))+1-len([]rune(s)))}
+	}
+	s, _ := v.(string)
+	return []any{"", "no such form !", "UPPER lower", s + "\n", s + " ", " " + s, s + "/../x", "http://" + s, "*." + s, "127.0.0.1", s + "{x}", "-", "/abs", `a\b`, s + ":80", "a..b"}
+}
