@@ -1,10 +1,6 @@
 package tooluri
 
-import (
-	"strings"
-
-	"github.com/Masterminds/semver/v3"
-)
+import "strings"
 
 // Pin is an exact version: a semantic version or the digest of a package.
 // The zero Pin pins nothing.
@@ -30,11 +26,45 @@ func ParsePin(s string) (Pin, error) {
 		return Pin{}, ErrInvalidURI
 	}
 	// Three numbers, strictly: to a package manager 1.2 is a range, not a version.
-	if _, err := semver.StrictNewVersion(s); err != nil {
+	if !isSemver(s) {
 		return Pin{}, ErrUnpinnedTool
 	}
 	return Pin{s}, nil
 }
+
+// isSemver reports whether s is a version by SemVer 2.0.0: three numbers, then
+// an optional -prerelease and +build of dotted parts.
+func isSemver(s string) bool {
+	s, build, hasBuild := strings.Cut(s, "+")
+	core, pre, hasPre := strings.Cut(s, "-")
+	if hasBuild && !dotted(build, func(part string) bool { return true }) {
+		return false
+	}
+	if hasPre && !dotted(pre, func(part string) bool { return !digits(part) || number(part) }) {
+		return false
+	}
+	return strings.Count(core, ".") == 2 && dotted(core, number)
+}
+
+// dotted reports whether every part between dots is of [0-9A-Za-z-] and ok.
+func dotted(s string, ok func(string) bool) bool {
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || !ok(part) {
+			return false
+		}
+		for i := range len(part) {
+			if !alnum(part[i]) && part[i] != '-' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
+
+// number reports whether s is digits without leading zeros.
+func number(s string) bool { return digits(s) && s != "" && (s == "0" || s[0] != '0') }
 
 // String prints the pin as it stands in a URI.
 func (p Pin) String() string { return p.s }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Masterminds/semver/v3"
+
 	"github.com/ambit-run/ambit/tooluri"
 )
 
@@ -116,6 +118,28 @@ func FuzzParse(f *testing.F) {
 		}
 		if again, err := tooluri.Parse(u.String()); err != nil || again != u {
 			t.Fatalf("%q does not read back: %+v, %v", s, again, err)
+		}
+	})
+}
+
+// FuzzPin holds the reader of versions against the library of the field.
+func FuzzPin(f *testing.F) {
+	for _, s := range []string{"1.2.3", "01.2.3", "1.2.3-rc.1+b.5", "1.2.3-01", "1.2.3-0a", "1.2", "1.2.3+", "1.2.3-+x", "1.2.3+a-b", "1.2.3-a+b+c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.HasPrefix(s, "sha256:") || len(s) > 60 {
+			return // no versions, or numbers beyond what the library counts
+		}
+		_, err := tooluri.ParsePin(s)
+		v, libErr := semver.StrictNewVersion(s)
+		if (err == nil) != (libErr == nil) {
+			for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return r < '0' || r > '9' }) {
+				if len(part) > 18 {
+					return // larger than the library's integers
+				}
+			}
+			t.Fatalf("%q: %v, but the library says %v %v", s, err, v, libErr)
 		}
 	})
 }

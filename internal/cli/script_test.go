@@ -33,7 +33,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // jsonpath compares one value of the JSON document on stdout:
-// jsonpath files.0.valid true. A number in the path is an index; # is a length.
+// jsonpath files.0.valid true. A number in the path is an index; len is a length.
 func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 {
 		args = append(args, "") // the empty text
@@ -53,7 +53,7 @@ func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 	for _, part := range strings.Split(args[0], ".") {
 		switch v := cur.(type) {
 		case map[string]any:
-			if part == "#" {
+			if part == "len" {
 				cur = len(v)
 				continue
 			}
@@ -63,7 +63,7 @@ func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 			}
 			cur = child
 		case []any:
-			if part == "#" {
+			if part == "len" {
 				cur = len(v)
 				continue
 			}

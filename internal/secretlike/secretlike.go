@@ -8,9 +8,8 @@
 // characters. [Name] knows which names of environment variables, headers and
 // flags hold secrets whatever the value looks like.
 //
-// A manifest is checked on every load, so Find makes one pass over the text,
-// allocates nothing, and looks closer only where a first byte can start a
-// token. It errs on the side of precision: prose about tokens, placeholders
+// A manifest is checked on every load, so Find allocates nothing and looks
+// closer only at runs of characters that are long enough to be a token. It errs on the side of precision: prose about tokens, placeholders
 // such as "sk-..." or "<your token>" and references such as $env:NAME are not
 // findings.
 package secretlike
@@ -117,33 +116,59 @@ var byFirst = func() (t [256][]*shape) {
 	return t
 }()
 
+// tokenBytes are those that tokens are made of, and shortest is the length of
+// the shortest token: text without a run of that many holds none.
+var tokenBytes = class("A-Za-z0-9_.+/=-")
+
+const shortest = 20
+
 // Find returns the first secret-like text in s.
 func Find(s string) Finding {
-	// Nothing shorter than an AWS key is a token.
-	if len(s) < 16 {
-		return Finding{}
-	}
-	for i := 0; i+16 <= len(s); i++ {
-		c := s[i]
-		if c == '-' && strings.HasPrefix(s[i:], pemHead) {
-			if f := findPEM(s, i); f.Found() {
-				return f
-			}
+	for i := 0; i+shortest <= len(s); {
+		// A byte that no token has, this far ahead, rules out all starts up to
+		// it. In prose that skips most of the text.
+		ahead := i + shortest - 1
+		for ahead >= i && tokenBytes[s[ahead]] {
+			ahead--
 		}
-		if len(byFirst[c]) == 0 || i > 0 && base62[s[i-1]] {
+		if ahead >= i {
+			i = ahead + 1
 			continue
 		}
-		for _, sh := range byFirst[c] {
-			if !strings.HasPrefix(s[i:], sh.prefix) {
-				continue
-			}
-			end, ok := sh.match(s, i)
-			if ok {
-				return Finding{Start: i, End: end, Kind: sh.kind}
-			}
+		end := i + shortest
+		for end < len(s) && tokenBytes[s[end]] {
+			end++
+		}
+		if f := findInRun(s, i, end); f.Found() {
+			return f
+		}
+		i = end + 1
+	}
+	if i := strings.Index(s, pemHead); i >= 0 {
+		if f := findPEM(s, i); f.Found() {
+			return f
 		}
 	}
 	return findUserinfo(s)
+}
+
+// findInRun looks for a token in a run of token bytes, at its start and behind
+// every separator in it.
+func findInRun(s string, start, end int) Finding {
+	for i := start; i+16 <= end; i++ {
+		if i > start && base62[s[i-1]] {
+			continue
+		}
+		for _, sh := range byFirst[s[i]] {
+			if !strings.HasPrefix(s[i:end], sh.prefix) {
+				continue
+			}
+			if tokenEnd, ok := sh.match(s, i); ok {
+				return Finding{Start: i, End: tokenEnd, Kind: sh.kind}
+			}
+		}
+	}
+	return Finding{}
 }
 
 func (sh *shape) match(s string, start int) (end int, ok bool) {

@@ -54,21 +54,28 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "null", "a boolean", "a number", "a string", "a list", "an object", "a date"}[k]
 }
 
+// node is one value. It holds no pointers, so that a tree of thousands costs
+// the garbage collector nothing. Texts are spans of the source, unless an
+// escape or TOML made them differ; then they are kept in Tree.decoded and the
+// node has their number.
 type node struct {
-	key, text        string
 	start, end       int32
 	keyStart, keyEnd int32
 	parent           int32
 	next             int32
 	first, last      int32
 	index, count     int32
+	text, key        int32 // in Tree.decoded; 0 is none
 	kind             Kind
 	origin           origin // TOML only, while the tree is built
+	// plain says that a string holds only printable ASCII.
+	plain bool
 }
 
 // Tree is a parsed document.
 type Tree struct {
-	nodes []node
+	nodes   []node
+	decoded []string // from 1
 	// Source is what the tree was read from.
 	Source *diag.Source
 	toml   bool
@@ -77,7 +84,39 @@ type Tree struct {
 const none = -1
 
 func newTree(src *diag.Source) *Tree {
-	return &Tree{Source: src, nodes: make([]node, 0, 16+len(src.Text)/20)}
+	return &Tree{Source: src, nodes: make([]node, 0, 16+len(src.Text)/24)}
+}
+
+// keep stores a text that is not a span of the source.
+func (t *Tree) keep(s string) int32 {
+	if t.decoded == nil {
+		t.decoded = make([]string, 1, 8)
+	}
+	t.decoded = append(t.decoded, s)
+	return int32(len(t.decoded) - 1)
+}
+
+func (t *Tree) keyOf(n *node) string {
+	switch {
+	case n.key > 0:
+		return t.decoded[n.key]
+	case n.keyEnd > n.keyStart+1:
+		return t.Source.Text[n.keyStart+1 : n.keyEnd-1]
+	}
+	return ""
+}
+
+func (t *Tree) textOf(n *node) string {
+	if n.text > 0 {
+		return t.decoded[n.text]
+	}
+	switch n.kind {
+	case String:
+		return t.Source.Text[n.start+1 : n.end-1]
+	case Number, Bool, Null:
+		return t.Source.Text[n.start:n.end]
+	}
+	return ""
 }
 
 func (t *Tree) add(parent int32, n node) int32 {
@@ -144,15 +183,19 @@ func (v Value) Text() string {
 	if v.t == nil {
 		return ""
 	}
-	return v.node().text
+	return v.t.textOf(v.node())
 }
+
+// Plain reports whether a string holds only printable ASCII. A string that is
+// not said to be plain may still be.
+func (v Value) Plain() bool { return v.t != nil && v.node().plain }
 
 // Key returns the key that the value stands under, in an object.
 func (v Value) Key() string {
 	if v.t == nil {
 		return ""
 	}
-	return v.node().key
+	return v.t.keyOf(v.node())
 }
 
 // TOML reports whether the value was read from TOML.
@@ -173,7 +216,31 @@ func (v Value) Get(key string) Value {
 	}
 	nodes := v.t.nodes
 	for i := nodes[v.i].first; i >= 0; i = nodes[i].next {
-		if nodes[i].key == key {
+		if v.t.keyOf(&nodes[i]) == key {
+			return Value{v.t, i}
+		}
+	}
+	return Value{}
+}
+
+// GetAfter is Get for a reader that asks for members in about the order they
+// stand in: it looks behind the member it found last first, and goes round.
+func (v Value) GetAfter(last Value, key string) Value {
+	if v.Kind() != Object {
+		return Value{}
+	}
+	nodes := v.t.nodes
+	from := nodes[v.i].first
+	if last.t == v.t && nodes[last.i].parent == v.i && nodes[last.i].next >= 0 {
+		from = nodes[last.i].next
+	}
+	for i := from; i >= 0; i = nodes[i].next {
+		if v.t.keyOf(&nodes[i]) == key {
+			return Value{v.t, i}
+		}
+	}
+	for i := nodes[v.i].first; i != from; i = nodes[i].next {
+		if v.t.keyOf(&nodes[i]) == key {
 			return Value{v.t, i}
 		}
 	}
@@ -269,7 +336,7 @@ func (v Value) Pointer() string {
 		if v.t.nodes[n.parent].kind == Array {
 			parts = append(parts, strconv.Itoa(int(n.index)))
 		} else {
-			parts = append(parts, pointerEscaper.Replace(n.key))
+			parts = append(parts, pointerEscaper.Replace(v.t.keyOf(n)))
 		}
 	}
 	var b strings.Builder

@@ -99,8 +99,10 @@ func (p *jsonParser) value(parent int32, n node, depth int) bool {
 		n.kind = Array
 		return p.array(p.t.add(parent, n), depth+1)
 	case c == '"':
-		text, ok := p.str()
-		n.kind, n.text, n.end = String, text, int32(p.pos)
+		n.kind = String
+		var ok bool
+		n.text, n.plain, ok = p.str()
+		n.end = int32(p.pos)
 		p.t.add(parent, n)
 		return ok
 	case c == '-' || '0' <= c && c <= '9':
@@ -188,7 +190,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 		ok := true
 		switch {
 		case c == '"':
-			n.key, ok = p.str()
+			n.key, _, ok = p.str()
 		case c == '\'' || isWordByte(c):
 			n.key, ok = p.looseKey()
 		default:
@@ -198,7 +200,8 @@ func (p *jsonParser) object(self int32, depth int) bool {
 			return false
 		}
 		n.keyEnd = int32(p.pos)
-		if first := seen.first(n.key, int32(len(p.t.nodes))); first >= 0 {
+		key := p.t.keyOf(&n)
+		if first := seen.first(key, int32(len(p.t.nodes))); first >= 0 {
 			p.duplicate(Value{p.t, first}, n)
 		}
 		p.space()
@@ -207,7 +210,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 		}
 		if p.src[p.pos] != ':' {
 			if p.src[p.pos] != '=' {
-				return p.fail(p.pos, p.pos+1, "", "expected a colon after the key %s, found %s", diag.Quote(n.key), p.show())
+				return p.fail(p.pos, p.pos+1, "", "expected a colon after the key %s, found %s", diag.Quote(key), p.show())
 			}
 			p.fail(p.pos, p.pos+1, `write ":"`, "a key and its value are separated by a colon")
 		}
@@ -286,33 +289,32 @@ func (p *jsonParser) trailing(comma int) {
 func (p *jsonParser) duplicate(first Value, n node) {
 	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: first.Pointer()}
 	line, _ := p.t.Source.Position(int(first.node().keyStart))
-	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already there on line %d", diag.Quote(n.key), line)
+	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already there on line %d", diag.Quote(p.t.keyOf(&n)), line)
 }
 
 // looseKey reads a key that is unquoted or in single quotes, after saying so.
-func (p *jsonParser) looseKey() (string, bool) {
+func (p *jsonParser) looseKey() (key int32, ok bool) {
 	start := p.pos
 	if p.src[p.pos] == '\'' {
-		text, ok := p.singleQuoted()
-		return text, ok
+		return p.singleQuoted()
 	}
 	for p.pos < len(p.src) && isWordByte(p.src[p.pos]) {
 		p.pos++
 	}
 	word := p.src[start:p.pos]
 	p.fail(start, p.pos, "write "+strconv.Quote(word), "keys stand in double quotes")
-	return word, true
+	return p.t.keep(word), true
 }
 
-func (p *jsonParser) singleQuoted() (string, bool) {
+func (p *jsonParser) singleQuoted() (text int32, ok bool) {
 	start := p.pos
 	end := strings.IndexAny(p.src[p.pos+1:], "'\n")
 	if end < 0 || p.src[p.pos+1+end] == '\n' {
-		return "", p.fail(start, start+1, "", "strings stand in double quotes")
+		return 0, p.fail(start, start+1, "", "strings stand in double quotes")
 	}
 	p.pos += end + 2
 	p.fail(start, p.pos, "use double quotes", "strings stand in double quotes, not single ones")
-	return p.src[start+1 : p.pos-1], true
+	return p.t.keep(p.src[start+1 : p.pos-1]), true
 }
 
 // Words that other languages use for JSON's three.
@@ -344,7 +346,7 @@ func (p *jsonParser) word(parent int32, n node) bool {
 		p.pos++
 	}
 	word := p.src[start:p.pos]
-	n.text, n.end = word, int32(p.pos)
+	n.end = int32(p.pos)
 	switch word {
 	case "true", "false":
 		n.kind = Bool
@@ -378,29 +380,52 @@ func (p *jsonParser) show() string {
 	return diag.Quote(string(r))
 }
 
-// str reads a string, from its opening quote. Text without escapes is a part
-// of the source.
-func (p *jsonParser) str() (string, bool) {
+// What a byte means inside a string.
+const (
+	plainByte = iota
+	otherByte // beyond printable ASCII
+	stopByte  // ends the string, escapes, or must not be there
+)
+
+var stringBytes = func() (t [256]uint8) {
+	for c := range t {
+		switch {
+		case c == '"' || c == '\\' || c < 0x20:
+			t[c] = stopByte
+		case c >= 0x7F:
+			t[c] = otherByte
+		}
+	}
+	return t
+}()
+
+// str reads a string, from its opening quote. Its text is 0 if the text is
+// what stands between the quotes.
+func (p *jsonParser) str() (text int32, plain, ok bool) {
 	start := p.pos
 	i := start + 1
 	src := p.src
-	for i < len(src) && src[i] != '"' && src[i] != '\\' && src[i] >= 0x20 {
+	plain = true
+	for i < len(src) && stringBytes[src[i]] != stopByte {
+		if stringBytes[src[i]] == otherByte {
+			plain = false
+		}
 		i++
 	}
 	if i < len(src) && src[i] == '"' {
 		p.pos = i + 1
-		return src[start+1 : i], true
+		return 0, plain, true
 	}
 	b := []byte(src[start+1 : i])
 	for {
 		if i >= len(src) || src[i] == '\n' || src[i] == '\r' {
 			p.pos = min(i, len(src))
-			return string(b), p.fail(start, i, `close it with " (a line break inside a string is written \n)`, "the string is not closed on this line")
+			return p.t.keep(string(b)), false, p.fail(start, i, `close it with " (a line break inside a string is written \n)`, "the string is not closed on this line")
 		}
 		switch c := src[i]; {
 		case c == '"':
 			p.pos = i + 1
-			return string(b), true
+			return p.t.keep(string(b)), false, true
 		case c == '\\':
 			b, i = p.escape(b, i)
 		case c < 0x20:
@@ -473,7 +498,7 @@ func hex4(s string, i int) rune {
 }
 
 // number reads a number and reports it if it is not one of JSON's, or not exact.
-func (p *jsonParser) number() string {
+func (p *jsonParser) number() (text int32) {
 	start := p.pos
 	i := start
 	for i < len(p.src) && isNumberByte(p.src[i]) {
@@ -484,10 +509,10 @@ func (p *jsonParser) number() string {
 	at := diag.Place{Start: start, End: i}
 	if !isJSONNumber(lexeme) {
 		p.r.Report(diag.BadJSON, at, "", "%s is not a JSON number", diag.Quote(lexeme))
-		return "0"
+		return p.t.keep("0")
 	}
 	reportInexact(p.r, at, lexeme)
-	return lexeme
+	return 0
 }
 
 func isNumberByte(c byte) bool {

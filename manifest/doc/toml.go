@@ -78,16 +78,16 @@ func (b *tomlBuilder) member(parent int32, part *unstable.Node) int32 {
 
 // add makes a member that stands where the key that names it stands.
 func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
-	n := named(part)
+	n := b.named(part)
 	n.kind, n.origin = kind, o
 	i := b.t.add(parent, n)
-	b.index[memberKey{parent, n.key}] = i
+	b.index[memberKey{parent, string(part.Data)}] = i
 	return i
 }
 
-func named(part *unstable.Node) node {
+func (b *tomlBuilder) named(part *unstable.Node) node {
 	start, end := int32(part.Raw.Offset), int32(part.Raw.Offset+part.Raw.Length)
-	return node{key: string(part.Data), start: start, end: end, keyStart: start, keyEnd: end}
+	return node{key: b.t.keep(string(part.Data)), start: start, end: end, keyStart: start, keyEnd: end}
 }
 
 // expression adds one expression and returns the table that the next stands in.
@@ -107,10 +107,10 @@ func (b *tomlBuilder) expression(e *unstable.Node, table int32) int32 {
 // taken reports that a name is already there, as something else or closed.
 // The tree then goes on in a table of its own, which nobody sees.
 func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
-	n := named(part)
+	n := b.named(part)
 	line, _ := b.t.Source.Position(int(b.t.nodes[first].start))
 	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: Value{b.t, first}.Pointer()}
-	b.r.Report(diag.DuplicateKey, at, "", "%s is already defined on line %d", diag.Quote(n.key), line)
+	b.r.Report(diag.DuplicateKey, at, "", "%s is already defined on line %d", diag.Quote(string(part.Data)), line)
 	n.kind, n.origin = Object, byHeader
 	return b.t.add(none, n)
 }
@@ -159,8 +159,8 @@ func (b *tomlBuilder) through(at, found int32, part *unstable.Node) int32 {
 }
 
 func (b *tomlBuilder) element(list int32, part *unstable.Node) int32 {
-	n := named(part)
-	n.kind, n.origin, n.key, n.keyStart, n.keyEnd = Object, byHeader, "", 0, 0
+	n := b.named(part)
+	n.kind, n.origin, n.key, n.keyStart, n.keyEnd = Object, byHeader, 0, 0, 0
 	return b.t.add(list, n)
 }
 
@@ -175,11 +175,11 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 		switch {
 		case key.IsLast() && found >= 0:
 			at = b.taken(part, found)
-			b.value(e.Value(), at, named(part), depth)
+			b.value(e.Value(), at, b.named(part), depth)
 		case key.IsLast():
 			// The value is the next node to be made.
 			b.index[memberKey{at, string(part.Data)}] = int32(len(b.t.nodes))
-			b.value(e.Value(), at, named(part), depth)
+			b.value(e.Value(), at, b.named(part), depth)
 		case found < 0:
 			at = b.add(at, part, Object, byDots)
 		case b.t.nodes[found].origin == byDots:
@@ -214,21 +214,20 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	if v.Raw.Length > 0 {
 		n.start, n.end = int32(v.Raw.Offset), int32(v.Raw.Offset+v.Raw.Length)
 	}
-	n.text = string(v.Data)
 	switch v.Kind {
 	case unstable.String:
-		n.kind = String
+		n.kind, n.text = String, b.t.keep(string(v.Data))
 	case unstable.Bool:
-		n.kind = Bool
+		n.kind, n.text = Bool, b.t.keep(string(v.Data))
 	case unstable.Array:
-		n.kind, n.text = Array, ""
+		n.kind = Array
 		self := b.t.add(parent, n)
 		for it := v.Children(); it.Next(); {
 			b.value(it.Node(), self, node{start: n.start, end: n.end}, depth+1)
 		}
 		return
 	case unstable.InlineTable:
-		n.kind, n.text = Object, ""
+		n.kind = Object
 		self := b.t.add(parent, n)
 		for it := v.Children(); it.Next(); {
 			b.keyValue(it.Node(), self, depth+1)
@@ -244,23 +243,30 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 // one; the library's decoder, asked about this value alone, knows.
 func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
 	at := diag.Place{Start: int(n.start), End: int(n.end)}
+	text := string(v.Data)
+	n.kind = Number
+	if len(text) < 16 && isJSONNumber(text) && !strings.ContainsAny(text, ".eE") {
+		n.text = b.t.keep(text)
+		return
+	}
 	var content map[string]any
-	if err := toml.Unmarshal([]byte("v = "+n.text), &content); err != nil {
-		b.r.Report(diag.BadTOML, at, "", "%s is not a TOML value: %s", diag.Quote(n.text), strings.TrimPrefix(err.Error(), "toml: "))
+	if err := toml.Unmarshal([]byte("v = "+text), &content); err != nil {
+		b.r.Report(diag.BadTOML, at, "", "%s is not a TOML value: %s", diag.Quote(text), strings.TrimPrefix(err.Error(), "toml: "))
 		b.ok = false
 		return
 	}
 	switch c := content["v"].(type) {
 	case int64:
-		n.kind, n.text = Number, strconv.FormatInt(c, 10)
-		reportInexact(b.r, at, n.text)
+		text = strconv.FormatInt(c, 10)
+		reportInexact(b.r, at, text)
 	case float64:
-		n.kind, n.text = Number, strconv.FormatFloat(c, 'g', -1, 64)
 		if c != c || c > maxExact || c < -maxExact {
-			b.r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(string(v.Data)))
-			n.text = "0"
+			b.r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(text))
+			c = 0
 		}
+		text = strconv.FormatFloat(c, 'g', -1, 64)
 	default:
 		n.kind = Date
 	}
+	n.text = b.t.keep(text)
 }

@@ -10,6 +10,7 @@
 package read
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -50,7 +51,7 @@ type Object struct {
 // Object opens v. If it is not an object, that is reported and every getter
 // answers that there is nothing, without reporting more.
 func (r *Reader) Object(v doc.Value) *Object {
-	o := &Object{r: r, v: v, known: make([]string, 0, 24)}
+	o := &Object{r: r, v: v, known: make([]string, 0, 10)}
 	if !r.Is(v, doc.Object) {
 		o.v = doc.Value{}
 	}
@@ -225,16 +226,17 @@ func (o *Object) Done() {
 		if o.r.Unknown == nil || slices.Contains(o.known, m.Key()) {
 			continue
 		}
-		hint := o.r.Hints[m.Key()]
-		if hint == "" {
-			hint = diag.DidYouMean(m.Key(), o.known)
-		}
-		if ours := o.r.Foreign[m.Key()]; hint == "" && ours != "" && slices.Contains(o.known, ours) {
-			hint = "this dialect calls it " + diag.Quote(ours)
-		}
-		if hint == "" {
-			hint = o.r.UnknownHint
-		}
-		o.r.Report(o.r.Unknown, m.KeyPlace(), hint, "unknown field %s", diag.Quote(m.Key()))
+		o.r.Report(o.r.Unknown, m.KeyPlace(), o.unknownHint(m.Key()), "unknown field %s", diag.Quote(m.Key()))
 	}
+}
+
+// unknownHint says what an unknown field was probably meant to be.
+func (o *Object) unknownHint(key string) string {
+	if hint := o.r.Hints[key]; hint != "" {
+		return hint
+	}
+	if ours := o.r.Foreign[key]; ours != "" && slices.Contains(o.known, ours) {
+		return "this dialect calls it " + diag.Quote(ours)
+	}
+	return cmp.Or(diag.DidYouMean(key, o.known), o.r.UnknownHint)
 }
