@@ -329,9 +329,11 @@ func (t *terminal) toolList(a *agent.Agent) {
 		if r.Server != "" {
 			name = r.Server + "/" + r.Name
 		}
-		text := diag.Printable(r.Description)
+		text := clip(diag.Printable(r.Description), t.width-44)
 		if len(r.Rails) > 0 {
-			text = strings.Join(r.Rails, ", ") + ". " + text
+			// What holds a tool back is never cut; what it says of itself can be.
+			rails := strings.Join(r.Rails, ", ")
+			text = rails + ". " + clip(diag.Printable(r.Description), t.width-46-len(rails))
 		}
 		class := t.paint(classStyle(r.SideEffect), string(r.SideEffect))
 		if !r.Callable {
@@ -339,7 +341,7 @@ func (t *terminal) toolList(a *agent.Agent) {
 			class = t.paint(dim, string(r.SideEffect))
 			text = "✗ " + r.Why
 		}
-		rows = append(rows, []string{class, diag.Printable(name), t.paint(dim, clip(text, t.width-44))})
+		rows = append(rows, []string{class, diag.Printable(name), t.paint(dim, text)})
 	}
 	title := "Tools (" + fmt.Sprint(len(reports))
 	if blocked > 0 {
@@ -348,11 +350,14 @@ func (t *terminal) toolList(a *agent.Agent) {
 	t.section(title+")", rows)
 }
 
-// clip cuts a text to a width.
+// clip cuts a text to a width, and leaves it out where there is no room.
 func clip(s string, width int) string {
 	r := []rune(s)
-	if width < 20 || len(r) <= width {
+	switch {
+	case len(r) <= width:
 		return s
+	case width < 12:
+		return ""
 	}
 	return string(r[:width-1]) + "…"
 }

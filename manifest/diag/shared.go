@@ -31,7 +31,7 @@ var (
 	Comment = NewError(
 		"AM007", "JSON has no comments",
 		"Manifests are strict JSON, so that every reader sees the same content.",
-		"remove the comment; put explanations into description",
+		"remove the comment; if the dialect has a description field, explain there",
 	)
 	TrailingComma = NewError(
 		"AM008", "a comma with nothing after it",
@@ -132,7 +132,7 @@ var (
 	HiddenText = NewWarning(
 		"AM111", "invisible or direction-changing characters",
 		"Such characters hide text from people that programs and models still read, or show it in another order than it is.",
-		"remove them",
+		"remove what does not show",
 	)
 )
 

@@ -26,6 +26,28 @@ func Quote(s string) string {
 	return `"` + Printable(s) + `"`
 }
 
+// Name is a key from a manifest as it may be printed: masked where it looks
+// like a secret.
+func Name(s string) string {
+	if secretlike.Find(s).Found() {
+		return mask
+	}
+	return s
+}
+
+// maskPointer hides what looks like a secret in a JSON pointer: a key may be one.
+func maskPointer(pointer string) string {
+	from := 0
+	for {
+		f := secretlike.Find(pointer[from:])
+		if !f.Found() {
+			return pointer
+		}
+		pointer = pointer[:from+f.Start] + mask + pointer[from+f.End:]
+		from += f.Start + len(mask)
+	}
+}
+
 // Words lists words for a sentence: a, b or c.
 func Words(words []string, conjunction string) string {
 	switch len(words) {

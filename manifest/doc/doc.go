@@ -336,7 +336,7 @@ func (v Value) Pointer() string {
 		if v.t.nodes[n.parent].kind == Array {
 			parts = append(parts, strconv.Itoa(int(n.index)))
 		} else {
-			parts = append(parts, pointerEscaper.Replace(v.t.keyOf(n)))
+			parts = append(parts, pointerEscaper.Replace(diag.Name(v.t.keyOf(n))))
 		}
 	}
 	var b strings.Builder

@@ -55,11 +55,12 @@ func (p *parser) action(v doc.Value, in *inputs) *Action {
 func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 	need := read.Presence(a.Type == "http")
 	a.Method, _ = o.Enum("method", need, Methods)
+	host := ""
 	if url := o.Get("url", need); p.Is(url, doc.String) {
 		a.URL = url.Text()
-		a.host = p.url(url, in)
+		host = p.url(url, in)
 	}
-	s := p.authRef(o, a)
+	s := p.authRef(o, a, host)
 	a.Headers = p.headers(o, in, func(field string, at diag.Place) {
 		switch {
 		case !o.Value().Get("auth_ref").Ok():
@@ -76,27 +77,23 @@ func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 
 // authRef finds the slot that the action takes its credential from, and sees
 // to it that the credential may go where the action goes.
-func (p *parser) authRef(o *read.Object, a *Action) *slot {
+func (p *parser) authRef(o *read.Object, a *Action, host string) *slot {
 	ref, ok := o.Text("auth_ref", read.Optional)
 	if !ok {
 		return nil
 	}
 	a.AuthRef = ref
 	v := o.Value().Get("auth_ref")
-	s := p.slots[ref]
+	s := p.slots.get(ref)
 	if s == nil {
 		p.dangling = true
-		refs := make([]string, 0, len(p.slots))
-		for r := range p.slots {
-			refs = append(refs, r)
-		}
-		p.Report(ruleAuthRef, v.Place(), p.meant(ref, diag.Sorted(refs)), "there is no credential slot %s", diag.Quote(ref))
+		p.Report(ruleAuthRef, v.Place(), p.meant(ref, p.slots.names), "there is no credential slot %s", diag.Quote(ref))
 		return nil
 	}
 	s.used = true
-	if a.host != "" && len(s.hosts) > 0 && !s.covers(a.host) {
+	if host != "" && len(s.hosts) > 0 && !s.covers(host) {
 		p.Report(ruleAudience, v.Place(), "", "the credential %s may be sent to %s, not to %s",
-			diag.Quote(ref), listHosts(s.hosts), diag.Quote(a.host))
+			diag.Quote(ref), listHosts(s.hosts), diag.Quote(host))
 	}
 	return s
 }
@@ -128,7 +125,7 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 		return nil
 	}
 	headers := make(map[string]string, v.Len())
-	seen := make(map[string]bool, v.Len())
+	var names seen
 	for h := range v.Each() {
 		name := h.Key()
 		folded := strings.ToLower(name)
@@ -137,7 +134,7 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 			p.Report(ruleHeaderName, h.KeyPlace(), "", "%s is not the name of a header", diag.Quote(name))
 		case ownHeaders[folded]:
 			p.Report(ruleHeaderName, h.KeyPlace(), "remove it: the connection sets it", "the header %s belongs to the connection", diag.Quote(name))
-		case !unique(seen, folded):
+		case !names.add(folded):
 			p.Report(ruleDuplicateHeader, h.KeyPlace(), "", "the header %s is set twice", diag.Quote(name))
 		}
 		if !p.Is(h, doc.String) {

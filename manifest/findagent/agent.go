@@ -73,7 +73,7 @@ func (t *Tool) compile(kind agent.Kind) agent.Tool {
 func (a *Action) compile() agent.Binding {
 	switch a.Type {
 	case "http":
-		return agent.HTTP{Method: a.Method, URL: a.URL, Host: a.host, Headers: a.Headers, Body: a.BodyTemplate, AuthRef: a.AuthRef}
+		return agent.HTTP{Method: a.Method, URL: a.URL, Host: hostOf(a.URL), Headers: a.Headers, Body: a.BodyTemplate, AuthRef: a.AuthRef}
 	case "prompt-template":
 		return agent.Prompt{Template: a.Template}
 	default:

@@ -99,12 +99,12 @@ func (p *parser) ui(v doc.Value) string {
 // object of descriptions by name.
 func (p *parser) env(v doc.Value) []EnvVar {
 	var env []EnvVar
-	seen := map[string]bool{}
+	var taken seen
 	switch v.Kind() {
 	case doc.Absent:
 	case doc.Object:
 		for m := range v.Each() {
-			p.envName(m.Key(), m.KeyPlace, seen)
+			p.envName(m.Key(), m.KeyPlace, &taken)
 			p.Is(m, doc.String)
 			env = append(env, EnvVar{m.Key(), m.Text()})
 		}
@@ -114,7 +114,7 @@ func (p *parser) env(v doc.Value) []EnvVar {
 			o := p.Object(m)
 			if name, ok := o.String("name", read.Required); ok {
 				e.Name = name
-				p.envName(name, m.Get("name").Place, seen)
+				p.envName(name, m.Get("name").Place, &taken)
 			}
 			e.Description, _ = o.String("description", read.Optional)
 			p.envValues(m)
@@ -127,7 +127,7 @@ func (p *parser) env(v doc.Value) []EnvVar {
 	return env
 }
 
-func (p *parser) envName(name string, at func() diag.Place, seen map[string]bool) {
+func (p *parser) envName(name string, at func() diag.Place, taken *seen) {
 	switch {
 	case !isUpperSnake(name):
 		hint := ""
@@ -137,7 +137,7 @@ func (p *parser) envName(name string, at func() diag.Place, seen map[string]bool
 		p.Report(ruleEnvName, at(), hint, "%s is not the name of a setting", diag.Quote(name))
 	case secretlike.Name(name):
 		p.Report(ruleEnvSecret, at(), "", "%s is the name of a secret, and env is for settings that are none", diag.Quote(name))
-	case !unique(seen, name):
+	case !taken.add(name):
 		p.Report(ruleDuplicateSetting, at(), "", "the setting %s is listed twice", diag.Quote(name))
 	}
 }

@@ -2,6 +2,7 @@ package findagent
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -14,11 +15,10 @@ func (p *parser) delivery(o *read.Object, m *Manifest) {
 	m.Delivery = p.modes(o.Get("delivery", read.Optional))
 	m.Exec, _ = o.Enum("exec", read.Optional, Execs)
 	m.Auth, _ = o.Enum("auth", read.Optional, Auths)
-	seen := map[string]bool{}
 	for t := range o.Strings("targets", read.Optional) {
 		switch {
 		case !p.OneOf(t, Targets):
-		case !unique(seen, t.Text()):
+		case slices.Contains(m.Targets, t.Text()):
 			p.Report(diag.Repeated, t.Place(), "", "%s is already in the list", diag.Quote(t.Text()))
 		default:
 			m.Targets = append(m.Targets, t.Text())

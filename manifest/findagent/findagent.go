@@ -101,8 +101,6 @@ type Action struct {
 
 	Agent string `json:"agent,omitempty"`
 	Tool  string `json:"tool,omitempty"`
-
-	host string // of URL, in lower case
 }
 
 // CredentialSlot is a credential that somebody has to supply.

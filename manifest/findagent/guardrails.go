@@ -2,6 +2,7 @@ package findagent
 
 import (
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,11 +55,10 @@ func (p *parser) inputRails(v doc.Value) *InputRails {
 			}
 		}
 	}
-	seen := map[string]bool{}
 	for c := range o.Strings("pii_redaction", read.Optional) {
 		switch {
 		case !p.OneOf(c, agent.PIICategories):
-		case !unique(seen, c.Text()):
+		case slices.Contains(in.PIIRedaction, c.Text()):
 			p.Report(diag.Repeated, c.Place(), "", "%s is already in the list", diag.Quote(c.Text()))
 		default:
 			in.PIIRedaction = append(in.PIIRedaction, c.Text())
@@ -107,13 +107,9 @@ func (p *parser) outputRails(v doc.Value) *OutputRails {
 // actionRails reads the rails of the tool that v is keyed by.
 func (p *parser) actionRails(v doc.Value) ActionRails {
 	var a ActionRails
-	in := p.tools[v.Key()]
+	in := p.tools.get(v.Key())
 	if in == nil {
-		names := make([]string, 0, len(p.tools))
-		for n := range p.tools {
-			names = append(names, n)
-		}
-		p.Report(rulePolicyTool, v.KeyPlace(), p.meant(v.Key(), diag.Sorted(names)), "there is no tool %s", diag.Quote(v.Key()))
+		p.Report(rulePolicyTool, v.KeyPlace(), p.meant(v.Key(), p.tools.names), "there is no tool %s", diag.Quote(v.Key()))
 	}
 	o := p.Object(v)
 	a.Approval, _ = o.Enum("approval", read.Optional, []string{"none", "human"})

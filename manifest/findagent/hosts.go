@@ -159,7 +159,7 @@ func (p *parser) hosts(list doc.Value) []string {
 		return nil
 	}
 	hosts := make([]string, 0, list.Len())
-	var seen map[string]bool
+	var taken seen
 	for v := range list.Each() {
 		if !p.Is(v, doc.String) {
 			continue
@@ -181,14 +181,9 @@ func (p *parser) hosts(list doc.Value) []string {
 		if fault.rule != nil && fault.rule != rulePrivateSuffix {
 			continue
 		}
-		if list.Len() > 1 {
-			if seen == nil {
-				seen = make(map[string]bool, list.Len())
-			}
-			if !unique(seen, host) {
-				p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
-				continue
-			}
+		if !taken.add(host) {
+			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
+			continue
 		}
 		hosts = append(hosts, host)
 	}

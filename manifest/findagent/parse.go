@@ -24,10 +24,64 @@ type parser struct {
 	read.Reader
 	// kind is that of the agent, empty if it is none of the known ones.
 	kind  string
-	slots map[string]*slot
+	slots index[slot]
+	tools index[inputs]
 	// dangling is true once an auth_ref named no slot.
 	dangling bool
-	tools    map[string]*inputs
+}
+
+// index finds values by name. Few are compared one by one; past that a map
+// keeps it linear.
+type index[T any] struct {
+	names  []string
+	values []*T
+	many   map[string]*T
+}
+
+func (x *index[T]) get(name string) *T {
+	if x.many != nil {
+		return x.many[name]
+	}
+	for i, n := range x.names {
+		if n == name {
+			return x.values[i]
+		}
+	}
+	return nil
+}
+
+func (x *index[T]) add(name string, value *T) {
+	x.names, x.values = append(x.names, name), append(x.values, value)
+	if x.many != nil {
+		x.many[name] = value
+	} else if len(x.names) > 32 {
+		x.many = make(map[string]*T, 64)
+		for i, n := range x.names {
+			x.many[n] = x.values[i]
+		}
+	}
+}
+
+// seen notes names; it makes its map when the second one comes.
+type seen struct {
+	first string
+	any   bool
+	more  map[string]bool
+}
+
+// add reports whether a name is new.
+func (s *seen) add(name string) bool {
+	switch {
+	case !s.any:
+		s.first, s.any = name, true
+		return true
+	case s.first == name || s.more[name]:
+		return false
+	case s.more == nil:
+		s.more = map[string]bool{}
+	}
+	s.more[name] = true
+	return true
 }
 
 // Parse reads a manifest and reports every rule it breaks.
@@ -61,7 +115,7 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	o.Done()
 	if o.Ok() {
 		p.perKind(o, m)
-		p.unusedSlots(o)
+		p.unusedSlots()
 	}
 	return m
 }
@@ -189,15 +243,6 @@ func (p *parser) meant(s string, candidates []string) string {
 		return ""
 	}
 	return diag.DidYouMean(s, candidates)
-}
-
-// unique notes a name and reports whether it is new.
-func unique(seen map[string]bool, name string) bool {
-	if seen[name] {
-		return false
-	}
-	seen[name] = true
-	return true
 }
 
 // isWord reports whether s consists of what ok takes, and starts with what

@@ -1,6 +1,7 @@
 package findagent
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -18,18 +19,18 @@ func (p *parser) skills(o *read.Object, m *Manifest) {
 		s.Done()
 	}
 	list := o.List("skills", read.Optional)
-	seen := make(map[string]bool, list.Len())
+	var taken seen
 	var ids []string
 	for v := range list.Each() {
 		s := p.skill(v)
-		if s.ID != "" && !unique(seen, s.ID) {
+		if s.ID != "" && !taken.add(s.ID) {
 			p.Report(ruleDuplicateSkill, v.Get("id").Place(), "", "another skill already has the id %s", diag.Quote(s.ID))
 		}
 		ids = append(ids, s.ID)
 		m.Skills = append(m.Skills, s)
 	}
 	if router, ok := o.Text("router_skill_id", read.Optional); ok {
-		if m.RouterSkillID = router; !seen[router] {
+		if m.RouterSkillID = router; !slices.Contains(ids, router) {
 			p.Report(ruleRouter, o.Value().Get("router_skill_id").Place(), p.meant(router, ids), "there is no skill %s", diag.Quote(router))
 		}
 	}

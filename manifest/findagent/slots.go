@@ -28,19 +28,26 @@ func (p *parser) readSlots(o *read.Object) []CredentialSlot {
 		return nil
 	}
 	slots := make([]CredentialSlot, 0, list.Len())
-	p.slots = make(map[string]*slot, list.Len())
-	variables := make(map[string]bool, list.Len())
+	var variables seen
 	for v := range list.Each() {
 		s := p.readSlot(v)
-		if s.Ref != "" {
-			if p.slots[s.Ref] != nil {
-				p.Report(ruleDuplicateRef, v.Get("ref").Place(), "", "another slot already has the ref %s", diag.Quote(s.Ref))
-			} else {
-				p.slots[s.Ref] = &slot{hosts: s.AllowedHosts, json: s.Type == "json", at: v.Get("ref")}
-			}
-			p.variable(v, &s, variables)
-		}
 		slots = append(slots, s)
+		if s.Ref == "" {
+			continue
+		}
+		if p.slots.get(s.Ref) != nil {
+			p.Report(ruleDuplicateRef, v.Get("ref").Place(), "", "another slot already has the ref %s", diag.Quote(s.Ref))
+			continue
+		}
+		p.slots.add(s.Ref, &slot{hosts: s.AllowedHosts, json: s.Type == "json", at: v.Get("ref")})
+		name, at := s.Env, v.Get("env")
+		if name == "" {
+			name, at = upperSnake(s.Ref), v.Get("ref")
+		}
+		// No two slots may be filled from one environment variable.
+		if !variables.add(name) {
+			p.Report(ruleDuplicateEnv, at.Place(), "", "another slot is already filled from %s", diag.Quote(name))
+		}
 	}
 	return slots
 }
@@ -86,17 +93,6 @@ func (p *parser) readSlot(v doc.Value) CredentialSlot {
 	return s
 }
 
-// variable watches that no two slots are filled from one environment variable.
-func (p *parser) variable(v doc.Value, s *CredentialSlot, seen map[string]bool) {
-	name, at := s.Env, v.Get("env")
-	if name == "" {
-		name, at = upperSnake(s.Ref), v.Get("ref")
-	}
-	if !unique(seen, name) && p.slots[s.Ref].at == v.Get("ref") {
-		p.Report(ruleDuplicateEnv, at.Place(), "", "another slot is already filled from %s", diag.Quote(name))
-	}
-}
-
 // upperSnake makes the name of an environment variable of another name.
 func upperSnake(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -112,14 +108,13 @@ func upperSnake(s string) string {
 
 // unusedSlots reports the slots that no action refers to. After an auth_ref
 // that names no slot, it may well be the one that was meant.
-func (p *parser) unusedSlots(o *read.Object) {
+func (p *parser) unusedSlots() {
 	if p.dangling || p.kind == "" || p.kind == "code-bundle" {
 		return
 	}
-	for v := range o.Value().Get("credential_slots").Each() {
-		ref := v.Get("ref")
-		if s := p.slots[ref.Text()]; s != nil && !s.used && s.at == ref {
-			p.Report(ruleUnusedSlot, ref.Place(), "", "no action uses the slot %s", diag.Quote(ref.Text()))
+	for i, s := range p.slots.values {
+		if !s.used {
+			p.Report(ruleUnusedSlot, s.at.Place(), "", "no action uses the slot %s", diag.Quote(p.slots.names[i]))
 		}
 	}
 }

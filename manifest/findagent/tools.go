@@ -20,7 +20,6 @@ func (p *parser) readTools(o *read.Object) []Tool {
 		p.Report(ruleManyTools, list.Head(), "", "the agent has %d tools; it can have at most %d", list.Len(), toolsMost)
 	}
 	tools := make([]Tool, 0, list.Len())
-	p.tools = make(map[string]*inputs, list.Len())
 	for v := range list.Each() {
 		tools = append(tools, p.readTool(v))
 	}
@@ -36,10 +35,10 @@ func (p *parser) readTool(v doc.Value) Tool {
 		switch {
 		case !tooluri.IsName(name):
 			p.Report(ruleToolName, v.Get("name").Place(), "", "%s is not a tool name", diag.Quote(name))
-		case p.tools[name] != nil:
+		case p.tools.get(name) != nil:
 			p.Report(ruleDuplicateTool, v.Get("name").Place(), "", "another tool is already called %s", diag.Quote(name))
 		default:
-			p.tools[name] = in
+			p.tools.add(name, in)
 		}
 	}
 	t.Description, _ = o.Text("description", read.Required)

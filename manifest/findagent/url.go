@@ -49,6 +49,15 @@ func (p *parser) url(v doc.Value, in *inputs) (host string) {
 	return p.authority(v, start, end)
 }
 
+// hostOf is the host of an address that was found good.
+func hostOf(address string) string {
+	_, rest, _ := strings.Cut(address, "://")
+	if end := strings.IndexAny(rest, ":/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	return strings.ToLower(strings.TrimSuffix(rest, "."))
+}
+
 // authority checks what stands between the scheme and the path.
 func (p *parser) authority(v doc.Value, start, end int) string {
 	s := v.Text()

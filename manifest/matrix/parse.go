@@ -18,7 +18,14 @@ var foreign = map[string]string{
 	"type": "transport", "digest": "package_digest", "sha256": "package_digest", "integrity": "package_digest",
 	"side_effect": "side_effect_class", "sideEffect": "side_effect_class", "timeout": "timeout_ms",
 	"name": "alias", "permissions": "allowed_side_effects", "capabilities": "allowed_side_effects",
+	"environment": "env", "arguments": "args", "cmd": "command",
 }
+
+// fromClient is what to do with the servers of an MCP client's configuration,
+// which say less than those of a manifest.
+const fromClient = `this is from an MCP client's configuration; "servers" is a list whose entries also have alias, version and tools`
+
+var hints = map[string]string{"mcpServers": fromClient, "mcp_servers": fromClient}
 
 type parser struct {
 	read.Reader
@@ -26,20 +33,24 @@ type parser struct {
 
 // Parse reads a manifest and reports every rule it breaks.
 func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
-	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}}
+	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField, Hints: hints}}
 	m := &AgentManifest{}
 	o := p.Object(root)
 	o.String("$schema", read.Optional)
 	if v := o.Get("schema_version", read.Required); p.Is(v, doc.Number) {
 		n, ok := v.Int()
 		if m.SchemaVersion = int(n); !ok || n != schemaVersion {
-			p.Report(ruleSchemaVersion, v.Place(), "", "schema_version is %s; the only one is 1", v.Text())
+			p.Report(ruleSchemaVersion, v.Place(), "", "schema_version must be 1, the only one there is")
 		}
 	}
 	if v := o.Get("agent", read.Required); p.Is(v, doc.String) {
 		m.Agent = v.Text()
 		if name, ok := strings.CutPrefix(m.Agent, agentPrefix); !ok || !isAgentName(name) {
-			p.Report(ruleAgent, v.Place(), "", "%s is not of the form matrix://agent/<name>", diag.Quote(m.Agent))
+			hint := ""
+			if isAgentName(m.Agent) {
+				hint = "write " + diag.Quote(agentPrefix+m.Agent)
+			}
+			p.Report(ruleAgent, v.Place(), hint, "%s is not of the form matrix://agent/<name>", diag.Quote(m.Agent))
 		}
 	}
 	m.Description, _ = o.String("description", read.Optional)
@@ -47,8 +58,8 @@ func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
 	m.Servers = p.servers(o)
 	m.NativeTools = p.nativeTools(o)
 	o.Done()
-	if o.Ok() && len(m.Servers) == 0 && len(m.NativeTools) == 0 && !o.Value().Get("servers").Is(doc.Absent) {
-		p.Report(ruleNoServers, root.Get("servers").Place(), "", "the agent has no servers and so can do nothing")
+	if servers := root.Get("servers"); servers.Is(doc.Array) && servers.Len() == 0 && len(m.NativeTools) == 0 {
+		p.Report(ruleNoServers, servers.Place(), "", "the agent has no servers and so can do nothing")
 	}
 	return m
 }
@@ -82,14 +93,20 @@ func (p *parser) allowed(o *read.Object) []string {
 		seen[v.Text()] = true
 		classes = append(classes, v.Text())
 	}
-	if v := o.Value().Get("allowed_side_effects"); o.Ok() && (!v.Ok() || v.Is(doc.Array) && v.Len() == 0) {
-		at := v.Place()
-		if !v.Ok() {
-			at = o.Value().Head()
-		}
-		p.Report(ruleAllowsNothing, at, "", "allowed_side_effects is missing or empty, so no tool may be called")
+	switch v := o.Value().Get("allowed_side_effects"); {
+	case o.Ok() && !v.Ok():
+		p.Report(ruleAllowsNothing, missing(o, "allowed_side_effects"), "", "allowed_side_effects is missing, so no tool may be called")
+	case v.Is(doc.Array) && v.Len() == 0:
+		p.Report(ruleAllowsNothing, v.Place(), "", "allowed_side_effects is empty, so no tool may be called")
 	}
 	return classes
+}
+
+// missing is the place to say that a field is not there.
+func missing(o *read.Object, key string) diag.Place {
+	at := o.Value().Head()
+	at.Pointer += "/" + key
+	return at
 }
 
 func isClass(s string) bool { return agent.SideEffect(s).Rank() < len(agent.SideEffects) }
@@ -124,7 +141,11 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	if alias := o.Get("alias", read.Required); p.Is(alias, doc.String) {
 		s.Alias = alias.Text()
 		if !tooluri.IsAlias(s.Alias) {
-			p.Report(ruleAlias, alias.Place(), "", "the alias %s may hold only a-z, 0-9, _ and -", diag.Quote(s.Alias))
+			hint := ""
+			if lower := strings.ToLower(s.Alias); tooluri.IsAlias(lower) {
+				hint = "write " + diag.Quote(lower)
+			}
+			p.Report(ruleAlias, alias.Place(), hint, "%s is not an alias, which is 1 to 128 of a-z, 0-9, _ and -", diag.Quote(s.Alias))
 		}
 	}
 	s.Transport = p.transport(o)
@@ -135,12 +156,7 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	s.Env = p.env(o)
 	s.Headers = p.headers(o)
 	s.Endpoint = p.endpoint(o)
-	if version := o.Get("version", read.Required); p.Is(version, doc.String) {
-		s.Version = version.Text()
-		if _, err := tooluri.ParsePin(s.Version); err != nil {
-			p.Report(ruleVersion, version.Place(), "", "%s is not an exact version", diag.Quote(s.Version))
-		}
-	}
+	s.Version = p.version(o)
 	s.PackageDigest = p.digest(o, "package_digest", read.Presence(s.Transport == "stdio"))
 	p.perTransport(o, &s)
 	s.Tools = p.tools(o)
@@ -169,6 +185,26 @@ func (p *parser) transport(o *read.Object) string {
 	return ""
 }
 
+func (p *parser) version(o *read.Object) string {
+	v := o.Get("version", read.Required)
+	if !p.Is(v, doc.String) {
+		return ""
+	}
+	if _, err := tooluri.ParsePin(v.Text()); err != nil {
+		hint := ""
+		if exact := strings.TrimLeft(v.Text(), "v^~=<> "); isPin(exact) {
+			hint = "write the exact version, such as " + diag.Quote(exact)
+		}
+		p.Report(ruleVersion, v.Place(), hint, "%s is not an exact version", diag.Quote(v.Text()))
+	}
+	return v.Text()
+}
+
+func isPin(s string) bool {
+	_, err := tooluri.ParsePin(s)
+	return err == nil
+}
+
 func (p *parser) digest(o *read.Object, key string, need read.Presence) string {
 	v := o.Get(key, need)
 	if !p.Is(v, doc.String) {
@@ -177,10 +213,13 @@ func (p *parser) digest(o *read.Object, key string, need read.Presence) string {
 	switch d := v.Text(); {
 	case !tooluri.IsDigest(d):
 		hint := ""
-		if tooluri.IsDigest(strings.ToLower(d)) {
+		switch {
+		case tooluri.IsDigest(strings.ToLower(d)):
 			hint = "use lower-case hex digits"
-		} else if tooluri.IsDigest("sha256:" + d) {
+		case tooluri.IsDigest("sha256:" + d):
 			hint = `put "sha256:" in front`
+		case strings.HasPrefix(d, "sha512-"):
+			hint = "this is npm's integrity, a sha512; compute the sha256 with: ambit lock"
 		}
 		p.Report(ruleDigest, v.Place(), hint, "%s must be sha256: and 64 lower-case hex digits", key)
 	case d == tooluri.ZeroDigest:
@@ -197,14 +236,14 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 		if v := o.Value().Get("command"); !v.Ok() || v.Is(doc.String) && v.Text() == "" {
 			at := v.Place()
 			if !v.Ok() {
-				at = o.Value().Head()
+				at = missing(o, "command")
 			}
 			p.Report(ruleCommand, at, "", "a stdio server needs a command")
 		}
 		others = []string{"endpoint", "url", "headers"}
 	case "http":
 		if !o.Value().Get("endpoint").Ok() && !o.Value().Get("url").Ok() {
-			p.Report(ruleEndpoint, o.Value().Head(), "", "an http server needs an endpoint")
+			p.Report(ruleEndpoint, missing(o, "endpoint"), "", "an http server needs an endpoint")
 		}
 		others = []string{"command", "args", "env"}
 	}
@@ -229,7 +268,7 @@ func (p *parser) tools(o *read.Object) []ToolEntry {
 			t.Name = name.Text()
 			switch {
 			case !tooluri.IsName(t.Name):
-				p.Report(ruleToolName, name.Place(), "", "%s is not a tool name", diag.Quote(t.Name))
+				p.toolName(name)
 			case seen[t.Name]:
 				p.Report(ruleDuplicateTool, name.Place(), "", "the tool %s is already listed", diag.Quote(t.Name))
 			}
@@ -245,6 +284,14 @@ func (p *parser) tools(o *read.Object) []ToolEntry {
 		tools = append(tools, t)
 	}
 	return tools
+}
+
+func (p *parser) toolName(v doc.Value) {
+	hint := ""
+	if strings.Contains(v.Text(), "*") {
+		hint = "list each tool by its own name"
+	}
+	p.Report(ruleToolName, v.Place(), hint, "%s is not a tool name, which is 1 to 128 letters, digits, _, - and .", diag.Quote(v.Text()))
 }
 
 // maxTimeoutMS is a day: past that a timeout is none.
@@ -278,15 +325,10 @@ func (p *parser) nativeTools(o *read.Object) []NativeToolEntry {
 		if name := o.Get("name", read.Required); p.Is(name, doc.String) {
 			t.Name = name.Text()
 			if !tooluri.IsName(t.Name) {
-				p.Report(ruleToolName, name.Place(), "", "%s is not a tool name", diag.Quote(t.Name))
+				p.toolName(name)
 			}
 		}
-		if version := o.Get("version", read.Required); p.Is(version, doc.String) {
-			t.Version = version.Text()
-			if _, err := tooluri.ParsePin(t.Version); err != nil {
-				p.Report(ruleVersion, version.Place(), "", "%s is not an exact version", diag.Quote(t.Version))
-			}
-		}
+		t.Version = p.version(o)
 		t.Digest = p.digest(o, "digest", read.Required)
 		t.Description, _ = o.String("description", read.Optional)
 		t.SideEffectClass = p.toolClass(o, read.Optional)

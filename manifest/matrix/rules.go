@@ -146,7 +146,7 @@ var (
 	ruleHeaderName = diag.NewError(
 		"MX046", "not the name of an HTTP header",
 		"Header names are letters, digits and hyphens; some, such as Host and Content-Length, belong to the connection itself.",
-		"use a header that the server asks for",
+		"write the header as the server's documentation does, such as X-Region",
 	)
 	ruleHeaderValue = diag.NewError(
 		"MX047", "a line break in a header value",
@@ -155,8 +155,8 @@ var (
 	)
 	ruleNamespace = diag.NewError(
 		"MX050", "unknown namespace of a native tool",
-		"Native tools live in the namespaces argus, orob, plv, pofq, registry, payments, attest and chain (Q19).",
-		"use one of these",
+		"Native tools live in a fixed list of namespaces (Q19).",
+		"use argus, orob, plv, pofq, registry, payments, attest or chain",
 	)
 	ruleDuplicateNative = diag.NewError(
 		"MX051", "the same native tool twice",

@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
 	"github.com/ambit-run/ambit/manifest/read"
+	"github.com/ambit-run/ambit/tooluri"
 )
 
 // This file reads what a server is given: environment, headers, address and
@@ -28,9 +29,14 @@ func (p *parser) env(o *read.Object) []string {
 		name, value, ok := strings.Cut(entry, "=")
 		if !ok || !isEnvName(name) {
 			hint := ""
-			if ok && isEnvName(strings.TrimSpace(name)) {
+			switch {
+			case ok && isEnvName(strings.TrimSpace(name)):
 				hint = "remove the space around ="
-			} else if !ok && isEnvName(entry) {
+			case ok:
+				hint = "a variable's name is of letters, digits and _"
+			case secretlike.Find(entry).Found():
+				hint = "revoke it if it was real, then write NAME=$env:NAME"
+			case isEnvName(entry):
 				hint = "write " + diag.Quote(entry+"="+envRef+entry)
 			}
 			// The entry may be a bare secret: do not show it.
@@ -80,7 +86,11 @@ func (p *parser) headers(o *read.Object) map[string]string {
 		folded := strings.ToLower(name)
 		switch {
 		case !httpguts.ValidHeaderFieldName(name):
-			p.Report(ruleHeaderName, h.KeyPlace(), "", "%s is not the name of a header", diag.Quote(name))
+			hint := ""
+			if bare := strings.TrimRight(name, ": "); httpguts.ValidHeaderFieldName(bare) {
+				hint = "write " + diag.Quote(bare)
+			}
+			p.Report(ruleHeaderName, h.KeyPlace(), hint, "%s is not the name of a header", diag.Quote(name))
 		case ownHeaders[folded]:
 			p.Report(ruleHeaderName, h.KeyPlace(), "remove it: the connection sets it", "the header %s belongs to the connection", diag.Quote(name))
 		case seen[folded]:
@@ -96,8 +106,9 @@ func (p *parser) headers(o *read.Object) map[string]string {
 	return headers
 }
 
-// Other formats' ways to refer to an environment variable.
-var otherRefs = regexp.MustCompile(`\$\{(?:env:|input:)?([A-Za-z_][A-Za-z0-9_]*)[^}]*\}|\{env:([A-Za-z_][A-Za-z0-9_]*)\}|^\$([A-Za-z_][A-Za-z0-9_]*)$|\$\{\{[^}]*\}\}`)
+// Other formats' ways to refer to an environment variable, and slips in ours.
+// The group is the name.
+var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)[^}]*\}|\{env:(\w+)\}|(?i:\$env)[:.](\w+)|(?:^|\s)\$([A-Za-z_]\w*)$`)
 
 // setting holds one value, which stands in v from byte offset from, to the
 // rules on credentials.
@@ -105,19 +116,17 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 	at := v.Within(from, from+len(value))
 	refs, bad := References(value)
 	if bad >= 0 {
-		p.Report(ruleEnvRef, at, "", "%s is not followed by the name of a variable", diag.Quote(envRef))
+		p.Report(ruleEnvRef, v.Within(from+bad-len(envRef), from+bad), "", "%s is not followed by the name of a variable", diag.Quote(envRef))
 		return
 	}
 	if len(refs) > 0 {
 		return
 	}
 	if strings.ContainsAny(value, "${") {
-		if m := otherRefs.FindStringSubmatch(value); m != nil {
-			ref := m[1] + m[2] + m[3]
-			if ref == "" {
-				ref = name
-			}
-			p.Report(ruleEnvRef, at, "write "+envRef+ref, "%s is not a reference that Matrix knows", diag.Quote(m[0]))
+		if m := otherRefs.FindStringSubmatchIndex(value); m != nil {
+			found := strings.TrimSpace(value[m[0]:m[1]])
+			start := m[1] - len(found)
+			p.Report(ruleEnvRef, v.Within(from+start, from+m[1]), "write "+envRef+refName(value, m, name), "%s is not a reference that Matrix knows", diag.Quote(found))
 			return
 		}
 	}
@@ -125,10 +134,34 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 	case value == "":
 	case secretlike.Name(name):
 		p.Source.Mask(at.Start, at.End)
-		p.Report(ruleLiteralCredential, at, "write "+envRef+envName(name), "%s holds a literal value, and its name says that it is a credential", diag.Quote(name))
+		p.Report(ruleLiteralCredential, at, literalHint(name, value), "%s holds a literal value, and its name says that it is a credential", diag.Quote(name))
 	case p.Strict:
 		p.Report(ruleLiteralSetting, at, "write "+envRef+envName(name), "%s holds a literal value", diag.Quote(name))
 	}
+}
+
+// refName is the variable that a reference of another format means: the one
+// it names, or else one named after the setting.
+func refName(value string, match []int, setting string) string {
+	for g := 2; g < len(match); g += 2 {
+		if match[g] < 0 {
+			continue
+		}
+		if name := value[match[g]:match[g+1]]; isEnvName(name) {
+			return name
+		} else if name = envName(name); isEnvName(name) {
+			return name
+		}
+	}
+	return envName(setting)
+}
+
+// literalHint keeps the scheme in front of a credential.
+func literalHint(name, value string) string {
+	if scheme, _, ok := strings.Cut(value, " "); ok && (scheme == "Bearer" || scheme == "Basic" || scheme == "Token") {
+		return "write " + scheme + " " + envRef + "NAME"
+	}
+	return "write " + envRef + envName(name)
 }
 
 // envName makes a variable name of a header's.
@@ -161,11 +194,12 @@ func References(value string) (names []string, bad int) {
 func (p *parser) endpoint(o *read.Object) string {
 	v := o.Get("endpoint", read.Optional)
 	alias := o.Get("url", read.Optional)
-	if alias.Ok() {
+	switch {
+	case alias.Ok() && v.Ok():
+		p.Report(ruleURLAlias, alias.KeyPlace(), `remove "url"`, `"url" has no effect beside "endpoint"`)
+	case alias.Ok():
 		p.Report(ruleURLAlias, alias.KeyPlace(), "", `"url" is taken for "endpoint"`)
-		if !v.Ok() {
-			v = alias
-		}
+		v = alias
 	}
 	if !p.Is(v, doc.String) {
 		return ""
@@ -231,7 +265,7 @@ func (p *parser) args(o *read.Object, s *ServerEntry) {
 	}
 	p.argsVersion(list, s)
 	if c := o.Value().Get("command"); strings.Contains(c.Text(), envRef) {
-		p.Report(ruleRefPlace, c.Place(), "", "the command holds an $env: reference, which is not resolved there")
+		p.Report(ruleRefPlace, c.Place(), "write the path itself, or a name that PATH finds", "the command holds an $env: reference, which is not resolved there")
 	}
 }
 
@@ -244,6 +278,9 @@ func (p *parser) literalArg(v doc.Value, from int, flag string) {
 // argsVersion compares the version in args, where the package manager is told
 // one, with the version that is declared.
 func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
+	if pin, err := tooluri.ParsePin(s.Version); err != nil || pin.Digest() {
+		return
+	}
 	var separator string
 	switch s.Command {
 	case "npx", "bunx", "pnpx":
@@ -262,7 +299,8 @@ func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 			continue
 		}
 		if i := strings.LastIndex(arg, separator); i > 0 {
-			if got := arg[i+len(separator):]; got != s.Version && s.Version != "" && !strings.HasPrefix(s.Version, "sha256:") {
+			// A part with a slash is a place, as in git@host/repository.
+			if got := arg[i+len(separator):]; got != s.Version && !strings.Contains(got, "/") {
 				at := v.Within(i+len(separator), len(arg))
 				p.Report(ruleArgsVersion, at, "write "+diag.Quote(arg[:i]+separator+s.Version), "the arguments ask for %s but version is %s", diag.Quote(got), diag.Quote(s.Version))
 			}

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"strconv"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
@@ -69,9 +70,29 @@ func (r *Reader) Is(v doc.Value, k doc.Kind) bool {
 		if v.Key() == "" {
 			what = "this"
 		}
-		r.Report(diag.WrongType, v.Place(), "", "%s must be %s, not %s", what, k, v.Kind())
+		r.Report(diag.WrongType, v.Place(), typeHint(v, k), "%s must be %s, not %s", what, k, v.Kind())
 	}
 	return false
+}
+
+// typeHint says how to make a value of kind k of v, where that is clear.
+func typeHint(v doc.Value, k doc.Kind) string {
+	switch have := v.Kind(); {
+	case have == doc.Null && v.Key() != "":
+		return "give it a value, or leave the field out"
+	case k == doc.String && (have == doc.Number || have == doc.Bool || have == doc.Date):
+		return "put it into double quotes"
+	case k == doc.Number && have == doc.String && isNumber(v.Text()), k == doc.Bool && have == doc.String && (v.Text() == "true" || v.Text() == "false"):
+		return "write it without quotes"
+	case k == doc.Array && (have == doc.String || have == doc.Object && !v.TOML()):
+		return "write a list: [ … ]"
+	}
+	return ""
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return err == nil
 }
 
 // Ok reports whether there is an object.
