@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -59,6 +60,7 @@ const rounds = 5
 
 func measureAmbit(folder string) error {
 	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(400) // as the command line does
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err

@@ -149,6 +149,9 @@ func Find(s string) Finding {
 			return f
 		}
 	}
+	if strings.IndexByte(s, '@') < 0 {
+		return Finding{}
+	}
 	return findUserinfo(s)
 }
 

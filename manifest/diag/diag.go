@@ -135,7 +135,7 @@ func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any
 	}
 	r.list = append(r.list, Diagnostic{
 		Code: rule.Code, Severity: severity, Message: fmt.Sprintf(format, args...),
-		Pointer: maskPointer(at.Pointer), Hint: hint, start: at.Start, end: at.End,
+		Pointer: at.Pointer, Hint: hint, start: at.Start, end: at.End,
 	})
 }
 

@@ -35,19 +35,6 @@ func Name(s string) string {
 	return s
 }
 
-// maskPointer hides what looks like a secret in a JSON pointer: a key may be one.
-func maskPointer(pointer string) string {
-	from := 0
-	for {
-		f := secretlike.Find(pointer[from:])
-		if !f.Found() {
-			return pointer
-		}
-		pointer = pointer[:from+f.Start] + mask + pointer[from+f.End:]
-		from += f.Start + len(mask)
-	}
-}
-
 // Words lists words for a sentence: a, b or c.
 func Words(words []string, conjunction string) string {
 	switch len(words) {

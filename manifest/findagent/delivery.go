@@ -15,9 +15,11 @@ func (p *parser) delivery(o *read.Object, m *Manifest) {
 	m.Delivery = p.modes(o.Get("delivery", read.Optional))
 	m.Exec, _ = o.Enum("exec", read.Optional, Execs)
 	m.Auth, _ = o.Enum("auth", read.Optional, Auths)
-	for t := range o.Strings("targets", read.Optional) {
+	targets := o.List("targets", read.Optional)
+	m.Targets = make([]string, 0, min(targets.Len(), len(Targets)))
+	for t := range targets.Each() {
 		switch {
-		case !p.OneOf(t, Targets):
+		case !p.Is(t, doc.String) || !p.OneOf(t, Targets):
 		case slices.Contains(m.Targets, t.Text()):
 			p.Report(diag.Repeated, t.Place(), "", "%s is already in the list", diag.Quote(t.Text()))
 		default:
@@ -75,7 +77,7 @@ func (p *parser) mcpModes(v doc.Value, d *Delivery) {
 		s := p.Object(stdio)
 		d.Stdio = &Stdio{}
 		d.Stdio.Command, _ = s.Text("command", read.Optional)
-		d.Stdio.Args = texts(s, "args")
+		d.Stdio.Args = p.texts(s, "args")
 		s.Done()
 	}
 	if remote := o.Get("remote", read.Optional); p.Is(remote, doc.Object) {
@@ -101,10 +103,16 @@ func isHTTPS(s string) bool {
 }
 
 // texts reads a list of texts, which may be empty ones.
-func texts(o *read.Object, key string) []string {
-	var list []string
-	for v := range o.Strings(key, read.Optional) {
-		list = append(list, v.Text())
+func (p *parser) texts(o *read.Object, key string) []string {
+	list := o.List(key, read.Optional)
+	if list.Len() == 0 {
+		return nil
 	}
-	return list
+	texts := make([]string, 0, list.Len())
+	for v := range list.Each() {
+		if p.Is(v, doc.String) {
+			texts = append(texts, v.Text())
+		}
+	}
+	return texts
 }

@@ -50,6 +50,10 @@ func (x *index[T]) get(name string) *T {
 	return nil
 }
 
+func (x *index[T]) grow(n int) {
+	x.names, x.values = make([]string, 0, n), make([]*T, 0, n)
+}
+
 func (x *index[T]) add(name string, value *T) {
 	x.names, x.values = append(x.names, name), append(x.values, value)
 	if x.many != nil {
@@ -112,11 +116,11 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p.delivery(o, m)
 	p.skills(o, m)
 	p.bundle(o, m)
-	o.Done()
 	if o.Ok() {
 		p.perKind(o, m)
 		p.unusedSlots()
 	}
+	o.Done()
 	return m
 }
 
@@ -140,7 +144,20 @@ func (p *parser) examples(o *read.Object) []string {
 	if list.Is(doc.Array) && (list.Len() == 0 || list.Len() > examplesMost) {
 		p.Report(ruleExamples, list.Place(), "", "example_prompts lists %s; it can have 1 to %d", count(list.Len(), "prompt"), examplesMost)
 	}
-	return o.Texts("example_prompts", read.Optional)
+	if !p.Is(list, doc.Array) {
+		return nil
+	}
+	prompts := make([]string, 0, list.Len())
+	for v := range list.Each() {
+		switch {
+		case !p.Is(v, doc.String):
+		case v.Text() == "":
+			p.Report(diag.EmptyText, v.Place(), "", "an example prompt is empty")
+		default:
+			prompts = append(prompts, v.Text())
+		}
+	}
+	return prompts
 }
 
 func (p *parser) compatibility(o *read.Object) map[string]string {

@@ -27,6 +27,7 @@ func (p *parser) readSlots(o *read.Object) []CredentialSlot {
 	if list.Len() == 0 {
 		return nil
 	}
+	p.slots.grow(list.Len())
 	slots := make([]CredentialSlot, 0, list.Len())
 	var variables seen
 	for v := range list.Each() {

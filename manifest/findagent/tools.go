@@ -19,6 +19,7 @@ func (p *parser) readTools(o *read.Object) []Tool {
 	if list.Len() > toolsMost {
 		p.Report(ruleManyTools, list.Head(), "", "the agent has %d tools; it can have at most %d", list.Len(), toolsMost)
 	}
+	p.tools.grow(list.Len())
 	tools := make([]Tool, 0, list.Len())
 	for v := range list.Each() {
 		tools = append(tools, p.readTool(v))

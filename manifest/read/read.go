@@ -40,21 +40,34 @@ type Reader struct {
 	UnknownHint string
 	// Hints are those of unknown fields that deserve one of their own.
 	Hints map[string]string
+
+	free []*Object // closed ones, to be used again
 }
 
 // Object is an object that is being read.
 type Object struct {
 	r     *Reader
 	v     doc.Value
+	last  doc.Value // the member found last
 	known []string
+}
+
+// newObject takes a released Object, or makes one.
+func (r *Reader) newObject() *Object {
+	if n := len(r.free); n > 0 {
+		o := r.free[n-1]
+		r.free = r.free[:n-1]
+		return o
+	}
+	return &Object{r: r, known: make([]string, 0, 16)}
 }
 
 // Object opens v. If it is not an object, that is reported and every getter
 // answers that there is nothing, without reporting more.
 func (r *Reader) Object(v doc.Value) *Object {
-	o := &Object{r: r, v: v, known: make([]string, 0, 10)}
-	if !r.Is(v, doc.Object) {
-		o.v = doc.Value{}
+	o := r.newObject()
+	if r.Is(v, doc.Object) {
+		o.v = v
 	}
 	return o
 }
@@ -79,13 +92,15 @@ func (r *Reader) Is(v doc.Value, k doc.Kind) bool {
 func typeHint(v doc.Value, k doc.Kind) string {
 	switch have := v.Kind(); {
 	case have == doc.Null && v.Key() != "":
-		return "give it a value, or leave the field out"
+		return "give it a value, or leave it out if it is optional"
 	case k == doc.String && (have == doc.Number || have == doc.Bool || have == doc.Date):
 		return "put it into double quotes"
 	case k == doc.Number && have == doc.String && isNumber(v.Text()), k == doc.Bool && have == doc.String && (v.Text() == "true" || v.Text() == "false"):
 		return "write it without quotes"
 	case k == doc.Array && (have == doc.String || have == doc.Object && !v.TOML()):
 		return "write a list: [ … ]"
+	case k == doc.Object && have != doc.Null && !v.TOML():
+		return "write an object: { … }"
 	}
 	return ""
 }
@@ -104,8 +119,11 @@ func (o *Object) Value() doc.Value { return o.v }
 // Get returns a member of any type, and counts it as known.
 func (o *Object) Get(key string, p Presence) doc.Value {
 	o.known = append(o.known, key)
-	v := o.v.Get(key)
-	if !v.Ok() && p == Required && o.v.Ok() {
+	v := o.v.GetAfter(o.last, key)
+	switch {
+	case v.Ok():
+		o.last = v
+	case p == Required && o.v.Ok():
 		o.missing(key)
 	}
 	return v
@@ -241,8 +259,15 @@ func (o *Object) Texts(key string, p Presence) []string {
 	return texts
 }
 
-// Done reports every member that nobody asked for.
+// Done reports every member that nobody asked for and closes the object, which
+// must not be used again.
 func (o *Object) Done() {
+	o.reportUnknown()
+	*o = Object{r: o.r, known: o.known[:0]}
+	o.r.free = append(o.r.free, o)
+}
+
+func (o *Object) reportUnknown() {
 	for m := range o.v.Each() {
 		if o.r.Unknown == nil || slices.Contains(o.known, m.Key()) {
 			continue
