@@ -57,13 +57,17 @@ func DidYouMean(s string, candidates []string) string {
 }
 
 // Closest returns the candidate within reach of a typing mistake from s: at
-// most two edits, or a third of its length, letter case and separators aside.
+// most two edits (one in a word of four letters), or a third of its length,
+// letter case and separators aside.
 func Closest(s string, candidates []string) string {
 	if len(s) == 0 || len(s) > 80 {
 		return ""
 	}
 	folded := fold(s)
 	best, bestCost := "", max(2, len(s)/3)+1
+	if len(s) <= 4 {
+		bestCost = 2
+	}
 	for _, c := range candidates {
 		if c == "" || c == s || len(c)-len(s) > bestCost || len(s)-len(c) > bestCost {
 			continue

@@ -18,8 +18,14 @@ import (
 var actionFields = []struct {
 	key, of string
 }{
-	{"method", "http"}, {"url", "http"}, {"headers", "http"}, {"body_template", "http"}, {"auth_ref", "http"},
-	{"template", "prompt-template"}, {"agent", "compose"}, {"tool", "compose"},
+	{"method", "http"},
+	{"url", "http"},
+	{"headers", "http"},
+	{"body_template", "http"},
+	{"auth_ref", "http"},
+	{"template", "prompt-template"},
+	{"agent", "compose"},
+	{"tool", "compose"},
 }
 
 func (p *parser) action(v doc.Value, in *inputs) *Action {

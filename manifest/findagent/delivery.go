@@ -16,7 +16,9 @@ func (p *parser) delivery(o *read.Object, m *Manifest) {
 	m.Exec, _ = o.Enum("exec", read.Optional, Execs)
 	m.Auth, _ = o.Enum("auth", read.Optional, Auths)
 	targets := o.List("targets", read.Optional)
-	m.Targets = make([]string, 0, min(targets.Len(), len(Targets)))
+	if targets.Len() > 0 {
+		m.Targets = make([]string, 0, min(targets.Len(), len(Targets)))
+	}
 	for t := range targets.Each() {
 		switch {
 		case !p.Is(t, doc.String) || !p.OneOf(t, Targets):

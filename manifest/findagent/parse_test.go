@@ -50,15 +50,48 @@ func shown(found []diag.Diagnostic) string {
 	return strings.Join(parts, ", ")
 }
 
+// ruleCase is a manifest and the problems it has. A ‹ in the text marks where
+// one is; the codes of want stand in the order of the marks. Where a whole
+// manifest lacks something, that is said at 1:1, and the code is written so.
 type ruleCase struct{ name, text, want, says string }
+
+const mark = "‹"
+
+// unmark takes the marks out of a text and puts their places before the codes.
+func unmark(text, want string) (clean, places string) {
+	var at []string
+	line, column := 1, 1
+	for i, r := range text {
+		switch {
+		case strings.HasPrefix(text[i:], mark):
+			at = append(at, fmt.Sprintf("%d:%d ", line, column))
+		case r == '\n':
+			line, column = line+1, 1
+		default:
+			column++
+		}
+	}
+	var parts []string
+	for _, code := range strings.Fields(want) {
+		if top, ok := strings.CutPrefix(code, "top/"); ok {
+			code = "1:1 " + top
+		} else if len(at) > 0 {
+			code, at = at[0]+code, at[1:]
+		}
+		parts = append(parts, code)
+	}
+	parts = append(parts, at...)
+	return strings.ReplaceAll(text, mark, ""), strings.Join(parts, ", ")
+}
 
 func testRules(t *testing.T, cases []ruleCase) {
 	t.Helper()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, src, found := load(c.text)
-			if got := shown(found); got != c.want {
-				t.Errorf("%s\ngot  %s\nwant %s", c.text, got, c.want)
+			text, want := unmark(c.text, c.want)
+			_, src, found := load(text)
+			if got := shown(found); got != want {
+				t.Errorf("%s\ngot  %s\nwant %s", text, got, want)
 				for _, d := range found {
 					t.Logf("%s %s; %s", d.Code, d.Message, d.Hint)
 				}
@@ -68,7 +101,7 @@ func testRules(t *testing.T, cases []ruleCase) {
 				said += d.Message + "; " + d.Hint + "\n" + src.Frame(d).Text + "\n"
 			}
 			if !strings.Contains(said, c.says) {
-				t.Errorf("%s\nsays %q\nwant %q", c.text, said, c.says)
+				t.Errorf("%s\nsays %q\nwant %q", text, said, c.says)
 			}
 			if strings.Contains(said, "hunter2") {
 				t.Errorf("a secret is shown: %q", said)

@@ -14,6 +14,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
@@ -182,6 +183,9 @@ func (r *Reader) OneOf(v doc.Value, words []string) bool {
 		return true
 	}
 	hint := diag.DidYouMean(v.Text(), words)
+	if word := withPart(words, v.Text()); hint == "" && word != "" {
+		hint = "did you mean " + diag.Quote(word) + "?"
+	}
 	if hint == "" {
 		hint = "use one of " + diag.Words(words, "or")
 	}
@@ -193,6 +197,22 @@ func (r *Reader) OneOf(v doc.Value, words []string) bool {
 	}
 	r.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed %s; it takes %s", diag.Quote(v.Text()), what, diag.Words(words, "or"))
 	return false
+}
+
+// withPart is the only word of which part is one side: user-local for local.
+func withPart(words []string, part string) string {
+	found := ""
+	for _, w := range words {
+		i := strings.IndexAny(w, "-._")
+		if i < 0 || w[:i] != part && w[i+1:] != part {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = w
+	}
+	return found
 }
 
 // Bool returns a true or false field.

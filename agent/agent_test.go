@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+func TestSideEffectPolicy(t *testing.T) {
+	var open agent.SideEffectPolicy
+	closed := agent.SideEffectPolicy{Restricted: true}
+	some := agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read}}
+	for _, class := range agent.SideEffects {
+		if !open.Allows(class) {
+			t.Errorf("an unrestricted agent may not %s", class)
+		}
+		if closed.Allows(class) {
+			t.Errorf("an agent that may nothing may %s", class)
+		}
+		if some.Allows(class) != (class == agent.Read) {
+			t.Errorf("an agent that may only read: %s is %t", class, some.Allows(class))
+		}
+	}
+	if agent.SideEffect("nonsense").Rank() <= agent.Chain.Rank() {
+		t.Error("an unknown class ranks below a known one")
+	}
+}
+
+func TestCallable(t *testing.T) {
+	a := &agent.Agent{SideEffects: agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read, agent.Chain}}}
+	tests := []struct {
+		tool agent.Tool
+		want bool
+	}{
+		{agent.Tool{SideEffect: agent.Read, Binding: agent.OnServer{Alias: "x"}}, true},
+		{agent.Tool{SideEffect: agent.Write, Binding: agent.OnServer{Alias: "x"}}, false},
+		{agent.Tool{SideEffect: agent.Read}, false},
+		{agent.Tool{SideEffect: agent.Chain, Binding: agent.Native{Namespace: "chain"}}, false},
+	}
+	for _, tt := range tests {
+		if got := a.Callable(&tt.tool); got != tt.want {
+			t.Errorf("%+v: callable %t", tt.tool, got)
+		}
+	}
+}
+
+func TestRateAtMost(t *testing.T) {
+	hour := func(n int64) agent.Rate { return agent.Rate{Count: n, Per: time.Hour} }
+	tests := []struct {
+		a, b agent.Rate
+		want bool
+	}{
+		{hour(10), hour(10), true},
+		{hour(9), hour(10), true},
+		{hour(11), hour(10), false},
+		{agent.Rate{Count: 10, Per: 24 * time.Hour}, hour(10), true},
+		{agent.Rate{Count: 10, Per: time.Minute}, hour(10), false},
+		{agent.Rate{Count: 100, Per: 24 * time.Hour}, hour(10), false},
+	}
+	for _, tt := range tests {
+		if got := tt.a.AtMost(tt.b); got != tt.want {
+			t.Errorf("%s at most %s: %t", tt.a, tt.b, got)
+		}
+	}
+	if s := hour(10).String(); s != "10/hour" {
+		t.Errorf("10 an hour prints as %q", s)
+	}
+}
+
+func TestAmountAtMost(t *testing.T) {
+	tests := []struct {
+		a, b string
+		want bool
+	}{
+		{"10", "10.00", true}, {"10.01", "10", false}, {"9.99", "10", true}, {"", "10", false}, {"10", "", true}, {"", "", true},
+		{"0.1", "0.10000000000000000001", true}, {"1e3", "999", false}, {"nonsense", "10", false},
+	}
+	for _, tt := range tests {
+		if got := agent.AmountAtMost(tt.a, tt.b); got != tt.want {
+			t.Errorf("%q at most %q: %t", tt.a, tt.b, got)
+		}
+	}
+}
+
+func TestReach(t *testing.T) {
+	a := &agent.Agent{
+		SideEffects: agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read}},
+		Servers: []agent.Server{
+			{
+				Alias: "fs", Transport: agent.Stdio, Command: "npx", Args: []string{"-y", "pkg", "/data", "/data", "./x", "plain"}, Digest: "sha256:x",
+				Env: []agent.Setting{{Name: "T", Value: "$env:TOKEN", Refs: []string{"TOKEN"}}, {Name: "M", Value: "$env:HOME/memory", Refs: []string{"HOME"}}},
+			},
+			{Alias: "zero", Transport: agent.Stdio, Command: "node", Digest: "sha256:0", Placeholder: true},
+			{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://mcp.example.com:8443/x", Headers: []agent.Setting{{Name: "A", Refs: []string{"WEB"}}}},
+		},
+		Tools: []agent.Tool{
+			{Name: "r", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "fs"}},
+			{Name: "w", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "fs"}},
+			{Name: "h", SideEffect: agent.Read, Binding: agent.HTTP{Host: "api.example.com"}},
+			{Name: "h2", SideEffect: agent.Read, Binding: agent.HTTP{Host: "api.example.com"}},
+			{Name: "c", SideEffect: agent.Read, Binding: agent.Compose{Agent: "other", Tool: "t"}},
+		},
+	}
+	r := a.Reach()
+	if !slices.Equal(r.SideEffects, []agent.SideEffect{agent.Read}) {
+		t.Errorf("side effects %v", r.SideEffects)
+	}
+	if got := fmt.Sprint(r.Hosts); got != "[{api.example.com [tool h tool h2]} {mcp.example.com [server web]}]" {
+		t.Errorf("hosts %s", got)
+	}
+	if r.AnyHost == "" {
+		t.Error("a program that may use the network reaches only named hosts")
+	}
+	if got := strings.Join(r.Paths, " "); got != "/data ./x $env:HOME/memory" {
+		t.Errorf("paths %s", got)
+	}
+	if len(r.Secrets) != 2 || r.Secrets[0].Name != "TOKEN" || len(r.Secrets[0].Hosts) != 0 || r.Secrets[1].Name != "WEB" || r.Secrets[1].Hosts[0] != "mcp.example.com" {
+		t.Errorf("secrets %+v", r.Secrets)
+	}
+	if len(r.Programs) != 2 || r.Programs[0].Digest != "sha256:x" || r.Programs[1].Digest != "" {
+		t.Errorf("programs %+v", r.Programs)
+	}
+	if !slices.Equal(r.Agents, []string{"other.t"}) {
+		t.Errorf("agents %v", r.Agents)
+	}
+}
+
+func TestSlug(t *testing.T) {
+	for in, want := range map[string]string{
+		"GA Report Builder": "ga-report-builder", "  x  ": "x", "": "agent", "日本": "agent", "a--b__c": "a-b-c", "Übung 1": "bung-1",
+		strings.Repeat("a", 100): strings.Repeat("a", 64), "../../etc": "etc",
+	} {
+		if got := agent.Slug(in); got != want {
+			t.Errorf("Slug(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestToolJSONNamesItsBinding(t *testing.T) {
+	b, err := json.Marshal(agent.Tool{Name: "x", SideEffect: agent.Read, Binding: agent.HTTP{Method: "GET", URL: "https://a.example/", Host: "a.example"}})
+	if want := `"binding":{"http":{"method":"GET","url":"https://a.example/","host":"a.example"}}`; err != nil || !strings.Contains(string(b), want) {
+		t.Errorf("got %s, %v", b, err)
+	}
+}

@@ -1,0 +1,109 @@
+package call
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+// Call is one call as somebody asked for it.
+type Call struct {
+	// ID names the call: 32 hex digits.
+	ID string
+	// Tool is what was asked for: a name or a matrix:// URI.
+	Tool string
+	// Arguments is a JSON object, as it came.
+	Arguments jsontext.Value
+	// Principal is who is calling.
+	Principal string
+	// Skill, if there is one, narrows what may be called.
+	Skill Allowlist
+	// Timeout bounds the work; 0 leaves it to the tool.
+	Timeout time.Duration
+	// OnNotify is told of progress and log messages while the tool works.
+	OnNotify func(method string, params jsontext.Value)
+}
+
+// Allowlist is what a skill lets its user call.
+type Allowlist interface {
+	// Allows reports whether the tool of that URI may be called.
+	Allows(uri string) bool
+	// Name is that of the skill, for messages.
+	Name() string
+}
+
+// Result is what came of a call that was carried out.
+type Result struct {
+	// Raw is the tools/call result as the binding gave it, byte for byte.
+	Raw jsontext.Value
+	// IsError says that the tool itself reported a failure.
+	IsError  bool
+	Duration time.Duration
+}
+
+// Binding does the work of a call that passed the gate.
+type Binding interface {
+	Act(ctx context.Context, tool *agent.Tool, c *Call) (Result, error)
+}
+
+// Effect says what a refused or failed call did to the world.
+type Effect string
+
+// The effects. Only a call without one may be repeated.
+const (
+	NoEffect      Effect = "none"
+	EffectDone    Effect = "done"
+	EffectUnknown Effect = "unknown"
+)
+
+// Refusal is why a call did not happen, or failed.
+type Refusal struct {
+	Code      Code   `json:"code"`
+	Stage     string `json:"stage"`
+	Message   string `json:"message"`
+	Hint      string `json:"hint,omitempty"`
+	Effect    Effect `json:"effect"`
+	Retryable bool   `json:"retryable"`
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
+
+// Refuse makes the refusal of a call that did nothing. Its hint is the code's
+// own.
+func Refuse(stage string, code Code, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Stage: stage, Message: fmt.Sprintf(format, args...), Hint: fix(code), Effect: NoEffect}
+}
+
+// Uncertain makes the refusal of a call that may have done something.
+func Uncertain(stage string, code Code, format string, args ...any) *Refusal {
+	r := Refuse(stage, code, format, args...)
+	r.Effect = EffectUnknown
+	return r
+}
+
+// Again marks a refusal as one that may pass if it is tried again.
+func (r *Refusal) Again() *Refusal {
+	r.Retryable = r.Effect == NoEffect
+	return r
+}
+
+func fix(code Code) string {
+	for _, m := range Meanings {
+		if m.Code == code {
+			return m.Fix
+		}
+	}
+	return ""
+}
+
+// Reason is one stage's word on a call.
+type Reason struct {
+	Stage   string `json:"stage"`
+	Code    Code   `json:"code,omitempty"`
+	Allowed bool   `json:"allowed"`
+	Detail  string `json:"detail"`
+}

@@ -1,0 +1,62 @@
+package skill
+
+import (
+	"strings"
+	"testing"
+)
+
+const (
+	read  = "matrix://tool/mcp/fs/read@1.0.0"
+	write = "matrix://tool/mcp/fs/write@1.0.0"
+)
+
+func TestParseTools(t *testing.T) {
+	tests := []struct {
+		name, text          string
+		constrained         bool
+		allowsRead, allowsW bool
+		err                 string
+	}{
+		{"absent", "# Title\nSome text about tools.\n", false, true, true, ""},
+		{"list", "§TOOLS\n" + read + "\n", true, true, false, ""},
+		{"heading", "intro\n## §TOOLS\n\n" + read + "\n\n## Next\n" + write + "\n", true, true, false, ""},
+		{"next section", "§TOOLS\n" + read + "\n§STEPS\n" + write + "\n", true, true, false, ""},
+		{"none", "§TOOLS\nnone\n", true, false, false, ""},
+		{"empty", "§TOOLS\n\n# Next\n", true, false, false, ""},
+		{"windows", "§TOOLS\r\n" + read + "\r\n", true, true, false, ""},
+		{"colon", "#§TOOLS:\n" + read + "\n", true, true, false, ""},
+		{"only mentioned", "Use the §TOOLS section.\n", false, true, true, ""},
+		{"unpinned", "§TOOLS\nmatrix://tool/mcp/fs/read\n", false, false, false, "line 2: tool URI is not pinned"},
+		{"prose", "§TOOLS\nanything you like\n" + read + "\nall\n", false, false, false, "line 4: invalid tool URI"},
+		{"both", "§TOOLS\nnone\n" + read + "\n", false, false, false, "says none and lists"},
+		{"twice", "§TOOLS\n" + read + "\n§TOOLS\n" + write + "\n", false, false, false, "second §TOOLS"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseTools(tt.text)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got %v, want an error with %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Constrained() != tt.constrained || got.Allows(read) != tt.allowsRead || got.Allows(write) != tt.allowsW {
+				t.Errorf("constrained=%t read=%t write=%t", got.Constrained(), got.Allows(read), got.Allows(write))
+			}
+		})
+	}
+}
+
+func FuzzParseTools(f *testing.F) {
+	f.Add("## §TOOLS\n" + read + "\n")
+	f.Add("§TOOLS\nnone")
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := ParseTools(text)
+		if err == nil && !got.constrained && len(got.uris) > 0 {
+			t.Fatal("tools without a section")
+		}
+	})
+}

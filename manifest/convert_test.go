@@ -1,0 +1,94 @@
+package manifest_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/convert"
+)
+
+// TestConvertEveryPair says every shipped agent in every dialect. What comes
+// out is valid and tells what was lost, or it is refused as a whole; the
+// golden file holds which, and the account.
+func TestConvertEveryPair(t *testing.T) {
+	var b strings.Builder
+	for _, file := range []string{
+		"default.json", "neo.json", "forge.json", "examples/gpars-researcher.json", "examples/research/agent.toml",
+		"examples/wordcount/agent.toml", "examples/static-recipe/findagent.json", "examples/mcp-tool/findagent.json",
+		"examples/autonomous-agent/findagent.json", "examples/skills-bundle/findagent.json", "examples/code-bundle/findagent.json",
+	} {
+		m, err := manifest.Load(filepath.Join("../agents", file), manifest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range agent.Dialects {
+			if to == m.Dialect {
+				continue
+			}
+			fmt.Fprintf(&b, "== %s → %s\n", file, to)
+			c, err := manifest.Convert(m, to)
+			if errors.Is(err, convert.ErrNothingSurvives) {
+				fmt.Fprintf(&b, "refused: %v\n", err)
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s to %s: %v", file, to, err)
+				continue
+			}
+			name := "out.json"
+			if to == agent.Covenant {
+				name = "out.toml"
+			}
+			again := manifest.Parse(name, c.Text, manifest.Options{})
+			if !again.Valid() || again.Dialect != to {
+				t.Errorf("%s to %s: the result is read as %q\n%s", file, to, again.Dialect, listing(again))
+			}
+			if len(c.Lost) == 0 {
+				t.Errorf("%s to %s: nothing is lost, which cannot be", file, to)
+			}
+			for _, n := range c.Lost {
+				fmt.Fprintf(&b, "lost %s: %s\n", n.What, n.Detail)
+			}
+			for _, n := range c.Added {
+				fmt.Fprintf(&b, "added %s: %s\n", n.What, n.Detail)
+			}
+		}
+	}
+	if err := os.MkdirAll("testdata/convert", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	compareGolden(t, "testdata/convert/pairs.golden", b.String())
+}
+
+func TestForkKeepsEverythingElse(t *testing.T) {
+	for file, want := range map[string][2]string{
+		"default.json":                          {`"matrix://agent/default"`, `"matrix://agent/mine"`},
+		"examples/gpars-researcher.json":        {"", "mine"},
+		"examples/research/agent.toml":          {"", `"mine@local"`},
+		"examples/static-recipe/findagent.json": {"", `"mine"`},
+	} {
+		m, err := manifest.Load(filepath.Join("../agents", file), manifest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := manifest.Fork(m, "mine")
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if !strings.Contains(string(text), want[1]) || want[0] != "" && strings.Contains(string(text), want[0]) {
+			t.Errorf("%s: the fork has not the name it should have", file)
+		}
+		fork := manifest.Parse(file, text, manifest.Options{})
+		d := manifest.Diff(m.Agent(), fork.Agent())
+		if len(d.Widened)+len(d.Narrowed) > 0 && m.Dialect != agent.Covenant {
+			t.Errorf("%s: the fork is another agent: %+v", file, d)
+		}
+	}
+}
