@@ -92,6 +92,18 @@ func TestFrame(t *testing.T) {
 	}
 }
 
+// What nobody could read is shown too, but not a secret in it.
+func TestFrameMasksSecretsThatNoRuleSaw(t *testing.T) {
+	token := "ghp" + "_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+	for _, text := range []string{"// " + token, token, "x " + token + " y " + token, strings.Repeat("é", 300) + token + strings.Repeat("x ", 300)} {
+		for _, at := range []int{0, strings.Index(text, token), strings.Index(text, token) + 30, len(text) - 1} {
+			if f := frame(t, text, at, at+1); strings.Contains(f.Text, "N4o5P6") {
+				t.Errorf("the secret shows at %d: %q", at, f.Text)
+			}
+		}
+	}
+}
+
 func TestFrameOfALongLine(t *testing.T) {
 	text := strings.Repeat("é", 1<<20) + "HERE" + strings.Repeat("x", 1<<20)
 	at := strings.Index(text, "HERE")
@@ -124,13 +136,24 @@ func TestQuote(t *testing.T) {
 func TestClosest(t *testing.T) {
 	words := []string{"servers", "transport", "allowed_side_effects", "agent", "tools"}
 	tests := []struct{ in, want string }{
-		{"server", "servers"}, {"sevrers", "servers"}, {"transprot", "transport"}, {"allowedSideEffects", "allowed_side_effects"},
-		{"Agent", "agent"}, {"tool", "tools"}, {"completely", ""}, {"", ""}, {"x", ""}, {"servers", ""},
+		{"server", "servers"},
+		{"sevrers", "servers"},
+		{"transprot", "transport"},
+		{"allowedSideEffects", "allowed_side_effects"},
+		{"Agent", "agent"},
+		{"tool", "tools"},
+		{"completely", ""},
+		{"", ""},
+		{"x", ""},
+		{"servers", ""},
 	}
 	for _, tt := range tests {
 		if got := Closest(tt.in, words); got != tt.want {
 			t.Errorf("Closest(%q) = %q, want %q", tt.in, got, tt.want)
 		}
+	}
+	if got := Closest("page", []string{"range"}); got != "" {
+		t.Errorf("two edits make another short word: %q", got)
 	}
 }
 

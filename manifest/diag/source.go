@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/internal/secretlike"
 )
 
 // Source is a file that is being read.
@@ -98,7 +100,9 @@ type Frame struct {
 const (
 	frameWidth  = 96
 	frameBefore = 48
-	mask        = "••••••"
+	// A secret may start before the frame and end behind it.
+	maskMargin = 4096
+	mask       = "••••••"
 )
 
 // Frame cuts the frame of a diagnostic that this source's reporter made.
@@ -123,6 +127,7 @@ func (s *Source) Frame(d Diagnostic) Frame {
 		trail = "…"
 	}
 	end = min(end, to)
+	s.maskSecrets(max(lineStart, from-maskMargin), min(lineEnd, to+maskMargin))
 	line, _ := s.Position(start)
 	before := lead + s.clean(from, start)
 	marked := s.clean(start, end)
@@ -139,6 +144,23 @@ func (s *Source) Frame(d Diagnostic) Frame {
 		Text:   before + marked + rest + trail,
 		Before: utf8.RuneCountInString(before),
 		Marked: max(1, utf8.RuneCountInString(marked)),
+	}
+}
+
+// maskSecrets masks what looks like a secret between two offsets. Rules see
+// only what could be read; a comment, or what follows a syntax error, is shown
+// all the same.
+func (s *Source) maskSecrets(from, to int) {
+	for from < to {
+		f := secretlike.Find(s.Text[from:to])
+		if !f.Found() {
+			return
+		}
+		start, end := from+f.Start, from+f.End
+		if i := s.firstMask(start); i == len(s.masks) || s.masks[i][0] > start || s.masks[i][1] < end {
+			s.Mask(start, end)
+		}
+		from = end
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest/convert"
@@ -314,25 +315,26 @@ func TestFromRefuses(t *testing.T) {
 
 // Every manifest that is valid says the same after it was written down again.
 func FuzzParse(f *testing.F) {
-	for _, file := range []string{"seed.json"} {
-		text, err := os.ReadFile(filepath.Join("testdata", file))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(text))
+	text, err := os.ReadFile(filepath.Join("testdata", "seed.json"))
+	if err != nil {
+		f.Fatal(err)
 	}
+	f.Add(string(text))
 	f.Add(full)
 	f.Add(bundled)
 	f.Add(with(`"kind":"skills-bundle","skills_source":{"kind":"r2","key":"k"},"skills":[{"id":"a","name":"A"}],"router_skill_id":"a"`))
 	f.Add(httpTool(`"method":"GET","url":"https://api.example.com/a?b={q}"`))
 	f.Add(`{"tools":[{"action":{"type":"http","url":"https://{{x}}:{/?#","headers":{"":""}}}],"guardrails":{"actions":{"":{"max_amount":{}}}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if len(text) > 20_000 {
-			return
+		if len(text) > 20_000 || !utf8.ValidString(text) || !json.Valid([]byte(text)) {
+			return // what cannot be read is not this package's to judge
 		}
 		m, _, found := load(text)
 		if len(errorsOf(found)) > 0 {
 			return
+		}
+		if err := schemaSays(t, text); err != nil {
+			t.Errorf("%s\nthe rules say yes, the schema says no: %v", text, err)
 		}
 		a := m.Compile()
 		written := asJSON(m)

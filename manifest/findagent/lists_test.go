@@ -34,7 +34,7 @@ func TestEveryRuleHasACase(t *testing.T) {
 // A large manifest takes time in proportion to its size, whatever is wrong
 // with it.
 func TestLargeManifests(t *testing.T) {
-	const size = 2 << 20
+	const size = 1 << 19
 	fill := func(part string) string {
 		return strings.TrimSuffix(strings.Repeat(part+",", size/len(part)), ",")
 	}
@@ -52,6 +52,7 @@ func TestLargeManifests(t *testing.T) {
 		"tools":         with(`"tools":[` + numbered(`{"name":"t#","description":"d","action":{"type":"http","auth_ref":"x"}}`) + `]`),
 		"slots":         with(`"credential_slots":[` + numbered(`{"ref":"r#","label":"l","allowed_hosts":["com"]}`) + `]`),
 		"placeholders":  httpTool(`"method":"GET","url":"https://example.com/` + strings.Repeat("{abc}{", size/6) + `"`),
+		"braces":        httpTool(`"method":"GET","url":"https://example.com/` + strings.Repeat("{", size) + `}"`),
 		"properties":    tool(`"input_schema":{"type":"object","properties":{`+numbered(`"p#":{}`)+`}},"action":{"type":"prompt-template","template":"`+strings.Repeat("{pxyz}", size/6)+`"}`, ``),
 		"rails":         with(`"guardrails":{"actions":{` + numbered(`"t#":{"max_amount":{}}`) + `}}`),
 		"patterns":      with(`"guardrails":{"input":{"deny_patterns":[` + fill(`"a(b"`) + `],"pii_redaction":[` + fill(`"email"`) + `]}}`),

@@ -1,14 +1,20 @@
 package findagent
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/manifest/schema"
 )
 
 // load reads a manifest as manifest.Load does.
@@ -106,8 +112,37 @@ func testRules(t *testing.T, cases []ruleCase) {
 			if strings.Contains(said, "hunter2") {
 				t.Errorf("a secret is shown: %q", said)
 			}
+			if err := schemaSays(t, text); err != nil && len(errorsOf(found)) == 0 {
+				t.Errorf("%s\nthe rules say yes, the schema says no: %v", text, err)
+			}
 		})
 	}
+}
+
+var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	raw, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Of(agent.FindAgent)))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("findagent.json", raw); err != nil {
+		return nil, err
+	}
+	return c.Compile("findagent.json")
+})
+
+// schemaSays is what the JSON Schema of the dialect says of a manifest.
+func schemaSays(t *testing.T, text string) error {
+	t.Helper()
+	s, err := compiledSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Validate(v)
 }
 
 func TestSeedExample(t *testing.T) {

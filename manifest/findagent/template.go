@@ -78,7 +78,7 @@ func (p *parser) template(v doc.Value, at place, in *inputs, use func(field stri
 		where := func() diag.Place { return v.Within(ph.Start, ph.End) }
 		switch {
 		case !at.exact() && doubled(v.Text(), ph):
-			p.Report(ruleBraces, where(), "write {"+ph.Name+"}", "placeholders have single braces")
+			p.Report(ruleBraces, where(), "write "+strings.Trim(diag.Quote("{"+ph.Name+"}"), `"`), "placeholders have single braces")
 		case name == credential:
 			if at != inHeader {
 				p.Report(ruleCredentialPlace, where(), "", "a credential is put only into a header")
@@ -120,8 +120,8 @@ func (p *parser) strayBraces(v doc.Value, stray []int) {
 			skip = end
 			p.Report(ruleBraces, v.Within(i, end+1), "", "%s is not a placeholder", diag.Quote(s[i:end+1]))
 		default: // two opening ones, and as a rule two closing ones
-			if closing := strings.IndexByte(s[end:], '}') + end; closing > end && closing+1 < len(s) && s[closing+1] == '}' {
-				skip = closing + 1
+			if closing := strings.Index(s[end:min(end+200, len(s))], "}}"); closing > 0 {
+				skip = end + closing + 1
 			}
 			p.Report(ruleBraces, v.Within(i, end+1), "", "placeholders have single braces")
 		}

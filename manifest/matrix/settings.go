@@ -196,6 +196,7 @@ func (p *parser) endpoint(o *read.Object) string {
 	alias := o.Get("url", read.Optional)
 	switch {
 	case alias.Ok() && v.Ok():
+		p.Is(alias, doc.String)
 		p.Report(ruleURLAlias, alias.KeyPlace(), `remove "url"`, `"url" has no effect beside "endpoint"`)
 	case alias.Ok():
 		p.Report(ruleURLAlias, alias.KeyPlace(), "", `"url" is taken for "endpoint"`)

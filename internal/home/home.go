@@ -1,0 +1,36 @@
+// Package home knows where ambit keeps things: $AMBIT_HOME, or ~/.ambit.
+package home
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Home is the folder that holds everything ambit keeps.
+type Home struct{ dir string }
+
+// Find returns the home of this user. It is not made until something is kept.
+func Find() (Home, error) {
+	if dir := os.Getenv("AMBIT_HOME"); dir != "" {
+		abs, err := filepath.Abs(dir)
+		return Home{abs}, err
+	}
+	user, err := os.UserHomeDir()
+	if err != nil {
+		return Home{}, errors.New("there is no home folder: set AMBIT_HOME")
+	}
+	return Home{filepath.Join(user, ".ambit")}, nil
+}
+
+// At is the home in a given folder.
+func At(dir string) Home { return Home{dir} }
+
+// Dir is the folder itself.
+func (h Home) Dir() string { return h.dir }
+
+// Packages is where installed packages are.
+func (h Home) Packages() string { return filepath.Join(h.dir, "packages") }
+
+// Agents is where installed agents are.
+func (h Home) Agents() string { return filepath.Join(h.dir, "agents") }

@@ -1,0 +1,165 @@
+package mcpwire
+
+import "bytes"
+
+type kind uint8
+
+const (
+	kindRequest kind = iota + 1
+	kindNotification
+	kindResponse
+	kindOrphan // an error that answers no particular request
+)
+
+// envelope is the outside of a message. The slices are parts of the message
+// itself; what lies inside params, result and error was checked to be JSON and
+// is otherwise left alone.
+type envelope struct {
+	kind                    kind
+	method                  string
+	id                      []byte
+	params, result, failure []byte
+}
+
+// open reads the outside of one message, in one pass and without allocating.
+// The problem is empty for a JSON-RPC message; badText says that it is one, but
+// that a string inside it is not UTF-8.
+func open(msg []byte) (e envelope, badText bool, problem string) {
+	var version, method []byte
+	w := walk(msg)
+	if i := w.space(0); w.byteAt(i) != '{' {
+		return e, false, "not an object"
+	}
+	for name, value, ok := w.member(); ok; name, value, ok = w.member() {
+		var field *[]byte
+		switch {
+		case named(name, "jsonrpc"):
+			field = &version
+		case named(name, "id"):
+			field = &e.id
+		case named(name, "method"):
+			field = &method
+		case named(name, "params"):
+			field = &e.params
+		case named(name, "result"):
+			field = &e.result
+		case named(name, "error"):
+			field = &e.failure
+		default:
+			continue
+		}
+		if *field != nil {
+			return e, false, "a member is there twice"
+		}
+		*field = value
+	}
+	if w.problem != "" {
+		return e, false, w.problem
+	}
+	if w.space(w.end) != len(msg) {
+		return e, false, "goes on after its end"
+	}
+	if string(version) != `"2.0"` {
+		return e, false, "not JSON-RPC 2.0"
+	}
+	return e, w.badUTF8, e.classify(method)
+}
+
+// classify decides what the message is. Servers that write both members of an
+// answer, one of them null, are understood.
+func (e *envelope) classify(method []byte) (problem string) {
+	if string(e.failure) == "null" && e.result != nil {
+		e.failure = nil
+	}
+	if e.failure != nil && string(e.result) == "null" {
+		e.result = nil
+	}
+	hasID := e.id != nil && (e.id[0] == '"' || e.id[0] == '-' || isDigit(e.id[0]))
+	noID := e.id == nil || string(e.id) == "null"
+	switch {
+	case method != nil:
+		var ok bool
+		if e.method, ok = methodName(method); !ok {
+			return "the method is not a name"
+		}
+		if e.result != nil || e.failure != nil {
+			return "a request and an answer at once"
+		}
+		switch {
+		case hasID:
+			e.kind = kindRequest
+		case e.id == nil:
+			e.kind = kindNotification
+		default:
+			return "the id is neither a string nor a number"
+		}
+	case e.result != nil && e.failure != nil:
+		return "a result and an error at once"
+	case hasID && (e.result != nil || e.failure != nil && e.failure[0] == '{'):
+		e.kind = kindResponse
+	case noID && e.failure != nil && e.failure[0] == '{':
+		e.kind = kindOrphan
+	default:
+		return "neither a request nor an answer"
+	}
+	return ""
+}
+
+// methodName turns the usual names into strings without allocating.
+func methodName(raw []byte) (string, bool) {
+	switch string(raw) {
+	case `"notifications/progress"`:
+		return methodProgress, true
+	case `"notifications/message"`:
+		return methodMessage, true
+	case `"notifications/tools/list_changed"`:
+		return MethodToolsChanged, true
+	case `"ping"`:
+		return methodPing, true
+	}
+	return text(raw)
+}
+
+// number reads an id or a progress token as one of the numbers we gave out.
+func number(raw []byte) (int64, bool) {
+	if len(raw) == 0 || len(raw) > 18 {
+		return 0, false
+	}
+	n := int64(0)
+	for _, c := range raw {
+		if !isDigit(c) {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
+
+// isBatch reports whether the message is an array: 2025-03-26 sends some.
+func isBatch(msg []byte) bool {
+	s := scanner{data: msg}
+	return s.byteAt(s.space(0)) == '['
+}
+
+// batch splits an array of messages. Nothing comes out unless all of it is JSON.
+func batch(msg []byte) (elements [][]byte, problem string) {
+	w := walk(msg)
+	for e, ok := w.element(); ok; e, ok = w.element() {
+		elements = append(elements, e)
+	}
+	switch {
+	case w.problem != "":
+		return nil, w.problem
+	case w.space(w.end) != len(msg):
+		return nil, "goes on after its end"
+	case len(elements) == 0:
+		return nil, "an empty batch"
+	}
+	return elements, ""
+}
+
+// looksLikeMessage tells a broken message from a line that was never one.
+func looksLikeMessage(line []byte) bool {
+	line = bytes.TrimLeft(line, " \t\r\n")
+	return len(line) > 0 && (line[0] == '{' || line[0] == '[') && bytes.Contains(line, []byte(`"jsonrpc"`))
+}

@@ -1,0 +1,305 @@
+package mcpwire
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// HTTPOptions say how a server is reached over streamable HTTP.
+type HTTPOptions struct {
+	// RoundTripper sends the requests. Default: one of our own, with its own
+	// pool of connections. Redirects are not followed, whatever it is.
+	RoundTripper http.RoundTripper
+
+	// Header adds headers, such as credentials, just before a request leaves.
+	// An error keeps the request from being sent.
+	Header func(ctx context.Context, h http.Header) error
+}
+
+// HTTP makes a transport of a streamable HTTP address. It has no goroutine of
+// its own: a request is sent, and its answer read, by whoever calls.
+func HTTP(address string, o HTTPOptions) (Transport, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("the address of the server is no URL") // without it: it may hold a secret
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("the address of the server is no http or https URL: scheme %q, host %q", u.Scheme, u.Host)
+	}
+	if u.User != nil {
+		return nil, errors.New("the address of the server holds a user name or password: credentials belong into headers")
+	}
+	u.Fragment = ""
+	t := &httpTransport{url: u, opts: o, trip: o.RoundTripper}
+	if t.trip == nil {
+		pool := &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2:   true,
+			DisableCompression:  true, // event streams must not wait for a full block
+			MaxIdleConnsPerHost: 64,
+			IdleConnTimeout:     90 * time.Second,
+		}
+		t.trip, t.idle = pool, pool.CloseIdleConnections
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t, nil
+}
+
+type httpTransport struct {
+	url  *url.URL
+	opts HTTPOptions
+	trip http.RoundTripper
+	idle func() // closes idle connections, if the pool is ours
+	conn *Conn
+
+	ctx    context.Context // of every request; ends with the connection
+	cancel context.CancelFunc
+	once   sync.Once
+
+	// session is the header value as it is sent; nil where there is no session.
+	session atomic.Pointer[[]string]
+}
+
+var _ Transport = (*httpTransport)(nil)
+
+const (
+	maxSession   = 4 << 10  // bytes of a session id
+	maxErrorBody = 64 << 10 // bytes of an error's body that are looked at
+	drainTime    = time.Second
+	leaveTime    = time.Second
+)
+
+func (t *httpTransport) start(c *Conn) { t.conn = c }
+
+// shut takes leave of the session and ends every request under way.
+func (t *httpTransport) shut() {
+	t.once.Do(func() {
+		t.cancel()
+		if session := t.session.Load(); session != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+			defer cancel()
+			m := outgoing{}
+			if s := t.conn.server.Load(); s != nil {
+				m.version = s.Version
+			}
+			if req, _, err := t.newRequest(ctx, http.MethodDelete, m); err == nil {
+				if resp, err := t.trip.RoundTrip(req); err == nil {
+					resp.Body.Close()
+				}
+			}
+		}
+		if t.idle != nil {
+			t.idle()
+		}
+	})
+}
+
+// Header values that never change, shared by all requests.
+var (
+	typeJSON   = []string{"application/json"}
+	acceptBoth = []string{"application/json, text/event-stream"}
+	acceptSSE  = []string{"text/event-stream"}
+)
+
+// newRequest makes a request and tells which session it is part of.
+func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoing) (req *http.Request, session string, err error) {
+	h := make(http.Header, 8)
+	if t.opts.Header != nil {
+		if err := t.opts.Header(ctx, h); err != nil {
+			return nil, "", err
+		}
+	}
+	req = (&http.Request{
+		Method: method, URL: t.url, Host: t.url.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
+	switch method {
+	case http.MethodPost:
+		h["Accept"], h["Content-Type"] = acceptBoth, typeJSON
+		body := m.body
+		req.ContentLength = int64(len(body))
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		// For a pooled connection that turns out to be closed before anything
+		// was written to it.
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	case http.MethodGet:
+		h["Accept"] = acceptSSE
+	}
+	if m.version != "" {
+		h["Mcp-Protocol-Version"] = versionHeader(m.version)
+	}
+	if m.version == modernVersion {
+		if m.method != "" {
+			h["Mcp-Method"] = []string{m.method}
+		}
+		if m.name != "" {
+			h["Mcp-Name"] = []string{headerValue(m.name)}
+		}
+		for _, p := range m.headers {
+			h[http.CanonicalHeaderKey(p.name)] = []string{p.value}
+		}
+	} else if s := t.session.Load(); s != nil && m.method != methodInitialize {
+		h["Mcp-Session-Id"] = *s
+		session = (*s)[0]
+	}
+	return req, session, nil
+}
+
+func (t *httpTransport) send(ctx context.Context, m outgoing) error {
+	if len(m.body) > t.conn.opts.MaxMessage {
+		return notSent(&TooLargeError{Limit: t.conn.opts.MaxMessage})
+	}
+	// The request outlives the call when its stream is read to the end for the
+	// sake of the connection, so it has a context of its own.
+	rctx, cancel := context.WithCancel(t.ctx)
+	stop := context.AfterFunc(ctx, cancel)
+	lingers, err := t.post(rctx, cancel, m)
+	if !stop() && ctx.Err() != nil && err != nil {
+		err = ctx.Err()
+	} else if err != nil && t.ctx.Err() != nil {
+		err = &closedError{}
+	}
+	if !lingers {
+		cancel()
+	}
+	return err
+}
+
+// post sends one message and delivers what comes back. With lingers, a
+// goroutine still reads the rest of the stream and will call cancel.
+func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingers bool, err error) {
+	req, session, err := t.newRequest(ctx, http.MethodPost, m)
+	if err != nil {
+		return false, notSent(err)
+	}
+	resp, err := t.trip.RoundTrip(req)
+	if err != nil {
+		return false, sendingFailed(err)
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		return false, t.refusal(resp, session, m)
+	}
+	if m.method == methodInitialize {
+		if err := t.setSession(resp.Header.Get("Mcp-Session-Id")); err != nil {
+			resp.Body.Close()
+			return false, err
+		}
+	}
+	if m.id == 0 {
+		return false, drain(resp.Body)
+	}
+	switch mediaType(resp.Header) {
+	case "application/json":
+		defer resp.Body.Close()
+		return false, t.readJSON(resp, m.id)
+	case "text/event-stream":
+		if answered, err := t.readAnswer(ctx, resp, m); !answered {
+			return false, err
+		}
+		go func() {
+			defer cancel()
+			enough := time.AfterFunc(drainTime, cancel)
+			defer enough.Stop()
+			_ = drain(resp.Body)
+		}()
+		return true, nil
+	default:
+		resp.Body.Close()
+		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s", resp.StatusCode, sample(resp.Header.Get("Content-Type"))), nil)
+	}
+}
+
+// readJSON reads a body that is one message, or a batch.
+func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
+	limit := t.conn.opts.MaxMessage
+	if resp.ContentLength > int64(limit) {
+		return &TooLargeError{Limit: limit}
+	}
+	home := readBuffers.Get().(*[readSize]byte)
+	defer readBuffers.Put(home)
+	buf, n := home[:], 0
+	for {
+		k, err := resp.Body.Read(buf[n:])
+		if n += k; n > limit {
+			return &TooLargeError{Limit: limit}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if n == len(buf) {
+			bigger := make([]byte, min(2*len(buf), max(limit, readSize)+readSize))
+			copy(bigger, buf)
+			buf = bigger
+		}
+	}
+	_, err := t.conn.deliver(buf[:n], len(buf) > readSize, id)
+	return err
+}
+
+// refusal turns an answer that is no success into an error.
+func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing) error {
+	if resp.StatusCode/100 == 3 {
+		return &RedirectError{Status: resp.StatusCode, Location: resp.Header.Get("Location")}
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if resp.StatusCode == http.StatusNotFound && session != "" {
+		return &sessionLost{session}
+	}
+	e := &HTTPError{Status: resp.StatusCode}
+	if env, badText, problem := open(body); problem == "" && !badText && env.failure != nil {
+		if id, ok := number(env.id); env.kind == kindOrphan || ok && id == m.id {
+			if rpc, ok := rpcError(env.failure).(*RPCError); ok {
+				e.RPC = rpc
+				return e
+			}
+		}
+	}
+	e.Sample = string(body[:min(len(body), maxSample)])
+	return e
+}
+
+func (t *httpTransport) setSession(id string) error {
+	if id == "" {
+		t.session.Store(nil)
+		return nil
+	}
+	if len(id) > maxSession || !printable(id) {
+		return malformed("a session id that cannot be sent back", []byte(id))
+	}
+	t.session.Store(&[]string{id})
+	return nil
+}
+
+// drain reads a body to its end, so that the connection can be used again.
+func drain(body io.ReadCloser) error {
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, maxErrorBody))
+	return body.Close()
+}
+
+// sendingFailed marks the errors after which the server cannot have got
+// anything.
+func sendingFailed(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return notSent(err)
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return notSent(err)
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+package mcpwire
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+var versionHeaders = func() map[string][]string {
+	m := map[string][]string{modernVersion: {modernVersion}}
+	for _, v := range legacyVersions {
+		m[v] = []string{v}
+	}
+	return m
+}()
+
+func versionHeader(version string) []string {
+	if h := versionHeaders[version]; h != nil {
+		return h
+	}
+	return []string{version}
+}
+
+// mediaType is a response's content type without its parameters.
+func mediaType(h http.Header) string {
+	switch raw := h.Get("Content-Type"); raw {
+	case "application/json", "text/event-stream":
+		return raw
+	default:
+		t, _, err := mime.ParseMediaType(raw)
+		if err != nil {
+			return ""
+		}
+		return t
+	}
+}
+
+const (
+	encodedPrefix = "=?base64?"
+	encodedSuffix = "?="
+)
+
+// headerValue writes a text as 2026-07-28 wants it in a header: as it is where
+// a header can hold it, in base64 elsewhere.
+func headerValue(s string) string {
+	plain := printable(s) && strings.TrimSpace(s) == s &&
+		!(strings.HasPrefix(s, encodedPrefix) && strings.HasSuffix(s, encodedSuffix))
+	if plain {
+		return s
+	}
+	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(s)) + encodedSuffix
+}
+
+// paramHeader is an argument that a tool wants in a header as well: the path to
+// it and the header's name.
+type paramHeader struct {
+	path []string
+	name string
+}
+
+// paramHeaders reads the x-mcp-header annotations of a tool's input schema.
+// The error says why they make the tool one that must not be called.
+func paramHeaders(schema []byte) ([]paramHeader, error) {
+	var found []paramHeader
+	seen := make(map[string]bool)
+	var visit func(properties []byte, path []string) error
+	visit = func(properties []byte, path []string) error {
+		if len(properties) == 0 || properties[0] != '{' {
+			return nil
+		}
+		w := walk(properties)
+		for k, property, ok := w.member(); ok; k, property, ok = w.member() {
+			key, isText := text(k)
+			if !isText {
+				continue
+			}
+			here := append(path[:len(path):len(path)], key)
+			if raw := lookup(property, "x-mcp-header"); raw != nil {
+				name, _ := text(raw)
+				kind, _ := text(lookup(property, "type"))
+				switch low := strings.ToLower(name); {
+				case !isToken(name):
+					return fmt.Errorf("x-mcp-header %s is no header name", sample(string(raw)))
+				case seen[low]:
+					return fmt.Errorf("x-mcp-header %q is there twice", name)
+				case kind != "string" && kind != "integer" && kind != "boolean":
+					return fmt.Errorf("x-mcp-header %q is on a value of type %s", name, sample(kind))
+				default:
+					seen[low] = true
+					found = append(found, paramHeader{path: here, name: "Mcp-Param-" + name})
+				}
+			}
+			if err := visit(lookup(property, "properties"), here); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return found, visit(lookup(schema, "properties"), nil)
+}
+
+// isToken reports whether a name can be part of a header's name.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && !isDigit(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// fromArguments makes the header of one call, if the argument is there.
+func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
+	raw := lookup(arguments, p.path...)
+	if len(raw) == 0 {
+		return header{}, false
+	}
+	switch c := raw[0]; {
+	case c == '"':
+		s, ok := text(raw)
+		return header{p.name, headerValue(s)}, ok
+	case c == 't' || c == 'f':
+		return header{p.name, string(raw)}, true
+	case c == '-' || isDigit(c):
+		// 1e2 and 100.0 are integers too, as long as a double holds them exactly.
+		f, err := strconv.ParseFloat(string(raw), 64)
+		const safe = 1<<53 - 1
+		if err != nil || f < -safe || f > safe || f != math.Trunc(f) {
+			return header{}, false
+		}
+		return header{p.name, strconv.FormatInt(int64(f), 10)}, true
+	default:
+		return header{}, false
+	}
+}

@@ -1,0 +1,200 @@
+package mcpwire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+const (
+	firstPause = 500 * time.Millisecond // before a broken stream is opened again
+	maxPause   = 30 * time.Second
+	maxResumes = 5 // of a call's stream without anything new on it
+)
+
+// readAnswer reads the stream that answers a request until the answer is there.
+// Then the body is left open, a little before its end; otherwise it is closed.
+// A legacy server may break the stream off and expect us to come back for the
+// rest, if it has given its events ids.
+func (t *httpTransport) readAnswer(ctx context.Context, resp *http.Response, m outgoing) (answered bool, err error) {
+	for idle, last := 0, ""; ; {
+		var at streamEnd
+		answered, at, err = t.readEvents(resp.Body, m.id)
+		if answered {
+			return true, nil
+		}
+		resp.Body.Close()
+		if err != io.EOF && !isBroken(err) {
+			return false, err
+		}
+		if at.lastID == "" || m.version == modernVersion || ctx.Err() != nil {
+			return false, errors.Join(ErrNoAnswer, broken(err))
+		}
+		if at.lastID == last {
+			idle++
+		} else {
+			idle, last = 0, at.lastID
+		}
+		if idle >= maxResumes {
+			return false, ErrNoAnswer
+		}
+		if err := pause(ctx, at.retry, idle); err != nil {
+			return false, err
+		}
+		if resp, err = t.get(ctx, m.version, last); err != nil {
+			return false, err
+		}
+	}
+}
+
+// streamEnd is how far a stream came.
+type streamEnd struct {
+	lastID string
+	retry  time.Duration
+	events int
+}
+
+// readEvents delivers the messages of a stream, until the call that it belongs
+// to is answered or the stream ends.
+func (t *httpTransport) readEvents(body io.Reader, stream int64) (answered bool, at streamEnd, err error) {
+	events := newEventReader(body, t.conn.opts.MaxMessage)
+	defer events.release()
+	for {
+		e, err := events.next()
+		if err != nil {
+			at.lastID, at.retry = events.lastID, events.retry
+			return false, at, err
+		}
+		at.events++
+		if e.name != "" && e.name != "message" {
+			continue
+		}
+		answered, err := t.conn.deliver(e.data, e.owned, stream)
+		if err != nil && stream == sideStream {
+			t.conn.hear(e.data)
+			continue
+		}
+		if answered || err != nil {
+			return answered, at, err
+		}
+	}
+}
+
+// isBroken tells a stream that was cut off from one that says something wrong.
+func isBroken(err error) bool {
+	_, large := errors.AsType[*TooLargeError](err)
+	_, bad := errors.AsType[*MalformedError](err)
+	return !large && !bad
+}
+
+// broken is the cause to name for a stream that ended: none, if it was properly
+// ended.
+func broken(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// get opens the stream of a legacy server's own messages, or resumes a stream
+// after an event.
+func (t *httpTransport) get(ctx context.Context, version, after string) (*http.Response, error) {
+	req, session, err := t.newRequest(ctx, http.MethodGet, outgoing{version: version})
+	if err != nil {
+		return nil, err
+	}
+	if after != "" {
+		req.Header["Last-Event-Id"] = []string{after}
+	}
+	resp, err := t.trip.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		return nil, t.refusal(resp, session, outgoing{})
+	}
+	if mediaType(resp.Header) != "text/event-stream" {
+		resp.Body.Close()
+		return nil, errNoStream
+	}
+	return resp, nil
+}
+
+var errNoStream = errors.New("the server offers no stream")
+
+// listen keeps a legacy server's stream of notifications open, until the server
+// says that it has none or has lost the session. opened is called when the
+// stream is there, and again whenever it has been opened anew.
+func (t *httpTransport) listen(ctx context.Context, version string, opened func()) {
+	after, retry := "", time.Duration(0)
+	for tries := 0; ctx.Err() == nil; tries++ {
+		if tries > 0 {
+			if pause(ctx, retry, tries-1) != nil {
+				return
+			}
+		}
+		resp, err := t.get(ctx, version, after)
+		if refused(err) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		opened()
+		_, at, _ := t.readEvents(resp.Body, sideStream)
+		resp.Body.Close()
+		after, retry = at.lastID, at.retry
+		if at.events > 0 {
+			tries = 0
+		}
+	}
+}
+
+// refused reports whether trying again would be of no use.
+func refused(err error) bool {
+	status, isStatus := errors.AsType[*HTTPError](err)
+	_, redirect := errors.AsType[*RedirectError](err)
+	_, rpc := errors.AsType[*RPCError](err)
+	return isStatus && status.Status < 500 && status.Status != http.StatusTooManyRequests ||
+		redirect || rpc || errors.Is(err, ErrSessionLost) || err == errNoStream
+}
+
+// pause waits before a stream is opened again: as long as the server wants, and
+// longer each time.
+func pause(ctx context.Context, wanted time.Duration, tries int) error {
+	d := min(firstPause<<min(tries, 10), maxPause)
+	d = max(d/2+rand.N(d/2), min(wanted, maxPause))
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// speaksOnlySSE asks an address that does not take messages whether it is one
+// of the HTTP+SSE transport: then its stream begins by naming the address that
+// does.
+func (t *httpTransport) speaksOnlySSE(ctx context.Context, status int) bool {
+	ctx, cancel := context.WithTimeout(ctx, t.conn.opts.ProbeTimeout)
+	defer cancel()
+	defer context.AfterFunc(t.ctx, cancel)()
+	resp, err := t.get(ctx, "", "")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	events := newEventReader(resp.Body, maxErrorBody)
+	defer events.release()
+	e, err := events.next()
+	if err != nil {
+		return status == http.StatusMethodNotAllowed // a stream, and nothing else
+	}
+	return e.name == "endpoint"
+}

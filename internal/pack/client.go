@@ -1,0 +1,141 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// tail keeps the last bytes that were written to it.
+type tail struct{ b []byte }
+
+const tailMost = 64 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if over := len(t.b) - tailMost; over > 0 {
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+	return len(p), nil
+}
+
+// clientError is a client (npm, pip) that failed, and what it said.
+type clientError struct {
+	client string
+	said   string
+	err    error
+}
+
+func (e *clientError) Error() string {
+	if last := e.summary(); last != "" {
+		return e.client + " says: " + last
+	}
+	return e.client + ": " + e.err.Error()
+}
+
+func (e *clientError) Unwrap() error { return e.err }
+
+var (
+	npmNoise  = regexp.MustCompile(`^npm (?:ERR!|error) ?`)
+	urlSecret = regexp.MustCompile(`//[^/@\s]+@`)
+)
+
+// summary is what the client said, short enough for an error: its first lines
+// that say something.
+func (e *clientError) summary() string {
+	var lines []string
+	for line := range strings.Lines(e.said) {
+		line = strings.TrimSpace(npmNoise.ReplaceAllString(strings.TrimSpace(line), ""))
+		switch {
+		case line == "", strings.HasPrefix(line, "npm warn"), strings.HasPrefix(line, "npm WARN"), strings.HasPrefix(line, "code "),
+			strings.HasPrefix(line, "WARNING:"), strings.HasPrefix(line, "A complete log"), strings.HasPrefix(line, "[notice]"):
+			continue
+		}
+		lines = append(lines, diag.Printable(urlSecret.ReplaceAllString(line, "//")))
+		if len(lines) == 3 {
+			break
+		}
+	}
+	text := strings.Join(lines, "; ")
+	if len(text) > 400 {
+		text = strings.ToValidUTF8(text[:400], "") + "…"
+	}
+	return text
+}
+
+// run runs a client to its end, and all its children with it if ctx ends first.
+func run(ctx context.Context, dir string, env []string, argv ...string) (stdout []byte, err error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = dir, env
+	var out bytes.Buffer
+	var said tail
+	cmd.Stdout, cmd.Stderr = &out, &said
+	wholeGroup(cmd)
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, &clientError{client: argv[0], said: string(said.b) + "\n" + out.String(), err: err}
+	}
+	return out.Bytes(), nil
+}
+
+// environ is our own environment with some variables set.
+func environ(set ...string) []string { return append(os.Environ(), set...) }
+
+// scriptEnviron is what install scripts get to see: how to find programs and
+// the network, and nothing that might be a credential.
+func scriptEnviron(home string) []string {
+	env := []string{"HOME=" + home, "USERPROFILE=" + home}
+	for _, name := range []string{
+		"PATH", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE",
+		"SSL_CERT_DIR",
+	} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// signs tell from what a client said why it failed.
+type signs []struct {
+	code Code
+	text *regexp.Regexp
+	hint string
+}
+
+// noSpace is the same for every client.
+var noSpace = signs{
+	{StoreFailed, regexp.MustCompile(`ENOSPC|EDQUOT|EFBIG|EROFS|No space left|Disk quota|File too large|Read-only file system`), "make sure that the disk has space and that the package store can be written"},
+	{StoreFailed, regexp.MustCompile(`\bEACCES\b|\bEPERM\b|Permission denied`), "make sure that the package store can be written"},
+}
+
+// explain turns a client's failure into an error of this package.
+func (s signs) explain(what string, err error) error {
+	var e *clientError
+	if !errors.As(err, &e) {
+		return &Error{Code: FetchFailed, What: what, Detail: "could not be fetched", Err: err}
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return &Error{Code: FetchFailed, What: what, Detail: "fetching it was interrupted", Err: e.err, Hint: "try again"}
+	}
+	for _, sign := range append(s, noSpace...) {
+		if sign.text.MatchString(e.said) {
+			return &Error{Code: sign.code, What: what, Detail: "could not be fetched", Err: e, Hint: sign.hint}
+		}
+	}
+	return &Error{
+		Code: FetchFailed, What: what, Detail: "could not be fetched", Err: e,
+		Hint: fmt.Sprintf("see whether %s works by itself, and the network with it", e.client),
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !unix
+
+package pack
+
+import "os/exec"
+
+func wholeGroup(*exec.Cmd) {}

@@ -1,0 +1,155 @@
+package pack
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// interpreters run the file that is their first argument. The options are those
+// that do not change which code runs.
+var interpreters = []struct {
+	name    *regexp.Regexp
+	options *regexp.Regexp
+}{
+	{regexp.MustCompile(`^node(js)?$`), regexp.MustCompile(`^--(no-warnings|no-deprecation|enable-source-maps|experimental-strip-types|` +
+		`experimental-transform-types|trace-warnings|trace-uncaught|use-system-ca|(max-old-space-size|max-http-header-size|` +
+		`stack-size|unhandled-rejections|disable-warning)=.*)$`)},
+	{regexp.MustCompile(`^bun$`), regexp.MustCompile(`^--(bun|smol|silent)$`)},
+	{regexp.MustCompile(`^(python|pypy)[0-9.]*$`), regexp.MustCompile(`^-[uBEsSIOqPb]+$`)},
+	{regexp.MustCompile(`^(sh|bash|dash|zsh)$`), regexp.MustCompile(`^-[eux]+$`)},
+	{regexp.MustCompile(`^(ruby|perl|php|tsx)$`), regexp.MustCompile(`^-w$`)},
+}
+
+// launchers run code that their own hash says nothing about.
+var launchers = []string{
+	"docker", "podman", "nerdctl", "deno", "go", "cargo", "java", "dotnet", "make", "sudo", "env", "nix", "npm", "pnpm", "yarn",
+	"uv", "pipx", "cmd", "powershell", "pwsh", "wsl", "ssh", "nohup", "xargs", "ts-node", "bundle", "poetry", "conda", "mise",
+}
+
+// local reads a command that starts something on this machine.
+func (c *command) local() (Ref, error) {
+	program := c.argv[0]
+	if program == "" {
+		return Ref{}, c.unpinnable("there is no command", "give the server a command")
+	}
+	name := c.program()
+	for _, in := range interpreters {
+		if in.name.MatchString(name) {
+			return c.script(name, in.options)
+		}
+	}
+	switch {
+	case slices.Contains(launchers, name):
+		return Ref{}, c.unpinnable(diag.Quote(name)+" starts something that its own hash says nothing about", "start the server's own program, or its package by npx or uvx")
+	case strings.ContainsAny(program, `/\`):
+		return Ref{Kind: File, Name: program, Args: c.argv[1:]}, nil
+	}
+	return Ref{Kind: Program, Name: program, Args: c.argv[1:]}, nil
+}
+
+// script reads the command of an interpreter.
+func (c *command) script(name string, options *regexp.Regexp) (Ref, error) {
+	ref := Ref{Kind: File, Runtime: c.argv[0]}
+	if name == "bun" && slices.Equal(c.next(1), []string{"run"}) {
+		ref.Flags = []string{"run"}
+	}
+	c.off = 1 + len(ref.Flags)
+	for ; c.off < len(c.argv); c.off++ {
+		word := c.argv[c.off]
+		if word == "--" {
+			c.off++
+			break
+		}
+		if !strings.HasPrefix(word, "-") {
+			break
+		}
+		if !options.MatchString(word) {
+			return Ref{}, c.unpinnable(diag.Quote(word)+" may run code that is in no file of its own", "name the server's file right after the interpreter")
+		}
+		ref.Flags = append(ref.Flags, word)
+	}
+	if c.off >= len(c.argv) || c.argv[c.off] == "" {
+		return Ref{}, c.unpinnable("it names no file to run", "name the server's file after the interpreter")
+	}
+	ref.Name = c.argv[c.off]
+	if name == "bun" && !strings.ContainsAny(ref.Name, "./") {
+		return Ref{}, c.unpinnable(diag.Quote(ref.Name)+" may be a script of package.json", "name the server's file, with its extension")
+	}
+	c.off++
+	ref.Args = c.rest()
+	return ref, nil
+}
+
+// OpenLocal hashes the file or program that ref names, seen from dir, and
+// refuses it if a digest is given and is another. Nothing is copied: a file is
+// run where it stands, beside what it imports.
+func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
+	var file string
+	var argv []string
+	var err error
+	switch ref.Kind {
+	case File:
+		if file = ref.Name; !filepath.IsAbs(file) {
+			file = filepath.Join(dir, file)
+		}
+		if file, err = filepath.Abs(file); err != nil {
+			return nil, localError(ref, err)
+		}
+		argv = []string{file}
+		if ref.Runtime != "" {
+			runtime, err := lookup(ref.Runtime, dir)
+			if err != nil {
+				return nil, err
+			}
+			argv = slices.Concat([]string{runtime}, ref.Flags, argv)
+		}
+	case Program:
+		if file, err = lookup(ref.Name, dir); err != nil {
+			return nil, err
+		}
+		argv = []string{file}
+	default:
+		return nil, &Error{Code: Unpinnable, What: ref.Name, Detail: "is neither a file nor a program", Hint: "open it in the package store"}
+	}
+	got, err := hashFile(file)
+	if err != nil {
+		return nil, localError(ref, err)
+	}
+	if digest != "" && got != digest {
+		return nil, &Error{
+			Code: Tampered, What: ref.Name, File: ref.Name, Detail: "its sha256 is " + got + ", and the manifest pins " + digest,
+			Hint: "if the change is yours, pin it: ambit lock",
+		}
+	}
+	return &Package{Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), argv: argv}, nil
+}
+
+// lookup finds a program by name on PATH, or by path from dir.
+func lookup(name, dir string) (string, error) {
+	if strings.ContainsRune(name, filepath.Separator) || strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+	}
+	found, err := exec.LookPath(name)
+	if err == nil {
+		found, err = filepath.Abs(found)
+	}
+	if err != nil {
+		return "", &Error{Code: RuntimeMissing, What: name, Detail: "is not on this machine", Err: err, Hint: "install it, or put its folder on PATH"}
+	}
+	return found, nil
+}
+
+func localError(ref Ref, err error) error {
+	if os.IsNotExist(err) {
+		return &Error{Code: NotFound, What: ref.Name, Detail: "there is no such file", Err: err, Hint: "paths are seen from the manifest's folder"}
+	}
+	return &Error{Code: NotFound, What: ref.Name, Detail: "the file cannot be read", Err: err, Hint: "check its permissions"}
+}

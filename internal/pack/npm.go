@@ -1,0 +1,178 @@
+package pack
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// npmSigns tell why npm failed.
+var npmSigns = signs{
+	{NotFound, regexp.MustCompile(`code (E404|ETARGET|ENOVERSIONS)`), "check the name and the version: npm view NAME versions"},
+	{DigestMismatch, regexp.MustCompile(`code EINTEGRITY`), "the registry serves other bytes than it did; look into it before you lock it again: ambit lock --update"},
+	{FetchFailed, regexp.MustCompile(`code (ENOTFOUND|ECONN\w+|ETIMEDOUT|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT)`), "the registry cannot be reached from here"},
+	{FetchFailed, regexp.MustCompile(`code (E401|E403|ENEEDAUTH)`), "log in to the registry: npm login"},
+	{FetchFailed, regexp.MustCompile(`code EUSAGE`), "the list of dependencies does not fit the package: ambit lock --update"},
+}
+
+// npm fetches and installs. Nothing of the package is run.
+func (f *fetch) npm(ctx context.Context) error {
+	if !npmName.MatchString(f.ref.Name) || f.ref.Version != "" && !isExact(NPM, f.ref.Version) {
+		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of an npm package", Hint: "write name@1.2.3"}
+	}
+	npm, err := lookup("npm", "")
+	if err != nil {
+		return err
+	}
+	dir := f.path("npm")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return storeFailed(dir, "could not be made", err)
+	}
+	// Options win over the environment and every .npmrc: what is installed must
+	// not depend on whose machine it is. Where packages come from may.
+	client := func(env []string, args ...string) error {
+		argv := append([]string{npm}, args...)
+		argv = append(
+			argv, "--prefix="+dir, "--cache="+f.store.cacheDir("npm"), "--location=project", "--omit=dev", "--install-strategy=hoisted",
+			"--bin-links", "--package-lock", "--no-package-lock-only", "--no-dry-run", "--omit-lockfile-registry-resolved", "--no-audit",
+			"--no-fund", "--no-progress", "--no-update-notifier", "--no-color", "--loglevel=error", "--logs-max=0",
+		)
+		if _, err := run(ctx, dir, env, argv...); err != nil {
+			return npmSigns.explain(f.ref.String(), err)
+		}
+		return nil
+	}
+
+	spec := f.ref.Name + "@latest"
+	if f.ref.Version != "" {
+		spec = f.ref.Name + "@" + f.ref.Version
+	}
+	f.progress("downloading " + spec)
+	if err := client(environ(), "pack", spec, "--pack-destination="+dir, "--ignore-scripts"); err != nil {
+		return err
+	}
+	archive, err := onlyFile(dir, "*.tgz")
+	if err != nil {
+		return err
+	}
+	if err := f.checkArchive(archive, filepath.Join(dir, npmArchive)); err != nil {
+		return err
+	}
+	install, err := f.npmProject(dir)
+	if err != nil {
+		return err
+	}
+	f.progress("installing " + spec + " and its dependencies")
+	if err := client(environ(), install, "--ignore-scripts"); err != nil {
+		return err
+	}
+	if err := f.npmInstalled(dir); err != nil {
+		return err
+	}
+	if len(f.want.Scripts) > 0 {
+		if err := f.npmScripts(dir, client); err != nil {
+			return err
+		}
+	}
+	// npm's own notes on the folder; other versions of npm write others.
+	modules := filepath.Join(dir, "node_modules")
+	if err := os.RemoveAll(filepath.Join(modules, ".package-lock.json")); err != nil {
+		return storeFailed(modules, "could not be cleaned", err)
+	}
+	return f.take(dir, filepath.Join(dir, npmArchive), func() error {
+		if err := os.Mkdir(f.path(dirTree), 0o700); err != nil {
+			return err
+		}
+		return os.Rename(modules, f.path(dirTree, "node_modules"))
+	})
+}
+
+// npmProject writes a project whose only dependency is the archive, and says
+// which of npm's commands installs it: ci keeps exactly to a lock file.
+func (f *fetch) npmProject(dir string) (command string, err error) {
+	files := map[string]any{"package.json": npmManifest(f.ref.Name)}
+	command = "install"
+	if f.want.Dependencies != nil {
+		lock, err := npmLockfile(f.ref.Name, f.want.Dependencies)
+		if err != nil {
+			return "", err
+		}
+		files["package-lock.json"] = lock
+		command = "ci"
+	}
+	for name, v := range files {
+		b, err := json.MarshalIndent(v, "", "  ")
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			return "", storeFailed(name, "could not be written", err)
+		}
+	}
+	return command, nil
+}
+
+// npmInstalled reads what npm made: the dependencies, and who the package says
+// it is.
+func (f *fetch) npmInstalled(dir string) error {
+	lock, err := readBounded(filepath.Join(dir, "package-lock.json"), maxListing)
+	if err != nil {
+		return storeFailed("package-lock.json", "npm left none", err)
+	}
+	if f.deps, err = npmDependencies(f.ref.Name, lock); err != nil {
+		return err
+	}
+	if f.want.Dependencies != nil {
+		f.deps = f.want.Dependencies
+	}
+	self, err := readNpmManifest(filepath.Join(dir, "node_modules", filepath.FromSlash(f.ref.Name)))
+	if err != nil {
+		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "its package.json cannot be read", Err: err, Hint: "do not use this package"}
+	}
+	if self.Name != f.ref.Name || f.ref.Version != "" && !sameVersion(NPM, self.Version, f.ref.Version) || !isExact(NPM, self.Version) {
+		return &Error{
+			Code: Unsafe, What: f.ref.String(), Detail: "the package calls itself " + diag.Quote(self.Name+"@"+self.Version),
+			Hint: "do not use this package: the registry and its content disagree",
+		}
+	}
+	f.record.Kind, f.record.Name, f.record.Version = NPM, self.Name, self.Version
+	return nil
+}
+
+// npmScripts runs the install scripts of the packages that may run theirs.
+func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) error {
+	var deps map[string]npmDependency
+	if err := json.Unmarshal(f.deps, &deps); err != nil {
+		return err
+	}
+	for _, name := range f.want.Scripts {
+		if !npmName.MatchString(name) || !anyNamed(deps, name) {
+			return &Error{
+				Code: NotFound, What: name, Detail: "its scripts are allowed, and " + f.ref.String() + " does not depend on it",
+				Hint: "give the name of a package in its dependency tree",
+			}
+		}
+	}
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return storeFailed(home, "could not be made", err)
+	}
+	for _, name := range f.want.Scripts {
+		f.progress("running the install scripts of " + name)
+	}
+	args := append([]string{"rebuild", "--no-ignore-scripts"}, f.want.Scripts...)
+	return client(scriptEnviron(home), args...)
+}
+
+// onlyFile finds the one file of a folder that a pattern matches.
+func onlyFile(dir, pattern string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(found) != 1 {
+		return "", &Error{Code: FetchFailed, What: pattern, Detail: "the client said that it worked, and left no archive", Err: err, Hint: "try a newer version of the client"}
+	}
+	return found[0], nil
+}

@@ -1,0 +1,214 @@
+package pack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// pipSigns tell why pip failed. It says that there is no such version also when
+// it could not ask.
+var pipSigns = signs{
+	{RuntimeMissing, regexp.MustCompile(`No module named pip`), "install pip for this Python (on Debian: apt-get install python3-pip)"},
+	{DigestMismatch, regexp.MustCompile(`DO NOT MATCH THE HASHES`), "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update"},
+	{FetchFailed, regexp.MustCompile(`Retrying \(Retry|Connection(Error| refused)|Temporary failure|Max retries`), "the Python index cannot be reached from here"},
+	{NotFound, regexp.MustCompile(`No matching distribution|Could not find a version`), "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code"},
+}
+
+// findPython finds an interpreter: the one asked for, which may be empty, or
+// any of the version wanted, which may be empty too.
+func findPython(ctx context.Context, asked, version string) (file, got string, err error) {
+	names := []string{asked}
+	if asked == "" {
+		names = []string{"python3", "python", version}
+	}
+	for _, name := range names {
+		found, err := lookup(name, "")
+		if name == "" || err != nil {
+			continue
+		}
+		out, err := run(ctx, "", os.Environ(), found, "-I", "-S", "-c", "import sys; print('python%d.%d' % sys.version_info[:2]); print(sys.executable)")
+		if err != nil {
+			continue
+		}
+		got, file, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		if file = strings.TrimSpace(file); file != "" && (version == "" || strings.TrimSpace(got) == version) {
+			return file, strings.TrimSpace(got), nil
+		}
+	}
+	what := slices.DeleteFunc([]string{asked, version, "python3"}, func(s string) bool { return s == "" })[0]
+	return "", "", &Error{Code: RuntimeMissing, What: what, Detail: "is not on this machine", Hint: "install it (on Debian: apt-get install python3 python3-pip)"}
+}
+
+// python fetches wheels with pip and unpacks them. Only wheels: they are
+// archives, and nothing in them runs when they are unpacked.
+func (f *fetch) python(ctx context.Context) error {
+	if m := pypiSpec.FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" && !isExact(PyPI, f.ref.Version) {
+		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of a Python package", Hint: "write name==1.2.3"}
+	}
+	if len(f.want.Scripts) > 0 {
+		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "wheels have no install scripts to allow", Hint: "leave --allow-scripts out"}
+	}
+	python, version, err := findPython(ctx, f.ref.Runtime, "")
+	if err != nil {
+		return err
+	}
+	pip := func(dir string, args ...string) error {
+		argv := append([]string{
+			python, "-I", "-m", "pip", "download", "--no-input", "--disable-pip-version-check", "--only-binary=:all:",
+			"--progress-bar=off", "--cache-dir=" + f.store.cacheDir("pip"), "--dest=" + dir,
+		}, args...)
+		if _, err := run(ctx, dir, environ(pipIndex()...), argv...); err != nil {
+			return pipSigns.explain(f.ref.String(), err)
+		}
+		return nil
+	}
+	dir, deps := f.path("pip"), f.path("pip", "all")
+	if err := os.MkdirAll(deps, 0o700); err != nil {
+		return storeFailed(dir, "could not be made", err)
+	}
+	spec := f.ref.Name
+	if f.ref.Version != "" {
+		spec += "==" + f.ref.Version
+	}
+	f.progress("downloading " + spec)
+	if err := pip(dir, "--no-deps", spec); err != nil {
+		return err
+	}
+	wheel, err := onlyFile(dir, "*.whl")
+	if err != nil {
+		return err
+	}
+	// pip knows a wheel by its name.
+	name, base := wheel, filepath.Base(wheel)
+	if err := f.checkArchive(name, name); err != nil {
+		return err
+	}
+	f.progress("downloading the dependencies of " + spec)
+	if err := f.pythonDependencies(deps, wheel, pip); err != nil {
+		return err
+	}
+	own, wheelVersion, err := wheelName(base)
+	if err == nil && (!samePython(own, f.ref.Name) || f.ref.Version != "" && !sameVersion(PyPI, wheelVersion, f.ref.Version)) {
+		err = fmt.Errorf("the index answered with %s", base)
+	}
+	if err != nil {
+		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "is not what was asked for", Err: err, Hint: "do not use this package"}
+	}
+	f.record.Kind, f.record.Name, f.record.Version, f.record.Runtime = PyPI, f.ref.Name, wheelVersion, version
+	return f.take(dir, wheel, func() error { return f.unpackAll(deps, base) })
+}
+
+// pythonDependencies downloads the wheels that a wheel needs, itself included:
+// those of the lock file, or the newest that fit.
+func (f *fetch) pythonDependencies(dir, wheel string, pip func(string, ...string) error) error {
+	var err error
+	if f.want.Dependencies == nil {
+		spec := wheel
+		if len(f.ref.Extras) > 0 {
+			spec += "[" + strings.Join(f.ref.Extras, ",") + "]"
+		}
+		err = pip(dir, spec)
+	} else {
+		var lines []string
+		if lines, err = requirements(f.ref.Name, f.want.Dependencies); err != nil {
+			return err
+		}
+		file := filepath.Join(dir, "requirements.txt")
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			return storeFailed(file, "could not be written", err)
+		}
+		err = pip(dir, "--no-deps", "--require-hashes", "--requirement="+file)
+	}
+	if err != nil {
+		return err
+	}
+	if f.deps, err = hashWheels(dir); err != nil {
+		return storeFailed(dir, "the wheels could not be hashed", err)
+	}
+	if f.want.Dependencies != nil && string(f.deps) != string(f.want.Dependencies) {
+		return &Error{
+			Code: DigestMismatch, What: f.ref.String(), Detail: "the wheels for this machine are not those of the lock file",
+			Hint: "lock it again with this Python: ambit lock --update",
+		}
+	}
+	return nil
+}
+
+// hashWheels lists wheels with their hashes, in canonical form.
+func hashWheels(dir string) ([]byte, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "*.whl"))
+	if err != nil {
+		return nil, err
+	}
+	list := make(map[string]string, len(found))
+	for _, name := range found {
+		if list[filepath.Base(name)], err = hashFile(name); err != nil {
+			return nil, err
+		}
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	return canonical(b)
+}
+
+// requirements makes pip's file of a list of wheels.
+func requirements(what string, list []byte) ([]string, error) {
+	var wheels map[string]string
+	err := json.Unmarshal(list, &wheels)
+	var lines []string
+	for file, digest := range wheels {
+		name, version, wrong := wheelName(file)
+		if wrong != nil {
+			err = wrong
+			break
+		}
+		lines = append(lines, name+"=="+version+" --hash="+digest)
+	}
+	if err != nil {
+		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it anew: ambit lock --update"}
+	}
+	slices.Sort(lines)
+	return lines, nil
+}
+
+var wheelFile = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.!+_]+)(?:-[0-9][A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl$`)
+
+// wheelName reads name and version from the name of a wheel.
+func wheelName(file string) (name, version string, err error) {
+	m := wheelFile.FindStringSubmatch(file)
+	if m == nil {
+		return "", "", fmt.Errorf("%s is not the name of a wheel", diag.Quote(file))
+	}
+	return m[1], m[2], nil
+}
+
+var pythonSeparators = regexp.MustCompile(`[-_.]+`)
+
+// samePython compares names as the Python index does.
+func samePython(a, b string) bool {
+	norm := func(s string) string { return strings.ToLower(pythonSeparators.ReplaceAllString(s, "-")) }
+	return norm(a) == norm(b)
+}
+
+// pipIndex hands pip the index that was set up for uv, if only that was.
+func pipIndex() []string {
+	if os.Getenv("PIP_INDEX_URL") != "" {
+		return nil
+	}
+	for _, name := range []string{"UV_DEFAULT_INDEX", "UV_INDEX_URL"} {
+		if v := os.Getenv(name); v != "" {
+			return []string{"PIP_INDEX_URL=" + v}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package pack
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/ambit-run/ambit/tooluri"
+)
+
+// isExact tells a version from a tag (latest) and a range (^1.2).
+func isExact(k Kind, s string) bool {
+	if k == PyPI {
+		return s != "latest" && pypiVersion.MatchString(s)
+	}
+	pin, err := tooluri.ParsePin(s)
+	return err == nil && !pin.Digest()
+}
+
+// sameVersion reports whether a and b name one version.
+func sameVersion(k Kind, a, b string) bool {
+	if k == PyPI {
+		return pep440(a) == pep440(b)
+	}
+	// Build metadata is no part of an npm version.
+	a, _, _ = strings.Cut(a, "+")
+	b, _, _ = strings.Cut(b, "+")
+	return a == b
+}
+
+// satisfies reports whether an exact version is one that a range or tag may
+// stand for. What a tag stands for changes by the day: any version may be it.
+func satisfies(asked, version string) bool {
+	c, err := semver.NewConstraint(asked)
+	if err != nil {
+		return !strings.ContainsAny(asked, "<>=^~*| ")
+	}
+	v, err := semver.NewVersion(version)
+	return err == nil && c.Check(v)
+}
+
+var pep440Parts = regexp.MustCompile(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[._-]?(a|b|c|rc|alpha|beta|pre|preview)[._-]?([0-9]*))?(.*)$`)
+
+// pep440 brings the spellings of one Python version to one: 1.0 is 1.0.0, and
+// 1.0-RC.1 is 1.0rc1.
+func pep440(s string) string {
+	m := pep440Parts.FindStringSubmatch(strings.ToLower(s))
+	if m == nil {
+		return s
+	}
+	epoch, release, pre, n, rest := m[1], m[2], m[3], m[4], m[5]
+	parts := strings.Split(release, ".")
+	for i, p := range parts {
+		if parts[i] = strings.TrimLeft(p, "0"); parts[i] == "" {
+			parts[i] = "0"
+		}
+	}
+	for len(parts) > 1 && parts[len(parts)-1] == "0" {
+		parts = parts[:len(parts)-1]
+	}
+	out := strings.Join(parts, ".")
+	if epoch = strings.TrimLeft(epoch, "0"); epoch != "" {
+		out = epoch + "!" + out
+	}
+	switch pre {
+	case "":
+	case "alpha":
+		pre = "a"
+	case "beta":
+		pre = "b"
+	case "c", "pre", "preview":
+		pre = "rc"
+	}
+	if pre != "" {
+		if n = strings.TrimLeft(n, "0"); n == "" {
+			n = "0"
+		}
+		out += pre + n
+	}
+	return out + strings.NewReplacer("-", ".", "_", ".").Replace(rest)
+}

@@ -1,0 +1,87 @@
+package toolserver
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+func lockThread() { runtime.LockOSThread() }
+
+// bubblewrap is the path of bwrap if it can make a pid namespace here, found
+// out by making one.
+var bubblewrap = sync.OnceValue(func() string {
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		return ""
+	}
+	probe := exec.Command(path, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-pid", "true")
+	if probe.Run() != nil {
+		return ""
+	}
+	return path
+})
+
+// prepare makes the command. With bubblewrap the program gets a pid namespace
+// of its own, in which it can neither see nor signal anything outside, and
+// does not see what it must not. The function it returns waits for the pid of
+// the namespace's first process.
+func (p *process) prepare(s *spec, argv []string) (status func() int, err error) {
+	wrap := bubblewrap()
+	if wrap == "" {
+		p.cmd = exec.Command(argv[0], argv[1:]...)
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		return nil, nil
+	}
+	args := []string{
+		"--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc",
+		"--unshare-pid", "--die-with-parent", "--new-session", "--json-status-fd", "3",
+	}
+	if s.hide != "" {
+		if err := os.MkdirAll(s.hide, 0o700); err != nil {
+			return nil, err
+		}
+		args = append(args, "--tmpfs", s.hide)
+		if s.show != "" {
+			args = append(args, "--ro-bind-try", s.show, s.show)
+		}
+		args = append(args, "--remount-ro", s.hide)
+	}
+	args = append(append(args, "--"), argv...)
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.contained = true
+	p.cmd = exec.Command(wrap, args...)
+	p.cmd.ExtraFiles = []*os.File{write}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return func() int {
+		write.Close()
+		var first struct {
+			Child int `json:"child-pid"`
+		}
+		// It says so before it starts the program, or ends, which is the end of
+		// the pipe too.
+		err := json.NewDecoder(read).Decode(&first)
+		go func() { // later words are of no interest, but must not block it
+			defer read.Close()
+			var rest [512]byte
+			for err == nil {
+				_, err = read.Read(rest[:])
+			}
+		}()
+		return first.Child
+	}, nil
+}
+
+func (p *process) killTree() {
+	if p.initPID > 0 {
+		// The kernel ends a pid namespace with its first process.
+		syscall.Kill(p.initPID, syscall.SIGKILL)
+	}
+	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+}

@@ -1,0 +1,212 @@
+package toolserver
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// shell starts a shell script as a tool server would be started.
+func shell(t *testing.T, script string, change ...func(*spec)) *process {
+	t.Helper()
+	s := spec{argv: []string{"sh", "-c", script}, env: []string{"PATH=" + os.Getenv("PATH")}, log: func(string) {}}
+	for _, f := range change {
+		f(&s)
+	}
+	p, err := start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.kill(); <-p.exited })
+	return p
+}
+
+func line(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	s, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatalf("read %q: %v", s, err)
+	}
+	return strings.TrimSpace(s)
+}
+
+// gone waits until a file that a process holds a lock on is free: until the
+// process has ended, whatever namespace its pid was in.
+func waitUnlocked(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	done := make(chan error, 1)
+	go func() { done <- syscall.Flock(int(f.Fd()), syscall.LOCK_EX) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("a process is still alive")
+	}
+}
+
+// holder is a script that holds a lock for as long as it lives, in a
+// grandchild that has left its parent's process group and ignores everything.
+func holder(file string) string {
+	return fmt.Sprintf(`setsid flock -x %s sh -c 'trap "" TERM HUP INT; echo held; while :; do sleep 1000; done' & wait`, file)
+}
+
+func TestOutputIsReadToTheEnd(t *testing.T) {
+	p := shell(t, `head -c 60000 /dev/zero | tr '\0' x; echo; exit 3`)
+	<-p.exited
+	b, err := io.ReadAll(p.stdout)
+	if err != nil || len(b) != 60001 {
+		t.Errorf("read %d bytes, %v", len(b), err)
+	}
+	if ee, ok := p.err.(*exec.ExitError); !ok || ee.ExitCode() != 3 {
+		t.Errorf("ended with %v", p.err)
+	}
+}
+
+func TestStopEndsWhoIgnoresTheEndOfInput(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lock")
+	p := shell(t, holder(file))
+	if got := line(t, bufio.NewReader(p.stdout)); got != "held" {
+		t.Fatalf("got %q", got)
+	}
+	p.stop(10 * time.Millisecond)
+	waitUnlocked(t, file)
+}
+
+func TestKillEndsTheWholeTree(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lock")
+	p := shell(t, holder(file))
+	line(t, bufio.NewReader(p.stdout))
+	p.kill()
+	<-p.exited
+	waitUnlocked(t, file)
+}
+
+// TestTreeEndsWithItsParent starts this test binary again, which starts a
+// holder; then kills it without a chance to clean up.
+func TestTreeEndsWithItsParent(t *testing.T) {
+	if file := os.Getenv("TOOLSERVER_TEST_HOLD"); file != "" {
+		p := shell(t, holder(file))
+		fmt.Println(line(t, bufio.NewReader(p.stdout)))
+		select {}
+	}
+	requireContainment(t)
+	file := filepath.Join(t.TempDir(), "lock")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTreeEndsWithItsParent$")
+	cmd.Env = append(os.Environ(), "TOOLSERVER_TEST_HOLD="+file)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got := line(t, bufio.NewReader(out)); got != "held" {
+		t.Fatalf("got %q", got)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait() // it was killed: there is nothing to learn
+	waitUnlocked(t, file)
+}
+
+// requireContainment fails where a test needs bubblewrap and there is none.
+func requireContainment(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS == "linux" && !contained(t) {
+		t.Fatal("bubblewrap is missing or cannot make a pid namespace: install the package bubblewrap")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("tool servers are contained on Linux only")
+	}
+}
+
+func contained(t *testing.T) bool {
+	t.Helper()
+	p := shell(t, "true")
+	return p.contained
+}
+
+func TestContained(t *testing.T) {
+	requireContainment(t)
+	home := t.TempDir()
+	for name, content := range map[string]string{"secrets": "canary", "packages/tool.js": "code"} {
+		file := filepath.Join(home, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hidden := func(s *spec) { s.hide, s.show = home, filepath.Join(home, "packages") }
+	us := strconv.Itoa(os.Getpid())
+	tests := []struct{ name, script, want string }{
+		{"sees no process of ours", "ls /proc | grep -c '^[0-9]*$' | awk '{print ($1 < 8) ? \"few\" : \"many\"}'", "few"},
+		{"cannot signal us", "kill -0 " + us + " 2>/dev/null && tr '\\0' ' ' < /proc/" + us + "/cmdline | grep -c toolserver || echo none", "none"},
+		{"cannot read our memory", "grep -l toolserver /proc/*/maps 2>/dev/null | head -1 | wc -l", "0"},
+		{"does not see what is hidden", "cat " + home + "/secrets 2>/dev/null || echo absent", "absent"},
+		{"cannot put anything there", "echo x > " + home + "/forged 2>/dev/null && echo wrote || echo refused", "refused"},
+		{"reads what is shown", "cat " + home + "/packages/tool.js", "code"},
+		{"cannot change what is shown", "echo x > " + home + "/packages/tool.js 2>/dev/null && echo wrote || echo refused", "refused"},
+		{"has only the environment it is given", "env | grep -v -e '^PATH=' -e '^PWD=' -e '^_=' -e '^SHLVL=' -e '^OLDPWD=' | wc -l", "0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := shell(t, tt.script, hidden)
+			<-p.exited
+			b, err := io.ReadAll(p.stdout)
+			if got := strings.TrimSpace(string(b)); err != nil || got != tt.want {
+				t.Errorf("got %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+	if _, err := os.Stat(filepath.Join(home, "forged")); err == nil {
+		t.Error("the program wrote into what is hidden from it")
+	}
+}
+
+func TestStderrFloodIsBounded(t *testing.T) {
+	var mu sync.Mutex
+	lines, bytes := 0, 0
+	p := shell(t, `head -c 20000000 /dev/zero | tr '\0' y >&2; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done`, func(s *spec) {
+		s.log = func(l string) {
+			mu.Lock()
+			defer mu.Unlock()
+			lines++
+			bytes += len(l)
+		}
+	})
+	<-p.exited
+	mu.Lock()
+	defer mu.Unlock()
+	if bytes > 2*maxLogBytes || lines == 0 {
+		t.Errorf("%d lines, %d bytes of log", lines, bytes)
+	}
+}
+
+func TestStartRefusesWhatIsNotThere(t *testing.T) {
+	if _, err := start(spec{argv: []string{"no-such-program-anywhere"}}); err == nil {
+		t.Error("a program that does not exist was started")
+	}
+	if _, err := start(spec{}); err == nil {
+		t.Error("nothing was started")
+	}
+}
