@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -106,47 +107,59 @@ var otherFiles = []struct{ key, what string }{
 // detect counts the telling keys. It reports to r, if there is one, what it
 // cannot decide; of a file that could only be read in part, it says nothing.
 func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
-	type vote struct {
-		dialect agent.Dialect
-		keys    []string
-	}
-	var best, second vote
+	var best, second agent.Dialect
+	var most, next int
 	for _, d := range agent.Dialects {
-		v := vote{dialect: d, keys: telling(d, root)}
-		switch {
-		case len(v.keys) > len(best.keys):
-			best, second = v, best
-		case len(v.keys) > len(second.keys):
-			second = v
+		switch n := count(telling(d, root)); {
+		case n > most:
+			best, most, second, next = d, n, best, most
+		case n > next:
+			second, next = d, n
 		}
 	}
 	switch {
-	case len(best.keys) > len(second.keys):
-		return best.dialect
+	case most > next:
+		return best
 	case r == nil || !complete:
-	case len(best.keys) > 0:
-		r.Report(diag.MixedDialects, root.Get(second.keys[0]).KeyPlace(), "",
-			"%s is a key of %s, but %s is one of %s", diag.Quote(second.keys[0]), second.dialect, diag.Quote(best.keys[0]), best.dialect)
+	case most > 0:
+		one, other := firstKey(best, root), firstKey(second, root)
+		r.Report(diag.MixedDialects, other.KeyPlace(), "",
+			"%s is a key of %s, but %s is one of %s", diag.Quote(other.Key()), second, diag.Quote(one.Key()), best)
 	default:
 		r.Report(diag.UnknownDialect, root.Head(), unknownHint(root), "no key of this file belongs to a known dialect")
 	}
 	return ""
 }
 
-// telling lists the keys in root that only dialect d has.
-func telling(d agent.Dialect, root doc.Value) []string {
-	if (d == agent.Covenant) != root.TOML() {
-		return nil
+func count(seq iter.Seq[doc.Value]) int {
+	n := 0
+	for range seq {
+		n++
 	}
-	var keys []string
-	for _, k := range rooms[d].keys {
-		v := root.Get(k)
-		// In JSON "agent" is Matrix' only as a text.
-		if v.Ok() && !(k == "agent" && d == agent.Matrix && !v.Is(doc.String)) {
-			keys = append(keys, k)
+	return n
+}
+
+func firstKey(d agent.Dialect, root doc.Value) doc.Value {
+	for v := range telling(d, root) {
+		return v
+	}
+	return doc.Value{}
+}
+
+// telling yields the members of root that only dialect d has.
+func telling(d agent.Dialect, root doc.Value) iter.Seq[doc.Value] {
+	return func(yield func(doc.Value) bool) {
+		if (d == agent.Covenant) != root.TOML() {
+			return
+		}
+		for _, k := range rooms[d].keys {
+			v := root.Get(k)
+			// In JSON "agent" is Matrix' only as a text.
+			if v.Ok() && !(k == "agent" && d == agent.Matrix && !v.Is(doc.String)) && !yield(v) {
+				return
+			}
 		}
 	}
-	return keys
 }
 
 func unknownHint(root doc.Value) string {

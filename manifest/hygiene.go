@@ -12,14 +12,19 @@ import (
 // It runs last: what a dialect's rule already masked is not reported again.
 func checkHygiene(t *doc.Tree, r *diag.Reporter) {
 	for v := range t.All() {
-		if key := v.Key(); key != "" {
+		// Most keys and texts are short or plain, and cost nothing more.
+		if key := v.Key(); key != "" && !clean(key, v.PlainKey()) {
 			checkText(r, key, func(int, int) diag.Place { return v.KeyPlace() })
 		}
-		if v.Is(doc.String) && !(v.Plain() && !secretlike.Find(v.Text()).Found()) {
-			checkText(r, v.Text(), v.Within)
+		if v.Is(doc.String) {
+			if text := v.Text(); !clean(text, v.Plain()) {
+				checkText(r, text, v.Within)
+			}
 		}
 	}
 }
+
+func clean(s string, plain bool) bool { return plain && !secretlike.Find(s).Found() }
 
 func checkText(r *diag.Reporter, s string, place func(start, end int) diag.Place) {
 	if f := secretlike.Find(s); f.Found() {

@@ -2,12 +2,12 @@ package manifest_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 
@@ -38,12 +38,13 @@ func compileSchema(t *testing.T, d agent.Dialect) *jsonschema.Schema {
 	return s
 }
 
+const goodFolder, badFolder = "testdata/good", "testdata/bad"
+
 // valid lists the valid manifests of a dialect as JSON values: those that ship,
 // fuller ones under testdata/good that use every field, and those under
 // testdata/bad that only get warnings.
 func valid(t *testing.T, d agent.Dialect) map[string]any {
 	t.Helper()
-	const bad = "testdata/bad"
 	docs := map[string]any{}
 	add := func(file string) {
 		src, err := os.ReadFile(file)
@@ -55,14 +56,14 @@ func valid(t *testing.T, d agent.Dialect) map[string]any {
 			return
 		}
 		if !m.Valid() {
-			if !strings.HasPrefix(file, bad) {
+			if !strings.HasPrefix(file, badFolder) {
 				t.Errorf("%s is not valid:\n%s", file, listing(m))
 			}
 			return
 		}
 		docs[file] = decodeAny(t, file, []byte(m.Source.Text))
 	}
-	for _, root := range []string{"../agents", "testdata/good", bad} {
+	for _, root := range []string{"../agents", goodFolder, badFolder} {
 		err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
 			if ext := filepath.Ext(path); err == nil && (ext == ".json" || ext == ".toml") {
 				add(path)
@@ -226,8 +227,8 @@ func TestSchemasRefuseBadManifests(t *testing.T) {
 }
 
 // TestSchemaAndRulesAgree breaks every constraint of every schema, one at a
-// time, in every valid manifest, and wants a no from the schema and from the
-// rules. A constraint that no manifest could be made to break is a failure too:
+// time, wherever it holds in a valid manifest, and wants a no from the schema
+// and from the rules. A constraint that no manifest could be made to break is a failure too:
 // then either the constraint or the manifests are missing something.
 func TestSchemaAndRulesAgree(t *testing.T) {
 	for _, d := range agent.Dialects {
@@ -237,18 +238,21 @@ func TestSchemaAndRulesAgree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := &mutator{t: t, dialect: d, root: root.(map[string]any), schema: compiled, broken: map[string]int{}, all: map[string]bool{}}
+			m := &mutator{t: t, dialect: d, root: root.(map[string]any), schema: compiled, broken: map[string]bool{}, tried: map[string]int{}, all: map[string]bool{}}
 			docs := valid(t, d)
 			files := make([]string, 0, len(docs))
 			for file := range docs {
 				files = append(files, file)
 			}
-			sort.Strings(files)
+			// The fuller ones first, those with warnings last.
+			slices.SortFunc(files, func(a, b string) int {
+				return cmp.Or(strings.Index(b, goodFolder)-strings.Index(a, goodFolder), strings.Index(a, badFolder)-strings.Index(b, badFolder), strings.Compare(a, b))
+			})
 			for _, file := range files {
 				if compiled.Validate(docs[file]) != nil {
 					continue // TestSchemasAcceptValidManifests says so
 				}
-				m.file, m.here = file, map[string]int{}
+				m.file, m.last = file, strings.HasPrefix(file, badFolder)
 				m.walk("#", m.root, docs[file], func(v any) any { return v })
 			}
 			m.collect("#", m.root)
@@ -256,7 +260,7 @@ func TestSchemaAndRulesAgree(t *testing.T) {
 				delete(m.all, "#/type") // a TOML document is always a table
 			}
 			for _, where := range sorted(m.all) {
-				if m.broken[where] == 0 {
+				if !m.broken[where] {
 					t.Errorf("%s: no valid manifest could be made to break it", where)
 				}
 			}
@@ -279,36 +283,56 @@ type mutator struct {
 	dialect agent.Dialect
 	root    map[string]any
 	schema  *jsonschema.Schema
-	file    string
-	broken  map[string]int
-	// here counts as broken does, for the file at hand.
-	here    map[string]int
 	all     map[string]bool
+	broken  map[string]bool
+	file    string
+	// place is where the value at hand stands, all items of a list alike.
+	place string
+	// tried counts how often each constraint was tried at each place.
+	tried map[string]int
+	// last says that the file is only for what no other could be made to break.
+	last    bool
 	mutants int
 }
 
-// enough is how often a constraint is broken in one file: a list of forty
-// tools need not have each of them broken in every way.
+// enough is how often it is tried to break a constraint at one place: a list
+// of forty tools need not have each of them broken in every way.
 const enough = 20
 
 // try checks one mutant: rebuild puts the bad value into its document.
 func (m *mutator) try(where string, bad any, rebuild func(any) any) {
-	if m.here[where] >= enough {
+	key := where + " " + m.place
+	if m.tried[key] >= enough || m.last && m.broken[where] {
 		return
 	}
+	m.tried[key]++
 	doc := rebuild(bad)
+	if m.schema.Validate(doc) == nil {
+		return // another branch of the schema allows it
+	}
 	name, src, ok := encode(m.dialect, doc)
 	if !ok {
 		return
 	}
-	if m.schema.Validate(doc) == nil {
-		return // another branch of the schema allows it
-	}
 	m.mutants++
-	m.broken[where]++
-	m.here[where]++
+	m.broken[where] = true
 	if got := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}); got.Valid() {
 		m.t.Errorf("%s, breaking %s: the schema says no, the rules say yes\n%s\n%s", m.file, where, clip(src), listing(got))
+	}
+}
+
+// bound checks a value that only just meets a constraint: where the schema says
+// yes, the rules do too.
+func (m *mutator) bound(where string, value any, rebuild func(any) any) {
+	doc := rebuild(value)
+	name, src, ok := encode(m.dialect, doc)
+	if !ok || m.last || m.schema.Validate(doc) != nil {
+		return
+	}
+	for _, d := range manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}).Diagnostics {
+		if d.Severity == diag.Error && beyondSchema[d.Code] == "" {
+			m.t.Errorf("%s, at the bound of %s: the schema says yes, the rules say no: %s %s", m.file, where, d.Code, d.Message)
+		}
 	}
 }
 
@@ -409,6 +433,9 @@ func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 			for _, bad := range badTexts(k, arg, v) {
 				m.try(at, bad, rebuild)
 			}
+			if k != "pattern" {
+				m.bound(at, strings.Repeat("x", int(number(arg))), rebuild)
+			}
 		case "minProperties":
 			m.try(at, map[string]any{}, rebuild)
 		case "minItems":
@@ -423,10 +450,12 @@ func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 			}
 		case "minimum":
 			m.try(at, json.Number(fmt.Sprint(number(arg)-1)), rebuild)
+			m.bound(at, arg, rebuild)
 		case "exclusiveMinimum":
 			m.try(at, json.Number(fmt.Sprint(number(arg))), rebuild)
 		case "maximum":
 			m.try(at, json.Number(fmt.Sprint(number(arg)+1)), rebuild)
+			m.bound(at, arg, rebuild)
 		case "propertyNames":
 			m.try(at, with(v, "not a name !", "x"), rebuild)
 		case "additionalProperties":
@@ -435,7 +464,7 @@ func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 			} else if obj, isObject := v.(map[string]any); isObject {
 				for name, child := range obj {
 					if props, _ := s["properties"].(map[string]any); props[name] == nil {
-						m.walk(at, arg, child, func(bad any) any { return rebuild(with(obj, name, bad)) })
+						m.below("*", at, arg, child, func(bad any) any { return rebuild(with(obj, name, bad)) })
 					}
 				}
 			}
@@ -455,6 +484,14 @@ func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 	}
 }
 
+// below walks what stands one step further down.
+func (m *mutator) below(step, where string, schema any, v any, rebuild func(any) any) {
+	place := m.place
+	m.place += "/" + step
+	m.walk(where, schema, v, rebuild)
+	m.place = place
+}
+
 func (m *mutator) properties(at string, props map[string]any, v any, rebuild func(any) any) {
 	obj, ok := v.(map[string]any)
 	if !ok {
@@ -462,7 +499,7 @@ func (m *mutator) properties(at string, props map[string]any, v any, rebuild fun
 	}
 	for name, sub := range props {
 		if child, has := obj[name]; has {
-			m.walk(at+"/"+name, sub, child, func(bad any) any { return rebuild(with(obj, name, bad)) })
+			m.below(name, at+"/"+name, sub, child, func(bad any) any { return rebuild(with(obj, name, bad)) })
 		}
 	}
 }
@@ -473,7 +510,7 @@ func (m *mutator) items(at string, sub any, v any, rebuild func(any) any) {
 		return
 	}
 	for i, child := range list {
-		m.walk(at, sub, child, func(bad any) any {
+		m.below("*", at, sub, child, func(bad any) any {
 			changed := slices.Clone(list)
 			changed[i] = bad
 			return rebuild(changed)
@@ -497,7 +534,7 @@ func (m *mutator) breakNot(at string, arg, v any, rebuild func(any) any) {
 	}
 	if _, has := s["pattern"]; has {
 		text, _ := v.(string)
-		for _, bad := range append(badTexts("pattern", s["pattern"], v), text+"$env:NAME", text+"$env:") {
+		for _, bad := range append([]any{text + "$env:NAME", text + "$env:"}, badTexts("pattern", s["pattern"], v)...) {
 			m.try(at, bad, rebuild)
 		}
 	}

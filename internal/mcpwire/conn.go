@@ -99,6 +99,7 @@ type Conn struct {
 	mu      sync.Mutex
 	closed  error // why it is closed; nil while it is open
 	pending map[int64]*pending
+	pool    sync.Pool                     // of *pending
 	serving map[string]context.CancelFunc // the server's requests being answered, by id
 
 	side                  chan struct{} // slots for background jobs
@@ -203,15 +204,16 @@ type pending struct {
 	box     *mailbox
 }
 
-var pendings = sync.Pool{New: func() any { return &pending{settled: make(chan struct{}, 1)} }}
-
 func (p *pending) settle(result jsontext.Value, err error) {
 	p.result, p.err = result, err
 	p.settled <- struct{}{}
 }
 
 func (c *Conn) enter(id int64, box *mailbox) (*pending, error) {
-	p := pendings.Get().(*pending)
+	p, _ := c.pool.Get().(*pending)
+	if p == nil {
+		p = &pending{settled: make(chan struct{}, 1)}
+	}
 	p.box = box
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +277,7 @@ func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback 
 	}
 	result, err := p.result, p.err
 	p.result, p.err, p.box = nil, nil, nil
-	pendings.Put(p)
+	c.pool.Put(p)
 	if box != nil {
 		box.empty(callback)
 	}

@@ -42,7 +42,6 @@ var (
 	ErrNotNegotiated = errors.New("no call is possible before Negotiate")
 
 	errBacklog    = errors.New("the server does not read what it is sent")
-	errUnanswered = errors.New("no answer in time")
 	errUnlistened = errors.New("the server ended the subscription")
 )
 

@@ -3,6 +3,7 @@ package mcpwire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -45,7 +46,7 @@ func (t *httpTransport) readAnswer(ctx context.Context, resp *http.Response, m o
 			return false, err
 		}
 		if resp, err = t.get(ctx, m.version, last); err != nil {
-			return false, err
+			return false, fmt.Errorf("%w: %v", ErrNoAnswer, err) // whatever it is, the request was sent
 		}
 	}
 }

@@ -53,8 +53,8 @@ type negotiation struct {
 
 // Negotiate agrees on a protocol revision with the server. It asks for
 // 2026-07-28 first; a server that refuses, does not know it or stays silent for
-// [Options.ProbeTimeout] gets the handshake of 2025-11-25 and earlier. Once it
-// has been answered, every further call returns the same.
+// [Options.ProbeTimeout] gets the handshake of 2025-11-25 and earlier. It is
+// done once: every further call returns what the first one did.
 func (c *Conn) Negotiate(ctx context.Context) (*Server, error) {
 	n := &c.negotiation
 	select {
@@ -73,6 +73,9 @@ func (c *Conn) Negotiate(ctx context.Context) (*Server, error) {
 }
 
 func (c *Conn) negotiate(ctx context.Context) (*Server, error) {
+	if !isObject(c.opts.Capabilities) {
+		return nil, notSent(errors.New("the client's capabilities are no JSON object"))
+	}
 	if !c.opts.Legacy {
 		if s, err := c.discover(ctx); s != nil || err != nil {
 			return s, err
@@ -103,11 +106,11 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	asking := ctx
 	if !c.opts.Modern {
 		var cancel context.CancelFunc
-		asking, cancel = context.WithTimeoutCause(ctx, c.opts.ProbeTimeout, errUnanswered)
+		asking, cancel = context.WithTimeout(ctx, c.opts.ProbeTimeout)
 		defer cancel()
 	}
 	result, err := c.greet(asking, methodDiscover, modernVersion, func(b []byte) []byte {
-		return append(c.appendMeta(append(b, `{"_meta":`...), nil, true, ""), '}')
+		return append(c.appendMeta(append(b, `{"_meta":`...), nil, true, nil), '}')
 	})
 	if err == nil {
 		versions := texts(lookup(result, "supportedVersions"))
@@ -132,7 +135,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 		return nil, c.fallBack(texts(lookup(rpc.Data, "supported")), err)
 	case isRPC && (rpc.Code == codeHeaderMismatch || rpc.Code == codeMissingCapability):
 		return nil, err // a modern server, and we are at fault
-	case isStatus && !isRPC && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
+	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
 		return nil, err // asking in another way changes nothing
 	default:
 		return nil, c.fallBack(nil, err)

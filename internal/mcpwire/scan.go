@@ -363,6 +363,9 @@ func text(raw []byte) (value string, ok bool) {
 func lookup(raw []byte, path ...string) []byte {
 	for _, name := range path {
 		start, end := find(raw, name)
+		if start == end {
+			return nil
+		}
 		raw = raw[start:end:end]
 	}
 	return raw

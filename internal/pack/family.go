@@ -63,7 +63,7 @@ func readPackage(c *command, f *family) (Ref, error) {
 		if ref.spec >= 0 {
 			return c.unpinnable("it installs more than one package", "name one package; what it needs are its own dependencies")
 		}
-		ref.spec, ref.specFrom = at-1, from
+		ref.spec = at - 1
 		return ref.parseSpec(c, c.argv[at][from:])
 	}
 	for ; c.off < len(c.argv); c.off++ {

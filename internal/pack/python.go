@@ -62,7 +62,7 @@ func (f *fetch) python(ctx context.Context) error {
 	}
 	pip := func(dir string, args ...string) error {
 		argv := append([]string{
-			python, "-I", "-m", "pip", "download", "--no-input", "--disable-pip-version-check", "--only-binary=:all:",
+			python, "-m", "pip", "download", "--no-input", "--disable-pip-version-check", "--only-binary=:all:",
 			"--progress-bar=off", "--cache-dir=" + f.store.cacheDir("pip"), "--dest=" + dir,
 		}, args...)
 		if _, err := run(ctx, dir, environ(pipIndex()...), argv...); err != nil {
@@ -87,8 +87,8 @@ func (f *fetch) python(ctx context.Context) error {
 		return err
 	}
 	// pip knows a wheel by its name.
-	name, base := wheel, filepath.Base(wheel)
-	if err := f.checkArchive(name, name); err != nil {
+	base := filepath.Base(wheel)
+	if err := f.checkArchive(wheel, wheel); err != nil {
 		return err
 	}
 	f.progress("downloading the dependencies of " + spec)

@@ -53,8 +53,8 @@ type Ref struct {
 	// Args are the program's own arguments.
 	Args []string
 
-	// spec is the argument that names the package, from byte specFrom.
-	spec, specFrom int
+	// spec is the number of the argument that names the package.
+	spec int
 }
 
 // String names the package for people.
@@ -135,7 +135,7 @@ func (c *command) identify() (Ref, error) {
 	name := c.program()
 	for _, f := range families {
 		for _, words := range f.words {
-			if name == words[0] && slices.Equal(c.next(len(words) - 1), words[1:]) {
+			if name == words[0] && slices.Equal(c.next(len(words)-1), words[1:]) {
 				c.off += len(words)
 				return f.read(c, f)
 			}

@@ -40,7 +40,7 @@ func satisfies(asked, version string) bool {
 	return err == nil && c.Check(v)
 }
 
-var pep440Parts = regexp.MustCompile(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[._-]?(a|b|c|rc|alpha|beta|pre|preview)[._-]?([0-9]*))?(.*)$`)
+var pep440Parts = regexp.MustCompile(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[._-]?(alpha|beta|preview|pre|rc|a|b|c)[._-]?([0-9]*))?(.*)$`)
 
 // pep440 brings the spellings of one Python version to one: 1.0 is 1.0.0, and
 // 1.0-RC.1 is 1.0rc1.

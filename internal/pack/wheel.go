@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -185,7 +184,7 @@ func entryPoints(tree, name string) (map[string]string, error) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read entry points: %w", err)
+			return nil, &Error{Code: NoProgram, What: name, Detail: "its entry points cannot be read", Err: err}
 		}
 		points := map[string]string{}
 		section := ""

@@ -212,7 +212,7 @@ func (p *parser) capabilities(o *read.Object) Capabilities {
 
 func (p *parser) actions(o *read.Object, key string, seen map[string]bool) []string {
 	var list []string
-	for v := range o.Strings(key, read.Optional) {
+	for v := range p.Strings(o.List(key, read.Optional)) {
 		action := v.Text()
 		if !p.action(v, action) {
 			continue

@@ -159,6 +159,7 @@ func (r *Reporter) Finish() []Diagnostic {
 	slices.SortStableFunc(r.list, func(a, b Diagnostic) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.Code, b.Code))
 	})
+	r.Source.few = len(r.list) <= 8
 	for i := range r.list {
 		d := &r.list[i]
 		d.Line, d.Column = r.Source.Position(d.start)

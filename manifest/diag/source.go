@@ -22,6 +22,7 @@ type Source struct {
 	// text, so that a one-line file of many problems stays linear.
 	lines []int
 	chars []int
+	few   bool // so few positions will be asked for that no index is worth it
 }
 
 const charsBlock = 1 << 10
@@ -51,10 +52,14 @@ func (s *Source) firstMask(off int) int {
 
 // Position turns a byte offset into a line and a column, both from 1.
 func (s *Source) Position(off int) (line, column int) {
+	off = min(max(off, 0), len(s.Text))
+	if s.lines == nil && s.few {
+		start := strings.LastIndexByte(s.Text[:off], '\n') + 1
+		return strings.Count(s.Text[:off], "\n") + 1, utf8.RuneCountInString(s.Text[start:off]) + 1
+	}
 	if s.lines == nil {
 		s.index()
 	}
-	off = min(max(off, 0), len(s.Text))
 	line = sort.SearchInts(s.lines, off+1)
 	return line, s.charsBefore(off) - s.charsBefore(s.lines[line-1]) + 1
 }

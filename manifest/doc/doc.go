@@ -68,8 +68,10 @@ type node struct {
 	text, key        int32 // in Tree.decoded; 0 is none
 	kind             Kind
 	origin           origin // TOML only, while the tree is built
-	// plain says that a string holds only printable ASCII.
-	plain bool
+	// plain and plainKey say that a string or key holds only printable ASCII.
+	plain, plainKey bool
+	// bare says that the key stands without quotes.
+	bare bool
 }
 
 // Tree is a parsed document.
@@ -84,7 +86,9 @@ type Tree struct {
 const none = -1
 
 func newTree(src *diag.Source) *Tree {
-	return &Tree{Source: src, nodes: make([]node, 0, 16+len(src.Text)/24)}
+	// A JSON file has at most one value for each comma and opening bracket.
+	most := 1 + strings.Count(src.Text, ",") + strings.Count(src.Text, "{") + strings.Count(src.Text, "[")
+	return &Tree{Source: src, nodes: make([]node, 0, min(most, maxValues))}
 }
 
 // keep stores a text that is not a span of the source.
@@ -100,6 +104,8 @@ func (t *Tree) keyOf(n *node) string {
 	switch {
 	case n.key > 0:
 		return t.decoded[n.key]
+	case n.bare:
+		return t.Source.Text[n.keyStart:n.keyEnd]
 	case n.keyEnd > n.keyStart+1:
 		return t.Source.Text[n.keyStart+1 : n.keyEnd-1]
 	}
@@ -189,6 +195,9 @@ func (v Value) Text() string {
 // Plain reports whether a string holds only printable ASCII. A string that is
 // not said to be plain may still be.
 func (v Value) Plain() bool { return v.t != nil && v.node().plain }
+
+// PlainKey is Plain for the value's key.
+func (v Value) PlainKey() bool { return v.t != nil && v.node().plainKey }
 
 // Key returns the key that the value stands under, in an object.
 func (v Value) Key() string {

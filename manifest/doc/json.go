@@ -40,15 +40,13 @@ func (p *jsonParser) fail(start, end int, hint, format string, args ...any) bool
 
 // space skips white space, and comments after reporting them.
 func (p *jsonParser) space() {
-	for p.pos < len(p.src) {
-		switch p.src[p.pos] {
-		case ' ', '\t', '\n', '\r':
-			p.pos++
-		case '/':
-			if !p.comment() {
-				return
-			}
-		default:
+	for {
+		src, i := p.src, p.pos
+		for i < len(src) && (src[i] == ' ' || src[i] == '\n' || src[i] == '\t' || src[i] == '\r') {
+			i++
+		}
+		p.pos = i
+		if i == len(src) || src[i] != '/' || !p.comment() {
 			return
 		}
 	}
@@ -190,7 +188,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 		ok := true
 		switch {
 		case c == '"':
-			n.key, _, ok = p.str()
+			n.key, n.plainKey, ok = p.str()
 		case c == '\'' || isWordByte(c):
 			n.key, ok = p.looseKey()
 		default:
@@ -328,9 +326,12 @@ func (p *jsonParser) word(parent int32, n node) bool {
 	start := p.pos
 	if p.src[p.pos] == '\'' {
 		text, ok := p.singleQuoted()
+		if !ok {
+			return false
+		}
 		n.kind, n.text, n.end = String, text, int32(p.pos)
 		p.t.add(parent, n)
-		return ok
+		return true
 	}
 	if c := p.src[p.pos]; c == '+' || c == '.' {
 		p.pos++

@@ -39,6 +39,7 @@ func TestJSONProblems(t *testing.T) {
 		{"two commas", "{\"a\": 1,, \"b\": [,2]}", true, []string{"AM005 1:9", "AM005 1:17"}},
 		{"duplicate keys", "{\"a\": 1,\n\"b\": {\"c\": 1, \"c\": 2},\n\"a\": 3}", true, []string{"AM009 2:15", "AM009 3:1"}},
 		{"single quotes", `{'a': 'b'}`, true, []string{"AM005 1:2", "AM005 1:7"}},
+		{"open single quote", `{"name": '`, false, []string{"AM005 1:10"}},
 		{"unquoted key", `{a: 1}`, true, []string{"AM005 1:2"}},
 		{"equals", `{"a" = 1}`, true, []string{"AM005 1:6"}},
 		{"foreign words", `{"a": True, "b": None, "c": NaN, "d": yes}`, true, []string{"AM005 1:7", "AM005 1:18", "AM005 1:29", "AM005 1:39"}},
@@ -138,6 +139,9 @@ func FuzzJSON(f *testing.F) {
 		found := r.Finish()
 		for _, d := range found {
 			src.Frame(d)
+		}
+		for v := range tree.All() {
+			_ = v.Text() + v.Key() + v.Pointer()
 		}
 		clean := ok && len(found) == 0
 		other := jsontext.Value(bytes.Clone(b))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -21,7 +22,9 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	t = newTree(src)
 	t.toml = true
 	t.add(none, node{kind: Object, end: int32(len(src.Text)), origin: byHeader})
-	b := &tomlBuilder{t: t, r: r, ok: true, index: make(map[memberKey]int32)}
+	p := parsers.Get().(*unstable.Parser)
+	defer parsers.Put(p)
+	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
 	b.p.Reset([]byte(src.Text))
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
@@ -54,40 +57,72 @@ const (
 	byList
 )
 
+// parsers keeps go-toml's syntax trees for the next file.
+var parsers = sync.Pool{New: func() any { return new(unstable.Parser) }}
+
 type tomlBuilder struct {
-	p  unstable.Parser
+	p  *unstable.Parser
 	t  *Tree
 	r  *diag.Reporter
 	ok bool
-	// index finds a member by its parent and key: a file may hold thousands.
-	index map[memberKey]int32
+	// index finds the members of large tables, by table.
+	index map[int32]map[string]int32
 }
 
-type memberKey struct {
-	parent int32
-	key    string
-}
+// fewMembers is how many members are looked through one by one.
+const fewMembers = 16
 
 // member returns the member of that name, or none.
-func (b *tomlBuilder) member(parent int32, part *unstable.Node) int32 {
-	if i, ok := b.index[memberKey{parent, string(part.Data)}]; ok {
-		return i
+func (b *tomlBuilder) member(parent int32, key []byte) int32 {
+	if b.t.nodes[parent].count > fewMembers {
+		if i, ok := b.indexOf(parent)[string(key)]; ok {
+			return i
+		}
+		return none
+	}
+	for i := b.t.nodes[parent].first; i >= 0; i = b.t.nodes[i].next {
+		if b.t.keyOf(&b.t.nodes[i]) == string(key) {
+			return i
+		}
 	}
 	return none
+}
+
+// indexOf is the index of a large table, brought up to date.
+func (b *tomlBuilder) indexOf(parent int32) map[string]int32 {
+	if b.index == nil {
+		b.index = make(map[int32]map[string]int32)
+	}
+	index, ok := b.index[parent]
+	if !ok {
+		index = make(map[string]int32)
+		b.index[parent] = index
+		for i := b.t.nodes[parent].first; i >= 0; i = b.t.nodes[i].next {
+			index[b.t.keyOf(&b.t.nodes[i])] = i
+		}
+		return index
+	}
+	// Since the last look at most the last member is new.
+	last := b.t.nodes[parent].last
+	index[b.t.keyOf(&b.t.nodes[last])] = last
+	return index
 }
 
 // add makes a member that stands where the key that names it stands.
 func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
 	n := b.named(part)
 	n.kind, n.origin = kind, o
-	i := b.t.add(parent, n)
-	b.index[memberKey{parent, string(part.Data)}] = i
-	return i
+	return b.t.add(parent, n)
 }
 
 func (b *tomlBuilder) named(part *unstable.Node) node {
 	start, end := int32(part.Raw.Offset), int32(part.Raw.Offset+part.Raw.Length)
-	return node{key: b.t.keep(string(part.Data)), start: start, end: end, keyStart: start, keyEnd: end}
+	n := node{start: start, end: end, keyStart: start, keyEnd: end}
+	// A bare key stands in the source as it is.
+	if n.bare = b.t.Source.Text[start:end] == string(part.Data); !n.bare {
+		n.key = b.t.keep(string(part.Data))
+	}
+	return n
 }
 
 // expression adds one expression and returns the table that the next stands in.
@@ -123,7 +158,7 @@ func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
 		if !b.bounded(part, depth) {
 			return at
 		}
-		found := b.member(at, part)
+		found := b.member(at, part.Data)
 		if !key.IsLast() {
 			at = b.through(at, found, part)
 			continue
@@ -171,14 +206,12 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 		if !b.bounded(part, depth) {
 			return
 		}
-		found := b.member(at, part)
+		found := b.member(at, part.Data)
 		switch {
 		case key.IsLast() && found >= 0:
 			at = b.taken(part, found)
 			b.value(e.Value(), at, b.named(part), depth)
 		case key.IsLast():
-			// The value is the next node to be made.
-			b.index[memberKey{at, string(part.Data)}] = int32(len(b.t.nodes))
 			b.value(e.Value(), at, b.named(part), depth)
 		case found < 0:
 			at = b.add(at, part, Object, byDots)
@@ -216,7 +249,11 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	}
 	switch v.Kind {
 	case unstable.String:
-		n.kind, n.text = String, b.t.keep(string(v.Data))
+		n.kind = String
+		// A string without escapes stands in the source as it is.
+		if raw := b.t.Source.Text[n.start:n.end]; len(raw) != len(v.Data)+2 || raw[1:len(raw)-1] != string(v.Data) {
+			n.text = b.t.keep(string(v.Data))
+		}
 	case unstable.Bool:
 		n.kind, n.text = Bool, b.t.keep(string(v.Data))
 	case unstable.Array:
@@ -245,8 +282,7 @@ func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
 	at := diag.Place{Start: int(n.start), End: int(n.end)}
 	text := string(v.Data)
 	n.kind = Number
-	if len(text) < 16 && isJSONNumber(text) && !strings.ContainsAny(text, ".eE") {
-		n.text = b.t.keep(text)
+	if len(text) < 16 && isJSONNumber(text) && !strings.ContainsAny(text, ".eE") && b.t.Source.Text[n.start:n.end] == text {
 		return
 	}
 	var content map[string]any

@@ -131,7 +131,7 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 		return nil
 	}
 	headers := make(map[string]string, v.Len())
-	var names seen
+	var names read.Seen
 	for h := range v.Each() {
 		name := h.Key()
 		folded := strings.ToLower(name)
@@ -140,7 +140,7 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 			p.Report(ruleHeaderName, h.KeyPlace(), "", "%s is not the name of a header", diag.Quote(name))
 		case ownHeaders[folded]:
 			p.Report(ruleHeaderName, h.KeyPlace(), "remove it: the connection sets it", "the header %s belongs to the connection", diag.Quote(name))
-		case !names.add(folded):
+		case !names.Add(folded):
 			p.Report(ruleDuplicateHeader, h.KeyPlace(), "", "the header %s is set twice", diag.Quote(name))
 		}
 		if !p.Is(h, doc.String) {

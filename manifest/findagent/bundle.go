@@ -99,7 +99,7 @@ func (p *parser) ui(v doc.Value) string {
 // object of descriptions by name.
 func (p *parser) env(v doc.Value) []EnvVar {
 	var env []EnvVar
-	var taken seen
+	var taken read.Seen
 	switch v.Kind() {
 	case doc.Absent:
 	case doc.Object:
@@ -127,7 +127,7 @@ func (p *parser) env(v doc.Value) []EnvVar {
 	return env
 }
 
-func (p *parser) envName(name string, at func() diag.Place, taken *seen) {
+func (p *parser) envName(name string, at func() diag.Place, taken *read.Seen) {
 	switch {
 	case !isUpperSnake(name):
 		hint := ""
@@ -137,7 +137,7 @@ func (p *parser) envName(name string, at func() diag.Place, taken *seen) {
 		p.Report(ruleEnvName, at(), hint, "%s is not the name of a setting", diag.Quote(name))
 	case secretlike.Name(name):
 		p.Report(ruleEnvSecret, at(), "", "%s is the name of a secret, and env is for settings that are none", diag.Quote(name))
-	case !taken.add(name):
+	case !taken.Add(name):
 		p.Report(ruleDuplicateSetting, at(), "", "the setting %s is listed twice", diag.Quote(name))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest/convert"
 	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/manifest/read"
 	"github.com/ambit-run/ambit/tooluri"
 )
 
@@ -121,7 +122,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 	for i := range a.Tools {
 		named[a.Tools[i].Name]++
 	}
-	var taken seen
+	var taken read.Seen
 	filled := 0
 	for i := range a.Tools {
 		t := &a.Tools[i]
@@ -145,7 +146,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		if !tooluri.IsName(out.Name) {
 			out.Name = agent.Slug(out.Name)
 		}
-		if !taken.add(out.Name) {
+		if !taken.Add(out.Name) {
 			n.Lose("tool "+t.Name, "another tool already has its name")
 			continue
 		}

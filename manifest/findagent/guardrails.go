@@ -55,7 +55,7 @@ func (p *parser) inputRails(v doc.Value) *InputRails {
 			}
 		}
 	}
-	for c := range o.Strings("pii_redaction", read.Optional) {
+	for c := range p.Strings(o.List("pii_redaction", read.Optional)) {
 		switch {
 		case !p.OneOf(c, agent.PIICategories):
 		case slices.Contains(in.PIIRedaction, c.Text()):

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/manifest/read"
 	"github.com/ambit-run/ambit/manifest/doc"
 )
 
@@ -159,7 +160,7 @@ func (p *parser) hosts(list doc.Value) []string {
 		return nil
 	}
 	hosts := make([]string, 0, list.Len())
-	var taken seen
+	var taken read.Seen
 	for v := range list.Each() {
 		if !p.Is(v, doc.String) {
 			continue
@@ -181,7 +182,7 @@ func (p *parser) hosts(list doc.Value) []string {
 		if fault.rule != nil && fault.rule != rulePrivateSuffix {
 			continue
 		}
-		if !taken.add(host) {
+		if !taken.Add(host) {
 			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
 			continue
 		}

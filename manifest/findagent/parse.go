@@ -66,28 +66,6 @@ func (x *index[T]) add(name string, value *T) {
 	}
 }
 
-// seen notes names; it makes its map when the second one comes.
-type seen struct {
-	first string
-	any   bool
-	more  map[string]bool
-}
-
-// add reports whether a name is new.
-func (s *seen) add(name string) bool {
-	switch {
-	case !s.any:
-		s.first, s.any = name, true
-		return true
-	case s.first == name || s.more[name]:
-		return false
-	case s.more == nil:
-		s.more = map[string]bool{}
-	}
-	s.more[name] = true
-	return true
-}
-
 // Parse reads a manifest and reports every rule it breaks.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p := &parser{Reader: read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}}

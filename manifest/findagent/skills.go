@@ -19,11 +19,11 @@ func (p *parser) skills(o *read.Object, m *Manifest) {
 		s.Done()
 	}
 	list := o.List("skills", read.Optional)
-	var taken seen
+	var taken read.Seen
 	var ids []string
 	for v := range list.Each() {
 		s := p.skill(v)
-		if s.ID != "" && !taken.add(s.ID) {
+		if s.ID != "" && !taken.Add(s.ID) {
 			p.Report(ruleDuplicateSkill, v.Get("id").Place(), "", "another skill already has the id %s", diag.Quote(s.ID))
 		}
 		ids = append(ids, s.ID)

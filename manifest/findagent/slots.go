@@ -29,7 +29,7 @@ func (p *parser) readSlots(o *read.Object) []CredentialSlot {
 	}
 	p.slots.grow(list.Len())
 	slots := make([]CredentialSlot, 0, list.Len())
-	var variables seen
+	var variables read.Seen
 	for v := range list.Each() {
 		s := p.readSlot(v)
 		slots = append(slots, s)
@@ -46,7 +46,7 @@ func (p *parser) readSlots(o *read.Object) []CredentialSlot {
 			name, at = upperSnake(s.Ref), v.Get("ref")
 		}
 		// No two slots may be filled from one environment variable.
-		if !variables.add(name) {
+		if !variables.Add(name) {
 			p.Report(ruleDuplicateEnv, at.Place(), "", "another slot is already filled from %s", diag.Quote(name))
 		}
 	}

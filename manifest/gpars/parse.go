@@ -244,7 +244,7 @@ func (p *parser) scopes(o *read.Object, need read.Presence) []string {
 		p.Report(ruleNoScopes, list.Place(), "", "permission_scopes is empty, so no tool of the server is covered")
 	}
 	scopes := make([]string, 0, list.Len())
-	seen := map[string]bool{}
+	var seen read.Seen
 	for v := range list.Each() {
 		s := v.Text()
 		switch {
@@ -253,12 +253,11 @@ func (p *parser) scopes(o *read.Object, need read.Presence) []string {
 		case s == "":
 			p.Report(diag.EmptyText, v.Place(), "", "a scope is empty")
 			continue
-		case seen[s]:
+		case !seen.Add(s):
 			p.Report(diag.Repeated, v.Place(), "", "the scope %s is already in the list", diag.Quote(s))
 			continue
 		}
 		p.tidy(v)
-		seen[s] = true
 		scopes = append(scopes, s)
 	}
 	return scopes

@@ -80,17 +80,16 @@ func isAgentName(s string) bool {
 
 func (p *parser) allowed(o *read.Object) []string {
 	var classes []string
-	seen := map[string]bool{}
-	for v := range o.Strings("allowed_side_effects", read.Optional) {
+	var seen read.Seen
+	for v := range p.Strings(o.List("allowed_side_effects", read.Optional)) {
 		if !isClass(v.Text()) {
 			p.class(v)
 			continue
 		}
-		if seen[v.Text()] {
+		if !seen.Add(v.Text()) {
 			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
 			continue
 		}
-		seen[v.Text()] = true
 		classes = append(classes, v.Text())
 	}
 	switch v := o.Value().Get("allowed_side_effects"); {
@@ -123,13 +122,12 @@ func (p *parser) class(v doc.Value) {
 func (p *parser) servers(o *read.Object) []ServerEntry {
 	list := o.List("servers", read.Required)
 	servers := make([]ServerEntry, 0, list.Len())
-	aliases := make(map[string]bool, list.Len())
+	var aliases read.Seen
 	for v := range list.Each() {
 		s := p.server(v)
-		if aliases[s.Alias] && s.Alias != "" {
+		if s.Alias != "" && !aliases.Add(s.Alias) {
 			p.Report(ruleDuplicateAlias, v.Get("alias").Place(), "", "another server already has the alias %s", diag.Quote(s.Alias))
 		}
-		aliases[s.Alias] = true
 		servers = append(servers, s)
 	}
 	return servers
@@ -150,7 +148,7 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	}
 	s.Transport = p.transport(o)
 	s.Command, _ = o.String("command", read.Optional)
-	for a := range o.Strings("args", read.Optional) {
+	for a := range p.Strings(o.List("args", read.Optional)) {
 		s.Args = append(s.Args, a.Text())
 	}
 	s.Env = p.env(o)
@@ -260,7 +258,7 @@ func (p *parser) tools(o *read.Object) []ToolEntry {
 		p.Report(ruleNoTools, list.Place(), "", "tools must list every tool that the server advertises")
 	}
 	tools := make([]ToolEntry, 0, list.Len())
-	seen := make(map[string]bool, list.Len())
+	var seen read.Seen
 	for v := range list.Each() {
 		var t ToolEntry
 		o := p.Object(v)
@@ -269,10 +267,9 @@ func (p *parser) tools(o *read.Object) []ToolEntry {
 			switch {
 			case !tooluri.IsName(t.Name):
 				p.toolName(name)
-			case seen[t.Name]:
+			case !seen.Add(t.Name):
 				p.Report(ruleDuplicateTool, name.Place(), "", "the tool %s is already listed", diag.Quote(t.Name))
 			}
-			seen[t.Name] = true
 		}
 		t.Description, _ = o.String("description", read.Optional)
 		t.SideEffectClass = p.toolClass(o, read.Required)
@@ -312,7 +309,7 @@ func (p *parser) toolClass(o *read.Object, need read.Presence) string {
 func (p *parser) nativeTools(o *read.Object) []NativeToolEntry {
 	list := o.List("native_tools", read.Optional)
 	var tools []NativeToolEntry
-	seen := map[string]bool{}
+	var seen read.Seen
 	for v := range list.Each() {
 		var t NativeToolEntry
 		o := p.Object(v)
@@ -334,10 +331,9 @@ func (p *parser) nativeTools(o *read.Object) []NativeToolEntry {
 		t.SideEffectClass = p.toolClass(o, read.Optional)
 		o.Done()
 		key := t.Namespace + "/" + t.Name + "@" + t.Version
-		if t.Name != "" && seen[key] {
+		if t.Name != "" && !seen.Add(key) {
 			p.Report(ruleDuplicateNative, v.Get("name").Place(), "", "%s is already listed", diag.Quote(key))
 		}
-		seen[key] = true
 		tools = append(tools, t)
 	}
 	return tools

@@ -23,8 +23,8 @@ const envRef = "$env:"
 // env reads the NAME=value entries.
 func (p *parser) env(o *read.Object) []string {
 	var env []string
-	seen := map[string]bool{}
-	for v := range o.Strings("env", read.Optional) {
+	var seen read.Seen
+	for v := range p.Strings(o.List("env", read.Optional)) {
 		entry := v.Text()
 		name, value, ok := strings.Cut(entry, "=")
 		if !ok || !isEnvName(name) {
@@ -44,10 +44,9 @@ func (p *parser) env(o *read.Object) []string {
 			p.Report(ruleEnvForm, v.Place(), hint, "an env entry must be NAME=value")
 			continue
 		}
-		if seen[name] {
+		if !seen.Add(name) {
 			p.Report(ruleDuplicateEnv, v.Place(), "", "%s is set twice", diag.Quote(name))
 		}
-		seen[name] = true
 		p.setting(v, name, value, len(name)+1)
 		env = append(env, entry)
 	}
@@ -77,7 +76,7 @@ func (p *parser) headers(o *read.Object) map[string]string {
 		return nil
 	}
 	headers := make(map[string]string, v.Len())
-	seen := map[string]bool{}
+	var seen read.Seen
 	for h := range v.Each() {
 		if !p.Is(h, doc.String) {
 			continue
@@ -93,10 +92,9 @@ func (p *parser) headers(o *read.Object) map[string]string {
 			p.Report(ruleHeaderName, h.KeyPlace(), hint, "%s is not the name of a header", diag.Quote(name))
 		case ownHeaders[folded]:
 			p.Report(ruleHeaderName, h.KeyPlace(), "remove it: the connection sets it", "the header %s belongs to the connection", diag.Quote(name))
-		case seen[folded]:
+		case !seen.Add(folded):
 			p.Report(ruleDuplicateEnv, h.KeyPlace(), "", "the header %s is set twice", diag.Quote(name))
 		}
-		seen[folded] = true
 		if !httpguts.ValidHeaderFieldValue(h.Text()) {
 			p.Report(ruleHeaderValue, h.Place(), "", "the header %s has a line break or control character in it", diag.Quote(name))
 		}

@@ -254,12 +254,12 @@ func (o *Object) List(key string, p Presence) doc.Value {
 	return v
 }
 
-// Strings yields the texts of a list field; other values in it are reported.
-func (o *Object) Strings(key string, p Presence) iter.Seq[doc.Value] {
-	list := o.List(key, p)
+// Strings yields the texts of a list; other values in it are reported. It is
+// small so that the compiler can take it apart and nothing is allocated.
+func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	return func(yield func(doc.Value) bool) {
 		for v := range list.Each() {
-			if o.r.Is(v, doc.String) && !yield(v) {
+			if r.Is(v, doc.String) && !yield(v) {
 				return
 			}
 		}
@@ -269,7 +269,7 @@ func (o *Object) Strings(key string, p Presence) iter.Seq[doc.Value] {
 // Texts returns the texts of a list field; empty ones are reported.
 func (o *Object) Texts(key string, p Presence) []string {
 	var texts []string
-	for v := range o.Strings(key, p) {
+	for v := range o.r.Strings(o.List(key, p)) {
 		if v.Text() == "" {
 			o.r.Report(diag.EmptyText, v.Place(), "", "an entry of %s is empty", diag.Quote(key))
 			continue

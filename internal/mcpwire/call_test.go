@@ -1,0 +1,461 @@
+package mcpwire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// odd is JSON that decoding and encoding again would change: order, spaces,
+// numbers, escapes, duplicate keys, lone surrogates, unknown everything.
+const odd = `{ "zeta" : 1.0,"alpha":1e400, "n":123456789012345678901234567890,` +
+	`"content":[{"type":"hologram","beam":{"x":[ ]},"_meta":{"a/b":null}},{"type":"text","text":"\u0041\/\ud800 é\u2028"}],` +
+	`"_meta":{"io.example/x":[1,2 , 3]},"dup":1,"dup":2,"isError":false}`
+
+func TestLossless(t *testing.T) {
+	for _, era := range []struct {
+		name  string
+		greet func(func(*fake)) func(*fake)
+	}{{"legacy", legacy}, {"modern", modern}} {
+		t.Run(era.name, func(t *testing.T) {
+			play(t, Options{}, era.greet(func(f *fake) {
+				m := f.expect(methodCallTool)
+				if !strings.Contains(m.line, `,"arguments":`+odd) {
+					t.Errorf("arguments changed: %s", m.line)
+				}
+				for _, want := range []string{`"io.example/trace":{ "id" : 1.50 }`, `"requestState":"s\u0020"`} {
+					if !strings.Contains(m.line, want) {
+						t.Errorf("%s is missing in %s", want, m.line)
+					}
+				}
+				f.answer(m, odd)
+				m = f.expect("x/custom")
+				if !strings.Contains(m.line, `"zeta":1.0`) {
+					t.Errorf("params changed: %s", m.line)
+				}
+				f.answer(m, odd)
+				m = f.expect(methodListTools)
+				f.answer(m, `{"tools":[{"description" : "é", "name":"on\u0065","execution":{"x":1}} , {"name":"two"}],"nextCursor":"c\u0031"}`)
+				m = f.expect(methodListTools)
+				if !strings.Contains(m.line, `"cursor":"c\u0031"`) {
+					t.Errorf("cursor changed: %s", m.line)
+				}
+				f.answer(m, `{"tools":[{"name":"three"}],"nextCursor":null}`)
+				f.idle()
+			}), func(t *testing.T, c *Conn) {
+				negotiate(t, c)
+				got, err := c.CallTool(t.Context(), ToolCall{
+					Name: "tool", Arguments: []byte(" " + odd + "\n"),
+					Meta: []byte(`{"io.example/trace":{ "id" : 1.50 }}`),
+					More: []byte(`{"requestState":"s\u0020"}`),
+				})
+				if err != nil || string(got) != odd {
+					t.Errorf("CallTool = %s, %v", got, err)
+				}
+				if got, err := c.Call(t.Context(), "x/custom", jsontext.Value(`{"zeta":1.0}`)); err != nil || string(got) != odd {
+					t.Errorf("Call = %s, %v", got, err)
+				}
+				tools, err := c.ListTools(t.Context())
+				want := []Tool{
+					{Name: "one", Raw: []byte(`{"description" : "é", "name":"on\u0065","execution":{"x":1}}`)},
+					{Name: "two", Raw: []byte(`{"name":"two"}`)},
+					{Name: "three", Raw: []byte(`{"name":"three"}`)},
+				}
+				if err != nil || !slices.EqualFunc(tools, want, func(a, b Tool) bool { return a.Name == b.Name && string(a.Raw) == string(b.Raw) }) {
+					t.Errorf("ListTools = %s, %v", tools, err)
+				}
+			})
+		})
+	}
+}
+
+// TestLosslessLarge sends what does not fit the ordinary buffers, also several
+// at once, and keeps the results while more are read.
+func TestLosslessLarge(t *testing.T) {
+	play(t, Options{}, legacy(func(f *fake) {
+		for m := f.recv(); m.line != ""; m = f.recv() {
+			var p struct{ Arguments json.RawMessage }
+			if err := json.Unmarshal(m.Params, &p); err != nil {
+				t.Error(err)
+			}
+			f.answer(m, string(p.Arguments))
+		}
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		var wg sync.WaitGroup
+		for i, size := range []int{0, 1, 100, readSize - 40, readSize, readSize + 1, 3 * readSize, 1 << 20, 5 << 20} {
+			wg.Go(func() {
+				arguments := fmt.Sprintf(`{"i":%d,"x":"%s"}`, i, strings.Repeat("é", size/2))
+				for range 3 {
+					mustCall(t, c, "echo", arguments, arguments)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestNewlines checks that white space in arguments cannot end the line.
+func TestNewlines(t *testing.T) {
+	play(t, Options{}, legacy(func(f *fake) {
+		m := f.expect(methodCallTool)
+		if want := `"arguments":{  "a":  "\n" }`; !strings.Contains(m.line, want) {
+			t.Errorf("sent %q, want %s in it", m.line, want)
+		}
+		f.answer(m, `{}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		mustCall(t, c, "tool", "{\r\n\"a\":\n\r\"\\n\"\n}", `{}`)
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	play(t, Options{}, legacy((*fake).idle), func(t *testing.T, c *Conn) {
+		if _, err := c.CallTool(t.Context(), ToolCall{Name: "tool"}); !errors.Is(err, ErrNotNegotiated) {
+			t.Errorf("before Negotiate: %v", err)
+		}
+		negotiate(t, c)
+		for name, call := range map[string]ToolCall{
+			"arguments that close the envelope": {Arguments: []byte(`{}},"method":"tools/list","x":{"y":{}`)},
+			"arguments that are no object":      {Arguments: []byte(`[]`)},
+			"arguments that are no UTF-8":       {Arguments: []byte("{\"a\":\"\xff\"}")},
+			"two values":                        {Arguments: []byte(`{}{}`)},
+			"meta that is no object":            {Meta: []byte(`1`)},
+			"a second name":                     {More: []byte(`{"nam\u0065":"other"}`)},
+		} {
+			if _, err := c.CallTool(t.Context(), call); !errors.Is(err, ErrNotSent) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := c.Call(t.Context(), "x", []byte(`[1]`)); !errors.Is(err, ErrNotSent) {
+			t.Errorf("params that are an array: %v", err)
+		}
+	})
+}
+
+// TestOutOfOrder has many calls under way and answers them backwards, some of
+// them twice.
+func TestOutOfOrder(t *testing.T) {
+	const calls = 50
+	play(t, Options{}, legacy(func(f *fake) {
+		var all []message
+		for range calls {
+			all = append(all, f.expect(methodCallTool))
+		}
+		for _, m := range slices.Backward(all) {
+			result := fmt.Sprintf(`{"to":%s}`, m.Params)
+			f.answer(m, result)
+			f.answer(m, `{"again":true}`)
+		}
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		var wg sync.WaitGroup
+		for i := range calls {
+			wg.Go(func() {
+				name := fmt.Sprintf("tool-%d", i)
+				mustCall(t, c, name, `{}`, `{"to":{"name":"`+name+`","arguments":{}}}`)
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		if got := c.Stats().Stray; got != calls {
+			t.Errorf("%d stray answers, want %d", got, calls)
+		}
+	})
+}
+
+func TestRPCError(t *testing.T) {
+	raw := `{"message":"no \u0074ool","code":-32602,"data":{ "x":1.0 },"extra":[]}`
+	play(t, Options{}, legacy(func(f *fake) {
+		f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":%s}`, f.recv().ID, raw))
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		_, err := callTool(t, c, "tool", `{}`)
+		var e *RPCError
+		if !errors.As(err, &e) || e.Code != -32602 || e.Message != "no tool" || string(e.Data) != `{ "x":1.0 }` || string(e.Raw) != raw {
+			t.Errorf("error = %#v", err)
+		}
+		if errors.Is(err, ErrNotSent) {
+			t.Error("an answer is not unsent")
+		}
+	})
+}
+
+// TestProgress maps tokens: two callers use the same one, and each sees its own
+// progress under it.
+func TestProgress(t *testing.T) {
+	play(t, Options{OnNotification: func(n Notification) {
+		if n.Method != "notifications/message" && n.Method != methodProgress {
+			t.Errorf("stray notification %s %s", n.Method, n.Params)
+		}
+	}}, legacy(func(f *fake) {
+		var all []message
+		for range 2 {
+			all = append(all, f.expect(methodCallTool))
+		}
+		for step := range 3 {
+			for _, m := range all {
+				var p struct {
+					Name string
+					Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
+				}
+				if err := json.Unmarshal(m.Params, &p); err != nil {
+					t.Error(err)
+				}
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{ "x":1.0,"progressToken" : %s , "progress":%d,"message":"%s"}}`,
+					p.Meta.ProgressToken, step, p.Name))
+			}
+		}
+		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"ambit-99","progress":1}}`) // stray
+		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)          // not ours
+		f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"log"}}`)
+		for _, m := range all {
+			f.answer(m, `{}`)
+		}
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		var wg sync.WaitGroup
+		for _, name := range []string{"a", "b"} {
+			wg.Go(func() {
+				var got []string
+				_, err := c.CallTool(t.Context(), ToolCall{
+					Name: name, Meta: []byte(`{"progressToken":"mine"}`),
+					OnNotification: func(n Notification) { got = append(got, string(n.Params)) },
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				var want []string
+				for step := range 3 {
+					want = append(want, fmt.Sprintf(`{ "x":1.0,"progressToken" : "mine" , "progress":%d,"message":"%s"}`, step, name))
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s saw %q", name, got)
+				}
+			})
+		}
+		wg.Wait()
+		if got := c.Stats(); got.Stray != 1 || got.Dropped != 0 {
+			t.Errorf("stats = %+v", got)
+		}
+	})
+}
+
+// TestNoToken checks that a caller who does not listen asks for no progress.
+func TestNoToken(t *testing.T) {
+	play(t, Options{}, legacy(func(f *fake) {
+		m := f.expect(methodCallTool)
+		if strings.Contains(m.line, "progressToken") {
+			t.Errorf("sent %s", m.line)
+		}
+		f.answer(m, `{}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		if _, err := c.CallTool(t.Context(), ToolCall{Name: "x", Meta: []byte(`{"progressToken":1,"a":2}`)}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSlowCallback has one caller that does not come back from its callback. It
+// loses its oldest mail, and others notice nothing.
+func TestSlowCallback(t *testing.T) {
+	const sent = 3 * maxNotes
+	play(t, Options{}, legacy(func(f *fake) {
+		slow := f.expect(methodCallTool)
+		for i := range sent {
+			f.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"ambit-%s","progress":%d}}`, slow.ID, i))
+		}
+		f.answer(f.expect(methodCallTool), `{"quick":true}`)
+		f.answer(slow, `{"slow":true}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		release, done := make(chan struct{}), make(chan struct{})
+		var got []string
+		go func() {
+			defer close(done)
+			_, err := c.CallTool(t.Context(), ToolCall{Name: "slow", OnNotification: func(n Notification) {
+				<-release
+				got = append(got, string(n.Params))
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		mustCall(t, c, "quick", `{}`, `{"quick":true}`)
+		close(release)
+		<-done
+		dropped := int(c.Stats().Dropped)
+		if len(got)+dropped != sent || dropped == 0 || !strings.Contains(got[len(got)-1], fmt.Sprint(sent-1)) {
+			t.Errorf("%d seen, %d dropped of %d; the last is %s", len(got), dropped, sent, got[len(got)-1])
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	play(t, Options{}, legacy(func(f *fake) {
+		m := f.expect(methodCallTool)
+		cancelled := f.expect(methodCancelled)
+		if want := fmt.Sprintf(`{"requestId":%s,`, m.ID); !strings.HasPrefix(string(cancelled.Params), want) {
+			t.Errorf("sent %s, want %s", cancelled.Params, want)
+		}
+		f.answer(m, `{"late":true}`) // a little too late
+		f.answer(f.expect(methodCallTool), `{"next":true}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := c.CallTool(ctx, ToolCall{Name: "tool"})
+			done <- err
+		}()
+		synctest.Wait()
+		cancel()
+		wantError(t, <-done, context.Canceled)
+		mustCall(t, c, "tool", `{}`, `{"next":true}`)
+		if got := c.Stats().Stray; got != 1 {
+			t.Errorf("%d stray answers, want the late one", got)
+		}
+	})
+}
+
+func TestListToolsBounds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		page func(i int) string
+		want string
+	}{
+		"a circle":          {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i%3) }, "circle"},
+		"no end":            {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i) }, "more than 1000 pages"},
+		"no end, large":     {func(i int) string { return fmt.Sprintf(`{"tools":[{"name":"%09999d"}],"nextCursor":"%d"}`, i, i) }, "larger than the limit"},
+		"no list":           {func(int) string { return `{}` }, "no list"},
+		"no object":         {func(int) string { return `[]` }, "no object"},
+		"no name":           {func(int) string { return `{"tools":[{"title":"x"}]}` }, "no name"},
+		"two names":         {func(int) string { return `{"tools":[{"name":"a","n\u0061me":"b"}]}` }, "two names"},
+		"a name of numbers": {func(int) string { return `{"tools":[{"name":1}]}` }, "no name"},
+		"half a character":  {func(int) string { return `{"tools":[{"name":"\ud800"}]}` }, "no name"},
+		"null":              {func(int) string { return `{"tools":[null]}` }, "no object"},
+		"two lists":         {func(int) string { return `{"tools":[],"tools":[{"name":"x"}]}` }, "twice"},
+		"input required":    {func(int) string { return `{"resultType":"input_required","tools":[]}` }, "input_required"},
+		"a cursor object":   {func(int) string { return `{"tools":[],"nextCursor":{}}` }, "cursor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) {
+				for i := 0; ; i++ {
+					m := f.recv()
+					if m.line == "" {
+						return
+					}
+					f.answer(m, tc.page(i))
+				}
+			}), func(t *testing.T, c *Conn) {
+				negotiate(t, c)
+				_, err := c.ListTools(t.Context())
+				if err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("error = %v, want %q in it", err, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestServerRequests covers what a legacy server may ask of us.
+func TestServerRequests(t *testing.T) {
+	handler := func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
+		switch method {
+		case "echo":
+			return params, nil
+		case "refuse":
+			return nil, &RPCError{Code: 7, Message: "no", Data: []byte(`[1.0]`)}
+		case "hang":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		default:
+			return nil, errors.New("a secret")
+		}
+	}
+	ask := func(f *fake, id, method, want string) {
+		f.say(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"a" : 1}}`)
+		if got := f.recv().line; got != `{"jsonrpc":"2.0","id":`+id+`,`+want+`}` {
+			t.Errorf("%s was answered %s", method, got)
+		}
+	}
+	t.Run("no handler", func(t *testing.T) {
+		play(t, Options{}, legacy(func(f *fake) {
+			m := f.recv()
+			ask(f, `"a\u0062"`, "ping", `"result":{}`)
+			ask(f, `7`, "roots/list", `"error":{"code":-32601,"message":"method not found"}`)
+			f.answer(m, `{}`)
+			f.idle()
+		}), func(t *testing.T, c *Conn) {
+			negotiate(t, c)
+			mustCall(t, c, "tool", `{}`, `{}`)
+		})
+	})
+	t.Run("handler", func(t *testing.T) {
+		play(t, Options{OnRequest: handler}, legacy(func(f *fake) {
+			m := f.recv()
+			ask(f, `1`, "echo", `"result":{"a" : 1}`)
+			ask(f, `2`, "refuse", `"error":{"code":7,"message":"no","data":[1.0]}`)
+			ask(f, `3`, "fail", `"error":{"code":-32603,"message":"internal error"}`)
+			for i := range sideJobs {
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"h%d","method":"hang"}`, i))
+			}
+			ask(f, `4`, "echo", `"error":{"code":-32603,"message":"too many requests at once"}`)
+			f.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"h3"}}`)
+			synctestWait()
+			ask(f, `5`, "echo", `"result":{"a" : 1}`)
+			f.answer(m, `{}`)
+			f.idle()
+		}), func(t *testing.T, c *Conn) {
+			negotiate(t, c)
+			mustCall(t, c, "tool", `{}`, `{}`)
+		})
+	})
+	t.Run("modern servers may ask nothing", func(t *testing.T) {
+		play(t, Options{OnRequest: handler}, modern(func(f *fake) {
+			m := f.recv()
+			f.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+			f.answer(m, `{}`)
+			f.idle()
+		}), func(t *testing.T, c *Conn) {
+			negotiate(t, c)
+			mustCall(t, c, "tool", `{}`, `{}`)
+			if c.Stats().Stray != 1 {
+				t.Errorf("stats = %+v", c.Stats())
+			}
+		})
+	})
+}
+
+// synctestWait lets everybody else in the bubble come to rest.
+func synctestWait() { time.Sleep(time.Millisecond) }
+
+func TestNotifications(t *testing.T) {
+	got := make(chan Notification, 1)
+	play(t, Options{OnNotification: func(n Notification) { got <- n }}, legacy(func(f *fake) {
+		f.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"a":1.0}}}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		if n := <-got; n.Method != MethodToolsChanged || string(n.Params) != `{"_meta":{"a":1.0}}` {
+			t.Errorf("notification = %s %s", n.Method, n.Params)
+		}
+	})
+}

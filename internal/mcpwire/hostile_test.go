@@ -1,0 +1,408 @@
+package mcpwire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestHostile plays servers that break the rules. Each case says what happens
+// to one call; play adds that nothing is left behind.
+func TestHostile(t *testing.T) {
+	echo := func(f *fake) {
+		for m := f.recv(); m.line != ""; m = f.recv() {
+			f.answer(m, `{"content":[]}`)
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		options Options
+		server  func(*fake)
+		want    string // the result; empty for an error
+		errors  []any
+		fails   bool // whether the connection is over afterwards
+		stats   Stats
+	}{
+		{
+			name:   "silent",
+			server: legacy((*fake).idle),
+			errors: []any{context.DeadlineExceeded},
+		},
+		{
+			name:   "exits",
+			server: legacy(func(f *fake) { f.recv(); f.exit() }),
+			errors: []any{ErrClosed, io.EOF}, fails: true,
+		},
+		{
+			name:   "closes only its output",
+			server: legacy(func(f *fake) { f.recv(); f.w.Close(); f.idle() }),
+			errors: []any{ErrClosed, io.EOF}, fails: true,
+		},
+		{
+			name:   "closes only its input", // noticed when the call is cancelled
+			server: legacy(func(f *fake) { f.recv(); f.r.Close() }),
+			errors: []any{context.DeadlineExceeded}, fails: true,
+		},
+		{
+			name: "answers in half a line and exits",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%s,"resu`, m.ID)
+				f.exit()
+			}),
+			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
+		},
+		{
+			name: "answers without a last line end and exits",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
+				f.exit()
+			}),
+			want: `{}`, fails: true,
+		},
+		{
+			name: "prints noise before it answers",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.say("Server listening on stdio")
+				f.say(`{"level":30,"msg":"started","method":"GET"}`)
+				f.say("{'python': True}")
+				f.say("\x1b[31mred\x1b[0m \xff")
+				f.say("")
+				f.answer(m, `{"ok":1}`)
+				f.idle()
+			}),
+			want: `{"ok":1}`, stats: Stats{Noise: 4},
+		},
+		{
+			name:    "prints nothing but noise",
+			options: Options{MaxNoise: 50},
+			server: legacy(func(f *fake) {
+				f.recv()
+				for {
+					if _, err := io.WriteString(f.out, "still starting\n"); err != nil {
+						return
+					}
+				}
+			}),
+			errors: []any{ErrClosed, new(*MalformedError)}, fails: true, stats: Stats{Noise: 51},
+		},
+		{
+			name: "answers with invalid JSON",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"a":}}`, m.ID))
+				f.idle()
+			}),
+			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
+		},
+		{
+			name: "answers with text that is not UTF-8",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.answer(m, "{\"text\":\"\xff\xfe\"}")
+				f.answer(f.recv(), `{}`)
+				f.idle()
+			}),
+			errors: []any{new(*MalformedError)},
+		},
+		{
+			name: "logs text that is not UTF-8",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"\xff\"}}")
+				f.answer(m, `{}`)
+				f.idle()
+			}),
+			want: `{}`, stats: Stats{Noise: 1},
+		},
+		{
+			name: "nests a million deep",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.answer(m, strings.Repeat("[", 1e6)+strings.Repeat("]", 1e6))
+				f.idle()
+			}),
+			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
+		},
+		{
+			name:    "sends a line beyond the limit",
+			options: Options{MaxMessage: 1 << 20},
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.answer(m, `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
+				f.idle()
+			}),
+			errors: []any{ErrClosed, new(*TooLargeError)}, fails: true,
+		},
+		{
+			name: "answers with both members, one null",
+			server: legacy(func(f *fake) {
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","error":null,"result":{"a":1},"id":%s}`, f.recv().ID))
+				f.idle()
+			}),
+			want: `{"a":1}`,
+		},
+		{
+			name: "answers with a result twice",
+			server: legacy(func(f *fake) {
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"a":1},"resul\u0074":{"a":2}}`, f.recv().ID))
+				f.idle()
+			}),
+			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
+		},
+		{
+			name: "answers ids that nobody asked for",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				for _, id := range []string{"0", "-1", "999999", `"3"`, "1.5", "1e0", "123456789012345678901234567890", `"x"`} {
+					f.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"forged":true}}`)
+				}
+				f.say(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`)
+				f.answer(m, `{"real":true}`)
+				f.idle()
+			}),
+			want: `{"real":true}`, stats: Stats{Stray: 8, Noise: 1},
+		},
+		{
+			name: "answers a message in a batch",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.say(fmt.Sprintf(` [{"jsonrpc":"2.0","method":"notifications/message"}, {"jsonrpc":"2.0","id":%s,"result":{"b":2}}] `, m.ID))
+				f.idle()
+			}),
+			want: `{"b":2}`,
+		},
+		{
+			name: "sends a broken batch",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				f.say(fmt.Sprintf(`[{"jsonrpc":"2.0","id":%s,"result":{"b":2}},]`, m.ID))
+				f.idle()
+			}),
+			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
+		},
+		{
+			name: "answers with an error that is none",
+			server: legacy(func(f *fake) {
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":"x"}}`, f.recv().ID))
+				f.idle()
+			}),
+			errors: []any{new(*MalformedError)},
+		},
+		{
+			name: "floods with notifications before it answers",
+			server: legacy(func(f *fake) {
+				m := f.recv()
+				note := []byte(strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}`+"\n", 100))
+				for range 500 {
+					f.out.Write(note)
+				}
+				f.answer(m, `{"flood":"over"}`)
+				f.idle()
+			}),
+			want: `{"flood":"over"}`,
+		},
+		{
+			name: "floods with pings and reads no answer",
+			server: legacy(func(f *fake) {
+				for range 2000 {
+					f.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+				}
+				m := f.recv()
+				for ; m.Method != methodCallTool; m = f.recv() {
+				}
+				f.answer(m, `{"ping":"pong"}`)
+				f.idle()
+			}),
+			want: `{"ping":"pong"}`,
+		},
+		{
+			name:   "never reads its input",
+			server: legacy(func(f *fake) { <-f.dead() }),
+			errors: []any{context.DeadlineExceeded},
+		},
+		{
+			name:   "behaves, for comparison",
+			server: legacy(echo),
+			want:   `{"content":[]}`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			play(t, tc.options, tc.server, func(t *testing.T, c *Conn) {
+				negotiate(t, c)
+				got, err := callTool(t, c, "tool", `{}`)
+				if tc.want != got {
+					t.Errorf("result = %q, want %q", got, tc.want)
+				}
+				if (err == nil) != (tc.errors == nil) {
+					t.Errorf("error = %v", err)
+				}
+				wantError(t, err, tc.errors...)
+				synctest.Wait()
+				if failed := c.Err() != nil; failed != tc.fails {
+					t.Errorf("connection error = %v, want one: %v", c.Err(), tc.fails)
+				}
+				if tc.fails {
+					_, err := callTool(t, c, "tool", `{}`)
+					wantError(t, err, ErrClosed, ErrNotSent)
+				}
+				if got := c.Stats(); got != tc.stats {
+					t.Errorf("stats = %+v, want %+v", got, tc.stats)
+				}
+			})
+		})
+	}
+}
+
+// dead is closed when the client has closed its end, without reading from it.
+func (f *fake) dead() <-chan struct{} {
+	ch := make(chan struct{})
+	go func() {
+		defer close(ch)
+		for {
+			if _, err := f.w.Write([]byte("\n")); err != nil {
+				return
+			}
+			time.Sleep(time.Second) // a bubble's second: the clock of this server
+		}
+	}()
+	return ch
+}
+
+// TestHundredMegabyteLine checks that a huge line costs no more than the limit.
+func TestHundredMegabyteLine(t *testing.T) {
+	var before, after runtime.MemStats
+	play(t, Options{MaxMessage: 4 << 20}, legacy(func(f *fake) {
+		m := f.recv()
+		fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%s,"result":{"text":"`, m.ID)
+		chunk := bytes.Repeat([]byte("x"), 1<<20)
+		for range 100 {
+			if _, err := f.out.Write(chunk); err != nil {
+				return
+			}
+		}
+		t.Error("the client read 100 MB")
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		_, err := callTool(t, c, "tool", `{}`)
+		runtime.ReadMemStats(&after)
+		wantError(t, err, ErrClosed)
+		var large *TooLargeError
+		if !errors.As(err, &large) || large.Limit != 4<<20 {
+			t.Errorf("error = %v, want one of 4 MiB", err)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 20<<20 {
+			t.Errorf("%d bytes allocated for a limit of 4 MiB", used)
+		}
+	})
+}
+
+// TestBacklog checks that a server that does not read its input gets no more
+// than one message's worth of memory, and that a call which did not fit says so.
+func TestBacklog(t *testing.T) {
+	big := `{"x":"` + strings.Repeat("x", 600<<10) + `"}`
+	play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) { <-f.dead() }), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		results := make(chan error, 4)
+		for range cap(results) {
+			go func() {
+				_, err := callTool(t, c, "tool", big)
+				results <- err
+			}()
+		}
+		unsent := 0
+		for range cap(results) {
+			err := <-results
+			wantError(t, err, context.DeadlineExceeded)
+			if errors.Is(err, ErrNotSent) {
+				unsent++
+			}
+		}
+		// One is being written, one waits to be; the others found no room.
+		if unsent != 2 {
+			t.Errorf("%d calls were not sent, want 2", unsent)
+		}
+		_, err := callTool(t, c, "tool", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+		wantError(t, err, ErrNotSent, new(*TooLargeError))
+	})
+}
+
+// TestBacklogDrains checks that calls which waited for room are sent when the
+// server reads again.
+func TestBacklogDrains(t *testing.T) {
+	big := `{"x":"` + strings.Repeat("x", 600<<10) + `"}`
+	play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) {
+		time.Sleep(10 * time.Second) // of the bubble: everybody waits by then
+		for m := f.recv(); m.line != ""; m = f.recv() {
+			f.answer(m, `{"size":`+fmt.Sprint(len(m.line))+`}`)
+		}
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		results := make(chan error, 20)
+		for range cap(results) {
+			go func() {
+				_, err := callTool(t, c, "tool", big)
+				results <- err
+			}()
+		}
+		for range cap(results) {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestMaxPending(t *testing.T) {
+	play(t, Options{MaxPending: 3}, legacy((*fake).idle), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		results := make(chan error, 3)
+		for range cap(results) {
+			go func() {
+				_, err := c.CallTool(ctx, ToolCall{Name: "tool"})
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		_, err := callTool(t, c, "tool", `{}`)
+		wantError(t, err, ErrTooManyPending, ErrNotSent)
+		cancel()
+		for range cap(results) {
+			wantError(t, <-results, context.Canceled)
+		}
+	})
+}
+
+// TestCloseSettlesEverybody closes a connection under many calls.
+func TestCloseSettlesEverybody(t *testing.T) {
+	play(t, Options{}, legacy((*fake).idle), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		results := make(chan error, 100)
+		for range cap(results) {
+			go func() {
+				_, err := c.CallTool(t.Context(), ToolCall{Name: "tool", OnNotification: func(Notification) {}})
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		c.Close()
+		for range cap(results) {
+			wantError(t, <-results, ErrClosed)
+		}
+		if _, err := c.CallTool(t.Context(), ToolCall{Name: "tool"}); !errors.Is(err, ErrNotSent) {
+			t.Errorf("a call after Close: %v", err)
+		}
+	})
+}

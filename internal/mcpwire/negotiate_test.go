@@ -1,0 +1,311 @@
+package mcpwire
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestNegotiate(t *testing.T) {
+	initialize := func(f *fake, result string) {
+		f.answer(f.expect(methodInitialize), result)
+		f.idle()
+	}
+	for _, tc := range []struct {
+		name    string
+		options Options
+		server  func(*fake)
+		version string
+		errors  []any
+		within  time.Duration // of the bubble's time
+	}{
+		{
+			name:    "modern",
+			server:  func(f *fake) { f.answer(f.expect(methodDiscover), discoverResult); f.idle() },
+			version: "2026-07-28",
+		},
+		{
+			name:    "legacy refuses",
+			server:  func(f *fake) { f.greetLegacy(); f.idle() },
+			version: "2025-11-25",
+		},
+		{
+			name: "legacy refuses in words of its own",
+			server: func(f *fake) {
+				f.refuse(f.expect(methodDiscover), -32602, "Invalid request parameters")
+				initialize(f, strings.Replace(initializeResult, "2025-11-25", "2024-11-05", 1))
+			},
+			version: "2024-11-05",
+		},
+		{
+			name: "silent",
+			server: func(f *fake) {
+				f.expect(methodDiscover)
+				initialize(f, initializeResult)
+			},
+			version: "2025-11-25", within: 2 * time.Second,
+		},
+		{
+			name:    "silent, with a deadline of our own",
+			options: Options{ProbeTimeout: 100 * time.Millisecond},
+			server: func(f *fake) {
+				f.expect(methodDiscover)
+				initialize(f, initializeResult)
+			},
+			version: "2025-11-25", within: 100 * time.Millisecond,
+		},
+		{
+			name: "answers late",
+			server: func(f *fake) {
+				late := f.expect(methodDiscover)
+				m := f.expect(methodInitialize)
+				f.answer(late, discoverResult)
+				f.answer(m, initializeResult)
+				f.answer(late, discoverResult)
+				f.idle()
+			},
+			version: "2025-11-25", within: 2 * time.Second,
+		},
+		{
+			name:   "exits",
+			server: func(f *fake) { f.expect(methodDiscover); f.exit() },
+			errors: []any{ErrRespawnLegacy, ErrClosed},
+		},
+		{
+			name: "exits later",
+			server: func(f *fake) {
+				f.refuse(f.expect(methodDiscover), -32600, "not initialized")
+				f.expect(methodInitialize)
+				f.exit()
+			},
+			errors: []any{ErrRespawnLegacy, ErrClosed},
+		},
+		{
+			name:   "is silent for ever",
+			server: (*fake).idle,
+			errors: []any{ErrRespawnLegacy, context.DeadlineExceeded}, within: time.Minute,
+		},
+		{
+			name:    "legacy is all we want",
+			options: Options{Legacy: true},
+			server:  func(f *fake) { initialize(f, initializeResult) },
+			version: "2025-11-25",
+		},
+		{
+			name:    "exits, and it was not for the question",
+			options: Options{Legacy: true},
+			server:  func(f *fake) { f.expect(methodInitialize); f.exit() },
+			errors:  []any{ErrClosed},
+		},
+		{
+			name:    "modern is all we want",
+			options: Options{Modern: true},
+			server:  func(f *fake) { f.refuse(f.expect(methodDiscover), -32601, "Method not found"); f.idle() },
+			errors:  []any{new(*RPCError)},
+		},
+		{
+			name:    "modern is all we want, and the server is old",
+			options: Options{Modern: true},
+			server: func(f *fake) {
+				f.answer(f.expect(methodDiscover), `{"supportedVersions":["2025-11-25"]}`)
+				f.idle()
+			},
+			errors: []any{new(*VersionError)},
+		},
+		{
+			name: "discovers only legacy versions",
+			server: func(f *fake) {
+				f.answer(f.expect(methodDiscover), `{"supportedVersions":["2025-06-18"]}`)
+				initialize(f, strings.Replace(initializeResult, "2025-11-25", "2025-06-18", 1))
+			},
+			version: "2025-06-18",
+		},
+		{
+			name: "names its versions in an error",
+			server: func(f *fake) {
+				m := f.expect(methodDiscover)
+				f.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"error":{"code":-32022,"message":"x","data":{"supported":["2025-11-25"]}}}`)
+				initialize(f, initializeResult)
+			},
+			version: "2025-11-25",
+		},
+		{
+			name: "is from the future",
+			server: func(f *fake) {
+				m := f.expect(methodDiscover)
+				f.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"error":{"code":-32022,"message":"x","data":{"supported":["2031-01-01"]}}}`)
+				f.idle()
+			},
+			errors: []any{new(*VersionError)},
+		},
+		{
+			name: "initializes with a version that nobody knows",
+			server: func(f *fake) {
+				f.refuse(f.expect(methodDiscover), -32601, "Method not found")
+				initialize(f, `{"protocolVersion":"1999-01-01"}`)
+			},
+			errors: []any{new(*VersionError)},
+		},
+		{
+			name: "wants a capability that we do not have",
+			server: func(f *fake) {
+				f.refuse(f.expect(methodDiscover), -32021, "sampling")
+				f.idle()
+			},
+			errors: []any{new(*RPCError)},
+		},
+		{
+			name:    "our own capabilities are no JSON",
+			options: Options{Capabilities: []byte(`{"x":}`)},
+			server:  (*fake).idle,
+			errors:  []any{ErrNotSent},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			play(t, tc.options, tc.server, func(t *testing.T, c *Conn) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				began := time.Now()
+				s, err := c.Negotiate(ctx)
+				if took := time.Since(began); took != tc.within {
+					t.Errorf("took %v, want %v", took, tc.within)
+				}
+				wantError(t, err, tc.errors...)
+				if tc.errors != nil {
+					if tc.options.Legacy && errors.Is(err, ErrRespawnLegacy) {
+						t.Errorf("advice that was followed already: %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.Version != tc.version || s.Modern != (tc.version == modernVersion) {
+					t.Errorf("server = %+v, want %s", s, tc.version)
+				}
+				// A second time changes nothing, and sends nothing: the scripts
+				// would complain.
+				if again, err := c.Negotiate(ctx); again != s || err != nil {
+					t.Errorf("again = %v, %v", again, err)
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// TestModernMeta checks what every modern request carries, and that a caller
+// cannot say otherwise.
+func TestModernMeta(t *testing.T) {
+	o := Options{Name: `am"bit`, Version: "1.2", Capabilities: []byte(`{ "sampling":{} }`)}
+	const own = `"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"am\"bit","version":"1.2"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{ "sampling":{} }`
+	play(t, o, func(f *fake) {
+		check := func(method, want string) {
+			m := f.expect(method)
+			if string(m.Params) != want {
+				t.Errorf("%s has params\n%s, want\n%s", method, m.Params, want)
+			}
+			result := `{"tools":[]}`
+			if method == methodDiscover {
+				result = discoverResult
+			}
+			f.answer(m, result)
+		}
+		check(methodDiscover, `{"_meta":{`+own+`}}`)
+		check(methodListTools, `{"_meta":{`+own+`}}`)
+		check(methodCallTool, `{"name":"t","_meta":{`+own+`}}`)
+		check(methodCallTool, `{"name":"t","arguments":{},"_meta":{"a":1,`+own+`,"progressToken":"ambit-4"}}`)
+		check("x", `{"a":[1, 2],"_meta":{"b":2,`+own+`,"progressToken":77}}`)
+		f.idle()
+	}, func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		if _, err := c.ListTools(t.Context()); err != nil {
+			t.Error(err)
+		}
+		calls := []ToolCall{
+			{Name: "t", Meta: []byte(`{"progressToken":1}`)},
+			{
+				Name: "t", Arguments: []byte(`{}`), OnNotification: func(Notification) {},
+				Meta: []byte(`{"a":1,"progressToken":7,"io.modelcontextprotocol/clientCapabilities":{"roots":{}},"io.modelcontextprotocol/protocol\u0056ersion":"1"}`),
+			},
+		}
+		for _, call := range calls {
+			if _, err := c.CallTool(t.Context(), call); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := c.Call(t.Context(), "x", []byte(`{"_meta":{"b":2,"progressToken":77},"a":[1, 2]}`)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSubscription follows a modern server's subscription: opened, ended by the
+// server, opened again.
+func TestSubscription(t *testing.T) {
+	notes, gaps := make(chan string, 10), make(chan struct{}, 10)
+	o := Options{
+		OnNotification: func(n Notification) { notes <- n.Method },
+		OnGap:          func() { gaps <- struct{}{} },
+	}
+	ack := `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`
+	changed := `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
+	play(t, o, func(f *fake) {
+		f.answer(f.expect(methodDiscover), strings.Replace(discoverResult, `"tools":{}`, `"tools":{"listChanged":true},"prompts":{"listChanged":false}`, 1))
+		m := f.expect(methodListen)
+		if !strings.HasPrefix(string(m.Params), `{"notifications":{"toolsListChanged":true},"_meta":{`) {
+			t.Errorf("subscribed with %s", m.Params)
+		}
+		f.say(ack)
+		f.say(changed)
+		f.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + string(m.ID) + `}}`)
+		f.expect(methodListen)
+		f.say(ack)
+		f.say(changed)
+		f.idle()
+	}, func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		if got := <-notes; got != MethodToolsChanged {
+			t.Errorf("notification %s", got)
+		}
+		<-gaps
+		if got := <-notes; got != MethodToolsChanged {
+			t.Errorf("notification %s", got)
+		}
+	})
+}
+
+// TestSubscriptionRefused does without, and does not ask for ever.
+func TestSubscriptionRefused(t *testing.T) {
+	for name, answer := range map[string]func(*fake, message){
+		"by an error":      func(f *fake, m message) { f.refuse(m, -32601, "no") },
+		"by ending at once": func(f *fake, m message) { f.answer(m, `{}`) },
+		"by silence":       func(*fake, message) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			play(t, Options{OnNotification: func(Notification) {}}, func(f *fake) {
+				f.answer(f.expect(methodDiscover), strings.Replace(discoverResult, `"tools":{}`, `"tools":{"listChanged":true}`, 1))
+				for m := f.recv(); m.line != ""; m = f.recv() {
+					asked++
+					answer(f, m)
+				}
+			}, func(t *testing.T, c *Conn) {
+				began := time.Now()
+				negotiate(t, c)
+				if took := time.Since(began); took > listenWait {
+					t.Errorf("took %v", took)
+				}
+				time.Sleep(time.Hour) // of the bubble
+			})
+			if asked > maxResumes+1 {
+				t.Errorf("asked %d times", asked)
+			}
+		})
+	}
+}

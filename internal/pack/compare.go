@@ -1,0 +1,102 @@
+package pack
+
+import (
+	"maps"
+	"slices"
+)
+
+// Difference is one way in which what is there is not what was locked.
+type Difference struct {
+	Server string `json:"server"`
+	// Tool is empty where the difference is of the server itself.
+	Tool string `json:"tool,omitempty"`
+	// What is added, removed or changed.
+	What string `json:"what"`
+	// Changes are what changed.
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// The values of Difference.What.
+const (
+	Added   = "added"
+	Removed = "removed"
+	Changed = "changed"
+)
+
+// Compare lists how now differs from was, server by server and tool by tool.
+// What was installed is compared on the platforms that both have.
+func Compare(was, now *LockedAgent) []Difference {
+	var out []Difference
+	for _, alias := range bothKeys(was.Servers, now.Servers) {
+		a, b := was.Servers[alias], now.Servers[alias]
+		switch {
+		case a == nil:
+			out = append(out, Difference{Server: alias, What: Added})
+			continue
+		case b == nil:
+			out = append(out, Difference{Server: alias, What: Removed})
+			continue
+		}
+		changes := comparePackages(a.Package, b.Package)
+		changes = compareText(changes, "protocol", a.Protocol, b.Protocol)
+		if len(changes) > 0 {
+			out = append(out, Difference{Server: alias, What: Changed, Changes: changes})
+		}
+		out = append(out, CompareTools(alias, a.Tools, b.Tools)...)
+	}
+	return out
+}
+
+// CompareTools lists how the tools of one server differ from those that were
+// locked.
+func CompareTools(alias string, was, now map[string]LockedTool) []Difference {
+	var out []Difference
+	for _, name := range bothKeys(was, now) {
+		a, inA := was[name]
+		b, inB := now[name]
+		d := Difference{Server: alias, Tool: name, What: Changed}
+		switch {
+		case !inA:
+			d.What = Added
+		case !inB:
+			d.What = Removed
+		case a.Hash == b.Hash:
+			continue
+		default:
+			d.Changes = DiffTool(a.Definition, b.Definition)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+func comparePackages(a, b LockedPackage) []Change {
+	var c []Change
+	c = compareText(c, "kind", string(a.Kind), string(b.Kind))
+	c = compareText(c, "name", a.Name, b.Name)
+	c = compareText(c, "version", a.Version, b.Version)
+	c = compareText(c, "digest", a.Digest, b.Digest)
+	for _, key := range bothKeys(a.Builds, b.Builds) {
+		x, inA := a.Builds[key]
+		y, inB := b.Builds[key]
+		if inA && inB {
+			c = compareText(c, "builds."+key+".tree", x.Tree, y.Tree)
+			c = compareText(c, "builds."+key+".lockfile", x.Lockfile, y.Lockfile)
+		}
+	}
+	if !slices.Equal(a.Scripts, b.Scripts) {
+		c = append(c, Change{Field: "scripts", Old: text(a.Scripts, true), New: text(b.Scripts, true)})
+	}
+	return c
+}
+
+func compareText(c []Change, field, a, b string) []Change {
+	if a == b {
+		return c
+	}
+	return append(c, Change{Field: field, Old: text(a, a != ""), New: text(b, b != "")})
+}
+
+func bothKeys[V any](a, b map[string]V) []string {
+	return sorted(slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))))
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package pack
+
+var limitFiles func() error

@@ -1,0 +1,109 @@
+package pack
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha1"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// scope is that of the packages in the tests' own registry. npm is told where
+// it is by TestMain; every other package comes from where npm always gets them.
+const scope = "@ambit-test"
+
+var registry = &npmRegistry{packages: map[string]map[string]npmVersion{}}
+
+func TestMain(m *testing.M) {
+	if os.Getenv("AMBIT_PACK_HELPER") != "" {
+		os.Exit(helper())
+	}
+	server := httptest.NewServer(registry)
+	registry.url = server.URL
+	os.Setenv("npm_config_"+scope+":registry", server.URL+"/")
+	os.Setenv("npm_config_noproxy", "127.0.0.1")
+	code := m.Run()
+	server.Close()
+	os.Exit(code)
+}
+
+// npmRegistry is as much of a registry as npm needs.
+type npmRegistry struct {
+	url      string
+	mu       sync.Mutex
+	packages map[string]map[string]npmVersion
+}
+
+type npmVersion struct {
+	manifest map[string]any
+	tarball  []byte
+}
+
+// publish makes a package of files; the first is its package.json.
+func (r *npmRegistry) publish(manifest map[string]any, files map[string]string) (digest string) {
+	name, version := manifest["name"].(string), manifest["version"].(string)
+	self, _ := json.Marshal(manifest)
+	var buf bytes.Buffer
+	zip := gzip.NewWriter(&buf)
+	w := tar.NewWriter(zip)
+	all := maps.Clone(files)
+	if all == nil {
+		all = map[string]string{}
+	}
+	if _, own := all["package.json"]; !own {
+		all["package.json"] = string(self)
+	}
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		_ = w.WriteHeader(&tar.Header{Name: "package/" + file, Mode: 0o644, Size: int64(len(all[file]))})
+		_, _ = w.Write([]byte(all[file]))
+	}
+	_ = w.Close()
+	_ = zip.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.packages[name] == nil {
+		r.packages[name] = map[string]npmVersion{}
+	}
+	r.packages[name][version] = npmVersion{manifest, buf.Bytes()}
+	return digestOf(buf.Bytes())
+}
+
+func (r *npmRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name, version, tarball := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/-/")
+	versions := r.packages[name]
+	if versions == nil {
+		http.Error(w, `{"error":"Not found"}`, http.StatusNotFound)
+		return
+	}
+	if tarball {
+		_, _ = w.Write(versions[strings.TrimSuffix(version, ".tgz")].tarball)
+		return
+	}
+	all := map[string]any{}
+	for v, p := range versions {
+		m := maps.Clone(p.manifest)
+		sum, short := sha512.Sum512(p.tarball), sha1.Sum(p.tarball)
+		m["dist"] = map[string]any{
+			"tarball":   fmt.Sprintf("%s/%s/-/%s.tgz", r.url, name, v),
+			"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:]), "shasum": hex.EncodeToString(short[:]),
+		}
+		all[v] = m
+	}
+	latest := slices.Max(slices.Collect(maps.Keys(versions)))
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "dist-tags": map[string]string{"latest": latest}, "versions": all})
+}
