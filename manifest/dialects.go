@@ -78,8 +78,8 @@ func Rules() []*diag.Rule {
 // Detect tells the dialect of a manifest by the keys that only it has. It
 // answers empty where there are none, or as many of one dialect as of another.
 func Detect(name string, src []byte) agent.Dialect {
-	text, r := decode(name, src, false)
-	if r.Errors() > 0 {
+	text, r, readable := decode(name, src, false)
+	if !readable {
 		return ""
 	}
 	var t *doc.Tree

@@ -111,9 +111,9 @@ func Load(path string, o Options) (*Manifest, error) {
 // extension; where it has none, the text does.
 func Parse(name string, src []byte, o Options) *Manifest {
 	m := &Manifest{Path: name, Dialect: o.Dialect}
-	text, r := decode(name, src, o.Strict)
+	text, r, readable := decode(name, src, o.Strict)
 	m.Source = r.Source
-	if r.Errors() == 0 {
+	if readable {
 		m.read(text, r, o)
 	}
 	m.Diagnostics, m.errors = r.Finish(), r.Errors()
@@ -143,12 +143,13 @@ func (m *Manifest) read(text string, r *diag.Reporter, o Options) {
 	}
 }
 
-// decode checks size and encoding and takes off a byte order mark.
-func decode(name string, src []byte, strict bool) (string, *diag.Reporter) {
-	fail := func(rule *diag.Rule, hint, format string, args ...any) (string, *diag.Reporter) {
+// decode checks size and encoding and takes off a byte order mark. It is
+// readable if there is text to go on with.
+func decode(name string, src []byte, strict bool) (text string, r *diag.Reporter, readable bool) {
+	fail := func(rule *diag.Rule, hint, format string, args ...any) (string, *diag.Reporter, bool) {
 		r := diag.NewReporter(diag.NewSource(name, ""), strict)
 		r.Report(rule, diag.Place{}, hint, format, args...)
-		return "", r
+		return "", r, false
 	}
 	switch {
 	case len(src) > doc.MaxBytes:
@@ -160,18 +161,18 @@ func decode(name string, src []byte, strict bool) (string, *diag.Reporter) {
 		at := strings.IndexByte(good, 0)
 		r := diag.NewReporter(diag.NewSource(name, strings.ToValidUTF8(string(src), "\uFFFD")), strict)
 		r.Report(diag.NotUTF8, diag.Place{Start: at, End: at + 1}, "", "byte %d of the file is not UTF-8", at+1)
-		return "", r
+		return "", r, false
 	}
-	text := string(src)
-	rest, marked := strings.CutPrefix(text, "\uFEFF")
-	r := diag.NewReporter(diag.NewSource(name, rest), strict)
+	rest, marked := strings.CutPrefix(string(src), "\uFEFF")
+	r = diag.NewReporter(diag.NewSource(name, rest), strict)
 	if marked {
 		r.Report(diag.ByteOrderMark, diag.Place{}, "", "the file starts with a byte order mark")
 	}
 	if strings.TrimSpace(rest) == "" {
 		r.Report(diag.Empty, diag.Place{}, "", "the file is empty")
+		return "", r, false
 	}
-	return rest, r
+	return rest, r, true
 }
 
 func isTOML(name, text string, d agent.Dialect) bool {

@@ -27,6 +27,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Exit codes.
@@ -106,8 +108,12 @@ func newRoot(t *terminal) *cobra.Command {
 				return cmd.Help()
 			}
 			hint := "see: ambit --help"
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				hint = "did you mean: ambit " + near[0] + "?"
+			var verbs []string
+			for _, c := range cmd.Commands() {
+				verbs = append(verbs, c.Name())
+			}
+			if near := diag.Closest(args[0], verbs); near != "" {
+				hint = "did you mean: ambit " + near + "?"
 			}
 			return usage(hint, "there is no verb %q", args[0])
 		},

@@ -85,7 +85,7 @@ func comparePackages(a, b LockedPackage) []Change {
 		}
 	}
 	if !slices.Equal(a.Scripts, b.Scripts) {
-		c = append(c, Change{Field: "scripts", Old: text(a.Scripts, true), New: text(b.Scripts, true)})
+		c = append(c, Change{Field: "scripts", Old: text(a.Scripts, len(a.Scripts) > 0), New: text(b.Scripts, len(b.Scripts) > 0)})
 	}
 	return c
 }

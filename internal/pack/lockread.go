@@ -192,7 +192,7 @@ func (r *lockReader) pkg(v doc.Value) LockedPackage {
 	}
 	stored := p.Kind == NPM || p.Kind == PyPI
 	builds := o.Get("builds", read.Presence(stored))
-	if builds.Is(doc.Object) && (builds.Len() > 0) != stored {
+	if kind != "" && builds.Is(doc.Object) && (builds.Len() > 0) != stored {
 		r.Report(ruleEntry, builds.Place(), "", "a package of kind %s is not built like this", diag.Quote(kind))
 	}
 	for b := range r.members(builds) {

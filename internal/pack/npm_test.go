@@ -99,8 +99,8 @@ func TestFetchNPMFails(t *testing.T) {
 	name, _ := publishEcho(t)
 	liar := scope + "/liar"
 	registry.publish(map[string]any{"name": liar, "version": "1.0.0"}, map[string]string{"package.json": `{"name":"honest","version":"1.0.0"}`})
-	git := scope + "/from-file"
-	registry.publish(map[string]any{"name": git, "version": "1.0.0", "dependencies": map[string]string{"x": registry.url + "/" + liar + "/-/1.0.0.tgz"}}, nil)
+	elsewhere := scope + "/elsewhere"
+	registry.publish(map[string]any{"name": elsewhere, "version": "1.0.0", "dependencies": map[string]string{"x": registry.url + "/" + liar + "/-/1.0.0.tgz"}}, nil)
 	for _, c := range []struct {
 		name string
 		ref  Ref
@@ -114,7 +114,7 @@ func TestFetchNPMFails(t *testing.T) {
 		{"dependencies of another package", Ref{Kind: NPM, Name: name, Version: "1.2.3"}, Want{Dependencies: []byte(`{"node_modules/x":{"version":"1.0.0","integrity":"sha512-x"}}`)}, LockInvalid},
 		{"dependencies with an address", Ref{Kind: NPM, Name: name, Version: "1.2.3"}, Want{Dependencies: []byte(`{"node_modules/` + name + `":{"version":"1.2.3","integrity":"sha512-x","resolved":"https://example.com/x.tgz"}}`)}, LockInvalid},
 		{"a package that calls itself otherwise", Ref{Kind: NPM, Name: liar, Version: "1.0.0"}, Want{}, Unsafe},
-		{"a dependency from outside the registry", Ref{Kind: NPM, Name: git, Version: "1.0.0"}, Want{}, Unsafe},
+		{"a dependency from outside the registry", Ref{Kind: NPM, Name: elsewhere, Version: "1.0.0"}, Want{}, Unsafe},
 		{"a name that is an option", Ref{Kind: NPM, Name: "--version"}, Want{}, NotFound},
 		{"a version that is a range", Ref{Kind: NPM, Name: name, Version: "^1.0.0"}, Want{}, NotFound},
 		{"scripts of a stranger", Ref{Kind: NPM, Name: name, Version: "1.2.3"}, Want{Scripts: []string{"stranger"}}, NotFound},
@@ -137,7 +137,7 @@ func TestInstallScripts(t *testing.T) {
 	s, ctx := newStore(t), context.Background()
 	name := scope + "/scripted"
 	dep := scope + "/scripted-dep"
-	write := `node -e "require('fs').writeFileSync('made.txt', 'by a script' + Object.keys(process.env).includes('AMBIT_TEST_SECRET'))"`
+	write := `node -e "require('fs').writeFileSync('made.txt', String(process.env.AMBIT_TEST_SECRET))"`
 	scripts := map[string]string{"postinstall": write}
 	registry.publish(map[string]any{"name": dep, "version": "1.0.0", "scripts": scripts, "hasInstallScript": true}, nil)
 	registry.publish(
@@ -157,6 +157,9 @@ func TestInstallScripts(t *testing.T) {
 	check(t, err)
 	if made(p, name) || !made(p, dep) || p.Tree == plain.Tree || len(p.Scripts) != 1 {
 		t.Errorf("the scripts of the one that may did not run, or others did: %+v", p)
+	}
+	if b, err := os.ReadFile(filepath.Join(p.Dir, dirTree, "node_modules", dep, "made.txt")); string(b) != "undefined" {
+		t.Errorf("the script saw our environment: %q, %v", b, err)
 	}
 	// Both stay in the store; each is found by what it is.
 	for want, tree := range map[string]string{"": plain.Tree, dep: p.Tree} {

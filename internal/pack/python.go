@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/tooluri"
 )
 
 // pipSigns tell why pip failed. It says that there is no such version also when
@@ -168,6 +169,9 @@ func requirements(what string, list []byte) ([]string, error) {
 	var lines []string
 	for file, digest := range wheels {
 		name, version, wrong := wheelName(file)
+		if wrong == nil && !tooluri.IsDigest(digest) {
+			wrong = fmt.Errorf("%s has no sha256", diag.Quote(file))
+		}
 		if wrong != nil {
 			err = wrong
 			break

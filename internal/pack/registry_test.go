@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 	registry.url = server.URL
 	os.Setenv("npm_config_"+scope+":registry", server.URL+"/")
 	os.Setenv("npm_config_noproxy", "127.0.0.1")
+	os.Setenv("AMBIT_TEST_SECRET", "not for install scripts")
 	code := m.Run()
 	server.Close()
 	os.Exit(code)

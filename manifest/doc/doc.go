@@ -100,6 +100,14 @@ func (t *Tree) keep(s string) int32 {
 	return int32(len(t.decoded) - 1)
 }
 
+// spanOr is the kept text of that number, or if it is 0 a span of the source.
+func (t *Tree) spanOr(kept int32, start, end int) string {
+	if kept > 0 {
+		return t.decoded[kept]
+	}
+	return t.Source.Text[start:end]
+}
+
 func (t *Tree) keyOf(n *node) string {
 	switch {
 	case n.key > 0:
@@ -125,12 +133,13 @@ func (t *Tree) textOf(n *node) string {
 	return ""
 }
 
-func (t *Tree) add(parent int32, n node) int32 {
+// push appends an empty child to parent.
+func (t *Tree) push(parent int32) int32 {
 	i := int32(len(t.nodes))
-	n.parent, n.next, n.first, n.last = parent, none, none, none
+	t.nodes = append(t.nodes, node{parent: parent, next: none, first: none, last: none})
 	if parent >= 0 {
 		p := &t.nodes[parent]
-		n.index = p.count
+		t.nodes[i].index = p.count
 		p.count++
 		if p.last >= 0 {
 			t.nodes[p.last].next = i
@@ -139,7 +148,15 @@ func (t *Tree) add(parent int32, n node) int32 {
 		}
 		p.last = i
 	}
-	t.nodes = append(t.nodes, n)
+	return i
+}
+
+// add appends a child like n to parent.
+func (t *Tree) add(parent int32, n *node) int32 {
+	i := t.push(parent)
+	c := &t.nodes[i]
+	c.start, c.end, c.keyStart, c.keyEnd, c.text, c.key = n.start, n.end, n.keyStart, n.keyEnd, n.text, n.key
+	c.kind, c.origin, c.plain, c.plainKey, c.bare = n.kind, n.origin, n.plain, n.plainKey, n.bare
 	return i
 }
 

@@ -13,8 +13,9 @@ import (
 // syntax error stopped the reader and the tree holds what came before it.
 func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := &jsonParser{src: src.Text, r: r, t: newTree(src)}
+	p.members.t = p.t
 	p.space()
-	ok = p.value(none, node{}, 0)
+	ok = p.value(p.t.push(none), 0)
 	if ok {
 		p.space()
 		if p.pos < len(p.src) {
@@ -26,10 +27,11 @@ func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 }
 
 type jsonParser struct {
-	src string
-	pos int
-	r   *diag.Reporter
-	t   *Tree
+	src     string
+	pos     int
+	r       *diag.Reporter
+	t       *Tree
+	members members
 }
 
 // fail reports a syntax error between two offsets.
@@ -42,6 +44,9 @@ func (p *jsonParser) fail(start, end int, hint, format string, args ...any) bool
 func (p *jsonParser) space() {
 	for {
 		src, i := p.src, p.pos
+		for i+8 <= len(src) && eight(src, i) == ' '*ones {
+			i += 8 // indentation
+		}
 		for i < len(src) && (src[i] == ' ' || src[i] == '\n' || src[i] == '\t' || src[i] == '\r') {
 			i++
 		}
@@ -74,17 +79,28 @@ func (p *jsonParser) comment() bool {
 	return true
 }
 
-// value reads one value below parent; n holds its key, if it has one.
-func (p *jsonParser) value(parent int32, n node, depth int) bool {
-	if p.pos >= len(p.src) {
-		return p.atEnd(parent)
-	}
+// push makes the node of the value that comes next; ok unless there are too
+// many. Nodes are filled in place: copying one that was just written stalls.
+func (p *jsonParser) push(parent int32) (i int32, ok bool) {
 	if len(p.t.nodes) >= maxValues {
 		p.r.Report(diag.TooManyValues, diag.Place{Start: p.pos, End: p.pos + 1}, "", "the file holds more than %d values", maxValues)
-		return false
+		return none, false
 	}
+	return p.t.push(parent), true
+}
+
+// value reads one value into node i.
+func (p *jsonParser) value(i int32, depth int) bool {
+	if p.pos >= len(p.src) {
+		return p.atEnd(p.t.nodes[i].parent)
+	}
+	n := &p.t.nodes[i]
 	n.start = int32(p.pos)
 	switch c := p.src[p.pos]; {
+	case c == '"':
+		text, plain, ok := p.str()
+		n.kind, n.text, n.plain, n.end = String, text, plain, int32(p.pos)
+		return ok
 	case c == '{' || c == '[':
 		if depth >= maxDepth {
 			p.r.Report(diag.TooDeep, diag.Place{Start: p.pos, End: p.pos + 1}, "", "nested more than %d levels deep", maxDepth)
@@ -92,24 +108,16 @@ func (p *jsonParser) value(parent int32, n node, depth int) bool {
 		}
 		if c == '{' {
 			n.kind = Object
-			return p.object(p.t.add(parent, n), depth+1)
+			return p.object(i, depth+1)
 		}
 		n.kind = Array
-		return p.array(p.t.add(parent, n), depth+1)
-	case c == '"':
-		n.kind = String
-		var ok bool
-		n.text, n.plain, ok = p.str()
-		n.end = int32(p.pos)
-		p.t.add(parent, n)
-		return ok
+		return p.array(i, depth+1)
 	case c == '-' || '0' <= c && c <= '9':
 		n.kind, n.text = Number, p.number()
 		n.end = int32(p.pos)
-		p.t.add(parent, n)
 		return true
 	default:
-		return p.word(parent, n)
+		return p.word(n)
 	}
 }
 
@@ -127,46 +135,8 @@ func (p *jsonParser) atEnd(open int32) bool {
 	return p.fail(p.pos, p.pos, "add the missing "+closing, "the file ends inside the %s that starts on line %d", what, line)
 }
 
-// keys watches an object for a key that comes twice. Small objects are
-// compared one by one; past that a map keeps it linear.
-type keys struct {
-	few  [16]string
-	at   [16]int32
-	n    int
-	many map[string]int32
-}
-
-// first returns the node that already has the key, or none after noting that
-// self has it.
-func (k *keys) first(key string, self int32) int32 {
-	if k.many != nil {
-		if i, ok := k.many[key]; ok {
-			return i
-		}
-		k.many[key] = self
-		return none
-	}
-	for i, f := range k.few[:k.n] {
-		if f == key {
-			return k.at[i]
-		}
-	}
-	if k.n < len(k.few) {
-		k.few[k.n], k.at[k.n] = key, self
-		k.n++
-		return none
-	}
-	k.many = make(map[string]int32, 64)
-	for i, f := range k.few {
-		k.many[f] = k.at[i]
-	}
-	k.many[key] = self
-	return none
-}
-
 func (p *jsonParser) object(self int32, depth int) bool {
 	p.pos++
-	var seen keys
 	comma := -1 // offset of the comma before what comes now
 	for {
 		p.space()
@@ -183,25 +153,28 @@ func (p *jsonParser) object(self int32, depth int) bool {
 			p.pos++
 			continue
 		}
-		var n node
-		n.keyStart = int32(p.pos)
-		ok := true
+		start, text, plain, ok := p.pos, int32(0), false, true
 		switch {
 		case c == '"':
-			n.key, n.plainKey, ok = p.str()
+			text, plain, ok = p.str()
 		case c == '\'' || isWordByte(c):
-			n.key, ok = p.looseKey()
+			text, ok = p.looseKey()
 		default:
 			ok = p.fail(p.pos, p.pos+1, "", "expected a key in double quotes, found %s", p.show())
 		}
 		if !ok {
 			return false
 		}
-		n.keyEnd = int32(p.pos)
-		key := p.t.keyOf(&n)
-		if first := seen.first(key, int32(len(p.t.nodes))); first >= 0 {
-			p.duplicate(Value{p.t, first}, n)
+		key := p.t.spanOr(text, start+1, p.pos-1)
+		if first := p.members.find(self, key); first >= 0 {
+			p.duplicate(Value{p.t, first}, diag.Place{Start: start, End: p.pos}, key)
 		}
+		i, ok := p.push(self)
+		if !ok {
+			return false
+		}
+		n := &p.t.nodes[i]
+		n.keyStart, n.keyEnd, n.key, n.plainKey = int32(start), int32(p.pos), text, plain
 		p.space()
 		if p.pos >= len(p.src) {
 			return p.atEnd(self)
@@ -214,7 +187,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 		}
 		p.pos++
 		p.space()
-		if !p.value(self, n, depth) {
+		if !p.value(i, depth) {
 			return false
 		}
 		if comma, ok = p.separator(self, '}'); !ok {
@@ -244,10 +217,10 @@ func (p *jsonParser) array(self int32, depth int) bool {
 			p.pos++
 			continue
 		}
-		if !p.value(self, node{}, depth) {
+		i, ok := p.push(self)
+		if !ok || !p.value(i, depth) {
 			return false
 		}
-		var ok bool
 		if comma, ok = p.separator(self, ']'); !ok {
 			return false
 		}
@@ -284,10 +257,10 @@ func (p *jsonParser) trailing(comma int) {
 	}
 }
 
-func (p *jsonParser) duplicate(first Value, n node) {
-	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: first.Pointer()}
+func (p *jsonParser) duplicate(first Value, at diag.Place, key string) {
+	at.Pointer = first.Pointer()
 	line, _ := p.t.Source.Position(int(first.node().keyStart))
-	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already there on line %d", diag.Quote(p.t.keyOf(&n)), line)
+	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already there on line %d", diag.Quote(key), line)
 }
 
 // looseKey reads a key that is unquoted or in single quotes, after saying so.
@@ -322,26 +295,24 @@ var foreignWords = map[string]string{
 }
 
 // word reads true, false or null, and names what was meant by other words.
-func (p *jsonParser) word(parent int32, n node) bool {
+func (p *jsonParser) word(n *node) bool {
 	start := p.pos
-	if p.src[p.pos] == '\'' {
+	switch c := p.src[p.pos]; c {
+	case '\'':
 		text, ok := p.singleQuoted()
-		if !ok {
-			return false
+		if ok {
+			n.kind, n.text, n.end = String, text, int32(p.pos)
 		}
-		n.kind, n.text, n.end = String, text, int32(p.pos)
-		p.t.add(parent, n)
-		return true
-	}
-	if c := p.src[p.pos]; c == '+' || c == '.' {
+		return ok
+	case '+', '.':
 		p.pos++
-		n.kind, n.text = Number, p.number()
-		if n.end = int32(p.pos); p.pos > start+1 {
-			p.fail(start, p.pos, "", "%s is not a JSON number", diag.Quote(p.src[start:p.pos]))
-			p.t.add(parent, n)
-			return true
+		text := p.number()
+		if p.pos == start+1 {
+			return p.fail(start, start+1, "", "expected a value, found %s", diag.Quote(string(c)))
 		}
-		return p.fail(start, start+1, "", "expected a value, found %s", diag.Quote(string(c)))
+		p.fail(start, p.pos, "", "%s is not a JSON number", diag.Quote(p.src[start:p.pos]))
+		n.kind, n.text, n.end = Number, text, int32(p.pos)
+		return true
 	}
 	for p.pos < len(p.src) && isWordByte(p.src[p.pos]) {
 		p.pos++
@@ -365,7 +336,6 @@ func (p *jsonParser) word(parent int32, n node) bool {
 		p.fail(start, p.pos, hint, "%s is not a JSON value", diag.Quote(word))
 		n.kind = Null
 	}
-	p.t.add(parent, n)
 	return true
 }
 
@@ -400,6 +370,30 @@ var stringBytes = func() (t [256]uint8) {
 	return t
 }()
 
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// eight is eight bytes of s from i, as one word.
+func eight(s string, i int) uint64 {
+	s = s[i : i+8]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+// allPlain reports whether each of eight bytes is a plainByte. It may say no
+// where they are, never yes where they are not: the byte that makes it say so
+// wrongly would have to follow one that is not plain.
+func allPlain(x uint64) bool {
+	quote, slash := x^('"'*ones), x^('\\'*ones)
+	odd := x | (x + ones) // 0x7F and above
+	odd |= (x - 0x20*ones) &^ x
+	odd |= (quote - ones) &^ quote
+	odd |= (slash - ones) &^ slash
+	return odd&highs == 0
+}
+
 // str reads a string, from its opening quote. Its text is 0 if the text is
 // what stands between the quotes.
 func (p *jsonParser) str() (text int32, plain, ok bool) {
@@ -407,8 +401,13 @@ func (p *jsonParser) str() (text int32, plain, ok bool) {
 	i := start + 1
 	src := p.src
 	plain = true
-	for i < len(src) && stringBytes[src[i]] != stopByte {
-		if stringBytes[src[i]] == otherByte {
+	for i+8 <= len(src) && allPlain(eight(src, i)) {
+		i += 8
+	}
+	for i < len(src) {
+		if kind := stringBytes[src[i]]; kind == stopByte {
+			break
+		} else if kind == otherByte {
 			plain = false
 		}
 		i++

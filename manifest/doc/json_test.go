@@ -71,6 +71,22 @@ func TestJSONProblems(t *testing.T) {
 	}
 }
 
+// Every byte in every place of a word is told right.
+func TestAllPlain(t *testing.T) {
+	for c := range 256 {
+		for place := range 8 {
+			for _, rest := range []byte{'a', ' ', '~', byte(c)} {
+				b := bytes.Repeat([]byte{rest}, 8)
+				b[place] = byte(c)
+				want := stringBytes[c] == plainByte
+				if got := allPlain(eight(string(b), 0)); got != want {
+					t.Fatalf("%q: %t, want %t", b, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestPointers(t *testing.T) {
 	tree, _, _ := problems(t, `{"a/b": [{"c~d": 1}], "": 2}`)
 	var got []string

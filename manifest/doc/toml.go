@@ -21,10 +21,10 @@ import (
 func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	t = newTree(src)
 	t.toml = true
-	t.add(none, node{kind: Object, end: int32(len(src.Text)), origin: byHeader})
+	t.add(none, &node{kind: Object, end: int32(len(src.Text)), origin: byHeader})
 	p := parsers.Get().(*unstable.Parser)
 	defer parsers.Put(p)
-	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
+	b := &tomlBuilder{p: p, t: t, r: r, ok: true, members: members{t: t}}
 	b.p.Reset([]byte(src.Text))
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
@@ -65,54 +65,15 @@ type tomlBuilder struct {
 	t  *Tree
 	r  *diag.Reporter
 	ok bool
-	// index finds the members of large tables, by table.
-	index map[int32]map[string]int32
-}
 
-// fewMembers is how many members are looked through one by one.
-const fewMembers = 16
-
-// member returns the member of that name, or none.
-func (b *tomlBuilder) member(parent int32, key []byte) int32 {
-	if b.t.nodes[parent].count > fewMembers {
-		if i, ok := b.indexOf(parent)[string(key)]; ok {
-			return i
-		}
-		return none
-	}
-	for i := b.t.nodes[parent].first; i >= 0; i = b.t.nodes[i].next {
-		if b.t.keyOf(&b.t.nodes[i]) == string(key) {
-			return i
-		}
-	}
-	return none
-}
-
-// indexOf is the index of a large table, brought up to date.
-func (b *tomlBuilder) indexOf(parent int32) map[string]int32 {
-	if b.index == nil {
-		b.index = make(map[int32]map[string]int32)
-	}
-	index, ok := b.index[parent]
-	if !ok {
-		index = make(map[string]int32)
-		b.index[parent] = index
-		for i := b.t.nodes[parent].first; i >= 0; i = b.t.nodes[i].next {
-			index[b.t.keyOf(&b.t.nodes[i])] = i
-		}
-		return index
-	}
-	// Since the last look at most the last member is new.
-	last := b.t.nodes[parent].last
-	index[b.t.keyOf(&b.t.nodes[last])] = last
-	return index
+	members members
 }
 
 // add makes a member that stands where the key that names it stands.
 func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
 	n := b.named(part)
 	n.kind, n.origin = kind, o
-	return b.t.add(parent, n)
+	return b.t.add(parent, &n)
 }
 
 func (b *tomlBuilder) named(part *unstable.Node) node {
@@ -147,7 +108,7 @@ func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
 	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: Value{b.t, first}.Pointer()}
 	b.r.Report(diag.DuplicateKey, at, "", "%s is already defined on line %d", diag.Quote(string(part.Data)), line)
 	n.kind, n.origin = Object, byHeader
-	return b.t.add(none, n)
+	return b.t.add(none, &n)
 }
 
 // header walks [a.b] or [[a.b]] from the root, making tables on the way.
@@ -158,7 +119,7 @@ func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
 		if !b.bounded(part, depth) {
 			return at
 		}
-		found := b.member(at, part.Data)
+		found := b.members.find(at, string(part.Data))
 		if !key.IsLast() {
 			at = b.through(at, found, part)
 			continue
@@ -196,7 +157,7 @@ func (b *tomlBuilder) through(at, found int32, part *unstable.Node) int32 {
 func (b *tomlBuilder) element(list int32, part *unstable.Node) int32 {
 	n := b.named(part)
 	n.kind, n.origin, n.key, n.keyStart, n.keyEnd = Object, byHeader, 0, 0, 0
-	return b.t.add(list, n)
+	return b.t.add(list, &n)
 }
 
 func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
@@ -206,7 +167,7 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 		if !b.bounded(part, depth) {
 			return
 		}
-		found := b.member(at, part.Data)
+		found := b.members.find(at, string(part.Data))
 		switch {
 		case key.IsLast() && found >= 0:
 			at = b.taken(part, found)
@@ -258,14 +219,14 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 		n.kind, n.text = Bool, b.t.keep(string(v.Data))
 	case unstable.Array:
 		n.kind = Array
-		self := b.t.add(parent, n)
+		self := b.t.add(parent, &n)
 		for it := v.Children(); it.Next(); {
 			b.value(it.Node(), self, node{start: n.start, end: n.end}, depth+1)
 		}
 		return
 	case unstable.InlineTable:
 		n.kind = Object
-		self := b.t.add(parent, n)
+		self := b.t.add(parent, &n)
 		for it := v.Children(); it.Next(); {
 			b.keyValue(it.Node(), self, depth+1)
 		}
@@ -273,7 +234,7 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	default:
 		b.scalar(v, &n)
 	}
-	b.t.add(parent, n)
+	b.t.add(parent, &n)
 }
 
 // scalar reads a number or date. The parser takes anything that looks like

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/ambit-run/ambit/manifest/diag"
-	"github.com/ambit-run/ambit/manifest/read"
 	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/manifest/read"
 )
 
 // This file says what a host is, for urls, slots and bundles alike.
