@@ -132,6 +132,7 @@ func newRoot(t *terminal) *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: groupRead, Title: "Read and review"},
 		&cobra.Group{ID: groupWrite, Title: "Write"},
+		&cobra.Group{ID: groupRun, Title: "Prove and run"},
 		&cobra.Group{ID: groupHelp, Title: "Help"},
 	)
 	root.SetHelpCommandGroupID(groupHelp)
@@ -139,6 +140,7 @@ func newRoot(t *terminal) *cobra.Command {
 	root.AddCommand(
 		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t),
 		newNew(t), newConvert(t), newSchema(t),
+		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t),
 		newVersion(t), newMan(t),
 	)
 	return root
@@ -147,6 +149,7 @@ func newRoot(t *terminal) *cobra.Command {
 const (
 	groupRead  = "read"
 	groupWrite = "write"
+	groupRun   = "run"
 	groupHelp  = "help"
 )
 

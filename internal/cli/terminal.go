@@ -17,21 +17,25 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 type terminal struct {
 	in     io.Reader
+	raw    io.Writer // stdout itself, for a protocol
 	out    *bufio.Writer
 	err    io.Writer
 	file   *os.File // stdout, if it is a file
@@ -39,10 +43,11 @@ type terminal struct {
 	colour string
 	styled bool
 	width  int
+	logMu  sync.Mutex
 }
 
 func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
-	t := &terminal{in: in, out: bufio.NewWriter(out), err: errOut, colour: "auto", width: 100}
+	t := &terminal{in: in, raw: out, out: bufio.NewWriter(out), err: errOut, colour: "auto", width: 100}
 	t.file, _ = out.(*os.File)
 	t.styled = t.wantsColour()
 	if t.file != nil {
@@ -76,6 +81,12 @@ func (t *terminal) wantsColour() bool {
 		return true
 	}
 	return t.file != nil && term.IsTerminal(int(t.file.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// interactive reports whether a person watches stderr.
+func (t *terminal) interactive() bool {
+	f, ok := t.err.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 func (t *terminal) flush() error { return t.out.Flush() }
@@ -119,7 +130,11 @@ func (t *terminal) document(v any) error {
 // fail says why a verb ended.
 func (t *terminal) fail(f *failure) {
 	if t.json {
-		err := t.document(map[string]any{"error": map[string]any{"message": f.Error(), "hint": f.hint, "exit_code": f.code}})
+		body := map[string]any{"message": f.Error(), "hint": f.hint, "exit_code": f.code}
+		if r, ok := errors.AsType[*call.Refusal](f.err); ok {
+			body["code"], body["stage"], body["message"], body["retryable"], body["effect"] = r.Code, r.Stage, r.Message, r.Retryable, r.Effect
+		}
+		err := t.document(map[string]any{"error": body})
 		if err == nil && t.flush() == nil {
 			return
 		}

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,6 +190,27 @@ func wantError(t *testing.T, err error, targets ...any) {
 				t.Errorf("error %v is not a %T", err, target)
 			}
 		}
+	}
+}
+
+// diary is what callbacks write down.
+type diary struct {
+	mu      sync.Mutex
+	entries []string
+}
+
+func (d *diary) write(entry string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.entries = append(d.entries, entry)
+}
+
+func (d *diary) want(t *testing.T, entries ...string) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Equal(d.entries, entries) {
+		t.Errorf("heard %q, want %q", d.entries, entries)
 	}
 }
 

@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -75,8 +74,7 @@ func (e *clientError) summary() string {
 func run(ctx context.Context, dir string, env []string, argv ...string) (stdout []byte, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, env
-	var out bytes.Buffer
-	var said tail
+	var out, said tail
 	cmd.Stdout, cmd.Stderr = &out, &said
 	wholeGroup(cmd)
 	cmd.WaitDelay = 5 * time.Second
@@ -84,9 +82,9 @@ func run(ctx context.Context, dir string, env []string, argv ...string) (stdout 
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, &clientError{client: argv[0], said: string(said.b) + "\n" + out.String(), err: err}
+		return nil, &clientError{client: argv[0], said: string(said.b) + "\n" + string(out.b), err: err}
 	}
-	return out.Bytes(), nil
+	return out.b, nil
 }
 
 // environ is our own environment with some variables set.

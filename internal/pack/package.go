@@ -144,6 +144,9 @@ func folderName(digest, tree string) string {
 // open verifies one package, from the outside in: the listing by its digest,
 // everything else by the listing.
 func open(dir string, ref Ref, want Want) (*Package, error) {
+	if err := noMore(dir, ref); err != nil {
+		return nil, err
+	}
 	text, err := readBounded(filepath.Join(dir, fileListing), maxListing)
 	if err != nil {
 		return nil, damaged(ref, fileListing, "cannot be read", err)
@@ -220,26 +223,39 @@ func damaged(ref Ref, file, how string, err error) error {
 	}
 }
 
-// strays are the node_modules folders above a package.
+// noMore refuses what stands beside the parts of a package, where Node.js would
+// find it although no listing names it: within the store nothing but a package
+// has modules.
+func noMore(dir string, ref Ref) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return storeFailed(dir, "the package store cannot be read", err)
+	}
+	for _, d := range list {
+		if !slices.Contains([]string{fileArchive, fileDependencies, fileListing, dirTree}, d.Name()) {
+			return damaged(ref, d.Name(), "was added", nil)
+		}
+	}
+	for _, up := range []string{"..", filepath.Join("..", "..")} {
+		if name := filepath.Join(up, "node_modules"); exists(filepath.Join(dir, name)) {
+			return damaged(ref, filepath.ToSlash(name), "was added", nil)
+		}
+	}
+	return nil
+}
+
+// strays are the node_modules folders above the store that a package is in.
 func strays(dir string) []string {
 	var found []string
 	for {
-		if filepath.Base(dir) != "node_modules" {
-			if name := filepath.Join(dir, "node_modules"); isDir(name) {
-				found = append(found, name)
-			}
-		}
 		up := filepath.Dir(dir)
 		if up == dir {
 			return found
 		}
-		dir = up
+		if dir = up; filepath.Base(dir) != "node_modules" && exists(filepath.Join(dir, "node_modules")) {
+			found = append(found, filepath.Join(dir, "node_modules"))
+		}
 	}
-}
-
-func isDir(name string) bool {
-	info, err := os.Stat(name)
-	return err == nil && info.IsDir()
 }
 
 // readBounded reads a regular file that is not larger than most.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -56,10 +57,15 @@ func wheel(t *testing.T, name, version, metadata string, files map[string]string
 	return b.Bytes()
 }
 
-// pythonIndex serves wheels as a Python index does, and makes it pip's.
-func pythonIndex(t *testing.T, wheels map[string][]byte) {
+// pythonIndex serves wheels as a Python index does, and makes it pip's. What it
+// returns adds a wheel.
+func pythonIndex(t *testing.T) (add func(file string, content []byte)) {
 	t.Helper()
+	var mu sync.Mutex
+	wheels := map[string][]byte{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
 		if file, ok := strings.CutPrefix(req.URL.Path, "/files/"); ok {
 			_, _ = w.Write(wheels[file])
 			return
@@ -84,30 +90,34 @@ func pythonIndex(t *testing.T, wheels map[string][]byte) {
 	t.Setenv("PIP_FIND_LINKS", "")
 	t.Setenv("PIP_NO_INDEX", "")
 	t.Setenv("NO_PROXY", "127.0.0.1")
+	return func(file string, content []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		wheels[file] = content
+	}
 }
 
 func TestFetchPython(t *testing.T) {
 	needPip(t)
 	ctx, s := context.Background(), newStore(t)
-	wheels := map[string][]byte{}
-	dep := func(version string) {
-		wheels["ambit_dep-"+version+"-py3-none-any.whl"] = wheel(t, "ambit_dep", version, "", map[string]string{"ambit_dep.py": "version = '" + version + "'\n"})
+	add := pythonIndex(t)
+	dep := func(version, says string) {
+		add("ambit_dep-"+version+"-py3-none-any.whl", wheel(t, "ambit_dep", version, "", map[string]string{"ambit_dep.py": "version = '" + says + "'\n"}))
 	}
-	dep("1.0.0")
-	dep("1.1.0")
-	const own = "ambit_echo-1.2.3-py3-none-any.whl"
-	wheels[own] = wheel(t, "ambit_echo", "1.2.3", "Requires-Dist: ambit-dep>=1.0\n", map[string]string{
+	dep("1.0.0", "1.0.0")
+	dep("1.1.0", "1.1.0")
+	own := wheel(t, "ambit_echo", "1.2.3", "Requires-Dist: ambit-dep>=1.0\n", map[string]string{
 		"ambit_echo/__init__.py":                        "",
 		"ambit_echo/cli.py":                             "import sys, ambit_dep\nclass App:\n    @staticmethod\n    def main():\n        print(ambit_dep.version, sys.argv)\n        exit(3)\n",
 		"ambit_echo-1.2.3.dist-info/entry_points.txt":   "[console_scripts]\nambit-echo = ambit_echo.cli:App.main\nother = ambit_echo.cli:App.main\n[gui_scripts]\nwindow = x:y\n",
 		"ambit_echo-1.2.3.data/data/share/x.txt":        "x",
 		"ambit_echo-1.2.3.data/purelib/ambit_echo/p.py": "",
 	})
-	pythonIndex(t, wheels)
+	add("ambit_echo-1.2.3-py3-none-any.whl", own)
 	ref := Ref{Kind: PyPI, Name: "ambit-echo", Version: "1.2.3"}
 	p, err := s.Fetch(ctx, ref, Want{}, nil)
 	check(t, err)
-	if p.Digest != digestOf(wheels[own]) {
+	if p.Digest != digestOf(own) {
 		t.Errorf("got the digest %s", p.Digest)
 	}
 	for _, file := range []string{"share/x.txt", "ambit_echo/p.py"} {
@@ -133,7 +143,7 @@ func TestFetchPython(t *testing.T) {
 	}
 
 	// The same tree from an empty store, although a newer dependency appeared.
-	dep("1.9.0")
+	dep("1.9.0", "evil")
 	want := Want{Digest: p.Digest, Tree: p.Tree, Dependencies: p.Dependencies}
 	q, err := newStore(t).Fetch(ctx, ref, want, nil)
 	check(t, err)
@@ -141,8 +151,7 @@ func TestFetchPython(t *testing.T) {
 		t.Errorf("got the tree %s, want %s", q.Tree, p.Tree)
 	}
 	// The index serves other bytes.
-	delete(wheels, "ambit_dep-1.1.0-py3-none-any.whl")
-	wheels["ambit_dep-1.1.0-py3-none-any.whl"] = wheel(t, "ambit_dep", "1.1.0", "", map[string]string{"ambit_dep.py": "version = 'evil'\n"})
+	dep("1.1.0", "evil")
 	if _, err := newStore(t).Fetch(ctx, ref, want, nil); !errors.Is(err, DigestMismatch) {
 		t.Errorf("a dependency changed: %v", err)
 	}

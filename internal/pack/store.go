@@ -145,11 +145,11 @@ func (f *fetch) take(dir, archive string, tree func() error) error {
 	if err == nil {
 		err = tree()
 	}
-	if err == nil {
-		err = os.RemoveAll(dir)
-	}
 	if err != nil {
 		return storeFailed(f.store.Dir, "the package store cannot be written", err)
+	}
+	if removeAll(dir); exists(dir) {
+		return storeFailed(dir, "could not be removed", errors.New("something in it stays"))
 	}
 	return nil
 }

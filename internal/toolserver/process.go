@@ -109,6 +109,7 @@ func (p *process) stop(grace time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-p.exited:
+		return
 	case <-timer.C:
 	}
 	p.kill()

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 )
 
 func lockThread() { runtime.LockOSThread() }
@@ -78,10 +79,19 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 	}, nil
 }
 
+// killTree ends everything. The kernel ends a pid namespace with its first
+// process; bubblewrap outside then sees that and ends by itself, which leaves
+// nothing unreaped. If it does not, it is ended too.
 func (p *process) killTree() {
 	if p.initPID > 0 {
-		// The kernel ends a pid namespace with its first process.
 		syscall.Kill(p.initPID, syscall.SIGKILL)
+		timer := time.NewTimer(time.Second)
+		defer timer.Stop()
+		select {
+		case <-p.exited:
+			return
+		case <-timer.C:
+		}
 	}
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }

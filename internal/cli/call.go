@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// asked are the flags of verbs that ask for a call.
+type asked struct {
+	input, skill string
+	timeout      time.Duration
+}
+
+func (f *asked) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.input, "input", "{}", "the arguments as a JSON `object`; @FILE reads a file, - standard input")
+	cmd.Flags().StringVar(&f.skill, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up after this `time`")
+}
+
+func (f *asked) call(t *terminal, tool string) (*call.Call, error) {
+	c := &call.Call{ID: gateway.NewID(), Tool: tool, Timeout: f.timeout, Principal: "local"}
+	input := []byte(f.input)
+	var err error
+	switch {
+	case f.input == "-":
+		input, err = io.ReadAll(t.in)
+	case strings.HasPrefix(f.input, "@"):
+		input, err = os.ReadFile(f.input[1:])
+	}
+	if err != nil {
+		return nil, usage("", "cannot read the arguments: %w", err)
+	}
+	c.Arguments = jsontext.Value(input)
+	if f.skill != "" {
+		tools, err := skill.Load(f.skill)
+		if err != nil {
+			return nil, usage("a §TOOLS section lists pinned tool URIs, one to a line, or none", "the skill cannot be used: %w", err)
+		}
+		c.Skill = tools
+	}
+	return c, nil
+}
+
+func newCall(t *terminal) *cobra.Command {
+	var f asked
+	cmd := &cobra.Command{
+		Use:     "call PATH TOOL",
+		GroupID: groupRun,
+		Short:   "Make one call through the door",
+		Long:    "Make one call through the door: the agent's servers are started and proven, the call is resolved, gated\nand carried out, and its result printed. TOOL is a name or a matrix:// URI.",
+		Example: "  ambit call agents/default.json list_directory --input '{\"path\": \".\"}'\n  ambit call agents/default.json matrix://tool/mcp/thinking/sequentialthinking@2026.8.31 --input @thought.json",
+		Args:    exactly(2, "a manifest and a tool"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := t.load(args[0], "")
+			if err != nil {
+				return err
+			}
+			c, err := f.call(t, args[1])
+			if err != nil {
+				return err
+			}
+			if err := onServers(m); err != nil {
+				return err
+			}
+			// A call that would be refused anyway starts nothing.
+			if allowed, _ := gateway.New(m.Agent(), nil).Why(c); !allowed {
+				_, err := gateway.New(m.Agent(), nil).Call(cmd.Context(), c)
+				return asFailure(err)
+			}
+			g, servers, err := t.open(cmd.Context(), m)
+			if err != nil {
+				return err
+			}
+			defer servers.Close()
+			result, err := g.Call(cmd.Context(), c)
+			if err != nil {
+				return asFailure(err)
+			}
+			if t.json {
+				err = t.document(resultDocument(c, result))
+			} else {
+				t.result(result)
+			}
+			if err == nil && result.IsError {
+				return errNo
+			}
+			return err
+		},
+	}
+	f.flags(cmd)
+	return cmd
+}
+
+func asFailure(err error) error {
+	if r, ok := err.(*call.Refusal); ok {
+		return refused(r)
+	}
+	return no("", "%w", err)
+}
+
+// resultDocument is a result as --json tells it.
+func resultDocument(c *call.Call, r call.Result) map[string]any {
+	doc := map[string]any{"call_id": c.ID, "duration_ms": r.Duration.Milliseconds(), "is_error": r.IsError}
+	var raw struct {
+		Content           json.RawMessage `json:"content"`
+		StructuredContent json.RawMessage `json:"structuredContent"`
+	}
+	if json.Unmarshal(r.Raw, &raw) == nil {
+		doc["content"] = raw.Content
+		if raw.StructuredContent != nil {
+			doc["structuredContent"] = raw.StructuredContent
+		}
+	}
+	if doc["content"] == nil {
+		doc["content"] = json.RawMessage("[]")
+	}
+	return doc
+}
+
+// result prints the texts of a result; other content is named.
+func (t *terminal) result(r call.Result) {
+	var raw struct {
+		Content []struct {
+			Type     string `json:"type"`
+			Text     string `json:"text"`
+			MIMEType string `json:"mimeType"`
+			URI      string `json:"uri"`
+		} `json:"content"`
+	}
+	if err := json.Unmarshal(r.Raw, &raw); err != nil {
+		t.printf("%s\n", diag.Printable(string(r.Raw)))
+		return
+	}
+	for _, c := range raw.Content {
+		if c.Type == "text" {
+			for line := range strings.SplitSeq(c.Text, "\n") {
+				t.printf("%s\n", diag.Printable(line))
+			}
+			continue
+		}
+		t.printf("%s\n", t.paint(dim, "("+diag.Printable(strings.TrimSpace(c.Type+" "+c.MIMEType+" "+c.URI))+"; --json shows it)"))
+	}
+	if r.IsError {
+		t.notef("%s the tool reports an error", t.paint(boldRed, "ambit:"))
+	}
+}
+
+func newWhy(t *terminal) *cobra.Command {
+	var f asked
+	cmd := &cobra.Command{
+		Use:     "why PATH TOOL",
+		GroupID: groupRun,
+		Short:   "Tell whether a call would be allowed, stage by stage",
+		Long:    "Tell whether a call would be allowed, stage by stage and with every reason, without making it or starting\nanything. Exits 1 if it would be refused.",
+		Example: "  ambit why agents/default.json write_file\n  ambit why agents/forge.json shell_exec --skill SKILL.md",
+		Args:    exactly(2, "a manifest and a tool"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			m, err := t.load(args[0], "")
+			if err != nil {
+				return err
+			}
+			c, err := f.call(t, args[1])
+			if err != nil {
+				return err
+			}
+			allowed, reasons := gateway.New(m.Agent(), nil).Why(c)
+			if t.json {
+				err = t.document(map[string]any{"allowed": allowed, "reasons": reasons})
+			} else {
+				t.reasons(allowed, reasons)
+			}
+			if err == nil && !allowed {
+				return errNo
+			}
+			return err
+		},
+	}
+	f.flags(cmd)
+	return cmd
+}
+
+func (t *terminal) reasons(allowed bool, reasons []call.Reason) {
+	rows := make([][]string, len(reasons))
+	for i, r := range reasons {
+		mark := t.paint(green, "✓")
+		detail := diag.Printable(r.Detail)
+		if !r.Allowed {
+			mark = t.paint(red, "✗")
+			detail += " " + t.paint(dim, "["+string(r.Code)+"]")
+		}
+		rows[i] = []string{mark, r.Stage, detail}
+	}
+	t.table("", rows)
+	if allowed {
+		t.printf("%s\n", t.paint(green, "it would be allowed"))
+	} else {
+		t.printf("%s\n", t.paint(boldRed, "it would be refused"))
+	}
+}

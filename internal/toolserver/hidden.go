@@ -1,0 +1,52 @@
+package toolserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// orders are phrases with which a tool's description tries to give orders to
+// the model that reads it. The list is precise and cheap, and no proof.
+var orders = regexp.MustCompile(`(?i)(ignore|disregard|forget|override)\s+(\w+\s+){0,3}(previous|prior|above|earlier|preceding|system)\b` +
+	`|do not (tell|inform|mention|show|reveal)\b.{0,40}\buser` +
+	`|<\s*/?\s*(important|system|instructions?|secret)\s*>` +
+	`|\b(before|after) (using|calling) (this|any other) tool\b.{0,80}\b(read|send|call|include)`)
+
+// hiddenInstructions looks through every text of a definition for what people
+// do not see and for orders to the model.
+func hiddenInstructions(name string, raw []byte) []string {
+	var definition any
+	if json.Unmarshal(raw, &definition) != nil {
+		return nil // whoever hashes it will say so
+	}
+	var warnings []string
+	walk(definition, "", func(path, text string) {
+		if what := diag.Hidden(text); what != "" {
+			warnings = append(warnings, fmt.Sprintf("tool %s: %s holds %s", diag.Quote(name), path, what))
+		}
+		if m := orders.FindString(text); m != "" {
+			warnings = append(warnings, fmt.Sprintf("tool %s: %s gives orders to the model: %s", diag.Quote(name), path, diag.Quote(m)))
+		}
+	})
+	return warnings
+}
+
+func walk(v any, path string, visit func(path, text string)) {
+	switch v := v.(type) {
+	case string:
+		visit(strings.TrimPrefix(path, "."), v)
+	case []any:
+		for i, item := range v {
+			walk(item, fmt.Sprintf("%s[%d]", path, i), visit)
+		}
+	case map[string]any:
+		for key, item := range v {
+			visit(strings.TrimPrefix(path, ".")+" (a key)", key)
+			walk(item, path+"."+key, visit)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+// Package toolserver starts the tool servers of an agent, proves that each is
+// what the manifest says, and keeps them running.
+//
+// # Life of a server
+//
+//	prepare → start → greet → prove → ready ⇄ (crashed → start again) → closed
+//	                            ↘ refused            ↘ drifted: quarantined
+//
+// Prepare finds out what would run: the package of the declared digest comes
+// from the package store, hashed again a moment ago; a remote server runs
+// elsewhere and cannot be hashed. Start gives a program only the environment it
+// declares and, where bubblewrap can be had, a pid namespace of its own in
+// which ambit's own files cannot be seen. Greet agrees on a protocol
+// generation. Prove compares what the server advertises with what is declared:
+// the names must be the same, exactly, and with a lock the whole definitions
+// too. Only then can anything be called.
+//
+// All servers of an agent are started at the same time. A server that ends is
+// started again, a few times and with growing pauses, and proven again before
+// it is used. One that announces other tools is proven again; if it has
+// drifted it is quarantined: its calls are refused, the agent's other servers
+// go on.
+//
+// A [Manager] is the [call.Binding] of tools on servers. Only the gateway
+// holds one.
+package toolserver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/pack"
+)
+
+// Options say how the servers of an agent are started.
+type Options struct {
+	Home home.Home
+	// Folder is that of the manifest: local files are found from there.
+	Folder string
+	// Lookup resolves $env:NAME references.
+	Lookup func(name string) (string, bool)
+	// Lock is what was proven before; nil if there is none.
+	Lock *pack.Lock
+	// Log is told what servers write to stderr, and what becomes of them.
+	Log func(alias, line string)
+	// Progress is told what is being done, for a person who waits.
+	Progress func(alias, step string)
+	// StartTimeout bounds the start of one server; 0 means 90 s.
+	StartTimeout time.Duration
+	// Version is ambit's own, for the greeting.
+	Version string
+}
+
+// Manager runs the servers of one agent.
+type Manager struct {
+	agent   *agent.Agent
+	servers map[string]*server
+	order   []*server
+}
+
+// Start starts and proves every server of an agent, all at the same time. The
+// manager is returned also if some could not be proven: their proofs say why,
+// and their tools refuse. It must be closed.
+func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
+	if o.StartTimeout == 0 {
+		o.StartTimeout = 90 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = func(string, string) {}
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, string) {}
+	}
+	m := &Manager{agent: a, servers: map[string]*server{}}
+	var wg sync.WaitGroup
+	for i := range a.Servers {
+		s := newServer(a, &a.Servers[i], o)
+		m.servers[s.spec.Alias] = s
+		m.order = append(m.order, s)
+		wg.Go(func() { s.boot(ctx) })
+	}
+	wg.Wait()
+	return m
+}
+
+// Proofs are what was found out about each server, in the manifest's order.
+func (m *Manager) Proofs() []Proof {
+	proofs := make([]Proof, len(m.order))
+	for i, s := range m.order {
+		proofs[i] = s.lastProof()
+	}
+	return proofs
+}
+
+// Proven reports whether every server is what the manifest says.
+func (m *Manager) Proven() bool {
+	for _, p := range m.Proofs() {
+		if !p.OK {
+			return false
+		}
+	}
+	return true
+}
+
+// Definition is a tool's whole definition as its server gave it when it was
+// proven, or nil.
+func (m *Manager) Definition(t *agent.Tool) []byte {
+	on, ok := t.Binding.(agent.OnServer)
+	if !ok || m.servers[on.Alias] == nil {
+		return nil
+	}
+	return m.servers[on.Alias].lastProof().Tools[t.Name]
+}
+
+// Act calls a tool on its server.
+func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+	on, ok := t.Binding.(agent.OnServer)
+	if !ok || m.servers[on.Alias] == nil {
+		return call.Result{}, call.Refuse(stage, call.UnknownTool, "%s is on no server of this agent", t.Name)
+	}
+	return m.servers[on.Alias].act(ctx, t, c)
+}
+
+// Close ends every server.
+func (m *Manager) Close() {
+	var wg sync.WaitGroup
+	for _, s := range m.order {
+		wg.Go(s.close)
+	}
+	wg.Wait()
+}
+
+var _ call.Binding = (*Manager)(nil)
+
+// stage is where refusals of this package come from.
+const stage = "act"
