@@ -74,6 +74,10 @@ func (d *differ) change(what, format string, args ...any) {
 func (d *differ) text(what, old, new string) {
 	switch {
 	case old == new:
+	case new == "" && len(old) > 60:
+		d.change(what, "removed (%d characters)", len([]rune(old)))
+	case old == "" && len(new) > 60:
+		d.change(what, "added (%d characters)", len([]rune(new)))
 	case len(old)+len(new) > 120 || strings.ContainsAny(old+new, "\n"):
 		d.change(what, "rewritten (%d → %d characters)", len([]rune(old)), len([]rune(new)))
 	default:
@@ -142,13 +146,15 @@ func (d *differ) capped(what string, old, new int64) {
 }
 
 func (d *differ) sideEffects(old, new *agent.Agent) {
-	classes := func(p agent.SideEffectPolicy) []string {
-		if !p.Restricted {
-			return words(agent.SideEffects)
+	classes := func(a *agent.Agent) []string {
+		if !a.SideEffects.Restricted {
+			return words(a.Reach().SideEffects)
 		}
-		return words(p.Allowed)
+		return words(a.SideEffects.Allowed)
 	}
-	d.set("side effect", classes(old.SideEffects), classes(new.SideEffects))
+	if old.SideEffects.Restricted || new.SideEffects.Restricted {
+		d.set("side effect", classes(old), classes(new))
+	}
 }
 
 func words[T ~string](list []T) []string {

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -35,7 +34,7 @@ func (d *differ) servers(old, new *agent.Agent) {
 		case before.Placeholder || before.Digest == "":
 			d.narrow(what, "its package is now pinned by a digest")
 		default:
-			d.change(what+" package_digest", "%s → %s", before.Digest, after.Digest)
+			d.widen(what, "another package runs: %s → %s", before.Digest, after.Digest)
 		}
 		d.settings(what+" env", before.Env, after.Env)
 		d.settings(what+" header", before.Headers, after.Headers)
@@ -149,7 +148,7 @@ func (d *differ) program(old, new *agent.Agent) {
 	case after == nil:
 		d.narrow("program", "gone: %s", describe(before))
 	default:
-		if describe(before) != describe(after) {
+		if describe(before) != describe(after) || before.Contract != after.Contract {
 			d.widen("program", "runs another one: %s → %s", describe(before), describe(after))
 		}
 		d.text("program ui", before.UI, after.UI)
@@ -160,9 +159,13 @@ func (d *differ) program(old, new *agent.Agent) {
 }
 
 func describe(p *agent.Program) string {
-	parts := []string{p.Runtime, p.Entry, p.Export, string(p.Contract), p.Command}
+	parts := []string{p.Runtime, p.Entry, p.Command}
 	parts = slices.DeleteFunc(append(parts, p.Args...), func(s string) bool { return s == "" })
-	return strings.Join(parts, " ")
+	text := strings.Join(parts, " ")
+	if p.Export != "" {
+		text += " (" + p.Export + ")"
+	}
+	return text
 }
 
 var networkRank = map[agent.NetworkAccess]int{agent.NetworkOff: 0, agent.NetworkHTTPS: 1, agent.NetworkFull: 2}
@@ -248,9 +251,13 @@ func (d *differ) delivery(old, new agent.Delivery) {
 		d.narrow("auth", "%s → %s", quoted(old.Auth), quoted(new.Auth))
 	}
 	d.text("exec", old.Exec, new.Exec)
-	d.text("delivery", fmt.Sprint(old.Modes), fmt.Sprint(new.Modes))
-	d.text("targets", fmt.Sprint(old.Targets), fmt.Sprint(new.Targets))
-	d.text("delivery command", strings.Join(append([]string{old.Command}, old.Args...), " "), strings.Join(append([]string{new.Command}, new.Args...), " "))
+	d.text("delivery", strings.Join(old.Modes, ", "), strings.Join(new.Modes, ", "))
+	d.text("targets", strings.Join(old.Targets, ", "), strings.Join(new.Targets, ", "))
+	before, after := strings.Join(append([]string{old.Command}, old.Args...), " "), strings.Join(append([]string{new.Command}, new.Args...), " ")
+	if before != after {
+		// ambit never runs it, but a client that believes the manifest would.
+		d.widen("delivery command", "%s → %s", quoted(before), quoted(after))
+	}
 	d.text("delivery url", old.URL, new.URL)
 }
 

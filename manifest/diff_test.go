@@ -82,7 +82,7 @@ func TestDiff(t *testing.T) {
 		{"longer timeout", matrixBase, `"timeout_ms": 1000`, `"timeout_ms": 2000`, "widened", "tool fs/write timeout_ms"},
 		{"another program", matrixBase, `"pkg@1.0.0", "/workspace"`, `"pkg@1.0.0", "/"`, "both", "server fs"},
 		{"another version", matrixBase, `"version": "2.0.0"`, `"version": "2.0.1"`, "changed", "server web version"},
-		{"another digest", matrixBase, "sha256:a239", "sha256:b239", "changed", "server fs package_digest"},
+		{"another digest", matrixBase, "sha256:a239", "sha256:b239", "both", "server fs"},
 		{"digest dropped", matrixBase, "sha256:a239da270c403c42eb03e1ca7cca07c858085819797b74856ddbb91b50491b1a", "sha256:" + strings.Repeat("0", 64), "widened", "server fs"},
 		{"another host", matrixBase, "mcp.example.com", "mcp.example.org", "both", "host"},
 		{"another secret", matrixBase, "$env:FS_TOKEN", "$env:FS_TOKEN$env:OTHER", "widened", "secret"},

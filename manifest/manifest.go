@@ -188,6 +188,32 @@ func isTOML(name, text string, d agent.Dialect) bool {
 	return !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{")
 }
 
+// Suspect reports whether a file whose dialect cannot be told, because it
+// cannot be read, still looks like a manifest: it holds the name of a key that
+// only manifests have. Such a file is broken, not something else.
+func (m *Manifest) Suspect() bool {
+	if m.Dialect != "" || m.Valid() {
+		return false
+	}
+	for _, d := range m.Diagnostics {
+		if d.Code == diag.UnknownDialect.Code {
+			return false // it could be read, and is something else
+		}
+	}
+	for _, key := range tellingWords {
+		if strings.Contains(m.Source.Text, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// tellingWords are keys that stand in no other kind of file.
+var tellingWords = []string{
+	`"allowed_side_effects"`, `"side_effect_class"`, "matrix://agent/", `"required_mcp_servers"`, `"permission_scopes"`,
+	`"system_prompt"`, `"example_prompts"`, `"credential_slots"`, "cpu_ms_per_task", "budget_credits_per_hour",
+}
+
 // Valid reports whether the manifest has no errors.
 func (m *Manifest) Valid() bool { return m.errors == 0 }
 

@@ -126,7 +126,10 @@ func newRoot(t *terminal) *cobra.Command {
 		return usage("see: "+cmd.CommandPath()+" --help", "%w", err)
 	})
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print one JSON document")
-	root.PersistentFlags().StringVar(&t.colour, "color", "auto", "colours: auto, always or never")
+	root.PersistentFlags().StringVar(&t.colour, "color", "auto", "`when` to use colours: auto, always or never")
+	complete(root, "color", []string{"auto", "always", "never"})
+	root.Version = version
+	root.SetVersionTemplate("ambit {{.Version}}\n")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return t.setUp() }
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddGroup(

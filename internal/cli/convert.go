@@ -84,7 +84,7 @@ func (t *terminal) convertedNotes(c *manifest.Converted) {
 		t.notef("%s %s: %s", t.paint(yellow, "lost"), diag.Printable(n.What), diag.Printable(n.Detail))
 	}
 	for _, n := range c.Added {
-		t.notef("%s %s: %s", t.paint(blue, "filled in"), diag.Printable(n.What), diag.Printable(n.Detail))
+		t.notef("%s %s: %s", t.paint(cyan, "filled in"), diag.Printable(n.What), diag.Printable(n.Detail))
 	}
 	if len(c.Lost)+len(c.Added) > 0 {
 		t.notef("%s lost, %d filled in: check the result before you use it", count(len(c.Lost), "thing"), len(c.Added))

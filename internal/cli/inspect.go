@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,7 @@ type inspected struct {
 	Kind          agent.Kind            `json:"kind"`
 	Name          string                `json:"name"`
 	Description   string                `json:"description"`
+	Prompt        string                `json:"prompt"`
 	Version       string                `json:"version"`
 	Digest        string                `json:"digest"`
 	SideEffects   []agent.SideEffect    `json:"side_effects"`
@@ -85,7 +87,7 @@ func inspection(m *manifest.Manifest) inspected {
 	a := m.Agent()
 	r := a.Reach()
 	out := inspected{
-		ID: a.ID, Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Version: a.Version, Digest: a.Digest,
+		ID: a.ID, Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
 		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHost,
 		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
 		Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
@@ -145,6 +147,14 @@ func watch(a *agent.Agent, r agent.Reach) []string {
 			note("secret %s goes to %s, which may send it anywhere", s.Name, s.For)
 		}
 	}
+	for _, path := range r.Paths {
+		if path == "/" || path == "~" || path == "$env:HOME" || path == "~/" {
+			note("it is given %s, and so everything below it", path)
+		}
+	}
+	if a.Delivery.Auth == "none" && slices.Contains(a.Delivery.Modes, "mcp.remote") {
+		note("anyone who knows its address may call it: auth none")
+	}
 	if a.SideEffects.Restricted && len(a.SideEffects.Allowed) == 0 {
 		note("no side effect is allowed, so every call will be refused")
 	}
@@ -170,6 +180,7 @@ func (t *terminal) inspect(m *manifest.Manifest) {
 	t.section("What it may do", t.mayDo(a, r))
 	t.section("What holds it back", t.limits(a))
 	t.toolList(a)
+	t.prompt(a)
 	if notes := watch(a, r); len(notes) > 0 {
 		t.printf("\n%s\n", t.paint(bold, "Look twice"))
 		for _, n := range notes {
@@ -244,11 +255,27 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		}
 		rows = t.fact(rows, need, strings.TrimSpace(q.Server+" "+q.Version)+"  scopes: "+strings.Join(orNone(q.Scopes), ", "))
 	}
-	rows = t.fact(rows, "capabilities", a.Capabilities.Required...)
+	capabilities := slices.Clone(a.Capabilities.Required)
 	for _, c := range a.Capabilities.Optional {
-		rows = t.fact(rows, "capabilities", c+" (optional)")
+		capabilities = append(capabilities, c+" (optional)")
 	}
-	return rows
+	rows = t.fact(rows, "capabilities", capabilities...)
+	return t.fact(rows, "reached by", delivery(a.Delivery)...)
+}
+
+// delivery says how clients get at the agent.
+func delivery(d agent.Delivery) []string {
+	var out []string
+	for _, mode := range d.Modes {
+		switch {
+		case mode == "mcp.stdio" && d.Command != "":
+			mode += ", " + strings.Join(append([]string{d.Command}, d.Args...), " ") + " (ambit never runs this itself)"
+		case mode == "mcp.remote":
+			mode += ", auth " + cmp.Or(d.Auth, "as the daemon asks")
+		}
+		out = append(out, mode)
+	}
+	return out
 }
 
 func effects(a *agent.Agent, r agent.Reach) string {
@@ -299,9 +326,7 @@ func (t *terminal) limits(a *agent.Agent) [][]string {
 	if g.MaxLength > 0 {
 		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", g.MaxLength))
 	}
-	if len(g.DenyPatterns) > 0 {
-		rows = t.fact(rows, "denied", count(len(g.DenyPatterns), "pattern"))
-	}
+	rows = t.fact(rows, "denied", g.DenyPatterns...)
 	if len(g.PII) > 0 {
 		rows = t.fact(rows, "redacted", strings.Join(g.PII, ", "))
 	}
@@ -311,8 +336,8 @@ func (t *terminal) limits(a *agent.Agent) [][]string {
 	if p := a.Program; p != nil && p.Contract != agent.OneLine {
 		rows = t.fact(rows, "sandbox", "runs only isolated, and reaches only the hosts above")
 	}
-	if a.Delivery.Auth != "" {
-		rows = t.fact(rows, "callers", "auth "+a.Delivery.Auth)
+	if len(rows) > 0 || a.Dialect == agent.FindAgent {
+		rows = t.fact(rows, "secrets", "results are always scanned for them")
 	}
 	return rows
 }
@@ -322,18 +347,19 @@ func (t *terminal) toolList(a *agent.Agent) {
 	if len(reports) == 0 {
 		return
 	}
-	blocked := 0
+	blocked, widest := 0, 0
+	for _, r := range reports {
+		widest = max(widest, len(r.Server)+len(r.Name)+1)
+	}
 	rows := make([][]string, 0, len(reports))
 	for _, r := range reports {
 		name := r.Name
 		if r.Server != "" {
 			name = r.Server + "/" + r.Name
 		}
-		text := clip(diag.Printable(r.Description), t.width-44)
-		if len(r.Rails) > 0 {
-			// What holds a tool back is never cut; what it says of itself can be.
-			rails := strings.Join(r.Rails, ", ")
-			text = rails + ". " + clip(diag.Printable(r.Description), t.width-46-len(rails))
+		text := diag.Printable(r.Description)
+		if t.cut {
+			text = clip(text, t.width-widest-16)
 		}
 		class := t.paint(classStyle(r.SideEffect), string(r.SideEffect))
 		if !r.Callable {
@@ -342,12 +368,39 @@ func (t *terminal) toolList(a *agent.Agent) {
 			text = "✗ " + r.Why
 		}
 		rows = append(rows, []string{class, diag.Printable(name), t.paint(dim, text)})
+		if len(r.Rails) > 0 {
+			// What holds a tool back is never cut.
+			rows = append(rows, []string{"", "", strings.Join(r.Rails, ", ")})
+		}
 	}
 	title := "Tools (" + fmt.Sprint(len(reports))
 	if blocked > 0 {
 		title += fmt.Sprintf(", %d not callable", blocked)
 	}
 	t.section(title+")", rows)
+}
+
+// prompt shows what the model is told, and which skills there are.
+func (t *terminal) prompt(a *agent.Agent) {
+	if a.Skills != nil {
+		var rows [][]string
+		for _, s := range a.Skills.List {
+			rows = append(rows, []string{diag.Printable(s.ID), t.paint(dim, clip(diag.Printable(s.Description), t.width-30))})
+		}
+		t.section(fmt.Sprintf("Skills (%d, served as text)", len(rows)), rows)
+	}
+	if a.Prompt == "" {
+		return
+	}
+	const shown = 600
+	text := []rune(a.Prompt)
+	more := ""
+	if len(text) > shown {
+		more = fmt.Sprintf(" … (%d more; --json shows all)", len(text)-shown)
+		text = text[:shown]
+	}
+	t.printf("\n%s\n%s\n", t.paint(bold, fmt.Sprintf("What the model is told (%d characters)", len([]rune(a.Prompt)))),
+		t.paint(dim, wrap(diag.Printable(string(text))+more, "  ", t.width)))
 }
 
 // clip cuts a text to a width, and leaves it out where there is no room.

@@ -43,6 +43,7 @@ type terminal struct {
 	colour string
 	styled bool
 	width  int
+	cut    bool // lines are cut to the width: somebody looks at them
 	logMu  sync.Mutex
 }
 
@@ -52,7 +53,7 @@ func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
 	t.styled = t.wantsColour()
 	if t.file != nil {
 		if w, _, err := term.GetSize(int(t.file.Fd())); err == nil && w > 40 {
-			t.width = min(w, 140)
+			t.width, t.cut = min(w, 140), true
 		}
 	}
 	return t
@@ -100,7 +101,7 @@ const (
 	red     style = "31"
 	green   style = "32"
 	yellow  style = "33"
-	blue    style = "34"
+	cyan    style = "36"
 	boldRed style = "1;31"
 )
 
@@ -116,6 +117,9 @@ func (t *terminal) printf(format string, args ...any) { fmt.Fprintf(t.out, forma
 
 // notef writes a line about the answer.
 func (t *terminal) notef(format string, args ...any) {
+	// What was said first is shown first; that it cannot be written is told at
+	// the end.
+	_ = t.flush()
 	fmt.Fprintf(t.err, format+"\n", args...)
 }
 
@@ -213,7 +217,11 @@ func wrap(text, indent string, width int) string {
 // help prints the help of a verb.
 func (t *terminal) help(cmd *cobra.Command) {
 	t.printf("%s\n\n", cmp.Or(cmd.Long, cmd.Short))
-	t.printf("%s\n  %s\n", t.paint(bold, "Usage"), cmd.UseLine())
+	use := cmd.UseLine()
+	if !cmd.HasParent() {
+		use = "ambit VERB [flags]"
+	}
+	t.printf("%s\n  %s\n", t.paint(bold, "Usage"), use)
 	if cmd.Example != "" {
 		t.printf("\n%s\n%s\n", t.paint(bold, "Examples"), cmd.Example)
 	}
@@ -221,7 +229,7 @@ func (t *terminal) help(cmd *cobra.Command) {
 		var rows [][]string
 		for _, c := range cmd.Commands() {
 			if c.GroupID == g.ID && c.IsAvailableCommand() {
-				rows = append(rows, []string{t.paint(blue, c.Name()), c.Short})
+				rows = append(rows, []string{t.paint(cyan, c.Name()), c.Short})
 			}
 		}
 		if len(rows) > 0 {
@@ -232,7 +240,7 @@ func (t *terminal) help(cmd *cobra.Command) {
 	var plain [][]string
 	for _, c := range cmd.Commands() {
 		if c.GroupID == "" && c.IsAvailableCommand() {
-			plain = append(plain, []string{t.paint(blue, c.Name()), c.Short})
+			plain = append(plain, []string{t.paint(cyan, c.Name()), c.Short})
 		}
 	}
 	if len(plain) > 0 {
@@ -265,7 +273,7 @@ func (t *terminal) flags(title string, set *pflag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
 			text += " (default " + f.DefValue + ")"
 		}
-		rows = append(rows, []string{t.paint(blue, name), text})
+		rows = append(rows, []string{t.paint(cyan, name), text})
 	})
 	if len(rows) > 0 {
 		t.printf("\n%s\n", t.paint(bold, title))

@@ -21,7 +21,8 @@ func newValidate(t *terminal) *cobra.Command {
 		GroupID: groupRead,
 		Short:   "Tell every problem of every manifest",
 		Long: "Tell every problem of every manifest, with its place, its code and how to mend it. A folder is walked:\n" +
-			"every file in it that is a manifest is checked. - stands for standard input.",
+			"every file in it that is a manifest is checked, except in hidden folders and in node_modules, vendor and\n" +
+			"testdata. - stands for standard input.",
 		Example: "  ambit validate agents/\n  ambit validate --strict agent.toml\n  ambit validate --format sarif . > problems.sarif",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -125,7 +126,7 @@ func (c *checked) add(m *manifest.Manifest) {
 }
 
 // Folders that hold other people's files.
-var passedOver = map[string]bool{"node_modules": true, "vendor": true, "testdata": true, "target": true, "__pycache__": true}
+var passedOver = map[string]bool{"node_modules": true, "vendor": true, "testdata": true}
 
 // walk checks every manifest below a folder. A file that is not one is skipped,
 // and said to be.
@@ -150,7 +151,7 @@ func (c *checked) walk(root string, o manifest.Options) error {
 		if m == nil {
 			return err
 		}
-		if m.Dialect == "" && !alwaysManifest(e.Name()) {
+		if m.Dialect == "" && !alwaysManifest(e.Name()) && !m.Suspect() {
 			c.skipped = append(c.skipped, skipped{path, "not a manifest: " + reason(m)})
 			return nil
 		}
@@ -200,7 +201,11 @@ func (t *terminal) reportText(c *checked) error {
 		t.notef("%s", t.paint(dim, "- "+diag.Printable(s.Path)+"  skipped, "+s.Reason))
 	}
 	if len(c.files) > 1 || c.errors+c.warnings > 0 {
-		t.printf("%s checked: %s, %s\n", count(len(c.files), "manifest"), count(c.errors, "error"), count(c.warnings, "warning"))
+		t.printf("%s checked: %s, %s", count(len(c.files), "manifest"), count(c.errors, "error"), count(c.warnings, "warning"))
+		if len(c.skipped) > 0 {
+			t.printf("; %s skipped", count(len(c.skipped), "file"))
+		}
+		t.printf("\n")
 	}
 	if c.errors+c.warnings > 0 {
 		t.notef("%s", t.paint(dim, "what a code means: ambit explain CODE"))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,8 +14,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sdkServer is a server of the Go SDK's.
-func sdkServer() *mcp.Server {
+// sdkServer is a server of the Go SDK's. Its tool "hang" returns when its call is
+// cancelled, or at the end.
+func sdkServer(end <-chan struct{}) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ServerOptions{
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}, Logging: &mcp.LoggingCapabilities{}},
 		PageSize:     2,
@@ -32,18 +32,19 @@ func sdkServer() *mcp.Server {
 	})
 	s.AddTool(&mcp.Tool{Name: "work", InputSchema: object}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		for i := range 3 {
-			err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			// It fails where the answer is no stream.
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: r.Params.GetProgressToken(), Progress: float64(i), Message: "step",
 			})
-			if err != nil {
-				return nil, err
-			}
 		}
 		return &mcp.CallToolResult{}, nil
 	})
 	s.AddTool(&mcp.Tool{Name: "hang", InputSchema: object}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
+		select {
+		case <-ctx.Done():
+		case <-end:
+		}
+		return nil, errors.New("hung up")
 	})
 	return s
 }
@@ -90,7 +91,8 @@ func TestSDK(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			noLeaks(t)
-			server := sdkServer()
+			end := make(chan struct{})
+			server := sdkServer(end)
 			changed := make(chan struct{}, 10)
 			tc.options.OnNotification = func(n Notification) {
 				if n.Method == MethodToolsChanged {
@@ -98,7 +100,7 @@ func TestSDK(t *testing.T) {
 				}
 			}
 			c := New(tc.transport(t, server), tc.options)
-			t.Cleanup(func() { c.Close() })
+			t.Cleanup(func() { close(end); c.Close() })
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			began := time.Now()
@@ -140,7 +142,7 @@ func TestSDK(t *testing.T) {
 			wantError(t, err, context.DeadlineExceeded)
 
 			if !tc.noChanges {
-				server.AddTool(&mcp.Tool{Name: fmt.Sprint("new"), InputSchema: json.RawMessage(`{"type":"object"}`)},
+				server.AddTool(&mcp.Tool{Name: "new", InputSchema: json.RawMessage(`{"type":"object"}`)},
 					func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, nil })
 				select {
 				case <-changed:

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,23 +44,26 @@ func (e *clientError) Error() string {
 func (e *clientError) Unwrap() error { return e.err }
 
 var (
-	npmNoise  = regexp.MustCompile(`^npm (?:ERR!|error) ?`)
-	urlSecret = regexp.MustCompile(`//[^/@\s]+@`)
+	npmNoise  = lazy(`^npm (?:ERR!|error) ?(?:404|notarget)? *`)
+	urlSecret = lazy(`//[^/@\s]+@`)
 )
 
-// summary is what the client said, short enough for an error: its first lines
+// clientNoise are lines that tell a person nothing.
+var clientNoise = []string{
+	"npm warn", "npm WARN", "code ", "errno ", "syscall ", "Log files were", "A complete log", "WARNING:", "[notice]", "Looking in ",
+	"In most cases",
+}
+
+// summary is what the client said, short enough for an error: the first lines
 // that say something.
 func (e *clientError) summary() string {
 	var lines []string
 	for line := range strings.Lines(e.said) {
-		line = strings.TrimSpace(npmNoise.ReplaceAllString(strings.TrimSpace(line), ""))
-		switch {
-		case line == "", strings.HasPrefix(line, "npm warn"), strings.HasPrefix(line, "npm WARN"), strings.HasPrefix(line, "code "),
-			strings.HasPrefix(line, "WARNING:"), strings.HasPrefix(line, "A complete log"), strings.HasPrefix(line, "[notice]"):
+		line = strings.TrimSpace(npmNoise().ReplaceAllString(strings.TrimSpace(line), ""))
+		if len(line) < 4 || slices.ContainsFunc(clientNoise, func(noise string) bool { return strings.HasPrefix(line, noise) }) {
 			continue
 		}
-		lines = append(lines, diag.Printable(urlSecret.ReplaceAllString(line, "//")))
-		if len(lines) == 3 {
+		if lines = append(lines, diag.Printable(urlSecret().ReplaceAllString(line, "//"))); len(lines) == 2 {
 			break
 		}
 	}
@@ -68,6 +72,14 @@ func (e *clientError) summary() string {
 		text = strings.ToValidUTF8(text[:400], "") + "…"
 	}
 	return text
+}
+
+// clientName is what people call a client.
+func clientName(argv []string) string {
+	if len(argv) > 2 && argv[1] == "-m" {
+		return argv[2]
+	}
+	return strings.TrimSuffix(filepath.Base(argv[0]), ".cmd")
 }
 
 // run runs a client to its end, and all its children with it if ctx ends first.
@@ -82,7 +94,7 @@ func run(ctx context.Context, dir string, env []string, argv ...string) (stdout 
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, &clientError{client: argv[0], said: string(said.b) + "\n" + string(out.b), err: err}
+		return nil, &clientError{client: clientName(argv), said: string(said.b) + "\n" + string(out.b), err: err}
 	}
 	return out.b, nil
 }
@@ -105,21 +117,23 @@ func scriptEnviron(home string) []string {
 	return env
 }
 
-// signs tell from what a client said why it failed.
-type signs []struct {
-	code Code
-	text *regexp.Regexp
-	hint string
+// sign is what a client says when it fails for a reason that is known.
+type sign struct {
+	code  Code
+	hint  string
+	texts []string // any of these
 }
 
 // noSpace is the same for every client.
-var noSpace = signs{
-	{StoreFailed, regexp.MustCompile(`ENOSPC|EDQUOT|EFBIG|EROFS|No space left|Disk quota|File too large|Read-only file system`), "make sure that the disk has space and that the package store can be written"},
-	{StoreFailed, regexp.MustCompile(`\bEACCES\b|\bEPERM\b|Permission denied`), "make sure that the package store can be written"},
+var noSpace = []sign{
+	{StoreFailed, "make sure that the disk has space and that the package store can be written", []string{
+		"ENOSPC", "EDQUOT", "EFBIG", "EROFS", "No space left", "Disk quota", "File too large", "Read-only file system",
+	}},
+	{StoreFailed, "make sure that the package store can be written", []string{"EACCES", "EPERM", "Permission denied"}},
 }
 
 // explain turns a client's failure into an error of this package.
-func (s signs) explain(what string, err error) error {
+func explain(signs []sign, what string, err error) error {
 	var e *clientError
 	if !errors.As(err, &e) {
 		return &Error{Code: FetchFailed, What: what, Detail: "could not be fetched", Err: err}
@@ -127,9 +141,9 @@ func (s signs) explain(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: FetchFailed, What: what, Detail: "fetching it was interrupted", Err: e.err, Hint: "try again"}
 	}
-	for _, sign := range append(s, noSpace...) {
-		if sign.text.MatchString(e.said) {
-			return &Error{Code: sign.code, What: what, Detail: "could not be fetched", Err: e, Hint: sign.hint}
+	for _, s := range slices.Concat(signs, noSpace) {
+		if slices.ContainsFunc(s.texts, func(text string) bool { return strings.Contains(e.said, text) }) {
+			return &Error{Code: s.code, What: what, Detail: "could not be fetched", Err: e, Hint: s.hint}
 		}
 	}
 	return &Error{

@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -90,7 +89,7 @@ func readPackage(c *command, f *family) (Ref, error) {
 			if err := take(at, from); err != nil {
 				return Ref{}, err
 			}
-		case slices.Contains(f.runtime, name) && pythonVersion.MatchString(value):
+		case slices.Contains(f.runtime, name) && pythonVersion().MatchString(value):
 			ref.Runtime = "python" + strings.TrimPrefix(value, "python")
 		default:
 			return Ref{}, c.unpinnable(diag.Quote(word)+" may change what runs", "remove the option; set registries and proxies up in the client's own configuration")
@@ -103,7 +102,7 @@ func readPackage(c *command, f *family) (Ref, error) {
 		if err := take(c.off, 0); err != nil {
 			return Ref{}, err
 		}
-	} else if ref.Bin = c.argv[c.off]; !binName.MatchString(ref.Bin) {
+	} else if ref.Bin = c.argv[c.off]; !binName().MatchString(ref.Bin) {
 		return Ref{}, c.unpinnable(diag.Quote(ref.Bin)+" is not the name of a program", "")
 	}
 	first := c.off
@@ -133,11 +132,11 @@ func (r Ref) eagerArgs(c *command) (Ref, error) {
 }
 
 var (
-	npmName       = regexp.MustCompile(`^(?:@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*$`)
-	pypiSpec      = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[([A-Za-z0-9._,-]*)\])?(?:(?:==|@)(.*))?$`)
-	pypiVersion   = regexp.MustCompile(`^v?[0-9]+(?:[.!_+-]?[0-9A-Za-z]+)*$`)
-	pythonVersion = regexp.MustCompile(`^(?:python)?[0-9]+\.[0-9]+$`)
-	binName       = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+	npmName       = lazy(`^(?:@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*$`)
+	pypiSpec      = lazy(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[([A-Za-z0-9._,-]*)\])?(?:(?:==|@)(.*))?$`)
+	pypiVersion   = lazy(`^v?[0-9]+(?:[.!_+-]?[0-9A-Za-z]+)*$`)
+	pythonVersion = lazy(`^(?:python)?[0-9]+\.[0-9]+$`)
+	binName       = lazy(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 )
 
 const maxName = 214
@@ -146,7 +145,7 @@ const maxName = 214
 func (r *Ref) parseSpec(c *command, spec string) error {
 	notOne := c.unpinnable(diag.Quote(spec)+" is not a package of the registry", "name a published package, such as name@1.2.3")
 	if r.Kind == PyPI {
-		m := pypiSpec.FindStringSubmatch(spec)
+		m := pypiSpec().FindStringSubmatch(spec)
 		if m == nil || len(m[1]) > maxName {
 			return c.unpinnable(diag.Quote(spec)+" is not a package of the Python index at one version", "write name==1.2.3")
 		}
@@ -154,7 +153,7 @@ func (r *Ref) parseSpec(c *command, spec string) error {
 		if m[2] != "" {
 			r.Extras = strings.Split(m[2], ",")
 		}
-		if r.Asked != "" && r.Asked != "latest" && !pypiVersion.MatchString(r.Asked) {
+		if r.Asked != "" && r.Asked != "latest" && !pypiVersion().MatchString(r.Asked) {
 			return c.unpinnable(diag.Quote(r.Asked)+" is not one version", "write name==1.2.3")
 		}
 		return nil
@@ -163,7 +162,7 @@ func (r *Ref) parseSpec(c *command, spec string) error {
 	if at := strings.LastIndexByte(spec, '@'); at > 0 {
 		r.Name, r.Asked = spec[:at], spec[at+1:]
 	}
-	if !npmName.MatchString(r.Name) || len(r.Name) > maxName || strings.ContainsAny(r.Asked, ":/") {
+	if !npmName().MatchString(r.Name) || len(r.Name) > maxName || strings.ContainsAny(r.Asked, ":/") {
 		return notOne
 	}
 	return nil

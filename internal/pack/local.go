@@ -4,26 +4,46 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
-// interpreters run the file that is their first argument. The options are those
-// that do not change which code runs.
-var interpreters = []struct {
-	name    *regexp.Regexp
-	options *regexp.Regexp
-}{
-	{regexp.MustCompile(`^node(js)?$`), regexp.MustCompile(`^--(no-warnings|no-deprecation|enable-source-maps|experimental-strip-types|` +
-		`experimental-transform-types|trace-warnings|trace-uncaught|use-system-ca|(max-old-space-size|max-http-header-size|` +
-		`stack-size|unhandled-rejections|disable-warning)=.*)$`)},
-	{regexp.MustCompile(`^bun$`), regexp.MustCompile(`^--(bun|smol|silent)$`)},
-	{regexp.MustCompile(`^(python|pypy)[0-9.]*$`), regexp.MustCompile(`^-[uBEsSIOqPb]+$`)},
-	{regexp.MustCompile(`^(sh|bash|dash|zsh)$`), regexp.MustCompile(`^-[eux]+$`)},
-	{regexp.MustCompile(`^(ruby|perl|php|tsx)$`), regexp.MustCompile(`^-w$`)},
+// interpreter runs the file that is its first argument.
+type interpreter struct {
+	names []string
+	// options are those that do not change which code runs; one that ends in =
+	// has a value. letters can be joined behind one hyphen.
+	options []string
+	letters string
+}
+
+var interpreters = []interpreter{
+	{[]string{"node", "nodejs"}, []string{
+		"--no-warnings", "--no-deprecation", "--enable-source-maps", "--experimental-strip-types", "--experimental-transform-types",
+		"--trace-warnings", "--trace-uncaught", "--use-system-ca", "--max-old-space-size=", "--max-http-header-size=", "--stack-size=",
+		"--unhandled-rejections=", "--disable-warning=",
+	}, ""},
+	{[]string{"bun"}, []string{"--bun", "--smol", "--silent"}, ""},
+	{[]string{"python", "pypy"}, nil, "uBEsSIOqPb"},
+	{[]string{"sh", "bash", "dash", "zsh"}, nil, "eux"},
+	{[]string{"ruby", "perl", "php", "tsx"}, nil, "w"},
+}
+
+// is reports whether a program is the interpreter; python3.12 is python.
+func (in interpreter) is(program string) bool {
+	return slices.Contains(in.names, program) || in.names[0] == "python" && slices.Contains(in.names, strings.TrimRight(program, "0123456789."))
+}
+
+// harmless reports whether an option does not change which code runs.
+func (in interpreter) harmless(option string) bool {
+	name, _, joined := strings.Cut(option, "=")
+	if joined {
+		name += "="
+	}
+	letters, _ := strings.CutPrefix(option, "-")
+	return slices.Contains(in.options, name) || letters != "" && strings.Trim(letters, in.letters) == ""
 }
 
 // launchers run code that their own hash says nothing about.
@@ -40,8 +60,8 @@ func (c *command) local() (Ref, error) {
 	}
 	name := c.program()
 	for _, in := range interpreters {
-		if in.name.MatchString(name) {
-			return c.script(name, in.options)
+		if in.is(name) {
+			return c.script(name, in)
 		}
 	}
 	switch {
@@ -54,7 +74,7 @@ func (c *command) local() (Ref, error) {
 }
 
 // script reads the command of an interpreter.
-func (c *command) script(name string, options *regexp.Regexp) (Ref, error) {
+func (c *command) script(name string, in interpreter) (Ref, error) {
 	ref := Ref{Kind: File, Runtime: c.argv[0]}
 	if name == "bun" && slices.Equal(c.next(1), []string{"run"}) {
 		ref.Flags = []string{"run"}
@@ -69,7 +89,7 @@ func (c *command) script(name string, options *regexp.Regexp) (Ref, error) {
 		if !strings.HasPrefix(word, "-") {
 			break
 		}
-		if !options.MatchString(word) {
+		if !in.harmless(word) {
 			return Ref{}, c.unpinnable(diag.Quote(word)+" may run code that is in no file of its own", "name the server's file right after the interpreter")
 		}
 		ref.Flags = append(ref.Flags, word)

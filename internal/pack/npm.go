@@ -5,23 +5,25 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // npmSigns tell why npm failed.
-var npmSigns = signs{
-	{NotFound, regexp.MustCompile(`code (E404|ETARGET|ENOVERSIONS)`), "check the name and the version: npm view NAME versions"},
-	{DigestMismatch, regexp.MustCompile(`code EINTEGRITY`), "the registry serves other bytes than it did; look into it before you lock it again: ambit lock --update"},
-	{FetchFailed, regexp.MustCompile(`code (ENOTFOUND|ECONN\w+|ETIMEDOUT|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT)`), "the registry cannot be reached from here"},
-	{FetchFailed, regexp.MustCompile(`code (E401|E403|ENEEDAUTH)`), "log in to the registry: npm login"},
-	{FetchFailed, regexp.MustCompile(`code EUSAGE`), "the list of dependencies does not fit the package: ambit lock --update"},
+var npmSigns = []sign{
+	{NotFound, "check the name and the version: npm view NAME versions", []string{"code E404", "code ETARGET", "code ENOVERSIONS"}},
+	{DigestMismatch, "the registry serves other bytes than it did; look into it before you lock it again: ambit lock --update", []string{"code EINTEGRITY"}},
+	{FetchFailed, "the registry cannot be reached from here", []string{
+		"code ENOTFOUND", "code ECONN", "code ETIMEDOUT", "code EAI_AGAIN", "code ENETUNREACH", "code EHOSTUNREACH", "code ENOTCACHED",
+		"code ERR_SOCKET_TIMEOUT",
+	}},
+	{FetchFailed, "log in to the registry: npm login", []string{"code E401", "code E403", "code ENEEDAUTH"}},
+	{FetchFailed, "the list of dependencies does not fit the package: ambit lock --update", []string{"code EUSAGE"}},
 }
 
 // npm fetches and installs. Nothing of the package is run.
 func (f *fetch) npm(ctx context.Context) error {
-	if !npmName.MatchString(f.ref.Name) || f.ref.Version != "" && !isExact(NPM, f.ref.Version) {
+	if !npmName().MatchString(f.ref.Name) || f.ref.Version != "" && !isExact(NPM, f.ref.Version) {
 		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of an npm package", Hint: "write name@1.2.3"}
 	}
 	npm, err := lookup("npm", "")
@@ -29,8 +31,9 @@ func (f *fetch) npm(ctx context.Context) error {
 		return err
 	}
 	dir := f.path("npm")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return storeFailed(dir, "could not be made", err)
+	install, err := f.npmProject(dir)
+	if err != nil {
+		return err
 	}
 	// Options win over the environment and every .npmrc: what is installed must
 	// not depend on whose machine it is. Where packages come from may.
@@ -42,7 +45,7 @@ func (f *fetch) npm(ctx context.Context) error {
 			"--no-fund", "--no-progress", "--no-update-notifier", "--no-color", "--loglevel=error", "--logs-max=0",
 		)
 		if _, err := run(ctx, dir, env, argv...); err != nil {
-			return npmSigns.explain(f.ref.String(), err)
+			return explain(npmSigns, f.ref.String(), err)
 		}
 		return nil
 	}
@@ -60,10 +63,6 @@ func (f *fetch) npm(ctx context.Context) error {
 		return err
 	}
 	if err := f.checkArchive(archive, filepath.Join(dir, npmArchive)); err != nil {
-		return err
-	}
-	install, err := f.npmProject(dir)
-	if err != nil {
 		return err
 	}
 	f.progress("installing " + spec + " and its dependencies")
@@ -94,6 +93,9 @@ func (f *fetch) npm(ctx context.Context) error {
 // npmProject writes a project whose only dependency is the archive, and says
 // which of npm's commands installs it: ci keeps exactly to a lock file.
 func (f *fetch) npmProject(dir string) (command string, err error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", storeFailed(dir, "could not be made", err)
+	}
 	files := map[string]any{"package.json": npmManifest(f.ref.Name)}
 	command = "install"
 	if f.want.Dependencies != nil {
@@ -150,7 +152,7 @@ func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) e
 		return err
 	}
 	for _, name := range f.want.Scripts {
-		if !npmName.MatchString(name) || !anyNamed(deps, name) {
+		if !npmName().MatchString(name) || !anyNamed(deps, name) {
 			return &Error{
 				Code: NotFound, What: name, Detail: "its scripts are allowed, and " + f.ref.String() + " does not depend on it",
 				Hint: "give the name of a package in its dependency tree",

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,11 +15,13 @@ import (
 
 // pipSigns tell why pip failed. It says that there is no such version also when
 // it could not ask.
-var pipSigns = signs{
-	{RuntimeMissing, regexp.MustCompile(`No module named pip`), "install pip for this Python (on Debian: apt-get install python3-pip)"},
-	{DigestMismatch, regexp.MustCompile(`DO NOT MATCH THE HASHES`), "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update"},
-	{FetchFailed, regexp.MustCompile(`Retrying \(Retry|Connection(Error| refused)|Temporary failure|Max retries`), "the Python index cannot be reached from here"},
-	{NotFound, regexp.MustCompile(`No matching distribution|Could not find a version`), "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code"},
+var pipSigns = []sign{
+	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", []string{"No module named pip"}},
+	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update", []string{"DO NOT MATCH THE HASHES"}},
+	{FetchFailed, "the Python index cannot be reached from here", []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
+	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", []string{
+		"No matching distribution", "Could not find a version",
+	}},
 }
 
 // findPython finds an interpreter: the one asked for, which may be empty, or
@@ -51,7 +52,7 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 // python fetches wheels with pip and unpacks them. Only wheels: they are
 // archives, and nothing in them runs when they are unpacked.
 func (f *fetch) python(ctx context.Context) error {
-	if m := pypiSpec.FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" && !isExact(PyPI, f.ref.Version) {
+	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" && !isExact(PyPI, f.ref.Version) {
 		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of a Python package", Hint: "write name==1.2.3"}
 	}
 	if len(f.want.Scripts) > 0 {
@@ -67,7 +68,7 @@ func (f *fetch) python(ctx context.Context) error {
 			"--progress-bar=off", "--cache-dir=" + f.store.cacheDir("pip"), "--dest=" + dir,
 		}, args...)
 		if _, err := run(ctx, dir, environ(pipIndex()...), argv...); err != nil {
-			return pipSigns.explain(f.ref.String(), err)
+			return explain(pipSigns, f.ref.String(), err)
 		}
 		return nil
 	}
@@ -185,22 +186,22 @@ func requirements(what string, list []byte) ([]string, error) {
 	return lines, nil
 }
 
-var wheelFile = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.!+_]+)(?:-[0-9][A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl$`)
+var wheelFile = lazy(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.!+_]+)(?:-[0-9][A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl$`)
 
 // wheelName reads name and version from the name of a wheel.
 func wheelName(file string) (name, version string, err error) {
-	m := wheelFile.FindStringSubmatch(file)
+	m := wheelFile().FindStringSubmatch(file)
 	if m == nil {
 		return "", "", fmt.Errorf("%s is not the name of a wheel", diag.Quote(file))
 	}
 	return m[1], m[2], nil
 }
 
-var pythonSeparators = regexp.MustCompile(`[-_.]+`)
+var pythonSeparators = lazy(`[-_.]+`)
 
 // samePython compares names as the Python index does.
 func samePython(a, b string) bool {
-	norm := func(s string) string { return strings.ToLower(pythonSeparators.ReplaceAllString(s, "-")) }
+	norm := func(s string) string { return strings.ToLower(pythonSeparators().ReplaceAllString(s, "-")) }
 	return norm(a) == norm(b)
 }
 

@@ -110,7 +110,7 @@ func settle(ref Ref, declared string) (string, error) {
 		return "", &Error{
 			Code: VersionConflict, What: ref.Name,
 			Detail: "the arguments ask for " + diag.Quote(ref.Asked) + " and the version is declared as " + diag.Quote(declared),
-			Hint:   "write the same version in both places, or let ambit lock --update do it",
+			Hint:   "write the same version in both places",
 		}
 	case exact && ref.Kind == PyPI:
 		return ref.Asked, nil // 1.0 and 1.0.0 are one version; the index knows it as asked

@@ -203,6 +203,21 @@ func TestTreeDigest(t *testing.T) {
 	}
 }
 
+// What was installed must be what the lock says, and scripts run only for
+// packages that are there.
+func TestFinishRefuses(t *testing.T) {
+	f := &fetch{store: newStore(t), ref: Ref{Kind: NPM, Name: "x"}, want: Want{Tree: digestOf(nil), Scripts: []string{"stranger"}}, progress: func(string) {}}
+	check(t, f.begin())
+	check(t, os.Mkdir(f.path(dirTree), 0o700))
+	if _, err := f.finish(); !errors.Is(err, DigestMismatch) || HintOf(err) == "" {
+		t.Errorf("another tree: %v", err)
+	}
+	f.deps = []byte(`{"node_modules/not-a-stranger":{"version":"1.0.0"}}`)
+	if err := f.npmScripts(f.work, nil); !errors.Is(err, NotFound) || HintOf(err) == "" {
+		t.Errorf("scripts of a stranger: %v", err)
+	}
+}
+
 func TestSealRefuses(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need a privilege on Windows")

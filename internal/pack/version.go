@@ -3,16 +3,23 @@ package pack
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/ambit-run/ambit/tooluri"
 )
 
+// lazy compiles a regular expression when it is first needed: most runs of ambit
+// need none of these.
+func lazy(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 // isExact tells a version from a tag (latest) and a range (^1.2).
 func isExact(k Kind, s string) bool {
 	if k == PyPI {
-		return s != "latest" && pypiVersion.MatchString(s)
+		return s != "latest" && pypiVersion().MatchString(s)
 	}
 	pin, err := tooluri.ParsePin(s)
 	return err == nil && !pin.Digest()
@@ -40,12 +47,12 @@ func satisfies(asked, version string) bool {
 	return err == nil && c.Check(v)
 }
 
-var pep440Parts = regexp.MustCompile(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[._-]?(alpha|beta|preview|pre|rc|a|b|c)[._-]?([0-9]*))?(.*)$`)
+var pep440Parts = lazy(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[._-]?(alpha|beta|preview|pre|rc|a|b|c)[._-]?([0-9]*))?(.*)$`)
 
 // pep440 brings the spellings of one Python version to one: 1.0 is 1.0.0, and
 // 1.0-RC.1 is 1.0rc1.
 func pep440(s string) string {
-	m := pep440Parts.FindStringSubmatch(strings.ToLower(s))
+	m := pep440Parts().FindStringSubmatch(strings.ToLower(s))
 	if m == nil {
 		return s
 	}

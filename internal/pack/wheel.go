@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -82,12 +81,12 @@ func unpack(root *os.Root, wheel string, left *int64) error {
 	return nil
 }
 
-var dataFolder = regexp.MustCompile(`^[^/]+\.data/(purelib|platlib|data|scripts|headers)/(.+)$`)
+var dataFolder = lazy(`^[^/]+\.data/(purelib|platlib|data|scripts|headers)/(.+)$`)
 
 // wheelPath is where a file of a wheel belongs, empty for one that nothing here
 // needs.
 func wheelPath(name string) string {
-	m := dataFolder.FindStringSubmatch(name)
+	m := dataFolder().FindStringSubmatch(name)
 	switch {
 	case m == nil:
 		return name
@@ -166,7 +165,7 @@ func pythonProgram(tree string, ref Ref, version string) ([]string, error) {
 	return []string{python, "-I", "-S", "-B", "-c", launch, tree, module, attribute, chosen}, nil
 }
 
-var entryPoint = regexp.MustCompile(`^([^=\[\]]+?)\s*=\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*)\s*(?:\[.*\])?$`)
+var entryPoint = lazy(`^([^=\[\]]+?)\s*=\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*)\s*(?:\[.*\])?$`)
 
 // entryPoints reads the programs that a package's own metadata names.
 func entryPoints(tree, name string) (map[string]string, error) {
@@ -192,7 +191,7 @@ func entryPoints(tree, name string) (map[string]string, error) {
 			line := strings.TrimSpace(lines.Text())
 			if strings.HasPrefix(line, "[") {
 				section = line
-			} else if m := entryPoint.FindStringSubmatch(line); m != nil && section == "[console_scripts]" {
+			} else if m := entryPoint().FindStringSubmatch(line); m != nil && section == "[console_scripts]" {
 				points[m[1]] = m[2]
 			}
 		}

@@ -54,11 +54,27 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}, root}
 	// No Done: what else stands at the top is none of our business.
 	o := p.Object(root)
+	p.sections(root)
 	return &Manifest{
 		Agent:        p.agent(o),
 		Capabilities: p.capabilities(o.Object("capabilities", read.Optional)),
 		Resources:    p.resources(o.Object("resources", read.Optional)),
 		Settlement:   p.settlement(o.Object("settlement", read.Optional)),
+	}
+}
+
+var sectionNames = []string{"agent", "capabilities", "resources", "settlement"}
+
+// sections looks for one that was meant to be a known one. Others are
+// tolerated in silence.
+func (p *parser) sections(root doc.Value) {
+	for v := range root.Each() {
+		if slices.Contains(sectionNames, v.Key()) || !v.Is(doc.Object) {
+			continue
+		}
+		if near := diag.Closest(v.Key(), sectionNames); near != "" && !root.Get(near).Ok() {
+			p.Report(ruleSection, v.KeyPlace(), "did you mean ["+near+"]?", "the section %s has no effect", diag.Quote(v.Key()))
+		}
 	}
 }
 

@@ -188,6 +188,8 @@ var ruleTests = []struct {
 
 	{"no time", after("[resources]\ncpu_ms_per_task = 0\n"), []string{"CV020 8:19"}},
 	{"no memory", after("[resources]\nmemory_mb = 0\n"), []string{"CV020 8:13"}},
+	{"section misspelt", after("[resource]\nmemory_mb = 1\n"), []string{"CV030 7:2"}},
+	{"section of another kind", after("[telemetry]\nurl = \"x\"\n"), nil},
 	{"no disk", after("[resources]\ndisk_mb = 0\n"), nil},
 	{"no budget", after("[settlement]\nbudget_credits_per_hour = 0\n"), nil},
 	{"largest amounts", after("[resources]\ncpu_ms_per_task = 9007199254740992\nmemory_mb = 9_007_199_254_740_992\n"), nil},

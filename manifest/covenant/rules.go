@@ -65,8 +65,14 @@ var (
 	)
 )
 
+var ruleSection = diag.NewWarning(
+	"CV030", "a section whose name is nearly that of another",
+	"Sections that Covenant does not know are tolerated and have no effect. This one looks like a misspelling, and then its limits or capabilities would not hold.",
+	"check the name of the section",
+)
+
 // Rules lists the rules of this dialect.
 var Rules = []*diag.Rule{
 	ruleID, rulePlainID, ruleVersion, ruleEntryCharacters, ruleEntryFolder, ruleEntryOutside, ruleEntryBackslash,
-	ruleNamespace, ruleAction, ruleActionCharacters, ruleBothLists, ruleNoBudget,
+	ruleNamespace, ruleAction, ruleActionCharacters, ruleBothLists, ruleNoBudget, ruleSection,
 }

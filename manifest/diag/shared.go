@@ -26,7 +26,7 @@ var (
 	BadTOML = NewError(
 		"AM006", "the file is not valid TOML",
 		"Nothing that stands after a syntax error can be trusted to mean what its author meant.",
-		"",
+		`write key = "text" with text in quotes, true and false in small letters, and tables as [name]`,
 	)
 	Comment = NewError(
 		"AM007", "JSON has no comments",

@@ -245,7 +245,7 @@ func (p *jsonParser) separator(self int32, closing byte) (comma int, ok bool) {
 	case c == closing:
 		return -1, true
 	case c == '"' || closing == ']' && (c == '{' || c == '['):
-		return -1, !p.fail(end, end+1, "add a comma here", "a comma is missing before the next one")
+		return -1, !p.fail(end, end+1, "add a comma here", "a comma is missing here")
 	default:
 		return -1, p.fail(p.pos, p.pos+1, "", "expected a comma or %c, found %s", closing, p.show())
 	}

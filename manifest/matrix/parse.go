@@ -148,6 +148,9 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	}
 	s.Transport = p.transport(o)
 	s.Command, _ = o.String("command", read.Optional)
+	if program, rest, ok := strings.Cut(s.Command, " "); ok && rest != "" && !strings.ContainsAny(program, `/\`) {
+		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s holds arguments", diag.Quote(s.Command))
+	}
 	for a := range p.Strings(o.List("args", read.Optional)) {
 		s.Args = append(s.Args, a.Text())
 	}

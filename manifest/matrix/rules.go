@@ -98,6 +98,11 @@ var (
 		"The version is what tool URIs are pinned to; the package named in args is what would run.",
 		"make the two the same",
 	)
+	ruleCommandLine = diag.NewWarning(
+		"MX024", "a command with arguments in it",
+		"command names one program; what follows a space in it is taken for a part of its name, which hardly exists.",
+		"put each argument into args",
+	)
 	ruleNoTools = diag.NewError(
 		"MX030", "a server without tools",
 		"tools lists everything the server advertises (Q21). A server that offers nothing is of no use; one that offers more than is listed is refused at boot.",
@@ -174,7 +179,7 @@ var (
 var Rules = []*diag.Rule{
 	ruleSchemaVersion, ruleAgent, ruleAllowsNothing, ruleSideEffect, ruleChainClass, ruleAlias, ruleDuplicateAlias,
 	ruleSSE, ruleTransport, ruleCommand, ruleEndpoint, ruleEndpointURL, rulePlainHTTP, ruleURLAlias, ruleOtherTransport,
-	ruleVersion, ruleDigest, ruleZeroDigest, ruleArgsVersion, ruleNoTools, ruleToolName, ruleDuplicateTool, ruleEnvForm,
+	ruleVersion, ruleDigest, ruleZeroDigest, ruleArgsVersion, ruleCommandLine, ruleNoTools, ruleToolName, ruleDuplicateTool, ruleEnvForm,
 	ruleDuplicateEnv, ruleLiteralCredential, ruleEnvRef, ruleRefPlace, ruleLiteralSetting, ruleHeaderName,
 	ruleHeaderValue, ruleNamespace, ruleDuplicateNative, ruleNoServers,
 }

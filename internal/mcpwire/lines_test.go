@@ -1,0 +1,164 @@
+package mcpwire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestLines(t *testing.T) {
+	long := strings.Repeat("0123456789", readSize/5) // two buffers
+	for _, tc := range []struct {
+		name  string
+		input string
+		limit int
+		want  []string
+		large bool
+	}{
+		{name: "nothing", input: ""},
+		{name: "lines", input: "a\nb\r\n\nc\n", want: []string{"a", "b", "", "c"}},
+		{name: "no end", input: "a\nb", want: []string{"a", "b"}},
+		{name: "a bare carriage return", input: "a\rb\n", want: []string{"a\rb"}},
+		{name: "long", input: "x\n" + long + "\ny\n" + long + "\n\nz", want: []string{"x", long, "y", long, "", "z"}},
+		{name: "at the limit", input: "12345\n12345\n", limit: 5, want: []string{"12345", "12345"}},
+		{name: "beyond the limit", input: "1\n123456\n", limit: 5, want: []string{"1"}, large: true},
+		{name: "beyond the limit without end", input: "1\n123456", limit: 5, want: []string{"1"}, large: true},
+		{name: "long beyond the limit", input: long + long, limit: len(long), large: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for name, reader := range map[string]io.Reader{
+				"at once":      strings.NewReader(tc.input),
+				"byte by byte": iotest.OneByteReader(strings.NewReader(tc.input)),
+				"in halves":    iotest.HalfReader(strings.NewReader(tc.input)),
+				"with its end": iotest.DataErrReader(strings.NewReader(tc.input)),
+			} {
+				limit := tc.limit
+				if limit == 0 {
+					limit = 1 << 20
+				}
+				l := newLineReader(reader, limit)
+				var got []string
+				var kept [][]byte
+				var err error
+				for {
+					var line []byte
+					var owned bool
+					if line, owned, err = l.next(); err != nil {
+						break
+					}
+					got = append(got, string(line))
+					if owned {
+						kept = append(kept, line)
+					}
+				}
+				l.release()
+				if !slices.Equal(got, tc.want) {
+					t.Errorf("%s: %d lines, want %d", name, len(got), len(tc.want))
+				}
+				for _, line := range kept { // what is owned has stayed
+					if !slices.Contains(tc.want, string(line)) {
+						t.Errorf("%s: a line that was given away has changed", name)
+					}
+				}
+				if _, large := errors.AsType[*TooLargeError](err); large != tc.large || !large && err != io.EOF {
+					t.Errorf("%s: error %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+func TestLinesNoProgress(t *testing.T) {
+	l := newLineReader(silent{}, 10)
+	defer l.release()
+	if _, _, err := l.next(); err != io.ErrNoProgress {
+		t.Errorf("error %v", err)
+	}
+}
+
+// silent is a reader that reads nothing, again and again.
+type silent struct{}
+
+func (silent) Read([]byte) (int, error) { return 0, nil }
+
+// FuzzEvents compares the event reader with a plain one, which takes the stream
+// as a whole, and wants the same however the stream is cut up.
+func FuzzEvents(f *testing.F) {
+	for _, seed := range []string{
+		"data: x\n\n", "\ufeffevent: a\rdata:1\rdata: 2\r\r", "id: 7\r\nretry: 10\r\ndata\r\n\r\n:c\n\ndata:  y\n\n",
+		"data: a\n\r\ndata: b\r\n\rdata: c", "data:\ndata:\n\n", "event: x\n\ndata: y\n\n", "id: \x00\ndata: z\n\n",
+	} {
+		f.Add([]byte(seed), 1)
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, piece int) {
+		const limit = 1 << 20
+		want := referenceEvents(stream)
+		r := newEventReader(&pieces{rest: stream, size: max(1, piece%64)}, limit)
+		defer r.release()
+		var got []string
+		for {
+			e, err := r.next()
+			if err != nil {
+				if err != io.EOF {
+					t.Fatalf("error %v", err)
+				}
+				break
+			}
+			got = append(got, fmt.Sprintf("%q %q %q", e.name, e.data, r.lastID))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("events of %q:\n%s, want\n%s", stream, got, want)
+		}
+	})
+}
+
+// pieces reads a text a few bytes at a time.
+type pieces struct {
+	rest []byte
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(p.size, len(b))], p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// referenceEvents interprets a stream line by line, as the standard says it.
+func referenceEvents(stream []byte) (events []string) {
+	text := string(bytes.TrimPrefix(stream, []byte("\ufeff")))
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	text = strings.ReplaceAll(text, "\r", "\n")
+	lines := strings.Split(text, "\n")
+	var name, id, data string
+	for _, line := range lines[:len(lines)-1] { // the last one has no end
+		if line == "" {
+			if data != "" && data != "\n" {
+				events = append(events, fmt.Sprintf("%q %q %q", name, strings.TrimSuffix(data, "\n"), id))
+			}
+			name, data = "", ""
+			continue
+		}
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "event":
+			name = value
+		case "data":
+			data += value + "\n"
+		case "id":
+			if len(value) <= maxEventID && printable(value) {
+				id = value
+			}
+		}
+	}
+	return events
+}

@@ -1,0 +1,49 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// What people read when a client fails: its reason, without its noise, and
+// never a password.
+func TestExplain(t *testing.T) {
+	for _, c := range []struct {
+		name, said string
+		signs      []sign
+		code       Code
+		want       string
+	}{
+		{"npm 11", "npm warn old\nnpm error code ETARGET\nnpm error notarget No matching version found for x@9.\nnpm error notarget In most cases you\nnpm error A complete log of this run", npmSigns, NotFound, "npm says: No matching version found for x@9."},
+		{"npm 9", "npm ERR! code E404\nnpm ERR! 404 Not Found - GET https://user:secret@registry.example/x\nnpm ERR! 404 ", npmSigns, NotFound, "npm says: Not Found - GET https://registry.example/x"},
+		{"no network", "npm error code ENOTFOUND\nnpm error errno ENOTFOUND\nnpm error network request failed", npmSigns, FetchFailed, "npm says: network request failed"},
+		{"a full disk", "npm error code ENOSPC\nnpm error nospc ENOSPC: no space left on device, write", npmSigns, StoreFailed, "nospc ENOSPC"},
+		{"integrity", "npm error code EINTEGRITY\nnpm error sha512-x integrity checksum failed", npmSigns, DigestMismatch, "checksum failed"},
+		{"an escape sequence", "npm error \x1b[31mred\n", npmSigns, FetchFailed, `\u001b[31mred`},
+		{"silence", "", npmSigns, FetchFailed, "npm: broken"},
+		{"no pip", "/usr/bin/python3: No module named pip\n", pipSigns, RuntimeMissing, "No module named pip"},
+		{"no index", "WARNING: Retrying (Retry(total=4)) after connection broken\nERROR: Could not find a version that satisfies x", pipSigns, FetchFailed, "ERROR: Could not find"},
+	} {
+		err := explain(c.signs, "x@9", &clientError{client: "npm", said: c.said, err: errors.New("broken")})
+		if !errors.Is(err, c.code) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") || HintOf(err) == "" {
+			t.Errorf("%s: %s: %v", c.name, CodeOf(err), err)
+		}
+	}
+	err := explain(npmSigns, "x", &clientError{client: "npm", said: "npm error code E404", err: context.Canceled})
+	if !errors.Is(err, FetchFailed) || !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	long := (&clientError{client: "npm", said: strings.Repeat("x", 3000), err: errors.New("broken")}).Error()
+	if len(long) > 500 {
+		t.Errorf("%d bytes", len(long))
+	}
+	var end tail
+	for range 3 {
+		_, _ = end.Write([]byte(strings.Repeat("x", tailMost-1) + "."))
+	}
+	if len(end.b) != tailMost || end.b[tailMost-1] != '.' {
+		t.Errorf("the tail has %d bytes", len(end.b))
+	}
+}
