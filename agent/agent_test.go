@@ -77,8 +77,15 @@ func TestAmountAtMost(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"10", "10.00", true}, {"10.01", "10", false}, {"9.99", "10", true}, {"", "10", false}, {"10", "", true}, {"", "", true},
-		{"0.1", "0.10000000000000000001", true}, {"1e3", "999", false}, {"nonsense", "10", false},
+		{"10", "10.00", true},
+		{"10.01", "10", false},
+		{"9.99", "10", true},
+		{"", "10", false},
+		{"10", "", true},
+		{"", "", true},
+		{"0.1", "0.10000000000000000001", true},
+		{"1e3", "999", false},
+		{"nonsense", "10", false},
 	}
 	for _, tt := range tests {
 		if got := agent.AmountAtMost(tt.a, tt.b); got != tt.want {

@@ -400,7 +400,7 @@ func (t *terminal) prompt(a *agent.Agent) {
 		text = text[:shown]
 	}
 	t.printf("\n%s\n%s\n", t.paint(bold, fmt.Sprintf("What the model is told (%d characters)", len([]rune(a.Prompt)))),
-		t.paint(dim, wrap(diag.Printable(string(text))+more, "  ", t.width)))
+		t.paint(dim, wrap(diag.Printable(strings.Join(strings.Fields(string(text)), " "))+more, "  ", t.width)))
 }
 
 // clip cuts a text to a width, and leaves it out where there is no room.

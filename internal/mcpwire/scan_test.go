@@ -172,9 +172,7 @@ func reference(msg []byte) map[string]json.RawMessage {
 	_, hasResult := m["result"]
 	_, hasError := m["error"]
 	if hasMethod {
-		var method string
-		lone := json.Unmarshal(m["method"], &method) == nil && strings.ContainsRune(method, utf8.RuneError)
-		if !is("method", `"`) || lone || hasResult && !(null("result") && hasError && !null("error")) || hasError && !(null("error") && hasResult) {
+		if !is("method", `"`) || halfCharacter(m["method"]) || hasResult && !(null("result") && hasError && !null("error")) || hasError && !(null("error") && hasResult) {
 			// A method beside an answer is refused, whatever the nulls; so is a
 			// method that is no text.
 			return nil
@@ -194,6 +192,18 @@ func reference(msg []byte) map[string]json.RawMessage {
 	default:
 		return nil
 	}
+}
+
+// halfCharacter reports whether a JSON string holds one half of a surrogate pair
+// as an escape: encoding/json puts a replacement character in its place.
+func halfCharacter(raw []byte) bool {
+	var s string
+	if !utf8.Valid(raw) || json.Unmarshal(raw, &s) != nil {
+		return false
+	}
+	const replacement = "\ufffd"
+	written := strings.Count(string(raw), replacement) + strings.Count(strings.ToLower(string(raw)), `\ufffd`)
+	return strings.Count(s, replacement) > written
 }
 
 // depth is how deep the brackets of a text lie in each other, strings left out.

@@ -18,6 +18,7 @@ import (
 // cancelled, or at the end.
 func sdkServer(end <-chan struct{}) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ServerOptions{
+		//lint:ignore SA1019 servers still have it
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}, Logging: &mcp.LoggingCapabilities{}},
 		PageSize:     2,
 	})

@@ -51,7 +51,8 @@ func SetDigests(manifest []byte, pins []Pin) ([]byte, error) {
 		if !s.Ok() {
 			return nil, unfit(diag.Quote(p.Alias), "the manifest has no such server", "")
 		}
-		for key, value := range map[string]string{"package_digest": p.Digest, "version": p.Version} {
+		for _, field := range [][2]string{{"package_digest", p.Digest}, {"version", p.Version}} {
+			key, value := field[0], field[1]
 			v := s.Get(key)
 			switch {
 			case value == "":

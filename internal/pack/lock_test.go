@@ -162,6 +162,7 @@ func TestParseLockRefuses(t *testing.T) {
 }
 
 func TestUpdateLock(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
 	path := filepath.Join(t.TempDir(), LockName)
 	var wg sync.WaitGroup
 	for i := range 8 {

@@ -18,6 +18,7 @@ import (
 // The reference servers: fetched, locked, fetched again elsewhere from the lock,
 // started from the store, tampered with.
 func TestProveReferenceServers(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
 	s := newStore(t)
 	for _, c := range []struct {
 		name, digest string

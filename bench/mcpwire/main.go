@@ -1,0 +1,198 @@
+// Command mcpwire measures a tool call through ambit's own MCP client beside the
+// same call through the client of the official Go SDK.
+//
+//	go run ./bench/mcpwire
+//
+// Both call the same tool of the same server process with the same arguments
+// and take turns, a few hundred calls each, in one run. The columns are for one
+// call, on the client's side only: processor time by getrusage, allocations and
+// bytes allocated, and the time until the answer is there. The two do not do
+// quite the same: the SDK decodes the result into its types, ambit checks that
+// it is JSON and passes it on as it is. That is the point.
+//
+// The server is echoserver, which costs little; with
+// @modelcontextprotocol/server-everything installed under bench/node_modules and
+// node at hand, also that one, each client with a process of its own.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	calls := flag.Int("calls", 300, "calls in one turn")
+	turns := flag.Int("turns", 12, "turns of each side")
+	flag.Parse()
+	if err := run(*calls, *turns); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A client calls the tool echo once and returns the text that came back.
+type client interface {
+	echo(ctx context.Context, arguments json.RawMessage) (string, error)
+	close()
+}
+
+// setting is one way to reach the server.
+type setting struct {
+	name  string
+	size  int // bytes that go there and back
+	ours  client
+	peers client
+}
+
+// tally is what one side used.
+type tally struct {
+	calls     int
+	cpu       time.Duration
+	allocs    uint64
+	bytes     uint64
+	latencies []time.Duration
+}
+
+func run(calls, turns int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	settings, closeAll, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Printf("one tool call; %d calls a side in %d turns each; %d cores, %s\n\n", calls*turns, turns, runtime.NumCPU(), runtime.Version())
+	fmt.Fprintln(table, "\tbytes\tclient\tCPU µs\tallocs\tB\tp50 µs\tp99 µs\t")
+	worst := map[string]float64{}
+	for _, s := range settings {
+		ours, peers, err := s.measure(ctx, calls, turns)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		a, b := ours.perCall(), peers.perCall()
+		row(table, s, "ambit", a)
+		row(table, s, "go-sdk", b)
+		fmt.Fprintf(table, "\t\tambit : go-sdk")
+		for i, column := range columns {
+			ratio := a[i] / b[i]
+			fmt.Fprintf(table, "\t%.2f", ratio)
+			worst[column] = max(worst[column], ratio)
+		}
+		fmt.Fprintln(table, "\t")
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Println("\nworst ratio, ambit : go-sdk (below 1 is better):")
+	for _, column := range columns {
+		fmt.Printf("  %-7s %.2f\n", column, worst[column])
+	}
+	fmt.Printf("  go-sdk allocates at least %.0f times the bytes\n", 1/worst["B"])
+	return nil
+}
+
+var columns = []string{"CPU µs", "allocs", "B", "p50 µs", "p99 µs"}
+
+func row(table *tabwriter.Writer, s setting, who string, values []float64) {
+	fmt.Fprintf(table, "%s\t%d\t%s", s.name, s.size, who)
+	for i, v := range values {
+		if columns[i] == "allocs" || columns[i] == "B" {
+			fmt.Fprintf(table, "\t%.0f", v)
+		} else {
+			fmt.Fprintf(table, "\t%.1f", v)
+		}
+	}
+	fmt.Fprintln(table, "\t")
+}
+
+func (t *tally) perCall() []float64 {
+	slices.Sort(t.latencies)
+	at := func(q float64) float64 {
+		return float64(t.latencies[int(q*float64(len(t.latencies)-1))].Nanoseconds()) / 1e3
+	}
+	n := float64(t.calls)
+	return []float64{
+		float64(t.cpu.Nanoseconds()) / 1e3 / n, float64(t.allocs) / n, float64(t.bytes) / n, at(0.50), at(0.99),
+	}
+}
+
+// measure lets the two sides take turns. Who begins changes with every turn.
+func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *tally, err error) {
+	text := strings.Repeat("ambit ", s.size/6+1)[:s.size]
+	arguments, err := json.Marshal(map[string]string{"message": text})
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, peers = new(tally), new(tally)
+	sides := []struct {
+		client
+		*tally
+	}{{s.ours, ours}, {s.peers, peers}}
+	for turn := range turns + 1 {
+		for _, side := range sides {
+			kept := side.tally
+			if turn == 0 {
+				kept = new(tally) // to warm up
+			}
+			if err := kept.take(ctx, side.client, arguments, text, calls); err != nil {
+				return nil, nil, err
+			}
+		}
+		slices.Reverse(sides)
+	}
+	return ours, peers, nil
+}
+
+// take makes a turn's calls. The garbage of the turn before is cleared first; a
+// collection that this turn's own garbage causes is on its account.
+func (t *tally) take(ctx context.Context, c client, arguments json.RawMessage, want string, calls int) error {
+	runtime.GC()
+	debug.FreeOSMemory()
+	latencies := make([]time.Duration, 0, calls)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu := cpuTime()
+	for range calls {
+		began := time.Now()
+		text, err := c.echo(ctx, arguments)
+		latencies = append(latencies, time.Since(began))
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(text, want) { // server-everything puts "Echo: " in front
+			return errors.New("the answer is another text")
+		}
+	}
+	t.cpu += cpuTime() - cpu
+	runtime.ReadMemStats(&after)
+	t.calls += calls
+	t.allocs += after.Mallocs - before.Mallocs
+	t.bytes += after.TotalAlloc - before.TotalAlloc
+	t.latencies = append(t.latencies, latencies...)
+	return nil
+}
+
+// textOf finds the text in a raw result without decoding it, as a gateway that
+// passes it on would not decode it either: the texts of this benchmark need no
+// escapes. The string is a copy; its cost is on ambit's account.
+func textOf(result []byte) (string, error) {
+	_, rest, ok := bytes.Cut(result, []byte(`"text":"`))
+	end := bytes.IndexByte(rest, '"')
+	if !ok || end < 0 {
+		return "", fmt.Errorf("no text in %.100s", result)
+	}
+	return string(rest[:end]), nil
+}
