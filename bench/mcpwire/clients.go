@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,12 +29,12 @@ func connectOurs(ctx context.Context, t mcpwire.Transport, legacy bool) (client,
 	return oursClient{conn}, nil
 }
 
-func (c oursClient) echo(ctx context.Context, arguments json.RawMessage) (string, error) {
+func (c oursClient) echo(ctx context.Context, arguments json.RawMessage, text []byte) error {
 	result, err := c.conn.CallTool(ctx, mcpwire.ToolCall{Name: "echo", Arguments: []byte(arguments)})
-	if err != nil {
-		return "", err
+	if err == nil && !bytes.Contains(result, text) {
+		err = errAnotherText
 	}
-	return textOf(result)
+	return err
 }
 
 func (c oursClient) close() { _ = c.conn.Close() }
@@ -54,16 +55,16 @@ func connectSDK(ctx context.Context, t mcp.Transport, legacy bool) (client, erro
 	return sdkClient{session}, nil
 }
 
-func (c sdkClient) echo(ctx context.Context, arguments json.RawMessage) (string, error) {
+func (c sdkClient) echo(ctx context.Context, arguments json.RawMessage, text []byte) error {
 	result, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: arguments})
 	if err != nil {
-		return "", err
+		return err
 	}
-	text, ok := result.Content[0].(*mcp.TextContent)
-	if !ok {
-		return "", errors.New("the result is no text")
+	// server-everything puts "Echo: " in front.
+	if got, ok := result.Content[0].(*mcp.TextContent); !ok || !strings.HasSuffix(got.Text, string(text)) {
+		return errAnotherText
 	}
-	return text.Text, nil
+	return nil
 }
 
 func (c sdkClient) close() { _ = c.session.Close() }

@@ -51,20 +51,19 @@ func (t *terminal) delta(d manifest.Delta) {
 			return
 		}
 		t.printf("%s\n", t.paint(bold, title))
-		rows := make([][]string, len(changes))
-		for i, c := range changes {
-			rows[i] = []string{t.paint(s, mark), t.paint(s, diag.Printable(c.What)), diag.Printable(c.Detail)}
+		for _, c := range changes {
+			t.printf("  %s  %s\n", t.paint(s, mark+" "+diag.Printable(c.What)), diag.Printable(c.Detail))
 		}
-		t.table("  ", rows)
+		t.printf("\n")
 	}
 	part("widened: it may do more", "+", red, d.Widened)
 	part("narrowed: it may do less", "-", green, d.Narrowed)
 	part("changed", "~", yellow, d.Changed)
 	switch {
 	case len(d.Widened) > 0:
-		t.printf("\n%s: %s\n", t.paint(boldRed, "it wants more than before"), count(len(d.Widened), "widening"))
+		t.printf("%s: %s\n", t.paint(boldRed, "it wants more than before"), count(len(d.Widened), "widening"))
 	case len(d.Narrowed)+len(d.Changed) > 0:
-		t.printf("\n%s\n", t.paint(green, "it wants no more than before"))
+		t.printf("%s\n", t.paint(green, "it wants no more than before"))
 	default:
 		t.printf("%s\n", t.paint(green, "no difference"))
 	}

@@ -27,6 +27,9 @@ func (t *terminal) problems(w io.Writer, m *manifest.Manifest) {
 			fmt.Fprintf(w, "%s: %s more are not shown here; --json shows all\n", path, count(len(m.Diagnostics)-i, "problem"))
 			return
 		}
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
 		colour := red
 		if d.Severity == diag.Warning {
 			colour = yellow

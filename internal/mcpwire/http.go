@@ -48,6 +48,7 @@ func HTTP(address string, o HTTPOptions) (Transport, error) {
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
 			DisableCompression:  true, // event streams must not wait for a full block
+			WriteBufferSize:     readSize, // most requests leave in one write
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     90 * time.Second,
 		}
