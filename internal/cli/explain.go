@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -22,7 +24,7 @@ type meaning struct {
 
 func meanings() []meaning {
 	var all []meaning
-	for _, r := range manifest.Rules() {
+	for _, r := range slices.Concat(manifest.Rules(), pack.Rules) {
 		all = append(all, meaning{r.Code, "diagnostic", r.Severity.String(), r.Title, r.Why, r.Fix})
 	}
 	for _, m := range call.Meanings {

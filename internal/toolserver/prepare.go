@@ -81,10 +81,18 @@ func (s *server) open(ctx context.Context, ref pack.Ref) (*pack.Package, error) 
 	}
 	want := pack.Want{Digest: s.spec.Digest}
 	if locked := s.locked(); locked != nil {
+		if locked.Package.Digest != s.spec.Digest {
+			return nil, call.Refuse(stage, call.ServerDrifted, "server %s: the manifest declares another package than the lock", s.spec.Alias)
+		}
 		want = s.options.Lock.Want(locked.Package)
 	}
+	// What is damaged is refused, not quietly replaced: somebody has been there.
 	store := pack.Store{Dir: s.options.Home.Packages()}
-	return store.Fetch(ctx, ref, want, func(step string) { s.options.Progress(s.spec.Alias, step) })
+	p, err := store.Open(ref, want)
+	if errors.Is(err, pack.NotStored) {
+		return store.Fetch(ctx, ref, want, func(step string) { s.options.Progress(s.spec.Alias, step) })
+	}
+	return p, err
 }
 
 // locked is what the lock holds of this server, or nil.
@@ -97,6 +105,9 @@ func (s *server) locked() *pack.LockedServer {
 
 // unfit turns an error of the package store into a refusal.
 func (s *server) unfit(l *launch, err error) error {
+	if r, ok := errors.AsType[*call.Refusal](err); ok {
+		return r
+	}
 	code := call.ServerUnavailable
 	switch pack.CodeOf(err) {
 	case pack.DigestMismatch, pack.Tampered, pack.VersionConflict, pack.Unsafe:
