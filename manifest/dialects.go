@@ -78,7 +78,7 @@ func Rules() []*diag.Rule {
 // Detect tells the dialect of a manifest by the keys that only it has. It
 // answers empty where there are none, or as many of one dialect as of another.
 func Detect(name string, src []byte) agent.Dialect {
-	text, r, readable := decode(name, src, false)
+	text, r, readable := decode(name, string(src), false)
 	if !readable {
 		return ""
 	}

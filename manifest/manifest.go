@@ -24,6 +24,7 @@
 package manifest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,7 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -93,14 +95,20 @@ func Load(path string, o Options) (*Manifest, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, &os.PathError{Op: "read", Path: path, Err: errors.New("is a folder, not a manifest")}
+	size := 0
+	if info, err := f.Stat(); err == nil {
+		if info.IsDir() {
+			return nil, &os.PathError{Op: "read", Path: path, Err: errors.New("is a folder, not a manifest")}
+		}
+		size = int(min(info.Size(), doc.MaxBytes))
 	}
-	src, err := io.ReadAll(io.LimitReader(f, doc.MaxBytes+1))
-	if err != nil {
+	// One read for the file and one that finds its end, whatever its size says.
+	src := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	if _, err := src.ReadFrom(io.LimitReader(f, doc.MaxBytes+1)); err != nil {
 		return nil, err
 	}
-	m := Parse(path, src, o)
+	// The bytes are ours alone and nobody writes them again: no copy is needed.
+	m := parse(path, unsafe.String(unsafe.SliceData(src.Bytes()), src.Len()), o)
 	if !m.Valid() {
 		return m, &InvalidError{m}
 	}
@@ -110,6 +118,10 @@ func Load(path string, o Options) (*Manifest, error) {
 // Parse reads a manifest from memory. The name tells JSON from TOML by its
 // extension; where it has none, the text does.
 func Parse(name string, src []byte, o Options) *Manifest {
+	return parse(name, string(src), o)
+}
+
+func parse(name, src string, o Options) *Manifest {
 	m := &Manifest{Path: name, Dialect: o.Dialect}
 	text, r, readable := decode(name, src, o.Strict)
 	m.Source = r.Source
@@ -145,7 +157,7 @@ func (m *Manifest) read(text string, r *diag.Reporter, o Options) {
 
 // decode checks size and encoding and takes off a byte order mark. It is
 // readable if there is text to go on with.
-func decode(name string, src []byte, strict bool) (text string, r *diag.Reporter, readable bool) {
+func decode(name, src string, strict bool) (text string, r *diag.Reporter, readable bool) {
 	fail := func(rule *diag.Rule, hint, format string, args ...any) (string, *diag.Reporter, bool) {
 		r := diag.NewReporter(diag.NewSource(name, ""), strict)
 		r.Report(rule, diag.Place{}, hint, format, args...)
@@ -156,14 +168,14 @@ func decode(name string, src []byte, strict bool) (text string, r *diag.Reporter
 		return fail(diag.TooLarge, "", "the file is larger than %d MiB", doc.MaxBytes>>20)
 	case len(src) >= 2 && (src[0] == 0xFF && src[1] == 0xFE || src[0] == 0xFE && src[1] == 0xFF):
 		return fail(diag.NotUTF8, "", "the file is UTF-16, not UTF-8")
-	case !utf8.Valid(src):
-		good := strings.ToValidUTF8(string(src), "\x00")
+	case !utf8.ValidString(src):
+		good := strings.ToValidUTF8(src, "\x00")
 		at := strings.IndexByte(good, 0)
-		r := diag.NewReporter(diag.NewSource(name, strings.ToValidUTF8(string(src), "\uFFFD")), strict)
+		r := diag.NewReporter(diag.NewSource(name, strings.ToValidUTF8(src, "\uFFFD")), strict)
 		r.Report(diag.NotUTF8, diag.Place{Start: at, End: at + 1}, "", "byte %d of the file is not UTF-8", at+1)
 		return "", r, false
 	}
-	rest, marked := strings.CutPrefix(string(src), "\uFEFF")
+	rest, marked := strings.CutPrefix(src, "\uFEFF")
 	r = diag.NewReporter(diag.NewSource(name, rest), strict)
 	if marked {
 		r.Report(diag.ByteOrderMark, diag.Place{}, "", "the file starts with a byte order mark")

@@ -213,7 +213,7 @@ func (c *Conn) appendWithMeta(b, params []byte) []byte {
 	if len(params) > 0 {
 		w := walk(params)
 		for k, v, ok := w.member(); ok; k, v, ok = w.member() {
-			if named(k, "_meta") && v[0] == '{' {
+			if named(k, "_meta") {
 				meta = v
 				continue
 			}

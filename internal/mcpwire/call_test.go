@@ -414,6 +414,7 @@ func TestServerRequests(t *testing.T) {
 			ask(f, `1`, "echo", `"result":{"a" : 1}`)
 			ask(f, `2`, "refuse", `"error":{"code":7,"message":"no","data":[1.0]}`)
 			ask(f, `3`, "fail", `"error":{"code":-32603,"message":"internal error"}`)
+			synctestWait()
 			for i := range sideJobs {
 				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"h%d","method":"hang"}`, i))
 			}

@@ -247,6 +247,9 @@ func (c *Conn) settle(id int64, err error) bool {
 
 // exchange sends a request and waits for its answer.
 func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback func(Notification)) (jsontext.Value, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.method, notSent(err))
+	}
 	p, err := c.enter(m.id, box)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.method, err)

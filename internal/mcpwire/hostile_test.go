@@ -263,6 +263,62 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestNoise reports what is no message: its beginning, and a copy.
+func TestNoise(t *testing.T) {
+	var heard diary
+	var kept []byte
+	o := Options{OnNoise: func(line []byte) {
+		heard.write(string(line))
+		kept = line
+	}}
+	play(t, o, legacy(func(f *fake) {
+		m := f.recv()
+		f.say("hello")
+		f.say(strings.Repeat("x", 2*maxNoiseLine))
+		f.answer(m, `{}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		mustCall(t, c, "tool", `{}`, `{}`)
+		heard.want(t, "hello", strings.Repeat("x", maxNoiseLine))
+		if strings.Trim(string(kept), "x") != "" {
+			t.Errorf("the line has changed: %.20q", kept)
+		}
+	})
+}
+
+// TestSentences checks that errors say what to do, and that a server's text in
+// them is quoted and short.
+func TestSentences(t *testing.T) {
+	evil := "\x1b[2J\u202e" + strings.Repeat("x", 1000)
+	for _, err := range []error{
+		&RPCError{Code: 1, Message: evil},
+		malformed("no", []byte(evil)),
+		&VersionError{Server: []string{evil}},
+		&HTTPError{Status: 500, Sample: evil},
+		&HTTPError{Status: 500, RPC: &RPCError{Message: evil}},
+		&RedirectError{Status: 307, Location: evil},
+		&closedError{&RPCError{Message: evil}},
+	} {
+		if s := err.Error(); strings.ContainsAny(s, "\x1b\u202e") || len(s) > 600 {
+			t.Errorf("%T says %q", err, s)
+		}
+	}
+	for err, want := range map[error]string{
+		ErrSSEOnly:                            "HTTP+SSE",
+		ErrRespawnLegacy:                      "start it again",
+		&TooLargeError{Limit: 5}:              "limit of 5 bytes",
+		&HTTPError{Status: 503}:               "HTTP status 503",
+		&closedError{}:                        "closed",
+		&VersionError{Server: []string{"x"}}:  `speaks "x", we speak 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28`,
+		&RedirectError{307, "https://b.test"}: `to "https://b.test": redirects are not followed`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%T says %q, want %q in it", err, err, want)
+		}
+	}
+}
+
 // dead is closed when the client has closed its end, without reading from it.
 func (f *fake) dead() <-chan struct{} {
 	ch := make(chan struct{})

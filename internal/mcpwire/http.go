@@ -43,14 +43,15 @@ func HTTP(address string, o HTTPOptions) (Transport, error) {
 	t := &httpTransport{url: u, opts: o, trip: o.RoundTripper}
 	if t.trip == nil {
 		pool := &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
-			TLSHandshakeTimeout: 10 * time.Second,
-			ForceAttemptHTTP2:   true,
-			DisableCompression:  true, // event streams must not wait for a full block
-			WriteBufferSize:     readSize, // most requests leave in one write
-			MaxIdleConnsPerHost: 64,
-			IdleConnTimeout:     90 * time.Second,
+			Proxy:                  http.ProxyFromEnvironment,
+			DialContext:            (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout:    10 * time.Second,
+			ForceAttemptHTTP2:      true,
+			DisableCompression:     true,     // event streams must not wait for a full block
+			WriteBufferSize:        readSize, // most requests leave in one write
+			MaxResponseHeaderBytes: 1 << 20,
+			MaxIdleConnsPerHost:    64,
+			IdleConnTimeout:        90 * time.Second,
 		}
 		t.trip, t.idle = pool, pool.CloseIdleConnections
 	}
@@ -78,7 +79,7 @@ var _ Transport = (*httpTransport)(nil)
 const (
 	maxSession   = 4 << 10  // bytes of a session id
 	maxErrorBody = 64 << 10 // bytes of an error's body that are looked at
-	drainTime    = time.Second
+	lingerTime   = time.Second
 	leaveTime    = time.Second
 )
 
@@ -134,7 +135,7 @@ func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoin
 		req.Body = io.NopCloser(bytes.NewReader(body))
 		// For a pooled connection that turns out to be closed before anything
 		// was written to it.
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		_ = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	case http.MethodGet:
 		h["Accept"] = acceptSSE
 	}
@@ -200,23 +201,18 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 		}
 	}
 	if m.id == 0 {
-		return false, drain(resp.Body)
+		return linger(resp.Body, cancel), nil
 	}
 	switch mediaType(resp.Header) {
 	case "application/json":
 		defer resp.Body.Close()
 		return false, t.readJSON(resp, m.id)
 	case "text/event-stream":
-		if answered, err := t.readAnswer(ctx, resp, m); !answered {
+		body, err := t.readAnswer(ctx, resp.Body, m)
+		if err != nil {
 			return false, err
 		}
-		go func() {
-			defer cancel()
-			enough := time.AfterFunc(drainTime, cancel)
-			defer enough.Stop()
-			_ = drain(resp.Body)
-		}()
-		return true, nil
+		return linger(body, cancel), nil
 	default:
 		resp.Body.Close()
 		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s", resp.StatusCode, sample(resp.Header.Get("Content-Type"))), nil)
@@ -287,10 +283,19 @@ func (t *httpTransport) setSession(id string) error {
 	return nil
 }
 
-// drain reads a body to its end, so that the connection can be used again.
-func drain(body io.ReadCloser) error {
-	_, _ = io.Copy(io.Discard, io.LimitReader(body, maxErrorBody))
-	return body.Close()
+// linger reads what is left of a body, in the background and not for long, so
+// that the connection can be used again. It reports whether there is anything.
+func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
+	if body == http.NoBody {
+		return false
+	}
+	go func() {
+		defer cancel()
+		defer time.AfterFunc(lingerTime, cancel).Stop()
+		_, _ = io.Copy(io.Discard, io.LimitReader(body, maxErrorBody))
+		body.Close()
+	}()
+	return true
 }
 
 // sendingFailed marks the errors after which the server cannot have got

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // web is a server over HTTP, with the handshake done; tests say how it answers
@@ -27,7 +29,8 @@ type web struct {
 	tools    string                                                  // the result of tools/list
 	call     func(w http.ResponseWriter, r *http.Request, m message) // every other request
 	get      http.HandlerFunc
-	log      diary // every request, in short
+	reply    func(m message) // gets the client's answers
+	log      diary           // every request, in short
 	conns    atomic.Int64
 	sessions atomic.Int64
 }
@@ -77,6 +80,9 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Mcp-Session-Id", fmt.Sprint(s.session, s.sessions.Add(1)))
 		}
 		answerJSON(w, m, initializeResult)
+	case m.Method == "" && s.reply != nil:
+		s.reply(m)
+		w.WriteHeader(http.StatusAccepted)
 	case len(m.ID) == 0:
 		w.WriteHeader(http.StatusAccepted)
 	case m.Method == methodListTools:
@@ -361,6 +367,58 @@ func TestHTTPNotifications(t *testing.T) {
 	ofConn.want(t, MethodToolsChanged)
 }
 
+// TestHTTPServerRequests answers what a legacy server asks on a call's stream, and
+// hears of the call's progress by the other stream.
+func TestHTTPServerRequests(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.session = "s"
+	replies := make(chan string, 3)
+	progress := make(chan string, 1)
+	s.get = func(w http.ResponseWriter, r *http.Request) {
+		say := stream(w)
+		select {
+		case id := <-progress:
+			say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":\"ambit-%s\"}}\n\n", id)
+		case <-r.Context().Done():
+		}
+		<-r.Context().Done()
+	}
+	s.reply = func(m message) { replies <- m.line }
+	heard := make(chan struct{})
+	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
+		say := stream(w)
+		for _, method := range []string{"ping", "elicitation/create", "roots/list"} {
+			say("data: {\"jsonrpc\":\"2.0\",\"id\":\"%s\",\"method\":\"%s\"}\n\n", method, method)
+			say(": and\n")
+		}
+		got := []string{<-replies, <-replies, <-replies}
+		slices.Sort(got)
+		want := []string{
+			`{"jsonrpc":"2.0","id":"elicitation/create","result":{"action":"accept"}}`,
+			`{"jsonrpc":"2.0","id":"ping","result":{}}`,
+			`{"jsonrpc":"2.0","id":"roots/list","error":{"code":-32601,"message":"no roots"}}`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("replies %q", got)
+		}
+		progress <- string(m.ID)
+		<-heard
+		say("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n\n", m.ID)
+	}
+	c := s.connect(Options{OnRequest: func(_ context.Context, method string, _ jsontext.Value) (jsontext.Value, error) {
+		if method == "elicitation/create" {
+			return []byte(`{"action":"accept"}`), nil
+		}
+		return nil, &RPCError{Code: -32601, Message: "no roots"}
+	}}, HTTPOptions{})
+	negotiate(t, c)
+	_, err := c.CallTool(t.Context(), ToolCall{Name: "tool", OnNotification: func(Notification) { close(heard) }})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestHTTPSession(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -592,6 +650,46 @@ func TestHTTPModernHeaders(t *testing.T) {
 	check(map[string]string{"Mcp-Method": "resources/read", "Mcp-Name": "file:///x", "Mcp-Param-Region": ""})
 }
 
+func TestParamHeaders(t *testing.T) {
+	for schema, want := range map[string]string{
+		``:                  "",
+		`true`:              "",
+		`{"properties":[]}`: "",
+		`{"properties":{"a":true,"\ud800":{"x-mcp-header":"A"}}}`:                                            "",
+		`{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`:                                          "Mcp-Param-A",
+		`{"properties":{"a":{"type":"string","x-mcp-header":""}}}`:                                           "no header name",
+		`{"properties":{"a":{"type":"string","x-mcp-header":7}}}`:                                            "no header name",
+		`{"properties":{"a":{"type":"string","x-mcp-header":"a b"}}}`:                                        "no header name",
+		`{"properties":{"a":{"type":"string","x-mcp-header":"a\r\nX: y"}}}`:                                  "no header name",
+		`{"properties":{"a":{"type":"string","x-mcp-header":"é"}}}`:                                          "no header name",
+		`{"properties":{"a":{"type":"array","x-mcp-header":"A"}}}`:                                           "of type",
+		`{"properties":{"a":{"type":["string"],"x-mcp-header":"A"}}}`:                                        "of type",
+		`{"properties":{"a":{"properties":{"b":{"type":"string","x-mcp-header":"A b"}}}}}`:                   "no header name",
+		`{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}`: "twice",
+	} {
+		headers, err := paramHeaders([]byte(schema))
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = ""
+			for _, h := range headers {
+				got += h.name
+			}
+		}
+		if !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("paramHeaders(%s) = %s, want %s", schema, got, want)
+		}
+	}
+	for arguments, want := range map[string]string{
+		`{}`: "", `{"a":null}`: "", `{"a":[]}`: "", `{"a":1.5}`: "", `{"a":9007199254740993}`: "", `{"a":1e400}`: "",
+		`{"a":"\ud800"}`: "", `{"a":-7}`: "-7", `{"a":1e2}`: "100", `{"a":false}`: "false", `{"a":"x\u0079"}`: "xy",
+	} {
+		got, ok := paramHeader{path: []string{"a"}, name: "N"}.fromArguments([]byte(arguments))
+		if ok != (want != "") || ok && got.value != want {
+			t.Errorf("the header of %s is %q, want %q", arguments, got.value, want)
+		}
+	}
+}
+
 func TestHeaderValue(t *testing.T) {
 	for in, want := range map[string]string{
 		"us-west1":             "us-west1",
@@ -742,6 +840,65 @@ func TestHTTPResume(t *testing.T) {
 	mustCall(t, c, "tool", `{}`, `{"resumed":true}`)
 }
 
+// TestHTTPResumeRefused does not send a call again whose stream cannot be
+// resumed: the server has had it.
+func TestHTTPResumeRefused(t *testing.T) {
+	for name, get := range map[string]http.HandlerFunc{
+		"session lost": http.NotFound,
+		"no stream":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			s := newWeb(t)
+			s.session = "s"
+			s.call = func(w http.ResponseWriter, _ *http.Request, m message) { stream(w)("id: p1\ndata:\n\n") }
+			s.get = get
+			c := s.connect(Options{Legacy: true}, HTTPOptions{})
+			negotiate(t, c)
+			_, err := callTool(t, c, "tool", `{}`)
+			wantError(t, err, ErrNoAnswer)
+			if errors.Is(err, ErrNotSent) {
+				t.Errorf("it was sent: %v", err)
+			}
+			s.log.want(t, "initialize ", "notifications/initialized s1", "tools/call s1", "GET s1")
+		})
+	}
+}
+
+// TestHTTPListenAfterSessionLost listens to the new session.
+func TestHTTPListenAfterSessionLost(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.session = "s"
+	s.get = func(w http.ResponseWriter, r *http.Request) {
+		say := stream(w)
+		if r.Header.Get("Mcp-Session-Id") == "s2" {
+			say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
+		}
+		<-r.Context().Done()
+	}
+	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
+		if r.Header.Get("Mcp-Session-Id") == "s1" {
+			http.NotFound(w, r)
+			return
+		}
+		answerJSON(w, m, `{}`)
+	}
+	heard := make(chan string, 10)
+	c := s.connect(Options{
+		Legacy:         true,
+		OnNotification: func(n Notification) { heard <- n.Method },
+		OnGap:          func() { heard <- "gap" },
+	}, HTTPOptions{})
+	negotiate(t, c)
+	mustCall(t, c, "tool", `{}`, `{}`)
+	for _, want := range []string{"gap", MethodToolsChanged} {
+		if got := <-heard; got != want {
+			t.Errorf("heard %s, want %s", got, want)
+		}
+	}
+}
+
 // TestHTTPReuse makes many calls whose contexts end with them, and wants few
 // connections.
 func TestHTTPReuse(t *testing.T) {
@@ -828,10 +985,8 @@ func TestHTTPAddress(t *testing.T) {
 func TestHTTPUnreachable(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
-	c := s.connect(Options{}, HTTPOptions{})
-	negotiate(t, c)
-	s.CloseClientConnections()
 	s.Server.Close()
-	_, err := callTool(t, c, "tool", `{}`)
+	c := s.connect(Options{}, HTTPOptions{})
+	_, err := c.Negotiate(t.Context())
 	wantError(t, err, ErrNotSent)
 }

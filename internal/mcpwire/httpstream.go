@@ -16,39 +16,45 @@ const (
 	maxResumes = 5 // of a call's stream without anything new on it
 )
 
-// readAnswer reads the stream that answers a request until the answer is there.
-// Then the body is left open, a little before its end; otherwise it is closed.
-// A legacy server may break the stream off and expect us to come back for the
-// rest, if it has given its events ids.
-func (t *httpTransport) readAnswer(ctx context.Context, resp *http.Response, m outgoing) (answered bool, err error) {
+// readAnswer reads the stream that answers a request until the answer is there,
+// and returns what is left of it. A legacy server may break the stream off and
+// expect us to come back for the rest, if it has given its events ids.
+func (t *httpTransport) readAnswer(ctx context.Context, body io.ReadCloser, m outgoing) (io.ReadCloser, error) {
 	for idle, last := 0, ""; ; {
-		var at streamEnd
-		answered, at, err = t.readEvents(resp.Body, m.id)
+		answered, at, err := t.readEvents(body, m.id)
 		if answered {
-			return true, nil
+			return body, nil
 		}
-		resp.Body.Close()
-		if err != io.EOF && !isBroken(err) {
-			return false, err
-		}
-		if at.lastID == "" || m.version == modernVersion || ctx.Err() != nil {
-			return false, errors.Join(ErrNoAnswer, broken(err))
+		body.Close()
+		if !isBroken(err) {
+			return nil, err
 		}
 		if at.lastID == last {
 			idle++
 		} else {
 			idle, last = 0, at.lastID
 		}
-		if idle >= maxResumes {
-			return false, ErrNoAnswer
+		if last == "" || idle >= maxResumes || m.version == modernVersion || ctx.Err() != nil {
+			return nil, unanswered(err)
 		}
 		if err := pause(ctx, at.retry, idle); err != nil {
-			return false, err
+			return nil, err
 		}
-		if resp, err = t.get(ctx, m.version, last); err != nil {
-			return false, fmt.Errorf("%w: %v", ErrNoAnswer, err) // whatever it is, the request was sent
+		resp, err := t.get(ctx, m.version, last)
+		if err != nil {
+			return nil, unanswered(err)
 		}
+		body = resp.Body
 	}
+}
+
+// unanswered is the error of a call that was sent, and whose stream ended for
+// this reason. What the reason says about sending is not about the call.
+func unanswered(reason error) error {
+	if reason == io.EOF {
+		return ErrNoAnswer
+	}
+	return fmt.Errorf("%w: %v", ErrNoAnswer, reason)
 }
 
 // streamEnd is how far a stream came.
@@ -89,15 +95,6 @@ func isBroken(err error) bool {
 	_, large := errors.AsType[*TooLargeError](err)
 	_, bad := errors.AsType[*MalformedError](err)
 	return !large && !bad
-}
-
-// broken is the cause to name for a stream that ended: none, if it was properly
-// ended.
-func broken(err error) error {
-	if err == io.EOF {
-		return nil
-	}
-	return err
 }
 
 // get opens the stream of a legacy server's own messages, or resumes a stream

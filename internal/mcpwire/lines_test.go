@@ -25,6 +25,7 @@ func TestLines(t *testing.T) {
 		{name: "no end", input: "a\nb", want: []string{"a", "b"}},
 		{name: "a bare carriage return", input: "a\rb\n", want: []string{"a\rb"}},
 		{name: "long", input: "x\n" + long + "\ny\n" + long + "\n\nz", want: []string{"x", long, "y", long, "", "z"}},
+		{name: "long ones together", input: long + "\n" + long + "\n" + long[:readSize] + "\nx\n", want: []string{long, long, long[:readSize], "x"}},
 		{name: "at the limit", input: "12345\n12345\n", limit: 5, want: []string{"12345", "12345"}},
 		{name: "beyond the limit", input: "1\n123456\n", limit: 5, want: []string{"1"}, large: true},
 		{name: "beyond the limit without end", input: "1\n123456", limit: 5, want: []string{"1"}, large: true},
@@ -68,6 +69,42 @@ func TestLines(t *testing.T) {
 				if _, large := errors.AsType[*TooLargeError](err); large != tc.large || !large && err != io.EOF {
 					t.Errorf("%s: error %v", name, err)
 				}
+			}
+		})
+	}
+}
+
+func TestEvents(t *testing.T) {
+	long := strings.Repeat("0123456789", readSize/5)
+	for _, tc := range []struct {
+		name, input string
+		want        []string
+		large       bool
+	}{
+		{name: "a large line and more", input: "data: " + long + "\ndata: b\n\ndata: c\n\n", want: []string{long + "\nb", "c"}},
+		{name: "more and a large line", input: "data: a\ndata: " + long + "\n\n", want: []string{"a\n" + long}},
+		{name: "large ones in a row", input: strings.Repeat("data: "+long+"\n\n", 3), want: []string{long, long, long}},
+		{name: "too large", input: "data: " + strings.Repeat(long, 20) + "\n\n", large: true},
+		{name: "too large in lines", input: strings.Repeat("data: "+long+"\n", 20) + "\n", large: true},
+		{name: "a large comment", input: ":" + long + "\ndata: x\n\n", want: []string{"x"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newEventReader(strings.NewReader(tc.input), 10*readSize)
+			defer r.release()
+			var got []string
+			var err error
+			for {
+				var e event
+				if e, err = r.next(); err != nil {
+					break
+				}
+				got = append(got, string(e.data))
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%d events, want %d", len(got), len(tc.want))
+			}
+			if e, large := errors.AsType[*TooLargeError](err); large != tc.large || large && e.Limit != 10*readSize || !large && err != io.EOF {
+				t.Errorf("error %v", err)
 			}
 		})
 	}

@@ -200,7 +200,7 @@ func (c *Conn) renew(ctx context.Context, lost string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if now := c.http.session.Load(); now != nil && (*now)[0] != lost {
+	if now := c.http.session.Load(); now == nil || (*now)[0] != lost {
 		return nil
 	}
 	s, err := c.initialize(ctx)

@@ -13,16 +13,15 @@ import (
 	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
+// patience is how long a call waits for a server that is being started or
+// proven again.
+const patience = 5 * time.Second
+
 // act calls a tool on this server.
 func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
-	s.mu.Lock()
-	conn, why := s.conn, s.proof.Refusal
-	s.mu.Unlock()
-	if conn == nil {
-		if why == nil {
-			why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.spec.Alias).Again()
-		}
-		return call.Result{}, why
+	conn, refusal := s.ready(ctx, t)
+	if refusal != nil {
+		return call.Result{}, refusal
 	}
 	tc := mcpwire.ToolCall{Name: t.Name, Arguments: c.Arguments}
 	if c.OnNotify != nil {
@@ -40,34 +39,68 @@ func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	return call.Result{Raw: raw, IsError: isError(raw), Duration: time.Since(start)}, nil
 }
 
-// failure says what became of a call that got no answer.
-func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
-	if errors.Is(err, mcpwire.ErrNotSent) {
-		return call.Refuse(stage, call.ServerUnavailable, "server %s could not be reached: %v", s.spec.Alias, err).Again()
+// ready is the connection for a call. It waits while it is being found out
+// whether the server is still what it was.
+func (s *server) ready(ctx context.Context, t *agent.Tool) (*mcpwire.Conn, *call.Refusal) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		conn, why, settled := s.conn, s.proof.Refusal, s.settled
+		s.mu.Unlock()
+		select {
+		case <-settled:
+			if conn == nil && why == nil {
+				why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.spec.Alias)
+			}
+			if conn == nil {
+				return nil, why
+			}
+			return conn, nil
+		default:
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return nil, s.waitedFor(ctx, t, call.Refuse)
+		case <-timer.C:
+			return nil, call.Refuse(stage, call.ServerUnavailable, "server %s is being started or proven again", s.spec.Alias).Again()
+		}
 	}
-	// Reading twice does no harm; anything else may have been done.
-	refuse := call.Uncertain
-	if t.SideEffect == agent.Read {
-		refuse = call.Refuse
-	}
-	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return refuse(stage, call.TimedOut, "%s on server %s did not answer in time", t.Name, s.spec.Alias).Again()
-	case ctx.Err() != nil:
-		return refuse(stage, call.TimedOut, "the call of %s was cancelled", t.Name)
-	}
-	return refuse(stage, call.ServerUnavailable, "server %s went away during the call: %v", s.spec.Alias, err).Again()
 }
 
-// refusal is the typed form of why a server could not be brought up.
-func (s *server) refusal(ctx context.Context, err error) *call.Refusal {
+// failure says what became of a call that got no answer.
+func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
-		return r
+		return r // it was refused on its way out
 	}
+	// Reading twice does no harm, and what was not sent was not done; anything
+	// else may have been.
+	refuse := call.Uncertain
+	notSent := errors.Is(err, mcpwire.ErrNotSent)
+	if t.SideEffect == agent.Read || notSent {
+		refuse = call.Refuse
+	}
+	if ctx.Err() != nil {
+		return s.waitedFor(ctx, t, refuse)
+	}
+	if _, answered := errors.AsType[*mcpwire.HTTPError](err); s.remote() && !answered {
+		s.doubt() // who knows who answers there the next time
+	}
+	what := "went away during the call"
+	if notSent {
+		what = "could not be reached"
+	}
+	return refuse(stage, call.ServerUnavailable, "server %s %s: %s", s.spec.Alias, what, s.secrets.mask(err.Error())).Again()
+}
+
+// waitedFor is the refusal of a call whose time is over or that is not wanted
+// any more.
+func (s *server) waitedFor(ctx context.Context, t *agent.Tool, refuse func(string, call.Code, string, ...any) *call.Refusal) *call.Refusal {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.spec.Alias, s.options.StartTimeout)
+		return refuse(stage, call.TimedOut, "%s on server %s did not answer in time", t.Name, s.spec.Alias).Again()
 	}
-	return call.Refuse(stage, call.ServerUnavailable, "server %s did not start: %v", s.spec.Alias, err)
+	return refuse(stage, call.TimedOut, "the call of %s was cancelled", t.Name)
 }
 
 // failed is a result that tells of the server's own error.

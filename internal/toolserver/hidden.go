@@ -3,7 +3,9 @@ package toolserver
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -16,6 +18,9 @@ var orders = regexp.MustCompile(`(?i)(ignore|disregard|forget|override)\s+(\w+\s
 	`|<\s*/?\s*(important|system|instructions?|secret)\s*>` +
 	`|\b(before|after) (using|calling) (this|any other) tool\b.{0,80}\b(read|send|call|include)`)
 
+// maxWarnings bounds those about one tool.
+const maxWarnings = 10
+
 // hiddenInstructions looks through every text of a definition for what people
 // do not see and for orders to the model.
 func hiddenInstructions(name string, raw []byte) []string {
@@ -25,6 +30,9 @@ func hiddenInstructions(name string, raw []byte) []string {
 	}
 	var warnings []string
 	walk(definition, "", func(path, text string) {
+		if len(warnings) >= maxWarnings {
+			return // these will do to look at it
+		}
 		if what := diag.Hidden(text); what != "" {
 			warnings = append(warnings, fmt.Sprintf("tool %s: %s holds %s", diag.Quote(name), path, what))
 		}
@@ -44,9 +52,9 @@ func walk(v any, path string, visit func(path, text string)) {
 			walk(item, fmt.Sprintf("%s[%d]", path, i), visit)
 		}
 	case map[string]any:
-		for key, item := range v {
+		for _, key := range slices.Sorted(maps.Keys(v)) {
 			visit(strings.TrimPrefix(path, ".")+" (a key)", key)
-			walk(item, path+"."+key, visit)
+			walk(v[key], path+"."+key, visit)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -23,8 +24,10 @@ const (
 	Placeholder PackageStatus = "placeholder"
 	// Unverifiable: it runs elsewhere.
 	Unverifiable PackageStatus = "unverifiable"
-	// Mismatch: it has another digest than declared.
+	// Mismatch: it has another digest than declared, or than locked.
 	Mismatch PackageStatus = "mismatch"
+	// Absent: it could not be had, so nothing is known.
+	Absent PackageStatus = "absent"
 )
 
 // PackageDigest compares the declared digest of a package with the real one.
@@ -34,31 +37,45 @@ type PackageDigest struct {
 	Status   PackageStatus `json:"status"`
 }
 
-// launch is a server that is ready to be started.
-type launch struct {
+// plan is what there is to start.
+type plan struct {
 	argv   []string
 	digest PackageDigest
 	// show is the folder of the package in the store, which the program may
-	// read although the rest of ambit's home is hidden from it.
+	// read although the rest of ambit's home is hidden from it. hide are folders
+	// outside from which it could load code that nobody has hashed.
 	show string
-	// warning is for whoever starts it, if there is one.
-	warning string
+	hide []string
+	// warnings are for whoever starts it.
+	warnings []string
+	// lacking says that this machine lacks something that is needed.
+	lacking bool
 }
 
-// prepare finds out what a stdio server runs, and makes sure that it is what
-// the manifest declares.
-func (s *server) prepare(ctx context.Context) (*launch, error) {
-	l := &launch{digest: PackageDigest{Declared: s.spec.Digest, Status: Placeholder}}
+// prepare finds out what a server runs, and makes sure that it is what the
+// manifest declares and the lock holds. The plan is never nil.
+func (s *server) prepare(ctx context.Context) (*plan, error) {
+	l := &plan{digest: PackageDigest{Declared: s.spec.Digest, Status: Absent}}
+	switch {
+	case s.remote():
+		l.digest.Status = Unverifiable
+	case s.spec.Placeholder || s.spec.Digest == "":
+		l.digest.Status = Placeholder
+	}
+	if err := s.compareWithLock(l); err != nil || s.remote() {
+		return l, err
+	}
 	ref, err := pack.Identify(*s.spec)
-	if s.spec.Placeholder || s.spec.Digest == "" {
+	if l.digest.Status == Placeholder {
 		l.argv = append([]string{s.spec.Command}, s.spec.Args...)
-		l.warning = "its package is not pinned: what runs is whatever the command fetches today"
+		l.warnings = []string{"its package is not pinned: what runs is whatever the command fetches today"}
 		if err == nil && ref.Kind == pack.File {
 			p, err := pack.OpenLocal(ref, s.options.Folder, "")
 			if err != nil {
 				return l, s.unfit(l, err)
 			}
 			l.argv, l.digest.Actual = p.Argv(ref.Args), p.Digest
+			l.warnings = []string{"its file is not pinned: what runs is whatever stands in it today"}
 		}
 		return l, nil
 	}
@@ -69,9 +86,31 @@ func (s *server) prepare(ctx context.Context) (*launch, error) {
 	if err != nil {
 		return l, s.unfit(l, err)
 	}
-	l.argv, l.show = p.Argv(ref.Args), p.Dir
+	l.argv, l.show, l.hide = p.Argv(ref.Args), p.Dir, p.Strays
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
 	return l, nil
+}
+
+// compareWithLock refuses a server that is declared otherwise than it was
+// locked.
+func (s *server) compareWithLock(l *plan) error {
+	if s.options.Lock == nil || s.options.Lock.Agents[s.agent.ID] == nil {
+		return nil
+	}
+	drift := ""
+	switch locked := s.locked(); {
+	case locked == nil:
+		drift = "it is not in the lock, and the agent is"
+	case s.remote() && (locked.Package.Kind != pack.Remote || locked.Package.Name != s.spec.Endpoint):
+		drift = "the manifest declares another address than the lock"
+	case !s.remote() && locked.Package.Digest != s.spec.Digest:
+		l.digest.Status = Mismatch
+		l.digest.Actual = locked.Package.Digest
+		drift = "the manifest declares another package than the lock"
+	default:
+		return nil
+	}
+	return call.Refuse(stage, call.ServerDrifted, "server %s: %s", s.spec.Alias, drift)
 }
 
 // open gets the package from the store, fetching it if it is not there.
@@ -81,16 +120,13 @@ func (s *server) open(ctx context.Context, ref pack.Ref) (*pack.Package, error) 
 	}
 	want := pack.Want{Digest: s.spec.Digest}
 	if locked := s.locked(); locked != nil {
-		if locked.Package.Digest != s.spec.Digest {
-			return nil, call.Refuse(stage, call.ServerDrifted, "server %s: the manifest declares another package than the lock", s.spec.Alias)
-		}
 		want = s.options.Lock.Want(locked.Package)
 	}
 	// What is damaged is refused, not quietly replaced: somebody has been there.
 	store := pack.Store{Dir: s.options.Home.Packages()}
 	p, err := store.Open(ref, want)
 	if errors.Is(err, pack.NotStored) {
-		return store.Fetch(ctx, ref, want, func(step string) { s.options.Progress(s.spec.Alias, step) })
+		return store.Fetch(ctx, ref, want, s.progress)
 	}
 	return p, err
 }
@@ -104,25 +140,26 @@ func (s *server) locked() *pack.LockedServer {
 }
 
 // unfit turns an error of the package store into a refusal.
-func (s *server) unfit(l *launch, err error) error {
-	if r, ok := errors.AsType[*call.Refusal](err); ok {
-		return r
-	}
+func (s *server) unfit(l *plan, err error) error {
 	code := call.ServerUnavailable
 	switch pack.CodeOf(err) {
 	case pack.DigestMismatch, pack.Tampered, pack.VersionConflict, pack.Unsafe:
-		code = call.ServerDrifted
-		l.digest.Status = Mismatch
-	case pack.NotFound:
-		if errors.Is(err, os.ErrNotExist) {
-			l.digest.Status = Mismatch
-		}
+		code, l.digest.Status = call.ServerDrifted, Mismatch
+	case pack.RuntimeMissing, pack.StoreFailed, pack.FetchFailed:
+		l.lacking = true
 	}
 	r := call.Refuse(stage, code, "server %s: %v", s.spec.Alias, err)
 	if hint := pack.HintOf(err); hint != "" {
 		r.Hint = hint
 	}
 	return r
+}
+
+// lacking reports whether a server could not be started for want of something
+// on this machine.
+func lacking(err error) bool {
+	r, ok := errors.AsType[*call.Refusal](err)
+	return ok && r.Code == call.CredentialMissing || errors.Is(err, exec.ErrNotFound)
 }
 
 // environment is everything that a server gets: what every program needs, and
@@ -147,7 +184,8 @@ func (s *server) environment() ([]string, error) {
 // resolve puts the values of its references into a setting. The value is a
 // secret: it is in no error.
 func (s *server) resolve(set agent.Setting) (string, error) {
-	value := set.Value
+	var value strings.Builder
+	rest := set.Value
 	for _, ref := range set.Refs {
 		secret, ok := s.options.Lookup(ref)
 		if !ok {
@@ -155,7 +193,11 @@ func (s *server) resolve(set agent.Setting) (string, error) {
 			r.Hint = fmt.Sprintf("set the environment variable %s", ref)
 			return "", r
 		}
-		value = strings.Replace(value, "$env:"+ref, secret, 1)
+		s.secrets.keep(ref, secret)
+		// From left to right, never looking into what was put in.
+		before, after, _ := strings.Cut(rest, "$env:"+ref)
+		value.WriteString(before + secret)
+		rest = after
 	}
-	return value, nil
+	return value.String() + rest, nil
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,9 +19,10 @@ type spec struct {
 	// env is all that the program gets.
 	env []string
 	dir string
-	// hide is a folder that the program must not see; show is the part of it
+	// hide are folders that the program must not see; show is a part of them
 	// that it may read.
-	hide, show string
+	hide []string
+	show string
 	// log is told each line that the program writes to stderr.
 	log func(line string)
 }
@@ -34,9 +37,11 @@ type process struct {
 	// initPID is the first process of that namespace, 0 without one.
 	initPID int
 
-	exited chan struct{} // closed when the program has ended
-	err    error         // how, after exited
-	killed sync.Once
+	exited  chan struct{} // closed when the program has ended
+	err     error         // how, after exited
+	forced  atomic.Bool   // it was ended by us
+	drained chan struct{} // closed when all of stderr was read
+	said    string        // the last line of it, after drained
 }
 
 // start starts a program. Its whole tree ends with it, and with this process.
@@ -48,7 +53,7 @@ func start(s spec) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{exited: make(chan struct{})}
+	p := &process{exited: make(chan struct{}), drained: make(chan struct{})}
 	argv := append([]string{path}, s.argv[1:]...)
 	status, err := p.prepare(&s, argv)
 	if err != nil {
@@ -78,8 +83,9 @@ func start(s spec) (*process, error) {
 		p.initPID = status()
 	}
 	go func() {
+		defer close(p.drained)
 		defer stderr.Close()
-		drain(stderr, s.log)
+		p.said = drain(stderr, s.log)
 	}()
 	go func() {
 		p.err = p.cmd.Wait()
@@ -102,23 +108,35 @@ func (p *process) outputs() (stdout, stderr *os.File, err error) {
 }
 
 // stop asks the program to end by closing its input, and ends it by force if
-// it is still there after grace.
+// it is still there after grace. Nothing that it started outlives it.
 func (p *process) stop(grace time.Duration) {
 	p.stdin.Close()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-p.exited:
-		return
 	case <-timer.C:
+		p.forced.Store(true)
 	}
 	p.kill()
 	<-p.exited
 }
 
-// kill ends the program and everything it started, at once.
-func (p *process) kill() {
-	p.killed.Do(p.killTree)
+// lastWords are how a program ended that was stopped, if it did so by itself,
+// and what it said last.
+func (p *process) lastWords() string {
+	words := ""
+	if !p.forced.Load() && p.err != nil {
+		words = "; the program ended with " + p.err.Error()
+	}
+	select {
+	case <-p.drained:
+		if p.said != "" {
+			words += "; it said last: " + p.said
+		}
+	case <-time.After(grace): // somebody else holds its stderr
+	}
+	return words
 }
 
 // spawner starts every program from one thread that never ends: the kernel
@@ -145,29 +163,37 @@ const (
 	maxLogBytes = 1 << 20
 )
 
-// drain reads a program's stderr to its end, so that it never blocks, and
-// hands on lines until there were too many.
-func drain(r io.Reader, log func(string)) {
+// drain reads a program's stderr to its end, so that it never blocks, hands on
+// its lines, and returns the last one. Of a line that is too long only the
+// beginning is kept.
+func drain(r io.Reader, log func(string)) (last string) {
 	b := bufio.NewReaderSize(r, maxLogLine)
-	total := 0
-	for {
+	for inside := false; ; {
 		line, err := b.ReadSlice('\n')
-		if total < maxLogBytes && len(line) > 0 {
-			total += len(line)
-			log(trimLine(line))
-			if total >= maxLogBytes {
-				log(fmt.Sprintf("more than %d KiB of log; the rest is not shown", maxLogBytes>>10))
-			}
+		if text := strings.TrimRight(string(line), "\r\n"); text != "" && !inside {
+			log(text)
+			last = text
 		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
+		inside = errors.Is(err, bufio.ErrBufferFull)
+		if err != nil && !inside {
+			return last
 		}
 	}
 }
 
-func trimLine(b []byte) string {
-	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == '\r') {
-		b = b[:len(b)-1]
+// limited bounds how much a server can write into the log.
+func limited(log func(string)) func(string) {
+	var mu sync.Mutex
+	total := 0
+	return func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if total >= maxLogBytes {
+			return
+		}
+		log(line)
+		if total += len(line) + 1; total >= maxLogBytes {
+			log(fmt.Sprintf("more than %d KiB of log; the rest is not shown", maxLogBytes>>10))
+		}
 	}
-	return string(b)
 }

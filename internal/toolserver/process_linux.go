@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -39,19 +40,18 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 	}
 	args := []string{
 		"--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc",
-		"--unshare-pid", "--die-with-parent", "--new-session", "--json-status-fd", "3",
+		"--unshare-pid", "--die-with-parent", "--new-session", "--json-status-fd", "3", "--cap-drop", "ALL",
 	}
-	if s.hide != "" {
-		if err := os.MkdirAll(s.hide, 0o700); err != nil {
-			return nil, err
-		}
-		args = append(args, "--tmpfs", s.hide)
-		if s.show != "" {
-			args = append(args, "--ro-bind-try", s.show, s.show)
-		}
-		args = append(args, "--remount-ro", s.hide)
+	if os.Geteuid() == 0 {
+		// With all of root's powers it could take the covers off again. These are
+		// the ones that it needs to work on other people's files.
+		args = append(args, "--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER", "--cap-add", "CAP_CHOWN")
 	}
-	args = append(append(args, "--"), argv...)
+	covers, err := covered(s)
+	if err != nil {
+		return nil, err
+	}
+	args = append(append(append(args, covers...), "--"), argv...)
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -79,11 +79,42 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 	}, nil
 }
 
-// killTree ends everything. The kernel ends a pid namespace with its first
-// process; bubblewrap outside then sees that and ends by itself, which leaves
-// nothing unreaped. If it does not, it is ended too.
-func (p *process) killTree() {
+// covered are the options that hide folders. What counts is where they really
+// are: a link to a folder would hide nothing.
+func covered(s *spec) ([]string, error) {
+	var covers, seal []string
+	for _, dir := range s.hide {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, err
+		}
+		covers = append(covers, "--tmpfs", dir)
+		seal = append(seal, "--remount-ro", dir)
+	}
+	if s.show != "" {
+		show, err := filepath.EvalSymlinks(s.show)
+		if err != nil {
+			return nil, err
+		}
+		covers = append(covers, "--ro-bind", show, show)
+	}
+	return append(covers, seal...), nil
+}
+
+// kill ends the program and everything it started, at once. The kernel ends a
+// pid namespace with its first process; bubblewrap outside then sees that and
+// ends by itself, which leaves nothing unreaped. If it does not, it is ended
+// too.
+func (p *process) kill() {
 	if p.initPID > 0 {
+		select {
+		case <-p.exited:
+			return // and its namespace with it
+		default:
+		}
 		syscall.Kill(p.initPID, syscall.SIGKILL)
 		timer := time.NewTimer(time.Second)
 		defer timer.Stop()

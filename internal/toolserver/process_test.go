@@ -156,7 +156,7 @@ func TestContained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hidden := func(s *spec) { s.hide, s.show = home, filepath.Join(home, "packages") }
+	hidden := func(s *spec) { s.hide, s.show = []string{home}, filepath.Join(home, "packages") }
 	us := strconv.Itoa(os.Getpid())
 	tests := []struct{ name, script, want string }{
 		{"sees no process of ours", "ls /proc | grep -c '^[0-9]*$' | awk '{print ($1 < 8) ? \"few\" : \"many\"}'", "few"},
@@ -187,14 +187,15 @@ func TestStderrFloodIsBounded(t *testing.T) {
 	var mu sync.Mutex
 	lines, bytes := 0, 0
 	p := shell(t, `head -c 20000000 /dev/zero | tr '\0' y >&2; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done`, func(s *spec) {
-		s.log = func(l string) {
+		s.log = limited(func(l string) {
 			mu.Lock()
 			defer mu.Unlock()
 			lines++
 			bytes += len(l)
-		}
+		})
 	})
 	<-p.exited
+	<-p.drained
 	mu.Lock()
 	defer mu.Unlock()
 	if bytes > 2*maxLogBytes || lines == 0 {

@@ -16,4 +16,5 @@ func (p *process) prepare(_ *spec, argv []string) (status func() int, err error)
 	return nil, nil
 }
 
-func (p *process) killTree() { syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+// kill ends the program and everything in its group, at once.
+func (p *process) kill() { syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }

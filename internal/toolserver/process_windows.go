@@ -10,4 +10,5 @@ func (p *process) prepare(_ *spec, argv []string) (status func() int, err error)
 	return nil, nil
 }
 
-func (p *process) killTree() { p.cmd.Process.Kill() }
+// kill ends the program, at once.
+func (p *process) kill() { p.cmd.Process.Kill() }

@@ -1,6 +1,7 @@
 package toolserver
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -17,10 +18,14 @@ type Proof struct {
 	OK    bool
 	// Refusal says why not, if it is not OK.
 	Refusal *call.Refusal
-	// Missing are declared and not advertised, Unexpected the reverse. Renamed
-	// pairs those that look like one tool under two names.
-	Missing, Unexpected []string
-	Renamed             map[string]string
+	// Lacking says that it could not be started for want of something on this
+	// machine: a runtime, a credential, the way to its package.
+	Lacking bool
+	// Missing are declared and not advertised, Unexpected the reverse, Twice
+	// advertised more than once. Renamed pairs those that look like one tool
+	// under two names.
+	Missing, Unexpected, Twice []string
+	Renamed                    map[string]string
 	// Changed is what differs from the lock, tool by tool.
 	Changed []pack.Difference
 	// Warnings are for people: hidden text in a description, an unpinned
@@ -34,22 +39,60 @@ type Proof struct {
 	Contained bool
 	// Tools are the definitions as advertised, by name.
 	Tools map[string][]byte
+
+	notes []string // the warnings that do not come from the definitions
 }
 
 // compare holds what a server advertises against what is declared and locked.
 func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	p.Tools = make(map[string][]byte, len(advertised))
+	p.Warnings = slices.Clone(p.notes)
+	now := make(map[string]pack.LockedTool, len(advertised))
 	var names []string
 	for _, t := range advertised {
-		if _, twice := p.Tools[t.Name]; twice {
-			// Two tools of one name cannot both be what is declared.
-			p.Unexpected = append(p.Unexpected, t.Name)
+		if t.Invalid != nil { // it must not be used, so it is as good as missing
+			p.Warnings = append(p.Warnings, fmt.Sprintf("tool %s: %v", diag.Quote(t.Name), t.Invalid))
 			continue
 		}
-		p.Tools[t.Name] = t.Raw
+		if slices.Contains(names, t.Name) {
+			// Two tools of one name cannot both be what is declared.
+			p.Twice = append(p.Twice, t.Name)
+			continue
+		}
 		names = append(names, t.Name)
+		p.Tools[t.Name] = t.Raw
 		p.Warnings = append(p.Warnings, hiddenInstructions(t.Name, t.Raw)...)
+		tool, err := pack.LockTool(t.Raw)
+		if err != nil {
+			p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s: the definition of %s cannot be read in one way: %v", s.spec.Alias, diag.Quote(t.Name), err)
+		}
+		now[t.Name] = tool
 	}
+	s.compareNames(p, names)
+	// Without a lock, what was proven first holds for as long as the agent runs.
+	was := s.first
+	if locked := s.locked(); locked != nil {
+		was = locked.Tools
+	}
+	for _, d := range pack.CompareTools(s.spec.Alias, was, now) {
+		// A missing or unexpected tool is already in the other lists.
+		if d.What == pack.Changed && p.Refusal == nil {
+			p.Changed = append(p.Changed, d)
+		}
+	}
+	if how := p.drift(); how != "" && p.Refusal == nil {
+		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.spec.Alias, how)
+	}
+	p.OK = p.Refusal == nil
+	if p.OK {
+		s.first = now
+	}
+	s.hush(p)
+}
+
+// compareNames holds the names that are advertised against those that are
+// declared.
+func (s *server) compareNames(p *Proof, names []string) {
 	var declared []string
 	for i := range s.agent.Tools {
 		t := &s.agent.Tools[i]
@@ -57,16 +100,7 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 			declared = append(declared, t.Name)
 		}
 	}
-	for _, name := range declared {
-		if !slices.Contains(names, name) {
-			p.Missing = append(p.Missing, name)
-		}
-	}
-	for _, name := range names {
-		if !slices.Contains(declared, name) {
-			p.Unexpected = append(p.Unexpected, name)
-		}
-	}
+	p.Missing, p.Unexpected = without(declared, names), without(names, declared)
 	for _, name := range p.Missing {
 		if near := diag.Closest(name, p.Unexpected); near != "" {
 			if p.Renamed == nil {
@@ -75,37 +109,19 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 			p.Renamed[name] = near
 		}
 	}
-	s.compareLock(p)
-	p.OK = len(p.Missing)+len(p.Unexpected)+len(p.Changed) == 0 && p.Refusal == nil
-	if !p.OK && p.Refusal == nil {
-		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.spec.Alias, p.drift())
-	}
 }
 
-// compareLock holds the whole definitions against the lock, if there is one.
-func (s *server) compareLock(p *Proof) {
-	locked := s.locked()
-	if locked == nil {
-		return
-	}
-	now := make(map[string]pack.LockedTool, len(p.Tools))
-	for name, raw := range p.Tools {
-		tool, err := pack.LockTool(raw)
-		if err != nil {
-			p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s: the definition of %s cannot be read in one way: %v", s.spec.Alias, diag.Quote(name), err)
-			return
-		}
-		now[name] = tool
-	}
-	for _, d := range pack.CompareTools(s.spec.Alias, locked.Tools, now) {
-		// A missing or unexpected tool is already in the other lists.
-		if d.What == pack.Changed {
-			p.Changed = append(p.Changed, d)
+// without lists what is in a and not in b.
+func without(a, b []string) (rest []string) {
+	for _, name := range a {
+		if !slices.Contains(b, name) {
+			rest = append(rest, name)
 		}
 	}
+	return rest
 }
 
-// drift says in words how a server differs.
+// drift says in words how a server differs, and nothing if it does not.
 func (p *Proof) drift() string {
 	var parts []string
 	if len(p.Missing) > 0 {
@@ -114,20 +130,47 @@ func (p *Proof) drift() string {
 	if len(p.Unexpected) > 0 {
 		parts = append(parts, "it advertises "+quoteAll(p.Unexpected)+", which is not declared")
 	}
+	if len(p.Twice) > 0 {
+		parts = append(parts, "it advertises "+quoteAll(p.Twice)+" more than once")
+	}
 	if len(p.Changed) > 0 {
 		var names []string
 		for _, d := range p.Changed {
 			names = append(names, d.Tool)
 		}
-		parts = append(parts, "its definition of "+quoteAll(names)+" is not the locked one")
+		parts = append(parts, "its definition of "+quoteAll(names)+" has changed")
 	}
 	return strings.Join(parts, "; ")
 }
 
+// hush takes the values of credentials out of what a proof tells.
+func (s *server) hush(p *Proof) {
+	if p.Refusal != nil {
+		r := *p.Refusal
+		r.Message, r.Hint = s.secrets.mask(r.Message), s.secrets.mask(r.Hint)
+		p.Refusal = &r
+	}
+	for i, w := range p.Warnings {
+		p.Warnings[i] = s.secrets.mask(w)
+	}
+	for _, d := range p.Changed {
+		for i, c := range d.Changes {
+			d.Changes[i].Old, d.Changes[i].New = s.secrets.mask(c.Old), s.secrets.mask(c.New)
+		}
+	}
+}
+
+// maxQuoted bounds the names in one sentence.
+const maxQuoted = 20
+
 func quoteAll(names []string) string {
-	quoted := make([]string, len(names))
+	var quoted []string
 	for i, n := range names {
-		quoted[i] = diag.Quote(n)
+		if i == maxQuoted {
+			quoted = append(quoted, fmt.Sprintf("%d more", len(names)-maxQuoted))
+			break
+		}
+		quoted = append(quoted, diag.Quote(n))
 	}
 	return diag.Words(quoted, "and")
 }

@@ -2,15 +2,18 @@ package toolserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/pack"
 )
 
 // server is one tool server and what is known of it.
@@ -18,25 +21,42 @@ type server struct {
 	agent   *agent.Agent
 	spec    *agent.Server
 	options Options
+	secrets secrets
 
 	ctx  context.Context // ends with close
 	stop context.CancelFunc
 	done sync.WaitGroup
 
+	// Of whoever brings it up or proves it again, one after the other.
+	speaks generation                 // how it is greeted
+	first  map[string]pack.LockedTool // its tools when it was first proven
+
+	again chan struct{} // told that its tools have to be compared again
+
 	mu      sync.Mutex
 	proof   Proof
-	conn    *mcpwire.Conn // nil while there is none that is proven
-	process *process      // nil for a remote server
-	legacy  bool          // the server does not survive the newer greeting
-	again   chan struct{} // told that the tools may have changed
+	tools   map[string][]byte // the definitions that were proven last
+	conn    *mcpwire.Conn     // nil while there is none that is proven
+	process *process          // nil for a remote server
+	doubts  int               // how often there was reason to prove it again
+	settled chan struct{}     // closed while nothing is being found out
+	over    bool              // nothing will be found out any more
 }
 
 func newServer(a *agent.Agent, spec *agent.Server, o Options) *server {
-	s := &server{agent: a, spec: spec, options: o, again: make(chan struct{}, 1)}
+	s := &server{agent: a, spec: spec, options: o, again: make(chan struct{}, 1), settled: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.proof = Proof{Alias: spec.Alias}
+	s.speaks = s.rememberedGeneration()
 	return s
 }
+
+func (s *server) remote() bool { return s.spec.Transport == agent.StreamableHTTP }
+
+// log and progress tell what happens, without the values of credentials.
+func (s *server) log(line string) { s.options.Log(s.spec.Alias, s.secrets.mask(line)) }
+
+func (s *server) progress(step string) { s.options.Progress(s.spec.Alias, s.secrets.mask(step)) }
 
 func (s *server) lastProof() Proof {
 	s.mu.Lock()
@@ -44,131 +64,238 @@ func (s *server) lastProof() Proof {
 	return s.proof
 }
 
+// definition is that of a tool as it was proven last, also while the server is
+// away or refused.
+func (s *server) definition(tool string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tools[tool]
+}
+
 // boot starts the server for the first time; once it is proven, it is kept
 // running.
 func (s *server) boot(ctx context.Context) {
 	conn, err := s.bring(ctx)
 	if err != nil {
+		s.finish()
 		return
 	}
-	s.done.Go(func() { s.supervise(conn) })
+	s.done.Go(func() {
+		defer s.finish()
+		s.supervise(conn)
+	})
 }
 
 // bring prepares, starts, greets and proves the server, and makes it the one
 // that is called. What became of it is in its proof.
 func (s *server) bring(ctx context.Context) (*mcpwire.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.options.StartTimeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	p := Proof{Alias: s.spec.Alias}
-	conn, proc, err := s.connect(ctx, &p)
+	// Preparing may download a package, which takes as long as it takes.
+	l, err := s.prepare(ctx)
+	p.Package, p.notes, p.Lacking = l.digest, l.warnings, l.lacking
+	var conn *mcpwire.Conn
+	var proc *process
+	doubts := 0
 	if err == nil {
-		s.options.Progress(s.spec.Alias, "proving")
-		var tools []mcpwire.Tool
-		if tools, err = conn.ListTools(ctx); err == nil {
-			s.compare(&p, tools)
-			if p.Refusal != nil {
-				err = p.Refusal
-			}
+		starting, done := context.WithTimeout(ctx, s.options.StartTimeout)
+		defer done()
+		if conn, proc, err = s.connect(starting, l, &p); err == nil {
+			s.progress("proving")
+			doubts, err = s.prove(starting, conn, &p)
+		}
+		if err != nil && !drifted(err) && errors.Is(starting.Err(), context.DeadlineExceeded) {
+			err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.spec.Alias, s.options.StartTimeout)
 		}
 	}
 	if err != nil {
-		p.OK = false
-		p.Refusal = s.refusal(ctx, err)
 		end(conn, proc)
-		s.options.Progress(s.spec.Alias, "refused")
-		s.adopt(p, nil, nil)
+		s.refuse(&p, err)
+		s.progress("refused")
+		s.adopt(p, nil, nil, doubts)
 		return nil, err
 	}
-	s.options.Progress(s.spec.Alias, "ready")
-	if !s.adopt(p, conn, proc) {
+	s.progress("ready")
+	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
 		return nil, context.Canceled
 	}
 	return conn, nil
 }
 
-// adopt makes a proof and a connection the current ones. It reports whether
-// the server was still wanted.
-func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process) bool {
+// prove asks for the tools and compares them. It also tells as of which doubt
+// the answer holds.
+func (s *server) prove(ctx context.Context, conn *mcpwire.Conn, p *Proof) (doubts int, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.proof, s.conn, s.process = p, conn, proc
-	return s.ctx.Err() == nil
+	doubts = s.doubts
+	s.mu.Unlock()
+	tools, err := conn.ListTools(ctx)
+	if err != nil {
+		return doubts, err
+	}
+	s.compare(p, tools)
+	if !p.OK {
+		return doubts, p.Refusal
+	}
+	return doubts, nil
 }
 
-// connect starts or reaches the server and greets it.
-func (s *server) connect(ctx context.Context, p *Proof) (*mcpwire.Conn, *process, error) {
-	if s.spec.Transport == agent.StreamableHTTP {
-		p.Package = PackageDigest{Declared: s.spec.Digest, Status: Unverifiable}
+// refuse writes into a proof why the server is not to be used.
+func (s *server) refuse(p *Proof, err error) {
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok {
+		r = call.Refuse(stage, call.ServerUnavailable, "server %s did not start: %v", s.spec.Alias, err)
+	}
+	p.OK, p.Refusal, p.Lacking = false, r, p.Lacking || lacking(err)
+	if p.Warnings == nil {
+		p.Warnings = slices.Clone(p.notes)
+	}
+	s.hush(p)
+}
+
+// adopt makes a proof and a connection the current ones, and lets calls go on
+// unless there were new doubts meanwhile. It reports whether the server was
+// still wanted.
+func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := s.ctx.Err() == nil
+	if !wanted {
+		conn, proc = nil, nil
+	}
+	s.proof, s.conn, s.process = p, conn, proc
+	if conn != nil {
+		s.tools = p.Tools
+		s.settle(doubts)
+	}
+	return wanted
+}
+
+// settle lets waiting calls go on, if all doubts are answered. The caller holds
+// the lock.
+func (s *server) settle(doubts int) {
+	select {
+	case <-s.settled:
+	default:
+		if s.over || doubts == s.doubts {
+			close(s.settled)
+		}
+	}
+}
+
+// finish says that nothing more will be found out.
+func (s *server) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.settle(s.doubts)
+}
+
+// doubt holds calls back until the server is proven again.
+func (s *server) doubt() {
+	s.mu.Lock()
+	s.unsettle()
+	s.mu.Unlock()
+	select {
+	case s.again <- struct{}{}:
+	default: // already told
+	}
+}
+
+// unsettle is doubt's part under the lock.
+func (s *server) unsettle() {
+	if s.over {
+		return
+	}
+	s.doubts++
+	select {
+	case <-s.settled:
+		s.settled = make(chan struct{})
+	default:
+	}
+}
+
+// launch starts the program, or reaches the address, and greets whoever is there.
+func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
+	log := limited(s.log)
+	if s.remote() {
 		transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers})
 		if err != nil {
 			return nil, nil, err
 		}
-		s.options.Progress(s.spec.Alias, "connecting")
-		conn := mcpwire.New(transport, s.wire())
-		err = s.greet(ctx, conn, p)
-		return conn, nil, err
+		s.progress("connecting")
+		conn := mcpwire.New(transport, s.wire(log))
+		return conn, nil, s.greet(ctx, conn, p)
 	}
-	l, err := s.prepare(ctx)
-	p.Package = l.digest
-	if l.warning != "" {
-		p.Warnings = append(p.Warnings, l.warning)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, proc, err := s.launch(ctx, l, p)
-	if errors.Is(err, mcpwire.ErrRespawnLegacy) {
-		end(conn, proc)
-		s.legacy = true
-		conn, proc, err = s.launch(ctx, l, p)
-	}
-	return conn, proc, err
-}
-
-func (s *server) launch(ctx context.Context, l *launch, p *Proof) (*mcpwire.Conn, *process, error) {
 	env, err := s.environment()
 	if err != nil {
 		return nil, nil, err
 	}
-	s.options.Progress(s.spec.Alias, "starting")
-	proc, err := start(spec{
-		argv: l.argv, env: env, hide: s.options.Home.Dir(), show: l.show,
-		log: func(line string) { s.options.Log(s.spec.Alias, line) },
-	})
+	s.progress("starting")
+	proc, err := start(spec{argv: l.argv, env: env, hide: append([]string{s.options.Home.Dir()}, l.hide...), show: l.show, log: log})
 	if err != nil {
 		return nil, nil, err
 	}
-	p.Contained = proc.contained
-	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.wire())
-	return conn, proc, s.greet(ctx, conn, p)
+	if p.Contained = proc.contained; !p.Contained {
+		p.notes = append(l.warnings, "it is not contained: it can read what ambit keeps; bubblewrap (Linux) would prevent that")
+	}
+	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.wire(log))
+	err = s.greet(ctx, conn, p)
+	if errors.Is(err, mcpwire.ErrClosed) {
+		end(conn, proc)
+		err = fmt.Errorf("%w%s", err, proc.lastWords())
+	}
+	return conn, proc, err
 }
 
 func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, p *Proof) error {
-	hello, err := conn.Negotiate(ctx)
-	if err == nil {
-		p.Protocol = hello.Version
+	if s.speaks == unknown {
+		// Whoever chokes on the newer greeting is started again: in good time.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.options.StartTimeout/2)
+		defer cancel()
 	}
-	return err
+	hello, err := conn.Negotiate(ctx)
+	if err != nil {
+		return err
+	}
+	p.Protocol = hello.Version
+	s.speaks = generationOf(hello.Version)
+	return nil
 }
 
-func (s *server) wire() mcpwire.Options {
-	changed := func() {
-		select {
-		case s.again <- struct{}{}:
-		default: // already told
-		}
-	}
+func (s *server) wire(log func(string)) mcpwire.Options {
 	return mcpwire.Options{
-		Name: "ambit", Version: s.options.Version, Legacy: s.legacy, OnGap: changed,
+		Name: "ambit", Version: s.options.Version, Legacy: s.speaks == handshake, Modern: s.speaks == stateless,
+		ProbeTimeout: s.options.probe, OnGap: s.doubt,
 		OnNotification: func(n mcpwire.Notification) {
-			if n.Method == mcpwire.MethodToolsChanged {
-				changed()
+			switch n.Method {
+			case mcpwire.MethodToolsChanged:
+				s.doubt()
+			case "notifications/message":
+				log(logMessage(n.Params))
 			}
 		},
-		OnNoise: func(line []byte) { s.options.Log(s.spec.Alias, "(not a message) "+string(line)) },
+		OnNoise: func(line []byte) { log("(not a message) " + string(line)) },
 	}
+}
+
+// logMessage is what a server says by a log notification.
+func logMessage(params []byte) string {
+	var m struct {
+		Level string          `json:"level"`
+		Data  json.RawMessage `json:"data"`
+	}
+	if json.Unmarshal(params, &m) != nil {
+		return string(params)
+	}
+	var text string
+	if json.Unmarshal(m.Data, &text) != nil {
+		text = string(m.Data)
+	}
+	return m.Level + ": " + text
 }
 
 // headers adds what the manifest declares, with credentials, as the last thing
@@ -184,97 +311,10 @@ func (s *server) headers(_ context.Context, h http.Header) error {
 	return nil
 }
 
-// How often and how patiently a server that ends is started again.
-const (
-	maxRestarts  = 5
-	firstPause   = 200 * time.Millisecond
-	steadyPeriod = time.Minute
-)
-
-// supervise keeps the server running until it is closed, has drifted, or ends
-// too often.
-func (s *server) supervise(conn *mcpwire.Conn) {
-	restarts, pause, since := 0, firstPause, time.Now()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-s.again:
-			if !s.reprove(conn) {
-				return
-			}
-			continue
-		case <-conn.Done():
-		}
-		s.options.Log(s.spec.Alias, fmt.Sprintf("the server went away: %v", conn.Err()))
-		if time.Since(since) > steadyPeriod {
-			restarts, pause = 0, firstPause
-		}
-		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being started again", s.spec.Alias).Again())
-		for {
-			if restarts++; restarts > maxRestarts {
-				s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s ended %d times and is not started again", s.spec.Alias, restarts))
-				return
-			}
-			select {
-			case <-s.ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-			pause *= 2
-			next, err := s.bring(s.ctx)
-			if err == nil {
-				conn, since = next, time.Now()
-				break
-			}
-			s.options.Log(s.spec.Alias, fmt.Sprintf("it could not be started again: %v", err))
-			if r := s.lastProof().Refusal; r != nil && r.Code == call.ServerDrifted {
-				return // starting it more often would not make it right
-			}
-		}
-	}
-}
-
-// reprove compares the server's tools again. If it has drifted it is
-// quarantined: it stays refused until the agent is started again.
-func (s *server) reprove(conn *mcpwire.Conn) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, s.options.StartTimeout)
-	defer cancel()
-	p := s.lastProof()
-	p.Missing, p.Unexpected, p.Renamed, p.Changed, p.Warnings, p.Refusal = nil, nil, nil, nil, nil, nil
-	tools, err := conn.ListTools(ctx)
-	if err != nil {
-		return true // the connection is over, which the caller sees next
-	}
-	s.compare(&p, tools)
-	if p.OK {
-		s.mu.Lock()
-		s.proof = p
-		s.mu.Unlock()
-		return true
-	}
-	s.options.Log(s.spec.Alias, "quarantined: "+p.Refusal.Message)
-	s.mu.Lock()
-	old, proc := s.conn, s.process
-	s.proof, s.conn, s.process = p, nil, nil
-	s.mu.Unlock()
-	end(old, proc)
-	return false
-}
-
-// retire takes the server out of use, for the reason given.
-func (s *server) retire(why *call.Refusal) {
-	s.mu.Lock()
-	conn, proc := s.conn, s.process
-	s.conn, s.process = nil, nil
-	s.proof.OK, s.proof.Refusal = false, why
-	s.mu.Unlock()
-	end(conn, proc)
-}
-
 func (s *server) close() {
 	s.stop()
 	s.done.Wait()
+	s.finish()
 	s.mu.Lock()
 	conn, proc := s.conn, s.process
 	s.conn, s.process = nil, nil

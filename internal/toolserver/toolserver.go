@@ -13,13 +13,20 @@
 // which ambit's own files cannot be seen. Greet agrees on a protocol
 // generation. Prove compares what the server advertises with what is declared:
 // the names must be the same, exactly, and with a lock the whole definitions
-// too. Only then can anything be called.
+// too; without one, what was proven first holds for as long as the agent runs.
+// Only then can anything be called.
 //
 // All servers of an agent are started at the same time. A server that ends is
 // started again, a few times and with growing pauses, and proven again before
-// it is used. One that announces other tools is proven again; if it has
-// drifted it is quarantined: its calls are refused, the agent's other servers
-// go on.
+// it is used. One that announces other tools is proven again, and so is a
+// remote one that could not be reached; if it has drifted it is quarantined:
+// its calls are refused, the agent's other servers go on. A call that comes
+// while a server is being started or proven again waits a few seconds for what
+// comes of it; a call that was under way when its server went away is refused,
+// and never made again from here.
+//
+// What a server says, in its log or in an error, is handed on without the values
+// of the credentials it was given.
 //
 // A [Manager] is the [call.Binding] of tools on servers. Only the gateway
 // holds one.
@@ -49,10 +56,14 @@ type Options struct {
 	Log func(alias, line string)
 	// Progress is told what is being done, for a person who waits.
 	Progress func(alias, step string)
-	// StartTimeout bounds the start of one server; 0 means 90 s.
+	// StartTimeout bounds the start of one server, after its package is there;
+	// 0 means 90 s.
 	StartTimeout time.Duration
 	// Version is ambit's own, for the greeting.
 	Version string
+
+	probe time.Duration // how long to wait for the newer greeting; 0 is mcpwire's choice
+	pause time.Duration // before the first restart
 }
 
 // Manager runs the servers of one agent.
@@ -68,6 +79,12 @@ type Manager struct {
 func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	if o.StartTimeout == 0 {
 		o.StartTimeout = 90 * time.Second
+	}
+	if o.pause == 0 {
+		o.pause = firstPause
+	}
+	if o.Lookup == nil {
+		o.Lookup = func(string) (string, bool) { return "", false }
 	}
 	if o.Log == nil {
 		o.Log = func(string, string) {}
@@ -107,13 +124,13 @@ func (m *Manager) Proven() bool {
 }
 
 // Definition is a tool's whole definition as its server gave it when it was
-// proven, or nil.
+// last proven, or nil.
 func (m *Manager) Definition(t *agent.Tool) []byte {
 	on, ok := t.Binding.(agent.OnServer)
 	if !ok || m.servers[on.Alias] == nil {
 		return nil
 	}
-	return m.servers[on.Alias].lastProof().Tools[t.Name]
+	return m.servers[on.Alias].definition(t.Name)
 }
 
 // Act calls a tool on its server.

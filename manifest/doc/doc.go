@@ -198,6 +198,15 @@ func (v Value) Kind() Kind {
 	return v.node().kind
 }
 
+// Raw is the value as it stands in the source.
+func (v Value) Raw() string {
+	if v.t == nil {
+		return ""
+	}
+	n := v.node()
+	return v.t.Source.Text[n.start:n.end]
+}
+
 // Is reports whether the value is of kind k.
 func (v Value) Is(k Kind) bool { return v.Kind() == k }
 

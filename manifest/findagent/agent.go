@@ -1,7 +1,11 @@
 package findagent
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 )
@@ -50,7 +54,7 @@ func or(s, fallback string) string {
 func (t *Tool) compile(kind agent.Kind) agent.Tool {
 	out := agent.Tool{
 		Name: t.Name, Description: t.Description, SideEffect: agent.Write,
-		InputSchema: string(t.InputSchema), OutputSchema: string(t.OutputSchema),
+		InputSchema: canonical(t.InputSchema), OutputSchema: canonical(t.OutputSchema),
 	}
 	if n := t.Annotations; n != nil {
 		out.Annotations = agent.Annotations{
@@ -97,7 +101,7 @@ func (g *Guardrails) compile() agent.Guardrails {
 		out.MaxLength, out.DenyPatterns, out.PII = g.Input.MaxLength, g.Input.DenyPatterns, g.Input.PIIRedaction
 	}
 	if g.Output != nil {
-		out.OutputSchema, out.OnLeak = string(g.Output.Schema), g.Output.OnLeak
+		out.OutputSchema, out.OnLeak = canonical(g.Output.Schema), g.Output.OnLeak
 	}
 	return out
 }
@@ -169,4 +173,13 @@ func (m *Manifest) compileProgram() *agent.Program {
 		p.Env = append(p.Env, agent.EnvVar(e))
 	}
 	return p
+}
+
+// canonical is a schema's text in the one form that layout does not change.
+func canonical(schema json.RawMessage) string {
+	v := jsontext.Value(bytes.Clone(schema))
+	if len(v) == 0 || v.Canonicalize() != nil {
+		return string(schema) // a valid manifest holds no other
+	}
+	return string(v)
 }

@@ -71,7 +71,7 @@ func (p *parser) schema(v doc.Value) json.RawMessage {
 		return nil
 	}
 	jsonschema.Check(v, ruleSchema, p.Reporter)
-	return v.AppendCanonical(make([]byte, 0, 256))
+	return json.RawMessage(v.Raw())
 }
 
 // Types that a tool's input cannot have.

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
@@ -41,8 +42,6 @@ type Reader struct {
 	UnknownHint string
 	// Hints are those of unknown fields that deserve one of their own.
 	Hints map[string]string
-
-	free []*Object // closed ones, to be used again
 }
 
 // Object is an object that is being read.
@@ -53,20 +52,14 @@ type Object struct {
 	known []string
 }
 
-// newObject takes a released Object, or makes one.
-func (r *Reader) newObject() *Object {
-	if n := len(r.free); n > 0 {
-		o := r.free[n-1]
-		r.free = r.free[:n-1]
-		return o
-	}
-	return &Object{r: r, known: make([]string, 0, 16)}
-}
+// objects keeps closed ones for the next reader: a manifest has many.
+var objects = sync.Pool{New: func() any { return &Object{known: make([]string, 0, 24)} }}
 
 // Object opens v. If it is not an object, that is reported and every getter
 // answers that there is nothing, without reporting more.
 func (r *Reader) Object(v doc.Value) *Object {
-	o := r.newObject()
+	o := objects.Get().(*Object)
+	o.r = r
 	if r.Is(v, doc.Object) {
 		o.v = v
 	}
@@ -283,8 +276,8 @@ func (o *Object) Texts(key string, p Presence) []string {
 // must not be used again.
 func (o *Object) Done() {
 	o.reportUnknown()
-	*o = Object{r: o.r, known: o.known[:0]}
-	o.r.free = append(o.r.free, o)
+	*o = Object{known: o.known[:0]}
+	objects.Put(o)
 }
 
 func (o *Object) reportUnknown() {
