@@ -24,7 +24,6 @@
 package manifest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -95,24 +94,36 @@ func Load(path string, o Options) (*Manifest, error) {
 		return nil, err
 	}
 	defer f.Close()
-	size := 0
-	if info, err := f.Stat(); err == nil {
-		if info.IsDir() {
-			return nil, &os.PathError{Op: "read", Path: path, Err: errors.New("is a folder, not a manifest")}
-		}
-		size = int(min(info.Size(), doc.MaxBytes))
-	}
-	// One read for the file and one that finds its end, whatever its size says.
-	src := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
-	if _, err := src.ReadFrom(io.LimitReader(f, doc.MaxBytes+1)); err != nil {
+	src, err := readAll(f)
+	if err != nil {
 		return nil, err
 	}
 	// The bytes are ours alone and nobody writes them again: no copy is needed.
-	m := parse(path, unsafe.String(unsafe.SliceData(src.Bytes()), src.Len()), o)
+	m := parse(path, unsafe.String(unsafe.SliceData(src), len(src)), o)
 	if !m.Valid() {
 		return m, &InvalidError{m}
 	}
 	return m, nil
+}
+
+// readAll reads a file, but no more than the most that a manifest may have and
+// one byte.
+func readAll(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, &os.PathError{Op: "read", Path: f.Name(), Err: errors.New("is a folder, not a manifest")}
+	case !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > doc.MaxBytes:
+		return io.ReadAll(io.LimitReader(f, doc.MaxBytes+1))
+	}
+	src := make([]byte, info.Size())
+	n, err := io.ReadFull(f, src)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil // it has become shorter
+	}
+	return src[:n], err
 }
 
 // Parse reads a manifest from memory. The name tells JSON from TOML by its

@@ -135,7 +135,7 @@ func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoin
 		req.Body = io.NopCloser(bytes.NewReader(body))
 		// For a pooled connection that turns out to be closed before anything
 		// was written to it.
-		_ = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	case http.MethodGet:
 		h["Accept"] = acceptSSE
 	}

@@ -870,9 +870,12 @@ func TestHTTPListenAfterSessionLost(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
 	s.session = "s"
+	gone := make(chan struct{})
 	s.get = func(w http.ResponseWriter, r *http.Request) {
 		say := stream(w)
-		if r.Header.Get("Mcp-Session-Id") == "s2" {
+		if r.Header.Get("Mcp-Session-Id") == "s1" {
+			defer close(gone)
+		} else {
 			say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
 		}
 		<-r.Context().Done()
@@ -897,6 +900,46 @@ func TestHTTPListenAfterSessionLost(t *testing.T) {
 			t.Errorf("heard %s, want %s", got, want)
 		}
 	}
+	<-gone // nobody listens to the old one any more
+}
+
+// TestHTTPForeignAnswer has a server answer one call in the stream of another.
+func TestHTTPForeignAnswer(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	first := make(chan string, 1)
+	answered := make(chan struct{})
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) {
+		if strings.Contains(m.line, `"name":"first"`) {
+			first <- string(m.ID)
+			<-answered
+			answerJSON(w, m, `{"real":true}`)
+			return
+		}
+		answerJSON(w, message{ID: json.RawMessage(<-first)}, `{"forged":true}`)
+	}
+	c := s.connect(Options{}, HTTPOptions{})
+	negotiate(t, c)
+	var wg sync.WaitGroup
+	wg.Go(func() { mustCall(t, c, "first", `{}`, `{"real":true}`) })
+	_, err := callTool(t, c, "second", `{}`)
+	wantError(t, err, ErrNoAnswer)
+	close(answered)
+	wg.Wait()
+}
+
+// TestHTTPModernNoResume does not come back for a stream that a modern server
+// has broken off: there is no such thing any more.
+func TestHTTPModernNoResume(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.modern = true
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) { stream(w)("id: p1\ndata:\n\n") }
+	c := s.connect(Options{}, HTTPOptions{})
+	negotiate(t, c)
+	_, err := callTool(t, c, "tool", `{}`)
+	wantError(t, err, ErrNoAnswer)
+	s.log.want(t, "server/discover ", "tools/call ")
 }
 
 // TestHTTPReuse makes many calls whose contexts end with them, and wants few

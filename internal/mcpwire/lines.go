@@ -99,8 +99,7 @@ func (l *lineReader) cut(i, after int) (line []byte, owned bool, err error) {
 	}
 	l.start, l.seen = after, after
 	if len(l.buf) > readSize {
-		l.goHome()
-		return line, true, nil
+		return line, false, nil
 	}
 	return line, false, nil
 }

@@ -57,6 +57,9 @@ func TestLines(t *testing.T) {
 						kept = append(kept, line)
 					}
 				}
+				if !tc.large && len(l.buf) != readSize {
+					t.Errorf("%s: a buffer of %d bytes stays", name, len(l.buf))
+				}
 				l.release()
 				if !slices.Equal(got, tc.want) {
 					t.Errorf("%s: %d lines, want %d", name, len(got), len(tc.want))

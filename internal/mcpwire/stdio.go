@@ -93,9 +93,6 @@ func (t *stdioTransport) enqueue(body []byte) bool {
 	t.queue = append(t.queue, '\n')
 	t.mu.Unlock()
 	signal(t.wake)
-	if start > 0 {
-		signal(t.room) // whoever else waits may fit too
-	}
 	return true
 }
 
