@@ -101,7 +101,7 @@ func run(calls, turns int) error {
 	for _, column := range columns {
 		fmt.Printf("  %-7s %.2f\n", column, worst[column])
 	}
-	fmt.Printf("  go-sdk allocates at least %.0f times the bytes\n", 1/worst["B"])
+	fmt.Printf("  go-sdk allocates at least %.1f times the bytes\n", 1/worst["B"])
 	return nil
 }
 

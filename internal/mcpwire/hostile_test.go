@@ -1,12 +1,9 @@
 package mcpwire
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -263,62 +260,6 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestNoise reports what is no message: its beginning, and a copy.
-func TestNoise(t *testing.T) {
-	var heard diary
-	var kept []byte
-	o := Options{OnNoise: func(line []byte) {
-		heard.write(string(line))
-		kept = line
-	}}
-	play(t, o, legacy(func(f *fake) {
-		m := f.recv()
-		f.say("hello")
-		f.say(strings.Repeat("x", 2*maxNoiseLine))
-		f.answer(m, `{}`)
-		f.idle()
-	}), func(t *testing.T, c *Conn) {
-		negotiate(t, c)
-		mustCall(t, c, "tool", `{}`, `{}`)
-		heard.want(t, "hello", strings.Repeat("x", maxNoiseLine))
-		if strings.Trim(string(kept), "x") != "" {
-			t.Errorf("the line has changed: %.20q", kept)
-		}
-	})
-}
-
-// TestSentences checks that errors say what to do, and that a server's text in
-// them is quoted and short.
-func TestSentences(t *testing.T) {
-	evil := "\x1b[2J\u202e" + strings.Repeat("x", 1000)
-	for _, err := range []error{
-		&RPCError{Code: 1, Message: evil},
-		malformed("no", []byte(evil)),
-		&VersionError{Server: []string{evil}},
-		&HTTPError{Status: 500, Sample: evil},
-		&HTTPError{Status: 500, RPC: &RPCError{Message: evil}},
-		&RedirectError{Status: 307, Location: evil},
-		&closedError{&RPCError{Message: evil}},
-	} {
-		if s := err.Error(); strings.ContainsAny(s, "\x1b\u202e") || len(s) > 600 {
-			t.Errorf("%T says %q", err, s)
-		}
-	}
-	for err, want := range map[error]string{
-		ErrSSEOnly:                            "HTTP+SSE",
-		ErrRespawnLegacy:                      "start it again",
-		&TooLargeError{Limit: 5}:              "limit of 5 bytes",
-		&HTTPError{Status: 503}:               "HTTP status 503",
-		&closedError{}:                        "closed",
-		&VersionError{Server: []string{"x"}}:  `speaks "x", we speak 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28`,
-		&RedirectError{307, "https://b.test"}: `to "https://b.test": redirects are not followed`,
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%T says %q, want %q in it", err, err, want)
-		}
-	}
-}
-
 // dead is closed when the client has closed its end, without reading from it.
 func (f *fake) dead() <-chan struct{} {
 	ch := make(chan struct{})
@@ -332,133 +273,4 @@ func (f *fake) dead() <-chan struct{} {
 		}
 	}()
 	return ch
-}
-
-// TestHundredMegabyteLine checks that a huge line costs no more than the limit.
-func TestHundredMegabyteLine(t *testing.T) {
-	var before, after runtime.MemStats
-	play(t, Options{MaxMessage: 4 << 20}, legacy(func(f *fake) {
-		m := f.recv()
-		fmt.Fprintf(f.out, `{"jsonrpc":"2.0","id":%s,"result":{"text":"`, m.ID)
-		chunk := bytes.Repeat([]byte("x"), 1<<20)
-		for range 100 {
-			if _, err := f.out.Write(chunk); err != nil {
-				return
-			}
-		}
-		t.Error("the client read 100 MB")
-	}), func(t *testing.T, c *Conn) {
-		negotiate(t, c)
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		_, err := callTool(t, c, "tool", `{}`)
-		runtime.ReadMemStats(&after)
-		wantError(t, err, ErrClosed)
-		var large *TooLargeError
-		if !errors.As(err, &large) || large.Limit != 4<<20 {
-			t.Errorf("error = %v, want one of 4 MiB", err)
-		}
-		if used := after.TotalAlloc - before.TotalAlloc; used > 20<<20 {
-			t.Errorf("%d bytes allocated for a limit of 4 MiB", used)
-		}
-	})
-}
-
-// TestBacklog checks that a server that does not read its input gets no more
-// than one message's worth of memory, and that a call which did not fit says so.
-func TestBacklog(t *testing.T) {
-	big := `{"x":"` + strings.Repeat("x", 600<<10) + `"}`
-	play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) { <-f.dead() }), func(t *testing.T, c *Conn) {
-		negotiate(t, c)
-		results := make(chan error, 4)
-		for range cap(results) {
-			go func() {
-				_, err := callTool(t, c, "tool", big)
-				results <- err
-			}()
-		}
-		unsent := 0
-		for range cap(results) {
-			err := <-results
-			wantError(t, err, context.DeadlineExceeded)
-			if errors.Is(err, ErrNotSent) {
-				unsent++
-			}
-		}
-		// One is being written, one waits to be; the others found no room.
-		if unsent != 2 {
-			t.Errorf("%d calls were not sent, want 2", unsent)
-		}
-		_, err := callTool(t, c, "tool", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
-		wantError(t, err, ErrNotSent, new(*TooLargeError))
-	})
-}
-
-// TestBacklogDrains checks that calls which waited for room are sent when the
-// server reads again.
-func TestBacklogDrains(t *testing.T) {
-	big := `{"x":"` + strings.Repeat("x", 600<<10) + `"}`
-	play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) {
-		time.Sleep(10 * time.Second) // of the bubble: everybody waits by then
-		for m := f.recv(); m.line != ""; m = f.recv() {
-			f.answer(m, `{"size":`+fmt.Sprint(len(m.line))+`}`)
-		}
-	}), func(t *testing.T, c *Conn) {
-		negotiate(t, c)
-		results := make(chan error, 20)
-		for range cap(results) {
-			go func() {
-				_, err := callTool(t, c, "tool", big)
-				results <- err
-			}()
-		}
-		for range cap(results) {
-			if err := <-results; err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-func TestMaxPending(t *testing.T) {
-	play(t, Options{MaxPending: 3}, legacy((*fake).idle), func(t *testing.T, c *Conn) {
-		negotiate(t, c)
-		ctx, cancel := context.WithCancel(t.Context())
-		results := make(chan error, 3)
-		for range cap(results) {
-			go func() {
-				_, err := c.CallTool(ctx, ToolCall{Name: "tool"})
-				results <- err
-			}()
-		}
-		synctest.Wait()
-		_, err := callTool(t, c, "tool", `{}`)
-		wantError(t, err, ErrTooManyPending, ErrNotSent)
-		cancel()
-		for range cap(results) {
-			wantError(t, <-results, context.Canceled)
-		}
-	})
-}
-
-// TestCloseSettlesEverybody closes a connection under many calls.
-func TestCloseSettlesEverybody(t *testing.T) {
-	play(t, Options{}, legacy((*fake).idle), func(t *testing.T, c *Conn) {
-		negotiate(t, c)
-		results := make(chan error, 100)
-		for range cap(results) {
-			go func() {
-				_, err := c.CallTool(t.Context(), ToolCall{Name: "tool", OnNotification: func(Notification) {}})
-				results <- err
-			}()
-		}
-		synctest.Wait()
-		c.Close()
-		for range cap(results) {
-			wantError(t, <-results, ErrClosed)
-		}
-		if _, err := c.CallTool(t.Context(), ToolCall{Name: "tool"}); !errors.Is(err, ErrNotSent) {
-			t.Errorf("a call after Close: %v", err)
-		}
-	})
 }

@@ -99,7 +99,8 @@ func (l *lineReader) cut(i, after int) (line []byte, owned bool, err error) {
 	}
 	l.start, l.seen = after, after
 	if len(l.buf) > readSize {
-		return line, false, nil
+		l.goHome()
+		return line, true, nil
 	}
 	return line, false, nil
 }

@@ -1,0 +1,294 @@
+package mcpwire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// TestHTTPNotifications takes what comes by a call's own stream to the call.
+func TestHTTPNotifications(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) {
+		say := stream(w)
+		say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\" : 1}}\n\n")
+		say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":\"ambit-%s\"}}\n\n", m.ID)
+		say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
+		say("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n\n", m.ID)
+	}
+	var ofCall, ofConn diary
+	c := s.connect(Options{OnNotification: func(n Notification) { ofConn.write(n.Method) }}, HTTPOptions{})
+	negotiate(t, c)
+	_, err := c.CallTool(t.Context(), ToolCall{
+		Name:           "tool",
+		OnNotification: func(n Notification) { ofCall.write(n.Method + string(n.Params)) },
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	ofCall.want(t, `notifications/message{"data" : 1}`, `notifications/progress{"progressToken":"ambit-3"}`)
+	ofConn.want(t, MethodToolsChanged)
+}
+
+// TestHTTPServerRequests answers what a legacy server asks on a call's stream, and
+// hears of the call's progress by the other stream.
+func TestHTTPServerRequests(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.session = "s"
+	replies := make(chan string, 3)
+	progress := make(chan string, 1)
+	s.get = func(w http.ResponseWriter, r *http.Request) {
+		say := stream(w)
+		select {
+		case id := <-progress:
+			say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":\"ambit-%s\"}}\n\n", id)
+		case <-r.Context().Done():
+		}
+		<-r.Context().Done()
+	}
+	s.reply = func(m message) { replies <- m.line }
+	heard := make(chan struct{})
+	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
+		say := stream(w)
+		for _, method := range []string{"ping", "elicitation/create", "roots/list"} {
+			say("data: {\"jsonrpc\":\"2.0\",\"id\":\"%s\",\"method\":\"%s\"}\n\n", method, method)
+			say(": and\n")
+		}
+		got := []string{<-replies, <-replies, <-replies}
+		slices.Sort(got)
+		want := []string{
+			`{"jsonrpc":"2.0","id":"elicitation/create","result":{"action":"accept"}}`,
+			`{"jsonrpc":"2.0","id":"ping","result":{}}`,
+			`{"jsonrpc":"2.0","id":"roots/list","error":{"code":-32601,"message":"no roots"}}`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("replies %q", got)
+		}
+		progress <- string(m.ID)
+		<-heard
+		say("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n\n", m.ID)
+	}
+	c := s.connect(Options{OnRequest: func(_ context.Context, method string, _ jsontext.Value) (jsontext.Value, error) {
+		if method == "elicitation/create" {
+			return []byte(`{"action":"accept"}`), nil
+		}
+		return nil, &RPCError{Code: -32601, Message: "no roots"}
+	}}, HTTPOptions{})
+	negotiate(t, c)
+	_, err := c.CallTool(t.Context(), ToolCall{Name: "tool", OnNotification: func(Notification) { close(heard) }})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHTTPCancel(t *testing.T) {
+	for _, modern := range []bool{false, true} {
+		t.Run(fmt.Sprintf("modern=%v", modern), func(t *testing.T) {
+			noLeaks(t)
+			s := newWeb(t)
+			s.modern = modern
+			arrived, gone := make(chan struct{}), make(chan struct{})
+			s.call = func(w http.ResponseWriter, r *http.Request, m message) {
+				stream(w)
+				close(arrived)
+				<-r.Context().Done()
+				close(gone)
+			}
+			c := s.connect(Options{}, HTTPOptions{})
+			negotiate(t, c)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { <-arrived; cancel() }()
+			_, err := c.CallTool(ctx, ToolCall{Name: "tool"})
+			wantError(t, err, context.Canceled)
+			<-gone // the server sees the stream close
+			told := func() bool {
+				s.log.mu.Lock()
+				defer s.log.mu.Unlock()
+				return slices.Contains(s.log.entries, "notifications/cancelled ")
+			}
+			if modern {
+				c.Close()
+				if told() {
+					t.Error("in 2026-07-28 the closed stream says it all")
+				}
+				return
+			}
+			eventually(t, "notifications/cancelled", told)
+		})
+	}
+}
+
+// TestHTTPListen keeps the stream of notifications, across a break.
+func TestHTTPListen(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.session = "s"
+	var resumed diary
+	second := make(chan struct{})
+	s.get = func(w http.ResponseWriter, r *http.Request) {
+		resumed.write(r.Header.Get("Last-Event-ID"))
+		if len(resumed.entries) == 1 {
+			stream(w)("retry: 1\nid: e7\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
+			return
+		}
+		say := stream(w)
+		say("data: not JSON\n\n")
+		say("data: {\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"forged\":true}}\n\n")
+		say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/prompts/list_changed\"}\n\n")
+		close(second)
+		<-r.Context().Done()
+	}
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) {
+		<-second
+		answerJSON(w, m, `{"real":true}`)
+	}
+	var heard diary
+	c := s.connect(Options{
+		OnNotification: func(n Notification) { heard.write(n.Method) },
+		OnGap:          func() { heard.write("gap") },
+	}, HTTPOptions{})
+	negotiate(t, c)
+	mustCall(t, c, "tool", `{}`, `{"real":true}`)
+	eventually(t, "the second notification", func() bool {
+		heard.mu.Lock()
+		defer heard.mu.Unlock()
+		return len(heard.entries) == 3
+	})
+	c.Close()
+	heard.want(t, MethodToolsChanged, "gap", "notifications/prompts/list_changed")
+	resumed.want(t, "", "e7")
+	if got := c.Stats(); got.Noise != 1 || got.Stray != 1 {
+		t.Errorf("stats = %+v", got)
+	}
+}
+
+// TestHTTPResume comes back for an answer whose stream the server broke off.
+func TestHTTPResume(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.session = "s"
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) {
+		stream(w)("id: p1\nretry: 1\ndata:\n\n")
+	}
+	s.get = func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Last-Event-ID"); got != "p1" {
+			t.Errorf("Last-Event-ID: %s", got)
+		}
+		stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"resumed\":true}}\n\n")
+	}
+	c := s.connect(Options{}, HTTPOptions{})
+	negotiate(t, c)
+	mustCall(t, c, "tool", `{}`, `{"resumed":true}`)
+}
+
+// TestHTTPResumeRefused does not send a call again whose stream cannot be
+// resumed: the server has had it.
+func TestHTTPResumeRefused(t *testing.T) {
+	for name, get := range map[string]http.HandlerFunc{
+		"session lost": http.NotFound,
+		"no stream":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			s := newWeb(t)
+			s.session = "s"
+			s.call = func(w http.ResponseWriter, _ *http.Request, m message) { stream(w)("id: p1\ndata:\n\n") }
+			s.get = get
+			c := s.connect(Options{Legacy: true}, HTTPOptions{})
+			negotiate(t, c)
+			_, err := callTool(t, c, "tool", `{}`)
+			wantError(t, err, ErrNoAnswer)
+			if errors.Is(err, ErrNotSent) {
+				t.Errorf("it was sent: %v", err)
+			}
+			s.log.want(t, "initialize ", "notifications/initialized s1", "tools/call s1", "GET s1")
+		})
+	}
+}
+
+// TestHTTPListenAfterSessionLost listens to the new session.
+func TestHTTPListenAfterSessionLost(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.session = "s"
+	gone := make(chan struct{})
+	s.get = func(w http.ResponseWriter, r *http.Request) {
+		say := stream(w)
+		if r.Header.Get("Mcp-Session-Id") == "s1" {
+			defer close(gone)
+		} else {
+			say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n")
+		}
+		<-r.Context().Done()
+	}
+	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
+		if r.Header.Get("Mcp-Session-Id") == "s1" {
+			http.NotFound(w, r)
+			return
+		}
+		answerJSON(w, m, `{}`)
+	}
+	heard := make(chan string, 10)
+	c := s.connect(Options{
+		Legacy:         true,
+		OnNotification: func(n Notification) { heard <- n.Method },
+		OnGap:          func() { heard <- "gap" },
+	}, HTTPOptions{})
+	negotiate(t, c)
+	mustCall(t, c, "tool", `{}`, `{}`)
+	for _, want := range []string{"gap", MethodToolsChanged} {
+		if got := <-heard; got != want {
+			t.Errorf("heard %s, want %s", got, want)
+		}
+	}
+	<-gone // nobody listens to the old one any more
+}
+
+// TestHTTPForeignAnswer has a server answer one call in the stream of another.
+func TestHTTPForeignAnswer(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	first := make(chan string, 1)
+	answered := make(chan struct{})
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) {
+		if strings.Contains(m.line, `"name":"first"`) {
+			first <- string(m.ID)
+			<-answered
+			answerJSON(w, m, `{"real":true}`)
+			return
+		}
+		answerJSON(w, message{ID: json.RawMessage(<-first)}, `{"forged":true}`)
+	}
+	c := s.connect(Options{}, HTTPOptions{})
+	negotiate(t, c)
+	var wg sync.WaitGroup
+	wg.Go(func() { mustCall(t, c, "first", `{}`, `{"real":true}`) })
+	_, err := callTool(t, c, "second", `{}`)
+	wantError(t, err, ErrNoAnswer)
+	close(answered)
+	wg.Wait()
+}
+
+// TestHTTPModernNoResume does not come back for a stream that a modern server
+// has broken off: there is no such thing any more.
+func TestHTTPModernNoResume(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.modern = true
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) { stream(w)("id: p1\ndata:\n\n") }
+	c := s.connect(Options{}, HTTPOptions{})
+	negotiate(t, c)
+	_, err := callTool(t, c, "tool", `{}`)
+	wantError(t, err, ErrNoAnswer)
+	s.log.want(t, "server/discover ", "tools/call ")
+}

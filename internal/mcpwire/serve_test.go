@@ -1,0 +1,217 @@
+package mcpwire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// TestProgress maps tokens: two callers use the same one, and each sees its own
+// progress under it.
+func TestProgress(t *testing.T) {
+	play(t, Options{OnNotification: func(n Notification) {
+		if n.Method != "notifications/message" && n.Method != methodProgress {
+			t.Errorf("stray notification %s %s", n.Method, n.Params)
+		}
+	}}, legacy(func(f *fake) {
+		var all []message
+		for range 2 {
+			all = append(all, f.expect(methodCallTool))
+		}
+		for step := range 3 {
+			for _, m := range all {
+				var p struct {
+					Name string
+					Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
+				}
+				if err := json.Unmarshal(m.Params, &p); err != nil {
+					t.Error(err)
+				}
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{ "x":1.0,"progressToken" : %s , "progress":%d,"message":"%s"}}`,
+					p.Meta.ProgressToken, step, p.Name))
+			}
+		}
+		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"ambit-99","progress":1}}`) // stray
+		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)          // not ours
+		f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"log"}}`)
+		for _, m := range all {
+			f.answer(m, `{}`)
+		}
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		var wg sync.WaitGroup
+		for _, name := range []string{"a", "b"} {
+			wg.Go(func() {
+				var got []string
+				_, err := c.CallTool(t.Context(), ToolCall{
+					Name: name, Meta: []byte(`{"progressToken":"mine"}`),
+					OnNotification: func(n Notification) { got = append(got, string(n.Params)) },
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				var want []string
+				for step := range 3 {
+					want = append(want, fmt.Sprintf(`{ "x":1.0,"progressToken" : "mine" , "progress":%d,"message":"%s"}`, step, name))
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s saw %q", name, got)
+				}
+			})
+		}
+		wg.Wait()
+		if got := c.Stats(); got.Stray != 1 || got.Dropped != 0 {
+			t.Errorf("stats = %+v", got)
+		}
+	})
+}
+
+// TestNoToken checks that a caller who does not listen asks for no progress.
+func TestNoToken(t *testing.T) {
+	play(t, Options{}, legacy(func(f *fake) {
+		m := f.expect(methodCallTool)
+		if strings.Contains(m.line, "progressToken") {
+			t.Errorf("sent %s", m.line)
+		}
+		f.answer(m, `{}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		if _, err := c.CallTool(t.Context(), ToolCall{Name: "x", Meta: []byte(`{"progressToken":1,"a":2}`)}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSlowCallback has one caller that does not come back from its callback. It
+// loses its oldest mail, and others notice nothing.
+func TestSlowCallback(t *testing.T) {
+	const sent = 3 * maxNotes
+	play(t, Options{}, legacy(func(f *fake) {
+		slow := f.expect(methodCallTool)
+		for i := range sent {
+			f.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"ambit-%s","progress":%d}}`, slow.ID, i))
+		}
+		f.answer(f.expect(methodCallTool), `{"quick":true}`)
+		f.answer(slow, `{"slow":true}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		release, done := make(chan struct{}), make(chan struct{})
+		var got []string
+		go func() {
+			defer close(done)
+			_, err := c.CallTool(t.Context(), ToolCall{Name: "slow", OnNotification: func(n Notification) {
+				<-release
+				got = append(got, string(n.Params))
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		mustCall(t, c, "quick", `{}`, `{"quick":true}`)
+		close(release)
+		<-done
+		dropped := int(c.Stats().Dropped)
+		if len(got)+dropped != sent || dropped == 0 || !strings.Contains(got[len(got)-1], fmt.Sprint(sent-1)) {
+			t.Errorf("%d seen, %d dropped of %d; the last is %s", len(got), dropped, sent, got[len(got)-1])
+		}
+	})
+}
+
+// TestServerRequests covers what a legacy server may ask of us.
+func TestServerRequests(t *testing.T) {
+	handler := func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
+		switch method {
+		case "echo":
+			return params, nil
+		case "refuse":
+			return nil, &RPCError{Code: 7, Message: "no", Data: []byte(`[1.0]`)}
+		case "hang":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		default:
+			return nil, errors.New("a secret")
+		}
+	}
+	ask := func(f *fake, id, method, want string) {
+		f.say(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"a" : 1}}`)
+		if got := f.recv().line; got != `{"jsonrpc":"2.0","id":`+id+`,`+want+`}` {
+			t.Errorf("%s was answered %s", method, got)
+		}
+	}
+	t.Run("no handler", func(t *testing.T) {
+		play(t, Options{}, legacy(func(f *fake) {
+			m := f.recv()
+			ask(f, `"a\u0062"`, "ping", `"result":{}`)
+			ask(f, `7`, "roots/list", `"error":{"code":-32601,"message":"method not found"}`)
+			f.answer(m, `{}`)
+			f.idle()
+		}), func(t *testing.T, c *Conn) {
+			negotiate(t, c)
+			mustCall(t, c, "tool", `{}`, `{}`)
+		})
+	})
+	t.Run("handler", func(t *testing.T) {
+		play(t, Options{OnRequest: handler}, legacy(func(f *fake) {
+			m := f.recv()
+			ask(f, `1`, "echo", `"result":{"a" : 1}`)
+			ask(f, `2`, "refuse", `"error":{"code":7,"message":"no","data":[1.0]}`)
+			ask(f, `3`, "fail", `"error":{"code":-32603,"message":"internal error"}`)
+			synctestWait()
+			for i := range sideJobs {
+				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"h%d","method":"hang"}`, i))
+			}
+			ask(f, `4`, "echo", `"error":{"code":-32603,"message":"too many requests at once"}`)
+			f.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"h3"}}`)
+			synctestWait()
+			ask(f, `5`, "echo", `"result":{"a" : 1}`)
+			f.answer(m, `{}`)
+			f.idle()
+		}), func(t *testing.T, c *Conn) {
+			negotiate(t, c)
+			mustCall(t, c, "tool", `{}`, `{}`)
+		})
+	})
+	t.Run("modern servers may ask nothing", func(t *testing.T) {
+		play(t, Options{OnRequest: handler}, modern(func(f *fake) {
+			m := f.recv()
+			f.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+			f.answer(m, `{}`)
+			f.idle()
+		}), func(t *testing.T, c *Conn) {
+			negotiate(t, c)
+			mustCall(t, c, "tool", `{}`, `{}`)
+			if c.Stats().Stray != 1 {
+				t.Errorf("stats = %+v", c.Stats())
+			}
+		})
+	})
+}
+
+// synctestWait lets everybody else in the bubble come to rest.
+func synctestWait() { time.Sleep(time.Millisecond) }
+
+func TestNotifications(t *testing.T) {
+	var heard diary
+	play(t, Options{OnNotification: func(n Notification) { heard.write(n.Method + " " + string(n.Params)) }}, legacy(func(f *fake) {
+		f.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"a":1.0}}}`)
+		f.say(`{"jsonrpc":"2.0","method":"notifications/unheard_of"}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		synctest.Wait()
+		heard.want(t, MethodToolsChanged+` {"_meta":{"a":1.0}}`, "notifications/unheard_of ")
+	})
+}
