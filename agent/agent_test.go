@@ -132,7 +132,7 @@ func TestReach(t *testing.T) {
 	if len(r.Programs) != 2 || r.Programs[0].Digest != "sha256:x" || r.Programs[1].Digest != "" {
 		t.Errorf("programs %+v", r.Programs)
 	}
-	if !slices.Equal(r.Agents, []string{"other.t"}) {
+	if !slices.Equal(r.Agents, []string{"other/t"}) {
 		t.Errorf("agents %v", r.Agents)
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -22,8 +23,11 @@ type Reach struct {
 	Programs []Command
 	// Paths are files and folders that the manifest names.
 	Paths []string
-	// Agents are the other agents it calls, as NAME.tool.
+	// Agents are the other agents it calls, as NAME/tool.
 	Agents []string
+
+	paths map[string]bool
+	hosts map[string]int
 }
 
 // Host is a machine and what reaches it.
@@ -48,6 +52,18 @@ type Command struct {
 	Digest string
 }
 
+// CommandLine writes a command for people so that each argument can be told
+// from its neighbours.
+func CommandLine(argv []string) string {
+	out := make([]string, len(argv))
+	for i, arg := range argv {
+		if out[i] = arg; arg == "" || strings.ContainsAny(arg, " \t\n\"'\\|&;<>$`") {
+			out[i] = strconv.Quote(arg)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 // Reach derives what the agent can touch.
 func (a *Agent) Reach() Reach {
 	var r Reach
@@ -60,7 +76,7 @@ func (a *Agent) Reach() Reach {
 		case HTTP:
 			r.host(b.Host, "tool "+t.Name)
 		case Compose:
-			if name := b.Agent + "." + b.Tool; !slices.Contains(r.Agents, name) {
+			if name := b.Agent + "/" + b.Tool; !slices.Contains(r.Agents, name) {
 				r.Agents = append(r.Agents, name)
 			}
 		}
@@ -85,15 +101,18 @@ func (r *Reach) host(name, by string) {
 	if name == "" {
 		return
 	}
-	for i := range r.Hosts {
-		if r.Hosts[i].Name == name {
-			if !slices.Contains(r.Hosts[i].By, by) {
-				r.Hosts[i].By = append(r.Hosts[i].By, by)
-			}
-			return
+	i, ok := r.hosts[name]
+	if !ok {
+		if r.hosts == nil {
+			r.hosts = map[string]int{}
 		}
+		i = len(r.Hosts)
+		r.hosts[name] = i
+		r.Hosts = append(r.Hosts, Host{Name: name})
 	}
-	r.Hosts = append(r.Hosts, Host{Name: name, By: []string{by}})
+	if h := &r.Hosts[i]; len(h.By) == 0 || h.By[len(h.By)-1] != by {
+		h.By = append(h.By, by)
+	}
 }
 
 func (r *Reach) server(s *Server) {
@@ -109,15 +128,11 @@ func (r *Reach) server(s *Server) {
 		r.AnyHost = "its tool servers are programs that may use the network"
 		r.Programs = append(r.Programs, Command{For: by, Argv: append([]string{s.Command}, s.Args...), Digest: realDigest(s)})
 		for _, arg := range s.Args {
-			if isPath(arg) && !slices.Contains(r.Paths, arg) {
-				r.Paths = append(r.Paths, arg)
-			}
+			r.path(arg)
 		}
 	}
 	for _, set := range s.Env {
-		if path := set.Value; (isPath(path) || strings.HasPrefix(path, "$env:HOME/")) && !slices.Contains(r.Paths, path) {
-			r.Paths = append(r.Paths, path)
-		}
+		r.path(set.Value)
 	}
 	for _, set := range slices.Concat(s.Env, s.Headers) {
 		for _, ref := range set.Refs {
@@ -126,6 +141,24 @@ func (r *Reach) server(s *Server) {
 			}
 			r.Secrets = append(r.Secrets, Secret{Name: ref, For: by, Hosts: hosts, Required: true})
 		}
+	}
+}
+
+// path notes a text that names a place in the file system, also as the value
+// of a flag.
+func (r *Reach) path(s string) {
+	if _, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(s, "-") {
+		s = value
+	}
+	if !isPath(s) && s != "$env:HOME" && !strings.HasPrefix(s, "$env:HOME/") {
+		return
+	}
+	if r.paths == nil {
+		r.paths = map[string]bool{}
+	}
+	if !r.paths[s] {
+		r.paths[s] = true
+		r.Paths = append(r.Paths, s)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -36,7 +35,9 @@ func Diff(old, new *agent.Agent) Delta {
 	d.text("name", old.Name, new.Name)
 	d.text("description", old.Description, new.Description)
 	d.text("version", old.Version, new.Version)
-	d.text("kind", string(old.Kind), string(new.Kind))
+	if old.Kind != new.Kind {
+		d.widen("kind", "%s → %s", old.Kind, new.Kind)
+	}
 	d.text("prompt", old.Prompt, new.Prompt)
 	d.text("example prompts", strings.Join(old.Examples, "\n"), strings.Join(new.Examples, "\n"))
 	d.text("category", old.Category, new.Category)
@@ -113,9 +114,14 @@ func (d *differ) rails(what string, old, new []string) {
 }
 
 func without(list, other []string) []string {
+	seen := make(map[string]bool, len(other))
+	for _, s := range other {
+		seen[s] = true
+	}
 	var out []string
 	for _, s := range list {
-		if !slices.Contains(other, s) && !slices.Contains(out, s) {
+		if !seen[s] {
+			seen[s] = true
 			out = append(out, s)
 		}
 	}
@@ -171,7 +177,7 @@ func toolKey(t *agent.Tool) string {
 	case agent.OnServer:
 		return b.Alias + "/" + t.Name
 	case agent.Native:
-		return b.Namespace + "/" + t.Name
+		return "native " + b.Namespace + "/" + t.Name
 	}
 	return t.Name
 }
@@ -241,6 +247,22 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 	d.capped(what+" timeout_ms", old.TimeoutMS, new.TimeoutMS)
 	d.binding(what, old.Binding, new.Binding)
 	d.policy(what, old.Policy, new.Policy)
+	d.annotations(what, old.Annotations, new.Annotations)
+}
+
+// annotations compares what a tool says of itself; saying less of a danger
+// lets it pass where it was held.
+func (d *differ) annotations(what string, old, new agent.Annotations) {
+	says := func(b *bool) bool { return b != nil && *b }
+	if says(old.Destructive) && !says(new.Destructive) {
+		d.widen(what, "no longer says that it destroys")
+	}
+	if says(old.OpenWorld) && !says(new.OpenWorld) {
+		d.widen(what, "no longer says that it reaches outside")
+	}
+	if !says(old.Idempotent) && says(new.Idempotent) {
+		d.change(what, "now says that it may be repeated")
+	}
 }
 
 func (d *differ) binding(what string, old, new agent.Binding) {
@@ -270,8 +292,11 @@ func (d *differ) binding(what string, old, new agent.Binding) {
 				d.narrow(what, "is no longer given the credential %s", before.AuthRef)
 			}
 		}
-	case old != new:
-		d.change(what, "%+v → %+v", old, new)
+	case old == new:
+	case bindingKind(old) == "prompt-template":
+		d.change(what, "its template is rewritten")
+	default:
+		d.widen(what, "does something else: %+v → %+v", old, new)
 	}
 }
 

@@ -45,23 +45,21 @@ func where(s *agent.Server) string {
 	if s.Transport == agent.StreamableHTTP {
 		return s.Endpoint
 	}
-	return strings.Join(append([]string{s.Command}, s.Args...), " ")
+	return agent.CommandLine(append([]string{s.Command}, s.Args...))
 }
 
 func (d *differ) settings(what string, old, new []agent.Setting) {
 	key := func(s *agent.Setting) string { return s.Name }
 	pairs(old, new, key, func(name string, before, after *agent.Setting) {
 		switch {
-		case before == nil && len(after.Refs) > 0:
-			d.widen(what, "new: %s, from %s", name, strings.Join(after.Refs, ", "))
+		// A setting can do anything to a program: NODE_OPTIONS, a proxy,
+		// READ_ONLY=1 that is gone.
 		case before == nil:
-			d.change(what, "new: %s", name)
+			d.widen(what, "new: %s=%s", name, after.Value)
 		case after == nil:
-			d.narrow(what, "gone: %s", name)
-		case len(without(after.Refs, before.Refs)) > 0:
-			d.widen(what, "%s is now given %s", name, strings.Join(without(after.Refs, before.Refs), ", "))
+			d.widen(what, "gone: %s", name)
 		case before.Value != after.Value:
-			d.change(what, "%s has another value", name)
+			d.widen(what, "%s=%s → %s", name, before.Value, after.Value)
 		}
 	})
 }
@@ -104,7 +102,9 @@ func (d *differ) slots(old, new *agent.Agent) {
 			return
 		}
 		d.set(what+" host", before.Hosts, after.Hosts)
-		d.text(what+" env", before.Env, after.Env)
+		if before.Env != after.Env {
+			d.widen(what, "is filled from %s instead of %s", after.Env, before.Env)
+		}
 		d.text(what+" type", before.Type, after.Type)
 		if before.Required != after.Required {
 			d.change(what, "required %t → %t", before.Required, after.Required)
@@ -125,7 +125,9 @@ func (d *differ) requirements(old, new *agent.Agent) {
 			return
 		}
 		d.set(what+" scope", before.Scopes, after.Scopes)
-		d.text(what+" version", before.Version, after.Version)
+		if before.Version != after.Version {
+			d.widen(what, "other versions may serve it: %s → %s", quoted(before.Version), quoted(after.Version))
+		}
 		if before.Optional != after.Optional {
 			d.change(what, "optional %t → %t", before.Optional, after.Optional)
 		}
@@ -159,9 +161,8 @@ func (d *differ) program(old, new *agent.Agent) {
 }
 
 func describe(p *agent.Program) string {
-	parts := []string{p.Runtime, p.Entry, p.Command}
-	parts = slices.DeleteFunc(append(parts, p.Args...), func(s string) bool { return s == "" })
-	text := strings.Join(parts, " ")
+	parts := slices.DeleteFunc([]string{p.Runtime, p.Entry, p.Command}, func(s string) bool { return s == "" })
+	text := agent.CommandLine(append(parts, p.Args...))
 	if p.Export != "" {
 		text += " (" + p.Export + ")"
 	}
@@ -253,12 +254,14 @@ func (d *differ) delivery(old, new agent.Delivery) {
 	d.text("exec", old.Exec, new.Exec)
 	d.text("delivery", strings.Join(old.Modes, ", "), strings.Join(new.Modes, ", "))
 	d.text("targets", strings.Join(old.Targets, ", "), strings.Join(new.Targets, ", "))
-	before, after := strings.Join(append([]string{old.Command}, old.Args...), " "), strings.Join(append([]string{new.Command}, new.Args...), " ")
+	before, after := agent.CommandLine(append([]string{old.Command}, old.Args...)), agent.CommandLine(append([]string{new.Command}, new.Args...))
 	if before != after {
 		// ambit never runs it, but a client that believes the manifest would.
 		d.widen("delivery command", "%s → %s", quoted(before), quoted(after))
 	}
-	d.text("delivery url", old.URL, new.URL)
+	if old.URL != new.URL {
+		d.widen("delivery url", "%s → %s", quoted(old.URL), quoted(new.URL))
+	}
 }
 
 func (d *differ) skills(old, new *agent.Agent) {
@@ -271,7 +274,9 @@ func (d *differ) skills(old, new *agent.Agent) {
 		d.change("skill", "gone: %s", s)
 	}
 	if old.Skills != nil && new.Skills != nil {
-		d.text("skills source", old.Skills.SourceKey, new.Skills.SourceKey)
+		if old.Skills.SourceKey != new.Skills.SourceKey {
+			d.widen("skills source", "%s → %s", quoted(old.Skills.SourceKey), quoted(new.Skills.SourceKey))
+		}
 		d.text("router skill", old.Skills.Router, new.Skills.Router)
 	}
 }

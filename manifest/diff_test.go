@@ -86,6 +86,11 @@ func TestDiff(t *testing.T) {
 		{"digest dropped", matrixBase, "sha256:a239da270c403c42eb03e1ca7cca07c858085819797b74856ddbb91b50491b1a", "sha256:" + strings.Repeat("0", 64), "widened", "server fs"},
 		{"another host", matrixBase, "mcp.example.com", "mcp.example.org", "both", "host"},
 		{"another secret", matrixBase, "$env:FS_TOKEN", "$env:FS_TOKEN$env:OTHER", "widened", "secret"},
+		{"argument split", matrixBase, `"-y", "pkg@1.0.0"`, `"-y pkg@1.0.0"`, "both", "server fs"},
+		{"setting", matrixBase, `"TOKEN=$env:FS_TOKEN"`, `"TOKEN=$env:FS_TOKEN", "NODE_OPTIONS=--import=x"`, "both", "server fs env"},
+		{"native tool of the same name", matrixBase, `{"name": "exec", "side_effect_class": "shell"}
+      ]`, `{"name": "exec", "side_effect_class": "shell"}, {"name": "new_one", "side_effect_class": "read"}
+      ]`, "widened", "tool"},
 		{"description", matrixBase, `"description": "base"`, `"description": "other"`, "changed", "description"},
 
 		{"slot host", findagentBase, `"allowed_hosts": ["api.example.com"]`, `"allowed_hosts": ["api.example.com", "evil.example.org"]`, "widened", "credential slot token host"},
@@ -110,6 +115,8 @@ func TestDiff(t *testing.T) {
 		{"idempotent", findagentBase, `"approval": "human"`, `"approval": "human", "idempotent": true`, "widened", "tool pay"},
 		{"auth", findagentBase, `"auth": "api-key"`, `"auth": "none"`, "widened", "auth"},
 		{"input schema", findagentBase, `{"q": {"type": "string"}}`, `{"q": {}}`, "both", "tool look input schema"},
+		{"slot env", findagentBase, `"label": "Token"`, `"label": "Token", "env": "OTHER_KEY"`, "both", "credential slot token"},
+		{"kind", findagentBase, `"kind": "mcp-tool"`, `"kind": "autonomous-agent"`, "both", "kind"},
 		{"prompt", findagentBase, "nothing else at all", "nothing else whatsoever", "changed", "prompt"},
 
 		{"capability", covenantBase, `["tool.x"]`, `["tool.x", "tool.y"]`, "widened", "capability"},
@@ -123,7 +130,7 @@ func TestDiff(t *testing.T) {
 
 		{"scope", gparsBase, `["read"]`, `["read", "write"]`, "widened", "server registry.openmcp.org/fs scope"},
 		{"server", gparsBase, `"required_mcp_servers": [`, `"required_mcp_servers": [{"server_id": "registry.openmcp.org/bash", "version": "1.0.0", "permission_scopes": ["execute"]}, `, "widened", "server"},
-		{"constraint", gparsBase, ">=1.0.0", ">=2.0.0", "changed", "server registry.openmcp.org/fs version"},
+		{"constraint", gparsBase, ">=1.0.0", ">=2.0.0", "both", "server registry.openmcp.org/fs"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"strings"
+
 	"github.com/ambit-run/ambit/internal/secretlike"
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
@@ -20,14 +22,44 @@ func checkHygiene(t *doc.Tree, r *diag.Reporter) {
 			}
 		}
 	}
+	if r.Any() {
+		maskNamed(t, r)
+	}
+}
+
+// maskNamed keeps what its name says to be a secret out of every frame, also
+// where it stands in a place or shape that no rule expects.
+func maskNamed(t *doc.Tree, r *diag.Reporter) {
+	for v := range t.All() {
+		text := v.Text()
+		if !v.Is(doc.String) || text == "" {
+			continue
+		}
+		if secretlike.Name(v.Key()) && !strings.Contains(text, "$env:") {
+			at := v.Place()
+			r.Source.Mask(at.Start, at.End)
+			continue
+		}
+		// "Authorization: Bearer …", "--api-key …", "API_KEY=…" in a list.
+		if i := strings.IndexAny(text, ":= "); i > 0 && i < len(text)-1 && v.Key() == "" && secretlike.Name(text[:i]) && !strings.Contains(text, "$env:") {
+			at := v.Within(i+1, len(text))
+			r.Source.Mask(at.Start, at.End)
+		}
+	}
 }
 
 func clean(s string, plain bool) bool { return plain && !secretlike.Find(s).Found() }
 
 func checkText(r *diag.Reporter, s string, place func(start, end int) diag.Place) {
-	if f := secretlike.Find(s); f.Found() {
-		if at := place(f.Start, f.End); !r.Source.Masked(at.Start, at.End) {
-			r.Source.Mask(at.Start, at.End)
+	told := false
+	for _, f := range secretlike.All(s) {
+		at := place(f.Start, f.End)
+		if r.Source.Masked(at.Start, at.End) {
+			continue
+		}
+		r.Source.Mask(at.Start, at.End)
+		if !told {
+			told = true
 			r.Report(diag.SecretValue, at, "", "this looks like a secret: %s", f.Kind)
 		}
 	}

@@ -219,8 +219,11 @@ func (m *Manifest) Suspect() bool {
 		return false
 	}
 	for _, d := range m.Diagnostics {
-		if d.Code == diag.UnknownDialect.Code {
+		switch d.Code {
+		case diag.UnknownDialect.Code:
 			return false // it could be read, and is something else
+		case diag.MixedDialects.Code, diag.NotUTF8.Code, diag.TooLarge.Code:
+			return true // what cannot be read must not pass for something else
 		}
 	}
 	for _, key := range tellingWords {

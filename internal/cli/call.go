@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -70,22 +72,9 @@ func newCall(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := onServers(m); err != nil {
-				return err
-			}
-			// A call that would be refused anyway starts nothing.
-			if allowed, _ := gateway.New(m.Agent(), nil).Why(c); !allowed {
-				_, err := gateway.New(m.Agent(), nil).Call(cmd.Context(), c)
-				return asFailure(err)
-			}
-			g, servers, err := t.open(cmd.Context(), m)
+			result, err := t.callOnce(cmd.Context(), m, c)
 			if err != nil {
 				return err
-			}
-			defer servers.Close()
-			result, err := g.Call(cmd.Context(), c)
-			if err != nil {
-				return asFailure(err)
 			}
 			if t.json {
 				err = t.document(resultDocument(c, result))
@@ -102,6 +91,28 @@ func newCall(t *terminal) *cobra.Command {
 	return cmd
 }
 
+// callOnce starts an agent's servers for one call.
+func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call) (call.Result, error) {
+	if err := onServers(m); err != nil {
+		return call.Result{}, err
+	}
+	// A call that would be refused anyway starts nothing.
+	door := gateway.New(m.Agent(), nil)
+	if allowed, _ := door.Why(c); allowed {
+		g, servers, err := t.open(ctx, m)
+		if err != nil {
+			return call.Result{}, err
+		}
+		defer servers.Close()
+		door = g
+	}
+	result, err := door.Call(ctx, c)
+	if err != nil {
+		return result, asFailure(err)
+	}
+	return result, nil
+}
+
 func asFailure(err error) error {
 	if r, ok := err.(*call.Refusal); ok {
 		return refused(r)
@@ -116,14 +127,12 @@ func resultDocument(c *call.Call, r call.Result) map[string]any {
 		Content           json.RawMessage `json:"content"`
 		StructuredContent json.RawMessage `json:"structuredContent"`
 	}
-	if json.Unmarshal(r.Raw, &raw) == nil {
-		doc["content"] = raw.Content
-		if raw.StructuredContent != nil {
-			doc["structuredContent"] = raw.StructuredContent
-		}
+	if json.Unmarshal(r.Raw, &raw) != nil || len(raw.Content) == 0 || raw.Content[0] != '[' {
+		raw.Content = json.RawMessage("[]")
 	}
-	if doc["content"] == nil {
-		doc["content"] = json.RawMessage("[]")
+	doc["content"] = raw.Content
+	if raw.StructuredContent != nil {
+		doc["structuredContent"] = raw.StructuredContent
 	}
 	return doc
 }

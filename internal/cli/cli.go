@@ -23,8 +23,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +39,8 @@ const (
 	exitNo      = 1
 	exitUsage   = 2
 	exitMissing = 3
+	// exitInterrupted is what shells use for an interrupted command.
+	exitInterrupted = 130
 )
 
 // failure is an error that knows its exit code and what to do about it.
@@ -67,6 +72,15 @@ func Main() int {
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Servers get a moment to end. Whatever does not notice is ended, and a
+	// second signal ends everything at once.
+	context.AfterFunc(ctx, func() {
+		stop()
+		time.AfterFunc(3*time.Second, func() { os.Exit(exitInterrupted) })
+	})
+	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == "mcl-tools" {
+		return mclTools(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	}
 	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
 

@@ -13,7 +13,8 @@ import (
 
 // The test binary is ambit when a script calls it.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"ambit": func() { os.Exit(cli.Main()) }})
+	ambit := func() { os.Exit(cli.Main()) }
+	testscript.Main(m, map[string]func(){"ambit": ambit, "mcl-tools": ambit})
 }
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")

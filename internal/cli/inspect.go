@@ -58,6 +58,7 @@ type inspected struct {
 	Secrets       []string              `json:"secrets"`
 	SecretDetails []secretReport        `json:"secret_details"`
 	Programs      []programReport       `json:"programs"`
+	Settings      []string              `json:"settings"`
 	Agents        []string              `json:"agents"`
 	Requirements  []agent.Requirement   `json:"requirements"`
 	Capabilities  agent.Capabilities    `json:"capabilities"`
@@ -90,7 +91,7 @@ func inspection(m *manifest.Manifest) inspected {
 		ID: a.ID, Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
 		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHost,
 		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
-		Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
+		Settings: append([]string{}, settings(a)...), Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
 		Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails,
 		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, watch(a, r)...),
 		Warnings: append([]manifest.Diagnostic{}, m.Diagnostics...),
@@ -240,13 +241,14 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 	rows = t.fact(rows, "secrets", orNone(secrets)...)
 	var programs []string
 	for _, p := range r.Programs {
-		text := strings.Join(p.Argv, " ") + "  (" + p.For + ")"
+		text := agent.CommandLine(p.Argv) + "  (" + p.For + ")"
 		if p.Digest != "" {
 			text += "  " + shortDigest(p.Digest)
 		}
 		programs = append(programs, text)
 	}
 	rows = t.fact(rows, "programs", orNone(programs)...)
+	rows = t.fact(rows, "settings", settings(a)...)
 	rows = t.fact(rows, "agents", r.Agents...)
 	for _, q := range a.Requirements {
 		need := "needs"
@@ -263,13 +265,25 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 	return t.fact(rows, "reached by", delivery(a.Delivery)...)
 }
 
+// settings are what servers are given beside their arguments: a variable can
+// change what a program does as much as an argument.
+func settings(a *agent.Agent) []string {
+	var out []string
+	for _, s := range a.Servers {
+		for _, set := range slices.Concat(s.Env, s.Headers) {
+			out = append(out, set.Name+"="+set.Value+"  (server "+s.Alias+")")
+		}
+	}
+	return out
+}
+
 // delivery says how clients get at the agent.
 func delivery(d agent.Delivery) []string {
 	var out []string
 	for _, mode := range d.Modes {
 		switch {
 		case mode == "mcp.stdio" && d.Command != "":
-			mode += ", " + strings.Join(append([]string{d.Command}, d.Args...), " ") + " (ambit never runs this itself)"
+			mode += ", " + agent.CommandLine(append([]string{d.Command}, d.Args...)) + " (ambit never runs this itself)"
 		case mode == "mcp.remote":
 			mode += ", auth " + cmp.Or(d.Auth, "as the daemon asks")
 		}

@@ -44,7 +44,7 @@ func manifestIn(path string) (string, error) {
 	}
 	for _, name := range []string{"findagent.json", "agent.toml"} {
 		file := filepath.Join(path, name)
-		if _, err := os.Stat(file); err == nil {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
 			return file, nil
 		}
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,30 +43,36 @@ func newLock(t *terminal) *cobra.Command {
 			if f.check && f.update {
 				return usage("leave one of the two out", "--check changes nothing and --update does")
 			}
-			var reports []any
-			held := true
+			doc := lockDocument{OK: true, Servers: []any{}, Changes: []pack.Difference{}}
+			var end error
 			for _, path := range args {
-				report, ok, err := t.lock(cmd.Context(), path, f)
-				if err != nil {
+				err := t.lock(cmd.Context(), path, f, &doc)
+				if failed, ok := errors.AsType[*failure](err); ok && failed.told {
+					doc.OK, end = false, err
+				} else if err != nil {
 					return err
 				}
-				reports, held = append(reports, report...), held && ok
 			}
 			if t.json {
-				if err := t.document(map[string]any{"ok": held, "servers": append([]any{}, reports...)}); err != nil {
+				if err := t.document(doc); err != nil {
 					return err
 				}
 			}
-			if !held {
-				return errNo
-			}
-			return nil
+			return end
 		},
 	}
 	cmd.Flags().BoolVar(&f.check, "check", false, "change nothing; exit 1 if the lock does not hold")
 	cmd.Flags().BoolVar(&f.update, "update", false, "move each package to its newest version")
 	cmd.Flags().StringSliceVar(&f.scripts, "allow-scripts", nil, "let this `package` run its install scripts; it is recorded in the lock")
 	return cmd
+}
+
+// lockDocument is what --json tells: of a server that is locked a lockReport,
+// of one that could not be proven or is only checked a proofReport.
+type lockDocument struct {
+	OK      bool              `json:"ok"`
+	Servers []any             `json:"servers"`
+	Changes []pack.Difference `json:"changes"`
 }
 
 type lockReport struct {
@@ -76,43 +83,57 @@ type lockReport struct {
 	Tools         []string `json:"tools"`
 }
 
-func (t *terminal) lock(ctx context.Context, path string, f lockFlags) (reports []any, ok bool, err error) {
+// lock locks one manifest, or checks that the lock holds.
+func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lockDocument) error {
+	if path == "-" {
+		return usage("name the manifest's file", "a lock lies beside its manifest, and standard input lies nowhere")
+	}
 	m, err := t.load(path, "")
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	if err := onServers(m); err != nil {
-		return nil, false, err
+		return err
 	}
 	o, err := t.serverOptions(m)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	if f.check {
-		return t.checkLock(ctx, m, o)
+		return t.checkLock(ctx, m, o, doc)
 	}
-	l := &locking{t: t, m: m, o: o, flags: f, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
+	l := &locking{t: t, m: m, o: o, flags: f, doc: doc, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
 	if err := l.pin(ctx); err != nil {
-		return nil, false, err
+		return err
 	}
-	reports, err = l.prove(ctx)
-	return reports, err == nil, err
+	return l.prove(ctx)
 }
 
 // checkLock starts everything against the lock that is there.
-func (t *terminal) checkLock(ctx context.Context, m *manifest.Manifest, o toolserver.Options) (reports []any, ok bool, err error) {
-	if o.Lock == nil || o.Lock.Agents[m.Agent().ID] == nil {
-		return nil, false, no("make it: ambit lock "+m.Path, "%s is not locked", m.Path)
+func (t *terminal) checkLock(ctx context.Context, m *manifest.Manifest, o toolserver.Options, doc *lockDocument) error {
+	a := m.Agent()
+	if o.Lock == nil || o.Lock.Agents[a.ID] == nil {
+		return no("make it: ambit lock "+m.Path, "%s is not locked", m.Path)
 	}
-	servers := toolserver.Start(ctx, m.Agent(), o)
+	for alias := range o.Lock.Agents[a.ID].Servers {
+		if a.Server(alias) == nil {
+			return no("lock it again: ambit lock "+m.Path, "the lock has a server %s, and %s has none", diag.Quote(alias), m.Path)
+		}
+	}
+	servers := toolserver.Start(ctx, a, o)
 	defer servers.Close()
-	for _, p := range servers.Proofs() {
-		reports = append(reports, lockReport{Agent: m.Agent().ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Tools: toolNames(p)})
+	t.report(servers.Proofs(), true, doc)
+	return verdict(servers.Proofs())
+}
+
+// report tells of servers that were not locked, one way or the other.
+func (t *terminal) report(proofs []toolserver.Proof, locked bool, doc *lockDocument) {
+	for _, r := range proofReports(proofs) {
+		doc.Servers = append(doc.Servers, r)
 	}
 	if !t.json {
-		t.proofs(servers.Proofs())
+		t.proofs(proofs, locked)
 	}
-	return reports, servers.Proven(), nil
 }
 
 func toolNames(p toolserver.Proof) []string {
@@ -129,6 +150,7 @@ type locking struct {
 	m        *manifest.Manifest
 	o        toolserver.Options
 	flags    lockFlags
+	doc      *lockDocument
 	store    pack.Store
 	packages map[string]*pack.Package
 	text     []byte
@@ -177,30 +199,35 @@ func (l *locking) fetch(ctx context.Context, s *agent.Server) (*pack.Package, er
 
 // prove starts the pinned servers, compares their tools with the manifest, and
 // writes manifest and lock.
-func (l *locking) prove(ctx context.Context) ([]any, error) {
+func (l *locking) prove(ctx context.Context) error {
 	pinned := manifest.Parse(l.m.Path, l.text, manifest.Options{Dialect: l.m.Dialect})
 	if !pinned.Valid() {
-		return nil, no("", "the pinned manifest would be invalid: %w", &manifest.InvalidError{Manifest: pinned})
+		return no("", "the pinned manifest would be invalid: %w", &manifest.InvalidError{Manifest: pinned})
 	}
 	before := l.o.Lock
 	l.o.Lock = nil // it is made anew
 	servers := toolserver.Start(ctx, pinned.Agent(), l.o)
 	defer servers.Close()
 	if !servers.Proven() {
-		l.t.proofs(servers.Proofs())
-		return nil, no("make the manifest list exactly what its servers advertise", "nothing was locked: %s is not what its servers are", l.m.Path)
+		l.t.report(servers.Proofs(), false, l.doc)
+		l.t.notef("%s nothing was locked: %s is not what its servers are", l.t.paint(boldRed, "ambit:"), l.m.Path)
+		return verdict(servers.Proofs())
 	}
 	entry, reports, err := l.entry(pinned.Agent(), servers, before)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if string(l.text) != l.m.Source.Text {
-		if err := writeNew(l.m.Path, l.text, true); err != nil {
-			return nil, err
+		if err := rewrite(l.m.Path, l.text); err != nil {
+			return no("", "%s cannot be written: %w", l.m.Path, err)
 		}
 	}
 	file := filepath.Join(l.o.Folder, pack.LockName)
+	var changes []pack.Difference
 	changed, err := pack.UpdateLock(file, func(lock *pack.Lock) error {
+		if was := lock.Agents[pinned.Agent().ID]; was != nil {
+			changes = pack.Compare(was, entry)
+		}
 		lock.Agents[pinned.Agent().ID] = entry
 		for _, p := range l.packages {
 			lock.Keep(p)
@@ -208,12 +235,36 @@ func (l *locking) prove(ctx context.Context) ([]any, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, no(pack.HintOf(err), "%w", err)
+		return no(pack.HintOf(err), "%w", err)
 	}
+	l.doc.Servers, l.doc.Changes = append(l.doc.Servers, reports...), append(l.doc.Changes, changes...)
 	if !l.t.json {
-		l.t.locked(l.m.Path, shorten(file), changed, reports)
+		l.t.locked(l.m.Path, shorten(file), changed, reports, changes)
 	}
-	return reports, nil
+	return nil
+}
+
+// rewrite replaces a file's content in one step. The file keeps its mode, and a
+// link to it stays one.
+func rewrite(path string, content []byte) error {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".ambit-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // gone already if all went well
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Chmod(info.Mode().Perm()), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
 }
 
 func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pack.Lock) (*pack.LockedAgent, []any, error) {
@@ -246,7 +297,7 @@ func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pac
 	return entry, reports, nil
 }
 
-func (t *terminal) locked(path, file string, changed bool, reports []any) {
+func (t *terminal) locked(path, file string, changed bool, reports []any, changes []pack.Difference) {
 	for _, r := range reports {
 		r := r.(lockReport)
 		digest := "unverifiable: it runs elsewhere"
@@ -254,6 +305,10 @@ func (t *terminal) locked(path, file string, changed bool, reports []any) {
 			digest = shortDigest(r.PackageDigest)
 		}
 		t.printf("%s %s %s  %s, %s\n", t.paint(green, "✓"), t.paint(bold, diag.Printable(r.Alias)), diag.Printable(r.Version), digest, count(len(r.Tools), "tool"))
+	}
+	if len(changes) > 0 {
+		t.printf("changed since it was locked before:\n")
+		t.differences("  ", changes)
 	}
 	verb := "is unchanged"
 	if changed {

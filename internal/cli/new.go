@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -172,13 +173,22 @@ func writeNew(file string, content []byte, force bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return no("", "cannot make the folder %s: %w", dir, err)
 	}
-	tmp, err := os.CreateTemp(dir, ".ambit-*")
+	mode := fs.FileMode(0o666) // less what the user's umask takes away
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		return usage("choose another name", "%s is not a file", file)
+	default:
+		mode = info.Mode().Perm()
+	}
+	tmp, err := os.OpenFile(filepath.Join(dir, ".ambit-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return no("", "cannot write in %s: %w", dir, err)
 	}
 	defer os.Remove(tmp.Name()) // gone already if all went well
 	_, err = tmp.Write(content)
-	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return no("", "cannot write %s: %w", file, err)
 	}
 	if force {

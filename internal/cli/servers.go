@@ -44,6 +44,8 @@ func readLock(folder string) (*pack.Lock, error) {
 	switch {
 	case errors.Is(err, pack.LockMissing):
 		return nil, nil
+	case errors.Is(err, pack.LockInvalid):
+		return nil, no("restore it, or remove it and lock anew: ambit lock PATH", "%w", err)
 	case err != nil:
 		return nil, no(pack.HintOf(err), "%w", err)
 	}
@@ -54,7 +56,7 @@ func readLock(folder string) (*pack.Lock, error) {
 func (t *terminal) serverLog(alias, line string) {
 	t.logMu.Lock()
 	defer t.logMu.Unlock()
-	t.notef("%s %s", t.paint(dim, "["+alias+"]"), diag.Printable(line))
+	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))
 }
 
 // progress shows what is being done about each server, to a person who waits
@@ -94,18 +96,31 @@ func (t *terminal) open(ctx context.Context, m *manifest.Manifest) (*gateway.Gat
 		return nil, nil, err
 	}
 	servers := toolserver.Start(ctx, m.Agent(), o)
+	var first *failure
 	for _, p := range servers.Proofs() {
-		if p.OK {
-			continue
+		for _, w := range p.Warnings {
+			t.serverLog(p.Alias, "warning: "+w)
 		}
+		switch {
+		case p.OK:
+		case first == nil:
+			first = refused(p.Refusal)
+			if p.Lacking {
+				first.code = exitMissing
+			}
+		default:
+			t.serverLog(p.Alias, p.Refusal.Error())
+		}
+	}
+	if first != nil {
 		servers.Close()
-		return nil, nil, refused(p.Refusal)
+		return nil, nil, first
 	}
 	return gateway.New(m.Agent(), servers), servers, nil
 }
 
 // refused is a refusal as the end of a verb.
-func refused(r *call.Refusal) error {
+func refused(r *call.Refusal) *failure {
 	code := exitNo
 	if r.Code == call.IsolationUnavailable || r.Code == call.CredentialMissing {
 		code = exitMissing

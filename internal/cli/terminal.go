@@ -145,7 +145,7 @@ func (t *terminal) fail(f *failure) {
 	}
 	t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(f.Error()))
 	if f.hint != "" {
-		t.notef("  %s %s", t.paint(dim, "hint:"), f.hint)
+		t.notef("  %s %s", t.paint(dim, "hint:"), diag.Printable(f.hint))
 	}
 }
 

@@ -140,7 +140,7 @@ func (c *checked) walk(root string, o manifest.Options) error {
 				return filepath.SkipDir
 			}
 			return nil
-		case !e.Type().IsRegular():
+		case !isFile(path, e):
 			return nil
 		}
 		ext := strings.ToLower(filepath.Ext(path))
@@ -158,6 +158,15 @@ func (c *checked) walk(root string, o manifest.Options) error {
 		c.add(m)
 		return nil
 	})
+}
+
+// isFile reports whether an entry is a file, or a link to one.
+func isFile(path string, e fs.DirEntry) bool {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.Type().IsRegular()
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func alwaysManifest(name string) bool { return name == "agent.toml" || name == "findagent.json" }

@@ -59,15 +59,32 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest) error {
 	servers := toolserver.Start(ctx, m.Agent(), o)
 	defer servers.Close()
 	proofs := servers.Proofs()
+	locked := o.Lock != nil && o.Lock.Agents[m.Agent().ID] != nil
 	if t.json {
-		err = t.document(map[string]any{"ok": servers.Proven(), "locked": o.Lock != nil, "servers": proofReports(proofs)})
+		err = t.document(map[string]any{"ok": servers.Proven(), "locked": locked, "servers": proofReports(proofs)})
 	} else {
-		t.proofs(proofs)
+		t.proofs(proofs, locked)
 	}
-	if err == nil && !servers.Proven() {
-		return errNo
+	if err == nil {
+		err = verdict(proofs)
 	}
 	return err
+}
+
+// verdict is what proofs come down to: no if a server is not what it should be,
+// and something missing if that is all that keeps them from being proven.
+func verdict(proofs []toolserver.Proof) error {
+	var end error
+	for _, p := range proofs {
+		switch {
+		case p.OK:
+		case !p.Lacking:
+			return errNo
+		default:
+			end = &failure{code: exitMissing, err: p.Refusal, told: true}
+		}
+	}
+	return end
 }
 
 type proofReport struct {
@@ -88,7 +105,7 @@ func proofReports(proofs []toolserver.Proof) []proofReport {
 	reports := make([]proofReport, len(proofs))
 	for i, p := range proofs {
 		r := proofReport{
-			Alias: p.Alias, OK: p.OK, Missing: append([]string{}, p.Missing...), Unexpected: append([]string{}, p.Unexpected...),
+			Alias: p.Alias, OK: p.OK, Missing: append([]string{}, p.Missing...), Unexpected: append(append([]string{}, p.Unexpected...), p.Twice...),
 			Changed: append([]pack.Difference{}, p.Changed...), PackageDigest: p.Package, Protocol: p.Protocol,
 			Contained: p.Contained, Warnings: append([]string{}, p.Warnings...),
 		}
@@ -100,7 +117,7 @@ func proofReports(proofs []toolserver.Proof) []proofReport {
 	return reports
 }
 
-func (t *terminal) proofs(proofs []toolserver.Proof) {
+func (t *terminal) proofs(proofs []toolserver.Proof, locked bool) {
 	bad := 0
 	for _, p := range proofs {
 		mark, verdict := t.paint(green, "✓"), count(len(p.Tools), "tool")+" as declared, package "+string(p.Package.Status)
@@ -119,13 +136,11 @@ func (t *terminal) proofs(proofs []toolserver.Proof) {
 		for _, name := range p.Unexpected {
 			t.printf("    %s advertised, but not declared: %s\n", t.paint(red, "+"), diag.Quote(name))
 		}
-		for _, d := range p.Changed {
-			for _, c := range d.Changes {
-				t.printf("    %s %s of %s changed\n", t.paint(red, "~"), diag.Printable(c.Field), diag.Quote(d.Tool))
-				t.printf("      %s %s\n      %s %s\n", t.paint(red, "was"), clip(diag.Printable(c.Old), 4*t.width), t.paint(green, "is "), clip(diag.Printable(c.New), 4*t.width))
-			}
+		for _, name := range p.Twice {
+			t.printf("    %s advertised more than once: %s\n", t.paint(red, "+"), diag.Quote(name))
 		}
-		if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Changed) == 0 {
+		t.differences("    ", p.Changed)
+		if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Twice)+len(p.Changed) == 0 {
 			t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
 		}
 		if !p.OK && p.Refusal.Hint != "" {
@@ -135,9 +150,52 @@ func (t *terminal) proofs(proofs []toolserver.Proof) {
 			t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))
 		}
 	}
-	if bad == 0 {
+	switch {
+	case bad > 0:
+		t.printf("%s\n", t.paint(boldRed, fmt.Sprintf("%d of %s refused", bad, count(len(proofs), "server"))))
+	case locked:
+		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest and the lock say (%d)", len(proofs))))
+	default:
 		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest says (%d)", len(proofs))))
-		return
 	}
-	t.printf("%s\n", t.paint(boldRed, count(bad, "server")+" of "+fmt.Sprint(len(proofs))+" refused"))
+}
+
+// differences shows what is not as it was locked.
+func (t *terminal) differences(indent string, list []pack.Difference) {
+	for _, d := range list {
+		what := "server " + diag.Quote(d.Server)
+		if d.Tool != "" {
+			what = diag.Quote(d.Tool)
+		}
+		if d.What != pack.Changed {
+			t.printf("%s%s %s was %s\n", indent, t.paint(red, "~"), what, d.What)
+		}
+		for _, c := range d.Changes {
+			was, is := around(diag.Printable(c.Old), diag.Printable(c.New))
+			t.printf("%s%s %s of %s changed\n", indent, t.paint(red, "~"), diag.Printable(c.Field), what)
+			t.printf("%s  %s %s\n", indent, t.paint(red, "was"), clip(was, 4*t.width))
+			t.printf("%s  %s %s\n", indent, t.paint(green, "is "), clip(is, 4*t.width))
+		}
+	}
+}
+
+// around leaves out most of what two long texts begin with alike, so that their
+// difference is seen. Where there is nothing, it says so.
+func around(a, b string) (string, string) {
+	const context = 60
+	x, y := []rune(a), []rune(b)
+	same := 0
+	for same < len(x) && same < len(y) && x[same] == y[same] {
+		same++
+	}
+	cut := func(r []rune) string {
+		switch {
+		case len(r) == 0:
+			return "(nothing)"
+		case same > 2*context:
+			return "…" + string(r[same-context:])
+		}
+		return string(r)
+	}
+	return cut(x), cut(y)
 }

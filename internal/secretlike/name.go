@@ -44,8 +44,22 @@ func Name(name string) bool {
 		if secretWords[w] || i > 0 && secretPairs[words[i-1]+" "+w] {
 			return true
 		}
+		// PGPASSWORD, GITHUBTOKEN: words run together.
+		for _, end := range []string{"password", "token", "secret", "apikey"} {
+			if strings.HasSuffix(w, end) {
+				return true
+			}
+		}
 	}
-	return false
+	// OPENAI_KEY, X-Key: a key of somebody's, unless it is of another kind.
+	last := len(words) - 1
+	return last > 0 && words[last] == "key" && !otherKeys[words[last-1]]
+}
+
+// otherKeys are the kinds of keys that are no secrets.
+var otherKeys = map[string]bool{
+	"primary": true, "foreign": true, "sort": true, "partition": true, "cache": true, "public": true, "object": true,
+	"index": true, "hot": true, "lookup": true, "idempotency": true, "s3": true, "map": true,
 }
 
 // split cuts a name at separators and at the humps of camelCase.

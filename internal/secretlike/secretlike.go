@@ -122,8 +122,60 @@ var tokenBytes = class("A-Za-z0-9_.+/=-")
 
 const shortest = 20
 
+// All returns every secret-like text in s, of each kind in order. It is for
+// masking: Find is enough to complain.
+func All(s string) []Finding {
+	var found []Finding
+	for off := 0; off < len(s); {
+		f := findToken(s[off:])
+		if !f.Found() {
+			break
+		}
+		f.Start, f.End = f.Start+off, f.End+off
+		found = append(found, f)
+		off = f.End
+	}
+	for off := 0; off < len(s); {
+		i := strings.Index(s[off:], pemHead)
+		if i < 0 {
+			break
+		}
+		if f := findPEM(s, off+i); f.Found() {
+			found = append(found, f)
+			break // it takes the rest
+		}
+		off += i + len(pemHead)
+	}
+	for off := 0; off < len(s); {
+		f := findUserinfo(s[off:])
+		if !f.Found() {
+			break
+		}
+		f.Start, f.End = f.Start+off, f.End+off
+		found = append(found, f)
+		off = f.End
+	}
+	return found
+}
+
 // Find returns the first secret-like text in s.
 func Find(s string) Finding {
+	if f := findToken(s); f.Found() {
+		return f
+	}
+	if i := strings.Index(s, pemHead); i >= 0 {
+		if f := findPEM(s, i); f.Found() {
+			return f
+		}
+	}
+	if strings.IndexByte(s, '@') < 0 {
+		return Finding{}
+	}
+	return findUserinfo(s)
+}
+
+// findToken looks for the tokens of providers.
+func findToken(s string) Finding {
 	for i := 0; i+shortest <= len(s); {
 		// A byte that no token has, this far ahead, rules out all starts up to
 		// it. In prose that skips most of the text.
@@ -144,15 +196,7 @@ func Find(s string) Finding {
 		}
 		i = end + 1
 	}
-	if i := strings.Index(s, pemHead); i >= 0 {
-		if f := findPEM(s, i); f.Found() {
-			return f
-		}
-	}
-	if strings.IndexByte(s, '@') < 0 {
-		return Finding{}
-	}
-	return findUserinfo(s)
+	return Finding{}
 }
 
 // findInRun looks for a token in a run of token bytes, at its start and behind
@@ -174,17 +218,26 @@ func findInRun(s string, start, end int) Finding {
 	return Finding{}
 }
 
+// looked is how much of a token is looked at to tell it from other text.
+const looked = 96
+
+// match looks at a bounded part of what follows the prefix, so that text made
+// of prefixes costs no more than other text; only what is a token is read to
+// its end.
 func (sh *shape) match(s string, start int) (end int, ok bool) {
 	body := start + len(sh.prefix)
 	end = body
-	var letter, digit bool
-	var distinct int
+	var letter, digit, dot bool
+	distinct := 0
 	var seen [256]bool
-	for end < len(s) && sh.class[s[end]] {
+	for end < len(s) && sh.class[s[end]] && end-body < looked {
 		c := s[end]
-		if '0' <= c && c <= '9' {
+		switch {
+		case '0' <= c && c <= '9':
 			digit = true
-		} else {
+		case c == '.':
+			dot = true
+		default:
 			letter = true
 		}
 		if !seen[c] {
@@ -193,15 +246,12 @@ func (sh *shape) match(s string, start int) (end int, ok bool) {
 		}
 		end++
 	}
-	if end-body < sh.min || sh.mixed && !(letter && digit) {
-		return end, false
-	}
 	// A placeholder repeats itself: xxxxxxxx, 00000000.
-	if distinct < 6 {
+	if end-body < sh.min || sh.mixed && !(letter && digit) || distinct < 6 || sh.prefix == "eyJ" && !dot {
 		return end, false
 	}
-	if sh.prefix == "eyJ" && strings.Count(s[start:end], ".") < 1 {
-		return end, false
+	for end < len(s) && sh.class[s[end]] {
+		end++
 	}
 	return end, true
 }

@@ -134,10 +134,17 @@ func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any
 		hint = rule.Fix
 	}
 	r.list = append(r.list, Diagnostic{
-		Code: rule.Code, Severity: severity, Message: fmt.Sprintf(format, args...),
-		Pointer: at.Pointer, Hint: hint, start: at.Start, end: at.End,
+		Code: rule.Code, Severity: severity, Message: Printable(fmt.Sprintf(format, args...)),
+		Pointer: Printable(at.Pointer), Hint: Printable(hint), start: at.Start, end: at.End,
 	})
 }
+
+// Full reports whether further problems are only counted, so that finding
+// words for them is of no use.
+func (r *Reporter) Full() bool { return len(r.list) >= maxDiagnostics }
+
+// Any reports whether there is any problem so far.
+func (r *Reporter) Any() bool { return len(r.list) > 0 }
 
 // Errors counts the errors reported so far.
 func (r *Reporter) Errors() int { return r.errors }

@@ -53,6 +53,10 @@ func hiddenKind(r rune) string {
 		return "tag characters, which spell text that only machines read"
 	case r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069:
 		return "characters that change the direction of text"
+	case r == 0x200E, r == 0x200F, r == 0x61C, r >= 0x206A && r <= 0x206F:
+		return "characters that change how text is shown"
+	case r >= 0xFE00 && r <= 0xFE0E, r >= 0x180B && r <= 0x180D, r == 0x180F, r == 0x17B4, r == 0x17B5, r == 0x2800, r >= 0xE0080 && r <= 0xE0FFF:
+		return "invisible characters"
 	case r == 0xAD, r == 0x34F, r == 0x115F, r == 0x1160, r == 0x180E, r == 0x200B, r >= 0x2060 && r <= 0x2064,
 		r == 0x3164, r == 0xFEFF, r == 0xFFA0, r >= 0xE0100 && r <= 0xE01EF:
 		return "invisible characters"

@@ -78,6 +78,7 @@ type node struct {
 type Tree struct {
 	nodes   []node
 	decoded []string // from 1
+	members members
 	// Source is what the tree was read from.
 	Source *diag.Source
 	toml   bool
@@ -249,11 +250,8 @@ func (v Value) Get(key string) Value {
 	if v.Kind() != Object {
 		return Value{}
 	}
-	nodes := v.t.nodes
-	for i := nodes[v.i].first; i >= 0; i = nodes[i].next {
-		if v.t.keyOf(&nodes[i]) == key {
-			return Value{v.t, i}
-		}
+	if i := v.t.members.find(v.t, v.i, key); i >= 0 {
+		return Value{v.t, i}
 	}
 	return Value{}
 }
@@ -261,8 +259,8 @@ func (v Value) Get(key string) Value {
 // GetAfter is Get for a reader that asks for members in about the order they
 // stand in: it looks behind the member it found last first, and goes round.
 func (v Value) GetAfter(last Value, key string) Value {
-	if v.Kind() != Object {
-		return Value{}
+	if v.Kind() != Object || v.Len() > fewMembers {
+		return v.Get(key)
 	}
 	nodes := v.t.nodes
 	from := nodes[v.i].first
@@ -358,6 +356,15 @@ func (v Value) Head() diag.Place {
 	return p
 }
 
+// shortKey bounds what a key adds to a pointer: every problem below it has one.
+func shortKey(key string) string {
+	const most = 200
+	if len(key) <= most {
+		return key
+	}
+	return strings.ToValidUTF8(key[:most], "") + "…"
+}
+
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 // Pointer is the value's JSON pointer (RFC 6901).
@@ -371,7 +378,7 @@ func (v Value) Pointer() string {
 		if v.t.nodes[n.parent].kind == Array {
 			parts = append(parts, strconv.Itoa(int(n.index)))
 		} else {
-			parts = append(parts, pointerEscaper.Replace(diag.Name(v.t.keyOf(n))))
+			parts = append(parts, pointerEscaper.Replace(diag.Name(shortKey(v.t.keyOf(n)))))
 		}
 	}
 	var b strings.Builder

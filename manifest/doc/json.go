@@ -13,7 +13,6 @@ import (
 // syntax error stopped the reader and the tree holds what came before it.
 func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := &jsonParser{src: src.Text, r: r, t: newTree(src)}
-	p.members.t = p.t
 	p.space()
 	ok = p.value(p.t.push(none), 0)
 	if ok {
@@ -27,11 +26,10 @@ func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 }
 
 type jsonParser struct {
-	src     string
-	pos     int
-	r       *diag.Reporter
-	t       *Tree
-	members members
+	src string
+	pos int
+	r   *diag.Reporter
+	t   *Tree
 }
 
 // fail reports a syntax error between two offsets.
@@ -166,7 +164,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 			return false
 		}
 		key := p.t.spanOr(text, start+1, p.pos-1)
-		if first := p.members.find(self, key); first >= 0 {
+		if first := p.t.members.find(p.t, self, key); first >= 0 {
 			p.duplicate(Value{p.t, first}, diag.Place{Start: start, End: p.pos}, key)
 		}
 		i, ok := p.push(self)
@@ -273,7 +271,7 @@ func (p *jsonParser) looseKey() (key int32, ok bool) {
 		p.pos++
 	}
 	word := p.src[start:p.pos]
-	p.fail(start, p.pos, "write "+strconv.Quote(word), "keys stand in double quotes")
+	p.fail(start, p.pos, "write "+diag.Quote(word), "keys stand in double quotes")
 	return p.t.keep(word), true
 }
 
@@ -556,6 +554,17 @@ func isJSONNumber(s string) bool {
 
 const maxExact = 1 << 53
 
+// changes reports whether a double says something else than the digits that
+// were written: 1.0000000000000001, 1e-400.
+func changes(lexeme string, f float64) bool {
+	shortest := strconv.FormatFloat(f, 'e', -1, 64)
+	mantissa := func(s string) string {
+		s, _, _ = strings.Cut(strings.ToLower(strings.TrimPrefix(s, "-")), "e")
+		return strings.Trim(strings.Replace(s, ".", "", 1), "0")
+	}
+	return mantissa(lexeme) != mantissa(shortest)
+}
+
 // reportInexact reports a number that a double cannot hold exactly enough to
 // print it again.
 func reportInexact(r *diag.Reporter, at diag.Place, lexeme string) {
@@ -574,7 +583,7 @@ func reportInexact(r *diag.Reporter, at diag.Place, lexeme string) {
 			digits++
 		}
 	}
-	if err != nil || f >= maxExact || f <= -maxExact || digits > 17 {
+	if err != nil || f >= maxExact || f <= -maxExact || digits > 17 || changes(lexeme, f) {
 		r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(lexeme))
 	}
 }

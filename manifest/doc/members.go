@@ -1,27 +1,26 @@
 package doc
 
-// members finds the members of objects while a tree is being built. Small
+// members finds the members of objects, also while a tree is being built. Small
 // objects are looked through one by one; past that an index keeps it linear.
 type members struct {
-	t     *Tree
 	index map[int32]map[string]int32
 }
 
 // fewMembers is how many members are looked through one by one.
 const fewMembers = 16
 
-// find returns the first member of that name, or none. It must be asked before
-// each member that is added.
-func (m *members) find(object int32, key string) int32 {
-	nodes := m.t.nodes
+// find returns the first member of that name, or none. While a tree is built it
+// must be asked before each member that is added.
+func (m *members) find(t *Tree, object int32, key string) int32 {
+	nodes := t.nodes
 	if nodes[object].count > fewMembers {
-		if i, ok := m.indexOf(object)[key]; ok {
+		if i, ok := m.indexOf(t, object)[key]; ok {
 			return i
 		}
 		return none
 	}
 	for i := nodes[object].first; i >= 0; i = nodes[i].next {
-		if m.t.keyOf(&nodes[i]) == key {
+		if t.keyOf(&nodes[i]) == key {
 			return i
 		}
 	}
@@ -29,19 +28,19 @@ func (m *members) find(object int32, key string) int32 {
 }
 
 // indexOf is the index of a large object, brought up to date.
-func (m *members) indexOf(object int32) map[string]int32 {
+func (m *members) indexOf(t *Tree, object int32) map[string]int32 {
 	if m.index == nil {
 		m.index = make(map[int32]map[string]int32)
 	}
 	index, ok := m.index[object]
-	from := m.t.nodes[object].last // at most the last member is new
+	from := t.nodes[object].last // at most the last member is new
 	if !ok {
 		index = make(map[string]int32, 4*fewMembers)
 		m.index[object] = index
-		from = m.t.nodes[object].first
+		from = t.nodes[object].first
 	}
-	for i := from; i >= 0; i = m.t.nodes[i].next {
-		if key := m.t.keyOf(&m.t.nodes[i]); index[key] == 0 { // 0 is the root, nobody's member
+	for i := from; i >= 0; i = t.nodes[i].next {
+		if key := t.keyOf(&t.nodes[i]); index[key] == 0 { // 0 is the root, nobody's member
 			index[key] = i
 		}
 	}

@@ -24,7 +24,7 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	t.add(none, &node{kind: Object, end: int32(len(src.Text)), origin: byHeader})
 	p := parsers.Get().(*unstable.Parser)
 	defer parsers.Put(p)
-	b := &tomlBuilder{p: p, t: t, r: r, ok: true, members: members{t: t}}
+	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
 	b.p.Reset([]byte(src.Text))
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
@@ -65,8 +65,6 @@ type tomlBuilder struct {
 	t  *Tree
 	r  *diag.Reporter
 	ok bool
-
-	members members
 }
 
 // add makes a member that stands where the key that names it stands.
@@ -119,7 +117,7 @@ func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
 		if !b.bounded(part, depth) {
 			return at
 		}
-		found := b.members.find(at, string(part.Data))
+		found := b.t.members.find(b.t, at, string(part.Data))
 		if !key.IsLast() {
 			at = b.through(at, found, part)
 			continue
@@ -167,7 +165,7 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 		if !b.bounded(part, depth) {
 			return
 		}
-		found := b.members.find(at, string(part.Data))
+		found := b.t.members.find(b.t, at, string(part.Data))
 		switch {
 		case key.IsLast() && found >= 0:
 			at = b.taken(part, found)

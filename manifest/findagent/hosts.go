@@ -64,8 +64,11 @@ func checkHost(host string) hostFault {
 	for i := range len(host) {
 		if host[i] >= 0x80 {
 			hint := "write it in its xn-- form"
-			if ascii, err := idna.Lookup.ToASCII(host); err == nil {
-				hint = "write " + diag.Quote(ascii)
+			// No name is longer; working out one that is takes quadratic time.
+			if len(host) <= 4*253 {
+				if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+					hint = "write " + diag.Quote(ascii)
+				}
 			}
 			return hostFault{ruleHost, "is not in ASCII", hint}
 		}

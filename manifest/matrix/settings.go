@@ -118,13 +118,23 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 		return
 	}
 	if len(refs) > 0 {
+		// A reference beside a literal credential does not excuse it.
+		if rest := remainder(value, refs); secretlike.Name(name) && len(rest) >= 8 {
+			p.Source.Mask(at.Start, at.End)
+			p.Report(ruleLiteralCredential, at, "put the whole credential into the variable", "%s holds a literal value beside its reference", diag.Quote(name))
+		}
 		return
 	}
 	if strings.ContainsAny(value, "${") {
 		if m := otherRefs.FindStringSubmatchIndex(value); m != nil {
 			found := strings.TrimSpace(value[m[0]:m[1]])
 			start := m[1] - len(found)
-			p.Report(ruleEnvRef, v.Within(from+start, from+m[1]), "write "+envRef+refName(value, m, name), "%s is not a reference that Matrix knows", diag.Quote(found))
+			shown := diag.Quote(found)
+			if secretlike.Name(name) && (strings.Contains(found, ":-") || len(value) > len(found)+len("Bearer ")) {
+				p.Source.Mask(at.Start, at.End) // a default or what stands beside it may be the secret
+				shown = "the value"
+			}
+			p.Report(ruleEnvRef, v.Within(from+start, from+m[1]), "write "+envRef+refName(value, m, name), "%s is not a reference that Matrix knows", shown)
 			return
 		}
 	}
@@ -136,6 +146,18 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 	case p.Strict:
 		p.Report(ruleLiteralSetting, at, "write "+envRef+envName(name), "%s holds a literal value", diag.Quote(name))
 	}
+}
+
+// remainder is what a value holds beside its references and the name of an
+// authorization scheme.
+func remainder(value string, refs []string) string {
+	for _, ref := range refs {
+		value = strings.Replace(value, envRef+ref, "", 1)
+	}
+	for _, scheme := range []string{"Bearer", "Basic", "Token", "token", "bearer", "basic"} {
+		value = strings.TrimPrefix(value, scheme)
+	}
+	return strings.Trim(value, " :;,=/")
 }
 
 // refName is the variable that a reference of another format means: the one
@@ -177,7 +199,7 @@ func References(value string) (names []string, bad int) {
 		}
 		off += i + len(envRef)
 		end := off
-		for end < len(value) && isEnvName(value[off:end+1]) {
+		for end < len(value) && (isEnvName(value[end:end+1]) || end > off && '0' <= value[end] && value[end] <= '9') {
 			end++
 		}
 		if end == off {

@@ -285,6 +285,10 @@ func (o *Object) reportUnknown() {
 		if o.r.Unknown == nil || slices.Contains(o.known, m.Key()) {
 			continue
 		}
+		if o.r.Full() {
+			o.r.Report(o.r.Unknown, diag.Place{}, "", "")
+			continue
+		}
 		o.r.Report(o.r.Unknown, m.KeyPlace(), o.unknownHint(m.Key()), "unknown field %s", diag.Quote(m.Key()))
 	}
 }
