@@ -175,7 +175,11 @@ func unknownHint(root doc.Value) string {
 	for _, d := range agent.Dialects {
 		all = append(all, rooms[d].keys...)
 	}
+	looked := 0
 	for m := range root.Each() {
+		if looked++; looked > 64 {
+			break // nobody misspelt among that many
+		}
 		if hint := diag.DidYouMean(m.Key(), all); hint != "" && len(m.Key()) > 3 {
 			return fmt.Sprintf("for %s: %s", diag.Quote(m.Key()), hint)
 		}

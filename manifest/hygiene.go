@@ -40,8 +40,8 @@ func maskNamed(t *doc.Tree, r *diag.Reporter) {
 			r.Source.Mask(at.Start, at.End)
 			continue
 		}
-		// "Authorization: Bearer …", "--api-key …", "API_KEY=…" in a list.
-		if i := strings.IndexAny(text, ":= "); i > 0 && i < len(text)-1 && v.Key() == "" && secretlike.Name(text[:i]) && !strings.Contains(text, "$env:") {
+		// "Authorization: Bearer …", "--api-key …", "API_KEY=…".
+		if i := strings.IndexAny(text, ":= "); i > 0 && i < len(text)-1 && secretlike.Name(text[:i]) && !strings.Contains(text, "$env:") {
 			at := v.Within(i+1, len(text))
 			r.Source.Mask(at.Start, at.End)
 		}
@@ -54,11 +54,9 @@ func checkText(r *diag.Reporter, s string, place func(start, end int) diag.Place
 	told := false
 	for _, f := range secretlike.All(s) {
 		at := place(f.Start, f.End)
-		if r.Source.Masked(at.Start, at.End) {
-			continue
-		}
+		known := r.Source.Masked(at.Start, at.End)
 		r.Source.Mask(at.Start, at.End)
-		if !told {
+		if !known && !told {
 			told = true
 			r.Report(diag.SecretValue, at, "", "this looks like a secret: %s", f.Kind)
 		}

@@ -103,9 +103,14 @@ func TestLargeManifests(t *testing.T) {
 		"gpars": {"g.json", fmt.Sprintf(`{"id": "x", "required_mcp_servers": [%s]}`, many(45_000, func(i int) string {
 			return fmt.Sprintf(`{"server_id": "registry.openmcp.org/server-%d", "version": ">=1.0.0", "permission_scopes": ["read"]}`, i)
 		})), ""},
-		"unknown fields": {"g.json", fmt.Sprintf(`{"id": "x", "required_mcp_servers": [], %s}`, many(200_000, func(i int) string { return fmt.Sprintf(`"field_%d": %d`, i, i) })), "GP001"},
-		"covenant":       {"c.toml", "[agent]\nid = \"a@b\"\nname = \"a\"\nversion = \"1.0.0\"\nruntime = \"node\"\nentry = \"a\"\n[capabilities]\nrequired = [" + many(200_000, func(i int) string { return fmt.Sprintf(`"tool.action_%d"`, i) }) + "]\n", ""},
-		"secrets":        {"m.json", fmt.Sprintf(`{"schema_version": 1, "agent": "matrix://agent/x", "x": [%s], "servers": []}`, many(80_000, func(i int) string { return fmt.Sprintf(`"ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P%05d"`, i) })), "AM110"},
+		"unknown fields":         {"g.json", fmt.Sprintf(`{"id": "x", "required_mcp_servers": [], %s}`, many(200_000, func(i int) string { return fmt.Sprintf(`"field_%d": %d`, i, i) })), "GP001"},
+		"covenant":               {"c.toml", "[agent]\nid = \"a@b\"\nname = \"a\"\nversion = \"1.0.0\"\nruntime = \"node\"\nentry = \"a\"\n[capabilities]\nrequired = [" + many(200_000, func(i int) string { return fmt.Sprintf(`"tool.action_%d"`, i) }) + "]\n", ""},
+		"secrets":                {"m.json", fmt.Sprintf(`{"schema_version": 1, "agent": "matrix://agent/x", "x": [%s], "servers": []}`, many(80_000, func(i int) string { return fmt.Sprintf(`"ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P%05d"`, i) })), "AM110"},
+		"prefixes of tokens":     {"m.json", strings.Replace(small, `"agent"`, `"description": "`+strings.Repeat("eyJ-", 1<<20)+`", "agent"`, 1), ""},
+		"one long reference":     {"m.json", strings.Replace(small, `"version"`, `"headers": {"A": "$env:`+strings.Repeat("A", 4<<20)+`"}, "version"`, 1), ""},
+		"problems below one key": {"m.json", strings.Replace(small, `"agent"`, `"`+strings.Repeat("k", 1<<20)+`": [`+many(2000, func(int) string { return `"​"` })+`], "agent"`, 1), "AM111"},
+		"no known key":           {"m.json", "{" + many(300_000, func(i int) string { return fmt.Sprintf(`"qqqqqqqqqqqq%06d": 0`, i) }) + "}", "AM020"},
+		"schema of references":   {"f.json", fmt.Sprintf(`{"name": "abc", "system_prompt": "%s", "example_prompts": ["x"], "tools": [{"name": "t", "description": "d", "input_schema": {"type": "object", "allOf": [%s], "$defs": {"zz": true, %s}}}]}`, strings.Repeat("x", 60), many(40_000, func(int) string { return `{"$ref": "#/$defs/zz"}` }), many(40_000, func(i int) string { return fmt.Sprintf(`"a%d": true`, i) })), "FA"},
 		"findagent slots": {"f.json", fmt.Sprintf(`{"name": "abc", "system_prompt": "%s", "example_prompts": ["x"], "credential_slots": [%s]}`, strings.Repeat("x", 60), many(40_000, func(i int) string {
 			return fmt.Sprintf(`{"ref": "r%d", "label": "l", "allowed_hosts": ["api.example.com"]}`, i)
 		})), "FA"},
@@ -220,6 +225,13 @@ func TestSecretsAreNeverShown(t *testing.T) {
 		strings.Replace(small, `"https://example.com/mcp"`, `"https://user:`+plain+`@example.com/mcp"`, 1),
 		strings.Replace(small, `"https://example.com/mcp"`, `"https://example.com/mcp?api_key=`+plain+`"`, 1),
 		strings.Replace(small, `"endpoint": "https://example.com/mcp"`, `"endpoint": "x", "env": ["TOKEN=`+plain+`", "`+plain+`"], "args": ["--token", "`+plain+`", "--api-key=`+plain+`"]`, 1),
+		strings.Replace(small, `"https://example.com/mcp"`, `"https://example.com/mcp", "env": {"BRAVE_API_KEY": "`+plain+`"}, "args": "--api-key `+plain+`", "apiKey": "`+plain+`"`, 1),
+		strings.Replace(small, `"https://example.com/mcp"`, `"https://example.com/mcp", "headers": ["Authorization: Bearer `+plain+`"]`, 1),
+		strings.Replace(small, `"https://example.com/mcp"`, `"https://example.com/mcp", "headers": {"X-Api-Key": "${KEY:-`+plain+`}"}`, 1),
+		strings.Replace(small, `"https://example.com/mcp"`, `"https://example.com/mcp", "headers": {"Authorization": "Bearer `+plain+`$env:X"}`, 1),
+		strings.Replace(small, `"agent"`, `"description": "postgres://app:`+plain+`@db.example.com/ `+canary+`", "agent"`, 1),
+		`{"schema_version": 1, ` + canary + `: 1}`,
+		`{"schema_version": 1, "apiKey": "` + plain + `" oops}`,
 		`{"system_prompt": "` + canary + `", "name": "` + canary + `", "exec": "` + canary + `"}`,
 		"[agent]\nid = \"" + canary + "\"\nruntime = \"" + canary + "\"\n",
 	} {
@@ -235,6 +247,19 @@ func TestSecretsAreNeverShown(t *testing.T) {
 			if shown := d.Message + d.Hint + d.Pointer + m.Source.Frame(d).Text; strings.Contains(shown, "canary") {
 				t.Errorf("%s shows the secret: %s", d.Code, shown)
 			}
+		}
+	}
+}
+
+// What a manifest says reaches nobody's terminal as it is.
+func TestProblemsArePrintable(t *testing.T) {
+	m := manifest.Parse("x.json", []byte(strings.Replace(small, `"version"`, `"headers": {"\r\n\u001b[2JTOKEN": "literal"}, "version"`, 1)), manifest.Options{})
+	if m.Valid() {
+		t.Fatal("accepted")
+	}
+	for _, d := range m.Diagnostics {
+		if shown := d.Message + d.Hint + d.Pointer + m.Source.Frame(d).Text; strings.ContainsAny(shown, "\x1b\r\n") {
+			t.Errorf("%s: %q", d.Code, shown)
 		}
 	}
 }

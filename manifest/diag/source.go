@@ -40,13 +40,24 @@ func (s *Source) Masked(start, end int) bool {
 }
 
 // firstMask finds the first mask that ends behind off. Masks come nearly in
-// order, so sorting them is rarely work.
+// order, so putting them in order is rarely work; those that overlap become one.
 func (s *Source) firstMask(off int) int {
-	byStart := func(a, b [2]int) int { return a[0] - b[0] }
-	if !slices.IsSortedFunc(s.masks[s.sorted:], byStart) || s.sorted > 0 && s.sorted < len(s.masks) && s.masks[s.sorted][0] < s.masks[s.sorted-1][0] {
-		slices.SortFunc(s.masks, byStart)
+	if s.sorted < len(s.masks) {
+		byStart := func(a, b [2]int) int { return a[0] - b[0] }
+		if !slices.IsSortedFunc(s.masks[max(s.sorted-1, 0):], byStart) {
+			slices.SortFunc(s.masks, byStart)
+			s.sorted = 0
+		}
+		kept := s.masks[:min(s.sorted, len(s.masks))]
+		for _, m := range s.masks[s.sorted:] {
+			if last := len(kept) - 1; last >= 0 && m[0] < kept[last][1] {
+				kept[last][1] = max(kept[last][1], m[1])
+				continue
+			}
+			kept = append(kept, m)
+		}
+		s.masks, s.sorted = kept, len(kept)
 	}
-	s.sorted = len(s.masks)
 	return sort.Search(len(s.masks), func(i int) bool { return s.masks[i][1] > off })
 }
 
@@ -156,16 +167,8 @@ func (s *Source) Frame(d Diagnostic) Frame {
 // only what could be read; a comment, or what follows a syntax error, is shown
 // all the same.
 func (s *Source) maskSecrets(from, to int) {
-	for from < to {
-		f := secretlike.Find(s.Text[from:to])
-		if !f.Found() {
-			return
-		}
-		start, end := from+f.Start, from+f.End
-		if i := s.firstMask(start); i == len(s.masks) || s.masks[i][0] > start || s.masks[i][1] < end {
-			s.Mask(start, end)
-		}
-		from = end
+	for _, f := range secretlike.All(s.Text[from:to]) {
+		s.Mask(from+f.Start, from+f.End)
 	}
 }
 

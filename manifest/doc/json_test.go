@@ -45,6 +45,7 @@ func TestJSONProblems(t *testing.T) {
 		{"foreign words", `{"a": True, "b": None, "c": NaN, "d": yes}`, true, []string{"AM005 1:7", "AM005 1:18", "AM005 1:29", "AM005 1:39"}},
 		{"bad numbers", `[01, 1., .5, +1, 0x10, 1e, -, 1_000]`, true, []string{"AM005 1:2", "AM005 1:6", "AM005 1:10", "AM005 1:14", "AM005 1:18", "AM005 1:24", "AM005 1:28", "AM005 1:31"}},
 		{"inexact numbers", `[9007199254740992, 9007199254740993, -9007199254740993, 1e400, 0.1234567890123456789]`, true, []string{"AM012 1:20", "AM012 1:38", "AM012 1:57", "AM012 1:64"}},
+		{"numbers that change", `[1.0000000000000001, 59999.999999999999, 1e-400, 0.1, 123456.789012345, 1e3, 5.0e0, 100]`, true, []string{"AM012 1:2", "AM012 1:22", "AM012 1:42"}},
 		{"bad escape", `"\x \d"`, true, []string{"AM005 1:2", "AM005 1:5"}},
 		{"short escape", `"\u12"`, true, []string{"AM005 1:2"}},
 		{"lone surrogates", `"\ud800 \udc00x \ud83d\u0041"`, true, []string{"AM013 1:2", "AM013 1:9", "AM013 1:17"}},

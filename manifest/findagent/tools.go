@@ -22,6 +22,10 @@ func (p *parser) readTools(o *read.Object) []Tool {
 	p.tools.grow(list.Len())
 	tools := make([]Tool, 0, list.Len())
 	for v := range list.Each() {
+		// Far past the limit, what is wrong with each tool is of no use.
+		if len(tools) == 5*toolsMost {
+			break
+		}
 		tools = append(tools, p.readTool(v))
 	}
 	return tools

@@ -32,6 +32,11 @@ import (
 // Check reports, under the rule, everything that keeps v from being used as a
 // JSON Schema, and answers whether there is nothing of the kind.
 func Check(v doc.Value, rule *diag.Rule, r *diag.Reporter) bool {
+	// No tool needs more, and what refers to itself can cost more than its size.
+	if raw := v.Raw(); len(raw) > maxBytes {
+		r.Report(rule, v.Head(), "make it smaller", "the schema has %d bytes; it can have at most %d", len(raw), maxBytes)
+		return false
+	}
 	c := &checker{root: v, rule: rule, r: r, draft: draft2020}
 	if d, ok := draftOf(v.Get("$schema").Text()); ok {
 		c.draft = d
@@ -40,6 +45,9 @@ func Check(v doc.Value, rule *diag.Rule, r *diag.Reporter) bool {
 	c.references()
 	return !c.bad
 }
+
+// maxBytes bounds one schema.
+const maxBytes = 64 << 10
 
 type checker struct {
 	root  doc.Value

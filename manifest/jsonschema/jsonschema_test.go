@@ -1,6 +1,7 @@
 package jsonschema
 
 import (
+	"fmt"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -197,13 +198,11 @@ var stricter = []struct{ says, schema string }{
 
 func chain(n int) string {
 	var b strings.Builder
-	b.WriteString(`{"$ref":"#/$defs/a","$defs":{`)
-	name := "a"
-	for range n {
-		b.WriteString(`"` + name + `":{"$ref":"#/$defs/` + name + `a"},`)
-		name += "a"
+	b.WriteString(`{"$ref":"#/$defs/n0","$defs":{`)
+	for i := range n {
+		fmt.Fprintf(&b, `"n%d":{"$ref":"#/$defs/n%d"},`, i, i+1)
 	}
-	b.WriteString(`"` + name + `":true}}`)
+	fmt.Fprintf(&b, `"n%d":true}}`, n)
 	return b.String()
 }
 

@@ -11,6 +11,9 @@ import (
 // not tell all: patterns describe them, or nothing is named and nothing ruled
 // out.
 func Properties(v doc.Value) (names []string, open bool) {
+	if len(v.Raw()) > maxBytes {
+		return nil, true // Check refuses it
+	}
 	p := &properties{checker: checker{root: v, draft: draft2020}}
 	p.collect(v, 0)
 	if len(p.names) == 0 && !p.closed {

@@ -127,9 +127,13 @@ func (o *Object) Get(key string, p Presence) doc.Value {
 // mistake is.
 func (o *Object) missing(key string) {
 	hint := "add " + diag.Quote(key)
+	looked := 0
 	for m := range o.v.Each() {
 		if slices.Contains(o.known, m.Key()) {
 			continue
+		}
+		if looked++; looked > 64 {
+			break // nobody misspelt among that many
 		}
 		if diag.Closest(m.Key(), []string{key}) != "" || o.r.Foreign[m.Key()] == key {
 			hint = "is " + diag.Quote(m.Key()) + " meant to be " + diag.Quote(key) + "?"
