@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("AGENTS", agents)
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("NO_COLOR", "")
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // with the race detector, ending takes a second unless told
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "jsonpath": jsonpath},

@@ -6,7 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -126,8 +126,8 @@ func (c *mcl) parse(args []string) (run func(context.Context) error, err error) 
 		return nil, fmt.Errorf("%s takes flags only, and got %q", c.verb, set.Arg(0))
 	case c.manifest == "":
 		return nil, errors.New("-manifest is missing")
-	case needsURI && c.uri == "":
-		return nil, errors.New("-uri is missing")
+	case needsURI && !strings.Contains(c.uri, "://"):
+		return nil, errors.New("-uri must be a matrix://tool/ URI")
 	case c.timeout < 0 || c.timeout > 24*60*60:
 		return nil, errors.New("-timeout is a number of seconds")
 	}
@@ -231,9 +231,9 @@ func (c *mcl) call(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	asked := &call.Call{ID: gateway.NewID(), Tool: c.uri, Arguments: jsontext.Value(c.args), Principal: "local"}
-	if asked.Timeout, err = time.ParseDuration(strconv.FormatFloat(c.timeout, 'f', -1, 64) + "s"); err != nil {
-		return usage("", "%w", err)
+	asked := &call.Call{
+		ID: gateway.NewID(), Tool: c.uri, Arguments: jsontext.Value(c.args), Principal: "local",
+		Timeout: time.Duration(c.timeout * float64(time.Second)),
 	}
 	result, err := c.t.callOnce(ctx, m, asked)
 	if err != nil {

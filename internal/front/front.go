@@ -4,21 +4,25 @@
 // It answers initialize, server/discover, ping, tools/list and tools/call
 // itself, in both protocol generations. Definitions of tools are the ones that
 // were proven, byte for byte, except where two servers have a tool of the same
-// name and both are served as <alias>_<tool>. Results pass as they came.
+// name and both are served as <alias>_<tool>; there only the name is another.
+// Results pass as they came; a client of the newer generation gets the
+// resultType that an older server does not know of.
 // Every call goes through the agent's gateway; a refusal reaches the client in
 // band, as a result with isError whose structuredContent.error says why, so
 // that the model can read it.
 //
 // [ServeStdio] is the face for desktop clients: one JSON-RPC message a line.
-// Calls run side by side; notifications/cancelled ends one; the end of input
-// ends all of them.
+// Calls run side by side; notifications/cancelled ends one; after the end of
+// input those under way may still be answered, for a while.
 package front
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"strings"
+	"slices"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
@@ -39,38 +43,62 @@ type Agent struct {
 	// Skill narrows what may be called; nil if nothing does.
 	Skill   call.Allowlist
 	Version string
-
-	tools json.RawMessage
 }
 
 // rpcError is an error as JSON-RPC tells it.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
 }
 
 const (
-	methodNotFound = -32601
-	invalidParams  = -32602
-	invalidRequest = -32600
-	parseError     = -32700
+	parseError         = -32700
+	invalidRequest     = -32600
+	methodNotFound     = -32601
+	invalidParams      = -32602
+	internalError      = -32603
+	unsupportedVersion = -32022
 )
 
+// lenient reads what a client sends: by exact names, without minding members
+// that are there twice. What matters of it is read strictly by the gateway.
+var lenient = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true))
+
 // handle answers one request. The result is JSON.
-func (a *Agent) handle(ctx context.Context, method string, params jsontext.Value, notify func(method string, params jsontext.Value)) (any, *rpcError) {
+func (a *Agent) handle(ctx context.Context, method string, params jsontext.Value, notify func(method string, params jsontext.Value)) (jsontext.Value, *rpcError) {
+	version := versionOf(params)
+	if version > modern {
+		return nil, &rpcError{unsupportedVersion, "the protocol revision is not known here", map[string]any{"supported": append([]string{modern}, handshakes...), "requested": clip(version)}}
+	}
+	newer := version == modern
 	switch method {
 	case "initialize":
 		return a.initialize(params), nil
 	case "server/discover":
 		return a.discover(), nil
 	case "ping":
-		return struct{}{}, nil
+		return jsontext.Value("{}"), nil
 	case "tools/list":
-		return a.list(params), nil
+		return a.list(newer), nil
 	case "tools/call":
-		return a.call(ctx, params, notify)
+		return a.call(ctx, params, newer, notify)
 	}
-	return nil, &rpcError{methodNotFound, "the method " + clip(method) + " is not known"}
+	return nil, &rpcError{Code: methodNotFound, Message: "the method " + clip(method) + " is not known"}
+}
+
+// versionOf is the protocol revision that a request of the newer generation
+// carries; empty in the older one.
+func versionOf(params jsontext.Value) string {
+	var p struct {
+		Meta struct {
+			Version string `json:"io.modelcontextprotocol/protocolVersion"`
+		} `json:"_meta"`
+	}
+	if jsonv2.Unmarshal(params, &p, lenient) != nil {
+		return ""
+	}
+	return p.Meta.Version
 }
 
 func (a *Agent) info() map[string]any {
@@ -78,163 +106,119 @@ func (a *Agent) info() map[string]any {
 	return map[string]any{"name": "ambit/" + agent.Slug(who.Name), "title": who.Name, "version": a.Version}
 }
 
-func (a *Agent) initialize(params jsontext.Value) any {
+func (a *Agent) initialize(params jsontext.Value) jsontext.Value {
 	var asked struct {
 		ProtocolVersion string `json:"protocolVersion"`
 	}
 	version := handshakes[0]
-	if json.Unmarshal(params, &asked) == nil {
-		for _, known := range handshakes {
-			if asked.ProtocolVersion == known {
-				version = known
-			}
-		}
+	if jsonv2.Unmarshal(params, &asked, lenient) == nil && slices.Contains(handshakes, asked.ProtocolVersion) {
+		version = asked.ProtocolVersion
 	}
-	return map[string]any{
+	return marshal(map[string]any{
 		"protocolVersion": version, "serverInfo": a.info(), "instructions": a.Gateway.Agent().Description,
-		"capabilities": map[string]any{"tools": map[string]any{}},
-	}
+		"capabilities": map[string]any{"tools": struct{}{}},
+	})
 }
 
-func (a *Agent) discover() any {
-	return map[string]any{
-		"resultType": "complete", "supportedVersions": []string{modern}, "serverInfo": a.info(),
-		"instructions": a.Gateway.Agent().Description, "capabilities": map[string]any{"tools": map[string]any{}},
+func (a *Agent) discover() jsontext.Value {
+	return marshal(map[string]any{
+		"resultType": "complete", "supportedVersions": append([]string{modern}, handshakes...),
+		"capabilities": map[string]any{"tools": struct{}{}}, "instructions": a.Gateway.Agent().Description,
+		"_meta": map[string]any{"io.modelcontextprotocol/serverInfo": a.info()},
 		"ttlMs": 0, "cacheScope": "private",
-	}
-}
-
-// isModern reports whether a request carries its protocol version, as the
-// newer generation does.
-func isModern(params jsontext.Value) bool {
-	var p struct {
-		Meta struct {
-			Version string `json:"io.modelcontextprotocol/protocolVersion"`
-		} `json:"_meta"`
-	}
-	return json.Unmarshal(params, &p) == nil && p.Meta.Version >= modern
+	})
 }
 
 // list is the callable tools, as they were proven.
-func (a *Agent) list(params jsontext.Value) any {
-	if a.tools == nil {
-		a.tools = a.definitions()
-	}
-	result := map[string]any{"tools": a.tools}
-	if isModern(params) {
-		result["resultType"], result["ttlMs"], result["cacheScope"] = "complete", 0, "private"
-	}
-	return result
-}
-
-func (a *Agent) definitions() json.RawMessage {
+func (a *Agent) list(newer bool) jsontext.Value {
 	who := a.Gateway.Agent()
-	list := []json.RawMessage{}
+	var b bytes.Buffer
+	b.WriteString(`{"tools":[`)
+	comma := ""
 	for i := range who.Tools {
 		t := &who.Tools[i]
 		if !who.Callable(t) {
 			continue
 		}
-		if raw := a.Definition(t); raw != nil {
-			list = append(list, named(raw, t.Name, gateway.ServedName(who, t)))
+		raw := a.Definition(t)
+		if raw == nil {
+			continue
 		}
+		if served := gateway.ServedName(who, t); served != t.Name {
+			raw = set(raw, "name", marshal(served))
+		}
+		b.WriteString(comma)
+		b.Write(raw)
+		comma = ","
 	}
-	b, err := json.Marshal(list)
-	if err != nil {
-		return json.RawMessage("[]") // of definitions that were read before
+	b.WriteByte(']')
+	if newer {
+		b.WriteString(`,"resultType":"complete","ttlMs":0,"cacheScope":"private"`)
 	}
-	return b
-}
-
-// named gives a definition the name it is served under.
-func named(raw []byte, own, served string) json.RawMessage {
-	if own == served {
-		return raw
-	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
-		return raw
-	}
-	name, err := json.Marshal(served)
-	if err != nil {
-		return raw
-	}
-	fields["name"] = name
-	out, err := json.Marshal(fields)
-	if err != nil {
-		return raw
-	}
-	return out
+	b.WriteByte('}')
+	return b.Bytes()
 }
 
 // call takes a tools/call to the door.
-func (a *Agent) call(ctx context.Context, params jsontext.Value, notify func(string, jsontext.Value)) (any, *rpcError) {
+func (a *Agent) call(ctx context.Context, params jsontext.Value, newer bool, notify func(string, jsontext.Value)) (jsontext.Value, *rpcError) {
 	var p struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
+		Name      string         `json:"name"`
+		Arguments jsontext.Value `json:"arguments"`
 		Meta      struct {
-			ProgressToken json.RawMessage `json:"progressToken"`
+			ProgressToken jsontext.Value `json:"progressToken"`
 		} `json:"_meta"`
 	}
-	if err := json.Unmarshal(params, &p); err != nil || p.Name == "" {
-		return nil, &rpcError{invalidParams, "tools/call needs a name and arguments"}
+	if err := jsonv2.Unmarshal(params, &p, lenient); err != nil || p.Name == "" {
+		return nil, &rpcError{Code: invalidParams, Message: "tools/call needs a name and arguments"}
 	}
-	c := &call.Call{Tool: p.Name, Arguments: jsontext.Value(p.Arguments), Skill: a.Skill, Principal: "local"}
-	if p.Meta.ProgressToken != nil {
+	c := &call.Call{Tool: p.Name, Arguments: p.Arguments, Skill: a.Skill, Principal: "local"}
+	if token := p.Meta.ProgressToken; token != nil {
 		c.OnNotify = func(method string, params jsontext.Value) {
-			notify(method, withToken(method, params, p.Meta.ProgressToken))
+			if method == "notifications/progress" {
+				params = set(params, "progressToken", token)
+			}
+			notify(method, params)
 		}
 	}
 	result, err := a.Gateway.Call(ctx, c)
-	if err == nil {
-		return json.RawMessage(result.Raw), nil
-	}
-	refusal, ok := err.(*call.Refusal)
-	if !ok {
-		refusal = call.Refuse("act", call.ServerUnavailable, "%v", err)
-	}
-	return refused(refusal, isModern(params)), nil
-}
-
-// withToken gives a progress notification the client's own token.
-func withToken(method string, params jsontext.Value, token json.RawMessage) jsontext.Value {
-	if method != "notifications/progress" {
-		return params
-	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(params, &fields) != nil {
-		return params
-	}
-	fields["progressToken"] = token
-	out, err := json.Marshal(fields)
+	raw := result.Raw
 	if err != nil {
-		return params
+		refusal, ok := err.(*call.Refusal)
+		if !ok {
+			refusal = call.Refuse("act", call.ServerUnavailable, "%v", err)
+		}
+		raw = refused(refusal)
+	} else if len(raw) == 0 {
+		raw = jsontext.Value(`{"content":[]}`)
 	}
-	return out
+	if start, _ := find(raw, "resultType"); newer && start < 0 {
+		raw = set(raw, "resultType", jsontext.Value(`"complete"`))
+	}
+	return raw, nil
 }
 
 // refused is a refusal as a model reads it.
-func refused(r *call.Refusal, newer bool) any {
+func refused(r *call.Refusal) jsontext.Value {
 	text := r.Message
 	if r.Hint != "" {
 		text += " (" + r.Hint + ")"
 	}
-	result := map[string]any{
+	return marshal(map[string]any{
 		"isError": true,
 		"content": []any{map[string]any{"type": "text", "text": string(r.Code) + ": " + text}},
 		"structuredContent": map[string]any{"error": map[string]any{
 			"code": r.Code, "message": r.Message, "hint": r.Hint, "retryable": r.Retryable,
 		}},
-	}
-	if newer {
-		result["resultType"] = "complete"
-	}
-	return result
+	})
 }
 
-func clip(s string) string {
-	if len(s) > 100 {
-		s = strings.ToValidUTF8(s[:100], "") + "…"
+// marshal writes our own values, which always can be.
+func marshal(v any) jsontext.Value {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return jsontext.Value("null")
 	}
-	return s
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

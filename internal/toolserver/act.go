@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,16 +20,15 @@ const patience = 5 * time.Second
 
 // act calls a tool on this server.
 func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
-	conn, refusal := s.ready(ctx, t)
-	if refusal != nil {
-		return call.Result{}, refusal
-	}
 	tc := mcpwire.ToolCall{Name: t.Name, Arguments: c.Arguments}
 	if c.OnNotify != nil {
 		tc.OnNotification = func(n mcpwire.Notification) { c.OnNotify(n.Method, n.Params) }
 	}
 	start := time.Now()
-	raw, err := conn.CallTool(ctx, tc)
+	raw, err := s.send(ctx, tc)
+	if errors.Is(err, mcpwire.ErrNotSent) && errors.Is(err, mcpwire.ErrClosed) {
+		raw, err = s.send(ctx, tc) // the server had just gone, and never got it
+	}
 	if rpc, ok := errors.AsType[*mcpwire.RPCError](err); ok {
 		// The server answered, with a no of its own: that is the tool's result.
 		raw, err = failed(rpc), nil
@@ -39,34 +39,56 @@ func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	return call.Result{Raw: raw, IsError: isError(raw), Duration: time.Since(start)}, nil
 }
 
+func (s *server) send(ctx context.Context, tc mcpwire.ToolCall) (jsontext.Value, error) {
+	conn, err := s.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.CallTool(ctx, tc)
+}
+
 // ready is the connection for a call. It waits while it is being found out
 // whether the server is still what it was.
-func (s *server) ready(ctx context.Context, t *agent.Tool) (*mcpwire.Conn, *call.Refusal) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
+	var late <-chan time.Time
 	for {
-		s.mu.Lock()
-		conn, why, settled := s.conn, s.proof.Refusal, s.settled
-		s.mu.Unlock()
+		conn, why, settled := s.current()
 		select {
 		case <-settled:
-			if conn == nil && why == nil {
-				why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.spec.Alias)
+			if conn != nil {
+				return conn, nil
 			}
-			if conn == nil {
-				return nil, why
-			}
-			return conn, nil
+			return nil, why
 		default:
+		}
+		if late == nil {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			late = timer.C
 		}
 		select {
 		case <-settled:
 		case <-ctx.Done():
-			return nil, s.waitedFor(ctx, t, call.Refuse)
-		case <-timer.C:
+			return nil, fmt.Errorf("%w: %w", mcpwire.ErrNotSent, ctx.Err())
+		case <-late:
 			return nil, call.Refuse(stage, call.ServerUnavailable, "server %s is being started or proven again", s.spec.Alias).Again()
 		}
 	}
+}
+
+// current is the connection in use, or why there is none, and what tells that
+// this holds.
+func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil && s.conn.Err() != nil {
+		s.unsettle() // it has gone, and whoever starts it again is about to notice
+	}
+	why := s.proof.Refusal
+	if why == nil {
+		why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.spec.Alias)
+	}
+	return s.conn, why, s.settled
 }
 
 // failure says what became of a call that got no answer.

@@ -195,7 +195,7 @@ func (f *fake) discover(r fakeRequest) {
 // plain ones.
 func (f *fake) definitions() []string {
 	if b, err := os.ReadFile(f.path("tools.json")); err == nil {
-		return strings.Split(strings.TrimSpace(string(b)), "\n")
+		return strings.FieldsFunc(string(b), func(r rune) bool { return r == '\n' })
 	}
 	var list []string
 	for _, name := range f.tools {

@@ -40,7 +40,7 @@ func (g generation) another(err error) (next generation, ok bool) {
 	_, refused := errors.AsType[*mcpwire.RPCError](err)
 	_, foreign := errors.AsType[*mcpwire.VersionError](err)
 	switch {
-	case g == unknown && errors.Is(err, mcpwire.ErrRespawnLegacy):
+	case g == unknown && (errors.Is(err, mcpwire.ErrRespawnLegacy) || errors.Is(err, context.DeadlineExceeded)):
 		return handshake, true
 	case g == unknown && refused:
 		// It knows no handshake, and was not up in time to answer the question.

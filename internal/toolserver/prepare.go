@@ -82,7 +82,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	if err != nil {
 		return l, s.unfit(l, err)
 	}
-	p, err := s.open(ctx, ref)
+	p, err := s.open(ctx, l, ref)
 	if err != nil {
 		return l, s.unfit(l, err)
 	}
@@ -114,9 +114,14 @@ func (s *server) compareWithLock(l *plan) error {
 }
 
 // open gets the package from the store, fetching it if it is not there.
-func (s *server) open(ctx context.Context, ref pack.Ref) (*pack.Package, error) {
+func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package, error) {
 	if ref.Kind == pack.File || ref.Kind == pack.Program {
-		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest)
+		p, err := pack.OpenLocal(ref, s.options.Folder, "")
+		if err != nil || p.Digest == s.spec.Digest {
+			return p, err
+		}
+		l.digest.Actual = p.Digest
+		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest) // says what is wrong
 	}
 	want := pack.Want{Digest: s.spec.Digest}
 	if locked := s.locked(); locked != nil {

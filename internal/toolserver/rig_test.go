@@ -163,8 +163,9 @@ func (r *rig) fake(alias string, tools []string, args ...string) *agent.Server {
 	}
 	r.agent.Servers = append(r.agent.Servers, agent.Server{
 		Alias: alias, Transport: agent.Stdio, Command: program,
-		Args:    append([]string{"-marker", r.marker, "-state", state, "-tools", strings.Join(names, ",")}, args...),
-		Env:     []agent.Setting{{Name: fakeEnv, Value: "1"}},
+		Args: append([]string{"-marker", r.marker, "-state", state, "-tools", strings.Join(names, ",")}, args...),
+		// A program with the race detector takes a second to end, unless told.
+		Env:     []agent.Setting{{Name: fakeEnv, Value: "1"}, {Name: "GORACE", Value: "atexit_sleep_ms=0"}},
 		Version: "1.0.0", Digest: tooluri.ZeroDigest, Placeholder: true,
 	})
 	return r.server(alias)
