@@ -108,7 +108,7 @@ func TestLargeManifests(t *testing.T) {
 		"secrets":                {"m.json", fmt.Sprintf(`{"schema_version": 1, "agent": "matrix://agent/x", "x": [%s], "servers": []}`, many(80_000, func(i int) string { return fmt.Sprintf(`"ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P%05d"`, i) })), "AM110"},
 		"prefixes of tokens":     {"m.json", strings.Replace(small, `"agent"`, `"description": "`+strings.Repeat("eyJ-", 1<<20)+`", "agent"`, 1), ""},
 		"one long reference":     {"m.json", strings.Replace(small, `"version"`, `"headers": {"A": "$env:`+strings.Repeat("A", 4<<20)+`"}, "version"`, 1), ""},
-		"problems below one key": {"m.json", strings.Replace(small, `"agent"`, `"`+strings.Repeat("k", 1<<20)+`": [`+many(2000, func(int) string { return `"​"` })+`], "agent"`, 1), "AM111"},
+		"problems below one key": {"m.json", strings.Replace(small, `"agent"`, `"`+strings.Repeat("k", 1<<20)+`": [`+many(2000, func(int) string { return "\"\u200b\"" })+`], "agent"`, 1), "AM111"},
 		"no known key":           {"m.json", "{" + many(300_000, func(i int) string { return fmt.Sprintf(`"qqqqqqqqqqqq%06d": 0`, i) }) + "}", "AM020"},
 		"schema of references":   {"f.json", fmt.Sprintf(`{"name": "abc", "system_prompt": "%s", "example_prompts": ["x"], "tools": [{"name": "t", "description": "d", "input_schema": {"type": "object", "allOf": [%s], "$defs": {"zz": true, %s}}}]}`, strings.Repeat("x", 60), many(40_000, func(int) string { return `{"$ref": "#/$defs/zz"}` }), many(40_000, func(i int) string { return fmt.Sprintf(`"a%d": true`, i) })), "FA"},
 		"findagent slots": {"f.json", fmt.Sprintf(`{"name": "abc", "system_prompt": "%s", "example_prompts": ["x"], "credential_slots": [%s]}`, strings.Repeat("x", 60), many(40_000, func(i int) string {

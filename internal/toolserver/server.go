@@ -86,30 +86,14 @@ func (s *server) boot(ctx context.Context) {
 	})
 }
 
-// bring prepares, starts, greets and proves the server, and makes it the one
-// that is called. What became of it is in its proof.
+// bring brings the server up and makes it the one that is called. What became
+// of it is in its proof.
 func (s *server) bring(ctx context.Context) (*mcpwire.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	p := Proof{Alias: s.spec.Alias}
-	// Preparing may download a package, which takes as long as it takes.
-	l, err := s.prepare(ctx)
-	p.Package, p.notes, p.Lacking = l.digest, l.warnings, l.lacking
-	var conn *mcpwire.Conn
-	var proc *process
-	doubts := 0
-	if err == nil {
-		starting, done := context.WithTimeout(ctx, s.options.StartTimeout)
-		defer done()
-		if conn, proc, err = s.connect(starting, l, &p); err == nil {
-			s.progress("proving")
-			doubts, err = s.prove(starting, conn, &p)
-		}
-		if err != nil && !drifted(err) && errors.Is(starting.Err(), context.DeadlineExceeded) {
-			err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.spec.Alias, s.options.StartTimeout)
-		}
-	}
+	conn, proc, doubts, err := s.attempt(ctx, &p)
 	if err != nil {
 		end(conn, proc)
 		s.refuse(&p, err)
@@ -123,6 +107,26 @@ func (s *server) bring(ctx context.Context) (*mcpwire.Conn, error) {
 		return nil, context.Canceled
 	}
 	return conn, nil
+}
+
+// attempt prepares, starts, greets and proves the server.
+func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, proc *process, doubts int, err error) {
+	// Preparing may download a package, which takes as long as it takes.
+	l, err := s.prepare(ctx)
+	p.Package, p.notes, p.Lacking = l.digest, l.warnings, l.lacking
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.StartTimeout)
+	defer cancel()
+	if conn, proc, err = s.connect(ctx, l, p); err == nil {
+		s.progress("proving")
+		doubts, err = s.prove(ctx, conn, p)
+	}
+	if err != nil && !drifted(err) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.spec.Alias, s.options.StartTimeout)
+	}
+	return conn, proc, doubts, err
 }
 
 // prove asks for the tools and compares them. It also tells as of which doubt
