@@ -155,7 +155,6 @@ func TestServerCannotReachUs(t *testing.T) {
 				{"read our environment", "read", `{"path":"/proc/` + us + `/environ"}`},
 				{"read our memory", "read", `{"path":"/proc/` + us + `/maps"}`},
 				{"end us", "signal", `{"pid":` + us + `}`},
-				{"end whoever started it", "signal", `{"pid":` + strconv.Itoa(os.Getppid()) + `}`},
 			} {
 				result, refusal := r.call(m, "one", tt.tool, tt.args)
 				text := string(result.Raw)
