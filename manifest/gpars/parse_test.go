@@ -135,7 +135,7 @@ var ruleTests = []struct {
 
 	{"server id with a port", id("localhost:8080/x"), nil},
 	{"server id of a namespace", id("io.github.user/server"), nil},
-	{"server id with a scope", id("registry.npmjs.org/@scope/name"), nil},
+	{"server id with a scope", id("registry.example.org/@scope/name"), nil},
 	{"empty server id", id(""), []string{"AM105 2:15"}},
 	{"server id is a number", entry(`"server_id": 1, "version": "1.x", "permission_scopes": ["a"]`), []string{"AM101 2:15"}},
 	{"server id with a space", id("r.io/my server"), []string{"GP010 2:15"}},
