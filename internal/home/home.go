@@ -32,5 +32,11 @@ func (h Home) Dir() string { return h.dir }
 // Packages is where installed packages are.
 func (h Home) Packages() string { return filepath.Join(h.dir, "packages") }
 
+// State is the store of a home that has no other.
+func (h Home) State() string { return filepath.Join(h.dir, "state.db") }
+
+// Root is the file of the root secret.
+func (h Home) Root() string { return filepath.Join(h.dir, "keys", "root") }
+
 // Agents is where installed agents are.
 func (h Home) Agents() string { return filepath.Join(h.dir, "agents") }
