@@ -78,16 +78,11 @@ func Rules() []*diag.Rule {
 // Detect tells the dialect of a manifest by the keys that only it has. It
 // answers empty where there are none, or as many of one dialect as of another.
 func Detect(name string, src []byte) agent.Dialect {
-	text, r, readable := decode(name, string(src), false)
+	r, readable := decode(name, string(src), false)
 	if !readable {
 		return ""
 	}
-	var t *doc.Tree
-	if isTOML(name, text, "") {
-		t, _ = doc.ParseTOML(r.Source, r)
-	} else {
-		t, _ = doc.ParseJSON(r.Source, r)
-	}
+	t, _ := parseTree(r, "")
 	return detect(t.Root(), nil, true)
 }
 

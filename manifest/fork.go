@@ -20,7 +20,7 @@ func Fork(m *Manifest, name string) ([]byte, error) {
 		at   doc.Value
 		text string
 	}
-	root := m.tree.Root()
+	root := m.tree().Root()
 	var edits []edit
 	switch m.Dialect {
 	case agent.Matrix:

@@ -11,25 +11,30 @@ import (
 // checkHygiene looks through every text of a manifest for what none may hold.
 // It runs last: what a dialect's rule already masked is not reported again.
 func checkHygiene(t *doc.Tree, r *diag.Reporter) {
-	for v := range t.All() {
-		// Most keys and texts are short or plain, and cost nothing more.
-		if key := v.Key(); key != "" && !clean(key, v.PlainKey()) {
-			checkText(r, key, func(int, int) diag.Place { return v.KeyPlace() })
+	// One look at the file tells that there is nothing in its plain texts, which
+	// as a rule are nearly all.
+	if secretlike.MayHold(t.Source.Text) {
+		for v := range t.All() {
+			checkTexts(v, r)
 		}
-		if v.Is(doc.String) {
-			if text := v.Text(); !clean(text, v.Plain()) {
-				checkText(r, text, v.Within)
-			}
-		}
+		return
 	}
-	if r.Any() {
-		maskNamed(t, r)
+	for v := range t.Odd() {
+		checkTexts(v, r)
+	}
+}
+
+// checkTexts looks through a value's key and text.
+func checkTexts(v doc.Value, r *diag.Reporter) {
+	checkText(r, v.Key(), func(int, int) diag.Place { return v.KeyPlace() })
+	if v.Is(doc.String) {
+		checkText(r, v.Text(), v.Within)
 	}
 }
 
 // maskNamed keeps what its name says to be a secret out of every frame, also
 // where it stands in a place or shape that no rule expects.
-func maskNamed(t *doc.Tree, r *diag.Reporter) {
+func maskNamed(t *doc.Tree, src *diag.Source) {
 	for v := range t.All() {
 		text := v.Text()
 		if !v.Is(doc.String) || text == "" {
@@ -37,18 +42,16 @@ func maskNamed(t *doc.Tree, r *diag.Reporter) {
 		}
 		if secretlike.Name(v.Key()) && !strings.Contains(text, "$env:") {
 			at := v.Place()
-			r.Source.Mask(at.Start, at.End)
+			src.Mask(at.Start, at.End)
 			continue
 		}
 		// "Authorization: Bearer …", "--api-key …", "API_KEY=…".
 		if i := strings.IndexAny(text, ":= "); i > 0 && i < len(text)-1 && secretlike.Name(text[:i]) && !strings.Contains(text, "$env:") {
 			at := v.Within(i+1, len(text))
-			r.Source.Mask(at.Start, at.End)
+			src.Mask(at.Start, at.End)
 		}
 	}
 }
-
-func clean(s string, plain bool) bool { return plain && !secretlike.Find(s).Found() }
 
 func checkText(r *diag.Reporter, s string, place func(start, end int) diag.Place) {
 	told := false

@@ -24,10 +24,7 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
@@ -60,7 +57,6 @@ type Manifest struct {
 	// Source is the text, for showing a diagnostic in place.
 	Source *diag.Source
 
-	tree   *doc.Tree
 	typed  compiler
 	errors int
 	agent  *agent.Agent
@@ -89,12 +85,7 @@ func (e *InvalidError) Error() string {
 // errors, and the manifest is returned with it; any other error means that the
 // file could not be read.
 func Load(path string, o Options) (*Manifest, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	src, err := readAll(f)
+	src, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -106,26 +97,6 @@ func Load(path string, o Options) (*Manifest, error) {
 	return m, nil
 }
 
-// readAll reads a file, but no more than the most that a manifest may have and
-// one byte.
-func readAll(f *os.File) ([]byte, error) {
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, &os.PathError{Op: "read", Path: f.Name(), Err: errors.New("is a folder, not a manifest")}
-	case !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > doc.MaxBytes:
-		return io.ReadAll(io.LimitReader(f, doc.MaxBytes+1))
-	}
-	src := make([]byte, info.Size())
-	n, err := io.ReadFull(f, src)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = nil // it has become shorter
-	}
-	return src[:n], err
-}
-
 // Parse reads a manifest from memory. The name tells JSON from TOML by its
 // extension; where it has none, the text does.
 func Parse(name string, src []byte, o Options) *Manifest {
@@ -134,24 +105,38 @@ func Parse(name string, src []byte, o Options) *Manifest {
 
 func parse(name, src string, o Options) *Manifest {
 	m := &Manifest{Path: name, Dialect: o.Dialect}
-	text, r, readable := decode(name, src, o.Strict)
+	r, readable := decode(name, src, o.Strict)
 	m.Source = r.Source
 	if readable {
-		m.read(text, r, o)
+		tree, complete := parseTree(r, o.Dialect)
+		m.read(tree.Root(), complete, r)
+		checkHygiene(tree, r)
+		tree.Release()
+		if r.Any() {
+			m.Source.BeforeFrames(func() { maskNamed(m.tree(), m.Source) })
+		}
 	}
 	m.Diagnostics, m.errors = r.Finish(), r.Errors()
 	return m
 }
 
-func (m *Manifest) read(text string, r *diag.Reporter, o Options) {
-	var complete bool
-	if isTOML(m.Path, text, o.Dialect) {
-		m.tree, complete = doc.ParseTOML(r.Source, r)
-	} else {
-		m.tree, complete = doc.ParseJSON(r.Source, r)
+// parseTree reads the source of r; d is its dialect, if that is known.
+func parseTree(r *diag.Reporter, d agent.Dialect) (t *doc.Tree, complete bool) {
+	if isTOML(r.Source.Name, r.Source.Text, d) {
+		return doc.ParseTOML(r.Source, r)
 	}
-	root := m.tree.Root()
-	defer checkHygiene(m.tree, r)
+	return doc.ParseJSON(r.Source, r)
+}
+
+// tree reads the manifest's text again. Trees are not kept, because most
+// manifests are only asked whether they are valid.
+func (m *Manifest) tree() *doc.Tree {
+	t, _ := parseTree(diag.Open(m.Path, m.Source.Text, false), m.Dialect)
+	return t
+}
+
+// read tells the dialect and holds the manifest to its rules.
+func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter) {
 	if root.Ok() && !root.Is(doc.Object) {
 		if complete {
 			r.Report(diag.NotObject, root.Head(), "", "a manifest is an object, and this is %s", root.Kind())
@@ -168,11 +153,11 @@ func (m *Manifest) read(text string, r *diag.Reporter, o Options) {
 
 // decode checks size and encoding and takes off a byte order mark. It is
 // readable if there is text to go on with.
-func decode(name, src string, strict bool) (text string, r *diag.Reporter, readable bool) {
-	fail := func(rule *diag.Rule, hint, format string, args ...any) (string, *diag.Reporter, bool) {
-		r := diag.NewReporter(diag.NewSource(name, ""), strict)
+func decode(name, src string, strict bool) (r *diag.Reporter, readable bool) {
+	fail := func(rule *diag.Rule, hint, format string, args ...any) (*diag.Reporter, bool) {
+		r := diag.Open(name, "", strict)
 		r.Report(rule, diag.Place{}, hint, format, args...)
-		return "", r, false
+		return r, false
 	}
 	switch {
 	case len(src) > doc.MaxBytes:
@@ -182,20 +167,20 @@ func decode(name, src string, strict bool) (text string, r *diag.Reporter, reada
 	case !utf8.ValidString(src):
 		good := strings.ToValidUTF8(src, "\x00")
 		at := strings.IndexByte(good, 0)
-		r := diag.NewReporter(diag.NewSource(name, strings.ToValidUTF8(src, "\uFFFD")), strict)
+		r := diag.Open(name, strings.ToValidUTF8(src, "\uFFFD"), strict)
 		r.Report(diag.NotUTF8, diag.Place{Start: at, End: at + 1}, "", "byte %d of the file is not UTF-8", at+1)
-		return "", r, false
+		return r, false
 	}
 	rest, marked := strings.CutPrefix(src, "\uFEFF")
-	r = diag.NewReporter(diag.NewSource(name, rest), strict)
+	r = diag.Open(name, rest, strict)
 	if marked {
 		r.Report(diag.ByteOrderMark, diag.Place{}, "", "the file starts with a byte order mark")
 	}
 	if strings.TrimSpace(rest) == "" {
 		r.Report(diag.Empty, diag.Place{}, "", "the file is empty")
-		return "", r, false
+		return r, false
 	}
-	return rest, r, true
+	return r, true
 }
 
 func isTOML(name, text string, d agent.Dialect) bool {
@@ -249,20 +234,20 @@ func (m *Manifest) Errors() int { return m.errors }
 // Digest is the sha256 of the manifest's canonical form, empty for a manifest
 // with errors: what cannot be read in one way has no digest.
 func (m *Manifest) Digest() string {
-	if !m.Valid() || m.tree == nil {
+	if !m.Valid() {
 		return ""
 	}
 	if m.agent != nil {
 		return m.agent.Digest
 	}
-	return m.tree.Digest()
+	return m.tree().Digest()
 }
 
 // Agent is the neutral model, nil for a manifest with errors.
 func (m *Manifest) Agent() *agent.Agent {
 	if m.agent == nil && m.Valid() && m.typed != nil {
 		a := m.typed.Compile()
-		a.Digest = m.tree.Digest()
+		a.Digest = m.tree().Digest()
 		m.agent = a
 	}
 	return m.agent

@@ -43,7 +43,22 @@ func isSemver(s string) bool {
 	if hasPre && !dotted(pre, func(part string) bool { return !digits(part) || number(part) }) {
 		return false
 	}
-	return strings.Count(core, ".") == 2 && dotted(core, number)
+	return isCore(core)
+}
+
+// isCore reports whether s is three numbers with dots between them.
+func isCore(s string) bool {
+	numbers, start := 0, 0
+	for i := 0; i <= len(s); i++ {
+		if i < len(s) && '0' <= s[i] && s[i] <= '9' {
+			continue
+		}
+		if i == start || s[start] == '0' && i > start+1 || i < len(s) && s[i] != '.' {
+			return false
+		}
+		numbers, start = numbers+1, i+1
+	}
+	return numbers == 3
 }
 
 // dotted reports whether every part between dots is of [0-9A-Za-z-] and ok.
@@ -91,7 +106,7 @@ const ZeroDigest = digestPrefix + "000000000000000000000000000000000000000000000
 
 func versionChars(s string) bool {
 	for i := range len(s) {
-		if !alnum(s[i]) && !strings.ContainsRune("._+:-", rune(s[i])) {
+		if c := s[i]; !alnum(c) && c != '.' && c != '_' && c != '+' && c != ':' && c != '-' {
 			return false
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // generate writes count manifests of mixed dialects, the same every time. One
-// in ten breaks a rule that a schema can express.
-func generate(folder string, count int) error {
+// in ten breaks a rule that a schema can express. It returns their size.
+func generate(folder string, count int) (size int, err error) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range count {
 		bad := i%10 == 9
@@ -28,10 +28,11 @@ func generate(folder string, count int) error {
 			text = indented(findagentManifest(rnd, i, bad))
 		}
 		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
-			return err
+			return 0, err
 		}
+		size += len(text)
 	}
-	return nil
+	return size, nil
 }
 
 type object = map[string]any

@@ -1,55 +1,67 @@
 // Command validate measures how fast manifests are validated, beside ajv with
-// compiled schemas on the same files in the same run, each on one core.
+// compiled schemas on the same files in the same run, both on the same core.
 //
 //	go run ./bench/validate
 //
 // It writes 10,000 manifests of all four dialects, nine in ten of them valid,
-// into a folder of its own and lets the two take turns. ambit does more on
-// each: it keeps places, looks for secrets and hidden characters, resolves
-// references between fields and words every problem. Two things are timed for
-// both: from the file to the verdict, and from bytes in memory to the verdict.
+// into a folder of its own. Both sides start once and then take turns, a round
+// each, so that whatever else the machine does hits both; the first rounds warm
+// them up and do not count. Two things are timed for both: from the file to the
+// verdict, and from bytes in memory to the verdict.
+//
+// Time is given twice: the CPU time of the whole process, user and system, with
+// its garbage collection and its compiler threads, and the time on the wall,
+// which also has what other programs took. ambit does more on each manifest: it
+// tells the dialect by itself, where ajv is told which schema to take, keeps
+// places, looks for secrets and hidden characters, resolves references between
+// fields and words every problem.
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/schema"
 )
 
-// result is what one side measured.
-type result struct {
-	Files  int     `json:"files"`
-	Valid  int     `json:"valid"`
-	Disk   []int64 `json:"disk"`
-	Memory []int64 `json:"memory"`
-	Allocs uint64  `json:"allocs"`
-	Bytes  uint64  `json:"bytes"`
-	Size   int64   `json:"size"`
+// round is what one side measured in one round, in the order of agent.Dialects.
+type round struct {
+	Valid  int    `json:"valid"`
+	Disk   []cost `json:"disk"`
+	Memory []cost `json:"memory"`
+	// Allocs and Bytes are allocated for one manifest from memory; only ambit
+	// counts them.
+	Allocs uint64 `json:"allocs"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// cost is what the manifests of one dialect took, in nanoseconds.
+type cost struct {
+	Files int   `json:"files"`
+	Wall  int64 `json:"wall"`
+	CPU   int64 `json:"cpu"`
 }
 
 func main() {
 	count := flag.Int("n", 10_000, "how many manifests")
-	turns := flag.Int("turns", 3, "how often each side takes its turn")
-	measure := flag.String("measure", "", "only measure ambit on this folder")
+	rounds := flag.Int("rounds", 15, "how many rounds count")
+	serve := flag.String("serve", "", "be ambit's side: measure this folder once for each line of input")
 	flag.Parse()
 	var err error
-	if *measure != "" {
-		err = measureAmbit(*measure)
+	if *serve != "" {
+		err = serveAmbit(*serve)
 	} else {
-		err = compare(*count, *turns)
+		err = compare(*count, *rounds)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -57,64 +69,10 @@ func main() {
 	}
 }
 
-const rounds = 5
+// warmUp is how many rounds do not count: ajv's compiler needs a few.
+const warmUp = 4
 
-func measureAmbit(folder string) error {
-	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(400) // as the command line does
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return err
-	}
-	type file struct {
-		name string
-		src  []byte
-	}
-	var files []file
-	var r result
-	for _, e := range entries {
-		src, err := os.ReadFile(filepath.Join(folder, e.Name()))
-		if err != nil {
-			return err
-		}
-		files = append(files, file{filepath.Join(folder, e.Name()), src})
-		r.Size += int64(len(src))
-	}
-	r.Files = len(files)
-	fromDisk := func() (valid int) {
-		for _, f := range files {
-			if _, err := manifest.Load(f.name, manifest.Options{}); err == nil {
-				valid++
-			}
-		}
-		return valid
-	}
-	fromMemory := func() (valid int) {
-		for _, f := range files {
-			if manifest.Parse(f.name, f.src, manifest.Options{}).Valid() {
-				valid++
-			}
-		}
-		return valid
-	}
-	fromDisk()
-	var before, after runtime.MemStats
-	for range rounds {
-		start := time.Now()
-		r.Valid = fromDisk()
-		r.Disk = append(r.Disk, time.Since(start).Nanoseconds())
-		runtime.ReadMemStats(&before)
-		start = time.Now()
-		fromMemory()
-		r.Memory = append(r.Memory, time.Since(start).Nanoseconds())
-		runtime.ReadMemStats(&after)
-		r.Allocs = (after.Mallocs - before.Mallocs) / uint64(r.Files)
-		r.Bytes = (after.TotalAlloc - before.TotalAlloc) / uint64(r.Files)
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
-}
-
-func compare(count, turns int) error {
+func compare(count, rounds int) error {
 	dir, err := os.MkdirTemp("", "ambit-bench-")
 	if err != nil {
 		return err
@@ -129,60 +87,128 @@ func compare(count, turns int) error {
 			return err
 		}
 	}
-	if err := generate(files, count); err != nil {
+	size, err := generate(files, count)
+	if err != nil {
 		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	var ambit, ajv result
-	for range turns {
-		if err := take(&ambit, self, "-measure", files); err != nil {
-			return err
+	ambit, err := start(self, "-serve", files)
+	if err != nil {
+		return err
+	}
+	ajv, err := start("node", "bench/validate/ajv.mjs", files, schemas)
+	if err != nil {
+		return errors.Join(err, ambit.stop())
+	}
+	var ours, theirs []round
+	for range warmUp + rounds {
+		a, err1 := ambit.turn()
+		b, err2 := ajv.turn()
+		if err := errors.Join(err1, err2); err != nil {
+			return errors.Join(err, ambit.stop(), ajv.stop())
 		}
-		if err := take(&ajv, "node", "bench/validate/ajv.mjs", files, schemas, strconv.Itoa(rounds)); err != nil {
-			return err
-		}
+		ours, theirs = append(ours, a), append(theirs, b)
 	}
-	if ambit.Valid != ajv.Valid {
-		return fmt.Errorf("they disagree: ambit finds %d of %d valid, ajv %d", ambit.Valid, ambit.Files, ajv.Valid)
+	if err := errors.Join(ambit.stop(), ajv.stop()); err != nil {
+		return err
 	}
-	fmt.Printf("validate %d manifests (%.1f MB, %d valid), one core each, median of %d rounds, manifests/s\n", ambit.Files, float64(ambit.Size)/1e6, ambit.Valid, rounds*turns)
-	fmt.Printf("  %-28s %10s %10s %8s\n", "", "ambit", "ajv 8.20.0", "ratio")
-	row := func(what string, a, b []int64) {
-		x, y := perSecond(ambit.Files, a), perSecond(ajv.Files, b)
-		fmt.Printf("  %-28s %10.0f %10.0f %8.2f\n", what, x, y, x/y)
+	if ours[0].Valid != theirs[0].Valid {
+		return fmt.Errorf("they disagree: ambit finds %d of %d valid, ajv %d", ours[0].Valid, count, theirs[0].Valid)
 	}
-	row("from the file to the verdict", ambit.Disk, ajv.Disk)
-	row("from bytes in memory", ambit.Memory, ajv.Memory)
-	fmt.Printf("  ambit allocates %d times, %d bytes, for each manifest in memory\n", ambit.Allocs, ambit.Bytes)
+	fmt.Printf("validate %d manifests (%.1f MB, %d valid), one core, median of %d rounds in turn\n", count, float64(size)/1e6, ours[0].Valid, rounds)
+	report(ours[warmUp:], theirs[warmUp:])
 	return nil
 }
 
-// take lets one side measure itself, on one core where that can be had.
-func take(r *result, command string, args ...string) error {
+// report prints manifests per second of each side and how many times as many
+// ambit does.
+func report(ours, theirs []round) {
+	fmt.Printf("  %-30s %30s   %30s\n", "", "per second of CPU time", "per second on the wall")
+	fmt.Printf("  %-30s %10s %10s %8s   %10s %10s %8s\n", "", "ambit", "ajv 8.20.0", "ratio", "ambit", "ajv 8.20.0", "ratio")
+	for _, way := range []struct {
+		name string
+		of   func(*round) []cost
+	}{
+		{"from the file to the verdict", func(r *round) []cost { return r.Disk }},
+		{"from bytes in memory", func(r *round) []cost { return r.Memory }},
+	} {
+		line := func(name string, pick func([]cost) cost) {
+			pickOf := func(r *round) cost { return pick(way.of(r)) }
+			fmt.Printf("  %-30s", name)
+			for i, of := range []func(cost) int64{func(c cost) int64 { return c.CPU }, func(c cost) int64 { return c.Wall }} {
+				x, y := perSecond(ours, pickOf, of), perSecond(theirs, pickOf, of)
+				fmt.Printf("%*s%10.0f %10.0f %8.2f", 1+2*i, "", x, y, x/y)
+			}
+			fmt.Println()
+		}
+		line(way.name, sum)
+		for i, d := range agent.Dialects {
+			line("  "+string(d), func(c []cost) cost { return c[i] })
+		}
+	}
+	last := ours[len(ours)-1]
+	fmt.Printf("  ambit allocates %d times, %d bytes, for each manifest in memory\n", last.Allocs, last.Bytes)
+}
+
+func sum(costs []cost) (all cost) {
+	for _, c := range costs {
+		all.Files += c.Files
+		all.Wall += c.Wall
+		all.CPU += c.CPU
+	}
+	return all
+}
+
+// perSecond is the median over the rounds.
+func perSecond(rounds []round, pick func(*round) cost, time func(cost) int64) float64 {
+	rates := make([]float64, len(rounds))
+	for i := range rounds {
+		c := pick(&rounds[i])
+		rates[i] = float64(c.Files) / (float64(max(time(c), 1)) / 1e9)
+	}
+	slices.Sort(rates)
+	return rates[len(rates)/2]
+}
+
+// side is a running program that measures a round for each line it is sent.
+type side struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// start starts a side, on one core where that can be had.
+func start(command string, args ...string) (*side, error) {
 	if _, err := exec.LookPath("taskset"); err == nil {
 		args = append([]string{"-c", "0", command}, args...)
 		command = "taskset"
 	}
 	cmd := exec.Command(command, args...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("%s: %w", command, err)
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := cmp.Or(err1, err2); err != nil {
+		return nil, err
 	}
-	var one result
-	if err := json.Unmarshal(out, &one); err != nil {
-		return err
+	if err := cmd.Start(); err != nil {
+		return nil, err
 	}
-	one.Disk = append(one.Disk, r.Disk...)
-	one.Memory = append(one.Memory, r.Memory...)
-	*r = one
-	return nil
+	return &side{cmd, in, bufio.NewReader(out)}, nil
 }
 
-func perSecond(files int, nanoseconds []int64) float64 {
-	slices.Sort(nanoseconds)
-	return float64(files) / (float64(nanoseconds[len(nanoseconds)/2]) / 1e9)
+func (s *side) turn() (r round, err error) {
+	if _, err := io.WriteString(s.in, "go\n"); err != nil {
+		return r, err
+	}
+	line, err := s.out.ReadBytes('\n')
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(line, &r)
 }
+
+// stop ends a side, which stops when there are no more lines.
+func (s *side) stop() error { return errors.Join(s.in.Close(), s.cmd.Wait()) }

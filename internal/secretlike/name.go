@@ -1,6 +1,6 @@
 package secretlike
 
-import "strings"
+import "bytes"
 
 // Words that make a name that of a secret, wherever they stand between the
 // name's separators.
@@ -33,27 +33,40 @@ var aboutWords = map[string]bool{
 // Name reports whether something of this name holds a secret: an environment
 // variable (GITHUB_TOKEN), a header (X-Api-Key) or a flag (--api-key).
 func Name(name string) bool {
-	words := split(name)
-	if len(words) == 0 || aboutWords[words[len(words)-1]] {
+	var room [96]byte // most names fit, and nothing is allocated
+	words := split(room[:0], name)
+	first, _, _ := bytes.Cut(words, blank)
+	last := words[bytes.LastIndexByte(words, ' ')+1:]
+	if aboutWords[string(last)] || string(first) == "max" || string(first) == "num" {
 		return false
 	}
-	if words[0] == "max" || words[0] == "num" {
-		return false
-	}
-	for i, w := range words {
-		if secretWords[w] || i > 0 && secretPairs[words[i-1]+" "+w] {
+	before := -1 // where the word before this one starts
+	for start := 0; start < len(words); {
+		end := len(words)
+		if i := bytes.IndexByte(words[start:], ' '); i >= 0 {
+			end = start + i
+		}
+		w := words[start:end]
+		if secretWords[string(w)] || before >= 0 && secretPairs[string(words[before:end])] || endsInSecret(w) {
 			return true
 		}
-		// PGPASSWORD, GITHUBTOKEN: words run together.
-		for _, end := range []string{"password", "token", "secret", "apikey"} {
-			if strings.HasSuffix(w, end) {
-				return true
-			}
-		}
+		before, start = start, end+1
 	}
 	// OPENAI_KEY, X-Key: a key of somebody's, unless it is of another kind.
-	last := len(words) - 1
-	return last > 0 && words[last] == "key" && !otherKeys[words[last-1]]
+	owner, isKey := bytes.CutSuffix(words, []byte(" key"))
+	return isKey && !otherKeys[string(owner[bytes.LastIndexByte(owner, ' ')+1:])]
+}
+
+var blank = []byte(" ")
+
+// endsInSecret tells words that run together: PGPASSWORD, GITHUBTOKEN.
+func endsInSecret(word []byte) bool {
+	for _, end := range []string{"password", "token", "secret", "apikey"} {
+		if len(word) >= len(end) && string(word[len(word)-len(end):]) == end {
+			return true
+		}
+	}
+	return false
 }
 
 // otherKeys are the kinds of keys that are no secrets.
@@ -62,31 +75,25 @@ var otherKeys = map[string]bool{
 	"index": true, "hot": true, "lookup": true, "idempotency": true, "s3": true, "map": true,
 }
 
-// split cuts a name at separators and at the humps of camelCase.
-func split(name string) []string {
-	var words []string
-	var word strings.Builder
-	flush := func() {
-		if word.Len() > 0 {
-			words = append(words, strings.ToLower(word.String()))
-			word.Reset()
-		}
-	}
-	lower := false
+// split appends the words of a name to b, in lower case with blanks between.
+// They end at separators and at the humps of camelCase.
+func split(b []byte, name string) []byte {
+	inWord, lower := false, false
 	for i := range len(name) {
 		c := name[i]
 		isUpper := 'A' <= c && c <= 'Z'
 		if !isUpper && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			flush()
-			lower = false
+			inWord, lower = false, false
 			continue
 		}
-		if isUpper && lower {
-			flush()
+		if (!inWord || isUpper && lower) && len(b) > 0 {
+			b = append(b, ' ')
 		}
-		lower = !isUpper
-		word.WriteByte(c)
+		inWord, lower = true, !isUpper
+		if isUpper {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
 	}
-	flush()
-	return words
+	return b
 }

@@ -9,9 +9,10 @@
 // flags hold secrets whatever the value looks like.
 //
 // A manifest is checked on every load, so Find allocates nothing and looks
-// closer only at runs of characters that are long enough to be a token. It errs on the side of precision: prose about tokens, placeholders
-// such as "sk-..." or "<your token>" and references such as $env:NAME are not
-// findings.
+// closer only at runs of characters that are long enough to be a token, and
+// [MayHold] tells of a whole file at once that there is nothing to find. Find
+// errs on the side of precision: prose about tokens, placeholders such as
+// "sk-..." or "<your token>" and references such as $env:NAME are not findings.
 package secretlike
 
 import "strings"
@@ -120,7 +121,10 @@ var byFirst = func() (t [256][]*shape) {
 // the shortest token: text without a run of that many holds none.
 var tokenBytes = class("A-Za-z0-9_.+/=-")
 
-const shortest = 20
+const (
+	shortest = 20
+	lowest   = '+' // of the tokenBytes
+)
 
 // All returns every secret-like text in s, of each kind in order. It is for
 // masking: Find is enough to complain.
@@ -168,35 +172,67 @@ func Find(s string) Finding {
 			return f
 		}
 	}
-	if strings.IndexByte(s, '@') < 0 {
-		return Finding{}
-	}
 	return findUserinfo(s)
+}
+
+// MayHold reports whether a text between quotes somewhere in s could hold what
+// Find finds. One look at a whole file saves looking at each of its texts.
+func MayHold(s string) bool {
+	// The first letter of BEGIN is rarer than the first hyphen of pemHead.
+	return findToken(s).Found() || strings.Contains(s, "BEGIN ") || mayHoldUserinfo(s)
 }
 
 // findToken looks for the tokens of providers.
 func findToken(s string) Finding {
-	for i := 0; i+shortest <= len(s); {
-		// A byte that no token has, this far ahead, rules out all starts up to
-		// it. In prose that skips most of the text.
-		ahead := i + shortest - 1
-		for ahead >= i && tokenBytes[s[ahead]] {
-			ahead--
-		}
-		if ahead >= i {
-			i = ahead + 1
+	if len(s) < shortest {
+		return Finding{}
+	}
+	// Steps of this size meet eight bytes in a row of every run that is long
+	// enough, with six more before or behind them, and in other text go past
+	// most bytes.
+	for i := 0; i+8 <= len(s); {
+		if !mayBeInRun(s, i) || (i < 6 || !mayBeInRun(s, i-6)) && (i+14 > len(s) || !mayBeInRun(s, i+6)) {
+			i += shortest - 8
 			continue
 		}
-		end := i + shortest
+		other := i + 7
+		for other >= i && tokenBytes[s[other]] {
+			other--
+		}
+		if other >= i {
+			i = other + 1
+			continue
+		}
+		start, end := i, i+8
+		for start > 0 && tokenBytes[s[start-1]] {
+			start--
+		}
 		for end < len(s) && tokenBytes[s[end]] {
 			end++
 		}
-		if f := findInRun(s, i, end); f.Found() {
-			return f
+		if end-start >= shortest {
+			if f := findInRun(s, start, end); f.Found() {
+				return f
+			}
 		}
 		i = end + 1
 	}
 	return Finding{}
+}
+
+// mayBeInRun reports whether none of the eight bytes at i is below all token
+// bytes, as blanks and quotes are.
+func mayBeInRun(s string, i int) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	x := eight(s, i)
+	return (x-lowest*ones)&^x&highs == 0
+}
+
+// eight is eight bytes of s from i, as one word.
+func eight(s string, i int) uint64 {
+	s = s[i : i+8]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 // findInRun looks for a token in a run of token bytes, at its start and behind
@@ -264,8 +300,14 @@ func findPEM(s string, i int) Finding {
 	return Finding{}
 }
 
+// hostEnds are the bytes that end what stands behind a URL's scheme.
+var hostEnds = class("/?# \t\n\"'<>")
+
 // findUserinfo finds a password written into a URL: scheme://user:password@host.
 func findUserinfo(s string) Finding {
+	if strings.IndexByte(s, '@') < 0 {
+		return Finding{}
+	}
 	for from := 0; ; {
 		i := strings.Index(s[from:], "://")
 		if i < 0 {
@@ -273,7 +315,7 @@ func findUserinfo(s string) Finding {
 		}
 		start := from + i + len("://")
 		end := start
-		for end < len(s) && !strings.ContainsRune("/?# \t\n\"'<>", rune(s[end])) {
+		for end < len(s) && !hostEnds[s[end]] {
 			end++
 		}
 		if at := strings.LastIndexByte(s[start:end], '@'); at > 0 {
@@ -282,6 +324,25 @@ func findUserinfo(s string) Finding {
 			}
 		}
 		from = end
+	}
+}
+
+// mayHoldUserinfo reports whether an @ stands where findUserinfo looks for one.
+// It goes by @, which is rare in a file, where ://'s colon is not.
+func mayHoldUserinfo(s string) bool {
+	for from := 0; ; {
+		i := strings.IndexByte(s[from:], '@')
+		if i < 0 {
+			return false
+		}
+		start := from + i
+		for start > from && !hostEnds[s[start-1]] {
+			start--
+		}
+		if strings.HasSuffix(s[:start], "://") {
+			return true
+		}
+		from += i + 1
 	}
 }
 

@@ -57,9 +57,9 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p.sections(root)
 	return &Manifest{
 		Agent:        p.agent(o),
-		Capabilities: p.capabilities(o.Object("capabilities", read.Optional)),
-		Resources:    p.resources(o.Object("resources", read.Optional)),
-		Settlement:   p.settlement(o.Object("settlement", read.Optional)),
+		Capabilities: p.capabilities(p.Object(o.Get("capabilities", read.Optional))),
+		Resources:    p.resources(p.Object(o.Get("resources", read.Optional))),
+		Settlement:   p.settlement(p.Object(o.Get("settlement", read.Optional))),
 	}
 }
 
@@ -82,11 +82,13 @@ var agentFields = []string{"id", "name", "version", "runtime", "entry"}
 
 func (p *parser) agent(root *read.Object) Agent {
 	need := read.Required
-	if stray := p.stray(); len(stray) > 0 && !root.Value().Get("agent").Ok() {
-		p.missing(root.Value(), "agent", "put the line [agent] above "+stray[0])
-		need = read.Optional
+	if root.Ok() && !root.Value().Get("agent").Ok() {
+		if i := slices.IndexFunc(agentFields, func(key string) bool { return p.root.Get(key).Ok() }); i >= 0 {
+			p.missing(root.Value(), "agent", "put the line [agent] above "+agentFields[i])
+			need = read.Optional
+		}
 	}
-	o := root.Object("agent", need)
+	o := p.Object(root.Get("agent", need))
 	a := Agent{
 		ID:      p.text(o, "id").Text(),
 		Name:    p.text(o, "name").Text(),
@@ -99,11 +101,6 @@ func (p *parser) agent(root *read.Object) Agent {
 	p.checkEntry(o.Value().Get("entry"), a.Entry)
 	o.Done()
 	return a
-}
-
-// stray lists the fields of [agent] that stand at the top of the file.
-func (p *parser) stray() []string {
-	return slices.DeleteFunc(slices.Clone(agentFields), func(key string) bool { return !p.root.Get(key).Ok() })
 }
 
 func (p *parser) missing(in doc.Value, key, hint string) {
@@ -214,11 +211,10 @@ func namesFile(entry string) bool {
 func isControl(r rune) bool { return r < 0x20 || r == 0x7F }
 
 func (p *parser) capabilities(o *read.Object) Capabilities {
-	seen := map[string]bool{}
-	c := Capabilities{Required: p.actions(o, "required", seen)}
-	c.Optional = p.actions(o, "optional", map[string]bool{})
+	var required, optional read.Seen
+	c := Capabilities{Required: p.actions(o, "required", &required), Optional: p.actions(o, "optional", &optional)}
 	for v := range o.Value().Get("optional").Each() {
-		if seen[v.Text()] {
+		if required.Has(v.Text()) {
 			p.Report(ruleBothLists, v.Place(), "", "%s is already required", diag.Quote(v.Text()))
 		}
 	}
@@ -226,21 +222,24 @@ func (p *parser) capabilities(o *read.Object) Capabilities {
 	return c
 }
 
-func (p *parser) actions(o *read.Object, key string, seen map[string]bool) []string {
-	var list []string
-	for v := range p.Strings(o.List(key, read.Optional)) {
+func (p *parser) actions(o *read.Object, key string, seen *read.Seen) []string {
+	list := o.List(key, read.Optional)
+	if list.Len() == 0 {
+		return nil
+	}
+	actions := p.Room(list.Len())
+	for v := range p.Strings(list) {
 		action := v.Text()
 		if !p.action(v, action) {
 			continue
 		}
-		if seen[action] {
+		if !seen.Add(action) {
 			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(action))
 			continue
 		}
-		seen[action] = true
-		list = append(list, action)
+		actions = append(actions, action)
 	}
-	return list
+	return actions
 }
 
 // action reports, by diagnostic and by answer, whether an action can be held.

@@ -116,6 +116,16 @@ func NewReporter(src *Source, strict bool) *Reporter {
 	return &Reporter{Source: src, Strict: strict}
 }
 
+// Open returns a reporter for a source of that name and text, in one allocation.
+func Open(name, text string, strict bool) *Reporter {
+	both := &struct {
+		reporter Reporter
+		source   Source
+	}{Reporter{Strict: strict}, Source{Name: name, Text: text}}
+	both.reporter.Source = &both.source
+	return &both.reporter
+}
+
 // Report records that rule is broken at place. The hint, which may be empty,
 // says how to mend it.
 func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any) {

@@ -16,7 +16,8 @@ type Source struct {
 	Text string
 
 	masks  [][2]int
-	sorted int // how many of the masks are known to be in order
+	sorted int    // how many of the masks are known to be in order
+	before func() // see BeforeFrames
 	// Made when a position is first asked for. lines holds the offset of each
 	// line's first byte. chars counts the characters before each block of the
 	// text, so that a one-line file of many problems stays linear.
@@ -32,6 +33,10 @@ func NewSource(name, text string) *Source { return &Source{Name: name, Text: tex
 
 // Mask marks the bytes from start to end as a secret that no frame may show.
 func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }
+
+// BeforeFrames sets what is done before the first frame is cut: masking that
+// only frames need, since most files are never shown.
+func (s *Source) BeforeFrames(mask func()) { s.before = mask }
 
 // Masked reports whether any byte from start to end is marked as a secret.
 func (s *Source) Masked(start, end int) bool {
@@ -123,6 +128,10 @@ const (
 
 // Frame cuts the frame of a diagnostic that this source's reporter made.
 func (s *Source) Frame(d Diagnostic) Frame {
+	if s.before != nil {
+		s.before()
+		s.before = nil
+	}
 	start := min(max(d.start, 0), len(s.Text))
 	lineStart := strings.LastIndexByte(s.Text[:start], '\n') + 1
 	lineEnd := len(s.Text)

@@ -16,13 +16,16 @@
 //
 // A tree is one slice of nodes linked by index. Strings without escapes are
 // parts of the source, not copies, so reading a manifest makes a handful of
-// allocations however many values it has.
+// allocations however many values it has; and fewer still where trees are
+// given back with [Tree.Release].
 package doc
 
 import (
 	"iter"
 	"strconv"
 	"strings"
+	"sync"
+	"unsafe"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -65,11 +68,10 @@ type node struct {
 	next             int32
 	first, last      int32
 	index, count     int32
-	text, key        int32 // in Tree.decoded; 0 is none
+	text, key        int32  // in Tree.decoded; 0 is none
+	keyTag           uint32 // of the key
 	kind             Kind
 	origin           origin // TOML only, while the tree is built
-	// plain and plainKey say that a string or key holds only printable ASCII.
-	plain, plainKey bool
 	// bare says that the key stands without quotes.
 	bare bool
 }
@@ -78,27 +80,71 @@ type node struct {
 type Tree struct {
 	nodes   []node
 	decoded []string // from 1
+	bytes   []byte   // what keepBytes appends to
 	members members
 	// Source is what the tree was read from.
 	Source *diag.Source
 	toml   bool
+	odd    []int32 // see Odd
 }
 
 const none = -1
 
+// trees keeps released ones for the next files.
+var trees = sync.Pool{New: func() any { return new(Tree) }}
+
 func newTree(src *diag.Source) *Tree {
-	// A JSON file has at most one value for each comma and opening bracket.
-	most := 1 + strings.Count(src.Text, ",") + strings.Count(src.Text, "{") + strings.Count(src.Text, "[")
-	return &Tree{Source: src, nodes: make([]node, 0, min(most, maxValues))}
+	t := trees.Get().(*Tree)
+	t.Source = src
+	if values := min(len(src.Text)/16+8, maxValues); cap(t.nodes) < values {
+		t.nodes = make([]node, 0, values) // most files have fewer
+	}
+	return t
+}
+
+// Release hands the tree's memory on to the next one. Texts that were taken
+// from the tree stay; the tree and its values must not be used again.
+func (t *Tree) Release() {
+	const most = 1 << 14 // a tree of more values is rare and holds a lot
+	if cap(t.nodes) > most || cap(t.decoded) > most || cap(t.odd) > most {
+		return
+	}
+	clear(t.decoded)
+	*t = Tree{nodes: t.nodes[:0], decoded: t.decoded[:0], odd: t.odd[:0]}
+	trees.Put(t)
+}
+
+// tagOf is a number that most different keys differ in, so that looking for a
+// key compares few texts.
+func tagOf(key string) uint32 {
+	n := len(key)
+	if n == 0 {
+		return 0
+	}
+	return uint32(uint8(n)) | uint32(key[0])<<8 | uint32(key[n/2])<<16 | uint32(key[n-1])<<24
 }
 
 // keep stores a text that is not a span of the source.
 func (t *Tree) keep(s string) int32 {
-	if t.decoded == nil {
-		t.decoded = make([]string, 1, 8)
+	if len(t.decoded) == 0 {
+		t.decoded = append(t.decoded, "")
 	}
 	t.decoded = append(t.decoded, s)
 	return int32(len(t.decoded) - 1)
+}
+
+// keepBytes is keep for bytes, which it copies. Short ones share their memory.
+func (t *Tree) keepBytes(b []byte) int32 {
+	if len(b) == 0 {
+		return t.keep("")
+	}
+	if len(b) > cap(t.bytes)-len(t.bytes) {
+		t.bytes = make([]byte, 0, max(len(b), 256))
+	}
+	start := len(t.bytes)
+	t.bytes = append(t.bytes, b...)
+	// What was appended is never written again.
+	return t.keep(unsafe.String(&t.bytes[start], len(b)))
 }
 
 // spanOr is the kept text of that number, or if it is 0 a span of the source.
@@ -157,7 +203,7 @@ func (t *Tree) add(parent int32, n *node) int32 {
 	i := t.push(parent)
 	c := &t.nodes[i]
 	c.start, c.end, c.keyStart, c.keyEnd, c.text, c.key = n.start, n.end, n.keyStart, n.keyEnd, n.text, n.key
-	c.kind, c.origin, c.plain, c.plainKey, c.bare = n.kind, n.origin, n.plain, n.plainKey, n.bare
+	c.keyTag, c.kind, c.origin, c.bare = n.keyTag, n.kind, n.origin, n.bare
 	return i
 }
 
@@ -177,6 +223,25 @@ func (t *Tree) All() iter.Seq[Value] {
 				return
 			}
 		}
+	}
+}
+
+// Odd yields the values whose key or text may not be plain: a plain one stands
+// in the source as it is and holds only printable ASCII.
+func (t *Tree) Odd() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
+		for _, i := range t.odd {
+			if !yield(Value{t, i}) {
+				return
+			}
+		}
+	}
+}
+
+// markOdd adds a value to Odd. Its key comes before its text.
+func (t *Tree) markOdd(i int32) {
+	if len(t.odd) == 0 || t.odd[len(t.odd)-1] != i {
+		t.odd = append(t.odd, i)
 	}
 }
 
@@ -219,13 +284,6 @@ func (v Value) Text() string {
 	return v.t.textOf(v.node())
 }
 
-// Plain reports whether a string holds only printable ASCII. A string that is
-// not said to be plain may still be.
-func (v Value) Plain() bool { return v.t != nil && v.node().plain }
-
-// PlainKey is Plain for the value's key.
-func (v Value) PlainKey() bool { return v.t != nil && v.node().plainKey }
-
 // Key returns the key that the value stands under, in an object.
 func (v Value) Key() string {
 	if v.t == nil {
@@ -236,6 +294,15 @@ func (v Value) Key() string {
 
 // TOML reports whether the value was read from TOML.
 func (v Value) TOML() bool { return v.t != nil && v.t.toml }
+
+// Index is the value's place among the members or items of what it stands in,
+// from 0.
+func (v Value) Index() int {
+	if v.t == nil {
+		return 0
+	}
+	return int(v.node().index)
+}
 
 // Len counts the members of an object or the items of a list.
 func (v Value) Len() int {
@@ -262,18 +329,18 @@ func (v Value) GetAfter(last Value, key string) Value {
 	if v.Kind() != Object || v.Len() > fewMembers {
 		return v.Get(key)
 	}
-	nodes := v.t.nodes
+	nodes, tag := v.t.nodes, tagOf(key)
 	from := nodes[v.i].first
 	if last.t == v.t && nodes[last.i].parent == v.i && nodes[last.i].next >= 0 {
 		from = nodes[last.i].next
 	}
 	for i := from; i >= 0; i = nodes[i].next {
-		if v.t.keyOf(&nodes[i]) == key {
+		if nodes[i].keyTag == tag && v.t.keyOf(&nodes[i]) == key {
 			return Value{v.t, i}
 		}
 	}
 	for i := nodes[v.i].first; i != from; i = nodes[i].next {
-		if v.t.keyOf(&nodes[i]) == key {
+		if nodes[i].keyTag == tag && v.t.keyOf(&nodes[i]) == key {
 			return Value{v.t, i}
 		}
 	}

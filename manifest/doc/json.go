@@ -1,6 +1,7 @@
 package doc
 
 import (
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -13,8 +14,8 @@ import (
 // syntax error stopped the reader and the tree holds what came before it.
 func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := &jsonParser{src: src.Text, r: r, t: newTree(src)}
-	p.space()
-	ok = p.value(p.t.push(none), 0)
+	c := p.space()
+	ok = p.value(p.t.push(none), c, 0)
 	if ok {
 		p.space()
 		if p.pos < len(p.src) {
@@ -30,6 +31,8 @@ type jsonParser struct {
 	pos int
 	r   *diag.Reporter
 	t   *Tree
+	// text is where a string with escapes is put together.
+	text []byte
 }
 
 // fail reports a syntax error between two offsets.
@@ -38,19 +41,28 @@ func (p *jsonParser) fail(start, end int, hint, format string, args ...any) bool
 	return false
 }
 
-// space skips white space, and comments after reporting them.
-func (p *jsonParser) space() {
+// space skips white space, and comments after reporting them. It returns the
+// byte that follows; at the end of the file that is 0, which p.pos tells from
+// a byte 0 in the file.
+func (p *jsonParser) space() byte {
 	for {
 		src, i := p.src, p.pos
-		for i+8 <= len(src) && eight(src, i) == ' '*ones {
-			i += 8 // indentation
-		}
 		for i < len(src) && (src[i] == ' ' || src[i] == '\n' || src[i] == '\t' || src[i] == '\r') {
 			i++
+			for i+8 <= len(src) { // indentation
+				if other := eight(src, i) ^ ' '*ones; other != 0 {
+					i += bits.TrailingZeros64(other) / 8
+					break
+				}
+				i += 8
+			}
 		}
 		p.pos = i
-		if i == len(src) || src[i] != '/' || !p.comment() {
-			return
+		if i == len(src) {
+			return 0
+		}
+		if src[i] != '/' || !p.comment() {
+			return src[i]
 		}
 	}
 }
@@ -87,17 +99,17 @@ func (p *jsonParser) push(parent int32) (i int32, ok bool) {
 	return p.t.push(parent), true
 }
 
-// value reads one value into node i.
-func (p *jsonParser) value(i int32, depth int) bool {
-	if p.pos >= len(p.src) {
-		return p.atEnd(p.t.nodes[i].parent)
-	}
+// value reads the value that starts with c into node i.
+func (p *jsonParser) value(i int32, c byte, depth int) bool {
 	n := &p.t.nodes[i]
 	n.start = int32(p.pos)
-	switch c := p.src[p.pos]; {
+	switch {
 	case c == '"':
 		text, plain, ok := p.str()
-		n.kind, n.text, n.plain, n.end = String, text, plain, int32(p.pos)
+		n.kind, n.text, n.end = String, text, int32(p.pos)
+		if !plain {
+			p.t.markOdd(i)
+		}
 		return ok
 	case c == '{' || c == '[':
 		if depth >= maxDepth {
@@ -114,8 +126,10 @@ func (p *jsonParser) value(i int32, depth int) bool {
 		n.kind, n.text = Number, p.number()
 		n.end = int32(p.pos)
 		return true
+	case p.pos >= len(p.src):
+		return p.atEnd(n.parent)
 	default:
-		return p.word(n)
+		return p.word(i)
 	}
 }
 
@@ -135,13 +149,13 @@ func (p *jsonParser) atEnd(open int32) bool {
 
 func (p *jsonParser) object(self int32, depth int) bool {
 	p.pos++
-	comma := -1 // offset of the comma before what comes now
+	comma := -1          // offset of the comma before what comes now
+	var maybeSeen uint64 // a bit for the tag of each key so far; two may share one
 	for {
-		p.space()
+		c := p.space()
 		if p.pos >= len(p.src) {
 			return p.atEnd(self)
 		}
-		c := p.src[p.pos]
 		if c == '}' {
 			p.trailing(comma)
 			break
@@ -164,31 +178,35 @@ func (p *jsonParser) object(self int32, depth int) bool {
 			return false
 		}
 		key := p.t.spanOr(text, start+1, p.pos-1)
-		if first := p.t.members.find(p.t, self, key); first >= 0 {
-			p.duplicate(Value{p.t, first}, diag.Place{Start: start, End: p.pos}, key)
+		tag := tagOf(key)
+		bit := uint64(1) << (tag * 0x9E3779B1 >> 26) // the upper bits are well mixed
+		if maybeSeen&bit != 0 || p.t.nodes[self].count > fewMembers {
+			if first := p.t.members.find(p.t, self, key); first >= 0 {
+				p.duplicate(Value{p.t, first}, diag.Place{Start: start, End: p.pos}, key)
+			}
 		}
+		maybeSeen |= bit
 		i, ok := p.push(self)
 		if !ok {
 			return false
 		}
 		n := &p.t.nodes[i]
-		n.keyStart, n.keyEnd, n.key, n.plainKey = int32(start), int32(p.pos), text, plain
-		p.space()
-		if p.pos >= len(p.src) {
-			return p.atEnd(self)
+		n.keyStart, n.keyEnd, n.key, n.keyTag = int32(start), int32(p.pos), text, tag
+		if !plain {
+			p.t.markOdd(i)
 		}
-		if p.src[p.pos] != ':' {
-			if p.src[p.pos] != '=' {
-				return p.fail(p.pos, p.pos+1, "", "expected a colon after the key %s, found %s", diag.Quote(key), p.show())
-			}
-			p.fail(p.pos, p.pos+1, `write ":"`, "a key and its value are separated by a colon")
-		}
-		p.pos++
-		p.space()
-		if !p.value(i, depth) {
+		if p.at(':') {
+			p.pos++
+		} else if !p.colon(self, key) {
 			return false
 		}
-		if comma, ok = p.separator(self, '}'); !ok {
+		if !p.value(i, p.space(), depth) {
+			return false
+		}
+		if p.at(',') {
+			comma = p.pos
+			p.pos++
+		} else if comma, ok = p.separator(self, '}'); !ok {
 			return false
 		}
 	}
@@ -197,15 +215,33 @@ func (p *jsonParser) object(self int32, depth int) bool {
 	return true
 }
 
+// at reports whether the next byte is c.
+func (p *jsonParser) at(c byte) bool { return p.pos < len(p.src) && p.src[p.pos] == c }
+
+// colon reads what stands between a key and its value.
+func (p *jsonParser) colon(object int32, key string) bool {
+	switch p.space() {
+	case ':':
+	case '=':
+		p.fail(p.pos, p.pos+1, `write ":"`, "a key and its value are separated by a colon")
+	default:
+		if p.pos >= len(p.src) {
+			return p.atEnd(object)
+		}
+		return p.fail(p.pos, p.pos+1, "", "expected a colon after the key %s, found %s", diag.Quote(key), p.show())
+	}
+	p.pos++
+	return true
+}
+
 func (p *jsonParser) array(self int32, depth int) bool {
 	p.pos++
 	comma := -1
 	for {
-		p.space()
+		c := p.space()
 		if p.pos >= len(p.src) {
 			return p.atEnd(self)
 		}
-		c := p.src[p.pos]
 		if c == ']' {
 			p.trailing(comma)
 			break
@@ -216,10 +252,13 @@ func (p *jsonParser) array(self int32, depth int) bool {
 			continue
 		}
 		i, ok := p.push(self)
-		if !ok || !p.value(i, depth) {
+		if !ok || !p.value(i, c, depth) {
 			return false
 		}
-		if comma, ok = p.separator(self, ']'); !ok {
+		if p.at(',') {
+			comma = p.pos
+			p.pos++
+		} else if comma, ok = p.separator(self, ']'); !ok {
 			return false
 		}
 	}
@@ -232,11 +271,11 @@ func (p *jsonParser) array(self int32, depth int) bool {
 // another one clearly follows, it says so and goes on.
 func (p *jsonParser) separator(self int32, closing byte) (comma int, ok bool) {
 	end := p.pos
-	p.space()
+	c := p.space()
 	if p.pos >= len(p.src) {
 		return -1, p.atEnd(self)
 	}
-	switch c := p.src[p.pos]; {
+	switch {
 	case c == ',':
 		p.pos++
 		return p.pos - 1, true
@@ -293,13 +332,15 @@ var foreignWords = map[string]string{
 }
 
 // word reads true, false or null, and names what was meant by other words.
-func (p *jsonParser) word(n *node) bool {
+func (p *jsonParser) word(i int32) bool {
+	n := &p.t.nodes[i]
 	start := p.pos
 	switch c := p.src[p.pos]; c {
 	case '\'':
 		text, ok := p.singleQuoted()
 		if ok {
 			n.kind, n.text, n.end = String, text, int32(p.pos)
+			p.t.markOdd(i)
 		}
 		return ok
 	case '+', '.':
@@ -349,25 +390,6 @@ func (p *jsonParser) show() string {
 	return diag.Quote(string(r))
 }
 
-// What a byte means inside a string.
-const (
-	plainByte = iota
-	otherByte // beyond printable ASCII
-	stopByte  // ends the string, escapes, or must not be there
-)
-
-var stringBytes = func() (t [256]uint8) {
-	for c := range t {
-		switch {
-		case c == '"' || c == '\\' || c < 0x20:
-			t[c] = stopByte
-		case c >= 0x7F:
-			t[c] = otherByte
-		}
-	}
-	return t
-}()
-
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
@@ -380,50 +402,58 @@ func eight(s string, i int) uint64 {
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// allPlain reports whether each of eight bytes is a plainByte. It may say no
-// where they are, never yes where they are not: the byte that makes it say so
-// wrongly would have to follow one that is not plain.
-func allPlain(x uint64) bool {
+// notPlain marks, by its high bit, the first of eight bytes that does not stand
+// for itself in a string or is not printable ASCII. Bytes behind that one may
+// be marked wrongly.
+func notPlain(x uint64) uint64 {
 	quote, slash := x^('"'*ones), x^('\\'*ones)
 	odd := x | (x + ones) // 0x7F and above
 	odd |= (x - 0x20*ones) &^ x
 	odd |= (quote - ones) &^ quote
 	odd |= (slash - ones) &^ slash
-	return odd&highs == 0
+	return odd & highs
 }
 
 // str reads a string, from its opening quote. Its text is 0 if the text is
-// what stands between the quotes.
+// what stands between the quotes. A string that is not said to be plain may
+// still be.
 func (p *jsonParser) str() (text int32, plain, ok bool) {
-	start := p.pos
-	i := start + 1
-	src := p.src
-	plain = true
-	for i+8 <= len(src) && allPlain(eight(src, i)) {
-		i += 8
-	}
-	for i < len(src) {
-		if kind := stringBytes[src[i]]; kind == stopByte {
+	src, i := p.src, p.pos+1
+	for ; i+8 <= len(src); i += 8 {
+		if marks := notPlain(eight(src, i)); marks != 0 {
+			i += bits.TrailingZeros64(marks) / 8
+			if src[i] == '"' {
+				p.pos = i + 1
+				return 0, true, true
+			}
 			break
-		} else if kind == otherByte {
-			plain = false
 		}
+	}
+	text, ok = p.oddStr(i)
+	return text, false, ok
+}
+
+// oddStr reads a string that is plain up to i.
+func (p *jsonParser) oddStr(i int) (text int32, ok bool) {
+	start := p.pos
+	src := p.src
+	for i < len(src) && src[i] >= 0x20 && src[i] != '"' && src[i] != '\\' {
 		i++
 	}
 	if i < len(src) && src[i] == '"' {
 		p.pos = i + 1
-		return 0, plain, true
+		return 0, true
 	}
-	b := []byte(src[start+1 : i])
+	b := append(p.text[:0], src[start+1:i]...)
 	for {
 		if i >= len(src) || src[i] == '\n' || src[i] == '\r' {
 			p.pos = min(i, len(src))
-			return p.t.keep(string(b)), false, p.fail(start, i, `close it with " (a line break inside a string is written \n)`, "the string is not closed on this line")
+			return p.t.keepBytes(b), p.fail(start, i, `close it with " (a line break inside a string is written \n)`, "the string is not closed on this line")
 		}
 		switch c := src[i]; {
 		case c == '"':
-			p.pos = i + 1
-			return p.t.keep(string(b)), false, true
+			p.pos, p.text = i+1, b
+			return p.t.keepBytes(b), true
 		case c == '\\':
 			b, i = p.escape(b, i)
 		case c < 0x20:
@@ -484,21 +514,36 @@ func (p *jsonParser) unicodeEscape(b []byte, i int) ([]byte, int) {
 	return utf8.AppendRune(b, utf8.RuneError), i + 6
 }
 
-func hex4(s string, i int) rune {
+// hex4 reads four hex digits; -1 if there are none.
+func hex4(s string, i int) (r rune) {
 	if i+4 > len(s) {
 		return -1
 	}
-	n, err := strconv.ParseUint(s[i:i+4], 16, 32)
-	if err != nil {
-		return -1
+	for _, c := range []byte(s[i : i+4]) {
+		switch {
+		case '0' <= c && c <= '9':
+			r = r<<4 | rune(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			r = r<<4 | rune(c|0x20-'a'+10)
+		default:
+			return -1
+		}
 	}
-	return rune(n)
+	return r
 }
 
 // number reads a number and reports it if it is not one of JSON's, or not exact.
 func (p *jsonParser) number() (text int32) {
 	start := p.pos
 	i := start
+	for i < len(p.src) && '0' <= p.src[i] && p.src[i] <= '9' {
+		i++
+	}
+	short := i-start <= 15 && (i-start == 1 || i > start && p.src[start] != '0')
+	if short && i < len(p.src) && !isNumberByte(p.src[i]) {
+		p.pos = i
+		return 0 // digits, and few: most numbers are no more
+	}
 	for i < len(p.src) && isNumberByte(p.src[i]) {
 		i++
 	}

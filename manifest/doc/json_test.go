@@ -3,6 +3,7 @@ package doc
 import (
 	"bytes"
 	"fmt"
+	"math/bits"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -72,16 +73,21 @@ func TestJSONProblems(t *testing.T) {
 	}
 }
 
-// Every byte in every place of a word is told right.
-func TestAllPlain(t *testing.T) {
+// Every byte in every place of a word is told right: the first one that is not
+// plain is marked first.
+func TestNotPlain(t *testing.T) {
+	isPlain := func(c byte) bool { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\' }
 	for c := range 256 {
 		for place := range 8 {
 			for _, rest := range []byte{'a', ' ', '~', byte(c)} {
 				b := bytes.Repeat([]byte{rest}, 8)
 				b[place] = byte(c)
-				want := stringBytes[c] == plainByte
-				if got := allPlain(eight(string(b), 0)); got != want {
-					t.Fatalf("%q: %t, want %t", b, got, want)
+				want := 0
+				for want < len(b) && isPlain(b[want]) {
+					want++
+				}
+				if got := bits.TrailingZeros64(notPlain(eight(string(b), 0))) / 8; got != want {
+					t.Fatalf("%q: %d, want %d", b, got, want)
 				}
 			}
 		}

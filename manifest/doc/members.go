@@ -19,8 +19,9 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 		}
 		return none
 	}
+	tag := tagOf(key)
 	for i := nodes[object].first; i >= 0; i = nodes[i].next {
-		if t.keyOf(&nodes[i]) == key {
+		if nodes[i].keyTag == tag && t.keyOf(&nodes[i]) == key {
 			return i
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -25,7 +26,7 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := parsers.Get().(*unstable.Parser)
 	defer parsers.Put(p)
 	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
-	b.p.Reset([]byte(src.Text))
+	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // it only reads them
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
 		table = b.expression(b.p.Expression(), table)
@@ -71,16 +72,28 @@ type tomlBuilder struct {
 func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
 	n := b.named(part)
 	n.kind, n.origin = kind, o
-	return b.t.add(parent, &n)
+	return b.addNode(parent, &n, true)
+}
+
+// addNode adds a value, whose text is plain or not.
+func (b *tomlBuilder) addNode(parent int32, n *node, plain bool) int32 {
+	i := b.t.add(parent, n)
+	if !plain || n.keyEnd > 0 && !n.bare {
+		b.t.markOdd(i)
+	}
+	return i
 }
 
 func (b *tomlBuilder) named(part *unstable.Node) node {
 	start, end := int32(part.Raw.Offset), int32(part.Raw.Offset+part.Raw.Length)
 	n := node{start: start, end: end, keyStart: start, keyEnd: end}
-	// A bare key stands in the source as it is.
-	if n.bare = b.t.Source.Text[start:end] == string(part.Data); !n.bare {
-		n.key = b.t.keep(string(part.Data))
+	// A bare key stands in the source as it is, and is ASCII.
+	key := b.t.Source.Text[start:end]
+	if n.bare = key == string(part.Data); !n.bare {
+		key = string(part.Data)
+		n.key = b.t.keep(key)
 	}
+	n.keyTag = tagOf(key)
 	return n
 }
 
@@ -106,7 +119,7 @@ func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
 	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: Value{b.t, first}.Pointer()}
 	b.r.Report(diag.DuplicateKey, at, "", "%s is already defined on line %d", diag.Quote(string(part.Data)), line)
 	n.kind, n.origin = Object, byHeader
-	return b.t.add(none, &n)
+	return b.addNode(none, &n, true)
 }
 
 // header walks [a.b] or [[a.b]] from the root, making tables on the way.
@@ -154,7 +167,7 @@ func (b *tomlBuilder) through(at, found int32, part *unstable.Node) int32 {
 
 func (b *tomlBuilder) element(list int32, part *unstable.Node) int32 {
 	n := b.named(part)
-	n.kind, n.origin, n.key, n.keyStart, n.keyEnd = Object, byHeader, 0, 0, 0
+	n.kind, n.origin, n.key, n.keyTag, n.keyStart, n.keyEnd = Object, byHeader, 0, 0, 0, 0
 	return b.t.add(list, &n)
 }
 
@@ -198,6 +211,16 @@ func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
 	return b.ok
 }
 
+// isPrintable reports whether s is printable ASCII.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] >= 0x7F {
+			return false
+		}
+	}
+	return true
+}
+
 func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	if !b.bounded(v, depth) {
 		return
@@ -206,25 +229,33 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	if v.Raw.Length > 0 {
 		n.start, n.end = int32(v.Raw.Offset), int32(v.Raw.Offset+v.Raw.Length)
 	}
+	plain := true
 	switch v.Kind {
 	case unstable.String:
 		n.kind = String
 		// A string without escapes stands in the source as it is.
-		if raw := b.t.Source.Text[n.start:n.end]; len(raw) != len(v.Data)+2 || raw[1:len(raw)-1] != string(v.Data) {
+		raw := b.t.Source.Text[n.start:n.end]
+		if len(raw) != len(v.Data)+2 || raw[1:len(raw)-1] != string(v.Data) {
+			n.text = b.t.keep(string(v.Data))
+			plain = false
+			break
+		}
+		plain = isPrintable(raw)
+	case unstable.Bool:
+		n.kind = Bool
+		if b.t.Source.Text[n.start:n.end] != string(v.Data) {
 			n.text = b.t.keep(string(v.Data))
 		}
-	case unstable.Bool:
-		n.kind, n.text = Bool, b.t.keep(string(v.Data))
 	case unstable.Array:
 		n.kind = Array
-		self := b.t.add(parent, &n)
+		self := b.addNode(parent, &n, true)
 		for it := v.Children(); it.Next(); {
 			b.value(it.Node(), self, node{start: n.start, end: n.end}, depth+1)
 		}
 		return
 	case unstable.InlineTable:
 		n.kind = Object
-		self := b.t.add(parent, &n)
+		self := b.addNode(parent, &n, true)
 		for it := v.Children(); it.Next(); {
 			b.keyValue(it.Node(), self, depth+1)
 		}
@@ -232,7 +263,7 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	default:
 		b.scalar(v, &n)
 	}
-	b.t.add(parent, &n)
+	b.addNode(parent, &n, plain)
 }
 
 // scalar reads a number or date. The parser takes anything that looks like

@@ -28,8 +28,8 @@ var actionFields = []struct {
 	{"tool", "compose"},
 }
 
-func (p *parser) action(v doc.Value, in *inputs) *Action {
-	a := &Action{}
+// action reads an action into a.
+func (p *parser) action(v doc.Value, a *Action, in *inputs) {
 	o := p.Object(v)
 	a.Type, _ = o.Enum("type", read.Required, ActionTypes)
 	p.httpAction(o, a, in)
@@ -55,7 +55,6 @@ func (p *parser) action(v doc.Value, in *inputs) *Action {
 			}
 		}
 	}
-	return a
 }
 
 func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {

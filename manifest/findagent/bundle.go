@@ -73,7 +73,7 @@ func (p *parser) mcp(v doc.Value) *MCP {
 		p.Report(ruleNativeCommand, p.missing(v, "command"), "", `an mcp of mode "native" needs "command"`)
 	}
 	m.Command, _ = o.Text("command", read.Optional)
-	m.Args = p.texts(o, "args")
+	m.Args = o.AnyTexts("args", read.Optional)
 	o.Done()
 	if m.Mode == "wrap" {
 		for _, key := range []string{"command", "args"} {

@@ -17,7 +17,7 @@ func (p *parser) delivery(o *read.Object, m *Manifest) {
 	m.Auth, _ = o.Enum("auth", read.Optional, Auths)
 	targets := o.List("targets", read.Optional)
 	if targets.Len() > 0 {
-		m.Targets = make([]string, 0, min(targets.Len(), len(Targets)))
+		m.Targets = p.Room(min(targets.Len(), len(Targets)))
 	}
 	for t := range targets.Each() {
 		switch {
@@ -79,7 +79,7 @@ func (p *parser) mcpModes(v doc.Value, d *Delivery) {
 		s := p.Object(stdio)
 		d.Stdio = &Stdio{}
 		d.Stdio.Command, _ = s.Text("command", read.Optional)
-		d.Stdio.Args = p.texts(s, "args")
+		d.Stdio.Args = s.AnyTexts("args", read.Optional)
 		s.Done()
 	}
 	if remote := o.Get("remote", read.Optional); p.Is(remote, doc.Object) {
@@ -102,19 +102,4 @@ func (p *parser) mcpModes(v doc.Value, d *Delivery) {
 func isHTTPS(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && strings.HasPrefix(s, "https://") && u.Hostname() != "" && u.User == nil && !strings.ContainsAny(s, " \t\\")
-}
-
-// texts reads a list of texts, which may be empty ones.
-func (p *parser) texts(o *read.Object, key string) []string {
-	list := o.List(key, read.Optional)
-	if list.Len() == 0 {
-		return nil
-	}
-	texts := make([]string, 0, list.Len())
-	for v := range list.Each() {
-		if p.Is(v, doc.String) {
-			texts = append(texts, v.Text())
-		}
-	}
-	return texts
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -49,13 +50,20 @@ func (p *parser) inputRails(v doc.Value) *InputRails {
 	if list := o.List("deny_patterns", read.Optional); list.Len() > maxPatterns {
 		p.Report(ruleDenyLimit, list.Head(), "", "there are %d patterns; there can be at most %d", list.Len(), maxPatterns)
 	} else {
-		for d := range list.Each() {
-			if p.Is(d, doc.String) && p.denyPattern(d) {
+		if list.Len() > 0 {
+			in.DenyPatterns = p.Room(list.Len())
+		}
+		for d := range p.Strings(list) {
+			if p.denyPattern(d) {
 				in.DenyPatterns = append(in.DenyPatterns, d.Text())
 			}
 		}
 	}
-	for c := range p.Strings(o.List("pii_redaction", read.Optional)) {
+	categories := o.List("pii_redaction", read.Optional)
+	if categories.Len() > 0 {
+		in.PIIRedaction = p.Room(min(categories.Len(), len(agent.PIICategories)))
+	}
+	for c := range p.Strings(categories) {
 		switch {
 		case !p.OneOf(c, agent.PIICategories):
 		case slices.Contains(in.PIIRedaction, c.Text()):
@@ -75,6 +83,9 @@ func (p *parser) denyPattern(v doc.Value) bool {
 		p.Report(ruleDenyLimit, v.Place(), "", "the pattern has %d bytes; it can have at most %d", len(expr), maxPatternBytes)
 		return false
 	}
+	if goodPatterns.has(expr) {
+		return true
+	}
 	re, err := jsonschema.ParsePattern(expr, syntax.Perl|syntax.FoldCase)
 	switch {
 	case err != nil:
@@ -85,9 +96,38 @@ func (p *parser) denyPattern(v doc.Value) bool {
 	case jsonschema.MatchesEmpty(re):
 		p.Report(ruleDenyAll, v.Place(), "", "the pattern %s matches the empty text, so it would deny every call", diag.Quote(expr))
 	default:
+		goodPatterns.add(expr)
 		return true
 	}
 	return false
+}
+
+// goodPatterns are patterns that were found good: the same few stand in many
+// manifests, and reading one costs as much as all the rest of its manifest's
+// guardrails.
+var goodPatterns patternSet
+
+// patternSet is a bounded set; when it is full it starts again.
+type patternSet struct {
+	mu  sync.Mutex
+	set map[string]bool
+}
+
+const maxGoodPatterns = 256
+
+func (s *patternSet) has(expr string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.set[expr]
+}
+
+func (s *patternSet) add(expr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.set == nil || len(s.set) >= maxGoodPatterns {
+		s.set = make(map[string]bool)
+	}
+	s.set[strings.Clone(expr)] = true // a clone, not to keep a whole manifest
 }
 
 func (p *parser) outputRails(v doc.Value) *OutputRails {

@@ -162,7 +162,7 @@ func (p *parser) hosts(list doc.Value) []string {
 	if !p.Is(list, doc.Array) {
 		return nil
 	}
-	hosts := make([]string, 0, list.Len())
+	hosts := p.Room(list.Len())
 	var taken read.Seen
 	for v := range list.Each() {
 		if !p.Is(v, doc.String) {

@@ -82,3 +82,16 @@ func itoa36(n int) string {
 	}
 	return itoa36(n/36) + digits[n%36:n%36+1]
 }
+
+func TestPatternSetIsBounded(t *testing.T) {
+	var s patternSet
+	for i := range 3 * maxGoodPatterns {
+		expr := strings.Repeat("a", i+1)
+		if s.has(expr) {
+			t.Fatalf("pattern %d is there before it was added", i)
+		}
+		if s.add(expr); !s.has(expr) || len(s.set) > maxGoodPatterns {
+			t.Fatalf("pattern %d: there %t, %d in all", i, s.has(expr), len(s.set))
+		}
+	}
+}

@@ -125,7 +125,7 @@ func (p *parser) examples(o *read.Object) []string {
 	if !p.Is(list, doc.Array) {
 		return nil
 	}
-	prompts := make([]string, 0, list.Len())
+	prompts := p.Room(list.Len())
 	for v := range list.Each() {
 		switch {
 		case !p.Is(v, doc.String):

@@ -19,22 +19,30 @@ func (p *parser) readTools(o *read.Object) []Tool {
 	if list.Len() > toolsMost {
 		p.Report(ruleManyTools, list.Head(), "", "the agent has %d tools; it can have at most %d", list.Len(), toolsMost)
 	}
-	p.tools.grow(list.Len())
-	tools := make([]Tool, 0, list.Len())
+	// Far past the limit, what is wrong with each tool is of no use.
+	most := min(list.Len(), 5*toolsMost)
+	p.tools.grow(most)
+	tools, parts := make([]Tool, 0, most), make([]toolParts, most)
 	for v := range list.Each() {
-		// Far past the limit, what is wrong with each tool is of no use.
-		if len(tools) == 5*toolsMost {
+		if len(tools) == most {
 			break
 		}
-		tools = append(tools, p.readTool(v))
+		tools = append(tools, p.readTool(v, &parts[len(tools)]))
 	}
 	return tools
 }
 
-func (p *parser) readTool(v doc.Value) Tool {
+// toolParts is what a tool may point to; those of all tools are made at once.
+type toolParts struct {
+	action      Action
+	annotations Annotations
+	in          inputs
+}
+
+func (p *parser) readTool(v doc.Value, parts *toolParts) Tool {
 	var t Tool
 	o := p.Object(v)
-	in := &inputs{}
+	in := &parts.in
 	if name, ok := o.String("name", read.Required); ok {
 		t.Name = name
 		switch {
@@ -50,9 +58,10 @@ func (p *parser) readTool(v doc.Value) Tool {
 	in.schema = o.Get("input_schema", read.Optional)
 	t.InputSchema = p.inputSchema(in.schema)
 	t.OutputSchema = p.schema(o.Get("output_schema", read.Optional))
-	t.Annotations = p.annotations(o)
+	t.Annotations = p.annotations(o, &parts.annotations)
 	if a := o.Get("action", read.Optional); a.Ok() {
-		t.Action = p.action(a, in)
+		t.Action = &parts.action
+		p.action(a, t.Action, in)
 		if t.Annotations.readOnly() && t.Action.writes() {
 			at := o.Value().Get("annotations").Get("readOnlyHint").KeyPlace()
 			p.Report(ruleReadOnlyMethod, at, "", "the tool says that it only reads, but it sends a %s request", t.Action.Method)
@@ -96,7 +105,8 @@ func (p *parser) inputSchema(v doc.Value) json.RawMessage {
 	return p.schema(v)
 }
 
-func (p *parser) annotations(o *read.Object) *Annotations {
+// annotations reads hints, if there are any, into a and returns it.
+func (p *parser) annotations(o *read.Object, a *Annotations) *Annotations {
 	v := o.Get("annotations", read.Optional)
 	if !p.Is(v, doc.Object) {
 		return nil
@@ -108,10 +118,8 @@ func (p *parser) annotations(o *read.Object) *Annotations {
 		}
 		return nil
 	}
-	a := &Annotations{
-		ReadOnlyHint: hint("readOnlyHint"), DestructiveHint: hint("destructiveHint"),
-		IdempotentHint: hint("idempotentHint"), OpenWorldHint: hint("openWorldHint"),
-	}
+	a.ReadOnlyHint, a.DestructiveHint = hint("readOnlyHint"), hint("destructiveHint")
+	a.IdempotentHint, a.OpenWorldHint = hint("idempotentHint"), hint("openWorldHint")
 	a.Title, _ = n.String("title", read.Optional)
 	n.Done()
 	if a.readOnly() && a.DestructiveHint != nil && *a.DestructiveHint {

@@ -52,8 +52,9 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	o := p.Object(root)
 	m.ID = p.id(o)
 	m.Version = p.version(o)
-	m.RequiredMCPServers = p.servers(o.List("required_mcp_servers", read.Required), read.Required, nil)
-	m.OptionalMCPServers = p.servers(o.List("optional_mcp_servers", read.Optional), read.Optional, m.RequiredMCPServers)
+	var required, optional read.Seen
+	m.RequiredMCPServers = p.servers(o.List("required_mcp_servers", read.Required), read.Required, &required, &read.Seen{})
+	m.OptionalMCPServers = p.servers(o.List("optional_mcp_servers", read.Optional), read.Optional, &optional, &required)
 	m.Extensions = p.extensions(o)
 	o.Done()
 	return m
@@ -113,27 +114,22 @@ func isVersion(s string) bool {
 	return dots == 2 && digits > 0
 }
 
-// servers reads one of the two lists; also are the entries of the other, if it
-// was read before.
-func (p *parser) servers(list doc.Value, need read.Presence, also []ServerEntry) []ServerEntry {
+// servers reads one of the two lists. It adds the ids to seen; before are those
+// of the list that was read before.
+func (p *parser) servers(list doc.Value, need read.Presence, seen, before *read.Seen) []ServerEntry {
 	servers := make([]ServerEntry, 0, list.Len())
-	seen := make(map[string]*diag.Rule, list.Len()+len(also))
-	for _, s := range also {
-		seen[s.ServerID] = ruleBothLists
-	}
 	for v := range list.Each() {
 		s := p.server(v, need)
 		servers = append(servers, s)
 		if s.ServerID == "" {
 			continue
 		}
-		switch again := v.Get("server_id"); seen[s.ServerID] {
-		case ruleDuplicate:
-			p.Report(ruleDuplicate, again.Place(), "", "the server %s is already in this list", diag.Quote(s.ServerID))
-		case ruleBothLists:
-			p.Report(ruleBothLists, again.Place(), "", "the server %s is already required", diag.Quote(s.ServerID))
+		switch {
+		case !seen.Add(s.ServerID):
+			p.Report(ruleDuplicate, v.Get("server_id").Place(), "", "the server %s is already in this list", diag.Quote(s.ServerID))
+		case before.Has(s.ServerID):
+			p.Report(ruleBothLists, v.Get("server_id").Place(), "", "the server %s is already required", diag.Quote(s.ServerID))
 		}
-		seen[s.ServerID] = ruleDuplicate
 	}
 	return servers
 }
@@ -166,15 +162,15 @@ func (p *parser) serverID(o *read.Object) string {
 	if !ok {
 		return ""
 	}
-	v := o.Value().Get("server_id")
+	at := func() diag.Place { return o.Value().Get("server_id").Place() }
 	host, _, slash := strings.Cut(id, "/")
 	switch {
 	case !isServerID(id):
-		p.Report(ruleServerID, v.Place(), serverIDHint(id), "%s is not the id of a server in a registry", diag.Quote(id))
-	case !slash || host[0] == '@' || !strings.ContainsAny(host, ".:") && host != "localhost":
-		p.Report(ruleNoHost, v.Place(), "", "%s does not say which registry it is from", diag.Quote(id))
+		p.Report(ruleServerID, at(), serverIDHint(id), "%s is not the id of a server in a registry", diag.Quote(id))
+	case !slash || host[0] == '@' || !strings.Contains(host, ".") && !strings.Contains(host, ":") && host != "localhost":
+		p.Report(ruleNoHost, at(), "", "%s does not say which registry it is from", diag.Quote(id))
 	case strings.ToLower(host) != host:
-		p.Report(ruleHostCase, v.Place(), "write "+diag.Quote(strings.ToLower(host)+id[len(host):]), "the host %s has upper-case letters", diag.Quote(host))
+		p.Report(ruleHostCase, at(), "write "+diag.Quote(strings.ToLower(host)+id[len(host):]), "the host %s has upper-case letters", diag.Quote(host))
 	}
 	return id
 }
@@ -184,18 +180,18 @@ func (p *parser) serverID(o *read.Object) string {
 func isServerID(id string) bool {
 	start := true // of a part
 	for i := range len(id) {
-		c := id[i]
-		plain := isDigit(c) || isLetter(c) || c == '_'
-		switch {
-		case c == '/' && !start:
+		switch c := id[i]; {
+		case isDigit(c) || isLetter(c) || c == '_':
+			start = false
+		case start:
+			if c != '@' || i > 0 && id[i-1] != '/' {
+				return false
+			}
+		case c == '/':
 			start = true
-			continue
-		case c == '@' && start && (i == 0 || id[i-1] == '/'):
-			continue
-		case !plain && (start || !strings.ContainsRune(".:~+-", rune(c))):
+		case c != '.' && c != '-' && c != ':' && c != '~' && c != '+':
 			return false
 		}
-		start = false
 	}
 	return !start
 }
@@ -243,7 +239,7 @@ func (p *parser) scopes(o *read.Object, need read.Presence) []string {
 	if list.Len() == 0 {
 		p.Report(ruleNoScopes, list.Place(), "", "permission_scopes is empty, so no tool of the server is covered")
 	}
-	scopes := make([]string, 0, list.Len())
+	scopes := p.Room(list.Len())
 	var seen read.Seen
 	for v := range list.Each() {
 		s := v.Text()

@@ -112,7 +112,7 @@ func (c *checker) names(m doc.Value) {
 		c.report(m.Place(), hint, "%s must be a list of names, not %s", diag.Quote(m.Key()), m.Kind())
 		return
 	}
-	seen := newSet(m.Len())
+	var seen set
 	for n := range m.Each() {
 		switch {
 		case !n.Is(doc.String):
@@ -123,34 +123,36 @@ func (c *checker) names(m doc.Value) {
 	}
 }
 
-// set compares few texts one by one and makes a map for many.
+// set compares few texts one by one and makes a map for many. The zero set is
+// empty.
 type set struct {
-	few  []string
+	few  [16]string
+	n    int
 	many map[string]bool
 }
 
-func newSet(n int) *set {
-	if n > 16 {
-		return &set{many: make(map[string]bool, n)}
-	}
-	return &set{few: make([]string, 0, n)}
-}
-
-// add reports whether s is new.
+// add reports whether t is new.
 func (s *set) add(t string) bool {
-	if s.many != nil {
-		if s.many[t] {
-			return false
+	if s.many == nil && s.n < len(s.few) {
+		for _, f := range s.few[:s.n] {
+			if f == t {
+				return false
+			}
 		}
-		s.many[t] = true
+		s.few[s.n] = t
+		s.n++
 		return true
 	}
-	for _, f := range s.few {
-		if f == t {
-			return false
+	if s.many == nil {
+		s.many = make(map[string]bool, 4*len(s.few))
+		for _, f := range s.few {
+			s.many[f] = true
 		}
 	}
-	s.few = append(s.few, t)
+	if s.many[t] {
+		return false
+	}
+	s.many[t] = true
 	return true
 }
 
@@ -161,7 +163,7 @@ func (c *checker) enum(m doc.Value) {
 	if m.Len() == 0 {
 		c.report(m.Place(), "", `"enum" must list at least one value`)
 	}
-	seen := newSet(m.Len())
+	var seen set
 	for e := range m.Each() {
 		if !seen.add(string(e.AppendCanonical(nil))) {
 			c.report(e.Place(), "remove the second one", "this value is already in the list")
@@ -177,7 +179,7 @@ func (c *checker) types(m doc.Value) {
 		if m.Len() == 0 {
 			c.report(m.Place(), "", `"type" must name at least one type`)
 		}
-		seen := newSet(min(m.Len(), len(typeNames)))
+		var seen set
 		for t := range m.Each() {
 			if !t.Is(doc.String) {
 				c.report(t.Place(), "", `"type" lists names of types, not %s`, t.Kind())

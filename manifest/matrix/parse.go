@@ -79,9 +79,13 @@ func isAgentName(s string) bool {
 }
 
 func (p *parser) allowed(o *read.Object) []string {
+	list := o.List("allowed_side_effects", read.Optional)
 	var classes []string
+	if list.Len() > 0 {
+		classes = p.Room(min(list.Len(), len(agent.SideEffects)))
+	}
 	var seen read.Seen
-	for v := range p.Strings(o.List("allowed_side_effects", read.Optional)) {
+	for v := range p.Strings(list) {
 		if !isClass(v.Text()) {
 			p.class(v)
 			continue
@@ -151,9 +155,7 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	if program, rest, ok := strings.Cut(s.Command, " "); ok && rest != "" && !strings.ContainsAny(program, `/\`) {
 		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s holds arguments", diag.Quote(s.Command))
 	}
-	for a := range p.Strings(o.List("args", read.Optional)) {
-		s.Args = append(s.Args, a.Text())
-	}
+	s.Args = o.AnyTexts("args", read.Optional)
 	s.Env = p.env(o)
 	s.Headers = p.headers(o)
 	s.Endpoint = p.endpoint(o)

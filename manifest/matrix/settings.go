@@ -22,9 +22,13 @@ const envRef = "$env:"
 
 // env reads the NAME=value entries.
 func (p *parser) env(o *read.Object) []string {
-	var env []string
+	list := o.List("env", read.Optional)
+	if list.Len() == 0 {
+		return nil
+	}
+	env := p.Room(list.Len())
 	var seen read.Seen
-	for v := range p.Strings(o.List("env", read.Optional)) {
+	for v := range p.Strings(list) {
 		entry := v.Text()
 		name, value, ok := strings.Cut(entry, "=")
 		if !ok || !isEnvName(name) {
@@ -111,7 +115,6 @@ var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)
 // setting holds one value, which stands in v from byte offset from, to the
 // rules on credentials.
 func (p *parser) setting(v doc.Value, name, value string, from int) {
-	at := v.Within(from, from+len(value))
 	refs, bad := References(value)
 	if bad >= 0 {
 		p.Report(ruleEnvRef, v.Within(from+bad-len(envRef), from+bad), "", "%s is not followed by the name of a variable", diag.Quote(envRef))
@@ -119,12 +122,14 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 	}
 	if len(refs) > 0 {
 		// A reference beside a literal credential does not excuse it.
-		if rest := remainder(value, refs); secretlike.Name(name) && len(rest) >= 8 {
+		if secretlike.Name(name) && len(remainder(value, refs)) >= 8 {
+			at := v.Within(from, from+len(value))
 			p.Source.Mask(at.Start, at.End)
 			p.Report(ruleLiteralCredential, at, "put the whole credential into the variable", "%s holds a literal value beside its reference", diag.Quote(name))
 		}
 		return
 	}
+	at := v.Within(from, from+len(value))
 	if strings.ContainsAny(value, "${") {
 		if m := otherRefs.FindStringSubmatchIndex(value); m != nil {
 			found := strings.TrimSpace(value[m[0]:m[1]])
@@ -299,9 +304,6 @@ func (p *parser) literalArg(v doc.Value, from int, flag string) {
 // argsVersion compares the version in args, where the package manager is told
 // one, with the version that is declared.
 func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
-	if pin, err := tooluri.ParsePin(s.Version); err != nil || pin.Digest() {
-		return
-	}
 	var separator string
 	switch s.Command {
 	case "npx", "bunx", "pnpx":
@@ -312,6 +314,9 @@ func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 			separator = "@"
 		}
 	default:
+		return
+	}
+	if pin, err := tooluri.ParsePin(s.Version); err != nil || pin.Digest() {
 		return
 	}
 	for v := range list.Each() {

@@ -12,10 +12,10 @@ package read
 import (
 	"cmp"
 	"iter"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
@@ -42,28 +42,38 @@ type Reader struct {
 	UnknownHint string
 	// Hints are those of unknown fields that deserve one of their own.
 	Hints map[string]string
+
+	room []string // what Room cuts from
 }
 
-// Object is an object that is being read.
+// Object is an object that is being read. It holds no pointer to itself, so
+// that it can live on the stack: a manifest has many.
 type Object struct {
 	r     *Reader
 	v     doc.Value
 	last  doc.Value // the member found last
-	known []string
+	asked uint64    // a bit for each member that was asked for, of the first 64
+	// The names that were asked for: n of them in first, then more.
+	first [12]string
+	n     int
+	more  []string
 }
-
-// objects keeps closed ones for the next reader: a manifest has many.
-var objects = sync.Pool{New: func() any { return &Object{known: make([]string, 0, 24)} }}
 
 // Object opens v. If it is not an object, that is reported and every getter
 // answers that there is nothing, without reporting more.
 func (r *Reader) Object(v doc.Value) *Object {
-	o := objects.Get().(*Object)
-	o.r = r
+	o := &Object{r: r}
 	if r.Is(v, doc.Object) {
 		o.v = v
 	}
 	return o
+}
+
+// known lists the names that were asked for.
+func (o *Object) known() []string { return slices.Concat(o.first[:o.n], o.more) }
+
+func (o *Object) isKnown(key string) bool {
+	return slices.Contains(o.first[:o.n], key) || slices.Contains(o.more, key)
 }
 
 // Is reports, by diagnostic and by answer, whether v is of kind k. Nothing is
@@ -110,18 +120,32 @@ func (o *Object) Ok() bool { return o.v.Ok() }
 // Value is the object itself.
 func (o *Object) Value() doc.Value { return o.v }
 
-// Get returns a member of any type, and counts it as known.
+// Get returns a member of any type, and counts it as known. A member is asked
+// for once; Value is there to look at it again.
 func (o *Object) Get(key string, p Presence) doc.Value {
-	o.known = append(o.known, key)
-	v := o.v.GetAfter(o.last, key)
+	if o.n < len(o.first) {
+		o.first[o.n] = key
+		o.n++
+	} else {
+		o.more = append(o.more, key)
+	}
+	var v doc.Value
+	if !o.allAsked() {
+		v = o.v.GetAfter(o.last, key)
+	}
 	switch {
 	case v.Ok():
 		o.last = v
+		o.asked |= 1 << v.Index()
 	case p == Required && o.v.Ok():
 		o.missing(key)
 	}
 	return v
 }
+
+// allAsked reports whether every member was asked for: what else is asked for
+// is not there, and none is unknown. It may say no of a large object.
+func (o *Object) allAsked() bool { return bits.OnesCount64(o.asked) == o.v.Len() }
 
 // missing points at the misspelt field where there is one: that is where the
 // mistake is.
@@ -129,7 +153,7 @@ func (o *Object) missing(key string) {
 	hint := "add " + diag.Quote(key)
 	looked := 0
 	for m := range o.v.Each() {
-		if slices.Contains(o.known, m.Key()) {
+		if o.isKnown(m.Key()) {
 			continue
 		}
 		if looked++; looked > 64 {
@@ -239,9 +263,6 @@ func (o *Object) Int(key string, p Presence, least, most int64) (int64, bool) {
 // MaxInt is the largest whole number that every reader holds exactly.
 const MaxInt = 1 << 53
 
-// Object returns a field that is an object.
-func (o *Object) Object(key string, p Presence) *Object { return o.r.Object(o.Get(key, p)) }
-
 // List returns a field that is a list.
 func (o *Object) List(key string, p Presence) doc.Value {
 	v := o.Get(key, p)
@@ -263,10 +284,38 @@ func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	}
 }
 
+// Room returns an empty list with room for n texts. A manifest has many short
+// lists, which share their memory.
+func (r *Reader) Room(n int) []string {
+	used := len(r.room)
+	if r.room == nil || n > cap(r.room)-used {
+		used, r.room = 0, make([]string, 0, max(n, 32))
+	}
+	r.room = r.room[:used+n]
+	return r.room[used : used : used+n]
+}
+
+// AnyTexts returns the texts of a list field, which may be empty ones.
+func (o *Object) AnyTexts(key string, p Presence) []string {
+	list := o.List(key, p)
+	if list.Len() == 0 {
+		return nil
+	}
+	texts := o.r.Room(list.Len())
+	for v := range o.r.Strings(list) {
+		texts = append(texts, v.Text())
+	}
+	return texts
+}
+
 // Texts returns the texts of a list field; empty ones are reported.
 func (o *Object) Texts(key string, p Presence) []string {
-	var texts []string
-	for v := range o.r.Strings(o.List(key, p)) {
+	list := o.List(key, p)
+	if list.Len() == 0 {
+		return nil
+	}
+	texts := o.r.Room(list.Len())
+	for v := range o.r.Strings(list) {
 		if v.Text() == "" {
 			o.r.Report(diag.EmptyText, v.Place(), "", "an entry of %s is empty", diag.Quote(key))
 			continue
@@ -276,17 +325,13 @@ func (o *Object) Texts(key string, p Presence) []string {
 	return texts
 }
 
-// Done reports every member that nobody asked for and closes the object, which
-// must not be used again.
+// Done reports every member that nobody asked for.
 func (o *Object) Done() {
-	o.reportUnknown()
-	*o = Object{known: o.known[:0]}
-	objects.Put(o)
-}
-
-func (o *Object) reportUnknown() {
+	if o.allAsked() {
+		return
+	}
 	for m := range o.v.Each() {
-		if o.r.Unknown == nil || slices.Contains(o.known, m.Key()) {
+		if o.r.Unknown == nil || o.isKnown(m.Key()) {
 			continue
 		}
 		if o.r.Full() {
@@ -302,8 +347,8 @@ func (o *Object) unknownHint(key string) string {
 	if hint := o.r.Hints[key]; hint != "" {
 		return hint
 	}
-	if ours := o.r.Foreign[key]; ours != "" && slices.Contains(o.known, ours) {
+	if ours := o.r.Foreign[key]; ours != "" && o.isKnown(ours) {
 		return "this dialect calls it " + diag.Quote(ours)
 	}
-	return cmp.Or(diag.DidYouMean(key, o.known), o.r.UnknownHint)
+	return cmp.Or(diag.DidYouMean(key, o.known()), o.r.UnknownHint)
 }

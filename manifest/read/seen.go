@@ -1,27 +1,32 @@
 package read
 
+import "slices"
+
 // Seen watches a list for a name that comes twice. Most lists are short and
 // are looked through one by one; past that a map keeps it linear. The zero
 // Seen has seen nothing.
 type Seen struct {
-	few  [8]string
+	few  [16]string
 	n    int
 	many map[string]bool
 }
 
+// Has reports whether a name was added.
+func (s *Seen) Has(name string) bool {
+	if s.many != nil {
+		return s.many[name]
+	}
+	return slices.Contains(s.few[:s.n], name)
+}
+
 // Add reports whether a name is new.
 func (s *Seen) Add(name string) bool {
+	if s.Has(name) {
+		return false
+	}
 	if s.many != nil {
-		if s.many[name] {
-			return false
-		}
 		s.many[name] = true
 		return true
-	}
-	for _, f := range s.few[:s.n] {
-		if f == name {
-			return false
-		}
 	}
 	if s.n < len(s.few) {
 		s.few[s.n] = name

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// BenchmarkParse is ambit's side of the comparison alone, from memory, for
+// profiles.
+func BenchmarkParse(b *testing.B) {
+	dir := b.TempDir()
+	if _, err := generate(dir, 1000); err != nil {
+		b.Fatal(err)
+	}
+	groups, err := readGroups(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i, d := range agent.Dialects {
+		b.Run(string(d), func(b *testing.B) {
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				f := &groups[i][n%len(groups[i])]
+				manifest.Parse(f.name, f.src, manifest.Options{})
+			}
+		})
+	}
+}

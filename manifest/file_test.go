@@ -1,0 +1,33 @@
+package manifest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/manifest/doc"
+)
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, size := range []int{0, 1, 4096, 1 << 20, doc.MaxBytes, doc.MaxBytes + 1, doc.MaxBytes + 100} {
+		path := filepath.Join(dir, "file")
+		want := bytes.Repeat([]byte("x"), size)
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readFile(path)
+		// Of a file that is too large, one byte more than may be is enough.
+		if want = want[:min(size, doc.MaxBytes+1)]; err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: got %d, %v", size, len(got), err)
+		}
+	}
+	if _, err := readFile(dir); err == nil || !strings.Contains(err.Error(), "is a folder") {
+		t.Errorf("a folder: %v", err)
+	}
+	if _, err := readFile(filepath.Join(dir, "absent")); !os.IsNotExist(err) {
+		t.Errorf("no file: %v", err)
+	}
+}
