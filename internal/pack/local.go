@@ -147,7 +147,7 @@ func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 			Hint: "if the change is yours, pin it: ambit lock",
 		}
 	}
-	return &Package{Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), argv: argv}, nil
+	return &Package{Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv}, nil
 }
 
 // lookup finds a program by name on PATH, or by path from dir.

@@ -136,6 +136,9 @@ func TestParseLockRefuses(t *testing.T) {
 			if !errors.As(err, &e) || e.Code != LockInvalid {
 				t.Fatalf("got %v", err)
 			}
+			if e.Hint != lockAnew {
+				t.Errorf("hint: %s", e.Hint)
+			}
 			var codes []string
 			for _, d := range e.Problems {
 				codes = append(codes, d.Code)
@@ -149,7 +152,7 @@ func TestParseLockRefuses(t *testing.T) {
 		})
 	}
 	for _, b := range [][]byte{[]byte("{\"version\":1,\"agents\":{\"\xff\":1}}"), make([]byte, 17<<20)} {
-		if _, err := ParseLock("x", b); !errors.Is(err, LockInvalid) {
+		if _, err := ParseLock("x", b); !errors.Is(err, LockInvalid) || HintOf(err) != lockAnew {
 			t.Errorf("got %v", err)
 		}
 	}

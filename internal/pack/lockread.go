@@ -14,12 +14,16 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
+// lockAnew is what to do about a lock that cannot be used. Writing over it is
+// not among it: what it had promised would be gone without anybody looking.
+const lockAnew = "restore it, or remove it and lock anew: ambit lock PATH"
+
 // The rules of lock files.
 var (
 	ruleField = diag.NewError(
 		"LK001", "a field that lock files do not have",
 		"A lock is only as good as what is read of it: a field that nobody knows is one that nobody checks.",
-		"write the lock anew: ambit lock",
+		lockAnew,
 	)
 	ruleVersion = diag.NewError(
 		"LK002", "a newer version of the lock file's format",
@@ -29,17 +33,17 @@ var (
 	ruleDigest = diag.NewError(
 		"LK003", "not a sha256",
 		"Digests in a lock are sha256: and 64 lower-case hex digits.",
-		"write the lock anew: ambit lock",
+		lockAnew,
 	)
 	ruleHash = diag.NewError(
 		"LK004", "a hash that is not that of its content",
 		"Somebody edited one and not the other, or a merge mixed two locks. What was proven can no longer be told.",
-		"take the lock from before the edit, or write it anew: ambit lock",
+		lockAnew,
 	)
 	ruleEntry = diag.NewError(
 		"LK005", "an entry that fits nothing",
 		"The parts of a lock refer to each other; one refers to what is not there, or names itself differently.",
-		"write the lock anew: ambit lock",
+		lockAnew,
 	)
 )
 
@@ -53,7 +57,7 @@ func ReadLock(path string) (*Lock, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &Error{Code: LockMissing, What: path, Detail: "there is no lock file", Err: err, Hint: "write one: ambit lock"}
 	case err != nil:
-		return nil, &Error{Code: LockInvalid, What: path, Detail: "the lock file cannot be read", Err: err, Hint: "a lock file is a plain file of at most 16 MiB"}
+		return nil, &Error{Code: LockInvalid, What: path, Detail: "the lock file cannot be read", Err: err, Hint: "a lock file is a plain file of at most 16 MiB; " + lockAnew}
 	}
 	return ParseLock(path, b)
 }
@@ -63,9 +67,9 @@ func ParseLock(name string, text []byte) (*Lock, error) {
 	r := &lockReader{text: string(text)}
 	src := diag.NewSource(name, r.text)
 	r.Reader = read.Reader{Reporter: diag.NewReporter(src, true), Unknown: ruleField}
-	invalid := &Error{Code: LockInvalid, What: name, Source: src}
+	invalid := &Error{Code: LockInvalid, What: name, Source: src, Hint: lockAnew}
 	if len(text) > doc.MaxBytes || !utf8.Valid(text) {
-		invalid.Detail, invalid.Hint = "the lock file is too large or not UTF-8", "write the lock anew: ambit lock"
+		invalid.Detail = "the lock file is too large or not UTF-8"
 		return nil, invalid
 	}
 	l := NewLock()
@@ -84,7 +88,7 @@ func ParseLock(name string, text []byte) (*Lock, error) {
 	}
 	if n := len(invalid.Problems); n > 0 {
 		first := invalid.Problems[0]
-		invalid.Detail, invalid.Hint = fmt.Sprintf("line %d: %s", first.Line, first.Message), first.Hint
+		invalid.Detail = fmt.Sprintf("line %d: %s", first.Line, first.Message)
 		if n > 1 {
 			invalid.Detail += fmt.Sprintf(" (and %d more)", n-1)
 		}

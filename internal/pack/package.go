@@ -32,6 +32,8 @@ type Package struct {
 	// Dir holds the whole package and nothing else: what a sandbox has to show
 	// of the store.
 	Dir string
+	// File is the local file or program; empty for what is in the store.
+	File string
 	// Strays are folders outside the package in which Node.js would look for a
 	// module that the package lacks. A sandbox should hide them.
 	Strays []string
@@ -102,6 +104,20 @@ func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 		return nil, &Error{Code: NotStored, What: ref.String(), Detail: "is not in the package store", Hint: "fetch it: ambit lock"}
 	}
 	return nil, firstErr
+}
+
+// Size tells how large a package is, to compare it with others: it grows with
+// the number of its files. It is 0 for what is not in the store.
+func (s *Store) Size(want Want) int64 {
+	dirs, err := s.candidates(want)
+	if err != nil || len(dirs) == 0 {
+		return 0
+	}
+	info, err := os.Stat(filepath.Join(dirs[0], fileListing))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // candidates are the folders that may hold what is wanted, the newest first.

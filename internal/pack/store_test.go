@@ -102,6 +102,8 @@ func TestOpenRefusesWhatChanged(t *testing.T) {
 		{"a mode", self + "lib/a.js", func(n string) error { return os.Chmod(n, 0o555) }, "is now an executable file"},
 		{"a mode that can be written", self + "cli.js", func(n string) error { return os.Chmod(n, 0o755) }, "has the mode -rwxr-xr-x"},
 		{"a mode that changes the user", self + "cli.js", func(n string) error { return os.Chmod(n, 0o555|fs.ModeSetuid) }, "has the mode u"},
+		{"a mode that changes the group", self + "cli.js", func(n string) error { return os.Chmod(n, 0o555|fs.ModeSetgid) }, "has the mode g"},
+		{"a mode that sticks", self + "cli.js", func(n string) error { return os.Chmod(n, 0o555|fs.ModeSticky) }, "has the mode t"},
 		{"a folder's mode", self + "lib", func(n string) error { return os.Chmod(n, 0o777) }, "has the mode drwxrwxrwx"},
 		{"a file that became a link to the same content", self + "lib/b.js", func(n string) error {
 			elsewhere := filepath.Join(t.TempDir(), "b.js")

@@ -137,7 +137,7 @@ func (e *entry) read(root string, h hash.Hash, buf []byte) {
 	if e.err != nil {
 		return
 	}
-	name := filepath.Join(root, filepath.FromSlash(e.path))
+	name := root + string(filepath.Separator) + filepath.FromSlash(e.path)
 	switch e.mark {
 	case "d":
 		info, err := os.Lstat(name)
@@ -151,29 +151,6 @@ func (e *entry) read(root string, h hash.Hash, buf []byte) {
 		mode, err := hashInto(h, name, buf)
 		if e.err = err; err == nil {
 			e.mark, e.detail = modeMark(mode), hex.EncodeToString(h.Sum(nil))
-		}
-	}
-}
-
-func hashInto(h hash.Hash, name string, buf []byte) (fs.FileMode, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	h.Reset()
-	for {
-		n, err := f.Read(buf)
-		h.Write(buf[:n])
-		if err == io.EOF {
-			return info.Mode(), nil
-		}
-		if err != nil {
-			return 0, err
 		}
 	}
 }

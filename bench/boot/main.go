@@ -1,0 +1,236 @@
+// Command boot measures how long it takes until an agent's tool servers are
+// ready, from the start of the program to its answer to tools/list.
+//
+//	go run ./bench/boot
+//
+// The agent is agents/default.json, with its four servers from npm. Three ways
+// are compared: the servers together, through "ambit run" with the lock that
+// ships, each package hashed anew before it runs; the same one server after the
+// other; and the same commands as people have them in their clients today, npx
+// -y package@version, all four together and without ambit, from a warm cache.
+// Even then npx asks the registry whether the package is still there, so it is
+// measured a second time with --prefer-offline, which does not ask. All take
+// turns in every round, so that whatever else the machine does hits all; what is
+// shown is the median of the rounds.
+//
+// The first start of each downloads the packages, into a folder that is removed
+// in the end, and does not count. bin/ambit must be there: make build.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/mcpwire"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 7, "how many rounds count")
+	ambit := flag.String("ambit", "bin/ambit", "the program to measure")
+	flag.Parse()
+	if err := run(*ambit, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// way is one way to start servers.
+type way struct {
+	name  string
+	start func(ctx context.Context) (time.Duration, error) // until all are ready
+	took  []time.Duration
+}
+
+func (w *way) median() time.Duration {
+	slices.Sort(w.took)
+	return w.took[len(w.took)/2]
+}
+
+func run(ambit string, rounds int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	ambit, err := filepath.Abs(ambit)
+	if err != nil {
+		return err
+	}
+	b := &bench{ambit: ambit}
+	if b.dir, err = os.MkdirTemp("", "ambit-boot-"); err != nil {
+		return err
+	}
+	defer removeAll(b.dir)
+	if err := b.write("agents"); err != nil {
+		return err
+	}
+
+	together := &way{name: "ambit, together", start: b.together}
+	npx := &way{name: "npx, together", start: func(ctx context.Context) (time.Duration, error) { return b.npx(ctx) }}
+	offline := &way{name: "npx --prefer-offline, together", start: func(ctx context.Context) (time.Duration, error) { return b.npx(ctx, "--prefer-offline") }}
+	ways := []*way{together, npx, offline}
+	for _, s := range b.servers {
+		ways = append(ways, &way{name: "ambit, " + s.Alias + " alone", start: func(ctx context.Context) (time.Duration, error) { return b.run(ctx, s.Alias) }})
+	}
+	for round := range rounds + 1 {
+		for i := range ways {
+			w := ways[(i+round)%len(ways)]
+			took, err := w.start(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			if round > 0 {
+				w.took = append(w.took, took)
+			}
+		}
+	}
+	return report(rounds, together, npx, offline, ways[3:])
+}
+
+func report(rounds int, together, npx, offline *way, alone []*way) error {
+	fmt.Printf("from start to ready, %d servers; median of %d rounds; %d cores\n\n", len(alone), rounds, runtime.NumCPU())
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\tmedian ms\tleast\tmost\t")
+	row := func(w *way) {
+		m := w.median()
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t\n", w.name, m.Milliseconds(), w.took[0].Milliseconds(), w.took[len(w.took)-1].Milliseconds())
+	}
+	var slowest, sum time.Duration
+	for _, w := range alone {
+		row(w)
+		slowest, sum = max(slowest, w.median()), sum+w.median()
+	}
+	row(together)
+	row(npx)
+	row(offline)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
+	fmt.Printf("\none after the other : together      %.2f (%d ms : %d ms)\n", ratio(sum, together.median()), sum.Milliseconds(), together.median().Milliseconds())
+	fmt.Printf("together : the slowest server       %.2f\n", ratio(together.median(), slowest))
+	fmt.Printf("npx : ambit, both together          %.2f (wanted: at least 2)\n", ratio(npx.median(), together.median()))
+	fmt.Printf("npx --prefer-offline : ambit        %.2f\n", ratio(offline.median(), together.median()))
+	return nil
+}
+
+// bench is the agent to start, in a folder of its own.
+type bench struct {
+	ambit, dir string
+	servers    []server
+}
+
+type server struct {
+	Alias   string   `json:"alias"`
+	Command string   `json:"command"`
+	Args    []string `json:"args"`
+}
+
+// all is the name of the manifest with every server; those with one are named
+// after it.
+const all = "all servers"
+
+// write makes the manifests, beside the lock that ships with them.
+func (b *bench) write(agents string) error {
+	text, err := os.ReadFile(filepath.Join(agents, "default.json"))
+	if err != nil {
+		return err
+	}
+	var manifest map[string]json.RawMessage
+	var each []json.RawMessage
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(manifest["servers"], &each); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(manifest["servers"], &b.servers); err != nil {
+		return err
+	}
+	lock, err := os.ReadFile(filepath.Join(agents, "ambit.lock"))
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{"ambit.lock": lock, all + ".json": text}
+	for i, s := range b.servers {
+		if manifest["servers"], err = json.Marshal(each[i : i+1]); err != nil {
+			return err
+		}
+		if files[s.Alias+".json"], err = json.Marshal(manifest); err != nil {
+			return err
+		}
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(b.dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) together(ctx context.Context) (time.Duration, error) { return b.run(ctx, all) }
+
+// run starts an agent as people do.
+func (b *bench) run(ctx context.Context, name string) (time.Duration, error) {
+	return b.ready(ctx, b.ambit, "run", name+".json")
+}
+
+// npx starts every server at the same time, as its command says, with options of
+// npx in front.
+func (b *bench) npx(ctx context.Context, options ...string) (time.Duration, error) {
+	took, errs := make([]time.Duration, len(b.servers)), make([]error, len(b.servers))
+	var wg sync.WaitGroup
+	for i, s := range b.servers {
+		wg.Go(func() { took[i], errs[i] = b.ready(ctx, s.Command, slices.Concat(options, s.Args)...) })
+	}
+	wg.Wait()
+	return slices.Max(took), errors.Join(errs...)
+}
+
+// ready starts a program, and tells how long it took until that had told its
+// tools. Then it is ended, so that it is out of the way of whoever comes next.
+func (b *bench) ready(ctx context.Context, program string, args ...string) (time.Duration, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.WaitDelay = b.dir, time.Second
+	cmd.Env = append(os.Environ(), "AMBIT_HOME="+filepath.Join(b.dir, "home"), "npm_config_cache="+filepath.Join(b.dir, "npm"))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	conn := mcpwire.New(mcpwire.Stdio(out, in), mcpwire.Options{Legacy: true})
+	if _, err = conn.Negotiate(ctx); err == nil {
+		_, err = conn.ListTools(ctx)
+	}
+	took := time.Since(began)
+	conn.Close() // which ends its input
+	_ = cmd.Wait()
+	return took, err
+}
+
+// removeAll also removes what the package store has sealed.
+func removeAll(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	_ = os.RemoveAll(dir)
+}
