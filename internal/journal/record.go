@@ -3,6 +3,8 @@ package journal
 import (
 	"encoding/json"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // Decision is what the door decided.
@@ -15,8 +17,22 @@ const (
 	Unknown Decision = "unknown"
 )
 
+// Kinds of records. A call has none.
+const (
+	kindBorn       = "log_born"
+	kindCheckpoint = "log_checkpoint"
+	// kindUnreadable is shown in place of a record that is damaged.
+	kindUnreadable = "unreadable"
+)
+
 // Record is what the journal keeps of a call. No credential is ever in it.
 type Record struct {
+	// Log and Seq are its place, and are set by Append.
+	Log int64 `json:"log"`
+	Seq int64 `json:"seq"`
+	// Kind is empty for a call.
+	Kind string `json:"kind,omitempty"`
+	// Time is kept to the microsecond. Append sets it if nobody did.
 	Time time.Time `json:"time"`
 	// Call is the call's id, Parent that of the call it was part of.
 	Call   string `json:"call"`
@@ -51,4 +67,28 @@ type Record struct {
 	DurationUS int64 `json:"duration_us,omitempty"`
 	// Replay says that the answer of an earlier call of the same key was given.
 	Replay string `json:"replay,omitempty"`
+
+	// Roster is what log 0 keeps about another log.
+	Roster *Roster `json:"roster,omitempty"`
+}
+
+// Roster is a log's birth, or how far it had come at a checkpoint.
+type Roster struct {
+	Log  int64      `json:"log"`
+	Size int64      `json:"size"`
+	Root *tlog.Hash `json:"root,omitempty"`
+}
+
+// Position is a record's place.
+type Position struct {
+	Log int64 `json:"log"`
+	Seq int64 `json:"seq"`
+}
+
+// Entry is a record as the journal has it.
+type Entry struct {
+	Record
+	Hash tlog.Hash `json:"hash"`
+	// Erased says that only the hash is left.
+	Erased bool `json:"erased,omitempty"`
 }

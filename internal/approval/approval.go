@@ -1,0 +1,223 @@
+// Package approval asks a person whether one very call may be made.
+//
+// An answer is bound to the agent and its manifest's digest, the tool, the exact
+// arguments that would be forwarded, and the principal: another call is another
+// question. It is good once, and until it expires. The question outlives the
+// process that asked: a person may answer when nobody waits any more, and the
+// answer then stands for an identical call. Nothing is ever called because of
+// an answer alone.
+//
+// An agent cannot answer. No tool does it, and whoever decides is named by the
+// face that took the decision: the command line of the owner, or an
+// administrator's key.
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// State is how far a question has come.
+type State string
+
+// The states. An approval that was used has let its one call through.
+const (
+	Pending  State = "pending"
+	Approved State = "approved"
+	Denied   State = "denied"
+	Used     State = "used"
+)
+
+// Question is one call that waits for a person.
+type Question struct {
+	ID        string          `json:"id"`
+	Agent     string          `json:"agent"`
+	Digest    string          `json:"digest"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Principal string          `json:"principal"`
+	State     State           `json:"state"`
+	Asked     time.Time       `json:"asked_at"`
+	Expires   time.Time       `json:"expires_at"`
+	Decider   string          `json:"decided_by,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+
+	sealed []byte
+}
+
+// Over reports whether the time to answer, or to use an answer, has passed.
+func (q *Question) Over(now time.Time) bool { return !now.Before(q.Expires) }
+
+// maxPending bounds the questions of one agent that wait, so that it cannot
+// bury a person in them.
+const maxPending = 50
+
+// Errors that callers tell apart.
+var (
+	// ErrTooMany says that the agent has too many questions waiting.
+	ErrTooMany = errors.New("too many calls of this agent wait for approval")
+	// ErrUnknown says that there is no such question.
+	ErrUnknown = errors.New("there is no approval of that id")
+	// ErrDecided says that the question was answered before.
+	ErrDecided = errors.New("it was decided before")
+	// ErrOver says that the question has expired.
+	ErrOver = errors.New("it has expired")
+)
+
+const columns = `id, agent, digest, tool, principal, sealed, state, asked, expires, decider, reason`
+
+func scan(row state.Row) (*Question, error) {
+	q := &Question{}
+	var asked, expires int64
+	var s string
+	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.sealed, &s, &asked, &expires, &q.Decider, &q.Reason)
+	q.State, q.Asked, q.Expires = State(s), time.UnixMicro(asked), time.UnixMicro(expires)
+	return q, err
+}
+
+// mac stands for what the answer is bound to.
+func (q *Question) mac(b *books.Books) []byte {
+	bound, err := json.Marshal([]string{q.Agent, q.Digest, q.Tool, q.Principal})
+	if err != nil {
+		panic(err) // strings always can be
+	}
+	mac := b.Keys.MAC("approval "+string(bound), q.Arguments)
+	return mac[:]
+}
+
+// Find is the newest question for the very same call that is not over: one that
+// waits, or an answer that was not used yet. Nil if there is none.
+func Find(tx state.Tx, b *books.Books, q *Question, now time.Time) (found *Question, err error) {
+	err = tx.Query(`SELECT `+columns+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved') AND expires > $2
+ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) (err error) {
+		found, err = scan(row)
+		return err
+	})
+	return found, err
+}
+
+// Ask writes a question down, unless the same one waits already; it returns the
+// one that waits.
+func Ask(ctx context.Context, b *books.Books, q *Question) (asked *Question, err error) {
+	err = b.DB.Write(ctx, func(tx state.Tx) (err error) {
+		if asked, err = Find(tx, b, q, q.Asked); err != nil || asked != nil {
+			return err
+		}
+		var waiting int64
+		err = tx.Query(`SELECT COUNT(*) FROM approvals WHERE agent = $1 AND state = 'pending' AND expires > $2`,
+			[]any{q.Agent, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting) })
+		if err != nil {
+			return err
+		}
+		if waiting >= maxPending {
+			return ErrTooMany
+		}
+		asked = q
+		_, err = tx.Exec(`INSERT INTO approvals (id, agent, digest, tool, principal, mac, sealed, state, asked, expires)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8, $9)`,
+			q.ID, q.Agent, q.Digest, q.Tool, q.Principal, q.mac(b), b.Keys.Seal(purpose(q.ID), q.Arguments), q.Asked.UnixMicro(), q.Expires.UnixMicro())
+		return err
+	})
+	return asked, err
+}
+
+func purpose(id string) string { return "arguments of approval " + id }
+
+// Get is one question.
+func Get(ctx context.Context, b *books.Books, id string) (found *Question, err error) {
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		found, err = get(tx, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, found.open(b)
+}
+
+func get(tx state.Tx, id string) (found *Question, err error) {
+	err = tx.Query(`SELECT `+columns+` FROM approvals WHERE id = $1`, []any{id}, func(row state.Row) (err error) {
+		found, err = scan(row)
+		return err
+	})
+	if err == nil && found == nil {
+		err = ErrUnknown
+	}
+	return found, err
+}
+
+func (q *Question) open(b *books.Books) error {
+	if q.sealed == nil {
+		return nil
+	}
+	arguments, err := b.Keys.Open(purpose(q.ID), q.sealed)
+	q.Arguments, q.sealed = arguments, nil
+	return err
+}
+
+// List is the questions that wait now, oldest first.
+func List(ctx context.Context, b *books.Books, now time.Time) (list []*Question, err error) {
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		list = nil
+		return tx.Query(`SELECT `+columns+` FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY asked`, []any{now.UnixMicro()}, func(row state.Row) error {
+			q, err := scan(row)
+			list = append(list, q)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range list {
+		if err := q.open(b); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// Decide answers a question, once, and journals who did.
+func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reason string) error {
+	return b.DB.Write(ctx, func(tx state.Tx) error {
+		q, err := get(tx, id)
+		now := time.Now()
+		switch {
+		case err != nil:
+			return err
+		case q.State != Pending:
+			return ErrDecided
+		case q.Over(now):
+			return ErrOver
+		}
+		s, decision, said := Denied, journal.Deny, "refused by "
+		if yes {
+			s, decision, said = Approved, journal.Allow, "approved by "
+		}
+		n, err := tx.Exec(`UPDATE approvals SET state = $1, decider = $2, decided = $3, reason = $4 WHERE id = $5 AND state = 'pending'`,
+			string(s), who, now.UnixMicro(), reason, id)
+		if err == nil && n == 0 {
+			err = ErrDecided
+		}
+		if err != nil {
+			return err
+		}
+		_, err = b.Journal.Append(tx, &journal.Record{
+			Time: now, Call: id, Agent: q.Agent, Digest: q.Digest, Principal: who, Tool: q.Tool,
+			Decision: decision, Stage: "approve", Detail: "a call by " + q.Principal + " was " + said + who,
+		})
+		return err
+	})
+}
+
+// Use takes an approval for its one call, in the transaction that writes the
+// intent. It reports whether the approval was still good.
+func Use(tx state.Tx, id string, now time.Time) (bool, error) {
+	n, err := tx.Exec(`UPDATE approvals SET state = 'used', sealed = NULL WHERE id = $1 AND state = 'approved' AND expires > $2`, id, now.UnixMicro())
+	return n == 1, err
+}

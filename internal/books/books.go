@@ -1,0 +1,56 @@
+// Package books opens what an ambit keeps: the store, the keys and the journal,
+// which belong together.
+package books
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/postgres"
+	"github.com/ambit-run/ambit/internal/state/sqlite"
+)
+
+// Books are one store with its keys and its journal. All agents of a process
+// share them.
+type Books struct {
+	DB      state.DB
+	Keys    *identity.Keys
+	Journal *journal.Journal
+}
+
+// Open opens the books of a home. The store is at a postgres:// URL, or where
+// that is empty, in the home itself.
+func Open(ctx context.Context, h home.Home, url string) (*Books, error) {
+	keys, err := identity.OpenKeys(h.Root())
+	if err != nil {
+		return nil, err
+	}
+	var db state.DB
+	if url == "" {
+		db, err = sqlite.Open(ctx, h.State())
+	} else {
+		db, err = postgres.Open(ctx, url)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Books{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}, nil
+}
+
+// IsURL reports whether a --store flag names a place that Open knows.
+func IsURL(s string) bool {
+	return s == "" || strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
+}
+
+// Close signs how far the journal has come, and closes the store.
+func (b *Books) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(b.Journal.Close(ctx), b.DB.Close())
+}

@@ -1,0 +1,44 @@
+// Package journal is the tamper-evident log of every decision and outcome.
+//
+// A record is (log, seq). Its leaf is the RFC 6962 hash of the exact JSON bytes
+// that are kept, and those bytes begin with log and seq, so that a record tells
+// where it belongs. [Journal.Append] runs in the transaction that settles a
+// call: one row for the leaf and one for the head, whose edge holds the hashes
+// of the complete subtrees, which is all that the next append needs. Every 256
+// leaves their hashes also become a tile, and each tile's root a hash of the
+// tile above it; a proof reads a few tiles and never the whole log.
+//
+// # Logs
+//
+// A SQLite store has log 0, which all processes of the machine append to, one
+// after the other, under the store's lock. On PostgreSQL each opening of the
+// store leases a log of its own, so that writers do not wait for each other,
+// and there is no order between logs but that of time. Log 0 is then the
+// roster: a log's first append also writes a log_born record into log 0, and
+// each of its checkpoints a log_checkpoint record, in the same transaction.
+// Verify demands every log of the roster, as long and with the same root as the
+// roster says, and takes no log that is not in it: a whole log cannot vanish,
+// and a checkpoint of log 0 speaks for all of them. Writers meet in log 0 at
+// births and checkpoints only, and the store runs those that meet again.
+//
+// # Checkpoints
+//
+// A checkpoint is a signed note (c2sp.org/tlog-checkpoint) of a log's size and
+// root. Append makes one inside its own transaction when a process has made
+// none for a minute, its first record included, and at every multiple of 4096
+// records; Close makes one for what is left. One that follows another within
+// the same minute replaces it, except at those multiples, which Verify demands.
+//
+// # What it proves
+//
+// Verify finds a record that was changed, removed, moved or added behind a
+// signed checkpoint, and names the first one. Three things it cannot know.
+// Records since the last checkpoint are not yet signed. Someone who can write
+// the store but does not have the key can cut the journal back to an earlier
+// checkpoint, together with all later ones. And someone who has both the store
+// and the key can rewrite everything. The remedy for all three is a checkpoint
+// that is kept elsewhere: evidence binds up to the last of those.
+//
+// A record may be erased for good reason. Its bytes go, its hash stays, the
+// journal still verifies, and the report counts it.
+package journal

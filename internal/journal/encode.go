@@ -1,0 +1,160 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// A record is bounded, whatever a caller sends: texts are cut, and arguments
+// that are too large are left out, their size and MAC still being there.
+const (
+	maxText      = 4 << 10
+	maxArguments = 256 << 10
+	// MaxRecord is more than any record has.
+	MaxRecord = 1 << 20
+)
+
+// appendHead appends how every record at a place begins. Verify compares it
+// as bytes.
+func appendHead(b []byte, log, seq int64) []byte {
+	b = append(b, `{"log":`...)
+	b = strconv.AppendInt(b, log, 10)
+	b = append(b, `,"seq":`...)
+	b = strconv.AppendInt(b, seq, 10)
+	return append(b, ',')
+}
+
+// appendRecord appends a record's JSON, the same as encoding/json's but without
+// reflection, because this runs for every call.
+func appendRecord(b []byte, r *Record) []byte {
+	b = appendHead(b, r.Log, r.Seq)
+	if r.Kind != "" {
+		b = appendText(b, `"kind":`, r.Kind)
+		b = append(b, ',')
+	}
+	b = append(b, `"time":"`...)
+	b = r.Time.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, '"')
+	if r.Roster != nil {
+		b = append(b, `,"roster":{"log":`...)
+		b = strconv.AppendInt(b, r.Roster.Log, 10)
+		b = appendInt(b, `,"size":`, r.Roster.Size)
+		if r.Roster.Root != nil {
+			b = appendText(b, `,"root":`, r.Roster.Root.String())
+		}
+		b = append(b, '}')
+	}
+	if r.Kind == "" {
+		b = appendText(b, `,"call":`, r.Call)
+		b = appendSome(b, `,"parent":`, r.Parent)
+		b = appendText(b, `,"agent":`, r.Agent)
+		b = appendText(b, `,"id":`, r.ID)
+		b = appendText(b, `,"digest":`, r.Digest)
+		b = appendText(b, `,"principal":`, r.Principal)
+		b = appendText(b, `,"tool":`, r.Tool)
+		b = appendSome(b, `,"uri":`, r.URI)
+		b = appendSome(b, `,"side_effect":`, r.SideEffect)
+		b = appendText(b, `,"decision":`, string(r.Decision))
+		b = appendSome(b, `,"code":`, r.Code)
+		b = appendSome(b, `,"stage":`, r.Stage)
+		b = appendSome(b, `,"effect":`, r.Effect)
+		b = appendSome(b, `,"detail":`, r.Detail)
+		b = appendArguments(b, r.Arguments)
+		b = appendSome(b, `,"arguments_mac":`, r.ArgumentsMAC)
+		b = appendSize(b, `,"arguments_size":`, int64(r.ArgumentsSize))
+		b = appendSome(b, `,"result_hash":`, r.ResultHash)
+		b = appendSize(b, `,"result_size":`, int64(r.ResultSize))
+		if r.ToolError {
+			b = append(b, `,"tool_error":true`...)
+		}
+		b = appendSize(b, `,"duration_us":`, r.DurationUS)
+		b = appendSome(b, `,"replay":`, r.Replay)
+	}
+	return append(b, '}')
+}
+
+// appendArguments keeps a record on one line and valid, also when what it was
+// given as JSON is not.
+func appendArguments(b []byte, args json.RawMessage) []byte {
+	if len(args) == 0 || len(args) > maxArguments {
+		return b
+	}
+	switch {
+	case !json.Valid(args):
+		return appendText(b, `,"arguments":`, string(args))
+	case bytes.IndexByte(args, '\n') >= 0 || bytes.IndexByte(args, '\r') >= 0:
+		var one bytes.Buffer
+		if json.Compact(&one, args) != nil {
+			return b
+		}
+		args = one.Bytes()
+	}
+	b = append(b, `,"arguments":`...)
+	return append(b, args...)
+}
+
+func appendSome(b []byte, key, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendText(b, key, s)
+}
+
+func appendSize(b []byte, key string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return appendInt(b, key, n)
+}
+
+func appendInt(b []byte, key string, n int64) []byte {
+	return strconv.AppendInt(append(b, key...), n, 10)
+}
+
+func appendText(b []byte, key, s string) []byte {
+	b = append(b, key...)
+	if len(s) > maxText {
+		cut := maxText
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut] + "…"
+	}
+	return appendString(b, s)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends a JSON string.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
+			i++
+			continue
+		}
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && size == 1 {
+				b = append(append(b, s[from:i]...), "\ufffd"...)
+				from = i + 1
+			}
+			i += size
+			continue
+		}
+		b = append(b, s[from:i]...)
+		if c == '"' || c == '\\' {
+			b = append(b, '\\', c)
+		} else {
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i++
+		from = i
+	}
+	return append(append(b, s[from:]...), '"')
+}

@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// A commit waits for the disk, so one commit for all who wait is worth more
+// than any other saving. One goroutine begins and commits batches; the function
+// of each member runs in the member's own goroutine when it gets its turn. So a
+// panic, or the end of a goroutine, meets the one who caused it, and the batch
+// goes on without him.
+//
+// A member may leave while it waits for its turn. Once its function has run it
+// stays until the commit, because only then is it known what happened.
+
+// A Batch is a transaction that members take turns in.
+type Batch interface {
+	// Do runs f for one member. An error undoes what this member did, and only
+	// that. Panics pass through, and are undone too.
+	Do(ctx context.Context, f func(state.Tx) error) error
+	// Lost is the reason why the whole batch cannot be committed, if it cannot.
+	Lost() error
+	// End commits the batch, or rolls it back if it is lost or without
+	// members, and lets others write. Its error says that nothing was committed.
+	End(members int) error
+}
+
+// ErrAgain in the chain of an error of a whole batch says that its members are
+// to run again.
+var ErrAgain = errors.New("the transaction met another one")
+
+const (
+	// maxMembers bounds how long others wait for this process.
+	maxMembers = 64
+	// maxRuns bounds how often a member runs before it gets the batch's error.
+	maxRuns = 10
+)
+
+// Group is a line of members waiting for their turns.
+type Group struct {
+	begin func() (Batch, error)
+	wake  chan struct{} // holds one token when there may be work
+	gone  chan struct{} // closed when the committing goroutine has ended
+
+	mu     sync.Mutex
+	line   []*member
+	closed bool
+}
+
+type member struct {
+	turn chan Batch // gets the batch when it is this member's turn
+	ran  chan bool  // whether its part of the batch stands
+	done chan error // what became of the batch
+	runs int
+}
+
+// New starts a group. begin waits until this process may write.
+func New(begin func() (Batch, error)) *Group {
+	g := &Group{begin: begin, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	go g.commit()
+	return g
+}
+
+// Write runs f as a member of a batch.
+func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m := &member{turn: make(chan Batch), ran: make(chan bool, 1), done: make(chan error, 1)}
+	if !g.join(m) {
+		return state.ErrClosed
+	}
+	for {
+		select {
+		case batch := <-m.turn:
+			err := m.run(ctx, batch, f)
+			if err == nil {
+				err = <-m.done
+			}
+			if !errors.Is(err, ErrAgain) || m.runs >= maxRuns {
+				return err
+			}
+			if !g.join(m) {
+				return state.ErrClosed
+			}
+		case err := <-m.done: // the batch did not begin
+			return err
+		case <-ctx.Done():
+			if g.leave(m) {
+				return ctx.Err()
+			}
+			// Its turn, or its end, is on the way.
+			select {
+			case <-m.turn:
+				m.ran <- false
+				return ctx.Err()
+			case err := <-m.done:
+				return err
+			}
+		}
+	}
+}
+
+// run reports to the committing goroutine however f ends.
+func (m *member) run(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
+	stands := false
+	defer func() { m.ran <- stands }()
+	m.runs++
+	err = batch.Do(ctx, f)
+	stands = err == nil
+	return err
+}
+
+func (g *Group) join(m *member) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.line = append(g.line, m)
+	g.poke()
+	return true
+}
+
+// poke leaves a token for the committing goroutine.
+func (g *Group) poke() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (g *Group) leave(m *member) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, other := range g.line {
+		if other == m {
+			g.line = append(g.line[:i], g.line[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Group) next() *member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.line) == 0 {
+		return nil
+	}
+	m := g.line[0]
+	g.line[0] = nil
+	g.line = g.line[1:]
+	return m
+}
+
+func (g *Group) waiting() (some, closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.line) > 0, g.closed
+}
+
+func (g *Group) commit() {
+	defer close(g.gone)
+	for range g.wake {
+		some, closed := g.waiting()
+		for ; some; some, closed = g.waiting() {
+			g.batch()
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// batch runs members until nobody waits or there are enough.
+func (g *Group) batch() {
+	batch, err := g.begin()
+	if err != nil {
+		g.fail(err)
+		return
+	}
+	var members []*member
+	for range maxMembers {
+		m := g.next()
+		if m == nil {
+			break
+		}
+		m.turn <- batch
+		if <-m.ran {
+			members = append(members, m)
+		}
+		if batch.Lost() != nil {
+			break
+		}
+	}
+	err = batch.End(len(members))
+	for _, m := range members {
+		m.done <- err
+	}
+}
+
+// fail ends everybody who waits.
+func (g *Group) fail(err error) {
+	for m := g.next(); m != nil; m = g.next() {
+		m.done <- err
+	}
+}
+
+// Close lets nobody in any more and fails those who wait. It returns a channel
+// that is closed when the last batch has ended.
+func (g *Group) Close() <-chan struct{} {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.fail(state.ErrClosed)
+	g.poke()
+	return g.gone
+}

@@ -1,0 +1,32 @@
+package migrations
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestOnlySQLiteIsUnwrapped(t *testing.T) {
+	list := []string{"CREATE TABLE t (a BIGINT) /*sqlite WITHOUT ROWID */;\n-- /* kept */\n"}
+	want := "CREATE TABLE t (a BIGINT) WITHOUT ROWID;\n-- /* kept */\n"
+	if got := SQLite(list)[0]; got != want {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What both engines take for the same thing.
+func TestStepsUseThreeTypes(t *testing.T) {
+	list := List()
+	if len(list) == 0 {
+		t.Fatal("there are no steps")
+	}
+	for i, text := range list {
+		for _, word := range []string{"INTEGER", "BLOB", "SERIAL", "BOOLEAN", "TIMESTAMP", "VARCHAR", "AUTOINCREMENT", "JSON"} {
+			if strings.Contains(strings.ToUpper(text), word) {
+				t.Errorf("step %d has %s", i+1, word)
+			}
+		}
+		if !strings.HasSuffix(text, ";\n") {
+			t.Errorf("step %d does not end with a statement", i+1)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/engine"
+)
+
+// batch is one transaction of the owner's connection. What begins, saves and
+// releases is sent ahead of the next statement, not on a trip of its own: a
+// member costs one trip for each of its statements, and a batch one more.
+//
+// A batch has at most 64 members: the server keeps that many savepoints at hand.
+type batch struct {
+	s      *store
+	line   *line
+	cancel context.CancelFunc
+	lost   error
+}
+
+// Serializable transactions that meet are run again, and could meet for ever. So
+// all of them share a lock, and one that has failed before takes it for itself:
+// it runs alone, and succeeds. It is a lock on a table, because asking for one
+// is no query: what the transaction sees is fixed when it has the lock.
+const (
+	begin    = `BEGIN ISOLATION LEVEL SERIALIZABLE`
+	together = `LOCK TABLE schema_version IN ROW SHARE MODE`
+	alone    = `LOCK TABLE schema_version IN EXCLUSIVE MODE`
+	save     = `SAVEPOINT member`
+	keep     = `RELEASE SAVEPOINT member`
+	undo     = `ROLLBACK TO SAVEPOINT member; RELEASE SAVEPOINT member`
+	commit   = `COMMIT`
+	rollback = `ROLLBACK`
+)
+
+func (s *store) begin() (engine.Batch, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	if err := s.ready(ctx); err != nil {
+		cancel()
+		return nil, fmt.Errorf("%w: %w", state.ErrLost, explain(err))
+	}
+	share := together
+	if s.met {
+		share = alone
+	}
+	return &batch{s: s, cancel: cancel, line: &line{ctx: ctx, conn: s.conn, ahead: []string{begin, share}}}, nil
+}
+
+// ready sees to it that there is a connection, under a new owner if the old one
+// is lost. Nobody has a turn yet, so nobody has relied on the old one.
+func (s *store) ready(ctx context.Context) error {
+	if s.conn != nil && time.Since(s.used) > restTime {
+		if err := s.conn.Ping(ctx); err != nil {
+			s.drop()
+		}
+	}
+	if s.conn != nil {
+		return nil
+	}
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	s.conn = conn
+	if err := s.establish(ctx); err != nil {
+		s.drop()
+		return err
+	}
+	return nil
+}
+
+// drop gives up the ownership.
+func (s *store) drop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // no goodbye
+	s.conn.Close(ctx)
+	s.conn = nil
+}
+
+func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
+	l := b.line
+	l.ahead = append(l.ahead, save)
+	stands := false
+	defer func() {
+		if !stands {
+			b.undo()
+		} else {
+			l.ahead = append(l.ahead, keep)
+		}
+		b.lost = l.lost()
+		if err != nil && (errors.Is(b.lost, engine.ErrAgain) || errors.Is(b.lost, state.ErrLost)) {
+			err = b.lost // whatever f made of it
+		}
+	}()
+	err = run(ctx, l, f)
+	stands = err == nil
+	return err
+}
+
+// undo takes back what a member did. What has not been sent is not sent.
+func (b *batch) undo() {
+	l := b.line
+	if n := len(l.ahead); n > 0 && l.ahead[n-1] == save {
+		l.ahead = l.ahead[:n-1]
+		return
+	}
+	if l.lost() == nil {
+		l.failed = simple(l.ctx, l.conn, undo)
+	}
+}
+
+func (b *batch) Lost() error { return b.lost }
+
+func (b *batch) End(members int) (err error) {
+	defer b.cancel()
+	conn := b.line.conn
+	b.s.used = time.Now()
+	switch open := conn.PgConn().TxStatus() != 'I'; {
+	case b.lost != nil:
+		err = b.lost
+	case open && members > 0:
+		err = b.commit()
+	}
+	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		err = errors.Join(err, simple(b.line.ctx, conn, rollback))
+	}
+	b.s.met = errors.Is(err, engine.ErrAgain)
+	if conn.IsClosed() {
+		b.s.drop()
+	} else if err == nil && members > 0 {
+		b.s.watch.Wake()
+	}
+	return err
+}
+
+func (b *batch) commit() error {
+	tag, err := b.line.send(commit, nil, nil)
+	switch {
+	case b.line.conn.IsClosed():
+		return fmt.Errorf("%w, and it is not known whether its last transaction was kept: %w", state.ErrLost, err)
+	case err != nil:
+		return errors.Join(b.line.lost(), explain(err))
+	case tag != commit: // what the server says of a transaction that had failed
+		return fmt.Errorf("the transaction was not committed: %s", tag)
+	}
+	return nil
+}
+
+// simple runs statements that take and return nothing, in one trip and without
+// preparing them, which a failed transaction does not allow.
+func simple(ctx context.Context, conn *pgx.Conn, statements string) error {
+	_, err := conn.PgConn().Exec(ctx, statements).ReadAll()
+	return err
+}

@@ -1,0 +1,34 @@
+package sqlite
+
+import "golang.org/x/sys/unix"
+
+// networkDisks are file systems whose locks or shared memory do not hold
+// between machines. FUSE and 9p are among them: what is behind them cannot be
+// told, and sshfs, WSL's view of Windows and the shares of virtual machines are.
+var networkDisks = map[int64]string{
+	unix.NFS_SUPER_MAGIC:   "NFS",
+	unix.SMB_SUPER_MAGIC:   "SMB",
+	unix.SMB2_SUPER_MAGIC:  "SMB",
+	unix.CIFS_SUPER_MAGIC:  "SMB",
+	unix.AFS_SUPER_MAGIC:   "AFS",
+	unix.AFS_FS_MAGIC:      "AFS",
+	unix.CODA_SUPER_MAGIC:  "Coda",
+	unix.NCP_SUPER_MAGIC:   "NCP",
+	unix.CEPH_SUPER_MAGIC:  "Ceph",
+	unix.OCFS2_SUPER_MAGIC: "OCFS2",
+	unix.V9FS_MAGIC:        "9p",
+	unix.FUSE_SUPER_MAGIC:  "FUSE",
+	0x01161970:             "GFS2",
+	0x0BD00BD0:             "Lustre",
+	0x47504653:             "GPFS",
+}
+
+// networkDisk names the network file system that a folder lies on, or is "".
+func networkDisk(dir string) (string, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return "", err
+	}
+	// The field's type differs between architectures; the number has 32 bits.
+	return networkDisks[int64(uint32(s.Type))], nil
+}

@@ -1,0 +1,39 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"zombiezen.com/go/sqlite"
+
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// explain puts a known error in front of what the engine or the system said.
+func explain(err error) error {
+	known := kind(err)
+	if known == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", known, err)
+}
+
+func kind(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return state.ErrReadOnly
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, errQuota):
+		return state.ErrFull
+	}
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultCantOpen:
+		return state.ErrReadOnly
+	case sqlite.ResultFull:
+		return state.ErrFull
+	case sqlite.ResultCorrupt, sqlite.ResultNotADB:
+		return state.ErrDamaged
+	}
+	return nil
+}

@@ -1,0 +1,7 @@
+//go:build unix
+
+package sqlite
+
+import "syscall"
+
+const errQuota = syscall.EDQUOT

@@ -1,0 +1,95 @@
+package statetest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// cut ends the connection of every owner, as a server that restarts does.
+func cut(t *testing.T, place string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLostConnectionIsANewOwner(t *testing.T) {
+	place := database(t)
+	db, other := At(t, place), At(t, place)
+	table(t, db)
+	owner, log := db.Owner(), db.Log()
+	taken := make(chan int64, 1)
+	err := db.Write(t.Context(), func(tx state.Tx) error {
+		if err := insert(tx, 1); err != nil {
+			return err
+		}
+		cut(t, place)
+		// Others see at once that the old owner is dead, and may take its log.
+		if alive, err := other.Alive(t.Context(), owner); err != nil || alive {
+			t.Errorf("alive: %v, error %v", alive, err)
+		}
+		taken <- At(t, place).Log()
+		return insert(tx, 2)
+	})
+	if !errors.Is(err, state.ErrLost) {
+		t.Errorf("Write returned %v", err)
+	}
+	if got := <-taken; got != log {
+		t.Errorf("the log %d of the dead owner was not leased again, but %d", log, got)
+	}
+	if err := db.Write(t.Context(), func(tx state.Tx) error {
+		if db.Owner() == owner || db.Log() == log {
+			t.Errorf("still owner %q with log %d", db.Owner(), db.Log())
+		}
+		return insert(tx, 3)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, db, `SELECT id FROM things`); n != 3 {
+		t.Errorf("the row of the lost transaction is there: %d", n)
+	}
+	if alive, err := other.Alive(t.Context(), db.Owner()); err != nil || !alive {
+		t.Errorf("the new owner is alive: %v, error %v", alive, err)
+	}
+}
+
+func TestLogsAreLeased(t *testing.T) {
+	place := database(t)
+	a, b := At(t, place), At(t, place)
+	if a.Log() != 1 || b.Log() != 2 {
+		t.Errorf("logs %d and %d", a.Log(), b.Log())
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c, d := At(t, place), At(t, place); c.Log() != 1 || d.Log() != 3 {
+		t.Errorf("logs %d and %d", c.Log(), d.Log())
+	}
+	if log := Open(t).Log(); log != 0 {
+		t.Errorf("SQLite has log %d", log)
+	}
+}
+
+func TestPasswordIsNotShown(t *testing.T) {
+	for _, place := range []string{
+		"postgres://ambit:hunter2@127.0.0.1:1/db?connect_timeout=1",
+		"postgres://ambit:hunter2@127.0.0.1:1/db?sslmode=wrong",
+		"postgres://ambit:hunter2@[::1/db",
+	} {
+		_, err := OpenPlace(t.Context(), place)
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("Open returned %v", err)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package statetest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// errMissing says that PostgreSQL is not installed.
+var errMissing = errors.New("PostgreSQL is missing: put initdb and postgres on PATH (on Debian: apt install postgresql)")
+
+// database makes a database for one test and returns its URL.
+func database(t testing.TB) string {
+	t.Helper()
+	s, err := server()
+	if errors.Is(err, errMissing) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "t" + strings.ToLower(rand.Text())
+	run := func(ctx context.Context, statement string) {
+		t.Helper()
+		conn, err := pgx.Connect(ctx, at(s.dir, "postgres"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(ctx)
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t.Context(), "CREATE DATABASE "+name)
+	t.Cleanup(func() { run(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") })
+	return at(s.dir, name)
+}
+
+type running struct {
+	dir  string
+	held io.Closer // open until this program ends
+}
+
+func at(dir, database string) string {
+	u := url.URL{Scheme: "postgres", User: url.User("ambit"), Path: "/" + database}
+	u.RawQuery = url.Values{"host": {dir}}.Encode()
+	return u.String()
+}
+
+// server starts the server of this test program and returns its folder, where
+// its socket is, and what the shell waits for: whoever lets go of it stops the
+// server.
+var server = sync.OnceValues(func() (s running, err error) {
+	initdb, postgres, err := programs()
+	if err != nil {
+		return s, err
+	}
+	if s.dir, err = os.MkdirTemp("", "ambit-pg-"); err != nil {
+		return s, err
+	}
+	as, err := unprivileged(s.dir)
+	if err != nil {
+		return s, err
+	}
+	// The shell outlives this program just long enough to clean up after it.
+	cmd := exec.Command("sh", "-c", `
+		"$1" -D "$3/data" -U ambit -A trust -E UTF8 --no-locale --no-sync >"$3/log" 2>&1 &&
+		"$2" -D "$3/data" -k "$3" -c listen_addresses= >>"$3/log" 2>&1 &
+		cat >/dev/null
+		kill -QUIT "$(head -n 1 "$3/data/postmaster.pid")"
+		wait
+		rm -rf "$3"`, "sh", initdb, postgres, s.dir)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = as
+	if s.held, err = cmd.StdinPipe(); err != nil {
+		return s, err
+	}
+	if err := cmd.Start(); err != nil {
+		return s, err
+	}
+	return s, answers(s.dir)
+})
+
+// answers waits until the server does.
+func answers(dir string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		var conn *pgx.Conn
+		if conn, err = pgx.Connect(ctx, at(dir, "postgres")); err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	log, _ := os.ReadFile(filepath.Join(dir, "log"))
+	return fmt.Errorf("PostgreSQL does not start: %w\n%s", err, log)
+}
+
+// programs finds initdb and postgres, on PATH or where Debian puts them.
+func programs() (initdb, postgres string, err error) {
+	folders, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil {
+		return "", "", err
+	}
+	slices.Reverse(folders) // the newest first
+	if on, err := exec.LookPath("initdb"); err == nil {
+		folders = append([]string{filepath.Dir(on)}, folders...)
+	}
+	for _, folder := range folders {
+		initdb, postgres = filepath.Join(folder, "initdb"), filepath.Join(folder, "postgres")
+		_, err1 := os.Stat(initdb)
+		_, err2 := os.Stat(postgres)
+		if err1 == nil && err2 == nil {
+			return initdb, postgres, nil
+		}
+	}
+	return "", "", errMissing
+}
