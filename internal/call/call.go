@@ -18,8 +18,23 @@ type Call struct {
 	Tool string
 	// Arguments is a JSON object, as it came.
 	Arguments jsontext.Value
+	// Meta is the _meta object of the request, as it came; nil if there is none.
+	Meta jsontext.Value
+	// Continues is the ID of the call that this one goes on with, after the
+	// server had asked for more; empty for a new one. Only what was sealed here
+	// may set it.
+	Continues string
+	// More holds the further params of such a call, inputResponses and the
+	// server's own requestState, as an object; nil if there are none.
+	More jsontext.Value
 	// Principal is who is calling.
 	Principal string
+	// Parent is the ID of the call that this one is part of; empty if none.
+	Parent string
+	// IdempotencyKey makes a repeated call the same call; empty if none.
+	IdempotencyKey string
+	// Client is the connection that the call came by; nil if there is none.
+	Client *Client
 	// Skill, if there is one, narrows what may be called.
 	Skill Allowlist
 	// Timeout bounds the work; 0 leaves it to the tool.
@@ -41,7 +56,11 @@ type Result struct {
 	// Raw is the tools/call result as the binding gave it, byte for byte.
 	Raw jsontext.Value
 	// IsError says that the tool itself reported a failure.
-	IsError  bool
+	IsError bool
+	// Failure is the JSON-RPC error object with which the server answered instead
+	// of a result, as it wrote it. Raw then tells of it in the form of a result,
+	// and holds all of it.
+	Failure  jsontext.Value
 	Duration time.Duration
 }
 
@@ -68,6 +87,8 @@ type Refusal struct {
 	Hint      string `json:"hint,omitempty"`
 	Effect    Effect `json:"effect"`
 	Retryable bool   `json:"retryable"`
+	// RetryAfter is how long to wait before a retry can pass; 0 says nothing.
+	RetryAfter time.Duration `json:"-"`
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }

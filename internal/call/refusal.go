@@ -39,6 +39,7 @@ const (
 	ProgramFailed            Code = "program_failed"
 	OutcomeUnknown           Code = "outcome_unknown"
 	NativeToolNotImplemented Code = "native_tool_not_implemented"
+	StoreUnavailable         Code = "store_unavailable"
 )
 
 // Meaning explains a code to a person.
@@ -79,4 +80,5 @@ var Meanings = []Meaning{
 	{ProgramFailed, "the program did not answer as its contract says", "The program wrote no answer, more than one, an invalid one, or ended with an error; reason says which.", "run it by hand with one JSON line on standard input"},
 	{OutcomeUnknown, "nobody knows whether the call was carried out", "The call was sent, and a crash, timeout or cancellation came before its answer. It is not sent again, since that could do it twice.", "find out on the other side, then settle it; listed by: ambit journal show --unknown"},
 	{NativeToolNotImplemented, "native tools cannot be called yet", "native_tools is a reserved slot: such tools are declared and listed, and refuse every call.", "use a tool on a server"},
+	{StoreUnavailable, "what happens cannot be kept", "Nothing is called that cannot be journaled: the store is full, locked, gone, or of a newer version.", "see what the message says about the store; ambit doctor checks it"},
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -20,8 +23,9 @@ import (
 
 // asked are the flags of verbs that ask for a call.
 type asked struct {
-	input, skill string
-	timeout      time.Duration
+	input, skill, key, store string
+	timeout                  time.Duration
+	development
 }
 
 func (f *asked) flags(cmd *cobra.Command) {
@@ -31,7 +35,7 @@ func (f *asked) flags(cmd *cobra.Command) {
 }
 
 func (f *asked) call(t *terminal, tool string) (*call.Call, error) {
-	c := &call.Call{ID: gateway.NewID(), Tool: tool, Timeout: f.timeout, Principal: "local"}
+	c := &call.Call{ID: gateway.NewID(), Tool: tool, Timeout: f.timeout, Principal: identity.LocalName(), IdempotencyKey: f.key}
 	input := []byte(f.input)
 	var err error
 	switch {
@@ -72,7 +76,7 @@ func newCall(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := t.callOnce(cmd.Context(), m, c)
+			result, err := t.callOnce(cmd.Context(), m, c, f.store, f.development)
 			if err != nil {
 				return err
 			}
@@ -88,23 +92,31 @@ func newCall(t *terminal) *cobra.Command {
 		},
 	}
 	f.flags(cmd)
+	f.development.flags(cmd)
+	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "a `key` that makes a repeated call the same call: it is made once, and answered alike")
+	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
 	return cmd
 }
 
-// callOnce starts an agent's servers for one call.
-func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call) (call.Result, error) {
-	if err := onServers(m); err != nil {
+// callOnce brings an agent to life for one call. One that would be refused
+// anyway starts nothing, and is journaled all the same.
+func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call, store string, d development) (call.Result, error) {
+	if err := runnable(m); err != nil {
 		return call.Result{}, err
 	}
-	// A call that would be refused anyway starts nothing.
-	door := gateway.New(m.Agent(), nil)
+	b, err := t.books(ctx, store)
+	if err != nil {
+		return call.Result{}, err
+	}
+	defer b.Close()
+	door := gateway.New(m.Agent(), gateway.Options{Books: b})
 	if allowed, _ := door.Why(c); allowed {
-		g, servers, err := t.open(ctx, m)
+		a, err := t.start(ctx, m, b, d)
 		if err != nil {
 			return call.Result{}, err
 		}
-		defer servers.Close()
-		door = g
+		defer a.Close()
+		door = a.Gateway()
 	}
 	result, err := door.Call(ctx, c)
 	if err != nil {
@@ -113,11 +125,17 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 	return result, nil
 }
 
+// asFailure is why an agent did not come up, or why a call was refused.
 func asFailure(err error) error {
-	if r, ok := err.(*call.Refusal); ok {
-		return refused(r)
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok {
+		return no("", "%w", err)
 	}
-	return no("", "%w", err)
+	f := refused(r)
+	if down, ok := errors.AsType[*host.Failure](err); ok && down.Lacking {
+		f.code = exitMissing
+	}
+	return f
 }
 
 // resultDocument is a result as --json tells it.
@@ -183,7 +201,7 @@ func newWhy(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			allowed, reasons := gateway.New(m.Agent(), nil).Why(c)
+			allowed, reasons := gateway.New(m.Agent(), gateway.Options{}).Why(c)
 			if t.json {
 				err = t.document(map[string]any{"allowed": allowed, "reasons": reasons})
 			} else {

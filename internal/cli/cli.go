@@ -155,9 +155,10 @@ func newRoot(t *terminal) *cobra.Command {
 	root.SetHelpCommandGroupID(groupHelp)
 	root.SetCompletionCommandGroupID(groupHelp)
 	root.AddCommand(
-		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t),
+		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t), newJournal(t),
 		newNew(t), newConvert(t), newSchema(t),
-		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t),
+		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t), newApprovals(t),
+		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newWhoami(t),
 		newVersion(t), newMan(t),
 	)
 	return root

@@ -14,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/tooluri"
 )
@@ -199,7 +200,7 @@ func (c *mcl) describe(context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, reasons := gateway.New(m.Agent(), nil).Why(&call.Call{Tool: c.uri})
+	_, reasons := gateway.New(m.Agent(), gateway.Options{}).Why(&call.Call{Tool: c.uri})
 	if last := reasons[len(reasons)-1]; last.Stage == "resolve" {
 		return refused(call.Refuse(last.Stage, last.Code, "%s", last.Detail))
 	}
@@ -232,10 +233,10 @@ func (c *mcl) call(ctx context.Context) error {
 		return err
 	}
 	asked := &call.Call{
-		ID: gateway.NewID(), Tool: c.uri, Arguments: jsontext.Value(c.args), Principal: "local",
+		ID: gateway.NewID(), Tool: c.uri, Arguments: jsontext.Value(c.args), Principal: identity.LocalName(),
 		Timeout: time.Duration(c.timeout * float64(time.Second)),
 	}
-	result, err := c.t.callOnce(ctx, m, asked)
+	result, err := c.t.callOnce(ctx, m, asked, "", development{})
 	if err != nil {
 		return err
 	}

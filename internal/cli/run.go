@@ -1,47 +1,207 @@
 package cli
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/skill"
 )
 
 func newRun(t *terminal) *cobra.Command {
-	var skillFile string
+	var skillFile, address string
+	var expose []string
+	var dev development
 	cmd := &cobra.Command{
 		Use:     "run PATH",
 		GroupID: groupRun,
 		Short:   "Serve an agent over MCP on standard input and output",
-		Long: "Serve an agent to an MCP client on standard input and output. Its tool servers are started and proven\n" +
-			"first; if any is not what the manifest says, nothing is served. What servers write goes to stderr.",
-		Example: "  ambit run agents/default.json\n  claude mcp add files -- ambit run /path/to/default.json",
+		Long: "Serve an agent to an MCP client on standard input and output, or with --http over streamable HTTP. The\n" +
+			"client is answered at once, while the tool servers are started and proven. If any is not what the\n" +
+			"manifest says, nothing can be called, and the client is told why. What servers write goes to stderr.",
+		Example: "  ambit run agents/default.json\n  ambit run agents/default.json --http 127.0.0.1:0\n  claude mcp add files -- ambit run /path/to/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := t.load(args[0], "")
 			if err != nil {
 				return err
 			}
-			a := &front.Agent{Version: version}
+			if err := runnable(m); err != nil {
+				return err
+			}
+			if m.Agent().Delivery.Exec == "findagent-hosted" {
+				return no("install it where ambit serve runs, and connect to URL/mcp/NAME there", "%s is hosted: it runs only under ambit serve", m.Path)
+			}
+			o, err := t.hosting(dev, false)
+			if err != nil {
+				return err
+			}
+			h := o.Home
+			o.Sole = address == ""
+			o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, h, "") }
+			if o.Expose, err = exposed(expose); err != nil {
+				return err
+			}
 			if skillFile != "" {
 				tools, err := skill.Load(skillFile)
 				if err != nil {
 					return usage("a §TOOLS section lists pinned tool URIs, one to a line, or none", "the skill cannot be used: %w", err)
 				}
-				a.Skill = tools
+				o.Skill = tools
 			}
-			g, servers, err := t.open(cmd.Context(), m)
-			if err != nil {
-				return err
+			if address != "" {
+				listener, err := listenLoopback(cmd.Context(), address)
+				if err != nil {
+					return err
+				}
+				a := host.Start(cmd.Context(), m, o)
+				defer a.Close()
+				return t.runHTTP(cmd.Context(), a, h, listener)
 			}
-			defer servers.Close()
-			a.Gateway, a.Definition = g, servers.Definition
-			if err := front.ServeStdio(cmd.Context(), a, t.in, t.raw); err != nil && cmd.Context().Err() == nil {
-				return no("", "the client's input cannot be read: %w", err)
-			}
-			return nil
+			a := host.Start(cmd.Context(), m, o)
+			defer a.Close()
+			return t.runStdio(cmd.Context(), a)
 		},
 	}
 	cmd.Flags().StringVar(&skillFile, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
+	dev.flags(cmd)
+	cmd.Flags().StringVar(&address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
+	cmd.Flags().StringSliceVar(&expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	return cmd
+}
+
+// exposed checks the kinds of things that are to pass.
+func exposed(kinds []string) (gateway.Exposed, error) {
+	for _, kind := range kinds {
+		if !slices.Contains(front.Exposable, kind) {
+			return nil, usage("use some of "+strings.Join(front.Exposable, ", "), "there is nothing called %q to expose", kind)
+		}
+	}
+	return kinds, nil
+}
+
+// runStdio serves the one client on standard input and output.
+func (t *terminal) runStdio(ctx context.Context, a *host.Agent) error {
+	if err := front.ServeStdio(ctx, a.Front(), identity.LocalName(), t.in, t.raw); err != nil && ctx.Err() == nil {
+		return no("", "the client's input cannot be read: %w", err)
+	}
+	return notUp(ctx, a)
+}
+
+// notUp is why the agent never came up, if it did not.
+func notUp(ctx context.Context, a *host.Agent) error {
+	err := a.Ready(ctx)
+	down, ok := errors.AsType[*host.Failure](err)
+	if !ok || ctx.Err() != nil {
+		return nil // it is up, or somebody has ended it
+	}
+	f := refused(down.Refusal)
+	if down.Lacking {
+		f.code = exitMissing
+	}
+	return f
+}
+
+// listenLoopback opens an address that only this machine can reach.
+func listenLoopback(ctx context.Context, address string) (net.Listener, error) {
+	name, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(name); err != nil || name != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, usage("use 127.0.0.1:PORT, or ambit serve for other machines", "%q is not a loopback address with a port", address)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, &failure{code: exitMissing, err: err, hint: "choose another port, or 0 for any"}
+	}
+	return listener, nil
+}
+
+// runHTTP serves clients of this machine that know the key.
+func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, listener net.Listener) error {
+	keys, err := identity.OpenKeys(h.Root())
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	secret := make([]byte, 32)
+	rand.Read(secret) // never fails
+	key := base64.RawURLEncoding.EncodeToString(secret)
+	url := "http://" + listener.Addr().String() + "/mcp"
+	if t.json {
+		file, err := writeKey(h, key)
+		if err != nil {
+			return &failure{code: exitMissing, err: err}
+		}
+		defer os.Remove(file)
+		line, err := json.Marshal(map[string]string{"url": url, "key_file": file})
+		if err != nil {
+			return err
+		}
+		if _, err := t.raw.Write(append(line, '\n')); err != nil {
+			return err
+		}
+	} else {
+		t.notef("serving at %s; for this run only:", url)
+		t.notef("claude mcp add --transport http %s %s --header 'Authorization: Bearer %s'", a.Name(), url, key)
+	}
+	face := front.NewHTTP(front.HTTPOptions{Keys: keys})
+	defer face.Close()
+	want := sha256.Sum256([]byte("Bearer " + key))
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+			switch {
+			case r.URL.Path != "/mcp":
+				http.NotFound(w, r)
+			case subtle.ConstantTimeCompare(got[:], want[:]) != 1:
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				http.Error(w, "the key is missing or wrong", http.StatusUnauthorized)
+			default:
+				face.Serve(w, r, a.Front(), identity.LocalName())
+			}
+		}),
+	}
+	go func() {
+		if err := notUp(ctx, a); err != nil {
+			t.serverLog(a.Name(), err.Error())
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return no("", "serving has ended: %w", err)
+	}
+	return nil
+}
+
+// writeKey puts the key of a run into a file that only this user can read.
+func writeKey(h home.Home, key string) (string, error) {
+	dir := filepath.Dir(h.Root())
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, "run-*.key") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(key + "\n")
+	return f.Name(), errors.Join(err, f.Close())
 }

@@ -3,7 +3,11 @@ package cli_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,4 +61,74 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		t.Errorf("it ended with %d: %s", got, log.String())
 	}
 	client.Close()
+}
+
+// Over HTTP a client needs the key of this run, which goes when the run does.
+func TestRunOverHTTP(t *testing.T) {
+	dir := unpack(t, "run.txtar")
+	t.Chdir(dir)
+	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
+	said, out := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	code := make(chan int, 1)
+	var log strings.Builder
+	go func() {
+		code <- cli.Run(ctx, []string{"run", "agent.json", "--http", "127.0.0.1:0", "--json"}, strings.NewReader(""), out, &log)
+		out.Close()
+	}()
+	var ready struct {
+		URL     string `json:"url"`
+		KeyFile string `json:"key_file"`
+	}
+	line, err := bufio.NewReader(said).ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &ready) != nil {
+		t.Fatalf("it said %q, %v", line, err)
+	}
+	key, err := os.ReadFile(ready.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(ready.KeyFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key file is %v, %v", info.Mode(), err)
+	}
+	post := func(authorization string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, ready.URL,
+			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", authorization)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	secret := strings.TrimSpace(string(key))
+	if status, body := post("Bearer " + secret); status != 200 || !strings.Contains(body, `"name":"ambit/demo"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	for _, wrong := range []string{"", "Bearer ", "Bearer x" + secret, secret} {
+		if status, _ := post(wrong); status != http.StatusUnauthorized {
+			t.Errorf("a wrong key got %d", status)
+		}
+	}
+	cancel()
+	if got := <-code; got != 0 {
+		t.Errorf("it ended with %d", got)
+	}
+	if _, err := os.Stat(ready.KeyFile); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the key is still there: %v", err)
+	}
+	if strings.Contains(log.String(), secret) {
+		t.Error("the key is in the log")
+	}
 }

@@ -8,10 +8,15 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
@@ -33,7 +38,7 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 		return toolserver.Options{}, err
 	}
 	return toolserver.Options{
-		Home: h, Folder: folder, Lookup: os.LookupEnv, Lock: lock, Version: version,
+		Home: h, Folder: folder, Lookup: (&credential.Source{Vault: credential.Open(h)}).Lookup(m.Agent()), Lock: lock, Version: version,
 		Log: t.serverLog, Progress: t.progress(),
 	}, nil
 }
@@ -44,8 +49,6 @@ func readLock(folder string) (*pack.Lock, error) {
 	switch {
 	case errors.Is(err, pack.LockMissing):
 		return nil, nil
-	case errors.Is(err, pack.LockInvalid):
-		return nil, no("restore it, or remove it and lock anew: ambit lock PATH", "%w", err)
 	case err != nil:
 		return nil, no(pack.HintOf(err), "%w", err)
 	}
@@ -73,50 +76,80 @@ func (t *terminal) progress() func(alias, step string) {
 	}
 }
 
-// onServers refuses agents whose tools are not on servers: what runs the
-// others is not built yet.
+// runnable refuses agents that nothing here can run: programs, bundles of code,
+// and those whose servers come from a registry.
+func runnable(m *manifest.Manifest) error {
+	a := m.Agent()
+	what := ""
+	switch {
+	case m.Dialect == agent.Matrix, m.Dialect == agent.FindAgent && a.Kind != agent.CodeBundle:
+		return nil
+	case m.Dialect == agent.FindAgent:
+		what = "bundles of code cannot be run yet"
+	case m.Dialect == agent.Covenant:
+		what = "programs cannot be run yet"
+	default:
+		what = "servers cannot be found in a registry yet"
+	}
+	return &failure{
+		code: exitMissing, err: fmt.Errorf("%s: Matrix agents and FindAgent's other kinds can", what),
+		hint: "ambit inspect " + m.Path + " shows what it may do",
+	}
+}
+
+// onServers refuses agents without tool servers, for verbs that are about those.
 func onServers(m *manifest.Manifest) error {
 	if m.Dialect == agent.Matrix {
 		return nil
 	}
 	return &failure{
-		code: exitMissing, err: fmt.Errorf("%s agents cannot be started yet, only Matrix agents", m.Dialect),
+		code: exitMissing, err: fmt.Errorf("%s agents have no tool servers of their own to prove: that is for Matrix agents", m.Dialect),
 		hint: "ambit inspect " + m.Path + " shows what it may do",
 	}
 }
 
-// open starts and proves an agent's servers and makes its door. Servers that
-// could not be proven are shown; the agent is up only if all are.
-func (t *terminal) open(ctx context.Context, m *manifest.Manifest) (*gateway.Gateway, *toolserver.Manager, error) {
-	if err := onServers(m); err != nil {
-		return nil, nil, err
-	}
-	o, err := t.serverOptions(m)
+// development are the switches that loosen what http actions may reach.
+type development struct{ loopbackHTTP bool }
+
+func (d *development) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: http actions may reach this machine without TLS")
+}
+
+// hosting is how agents are brought to life here.
+func (t *terminal) hosting(d development, production bool) (host.Options, error) {
+	h, err := home.Find()
 	if err != nil {
-		return nil, nil, err
+		return host.Options{}, &failure{code: exitMissing, err: err}
 	}
-	servers := toolserver.Start(ctx, m.Agent(), o)
-	var first *failure
-	for _, p := range servers.Proofs() {
-		for _, w := range p.Warnings {
-			t.serverLog(p.Alias, "warning: "+w)
-		}
-		switch {
-		case p.OK:
-		case first == nil:
-			first = refused(p.Refusal)
-			if p.Lacking {
-				first.code = exitMissing
-			}
-		default:
-			t.serverLog(p.Alias, p.Refusal.Error())
-		}
+	switches, err := egress.Read(os.LookupEnv, d.loopbackHTTP, production)
+	if err != nil {
+		return host.Options{}, usage("", "%w", err)
 	}
-	if first != nil {
-		servers.Close()
-		return nil, nil, first
+	if loud := switches.Announce(); loud != "" {
+		t.notef("%s %s", t.paint(boldRed, "ambit:"), loud)
 	}
-	return gateway.New(m.Agent(), servers), servers, nil
+	return host.Options{
+		Home: h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches),
+		Credentials: &credential.Source{
+			Vault:   credential.Open(h),
+			OnError: func(err error) { t.serverLog("vault", err.Error()) },
+		},
+	}, nil
+}
+
+// start brings an agent to life and waits until its servers are proven.
+func (t *terminal) start(ctx context.Context, m *manifest.Manifest, b *books.Books, d development) (*host.Agent, error) {
+	o, err := t.hosting(d, false)
+	if err != nil {
+		return nil, err
+	}
+	o.Books = b
+	a := host.Start(ctx, m, o)
+	if err := a.Ready(ctx); err != nil {
+		a.Close()
+		return nil, asFailure(err)
+	}
+	return a, nil
 }
 
 // refused is a refusal as the end of a verb.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -125,6 +126,21 @@ func (c *checked) add(m *manifest.Manifest) {
 	}
 }
 
+// pass goes on without a file or folder that cannot be read. What was not seen
+// is not valid.
+func (c *checked) pass(path string, err error) {
+	c.skipped = append(c.skipped, skipped{path, "cannot be read: " + cause(err)})
+	c.errors++
+}
+
+// cause is an error without the path, which stands before it.
+func cause(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
+}
+
 // Folders that hold other people's files.
 var passedOver = map[string]bool{"node_modules": true, "vendor": true, "testdata": true}
 
@@ -133,6 +149,9 @@ var passedOver = map[string]bool{"node_modules": true, "vendor": true, "testdata
 func (c *checked) walk(root string, o manifest.Options) error {
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
+		case err != nil && path != root:
+			c.pass(path, err)
+			return nil
 		case err != nil:
 			return err
 		case e.IsDir():
@@ -149,7 +168,8 @@ func (c *checked) walk(root string, o manifest.Options) error {
 		}
 		m, err := manifest.Load(path, o)
 		if m == nil {
-			return err
+			c.pass(path, err)
+			return nil
 		}
 		if m.Dialect == "" && !alwaysManifest(e.Name()) && !m.Suspect() {
 			c.skipped = append(c.skipped, skipped{path, "not a manifest: " + reason(m)})

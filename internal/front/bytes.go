@@ -6,31 +6,23 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/mcpwire"
 )
+
+// lookup follows names into nested objects of JSON that was checked.
+func lookup(raw []byte, path ...string) jsontext.Value { return mcpwire.Lookup(raw, path...) }
+
+// text is the value of a JSON string.
+func text(raw []byte) (string, bool) { return mcpwire.Text(raw) }
 
 // find tells where the value of a member of an object stands; start is -1 if
 // there is no such member.
 func find(object []byte, name string) (start, end int) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(object), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+	if start, end = mcpwire.Find(object, name); start == end {
 		return -1, -1
 	}
-	for d.PeekKind() == '"' {
-		key, err := d.ReadToken()
-		if err != nil {
-			break
-		}
-		found := key.String() == name
-		value, err := d.ReadValue()
-		if err != nil {
-			break
-		}
-		if found {
-			end := int(d.InputOffset())
-			return end - len(value), end
-		}
-	}
-	return -1, -1
+	return start, end
 }
 
 // set gives a member of an object another value, or makes it the first one. All
@@ -49,6 +41,14 @@ func set(object []byte, name string, value jsontext.Value) jsontext.Value {
 		member = append(member, ',')
 	}
 	return slices.Concat(object[:open+1], member, rest)
+}
+
+// fill makes a member of an object that has none of that name.
+func fill(object []byte, name string, value jsontext.Value) jsontext.Value {
+	if start, _ := find(object, name); start >= 0 {
+		return object
+	}
+	return set(object, name, value)
 }
 
 // oneLine takes the line ends out of JSON, which has them only between its

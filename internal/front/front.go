@@ -1,33 +1,64 @@
 // Package front serves an agent over MCP: to a client it is one MCP server,
-// whatever stands behind it.
+// whatever stands behind it, in both protocol generations.
 //
-// It answers initialize, server/discover, ping, tools/list and tools/call
-// itself, in both protocol generations. Definitions of tools are the ones that
-// were proven, byte for byte, except where two servers have a tool of the same
-// name and both are served as <alias>_<tool>; there only the name is another.
-// Results pass as they came; a client of the newer generation gets the
-// resultType that an older server does not know of.
-// Every call goes through the agent's gateway; a refusal reaches the client in
-// band, as a result with isError whose structuredContent.error says why, so
-// that the model can read it.
+// # What passes
+//
+// It answers the protocol itself. Definitions of tools are the ones that were
+// proven, byte for byte, except where two servers have a tool of the same name
+// and both are served as <alias>_<tool>; there only the name is another.
+// Results pass as they came, and so do the errors with which a server answers;
+// a client of the newer generation gets the resultType that an older server
+// does not know of. Every call goes through the agent's gateway, and so does
+// whatever else goes to a server.
+//
+// Initialize is answered at once, whatever the servers are doing. tools/list
+// waits until they are proven, within reason. If one cannot be, the client is
+// told why wherever it may look: in the instructions, by a log message, and by
+// the answers to tools/list and to every call.
+//
+// # What does not, unless the operator says so
+//
+// Resources, prompts and completions of servers, and their requests for
+// sampling and roots, stand in no manifest. They pass only if [Agent.Expose] has them.
+// Elicitation passes to a client that takes it. A server can ask only by a
+// connection that one client owns, or in the newer generation by the result of
+// a call: that passes with a requestState of our own around the server's,
+// sealed, good once, and only for the same principal, agent, tool and arguments.
+//
+// # Refusals
+//
+// A refusal reaches the client in band, as a result with isError, so that the
+// model can read it. Its structuredContent.error says code, message, hint and
+// retryable. Clients hold structuredContent to the tool's outputSchema, also in
+// an error, so for a tool that has one the same object stands in
+// _meta["ambit/error"] instead.
+//
+// # Two faces
 //
 // [ServeStdio] is the face for desktop clients: one JSON-RPC message a line.
-// Calls run side by side; notifications/cancelled ends one; after the end of
-// input those under way may still be answered, for a while.
+// [HTTP] is streamable HTTP, for any number of clients. A session of the older
+// generation is a sealed token that holds what it stands for, so that any
+// replica takes its requests; what cannot be moved (a stream, a question that
+// waits for its answer, a connection of the client's own) stays where it is and
+// ends with the session, or when it is idle. The newer generation has none.
 package front
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/identity"
 )
 
 // Protocol revisions that are spoken, newest first.
@@ -35,14 +66,75 @@ const modern = "2026-07-28"
 
 var handshakes = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-// Agent is an agent as it is served.
+func supported() []string { return append([]string{modern}, handshakes...) }
+
+// Agent is an agent as it is served. Its fields are set before it is, and stay.
 type Agent struct {
-	Gateway *gateway.Gateway
+	// Door is the agent's gateway.
+	Door Door
 	// Definition is a tool's proven definition, nil if there is none.
 	Definition func(*agent.Tool) []byte
 	// Skill narrows what may be called; nil if nothing does.
-	Skill   call.Allowlist
+	Skill call.Allowlist
+	// Skills are those that the operator registered, by the names under which a
+	// client may choose one. They can only narrow.
+	Skills  map[string]call.Allowlist
 	Version string
+	// Ready waits until the servers are proven, or says why they are not. Nil
+	// means that they always are.
+	Ready func(context.Context) error
+	// Prompts are the agent's own.
+	Prompts []Prompt
+	// Expose is what passes of the servers besides tools: some of [Exposable].
+	Expose gateway.Exposed
+	// Level tells the servers from which level on a client wants log messages;
+	// nil if that cannot be.
+	Level func(ctx context.Context, c *call.Client, level string)
+	// Capabilities are what a server says it can do, by its alias.
+	Capabilities func(alias string) jsontext.Value
+	// Keys seal what clients bring back. They are asked for when they are needed.
+	Keys func() (*identity.Keys, error)
+	// Spend takes note that something sealed was used, and reports whether that
+	// was the first time. Nil means that only this process remembers.
+	Spend func(ctx context.Context, id string, until time.Time) (first bool, err error)
+	// Release is told that a client has gone, by its key.
+	Release func(key string)
+	// Greeted is told who the one client on stdio is, as soon as that is known.
+	Greeted func(*call.Client)
+
+	spent  spentStates
+	late   atomic.Bool // a client was told that the servers are not there yet
+	mu     sync.Mutex
+	ears   map[*ear]bool
+	routes routes
+}
+
+// Door is what the front sees of a gateway.
+type Door interface {
+	Agent() *agent.Agent
+	Call(ctx context.Context, c *call.Call) (call.Result, error)
+	call.Forwarder
+}
+
+var _ Door = (*gateway.Gateway)(nil)
+
+// Roots is the kind of thing that servers learn from a client's roots. A server
+// may take them for folders that it is to work in, in the place of those that
+// the manifest names, so they pass only if the operator says so.
+const Roots = "roots"
+
+// Exposable are the kinds of things that no manifest declares.
+var Exposable = []string{gateway.Sampling, gateway.Resources, gateway.Prompts, Roots}
+
+func (a *Agent) exposes(kind string) bool { return slices.Contains(a.Expose, kind) }
+
+// Prompt is one that the agent itself offers.
+type Prompt struct {
+	// Definition is what prompts/list shows, with this name.
+	Name       string
+	Definition jsontext.Value
+	// Get makes the result of prompts/get.
+	Get func(ctx context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error)
 }
 
 // rpcError is an error as JSON-RPC tells it.
@@ -50,6 +142,15 @@ type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
+
+	raw jsontext.Value // a server's own, sent as it is
+}
+
+func (e *rpcError) json() jsontext.Value {
+	if e.raw != nil {
+		return e.raw
+	}
+	return marshal(e)
 }
 
 const (
@@ -58,157 +159,175 @@ const (
 	methodNotFound     = -32601
 	invalidParams      = -32602
 	internalError      = -32603
+	headerMismatch     = -32020
+	missingCapability  = -32021
 	unsupportedVersion = -32022
 )
 
-// lenient reads what a client sends: by exact names, without minding members
-// that are there twice. What matters of it is read strictly by the gateway.
-var lenient = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true))
+// request is one request of a client.
+type request struct {
+	id        jsontext.Value
+	method    string
+	params    jsontext.Value
+	meta      meta
+	principal string
+	modern    bool
+	peer      *peer // nil where there is no session
+	notify    func(method string, params jsontext.Value)
+}
 
 // handle answers one request. The result is JSON.
-func (a *Agent) handle(ctx context.Context, method string, params jsontext.Value, notify func(method string, params jsontext.Value)) (jsontext.Value, *rpcError) {
-	version := versionOf(params)
-	if version > modern {
-		return nil, &rpcError{unsupportedVersion, "the protocol revision is not known here", map[string]any{"supported": append([]string{modern}, handshakes...), "requested": clip(version)}}
-	}
-	newer := version == modern
-	switch method {
-	case "initialize":
-		return a.initialize(params), nil
+func (a *Agent) handle(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
+	switch r.method {
+	case "tools/call":
+		return a.call(ctx, r)
+	case "tools/list":
+		return a.list(ctx, r)
 	case "server/discover":
 		return a.discover(), nil
-	case "ping":
-		return jsontext.Value("{}"), nil
-	case "tools/list":
-		return a.list(newer), nil
-	case "tools/call":
-		return a.call(ctx, params, newer, notify)
+	case "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read", "completion/complete":
+		return a.pass(ctx, r)
 	}
-	return nil, &rpcError{Code: methodNotFound, Message: "the method " + clip(method) + " is not known"}
+	if !r.modern {
+		switch r.method {
+		case "initialize":
+			return a.initialize(r), nil
+		case "ping":
+			return jsontext.Value("{}"), nil
+		case "logging/setLevel":
+			return a.setLevel(ctx, r)
+		case "resources/subscribe", "resources/unsubscribe":
+			return a.subscribe(ctx, r)
+		}
+	}
+	return nil, unknownMethod(r.method)
 }
 
-// versionOf is the protocol revision that a request of the newer generation
-// carries; empty in the older one.
-func versionOf(params jsontext.Value) string {
-	var p struct {
-		Meta struct {
-			Version string `json:"io.modelcontextprotocol/protocolVersion"`
-		} `json:"_meta"`
-	}
-	if jsonv2.Unmarshal(params, &p, lenient) != nil {
-		return ""
-	}
-	return p.Meta.Version
+func unknownMethod(method string) *rpcError {
+	return &rpcError{Code: methodNotFound, Message: "the method " + clip(method) + " is not known"}
 }
 
-func (a *Agent) info() map[string]any {
-	who := a.Gateway.Agent()
-	return map[string]any{"name": "ambit/" + agent.Slug(who.Name), "title": who.Name, "version": a.Version}
-}
-
-func (a *Agent) initialize(params jsontext.Value) jsontext.Value {
-	var asked struct {
-		ProtocolVersion string `json:"protocolVersion"`
+// check refuses a request that its protocol generation does not allow.
+func (r *request) check() *rpcError {
+	switch {
+	case r.modern && r.meta.version == "":
+		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/protocolVersion"}
+	case r.modern && r.meta.version != modern:
+		return &rpcError{Code: unsupportedVersion, Message: "the protocol revision is not known here", Data: map[string]any{"supported": supported(), "requested": clip(r.meta.version)}}
+	case r.modern && r.meta.capabilities == nil:
+		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/clientCapabilities"}
 	}
-	version := handshakes[0]
-	if jsonv2.Unmarshal(params, &asked, lenient) == nil && slices.Contains(handshakes, asked.ProtocolVersion) {
-		version = asked.ProtocolVersion
+	return nil
+}
+
+// client is the connection that a request came by, to whoever acts on it.
+func (a *Agent) client(r *request) *call.Client {
+	switch {
+	case r.modern:
+		c := &call.Client{Capabilities: a.offered(r.meta.capabilities)}
+		if r.peer != nil {
+			c.Key = r.peer.key
+		}
+		return c
+	case r.peer != nil:
+		return r.peer.client()
 	}
-	return marshal(map[string]any{
-		"protocolVersion": version, "serverInfo": a.info(), "instructions": a.Gateway.Agent().Description,
-		"capabilities": map[string]any{"tools": struct{}{}},
-	})
+	return nil
 }
 
-func (a *Agent) discover() jsontext.Value {
-	return marshal(map[string]any{
-		"resultType": "complete", "supportedVersions": append([]string{modern}, handshakes...),
-		"capabilities": map[string]any{"tools": struct{}{}}, "instructions": a.Gateway.Agent().Description,
-		"_meta": map[string]any{"io.modelcontextprotocol/serverInfo": a.info()},
-		"ttlMs": 0, "cacheScope": "private",
-	})
-}
-
-// list is the callable tools, as they were proven.
-func (a *Agent) list(newer bool) jsontext.Value {
-	who := a.Gateway.Agent()
+// offered is what servers may ask of a client that can be asked this.
+func (a *Agent) offered(capabilities jsontext.Value) jsontext.Value {
 	var b bytes.Buffer
-	b.WriteString(`{"tools":[`)
-	comma := ""
-	for i := range who.Tools {
-		t := &who.Tools[i]
-		if !who.Callable(t) {
-			continue
+	b.WriteByte('{')
+	for _, c := range []struct {
+		name string
+		ok   bool
+	}{{"elicitation", true}, {"sampling", a.exposes(gateway.Sampling)}, {"roots", a.exposes(Roots)}} {
+		if start, end := find(capabilities, c.name); c.ok && start >= 0 && end-start <= maxCapability && capabilities[start] == '{' {
+			if b.Len() > 1 {
+				b.WriteByte(',')
+			}
+			b.WriteString(`"` + c.name + `":`)
+			b.Write(capabilities[start:end])
 		}
-		raw := a.Definition(t)
-		if raw == nil {
-			continue
-		}
-		if served := gateway.ServedName(who, t); served != t.Name {
-			raw = set(raw, "name", marshal(served))
-		}
-		b.WriteString(comma)
-		b.Write(raw)
-		comma = ","
-	}
-	b.WriteByte(']')
-	if newer {
-		b.WriteString(`,"resultType":"complete","ttlMs":0,"cacheScope":"private"`)
 	}
 	b.WriteByte('}')
 	return b.Bytes()
 }
 
-// call takes a tools/call to the door.
-func (a *Agent) call(ctx context.Context, params jsontext.Value, newer bool, notify func(string, jsontext.Value)) (jsontext.Value, *rpcError) {
-	var p struct {
-		Name      string         `json:"name"`
-		Arguments jsontext.Value `json:"arguments"`
-		Meta      struct {
-			ProgressToken jsontext.Value `json:"progressToken"`
-		} `json:"_meta"`
-	}
-	if err := jsonv2.Unmarshal(params, &p, lenient); err != nil || p.Name == "" {
-		return nil, &rpcError{Code: invalidParams, Message: "tools/call needs a name and arguments"}
-	}
-	c := &call.Call{Tool: p.Name, Arguments: p.Arguments, Skill: a.Skill, Principal: "local"}
-	if token := p.Meta.ProgressToken; token != nil {
-		c.OnNotify = func(method string, params jsontext.Value) {
-			if method == "notifications/progress" {
-				params = set(params, "progressToken", token)
-			}
-			notify(method, params)
-		}
-	}
-	result, err := a.Gateway.Call(ctx, c)
-	raw := result.Raw
-	if err != nil {
-		refusal, ok := err.(*call.Refusal)
-		if !ok {
-			refusal = call.Refuse("act", call.ServerUnavailable, "%v", err)
-		}
-		raw = refused(refusal)
-	} else if len(raw) == 0 {
-		raw = jsontext.Value(`{"content":[]}`)
-	}
-	if start, _ := find(raw, "resultType"); newer && start < 0 {
-		raw = set(raw, "resultType", jsontext.Value(`"complete"`))
-	}
-	return raw, nil
+// maxCapability bounds one capability that is kept for a client.
+const maxCapability = 512
+
+func (a *Agent) info() map[string]any {
+	who := a.Door.Agent()
+	return map[string]any{"name": "ambit/" + agent.Slug(who.Name), "title": who.Name, "version": a.Version}
 }
 
-// refused is a refusal as a model reads it.
-func refused(r *call.Refusal) jsontext.Value {
-	text := r.Message
-	if r.Hint != "" {
-		text += " (" + r.Hint + ")"
+// instructions are the agent's own; where it cannot work, they say why.
+func (a *Agent) instructions() string {
+	who := a.Door.Agent()
+	text := who.Prompt
+	if text == "" {
+		text = who.Description
+	}
+	if why := a.broken(); why != "" {
+		text = "This agent cannot work at present: " + why + "\n\n" + text
+	}
+	return text
+}
+
+// broken says why the agent cannot work, as far as that is known.
+func (a *Agent) broken() string {
+	if a.Ready == nil {
+		return ""
+	}
+	if err := a.Ready(atOnce); err != nil && !errors.Is(err, context.Canceled) {
+		return explain(err)
+	}
+	return ""
+}
+
+// atOnce is the context of a question that does not wait.
+var atOnce = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// abilities are what the agent can do, as initialize and discover tell it.
+func (a *Agent) abilities() map[string]any {
+	changes := map[string]any{"listChanged": true}
+	c := map[string]any{"tools": changes, "logging": struct{}{}}
+	if a.exposes(gateway.Prompts) || len(a.Prompts) > 0 {
+		c["prompts"] = changes
+	}
+	if a.exposes(gateway.Resources) {
+		c["resources"] = map[string]any{"listChanged": true, "subscribe": true}
+	}
+	if a.exposes(gateway.Prompts) || a.exposes(gateway.Resources) {
+		c["completions"] = struct{}{}
+	}
+	return c
+}
+
+func (a *Agent) initialize(r *request) jsontext.Value {
+	version := handshakes[0]
+	if asked, _ := text(lookup(r.params, "protocolVersion")); slices.Contains(handshakes, asked) {
+		version = asked
+	}
+	if r.peer != nil {
+		r.peer.greet(a.offered(lookup(r.params, "capabilities")))
 	}
 	return marshal(map[string]any{
-		"isError": true,
-		"content": []any{map[string]any{"type": "text", "text": string(r.Code) + ": " + text}},
-		"structuredContent": map[string]any{"error": map[string]any{
-			"code": r.Code, "message": r.Message, "hint": r.Hint, "retryable": r.Retryable,
-		}},
+		"protocolVersion": version, "serverInfo": a.info(), "instructions": a.instructions(), "capabilities": a.abilities(),
+	})
+}
+
+func (a *Agent) discover() jsontext.Value {
+	return marshal(map[string]any{
+		"resultType": "complete", "supportedVersions": supported(), "capabilities": a.abilities(), "instructions": a.instructions(),
+		"_meta": map[string]any{"io.modelcontextprotocol/serverInfo": a.info()},
+		"ttlMs": 0, "cacheScope": "private",
 	})
 }
 

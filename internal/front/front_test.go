@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,9 +20,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/internal/state/statetest"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -31,7 +37,8 @@ const manifestText = `{
     {"alias": "fs", "transport": "stdio", "command": "x", "version": "1.0.0", "package_digest": "sha256:a239da270c403c42eb03e1ca7cca07c858085819797b74856ddbb91b50491b1a",
      "tools": [{"name": "read", "side_effect_class": "read"}, {"name": "write", "side_effect_class": "write"}, {"name": "list", "side_effect_class": "read"},
        {"name": "fail", "side_effect_class": "read"}, {"name": "ask", "side_effect_class": "read"}, {"name": "work", "side_effect_class": "read"},
-       {"name": "wait", "side_effect_class": "read"}, {"name": "refuse", "side_effect_class": "read"}, {"name": "gone", "side_effect_class": "read"}]},
+       {"name": "wait", "side_effect_class": "read"}, {"name": "refuse", "side_effect_class": "read"}, {"name": "gone", "side_effect_class": "read"},
+       {"name": "consult", "side_effect_class": "read"}, {"name": "broken", "side_effect_class": "read"}]},
     {"alias": "db", "transport": "stdio", "command": "y", "version": "2.0.0", "package_digest": "sha256:a239da270c403c42eb03e1ca7cca07c858085819797b74856ddbb91b50491b1a",
      "tools": [{"name": "list", "side_effect_class": "read"}]}
   ]
@@ -42,14 +49,29 @@ type stage struct {
 	began   chan string   // gets the arguments of a call of wait
 	release chan struct{} // ends it
 	gone    chan struct{} // is told that it was cancelled, unless it is nil
+
+	ask                   func(*call.Call) (jsontext.Value, error) // what consult does
+	asks                  string                                   // what ask answers
+	more, meta, continues string                                   // of the last call
 }
 
 func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	text := func(s string) (call.Result, error) { return call.Result{Raw: jsontext.Value(s)}, nil }
+	if t.Name == "ask" || t.Name == "broken" {
+		s.more, s.meta, s.continues = string(c.More), string(c.Meta), c.Continues
+	}
 	switch t.Name {
+	case "broken":
+		return call.Result{Raw: jsontext.Value(`{"content":[],"isError":true}`), IsError: true, Failure: jsontext.Value(`{"code":-32021, "message":"no", "data":{"big":12345678901234567890}}`)}, nil
+	case "consult":
+		answer, err := s.ask(c)
+		return call.Result{Raw: jsontext.Value(`{"content":[],"answer":` + string(answer) + `}`)}, err
 	case "fail":
 		return text(`{"content":[{"type":"text","text":"no luck"}],"isError":true}`)
 	case "ask":
+		if s.asks != "" {
+			return text(s.asks)
+		}
 		return text(`{"resultType":"input_required","requestState":"x"}`)
 	case "work":
 		if c.OnNotify != nil {
@@ -83,7 +105,7 @@ func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Resu
 
 // definitionOf is a definition that nobody would write.
 func definitionOf(t *agent.Tool) []byte {
-	if t.Name == "gone" {
+	if t.Name == "gone" || t.Name == "consult" || t.Name == "broken" {
 		return nil
 	}
 	return fmt.Appendf(nil, `{ "x-first": 1.0, "description":"<b>&\u003c %s","name" :"%s", "inputSchema":{"type":"object"},"x-first":2, "_meta":{"name":"inner"}}`, t.Name, t.Name)
@@ -92,6 +114,7 @@ func definitionOf(t *agent.Tool) []byte {
 // client is the other end of a session.
 type client struct {
 	t     *testing.T
+	agent *Agent
 	stage *stage
 	in    *io.PipeWriter
 	out   *bufio.Reader
@@ -99,13 +122,67 @@ type client struct {
 	stop  context.CancelFunc
 }
 
-func testAgent(t testing.TB, s *stage) *Agent {
+// ajar is a door that everything passes, for tests of what is in front of it.
+type ajar struct {
+	agent *agent.Agent
+	*stage
+}
+
+func (d ajar) Agent() *agent.Agent { return d.agent }
+
+func (d ajar) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	if len(c.Arguments) == 0 {
+		c.Arguments = jsontext.Value("{}")
+	}
+	for i := range d.agent.Tools {
+		if d.agent.Tools[i].Name == c.Tool {
+			return d.Act(ctx, &d.agent.Tools[i], c)
+		}
+	}
+	return call.Result{}, call.Refuse("resolve", call.UnknownTool, "there is no %s", c.Tool)
+}
+
+func (d ajar) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
+	return nil, call.Refuse("gate", call.PolicyDenied, "nothing is exposed")
+}
+
+func testManifest(t testing.TB) *agent.Agent {
 	t.Helper()
 	m := manifest.Parse("x.json", []byte(manifestText), manifest.Options{})
 	if !m.Valid() {
 		t.Fatal(&manifest.InvalidError{Manifest: m})
 	}
-	return &Agent{Gateway: gateway.New(m.Agent(), s), Definition: definitionOf, Version: "1.2.3"}
+	return m.Agent()
+}
+
+// testAgent is an agent behind a door that everything passes.
+func testAgent(t testing.TB, s *stage) *Agent {
+	return &Agent{Door: ajar{testManifest(t), s}, Definition: definitionOf, Version: "1.2.3"}
+}
+
+// testKeys are made once: they are the same for every agent of a home.
+var testKeys = sync.OnceValues(func() (*identity.Keys, error) {
+	dir, err := os.MkdirTemp("", "front")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	return identity.OpenKeys(filepath.Join(dir, "root"))
+})
+
+// gated is an agent behind its real door.
+func gated(t testing.TB) func(*Agent) {
+	t.Helper()
+	keys, err := testKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := statetest.Open(t)
+	b := &books.Books{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
+	return func(a *Agent) {
+		a.Door = gateway.New(testManifest(t), gateway.Options{Binding: a.Door.(ajar).stage, Books: b})
+		a.Keys = testKeys
+	}
 }
 
 func connect(t *testing.T, change ...func(*Agent)) *client {
@@ -115,13 +192,14 @@ func connect(t *testing.T, change ...func(*Agent)) *client {
 	for _, f := range change {
 		f(a)
 	}
+	c.agent = a
 	in, toIn := io.Pipe()
 	fromOut, out := io.Pipe()
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(t.Context())
 	c.in, c.out = toIn, bufio.NewReader(fromOut)
 	go func() {
-		err := ServeStdio(ctx, a, in, out)
+		err := ServeStdio(ctx, a, "me@local", in, out)
 		c.ended <- err
 		out.Close()
 	}()
@@ -182,8 +260,7 @@ func TestTranscripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			played := ""
-			synctest.Test(t, func(t *testing.T) { played = play(t, string(script)) })
+			played := play(t, string(script))
 			if *update {
 				if err := os.WriteFile(file, []byte(played), 0o644); err != nil {
 					t.Fatal(err)
@@ -200,20 +277,21 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// play says what stands in a script and writes down what it hears.
+func mustParse(t testing.TB, text string) mcpwire.Message {
+	t.Helper()
+	m, problem := parse([]byte(text))
+	if problem != nil {
+		t.Fatal(problem.Message)
+	}
+	return m
+}
+
+var sealed = regexp.MustCompile(`"requestState":"[\w-]{100,}"`)
+
+// play says what stands in a script and writes down what it hears: up to the
+// answer to what it said, or where that has none, to the answer to a ping.
 func play(t *testing.T, script string) string {
-	c := connect(t)
-	heard := make(chan string, 100)
-	go func() {
-		defer close(heard)
-		for {
-			line, err := c.out.ReadString('\n')
-			if err != nil {
-				return
-			}
-			heard <- line
-		}
-	}()
+	c := connect(t, gated(t))
 	var played strings.Builder
 	for line := range strings.Lines(script) {
 		if strings.HasPrefix(line, "< ") {
@@ -223,28 +301,48 @@ func play(t *testing.T, script string) string {
 		if !strings.HasPrefix(line, ">") {
 			continue
 		}
-		c.say(strings.TrimSuffix(line[1:], "\n"))
-		synctest.Wait() // nothing goes on any more
-		for len(heard) > 0 {
-			answer := <-heard
+		said := strings.TrimSuffix(line[1:], "\n")
+		c.say(said)
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		last := ""
+		if json.Unmarshal([]byte(said), &m) == nil && m.ID != nil && m.Method != "" {
+			last = `"id":` + string(m.ID) + ","
+		}
+		const pong = `{"jsonrpc":"2.0","id":"pong","result":{}}`
+		if last == "" || strings.Contains(said, "notifications/") {
+			c.say(`{"jsonrpc":"2.0","id":"pong","method":"ping"}`)
+			last = pong
+		}
+		for {
+			answer := c.hear()
 			if !json.Valid([]byte(answer)) {
 				t.Errorf("it said %s", answer)
 			}
-			played.WriteString("< " + answer)
+			if answer == pong {
+				break
+			}
+			answer = sealed.ReplaceAllString(answer, `"requestState":"(sealed)"`)
+			played.WriteString("< " + answer + "\n")
+			if strings.Contains(answer, last) || strings.Contains(answer, `"id":null`) && last != pong {
+				break
+			}
 		}
 	}
 	c.in.Close()
 	if err := <-c.ended; err != nil {
 		t.Error(err)
 	}
-	for answer := range heard {
-		t.Errorf("it said at the end %s", answer)
+	if rest, _ := io.ReadAll(c.out); len(rest) > 0 {
+		t.Errorf("it said at the end %s", rest)
 	}
 	return played.String()
 }
 
 func TestEveryRefusalIsInBand(t *testing.T) {
-	c := connect(t)
+	c := connect(t, gated(t))
 	for i, m := range call.Meanings {
 		c.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"refuse","arguments":{"code":%q}}}`, i, m.Code))
 		var answer struct {
@@ -280,7 +378,7 @@ func TestEveryRefusalIsInBand(t *testing.T) {
 }
 
 func TestSkillNarrows(t *testing.T) {
-	c := connect(t, func(a *Agent) {
+	c := connect(t, gated(t), func(a *Agent) {
 		tools, err := skill.ParseTools("§TOOLS\nmatrix://tool/mcp/fs/work@1.0.0\n")
 		if err != nil {
 			t.Fatal(err)

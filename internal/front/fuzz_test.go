@@ -33,7 +33,7 @@ func FuzzServeStdio(f *testing.F) {
 		close(release)
 		a := testAgent(t, &stage{began: make(chan string, 1+bytes.Count(input, []byte("\n"))), release: release})
 		var out bytes.Buffer
-		if err := ServeStdio(t.Context(), a, bytes.NewReader(input), &out); err != nil && err != errTooLong {
+		if err := ServeStdio(t.Context(), a, "me@local", bytes.NewReader(input), &out); err != nil && err != errTooLong {
 			t.Fatal(err)
 		}
 		answers := 0

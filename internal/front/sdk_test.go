@@ -17,11 +17,13 @@ func TestSDKClient(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			s := &stage{began: make(chan string, 1), release: make(chan struct{}), gone: make(chan struct{}, 1)}
+			a := testAgent(t, s)
+			gated(t)(a)
 			in, toIn := io.Pipe()
 			fromOut, out := io.Pipe()
 			ended := make(chan error, 1)
 			go func() {
-				ended <- ServeStdio(ctx, testAgent(t, s), in, out)
+				ended <- ServeStdio(ctx, a, "me@local", in, out)
 				out.Close()
 			}()
 			progress := make(chan *mcp.ProgressNotificationParams, 10)

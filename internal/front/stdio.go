@@ -9,8 +9,9 @@ import (
 	"sync"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
 const (
@@ -26,35 +27,38 @@ const (
 // any more.
 var errTooLong = errors.New("the message is larger than 32 MiB")
 
-// message is what a client sends.
-type message struct {
-	JSONRPC string         `json:"jsonrpc"`
-	ID      jsontext.Value `json:"id"`
-	Method  string         `json:"method"`
-	Params  jsontext.Value `json:"params"`
-}
+// stdioKey is the key of the one client on stdio.
+const stdioKey = "stdio"
 
 // session is one client on stdio.
 type session struct {
-	agent *Agent
-	out   io.Writer
-
+	agent   *Agent
+	peer    *peer
+	out     io.Writer
 	writing sync.Mutex
-	mu      sync.Mutex
-	running map[string]context.CancelFunc // by request id
+	greeted sync.Once
+
+	listening context.Context // ends with the input
 }
 
 // ServeStdio serves a client that speaks one JSON-RPC message a line, until its
 // input ends or ctx does. It returns when every call has ended. A read of the
 // input that is under way when ctx ends is left behind.
-func ServeStdio(ctx context.Context, a *Agent, in io.Reader, out io.Writer) error {
+func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &session{agent: a, out: out, running: map[string]context.CancelFunc{}}
+	s := &session{agent: a, out: out}
+	s.peer = newPeer(a, stdioKey, principal, s.send)
+	defer s.peer.gone()
+	// Streams of what happens end with the input; calls may go on.
+	var hush context.CancelFunc
+	s.listening, hush = context.WithCancel(ctx)
+	defer hush()
 	lines, ended := make(chan []byte), make(chan error, 1)
 	go func() { ended <- readLines(ctx, in, lines) }()
 	var calls sync.WaitGroup
 	defer calls.Wait()
+	defer cancel()
 	for {
 		select {
 		case <-ctx.Done():
@@ -65,7 +69,13 @@ func ServeStdio(ctx context.Context, a *Agent, in io.Reader, out io.Writer) erro
 			if errors.Is(err, errTooLong) {
 				s.reply(nil, nil, &rpcError{Code: invalidRequest, Message: err.Error()})
 			}
-			// What was asked for before the input ended is still answered.
+			hush()
+			s.greet(&request{}) // nobody will
+			// What was asked for before the input ended is still answered. The time
+			// that servers take to start does not count.
+			if a.Ready != nil && s.peer.busy() {
+				_ = a.Ready(ctx) // what was asked for says why not
+			}
 			timer := time.AfterFunc(lastAnswers, cancel)
 			defer timer.Stop()
 			calls.Wait()
@@ -95,21 +105,6 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	return scan.Err()
 }
 
-// parse reads one message.
-func parse(line []byte) (message, *rpcError) {
-	var m message
-	err := jsonv2.Unmarshal(line, &m, lenient)
-	switch {
-	case err != nil && !jsontext.Value(line).IsValid(lenient):
-		return message{}, &rpcError{Code: parseError, Message: "the line is not JSON"}
-	case err != nil || m.JSONRPC != "2.0":
-		return message{}, &rpcError{Code: invalidRequest, Message: "the line is not one JSON-RPC 2.0 message"}
-	case m.Method != "" && m.ID != nil && m.ID.Kind() != '"' && m.ID.Kind() != '0':
-		return message{}, &rpcError{Code: invalidRequest, Message: "the id is neither a string nor a number"}
-	}
-	return m, nil
-}
-
 // take deals with one line of input.
 func (s *session) take(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	m, problem := parse(line)
@@ -117,91 +112,88 @@ func (s *session) take(ctx context.Context, line []byte, calls *sync.WaitGroup) 
 	case problem != nil:
 		s.reply(nil, nil, problem)
 	case m.Method == "notifications/cancelled":
-		s.cancel(m.Params)
-	case m.ID == nil || m.Method == "":
-		// A notification of no interest, or an answer to what we never asked.
+		s.peer.cancel(m.Params)
+	case m.Method == "":
+		s.peer.answered(m)
+	case m.ID == nil:
+		// A notification of no interest.
 	default:
-		// From here on it can be cancelled.
-		ctx, problem := s.enter(ctx, m.ID)
-		switch {
-		case problem != nil:
-			s.reply(m.ID, nil, problem)
-		case m.Method == "tools/call":
-			calls.Go(func() { s.serve(ctx, m) })
-		default:
-			s.serve(ctx, m)
+		s.serve(ctx, m, calls)
+	}
+}
+
+// serve answers a request. What may take its time does so aside.
+func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.WaitGroup) {
+	r := newRequest(m)
+	r.principal, r.peer, r.notify = s.peer.principal, s.peer, s.notify
+	if m.Method == "subscriptions/listen" {
+		ctx = s.listening
+	}
+	ctx, problem := s.peer.enter(ctx, m.ID) // from here on it can be cancelled
+	if problem != nil {
+		s.reply(m.ID, nil, problem)
+		return
+	}
+	work := func() {
+		result, err := s.handle(ctx, r)
+		if s.peer.leave(ctx, m.ID) { // otherwise the client wants no answer any more
+			s.reply(m.ID, result, err)
 		}
 	}
-}
-
-// enter makes the context of a request.
-func (s *session) enter(ctx context.Context, id jsontext.Value) (context.Context, *rpcError) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.running[string(id)] != nil:
-		return nil, &rpcError{Code: invalidRequest, Message: "a request of this id is still running"}
-	case len(s.running) >= maxCalls:
-		return nil, &rpcError{Code: internalError, Message: "too many calls at once"}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	s.running[string(id)] = cancel
-	return ctx, nil
-}
-
-func (s *session) serve(ctx context.Context, m message) {
-	result, err := s.agent.handle(ctx, m.Method, m.Params, s.notify)
-	s.mu.Lock()
-	cancelled := ctx.Err() != nil
-	s.running[string(m.ID)]()
-	delete(s.running, string(m.ID))
-	s.mu.Unlock()
-	if !cancelled { // otherwise the client wants no answer any more
-		s.reply(m.ID, result, err)
+	switch m.Method {
+	case "initialize", "ping", "server/discover":
+		work()
+		s.greet(r)
+	default:
+		s.greet(r)
+		calls.Go(work)
 	}
 }
 
-func (s *session) cancel(params jsontext.Value) {
-	var p struct {
-		RequestID jsontext.Value `json:"requestId"`
+func (s *session) handle(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
+	if problem := r.check(); problem != nil {
+		return nil, problem
 	}
-	if jsonv2.Unmarshal(params, &p, lenient) != nil {
+	if r.modern && r.method == "subscriptions/listen" {
+		return s.agent.subscribed(ctx, r)
+	}
+	return s.agent.handle(ctx, r)
+}
+
+// greet says who the client is, as soon as it has shown what can be asked of it,
+// and begins to tell it what happens.
+func (s *session) greet(r *request) {
+	if r.method == "ping" {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if stop := s.running[string(p.RequestID)]; stop != nil {
-		stop()
-	}
+	s.greeted.Do(func() {
+		if r.modern {
+			s.peer.mu.Lock()
+			s.peer.modern = true
+			s.peer.mu.Unlock()
+		} else if r.method != "" {
+			e := s.agent.listen()
+			go func() {
+				defer s.agent.deafen(e)
+				s.peer.hear(s.listening, e)
+			}()
+		}
+		if s.agent.Greeted != nil {
+			s.agent.Greeted(s.peer.client())
+		}
+	})
 }
 
-func (s *session) notify(method string, params jsontext.Value) {
-	if len(params) == 0 {
-		params = jsontext.Value("{}")
-	}
-	s.write(`{"jsonrpc":"2.0","method":`, marshal(method), `,"params":`, params)
-}
+func (s *session) notify(method string, params jsontext.Value) { s.send(notification(method, params)) }
 
 // reply answers a request; without an id, whoever sent something that is none.
-func (s *session) reply(id, result jsontext.Value, err *rpcError) {
-	if id == nil {
-		id = jsontext.Value("null")
-	}
-	if err != nil {
-		s.write(`{"jsonrpc":"2.0","id":`, id, `,"error":`, marshal(err))
-		return
-	}
-	s.write(`{"jsonrpc":"2.0","id":`, id, `,"result":`, result)
-}
+func (s *session) reply(id, result jsontext.Value, err *rpcError) { s.send(answer(id, result, err)) }
 
-// write sends one message, whose values are sent as they are.
-func (s *session) write(head string, first jsontext.Value, middle string, second jsontext.Value) {
-	b := make([]byte, 0, len(head)+len(first)+len(middle)+len(second)+2)
-	b = append(append(append(append(b, head...), first...), middle...), second...)
-	oneLine(b)
-	b = append(b, '}', '\n')
+// send writes one message.
+func (s *session) send(message []byte) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	// A client that is gone ends its input too, which ends the session.
-	_, _ = s.out.Write(b)
+	_, err := s.out.Write(append(message, '\n'))
+	return err == nil
 }

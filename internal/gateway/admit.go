@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -17,38 +16,65 @@ const (
 	maxDepth     = 100
 )
 
+// exactNumbers keeps the digits of numbers: as doubles, large integers would be
+// one and the same.
+var exactNumbers = []jsontext.Options{jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)}
+
 // admit bounds the arguments and reads them once, strictly: one JSON object
 // without duplicate keys, nested within reason. Later stages rely on that.
-func admit(_ *Gateway, _ context.Context, p *passing) error {
+func admit(_ *Gateway, _ context.Context, p *passing) *call.Refusal {
 	if len(p.Arguments) == 0 {
 		p.Arguments = jsontext.Value("{}")
 	}
 	if len(p.Arguments) > maxArguments {
 		return call.Refuse(stageAdmit, call.InputTooLong, "the arguments have %d bytes; at most %d are taken", len(p.Arguments), maxArguments)
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(p.Arguments))
-	if d.PeekKind() != '{' {
+	if p.Arguments.Kind() != '{' {
 		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are not a JSON object")
 	}
-	for {
-		_, err := d.ReadToken()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			// The decoder's own words quote the arguments; its place is enough.
-			return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are not valid JSON at byte %d (%s)", d.InputOffset(), kindOf(err))
-		case d.StackDepth() > maxDepth:
-			return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are nested more than %d levels deep", maxDepth)
-		case d.StackDepth() == 0 && len(bytes.TrimSpace(p.Arguments[d.InputOffset():])) > 0:
-			return call.Refuse(stageAdmit, call.InputInvalid, "something follows the arguments")
-		}
+	if deeper(p.Arguments, maxDepth) {
+		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are nested more than %d levels deep", maxDepth)
 	}
+	canonical := p.Arguments.Clone()
+	if err := canonical.Canonicalize(exactNumbers...); err != nil {
+		// The reader's own words quote the arguments; its place is enough.
+		what, at := "a syntax error", int64(0)
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			what = "a duplicate key"
+		}
+		if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			at = syntax.ByteOffset
+		}
+		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are not valid JSON at byte %d (%s)", at, what)
+	}
+	p.canonical = canonical
+	return nil
 }
 
-func kindOf(err error) string {
-	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return "a duplicate key"
+// deeper reports whether brackets are nested more than so many levels. It takes
+// JSON that was not checked yet.
+func deeper(b []byte, levels int) bool {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '{', '[':
+			if depth++; depth > levels {
+				return true
+			}
+		case '}', ']':
+			depth--
+		case '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				skip := bytes.IndexAny(b[i:], `"\`)
+				if skip < 0 {
+					return false // a string without an end, as the reader will say
+				}
+				if i += skip; b[i] == '"' {
+					break
+				}
+				i++ // whatever is escaped
+			}
+		}
 	}
-	return "a syntax error"
+	return false
 }

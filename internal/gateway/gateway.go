@@ -1,66 +1,142 @@
 // Package gateway is the door: every call of every agent goes through
 // [Gateway.Call], and there is no second way in.
 //
-// A call passes the stages in the order of the list in [Gateway.Call]. Each
-// stage is a file of its own and can stop the call with a typed refusal. What
-// does the work at the end is a [call.Binding], which nobody else gets to see.
+// A call passes the stages in the order of one list. Each stage is a file of
+// its own and can stop the call with a typed refusal; what became of it is
+// recorded either way, and the answer is released only when that is durable.
+// docs/call-lifecycle.md draws the states that a call goes through, and what a
+// crash leaves at each point.
+//
+// What does the work is a [call.Binding], which nobody else gets to see.
 package gateway
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
+	"sync"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
 )
 
+// Options are what a door is made of.
+type Options struct {
+	// Name is what the agent runs under; empty stands for the slug of its name.
+	Name string
+	// Binding carries out the calls that pass.
+	Binding call.Binding
+	// Books keep what was intended and what became of it. Without them nothing
+	// can be called, only asked about.
+	Books *books.Books
+	// Expose lets through what no manifest declares.
+	Expose Exposed
+	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
+	ApprovalTTL time.Duration
+	// TrustElicitation counts the answer of the person at the client.
+	TrustElicitation bool
+}
+
 // Gateway is the door of one agent.
 type Gateway struct {
 	agent   *agent.Agent
-	servers call.Binding
+	name    string
+	binding call.Binding
+	books   *books.Books
+	expose  Exposed
+
+	approvalTTL      time.Duration
+	trustElicitation bool
+
+	late      sync.WaitGroup // answers that may still come
+	lateGrace time.Duration
 }
 
-// New makes the door of an agent whose tools on servers are carried out by
-// servers.
-func New(a *agent.Agent, servers call.Binding) *Gateway {
-	return &Gateway{agent: a, servers: servers}
+// New makes the door of an agent.
+func New(a *agent.Agent, o Options) *Gateway {
+	if o.Name == "" {
+		o.Name = agent.Slug(a.Name)
+	}
+	if o.ApprovalTTL == 0 {
+		o.ApprovalTTL = defaultApprovalTTL
+	}
+	return &Gateway{
+		agent: a, name: o.Name, binding: o.Binding, books: o.Books, expose: o.Expose,
+		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, lateGrace: lateGrace,
+	}
 }
 
 // Agent is whose door it is.
 func (g *Gateway) Agent() *agent.Agent { return g.agent }
 
+// Name is what the agent runs under.
+func (g *Gateway) Name() string { return g.name }
+
+// Close waits for late answers. The bindings are closed before, so that none
+// can come any more.
+func (g *Gateway) Close() { g.late.Wait() }
+
 // passing is a call on its way through the stages.
 type passing struct {
 	*call.Call
-	tool   *agent.Tool
-	result call.Result
+	start time.Time
+	tool  *agent.Tool
+	// canonical is what the arguments mean, whatever their spelling.
+	canonical []byte
+	// intended says that an intent is in the store.
+	intended bool
+	// approval is the person's word that intend uses up.
+	approval string
+	// replayed is the earlier call whose answer this one gets.
+	replayed string
+	result   call.Result
+	// late is where the answer arrives after the time is over; wasUnknown says
+	// that it has.
+	late       <-chan outcome
+	wasUnknown bool
 }
 
 // stage lets a call pass or stops it.
-type stage func(*Gateway, context.Context, *passing) error
+type stage struct {
+	name string
+	run  func(*Gateway, context.Context, *passing) *call.Refusal
+}
 
-// stages are all of them, in order. DESIGN: admit, resolve, gate, guard in,
-// remember, limit, approve, intend, act, guard out, record; what is not in the
-// list does not exist yet.
-var stages = []stage{admit, resolveStage, gateStage, act}
+// stages are all of them, in order; what stops a call or answers it ends the
+// list, and record follows in any case.
+var stages = []stage{
+	{stageAdmit, admit},
+	{stageResolve, resolveStage},
+	{gate.Stage, gateStage},
+	{stageRemember, remember},
+	{stageLimit, limits},
+	{stageApprove, approve},
+	{stageIntend, intend},
+	{stageAct, act},
+}
 
 // Call makes a call, or says with a *call.Refusal why not.
 func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	if g.books == nil {
+		return call.Result{}, call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
+	}
 	if c.ID == "" {
 		c.ID = NewID()
 	}
-	p := &passing{Call: c}
-	start := time.Now()
+	p := &passing{Call: c, start: time.Now()}
+	var stopped *call.Refusal
 	for _, s := range stages {
-		if err := s(g, ctx, p); err != nil {
-			return call.Result{}, err
+		if stopped = s.run(g, ctx, p); stopped != nil || p.replayed != "" {
+			break
 		}
 	}
-	p.result.Duration = time.Since(start)
+	p.result.Duration = time.Since(p.start)
+	if stopped = g.record(p, stopped); stopped != nil {
+		return call.Result{}, stopped
+	}
 	return p.result, nil
 }
 
@@ -69,64 +145,37 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 func (g *Gateway) Why(c *call.Call) (allowed bool, reasons []call.Reason) {
 	p := &passing{Call: c}
 	for _, s := range []struct {
-		name string
-		run  stage
-	}{{stageAdmit, admit}, {stageResolve, resolveStage}} {
-		if err := s.run(g, context.Background(), p); err != nil {
-			r, _ := errors.AsType[*call.Refusal](err)
+		stage
+		passed func() string
+	}{
+		{stages[0], func() string { return "the arguments are one JSON object" }},
+		{stages[1], func() string { return "it is the declared tool " + nameOf(p.tool) }},
+	} {
+		if r := s.run(g, context.Background(), p); r != nil {
 			return false, append(reasons, call.Reason{Stage: s.name, Code: r.Code, Detail: r.Message})
 		}
-		detail := "the arguments are one JSON object"
-		if s.name == stageResolve {
-			detail = "it is the declared tool " + p.tool.Name
-			if p.tool.URI != nil {
-				detail = "it is the declared tool " + p.tool.URI.String()
-			}
-		}
-		reasons = append(reasons, call.Reason{Stage: s.name, Allowed: true, Detail: detail})
+		reasons = append(reasons, call.Reason{Stage: s.name, Allowed: true, Detail: s.passed()})
 	}
 	d := gate.Decide(g.agent, p.tool, p.Call)
 	return d.Allowed, append(reasons, d.Reasons...)
 }
 
-func resolveStage(g *Gateway, _ context.Context, p *passing) error {
-	t, refusal := resolve(g.agent, p.Tool)
-	if refusal != nil {
-		return refusal
+// nameOf is how messages and the journal name a tool.
+func nameOf(t *agent.Tool) string {
+	if t.URI != nil {
+		return t.URI.String()
 	}
-	p.tool = t
-	return nil
+	return t.Name
 }
 
-func gateStage(g *Gateway, _ context.Context, p *passing) error {
-	if r := gate.Decide(g.agent, p.tool, p.Call).Refusal(); r != nil {
-		return r
-	}
-	return nil
+func resolveStage(g *Gateway, _ context.Context, p *passing) *call.Refusal {
+	var stopped *call.Refusal
+	p.tool, stopped = resolve(g.agent, p.Tool)
+	return stopped
 }
 
-const (
-	stageAct       = "act"
-	defaultTimeout = 30 * time.Second
-)
-
-// act lets the binding do the work, within the tool's time.
-func act(g *Gateway, ctx context.Context, p *passing) error {
-	if _, ok := p.tool.Binding.(agent.OnServer); !ok {
-		return call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
-	}
-	timeout := defaultTimeout
-	if p.tool.TimeoutMS > 0 {
-		timeout = time.Duration(p.tool.TimeoutMS) * time.Millisecond
-	}
-	if p.Timeout > 0 {
-		timeout = min(timeout, p.Timeout)
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	result, err := g.servers.Act(ctx, p.tool, p.Call)
-	p.result = result
-	return err
+func gateStage(g *Gateway, _ context.Context, p *passing) *call.Refusal {
+	return gate.Decide(g.agent, p.tool, p.Call).Refusal()
 }
 
 // NewID makes the id of a call.

@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/internal/state/statetest"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -95,7 +96,7 @@ func TestCall(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			servers := &recorder{}
-			g := New(testAgent(t), servers)
+			g := New(testAgent(t), Options{Binding: servers, Books: open(t, statetest.Open(t))})
 			_, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Arguments: jsontext.Value(tt.args), Skill: tt.skill})
 			if tt.code == "" {
 				if err != nil || len(servers.calls) != 1 {
@@ -123,7 +124,7 @@ func TestWhyGivesEveryReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers := &recorder{}
-	g := New(testAgent(t), servers)
+	g := New(testAgent(t), Options{Binding: servers, Books: open(t, statetest.Open(t))})
 	allowed, reasons := g.Why(&call.Call{Tool: "write", Skill: onlyList})
 	var codes []string
 	for _, r := range reasons {
@@ -141,7 +142,7 @@ func TestWhyGivesEveryReason(t *testing.T) {
 
 func TestCallIsBoundedByTheToolsTime(t *testing.T) {
 	servers := &recorder{}
-	g := New(testAgent(t), servers)
+	g := New(testAgent(t), Options{Binding: servers, Books: open(t, statetest.Open(t))})
 	if _, err := g.Call(t.Context(), &call.Call{Tool: "read"}); err != nil {
 		t.Fatal(err)
 	}

@@ -21,29 +21,75 @@ const (
 // Call sends a request and returns its result, both as raw JSON. The params are
 // an object or nil. In 2026-07-28 the _meta of the protocol is added to theirs.
 func (c *Conn) Call(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
+	return c.Do(ctx, Request{Method: method, Params: params})
+}
+
+// Request is any request but the call of a tool.
+type Request struct {
+	Method string
+	Params jsontext.Value // an object, or nil
+
+	// Capabilities are declared with this request instead of the connection's
+	// own. Only 2026-07-28 can do that; before it they are ignored.
+	Capabilities jsontext.Value
+
+	// OnNotification is that of a [ToolCall]. A progressToken in the params' _meta
+	// is the one that it will see.
+	OnNotification func(Notification)
+}
+
+// Do sends a request and returns its result as the server wrote it.
+func (c *Conn) Do(ctx context.Context, r Request) (jsontext.Value, error) {
 	s := c.server.Load()
 	if s == nil {
 		return nil, notSent(ErrNotNegotiated)
 	}
-	if params = trim(params); len(params) > 0 && !isObject(params) {
+	params := trim(r.Params)
+	if len(params) > 0 && !isObject(params) {
 		return nil, notSent(errors.New("the params are no JSON object"))
 	}
-	m := outgoing{id: c.ids.Add(1), method: method, version: s.Version}
-	body := c.newBody(len(params) + len(method))
-	b := appendHead(body.b, m.id, method)
+	own, err := c.metaFor(s, r.Capabilities)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	m := outgoing{id: c.ids.Add(1), method: r.Method, version: s.Version}
+	var box *mailbox
+	token := lookup(params, "_meta", metaToken)
+	if r.OnNotification != nil {
+		box = &mailbox{arrived: make(chan struct{}, 1), token: token}
+		token = progressToken(m.id)
+	}
+	body := c.newBody(len(params) + len(r.Method))
+	b := appendHead(body.b, m.id, r.Method)
 	switch {
-	case s.Modern:
-		b = c.appendWithMeta(b, params)
-		m.name = nameOf(method, params)
+	case s.Modern || box != nil:
+		b = c.appendWithMeta(b, params, own, token)
 	case len(params) > 0:
 		b = append(b, params...)
 	default:
 		b = append(b, "{}"...)
 	}
+	if s.Modern {
+		m.name = nameOf(r.Method, params)
+	}
 	body.b = append(b, '}')
 	m.body = body.b
 	defer body.release()
-	return c.exchange(ctx, m, nil, nil)
+	return c.exchange(ctx, m, box, r.OnNotification)
+}
+
+// metaFor is what a request to this server says of the connection in its _meta:
+// nothing before 2026-07-28.
+func (c *Conn) metaFor(s *Server, capabilities jsontext.Value) ([]byte, error) {
+	switch capabilities = trim(capabilities); {
+	case !s.Modern:
+		return nil, nil
+	case len(capabilities) == 0:
+		return c.ownMeta, nil
+	case !isObject(capabilities):
+		return nil, errors.New("the capabilities are no JSON object")
+	}
+	return c.appendOwnMeta(nil, capabilities), nil
 }
 
 // nameOf is what a request's Mcp-Name header holds.
@@ -68,6 +114,9 @@ type ToolCall struct {
 	// Meta is the _meta object, or nil. What belongs to the connection in it
 	// (protocol version, client, capabilities) is replaced.
 	Meta jsontext.Value
+
+	// Capabilities are those of a [Request].
+	Capabilities jsontext.Value
 
 	// More holds further params, such as inputResponses and requestState, as an
 	// object, or nil.
@@ -113,6 +162,10 @@ func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error)
 	if err := t.check(); err != nil {
 		return nil, notSent(err)
 	}
+	own, err := c.metaFor(s, t.Capabilities)
+	if err != nil {
+		return nil, notSent(err)
+	}
 	m := outgoing{id: c.ids.Add(1), method: methodCallTool, version: s.Version, name: t.Name}
 	if bound := c.headers.Load(); bound != nil && s.Modern {
 		for _, p := range (*bound)[t.Name] {
@@ -135,7 +188,7 @@ func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error)
 		b = append(append(b, `,"arguments":`...), t.Arguments...)
 	}
 	if s.Modern || token != nil || len(t.Meta) > 0 {
-		b = c.appendMeta(append(b, `,"_meta":`...), t.Meta, s.Modern, token)
+		b = c.appendMeta(append(b, `,"_meta":`...), t.Meta, own, token)
 	}
 	if len(t.More) > 0 {
 		w := walk(t.More)
@@ -207,7 +260,7 @@ func appendString(b []byte, s string) []byte {
 }
 
 // appendWithMeta writes params with the protocol's _meta in them.
-func (c *Conn) appendWithMeta(b, params []byte) []byte {
+func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	b = append(b, '{')
 	var meta []byte
 	if len(params) > 0 {
@@ -220,25 +273,25 @@ func (c *Conn) appendWithMeta(b, params []byte) []byte {
 			b = append(append(append(append(b, k...), ':'), v...), ',')
 		}
 	}
-	return append(c.appendMeta(append(b, `"_meta":`...), meta, true, lookup(meta, metaToken)), '}')
+	return append(c.appendMeta(append(b, `"_meta":`...), meta, own, token), '}')
 }
 
 // appendMeta writes a _meta object: the caller's members as they are, without
-// those that are the connection's, and then those.
-func (c *Conn) appendMeta(b, meta []byte, modern bool, token []byte) []byte {
+// those that are the connection's, and then those. Own is nil before 2026-07-28.
+func (c *Conn) appendMeta(b, meta, own, token []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
 	if len(meta) > 0 {
 		w := walk(meta)
 		for k, v, ok := w.member(); ok; k, v, ok = w.member() {
-			if named(k, metaToken) || modern && (named(k, metaVersion) || named(k, metaClient) || named(k, metaCapabilities)) {
+			if named(k, metaToken) || named(k, metaVersion) || named(k, metaClient) || named(k, metaCapabilities) {
 				continue
 			}
 			b = append(append(append(append(b, k...), ':'), v...), ',')
 		}
 	}
-	if modern {
-		b = append(append(b, c.ownMeta...), ',')
+	if own != nil {
+		b = append(append(b, own...), ',')
 	}
 	if token != nil {
 		b = append(append(append(b, `"progressToken":`...), token...), ',')
@@ -249,11 +302,11 @@ func (c *Conn) appendMeta(b, meta []byte, modern bool, token []byte) []byte {
 	return append(b, '}')
 }
 
-func (c *Conn) appendOwnMeta(b []byte) []byte {
+func (c *Conn) appendOwnMeta(b, capabilities []byte) []byte {
 	b = append(b, `"`+metaVersion+`":"`+modernVersion+`","`+metaClient+`":`...)
 	b = c.appendClientInfo(b)
 	b = append(b, `,"`+metaCapabilities+`":`...)
-	return append(b, c.opts.Capabilities...)
+	return append(b, capabilities...)
 }
 
 func (c *Conn) appendClientInfo(b []byte) []byte {

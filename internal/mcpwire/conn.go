@@ -126,7 +126,7 @@ func New(t Transport, o Options) *Conn {
 	}
 	c.negotiation.turn = make(chan struct{}, 1)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.ownMeta = c.appendOwnMeta(nil)
+	c.ownMeta = c.appendOwnMeta(nil, c.opts.Capabilities)
 	t.start(c)
 	return c
 }
@@ -159,6 +159,9 @@ func (c *Conn) Close() error {
 	c.fail(nil)
 	return nil
 }
+
+// Server is what the server said about itself; nil before Negotiate.
+func (c *Conn) Server() *Server { return c.server.Load() }
 
 // Done is closed when the connection is over.
 func (c *Conn) Done() <-chan struct{} { return c.done }

@@ -36,13 +36,15 @@ func TestHTTPSessionLost(t *testing.T) {
 	s := newWeb(t)
 	s.session = "s"
 	const calls = 20
-	var together sync.WaitGroup
-	together.Add(calls)
+	var asked atomic.Int64
+	together := make(chan struct{})
 	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
 		switch r.Header.Get("Mcp-Session-Id") {
 		case "s1":
-			together.Done()
-			together.Wait() // nobody is told before everybody has asked
+			if asked.Add(1) == calls {
+				close(together)
+			}
+			await(r, together) // nobody is told before everybody has asked
 			http.Error(w, "session not found", http.StatusNotFound)
 		case "s2":
 			answerJSON(w, m, `{}`)

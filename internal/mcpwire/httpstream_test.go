@@ -49,11 +49,7 @@ func TestHTTPServerRequests(t *testing.T) {
 	progress := make(chan string, 1)
 	s.get = func(w http.ResponseWriter, r *http.Request) {
 		say := stream(w)
-		select {
-		case id := <-progress:
-			say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":\"ambit-%s\"}}\n\n", id)
-		case <-r.Context().Done():
-		}
+		say("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":\"ambit-%s\"}}\n\n", await(r, progress))
 		<-r.Context().Done()
 	}
 	s.reply = func(m message) { replies <- m.line }
@@ -64,7 +60,10 @@ func TestHTTPServerRequests(t *testing.T) {
 			say("data: {\"jsonrpc\":\"2.0\",\"id\":\"%s\",\"method\":\"%s\"}\n\n", method, method)
 			say(": and\n")
 		}
-		got := []string{<-replies, <-replies, <-replies}
+		var got []string
+		for range 3 {
+			got = append(got, await(r, replies))
+		}
 		slices.Sort(got)
 		want := []string{
 			`{"jsonrpc":"2.0","id":"elicitation/create","result":{"action":"accept"}}`,
@@ -75,7 +74,7 @@ func TestHTTPServerRequests(t *testing.T) {
 			t.Errorf("replies %q", got)
 		}
 		progress <- string(m.ID)
-		<-heard
+		await(r, heard)
 		say("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n\n", m.ID)
 	}
 	c := s.connect(Options{OnRequest: func(_ context.Context, method string, _ jsontext.Value) (jsontext.Value, error) {
@@ -148,8 +147,8 @@ func TestHTTPListen(t *testing.T) {
 		close(second)
 		<-r.Context().Done()
 	}
-	s.call = func(w http.ResponseWriter, _ *http.Request, m message) {
-		<-second
+	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
+		await(r, second)
 		answerJSON(w, m, `{"real":true}`)
 	}
 	var heard diary
@@ -260,14 +259,14 @@ func TestHTTPForeignAnswer(t *testing.T) {
 	s := newWeb(t)
 	first := make(chan string, 1)
 	answered := make(chan struct{})
-	s.call = func(w http.ResponseWriter, _ *http.Request, m message) {
+	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
 		if strings.Contains(m.line, `"name":"first"`) {
 			first <- string(m.ID)
-			<-answered
+			await(r, answered)
 			answerJSON(w, m, `{"real":true}`)
 			return
 		}
-		answerJSON(w, message{ID: json.RawMessage(<-first)}, `{"forged":true}`)
+		answerJSON(w, message{ID: json.RawMessage(await(r, first))}, `{"forged":true}`)
 	}
 	c := s.connect(Options{}, HTTPOptions{})
 	negotiate(t, c)

@@ -96,7 +96,7 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 
 		b := append(appendHead(nil, id, methodListen), `{"notifications":`...)
 		b = append(append(b, filter...), `,"_meta":`...)
-		b = append(c.appendMeta(b, nil, true, nil), '}', '}')
+		b = append(c.appendMeta(b, nil, c.ownMeta, nil), '}', '}')
 		began := time.Now()
 		_, err := c.exchange(ctx, outgoing{body: b, id: id, method: methodListen, version: modernVersion}, nil, nil)
 		switch {

@@ -110,7 +110,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 		defer cancel()
 	}
 	result, err := c.greet(asking, methodDiscover, modernVersion, func(b []byte) []byte {
-		return append(c.appendMeta(append(b, `{"_meta":`...), nil, true, nil), '}')
+		return append(c.appendMeta(append(b, `{"_meta":`...), nil, c.ownMeta, nil), '}')
 	})
 	if err == nil {
 		versions := texts(lookup(result, "supportedVersions"))

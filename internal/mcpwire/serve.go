@@ -51,7 +51,10 @@ func (c *Conn) notify(e envelope, stream int64) {
 			return
 		}
 	case methodListening:
-		c.listener.acknowledged()
+		// Somebody may hold subscriptions of his own, by [Conn.Do].
+		if id, ok := number(lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")); !ok || c.listener.is(id) {
+			c.listener.acknowledged()
+		}
 		return
 	case methodCancelled:
 		c.cancelledByServer(lookup(e.params, "requestId"))

@@ -101,6 +101,16 @@ func stream(w http.ResponseWriter) func(format string, args ...any) {
 	}
 }
 
+// await waits for a word from the test, or for the client to go: a handler that
+// stayed would keep its server from closing.
+func await[T any](r *http.Request, word <-chan T) (v T) {
+	select {
+	case v = <-word:
+	case <-r.Context().Done():
+	}
+	return v
+}
+
 func (s *web) connect(o Options, h HTTPOptions) *Conn {
 	transport, err := HTTP(s.URL, h)
 	if err != nil {

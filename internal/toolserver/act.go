@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,18 +21,19 @@ const patience = 5 * time.Second
 
 // act calls a tool on this server.
 func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
-	tc := mcpwire.ToolCall{Name: t.Name, Arguments: c.Arguments}
+	tc := mcpwire.ToolCall{Name: t.Name, Arguments: c.Arguments, Meta: c.Meta, More: c.More}
 	if c.OnNotify != nil {
-		tc.OnNotification = func(n mcpwire.Notification) { c.OnNotify(n.Method, n.Params) }
+		tc.OnNotification = func(n mcpwire.Notification) { c.OnNotify(n.Method, s.secrets.maskJSON(n.Params)) }
 	}
 	start := time.Now()
-	raw, err := s.send(ctx, tc)
+	raw, err := s.send(ctx, tc, c.Client)
 	if errors.Is(err, mcpwire.ErrNotSent) && errors.Is(err, mcpwire.ErrClosed) {
-		raw, err = s.send(ctx, tc) // the server had just gone, and never got it
+		raw, err = s.send(ctx, tc, c.Client) // the server had just gone, and never got it
 	}
 	if rpc, ok := errors.AsType[*mcpwire.RPCError](err); ok {
 		// The server answered, with a no of its own: that is the tool's result.
-		raw, err = failed(rpc), nil
+		rpc = s.hushed(rpc)
+		return call.Result{Raw: failed(rpc), IsError: true, Failure: rpc.Raw, Duration: time.Since(start)}, nil
 	}
 	if err != nil {
 		return call.Result{}, s.failure(ctx, t, err)
@@ -39,11 +41,12 @@ func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	return call.Result{Raw: raw, IsError: isError(raw), Duration: time.Since(start)}, nil
 }
 
-func (s *server) send(ctx context.Context, tc mcpwire.ToolCall) (jsontext.Value, error) {
-	conn, err := s.ready(ctx)
+func (s *server) send(ctx context.Context, tc mcpwire.ToolCall, client *call.Client) (jsontext.Value, error) {
+	conn, capabilities, err := s.connFor(ctx, client, false)
 	if err != nil {
 		return nil, err
 	}
+	tc.Capabilities = capabilities
 	return conn.CallTool(ctx, tc)
 }
 
@@ -125,16 +128,22 @@ func (s *server) waitedFor(ctx context.Context, t *agent.Tool, refuse func(strin
 	return refuse(stage, call.TimedOut, "the call of %s was cancelled", t.Name)
 }
 
-// failed is a result that tells of the server's own error.
-func failed(e *mcpwire.RPCError) jsontext.Value {
-	b, err := json.Marshal(map[string]any{
-		"content": []any{map[string]any{"type": "text", "text": e.Error()}},
-		"isError": true,
-	})
-	if err != nil {
-		return jsontext.Value(`{"content":[],"isError":true}`)
+// hushed is a server's error without the values of its credentials.
+func (s *server) hushed(e *mcpwire.RPCError) *mcpwire.RPCError {
+	if masked := mcpwire.ReadError(s.secrets.maskJSON(e.Raw)); masked != nil {
+		return masked
 	}
-	return b
+	return &mcpwire.RPCError{Code: e.Code, Message: "the server's error is not told", Raw: fmt.Appendf(nil, `{"code":%d,"message":"the server's error is not told"}`, e.Code)}
+}
+
+// failed is a result that tells of the server's own error, and holds it.
+func failed(e *mcpwire.RPCError) jsontext.Value {
+	text, err := json.Marshal(e.Error())
+	if err != nil {
+		text = []byte(`""`)
+	}
+	return slices.Concat([]byte(`{"content":[{"type":"text","text":`), text,
+		[]byte(`}],"isError":true,"_meta":{"ambit/rpc_error":`), e.Raw, []byte(`}}`))
 }
 
 // isError reads the one field of a result that the door needs.

@@ -36,7 +36,9 @@ type fake struct {
 	state string   // a folder that it shares with the test and with its next life
 	tools []string
 	page  int
-	life  int // counts how often it was started
+	life  int  // counts how often it was started
+	asks  bool // its client can be asked
+	asked fakeRequest
 	out   io.Writer
 }
 
@@ -120,7 +122,12 @@ func (f *fake) notify(method, params string) {
 type fakeRequest struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
 	Params struct {
+		Capabilities struct {
+			Elicitation json.RawMessage `json:"elicitation"`
+		} `json:"capabilities"`
 		Name      string          `json:"name"`
 		Cursor    string          `json:"cursor"`
 		Arguments json.RawMessage `json:"arguments"`
@@ -160,6 +167,7 @@ func (f *fake) serve() {
 			f.discover(r)
 		case "initialize":
 			f.write("greeted", "initialize")
+			f.asks = r.Params.Capabilities.Elicitation != nil
 			if f.is("mute") {
 				select {}
 			}
@@ -172,6 +180,8 @@ func (f *fake) serve() {
 			f.list(r)
 		case "tools/call":
 			f.call(r)
+		case "": // what it has asked for
+			f.answer(f.asked, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, string(r.Result)+string(r.Error)))
 		case "notifications/cancelled":
 			f.write("cancelled", string(r.Params.RequestID))
 		}
@@ -202,6 +212,9 @@ func (f *fake) definitions() []string {
 	var list []string
 	for _, name := range f.tools {
 		list = append(list, definition(name))
+	}
+	if f.asks && f.is("more-for-askable") {
+		list = append(list, definition("extra"))
 	}
 	return list
 }
@@ -260,11 +273,15 @@ func (f *fake) call(r fakeRequest) {
 	case "hang", "hang_write":
 		f.write("hanging", string(r.ID))
 		return
+	case "ask":
+		f.asked = r
+		f.say(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"who are you?"}}`)
+		return
 	case "fail":
 		f.answer(r, `{"content":[{"type":"text","text":"no luck"}],"isError":true}`)
 		return
 	case "protocol_error":
-		f.refuse(r, -32602, "bad arguments")
+		f.refuse(r, -32602, "bad arguments"+os.Getenv("TOKEN"))
 		return
 	case "progress":
 		for i := range 3 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -41,9 +42,10 @@ type PackageDigest struct {
 type plan struct {
 	argv   []string
 	digest PackageDigest
-	// show is the folder of the package in the store, which the program may
-	// read although the rest of ambit's home is hidden from it. hide are folders
-	// outside from which it could load code that nobody has hashed.
+	// show is the folder of the package in the store, or that of the file in an
+	// installed agent, which the program may read although the rest of ambit's
+	// home is hidden from it. hide are folders outside from which it could load
+	// code that nobody has hashed.
 	show string
 	hide []string
 	// warnings are for whoever starts it.
@@ -55,6 +57,7 @@ type plan struct {
 // prepare finds out what a server runs, and makes sure that it is what the
 // manifest declares and the lock holds. The plan is never nil.
 func (s *server) prepare(ctx context.Context) (*plan, error) {
+	defer s.turn.pass()
 	l := &plan{digest: PackageDigest{Declared: s.spec.Digest, Status: Absent}}
 	switch {
 	case s.remote():
@@ -74,7 +77,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 			if err != nil {
 				return l, s.unfit(l, err)
 			}
-			l.argv, l.digest.Actual = p.Argv(ref.Args), p.Digest
+			l.argv, l.show, l.digest.Actual = p.Argv(ref.Args), s.shown(p), p.Digest
 			l.warnings = []string{"its file is not pinned: what runs is whatever stands in it today"}
 		}
 		return l, nil
@@ -86,7 +89,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	if err != nil {
 		return l, s.unfit(l, err)
 	}
-	l.argv, l.show, l.hide = p.Argv(ref.Args), p.Dir, p.Strays
+	l.argv, l.show, l.hide = p.Argv(ref.Args), s.shown(p), p.Strays
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
 	return l, nil
 }
@@ -123,17 +126,47 @@ func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package
 		l.digest.Actual = p.Digest
 		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest) // says what is wrong
 	}
-	want := pack.Want{Digest: s.spec.Digest}
-	if locked := s.locked(); locked != nil {
-		want = s.options.Lock.Want(locked.Package)
+	if err := s.turn.wait(ctx); err != nil {
+		return nil, err
 	}
 	// What is damaged is refused, not quietly replaced: somebody has been there.
 	store := pack.Store{Dir: s.options.Home.Packages()}
-	p, err := store.Open(ref, want)
+	p, err := store.Open(ref, s.want())
 	if errors.Is(err, pack.NotStored) {
-		return store.Fetch(ctx, ref, want, s.progress)
+		s.turn.pass() // nobody waits for a download
+		return store.Fetch(ctx, ref, s.want(), s.progress)
 	}
 	return p, err
+}
+
+// shown is the folder within ambit's home that a server may see: that of its
+// package, or the one that holds its file, if that is part of an installed
+// agent. A file anywhere else in there stays hidden and does not start: its
+// folder would show what the server must not see.
+func (s *server) shown(p *pack.Package) string {
+	if p.File == "" {
+		return p.Dir
+	}
+	agents, err := filepath.EvalSymlinks(s.options.Home.Agents())
+	if err != nil {
+		return ""
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(p.File))
+	if err != nil {
+		return ""
+	}
+	if within, err := filepath.Rel(agents, dir); err != nil || within == "." || !filepath.IsLocal(within) {
+		return ""
+	}
+	return dir
+}
+
+// want is what the server's package must be.
+func (s *server) want() pack.Want {
+	if locked := s.locked(); locked != nil {
+		return s.options.Lock.Want(locked.Package)
+	}
+	return pack.Want{Digest: s.spec.Digest}
 }
 
 // locked is what the lock holds of this server, or nil.

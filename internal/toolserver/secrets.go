@@ -6,7 +6,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
 // secrets are the values that a server was given for its $env: references. A
@@ -54,6 +57,19 @@ func (s *secrets) keep(name, value string) {
 		pairs = append(pairs, f[0], "$env:"+f[1])
 	}
 	s.replacer = strings.NewReplacer(pairs...)
+}
+
+// maskJSON is mask for what a server says in JSON. What would be no JSON any more
+// is not told at all.
+func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
+	masked := s.mask(string(raw))
+	if masked == string(raw) {
+		return raw
+	}
+	if !mcpwire.Valid([]byte(masked)) {
+		return jsontext.Value("{}")
+	}
+	return jsontext.Value(masked)
 }
 
 // mask puts the names in the place of the values.

@@ -22,6 +22,7 @@ type server struct {
 	spec    *agent.Server
 	options Options
 	secrets secrets
+	turn    *turn // to be hashed, when the agent is started
 
 	ctx  context.Context // ends with close
 	stop context.CancelFunc
@@ -30,6 +31,7 @@ type server struct {
 	// Of whoever brings it up or proves it again, one after the other.
 	speaks generation                 // how it is greeted
 	first  map[string]pack.LockedTool // its tools when it was first proven
+	plain  bool                       // its tools depend on what it may ask, so it may not
 
 	again chan struct{} // told that its tools have to be compared again
 
@@ -38,6 +40,8 @@ type server struct {
 	tools   map[string][]byte // the definitions that were proven last
 	conn    *mcpwire.Conn     // nil while there is none that is proven
 	process *process          // nil for a remote server
+	owned   map[string]*owned // connections of single clients, by their keys
+	watched map[string]*watch // resources that clients of the shared connection watch
 	doubts  int               // how often there was reason to prove it again
 	settled chan struct{}     // closed while nothing is being found out
 	over    bool              // nothing will be found out any more
@@ -123,6 +127,14 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 		s.progress("proving")
 		doubts, err = s.prove(ctx, conn, p)
 	}
+	if drifted(err) && len(p.Unexpected) > 0 && s.asksOwner() {
+		end(conn, proc)
+		s.plain = true
+		*p = Proof{Alias: p.Alias, Package: p.Package, notes: append(l.warnings, "it has other tools for a client that it can ask something, so it cannot ask")}
+		if conn, proc, err = s.connect(ctx, l, p); err == nil {
+			doubts, err = s.prove(ctx, conn, p)
+		}
+	}
 	if err != nil && !drifted(err) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.spec.Alias, s.options.StartTimeout)
 	}
@@ -171,11 +183,19 @@ func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) b
 	}
 	s.proof, s.conn, s.process = p, conn, proc
 	if conn != nil {
+		again := s.tools != nil
 		s.tools = p.Tools
 		s.settle(doubts)
+		if again {
+			s.announce()
+		}
 	}
 	return wanted
 }
+
+// announce tells whoever listens that the tools came back, changed or went. It
+// does not wait, since its callers hold the lock.
+func (s *server) announce() { go s.options.OnNotify(s.spec.Alias, mcpwire.MethodToolsChanged, nil) }
 
 // settle lets waiting calls go on, if all doubts are answered. The caller holds
 // the lock.
@@ -230,13 +250,14 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 			return nil, nil, err
 		}
 		s.progress("connecting")
-		conn := mcpwire.New(transport, s.wire(log))
+		conn := mcpwire.New(transport, s.wire(log, s.owner(ctx)))
 		return conn, nil, s.greet(ctx, conn, p)
 	}
 	env, err := s.environment()
 	if err != nil {
 		return nil, nil, err
 	}
+	owner := s.owner(ctx)
 	s.progress("starting")
 	proc, err := start(spec{argv: l.argv, env: env, hide: append([]string{s.options.Home.Dir()}, l.hide...), show: l.show, log: log})
 	if err != nil {
@@ -245,7 +266,7 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 	if p.Contained = proc.contained; !p.Contained {
 		p.notes = append(l.warnings, "it is not contained: it can read what ambit keeps; bubblewrap (Linux) would prevent that")
 	}
-	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.wire(log))
+	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.wire(log, owner))
 	err = s.greet(ctx, conn, p)
 	if errors.Is(err, mcpwire.ErrClosed) {
 		end(conn, proc)
@@ -270,20 +291,31 @@ func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, p *Proof) error 
 	return nil
 }
 
-func (s *server) wire(log func(string)) mcpwire.Options {
-	return mcpwire.Options{
+// wire is how a connection behaves that belongs to owner, or to nobody.
+func (s *server) wire(log func(string), owner *call.Client) mcpwire.Options {
+	o := mcpwire.Options{
 		Name: "ambit", Version: s.options.Version, Legacy: s.speaks == handshake, Modern: s.speaks == stateless,
 		ProbeTimeout: s.options.probe, OnGap: s.doubt,
 		OnNotification: func(n mcpwire.Notification) {
 			switch n.Method {
 			case mcpwire.MethodToolsChanged:
-				s.doubt()
+				s.doubt() // whoever listens is told when it is proven again
+				return
 			case "notifications/message":
 				log(logMessage(n.Params))
+			}
+			if owner != nil && owner.Notify != nil {
+				owner.Notify(n.Method, s.secrets.maskJSON(n.Params))
+			} else if owner == nil {
+				s.options.OnNotify(s.spec.Alias, n.Method, s.secrets.maskJSON(n.Params))
 			}
 		},
 		OnNoise: func(line []byte) { log("(not a message) " + string(line)) },
 	}
+	if owner != nil {
+		o.Capabilities, o.OnRequest = owner.Capabilities, relay(owner)
+	}
+	return o
 }
 
 // logMessage is what a server says by a log notification.
@@ -323,6 +355,7 @@ func (s *server) close() {
 	conn, proc := s.conn, s.process
 	s.conn, s.process = nil, nil
 	s.mu.Unlock()
+	s.releaseAll()
 	end(conn, proc)
 }
 

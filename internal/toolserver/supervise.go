@@ -105,6 +105,7 @@ func (s *server) reprove(conn *mcpwire.Conn) error {
 		defer s.mu.Unlock()
 		s.proof, s.tools = p, p.Tools
 		s.settle(doubts)
+		s.announce()
 	case drifted(err):
 		s.refuse(&p, err)
 		s.log("quarantined: " + p.Refusal.Message)
@@ -128,5 +129,7 @@ func (s *server) dismiss(p Proof) {
 	s.proof, s.conn, s.process = p, nil, nil
 	s.unsettle()
 	s.mu.Unlock()
+	s.releaseAll()
 	end(conn, proc)
+	s.announce()
 }

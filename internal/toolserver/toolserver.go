@@ -16,7 +16,8 @@
 // too; without one, what was proven first holds for as long as the agent runs.
 // Only then can anything be called.
 //
-// All servers of an agent are started at the same time. A server that ends is
+// All servers of an agent are started at the same time, except that their
+// packages are hashed one after the other. A server that ends is
 // started again, a few times and with growing pauses, and proven again before
 // it is used. One that announces other tools is proven again, and so is a
 // remote one that could not be reached; if it has drifted it is quarantined:
@@ -28,6 +29,16 @@
 // What a server says, in its log or in an error, is handed on without the values
 // of the credentials it was given.
 //
+// # Who is asked
+//
+// A server may ask its client something: elicitation, sampling, roots. A
+// connection says what its client can be asked only if one client owns it: every
+// connection where there is only one client ([Options.Owner]), and otherwise
+// one that is made for that client alone, to a remote server of the older
+// generation. In the newer generation a request says so itself. A connection
+// of a client's own is held to the tools that were proven; if a server has
+// others for a client that can be asked, it is used without asking.
+//
 // A [Manager] is the [call.Binding] of tools on servers. Only the gateway
 // holds one.
 package toolserver
@@ -36,6 +47,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
@@ -61,6 +74,12 @@ type Options struct {
 	StartTimeout time.Duration
 	// Version is ambit's own, for the greeting.
 	Version string
+	// Owner waits for the one client that every connection belongs to, so that
+	// servers can ask it things; it may give nil. Without it, servers are shared.
+	Owner func(context.Context) *call.Client
+	// OnNotify is told what servers announce to whoever listens, and that the
+	// tools of one came back, changed or went. It must not block.
+	OnNotify func(alias, method string, params jsontext.Value)
 
 	probe time.Duration // how long to wait for the newer greeting; 0 is mcpwire's choice
 	pause time.Duration // before the first restart
@@ -92,12 +111,18 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	if o.Progress == nil {
 		o.Progress = func(string, string) {}
 	}
+	if o.OnNotify == nil {
+		o.OnNotify = func(string, string, jsontext.Value) {}
+	}
 	m := &Manager{agent: a, servers: map[string]*server{}}
-	var wg sync.WaitGroup
 	for i := range a.Servers {
 		s := newServer(a, &a.Servers[i], o)
 		m.servers[s.spec.Alias] = s
 		m.order = append(m.order, s)
+	}
+	lineUp(m.order, (*server).packageSize)
+	var wg sync.WaitGroup
+	for _, s := range m.order {
 		wg.Go(func() { s.boot(ctx) })
 	}
 	wg.Wait()

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -18,9 +19,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/state/statetest"
 )
 
 func TestProvenServersAreCalled(t *testing.T) {
@@ -390,7 +395,13 @@ func TestTimeoutOfTheManifest(t *testing.T) {
 	r.fake("one", []string{"hang:write"})
 	m := r.proven()
 	r.tool("one", "hang").TimeoutMS = 50
-	_, err := gateway.New(r.agent, m).Call(t.Context(), &call.Call{Tool: "hang"})
+	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := statetest.Open(t)
+	door := gateway.New(r.agent, gateway.Options{Binding: m, Books: &books.Books{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}})
+	_, err = door.Call(t.Context(), &call.Call{Tool: "hang"})
 	refusal, _ := err.(*call.Refusal)
 	is(t, refusal, call.TimedOut, call.EffectUnknown, false)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -198,6 +199,7 @@ func TestCloseDoesNotWaitForTheLockOfAnother(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- write(b, `UPDATE logs SET born = 1`) }()
 	for !b.entering.Load() {
+		runtime.Gosched()
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)

@@ -64,6 +64,36 @@ func TestLostConnectionIsANewOwner(t *testing.T) {
 	}
 }
 
+// A transaction that met another one runs alone the next time, so that it does
+// not meet one again.
+func TestSecondRunIsAlone(t *testing.T) {
+	place := database(t)
+	db, other := At(t, place), At(t, place)
+	table(t, db)
+	do(t, db, `INSERT INTO things (id, n) VALUES (1, 0)`)
+	runs := 0
+	if err := db.Write(t.Context(), func(tx state.Tx) error {
+		runs++
+		var n int64
+		if err := scan(tx, &n, `SELECT n FROM things WHERE id = 1`); err != nil {
+			return err
+		}
+		if runs == 1 {
+			do(t, other, `UPDATE things SET n = 10 WHERE id = 1`)
+		} else if held := number(t, other, `SELECT count(*) FROM pg_locks
+			WHERE relation = 'schema_version'::regclass AND mode = 'ExclusiveLock' AND granted`); held != 1 {
+			t.Errorf("run %d is not alone", runs)
+		}
+		_, err := tx.Exec(`UPDATE things SET n = $1 WHERE id = 1`, n+1)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, db, `SELECT n FROM things`); runs != 2 || n != 11 {
+		t.Errorf("after %d runs n is %d", runs, n)
+	}
+}
+
 func TestLogsAreLeased(t *testing.T) {
 	place := database(t)
 	a, b := At(t, place), At(t, place)

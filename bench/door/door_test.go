@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// BenchmarkDoor is for profiles: a whole ambit in this process, between a plain
+// HTTP client and a server that costs next to nothing.
+func BenchmarkDoor(b *testing.B) {
+	for _, way := range []string{"read", "write"} {
+		for _, size := range sizes {
+			b.Run(fmt.Sprintf("%s/%d", way, size), func(b *testing.B) { benchDoor(b, way, size) })
+		}
+	}
+}
+
+func benchDoor(b *testing.B, way string, size int) {
+	s := echoServer()
+	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true})
+	text := strings.Repeat("x", size)
+	answer := `","result":{"content":[{"type":"text","text":"` + text + `"}]}}`
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if !bytes.Contains(body, []byte(`"tools/call"`)) {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			sdk.ServeHTTP(w, r)
+			return
+		}
+		_, rest, _ := bytes.Cut(body, []byte(`"id":`))
+		id, _, _ := bytes.Cut(rest, []byte(`,`))
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s%s`, id, answer[1:])
+	}))
+	defer upstream.Close()
+	dir := b.TempDir()
+	if err := writeAgents(dir, upstream.URL+"/mcp", os.Args[0]); err != nil {
+		b.Fatal(err)
+	}
+	m, err := manifest.Load(filepath.Join(dir, way+"s.json"), manifest.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	h := home.At(filepath.Join(dir, "home"))
+	kept, err := books.Open(context.Background(), h, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer kept.Close()
+	a := host.Start(context.Background(), m, host.Options{Home: h, Books: kept, Version: "bench"})
+	defer a.Close()
+	if err := a.Ready(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	face := front.NewHTTP(front.HTTPOptions{Keys: kept.Keys})
+	defer face.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, a.Front(), "bench") }))
+	defer server.Close()
+	post := func(session, body string) (string, []byte) {
+		req, err := http.NewRequest(http.MethodPost, server.URL, strings.NewReader(body))
+		if err != nil {
+			b.Error(err)
+			return "", nil
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+			req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			b.Error(err)
+			return "", nil
+		}
+		defer resp.Body.Close()
+		said, err := io.ReadAll(resp.Body)
+		if err != nil {
+			b.Error(err)
+		}
+		return resp.Header.Get("Mcp-Session-Id"), said
+	}
+	session, _ := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"b","version":"1"}}}`)
+	ask := `,"method":"tools/call","params":{"name":"echo","arguments":{"text":"` + text + `"}}}`
+	var ids atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, said := post(session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d`, ids.Add(1))+ask); !bytes.Contains(said, []byte(text)) {
+				b.Errorf("it said %.300s", said)
+				return
+			}
+		}
+	})
+}

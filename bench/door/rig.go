@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// way is one path from the client to the tool.
+type way struct {
+	name, beside string
+	tool         string
+	shared       bool // there is one client only
+	connect      func(context.Context) (*mcp.ClientSession, error)
+	middle       *os.Process // what is measured; nil if there is nothing between
+}
+
+// rig is everything that runs.
+type rig struct {
+	ways  []*way
+	procs []*exec.Cmd
+	dir   string
+}
+
+func (r *rig) close() {
+	for _, p := range r.procs {
+		_ = p.Process.Signal(os.Interrupt)
+	}
+	for _, p := range r.procs {
+		timer := time.AfterFunc(5*time.Second, func() { _ = p.Process.Kill() })
+		_ = p.Wait()
+		timer.Stop()
+	}
+	if os.Getenv("KEEP") == "" {
+		_ = os.RemoveAll(r.dir)
+	}
+}
+
+// start runs a process and returns the first line it prints.
+func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Process, string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "AMBIT_HOME="+filepath.Join(r.dir, "home"))
+	log, err := os.Create(filepath.Join(r.dir, fmt.Sprintf("log-%d", len(r.procs))))
+	if err != nil {
+		return nil, "", err
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	r.procs = append(r.procs, cmd)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		said, _ := os.ReadFile(log.Name())
+		return nil, "", fmt.Errorf("%s did not start: %w: %.500s", name, err, said)
+	}
+	return cmd.Process, strings.TrimSpace(line), nil
+}
+
+func build(ctx context.Context, ambit string) (*rig, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "door-")
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{dir: dir}
+	_, echo, err := r.start(ctx, self, "-role", "echo")
+	if err != nil {
+		return r, err
+	}
+	proxy, proxied, err := r.start(ctx, self, "-role", "proxy", "-target", echo)
+	if err != nil {
+		return r, err
+	}
+	agents := filepath.Join(dir, "agents")
+	if err := writeAgents(agents, echo, self); err != nil {
+		return r, err
+	}
+	daemon, line, err := r.start(ctx, ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
+	if err != nil {
+		return r, err
+	}
+	var ready struct {
+		URL     string `json:"url"`
+		KeyFile string `json:"key_file"`
+	}
+	if err := json.Unmarshal([]byte(line), &ready); err != nil {
+		return r, fmt.Errorf("ambit said %q: %w", line, err)
+	}
+	secret, err := os.ReadFile(ready.KeyFile)
+	if err != nil {
+		return r, err
+	}
+	bearer := strings.TrimSpace(string(secret))
+	const floor = "ReverseProxy"
+	r.ways = []*way{
+		{name: "direct", beside: floor, tool: "echo", connect: overHTTP(echo, "")},
+		{name: floor, beside: floor, tool: "echo", connect: overHTTP(proxied, ""), middle: proxy},
+		{name: "ambit, HTTP to HTTP, read", beside: floor, tool: "echo", connect: overHTTP(ready.URL+"/mcp/reads", bearer), middle: daemon},
+		{name: "ambit, HTTP to HTTP, write", beside: floor, tool: "echo", connect: overHTTP(ready.URL+"/mcp/writes", bearer), middle: daemon},
+		{name: "ambit, HTTP to stdio", beside: floor, tool: "echo", connect: overHTTP(ready.URL+"/mcp/pipe", bearer), middle: daemon},
+	}
+	stdio := &way{name: "direct, stdio", beside: "direct, stdio", tool: "echo", shared: true}
+	stdio.connect = stdio.overStdio(r, false, self, "-role", "echo-stdio")
+	through := &way{name: "ambit, stdio to stdio", beside: "direct, stdio", tool: "echo", shared: true}
+	through.connect = through.overStdio(r, true, ambit, "run", filepath.Join(agents, "pipe.json"))
+	r.ways = append(r.ways, stdio, through)
+	return r, nil
+}
+
+// writeAgents writes one agent for each way through the daemon.
+func writeAgents(dir, echo, self string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	remote := func(class string) map[string]any {
+		return map[string]any{
+			"alias": "echo", "transport": "http", "endpoint": echo, "version": "1.0.0",
+			"tools": []any{map[string]any{"name": "echo", "side_effect_class": class}},
+		}
+	}
+	pipe := map[string]any{
+		"alias": "echo", "transport": "stdio", "command": self, "args": []string{"-role", "echo-stdio"}, "version": "1.0.0",
+		"package_digest": "sha256:" + strings.Repeat("0", 64),
+		"tools":          []any{map[string]any{"name": "echo", "side_effect_class": "read"}},
+	}
+	for name, server := range map[string]any{"reads": remote("read"), "writes": remote("write"), "pipe": pipe} {
+		text, err := json.Marshal(map[string]any{
+			"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Says what it is told.",
+			"allowed_side_effects": []string{"read", "write"}, "servers": []any{server},
+		})
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newClient() *mcp.Client {
+	return mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+}
+
+var older = &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}
+
+func overHTTP(address, bearer string) func(context.Context) (*mcp.ClientSession, error) {
+	client := &http.Client{Transport: withKey{&http.Transport{MaxIdleConnsPerHost: together * 2}, bearer}}
+	return func(ctx context.Context) (*mcp.ClientSession, error) {
+		return newClient().Connect(ctx, &mcp.StreamableClientTransport{Endpoint: address, HTTPClient: client, DisableStandaloneSSE: true}, older)
+	}
+}
+
+// withKey adds the API key.
+type withKey struct {
+	http.RoundTripper
+	bearer string
+}
+
+func (w withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w.bearer != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+w.bearer)
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+func (w *way) overStdio(r *rig, measured bool, name string, args ...string) func(context.Context) (*mcp.ClientSession, error) {
+	return func(ctx context.Context) (*mcp.ClientSession, error) {
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Env = append(os.Environ(), "AMBIT_HOME="+filepath.Join(r.dir, "home-"+w.name))
+		s, err := newClient().Connect(ctx, &mcp.CommandTransport{Command: cmd}, older)
+		if err == nil && measured {
+			w.middle = cmd.Process
+		}
+		return s, err
+	}
+}
+
+// used is the processor time that the middle has used.
+func (w *way) used() time.Duration {
+	if w.middle == nil {
+		return 0
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.middle.Pid))
+	if err != nil {
+		return 0
+	}
+	// The name in parentheses may hold spaces; utime and stime are the 12th and
+	// 13th fields after it, in ticks of 10 ms.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	f := strings.Fields(rest)
+	user, _ := strconv.ParseInt(f[11], 10, 64)
+	system, _ := strconv.ParseInt(f[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// memory is the middle's resident memory.
+func (w *way) memory() int64 {
+	if w.middle == nil {
+		return 0
+	}
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", w.middle.Pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(statm))
+	pages, _ := strconv.ParseInt(f[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+type echoArgs struct {
+	Text string `json:"text"`
+}
+
+func echoServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1.0.0"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says what it is told."}, func(_ context.Context, _ *mcp.CallToolRequest, in echoArgs) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
+	})
+	return s
+}
+
+func serveEcho() error {
+	s := echoServer()
+	return listen(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true}), "/mcp")
+}
+
+func serveProxy(target string) error {
+	to, err := url.Parse(target)
+	if err != nil {
+		return err
+	}
+	to.Path = ""
+	transport := &http.Transport{MaxIdleConnsPerHost: together * 2}
+	return listen(&httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			// Without this, larger answers break off now and then.
+			if body, err := io.ReadAll(r.In.Body); err == nil {
+				r.Out.Body = io.NopCloser(bytes.NewReader(body))
+			}
+		},
+	}, "/mcp")
+}
+
+// listen serves on a free port and prints the address.
+func listen(h http.Handler, path string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("http://%s%s\n", l.Addr(), path)
+	return http.Serve(l, h)
+}

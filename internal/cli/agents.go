@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// stateValid is that of an agent which could be served, where no daemon runs.
+const stateValid serve.State = "valid"
+
+func newAgents(t *terminal) *cobra.Command {
+	var folder string
+	cmd := &cobra.Command{
+		Use:     "agents",
+		GroupID: groupRun,
+		Short:   "List the agents, and how each is",
+		Long: "List the agents of the daemon that runs, and how each is: ready, starting, quarantined, failed or rejected.\n" +
+			"Without a daemon, or with --agents, list those of the folder: valid or rejected.",
+		Example: "  ambit agents\n  ambit agents --json | jq -r '.agents[] | select(.state != \"ready\").name'",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := home.Find()
+			if err != nil {
+				return &failure{code: exitMissing, err: err}
+			}
+			cards, url, err := listAgents(cmd.Context(), h, folder)
+			if err != nil {
+				return err
+			}
+			if t.json {
+				doc := map[string]any{"agents": cards, "daemon": nil}
+				if url != "" {
+					doc["daemon"] = url
+				}
+				return t.document(doc)
+			}
+			if len(cards) == 0 {
+				t.notef("there are no agents")
+				t.notef("  %s put a manifest into %s, or start with: ambit new NAME", t.paint(dim, "hint:"), h.Agents())
+				return nil
+			}
+			t.agentTable(cards, url)
+			if url == "" {
+				t.notef("%s", t.paint(dim, "no daemon is running; start it with: ambit serve"))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&folder, "agents", "", "list the agents of this `folder` instead of asking a daemon")
+	return cmd
+}
+
+// listAgents asks the daemon, or without one reads the folders.
+func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.Card, url string, err error) {
+	cards = []serve.Card{}
+	if folder == "" {
+		d, err := serve.FindDaemon(h)
+		if err == nil {
+			doc := struct {
+				Agents *[]serve.Card `json:"agents"`
+			}{&cards}
+			if err = d.Do(ctx, http.MethodGet, "/api/v1/agents", &doc); err == nil {
+				return cards, d.URL, nil
+			}
+		}
+		if !errors.Is(err, serve.ErrNoDaemon) {
+			return nil, "", daemonFailure(err)
+		}
+	}
+	folders, err := agentFolders(h, folder)
+	if err != nil {
+		return nil, "", err
+	}
+	found, err := serve.Find(folders...)
+	if err != nil {
+		return nil, "", &failure{code: exitMissing, err: err}
+	}
+	for i := range found {
+		f := &found[i]
+		if f.Problem == nil {
+			f.Problem = runnable(f.Manifest)
+		}
+		c := f.Card()
+		if f.Problem == nil {
+			c.State = stateValid
+		}
+		cards = append(cards, c)
+	}
+	return cards, "", nil
+}
+
+// daemonFailure is why a daemon could not be asked.
+func daemonFailure(err error) error {
+	if e, ok := errors.AsType[*serve.APIError](err); ok {
+		return no(e.Hint, "%w", err)
+	}
+	if errors.Is(err, serve.ErrNoDaemon) {
+		return &failure{code: exitMissing, err: err, hint: "start one with: ambit serve"}
+	}
+	return &failure{code: exitMissing, err: err}
+}
+
+// agentTable shows agents, with their addresses where there is a daemon.
+func (t *terminal) agentTable(cards []serve.Card, url string) {
+	rows := make([][]string, len(cards))
+	for i, c := range cards {
+		style := red
+		last := c.Error
+		switch c.State {
+		case serve.Ready, stateValid:
+			style, last = green, c.ID
+			if url != "" {
+				last = url + "/mcp/" + c.Name
+			}
+		case serve.Starting:
+			style = yellow
+		}
+		rows[i] = []string{t.paint(style, string(c.State)), t.paint(bold, diag.Printable(c.Name)), diag.Printable(string(c.Dialect)), diag.Printable(last)}
+	}
+	t.table("  ", rows)
+}
+
+func firstReady(cards []serve.Card) string {
+	for _, c := range cards {
+		if c.State == serve.Ready {
+			return c.Name
+		}
+	}
+	return ""
+}

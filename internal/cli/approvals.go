@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/approval"
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newApprovals(t *terminal) *cobra.Command {
+	var store, reason string
+	cmd := &cobra.Command{
+		Use:     "approvals",
+		GroupID: groupRun,
+		Short:   "Decide about calls that wait for a person",
+		Long: "List the calls that wait for a person's approval, with their exact arguments, and decide about them.\n" +
+			"An approval lets one very call through, once: other arguments are another question.",
+		Example: "  ambit approvals\n  ambit approvals approve 4f2a…\n  ambit approvals deny 4f2a… --reason 'not this customer'",
+		Args:    exactly(0, "no arguments of its own"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
+	}
+	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	list := &cobra.Command{
+		Use: "list", Short: "Show what waits", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
+	}
+	decide := func(verb, short string, yes bool) *cobra.Command {
+		c := &cobra.Command{
+			Use: verb + " ID", Short: short, Args: exactly(1, "the id of an approval"),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return t.decide(cmd.Context(), store, args[0], yes, reason)
+			},
+		}
+		c.Flags().StringVar(&reason, "reason", "", "`why`, for whoever called")
+		return c
+	}
+	cmd.AddCommand(list, decide("approve", "Let the call through, once", true), decide("deny", "Refuse the call", false))
+	return cmd
+}
+
+func (t *terminal) listApprovals(ctx context.Context, store string) error {
+	b, err := t.books(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	waiting, err := approval.List(ctx, b, time.Now())
+	if err != nil {
+		return no("", "the approvals cannot be read: %w", err)
+	}
+	if t.json {
+		if waiting == nil {
+			waiting = []*approval.Question{}
+		}
+		return t.document(map[string]any{"approvals": waiting})
+	}
+	if len(waiting) == 0 {
+		t.printf("nothing waits for approval\n")
+		return nil
+	}
+	for _, q := range waiting {
+		t.printf("%s  %s %s\n", t.paint(bold, q.ID), diag.Printable(q.Agent), t.paint(cyan, diag.Printable(q.Tool)))
+		t.printf("  asked by %s, expires in %s\n", diag.Printable(q.Principal), time.Until(q.Expires).Round(time.Second))
+		t.printf("  %s\n", diag.Printable(string(q.Arguments)))
+	}
+	t.notef("decide: ambit approvals approve ID, or ambit approvals deny ID")
+	return nil
+}
+
+func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reason string) error {
+	b, err := t.books(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	q, err := fullApproval(ctx, b, id)
+	if err == nil {
+		err = approval.Decide(ctx, b, q.ID, yes, identity.LocalName(), reason)
+	}
+	switch {
+	case errors.Is(err, approval.ErrUnknown):
+		return no("see what waits: ambit approvals", "%w", err)
+	case errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
+		return no("see what waits: ambit approvals", "approval %s: %w", diag.Printable(id), err)
+	case err != nil:
+		return no("", "the approval cannot be decided: %w", err)
+	}
+	decision := map[bool]string{true: "approved", false: "denied"}[yes]
+	if t.json {
+		return t.document(map[string]any{"id": q.ID, "decision": decision, "agent": q.Agent, "tool": q.Tool, "arguments": json.RawMessage(q.Arguments)})
+	}
+	t.printf("%s %s of %s with %s\n", decision, diag.Printable(q.Tool), diag.Printable(q.Agent), diag.Printable(string(q.Arguments)))
+	return nil
+}
+
+// fullApproval finds an approval by its id, or by the beginning of the id of
+// one that waits.
+func fullApproval(ctx context.Context, b *books.Books, id string) (*approval.Question, error) {
+	q, err := approval.Get(ctx, b, id)
+	if !errors.Is(err, approval.ErrUnknown) || len(id) < 6 {
+		return q, err
+	}
+	waiting, listErr := approval.List(ctx, b, time.Now())
+	if listErr != nil {
+		return nil, listErr
+	}
+	var found *approval.Question
+	for _, w := range waiting {
+		if len(w.ID) > len(id) && w.ID[:len(id)] == id {
+			if found != nil {
+				return nil, err // it could be either
+			}
+			found = w
+		}
+	}
+	if found == nil {
+		return nil, err
+	}
+	return found, nil
+}

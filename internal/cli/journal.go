@@ -1,0 +1,433 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newJournal(t *terminal) *cobra.Command {
+	var store string
+	var chosen shown
+	cmd := &cobra.Command{
+		Use:     "journal",
+		GroupID: groupRead,
+		Short:   "Read and prove the journal of every decision and outcome",
+		Long: "Read and prove the journal, in which every decision and outcome of every call is kept so that nobody can\n" +
+			"change it unnoticed. Keep a checkpoint elsewhere now and then: it binds everything up to it. Whoever has\n" +
+			"both the store and its key can rewrite what no checkpoint elsewhere binds.",
+		Example: "  ambit journal show --agent default --decision deny\n  ambit journal checkpoint -o /mnt/elsewhere/checkpoint\n" +
+			"  ambit journal verify --checkpoint /mnt/elsewhere/checkpoint",
+		Args: exactly(0, "one of its verbs"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.journalShow(cmd.Context(), store, &chosen) },
+	}
+	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	chosen.flags(cmd)
+	cmd.AddCommand(
+		newJournalShow(t, &store), newJournalVerify(t, &store), newJournalProve(t, &store),
+		newJournalCheckpoint(t, &store), newJournalExport(t, &store), newSettle(t, &store),
+	)
+	return cmd
+}
+
+// atMost wants up to n arguments and says what they are.
+func atMost(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) <= n {
+			return nil
+		}
+		return exactly(n, what)(cmd, args)
+	}
+}
+
+// withJournal opens the books for one piece of work.
+func (t *terminal) withJournal(ctx context.Context, store string, f func(*journal.Journal) error) error {
+	b, err := t.books(ctx, store)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(b.Journal), closing(b))
+}
+
+func closing(b *books.Books) error {
+	if err := b.Close(); err != nil {
+		return no("", "the store cannot be closed: %w", err)
+	}
+	return nil
+}
+
+func newJournalVerify(t *terminal, store *string) *cobra.Command {
+	var kept []string
+	var key string
+	cmd := &cobra.Command{
+		Use:   "verify [FILE]",
+		Short: "Check every record, hash and checkpoint, or those of an export",
+		Long: "Check every record, hash and checkpoint of the journal, and name the first record that is not as it was.\n" +
+			"With --checkpoint, also hold it to checkpoints that were kept elsewhere: that finds a journal that was cut\n" +
+			"short, replaced by an older copy, or written anew. FILE is an export, for which no store is needed.",
+		Example: "  ambit journal verify\n  ambit journal verify --checkpoint /mnt/elsewhere/checkpoint\n  ambit journal verify journal.jsonl --key ambit+5a0c3f1e+AQ…",
+		Args:    atMost(1, "at most one export"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			want := journal.Check{Progress: t.counting()}
+			for _, file := range kept {
+				text, err := readSmall(file)
+				if err != nil {
+					return err
+				}
+				want.Checkpoints = append(want.Checkpoints, text)
+			}
+			if len(args) == 1 {
+				return t.verifyExport(args[0], key, want)
+			}
+			if key != "" {
+				return usage("the store's own key is used", "--key is for an export")
+			}
+			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+				report, err := j.Verify(cmd.Context(), want)
+				if err != nil {
+					return no("", "the journal cannot be verified: %w", err)
+				}
+				return t.journalReport(report, nil)
+			})
+		},
+	}
+	cmd.Flags().StringArrayVar(&kept, "checkpoint", nil, "a `file` with a checkpoint that was kept elsewhere; may be given again")
+	cmd.Flags().StringVar(&key, "key", "", "the `key` of the journal that was exported")
+	return cmd
+}
+
+func (t *terminal) verifyExport(file, key string, want journal.Check) (err error) {
+	if want.Key, err = parseKey(key); err != nil {
+		return err
+	}
+	in := t.in
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return unreadable(file, err)
+		}
+		defer f.Close()
+		in = f
+	}
+	report, err := journal.VerifyExport(in, want)
+	if err != nil {
+		return no("", "the export cannot be verified: %w", err)
+	}
+	known := !want.Key.IsZero() || isOurs(report.Key)
+	return t.journalReport(report, &known)
+}
+
+// journalReport tells what a verification found. Known says whether an export's key is
+// one that we have from elsewhere.
+func (t *terminal) journalReport(r journal.Report, known *bool) error {
+	if t.interactive() {
+		t.countRecords(0, 0)
+	}
+	if t.json {
+		doc := struct {
+			journal.Report
+			Key   string `json:"key"`
+			Known *bool  `json:"key_known,omitempty"`
+		}{r, r.Key.String(), known}
+		if err := t.document(doc); err != nil {
+			return err
+		}
+	} else if r.OK {
+		t.printf("%s %s", t.paint(green, "the journal is whole:"), count(int(r.Records), "record"))
+		if r.Erased > 0 {
+			t.printf(", of which %d were erased", r.Erased)
+		}
+		switch {
+		case r.Records == 0:
+		case r.Signed == r.Records:
+			t.printf(", all signed")
+		default:
+			t.printf(", the newest %d not yet signed", r.Records-r.Signed)
+		}
+		t.printf("\n")
+	} else {
+		t.printf("%s %s\n", t.paint(boldRed, "the journal was changed:"), diag.Printable(r.Problem))
+		t.printf("  first bad record: %d of log %d\n", r.FirstBad.Seq, r.FirstBad.Log)
+	}
+	t.tellKey(r.Key, known)
+	if !r.OK {
+		return errNo
+	}
+	return nil
+}
+
+// tellKey warns of a key that only the file itself speaks for.
+func (t *terminal) tellKey(key journal.Key, known *bool) {
+	if known == nil || *known || key.IsZero() {
+		return
+	}
+	t.notef("it is signed with the key %s", diag.Printable(key.String()))
+	t.notef("  %s this machine does not know that key: compare it with the one you were told, or give that one with --key", t.paint(dim, "hint:"))
+}
+
+// isOurs reports whether a key is that of this home. It makes nothing.
+func isOurs(key journal.Key) bool {
+	h, err := home.Find()
+	if err != nil {
+		return false
+	}
+	if _, err := os.Stat(h.Root()); err != nil {
+		return false
+	}
+	keys, err := identity.OpenKeys(h.Root())
+	return err == nil && key.Is(keys.Signer())
+}
+
+func parseKey(s string) (journal.Key, error) {
+	if s == "" {
+		return journal.Key{}, nil
+	}
+	key, err := journal.ParseKey(s)
+	if err != nil {
+		return key, usage("ambit journal checkpoint --json shows a journal's key", "--key: %w", err)
+	}
+	return key, nil
+}
+
+func newJournalProve(t *terminal, store *string) *cobra.Command {
+	var log int64
+	var out, check, since, key string
+	cmd := &cobra.Command{
+		Use:   "prove SEQ",
+		Short: "Prove that one record is in the journal, or check such a proof",
+		Long: "Write a proof that one record is in the journal: it holds the record, a checkpoint, and the few hashes that\n" +
+			"lead from one to the other, and is checked without the journal. With --since, prove instead that the\n" +
+			"journal of an older checkpoint is the beginning of what there is now.",
+		Example: "  ambit journal prove 1234 -o proof.json\n  ambit journal prove --check proof.json --key ambit+5a0c3f1e+AQ…\n" +
+			"  ambit journal prove --since /mnt/elsewhere/checkpoint",
+		Args: atMost(1, "one record's number"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args)+btoi(check != "")+btoi(since != "") != 1 {
+				return usage("see: ambit journal prove --help", "say one of: a record's number, --since, --check")
+			}
+			if check != "" {
+				return t.checkProof(check, key)
+			}
+			var prove func(*journal.Journal) (*journal.Proof, error)
+			if since != "" {
+				older, err := readSmall(since)
+				if err != nil {
+					return err
+				}
+				prove = func(j *journal.Journal) (*journal.Proof, error) { return j.ProveSince(cmd.Context(), older) }
+			} else {
+				seq, err := strconv.ParseInt(args[0], 10, 64)
+				if err != nil || seq < 0 {
+					return usage("ambit journal show lists them", "%q is not the number of a record", args[0])
+				}
+				prove = func(j *journal.Journal) (*journal.Proof, error) { return j.Prove(cmd.Context(), log, seq) }
+			}
+			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+				proof, err := prove(j)
+				switch {
+				case errors.Is(err, journal.ErrNoRecord):
+					return no("ambit journal show lists them", "%w", err)
+				case err != nil:
+					return no("", "%w", err)
+				}
+				return t.deliver(out, func(w io.Writer) error { return writeJSON(w, proof) })
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&log, "log", 0, "the record's log; there are others than 0 on PostgreSQL only")
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write to this `file`")
+	cmd.Flags().StringVar(&check, "check", "", "check the proof in this `file`")
+	cmd.Flags().StringVar(&since, "since", "", "prove that the journal continues the checkpoint in this `file`")
+	cmd.Flags().StringVar(&key, "key", "", "the `key` of the journal that a proof is from")
+	return cmd
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (t *terminal) checkProof(file, key string) error {
+	want, err := parseKey(key)
+	if err != nil {
+		return err
+	}
+	text, err := readSmall(file)
+	if err != nil {
+		return err
+	}
+	proven, err := journal.VerifyProof(text, want)
+	if err != nil {
+		if t.json {
+			return errors.Join(t.document(map[string]any{"ok": false, "problem": err.Error()}), errNo)
+		}
+		return no("", "the proof does not hold: %w", err)
+	}
+	known := !want.IsZero() || isOurs(proven.Key)
+	if t.json {
+		doc := map[string]any{
+			"ok": true, "proves": proven.Proves, "log": proven.Log, "size": proven.Size,
+			"key": proven.Key.String(), "key_known": known,
+		}
+		if proven.Proves == journal.Inclusion {
+			doc["seq"], doc["record"] = proven.Entry.Seq, newRecordDocument(&proven.Entry)
+		} else {
+			doc["older"] = proven.Older
+		}
+		return t.document(doc)
+	}
+	if proven.Proves == journal.Inclusion {
+		t.printf("%s record %d of log %d is one of the %d that were signed\n", t.paint(green, "the proof holds:"), proven.Entry.Seq, proven.Log, proven.Size)
+		t.records([]journal.Entry{proven.Entry})
+	} else {
+		t.printf("%s the older %d records of log %d are the first of the %d\n", t.paint(green, "the proof holds:"), proven.Older, proven.Log, proven.Size)
+	}
+	t.tellKey(proven.Key, &known)
+	return nil
+}
+
+func newJournalCheckpoint(t *terminal, store *string) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Sign how far the journal has come",
+		Long: "Sign how far the journal has come, and print the note. Keep it where whoever can write the store cannot:\n" +
+			"ambit journal verify --checkpoint holds the journal to it.",
+		Example: "  ambit journal checkpoint -o /mnt/elsewhere/checkpoint",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+				text, err := j.Checkpoint(cmd.Context())
+				if err != nil {
+					return no("", "cannot sign a checkpoint: %w", err)
+				}
+				if !t.json || out != "" {
+					return t.deliver(out, func(w io.Writer) error { _, err := w.Write(text); return err })
+				}
+				c, err := j.Key().Open(text)
+				if err != nil {
+					return no("", "%w", err)
+				}
+				return t.document(map[string]any{"checkpoint": string(text), "log": c.Log, "size": c.Size, "root": c.Root, "key": j.Key().String()})
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write to this `file`")
+	return cmd
+}
+
+func newJournalExport(t *terminal, store *string) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write the whole journal as JSON Lines",
+		Long: "Write the whole journal as JSON Lines: a line for each record with its place and hash, and a last line with\n" +
+			"the checkpoints and the key. ambit journal verify FILE checks it on any machine, without the store.",
+		Example: "  ambit journal export -o journal.jsonl\n  ambit journal export | jq -r '.record.tool'",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if t.json && out == "" {
+				return usage("write to a file with -o, or leave --json out: it is JSON Lines", "an export is not one JSON document")
+			}
+			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+				return t.deliver(out, func(w io.Writer) error { return j.Export(cmd.Context(), w) })
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write to this `file`")
+	return cmd
+}
+
+// deliver writes an answer to stdout, or to a file that appears whole or not at
+// all and is for its user alone.
+func (t *terminal) deliver(file string, write func(io.Writer) error) (err error) {
+	if file == "" {
+		if err := write(t.out); err != nil {
+			return no("", "cannot write it: %w", err)
+		}
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".ambit-*") // mode 0600
+	if err != nil {
+		return usage("check the folder", "cannot write %s: %w", file, err)
+	}
+	defer os.Remove(f.Name())
+	if err = errors.Join(write(f), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return no("", "cannot write %s: %w", file, err)
+	}
+	if t.json {
+		return t.document(map[string]any{"file": file})
+	}
+	t.notef("written: %s", diag.Printable(file))
+	return nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// readSmall reads a file that a person named, and no more than it can be.
+func readSmall(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, unreadable(file, err)
+	}
+	defer f.Close()
+	const most = 8 << 20
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, unreadable(file, err)
+	}
+	if len(text) > most {
+		return nil, usage("check the path", "%s is too large", file)
+	}
+	return text, nil
+}
+
+// counting shows how far a verification has come, to a person.
+func (t *terminal) counting() func(done, of int64) {
+	if !t.interactive() {
+		return nil
+	}
+	var last time.Time
+	return func(done, of int64) {
+		if now := time.Now(); now.Sub(last) > time.Second/10 {
+			last = now
+			t.countRecords(done, of)
+		}
+	}
+}
+
+// countRecords rewrites a line of stderr, and removes it at 0 of 0.
+func (t *terminal) countRecords(done, of int64) {
+	switch {
+	case done == 0:
+		fmt.Fprint(t.err, "\r\x1b[K")
+	case of == 0:
+		fmt.Fprintf(t.err, "\r%d records", done)
+	default:
+		fmt.Fprintf(t.err, "\r%d of %d records", done, of)
+	}
+}

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// shown are the flags that choose records.
+type shown struct {
+	agent, tool, principal, decision, code, call, since, until string
+	unknown, follow                                            bool
+	limit                                                      int
+}
+
+func (s *shown) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&s.limit, "limit", 100, "show at most this `many`")
+	f.StringVar(&s.agent, "agent", "", "only of this `agent`: a name, an id or a digest")
+	f.StringVar(&s.tool, "tool", "", "only of this `tool`: a name or a URI")
+	f.StringVar(&s.principal, "principal", "", "only what this `principal` asked for")
+	f.StringVar(&s.decision, "decision", "", "only with this `decision`: allow, deny or unknown")
+	f.StringVar(&s.code, "code", "", "only refusals with this `code`")
+	f.StringVar(&s.call, "call", "", "only the call with this `id`")
+	f.StringVar(&s.since, "since", "", "only from this `time` on: RFC 3339, a date, or how long ago, like 90m")
+	f.StringVar(&s.until, "until", "", "only up to this `time`")
+	f.BoolVar(&s.unknown, "unknown", false, "only calls whose outcome nobody knows yet")
+	f.BoolVar(&s.follow, "follow", false, "go on showing records as they come")
+	complete(cmd, "decision", []string{"allow", "deny", "unknown"})
+}
+
+func (s *shown) filter() (journal.Filter, error) {
+	f := journal.Filter{
+		Agent: s.agent, Tool: s.tool, Principal: s.principal, Code: s.code, Call: s.call,
+		Decision: journal.Decision(s.decision), Unknown: s.unknown, Limit: s.limit,
+	}
+	switch f.Decision {
+	case "", journal.Allow, journal.Deny, journal.Unknown:
+	default:
+		return f, usage("use allow, deny or unknown", "--decision does not take %q", s.decision)
+	}
+	if s.limit < 1 {
+		return f, usage("", "--limit takes a number from 1 on")
+	}
+	if s.unknown && s.follow {
+		return f, usage("leave one of them out", "--unknown and --follow do not go together")
+	}
+	var err error
+	if f.Since, err = parseTime("--since", s.since); err == nil {
+		f.Until, err = parseTime("--until", s.until)
+	}
+	return f, err
+}
+
+func parseTime(flag, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(s); err == nil {
+		return time.Now().Add(-ago), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, usage("use 2026-01-31, 2026-01-31T12:00:00Z or 90m", "%s does not take %q", flag, s)
+}
+
+func newJournalShow(t *terminal, store *string) *cobra.Command {
+	var chosen shown
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "List the newest records",
+		Long: "List the newest records, the newest first. With --follow they come as they are written, the oldest first,\n" +
+			"and --json then prints a document for each, one to a line.",
+		Example: "  ambit journal show --since 1h --decision deny\n  ambit journal show --unknown\n  ambit journal show --follow --json",
+		Args:    exactly(0, "no arguments"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.journalShow(cmd.Context(), *store, &chosen) },
+	}
+	chosen.flags(cmd)
+	return cmd
+}
+
+func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown) error {
+	filter, err := chosen.filter()
+	if err != nil {
+		return err
+	}
+	return t.withJournal(ctx, store, func(j *journal.Journal) error {
+		if chosen.follow {
+			return t.journalFollow(ctx, j, filter)
+		}
+		entries, err := j.Show(ctx, filter)
+		if err != nil {
+			return no("", "the journal cannot be read: %w", err)
+		}
+		if t.json {
+			docs := make([]recordDocument, len(entries))
+			for i := range entries {
+				docs[i] = newRecordDocument(&entries[i])
+			}
+			return t.document(map[string]any{"records": docs})
+		}
+		if len(entries) == 0 {
+			t.notef("no records")
+		}
+		t.records(entries)
+		return nil
+	})
+}
+
+// journalFollow shows what there is, oldest first, and then what comes.
+func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter journal.Filter) error {
+	ends, err := j.Ends(ctx)
+	if err != nil {
+		return no("", "the journal cannot be read: %w", err)
+	}
+	filter.Before = ends
+	entries, err := j.Show(ctx, filter)
+	if err != nil {
+		return no("", "the journal cannot be read: %w", err)
+	}
+	slices.Reverse(entries)
+	one := func(e journal.Entry) error {
+		if t.json {
+			line, err := json.Marshal(newRecordDocument(&e))
+			if err != nil {
+				return err
+			}
+			t.printf("%s\n", line)
+		} else {
+			t.records([]journal.Entry{e})
+		}
+		return t.flush()
+	}
+	for _, e := range entries {
+		if err := one(e); err != nil {
+			return no("", "%w", err)
+		}
+	}
+	if err := j.Follow(ctx, ends, filter, one); ctx.Err() == nil {
+		return no("", "the journal cannot be followed: %w", err)
+	}
+	return nil // a person has seen enough
+}
+
+// records prints a table.
+func (t *terminal) records(entries []journal.Entry) {
+	rows := make([][]string, 0, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		place := "-"
+		if e.Seq >= 0 {
+			place = strconv.FormatInt(e.Seq, 10)
+		}
+		if e.Log != 0 {
+			place = strconv.FormatInt(e.Log, 10) + "/" + place
+		}
+		switch {
+		case e.Erased:
+			rows = append(rows, []string{t.paint(dim, place), t.paint(dim, "erased")})
+			continue
+		case e.Kind != "":
+			rows = append(rows, []string{t.paint(dim, place), t.paint(yellow, diag.Printable(e.Kind))})
+			continue
+		}
+		why := e.Code
+		if e.ToolError {
+			why = "the tool reports an error"
+		}
+		rows = append(rows, []string{
+			t.paint(dim, place), e.Time.Local().Format("2006-01-02 15:04:05"), t.paint(decisionStyle(e.Decision), diag.Printable(string(e.Decision))),
+			diag.Printable(e.Agent), diag.Printable(e.Tool), diag.Printable(e.Principal), diag.Printable(e.Call), t.paint(dim, diag.Printable(why)),
+		})
+	}
+	t.table("", rows)
+}
+
+func decisionStyle(d journal.Decision) style {
+	switch d {
+	case journal.Allow:
+		return green
+	case journal.Deny:
+		return red
+	default:
+		return yellow
+	}
+}
+
+// recordDocument is a record as --json tells it. What has no place in the
+// journal yet has no seq.
+type recordDocument struct {
+	Seq *int64 `json:"seq"`
+	journal.Entry
+	URI        string     `json:"uri"`
+	SideEffect string     `json:"side_effect"`
+	Code       string     `json:"code"`
+	Stage      string     `json:"stage"`
+	Hash       *tlog.Hash `json:"hash,omitempty"`
+}
+
+func newRecordDocument(e *journal.Entry) recordDocument {
+	d := recordDocument{Entry: *e, URI: e.URI, SideEffect: e.SideEffect, Code: e.Code, Stage: e.Stage}
+	if e.Seq >= 0 {
+		d.Seq, d.Hash = &e.Seq, &e.Hash
+	}
+	return d
+}

@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newKey(t *terminal) *cobra.Command {
+	var store string
+	cmd := &cobra.Command{
+		Use:     "key",
+		GroupID: groupRun,
+		Short:   "Make, list and revoke the API keys of the daemon",
+		Long: "Make, list and revoke the API keys that a daemon takes. A key is shown once, when it is made; only its hash is\n" +
+			"kept. A revoked key opens nothing from that moment on, also in a daemon that runs.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("use new, list or revoke", "there is no ambit key %s", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&store, "store", "", "the postgres:// `URL` of the daemon's store, if it is not in AMBIT_HOME")
+	cmd.AddCommand(newKeyNew(t, &store), newKeyList(t, &store), newKeyRevoke(t, &store))
+	return cmd
+}
+
+// apiKeys opens the keys of a store for the time of f.
+func (t *terminal) apiKeys(ctx context.Context, store string, f func(*identity.APIKeys) error) error {
+	b, err := t.books(ctx, store)
+	if err != nil {
+		return err
+	}
+	err = f(identity.NewAPIKeys(b.DB))
+	if closeErr := b.Close(); err == nil && closeErr != nil {
+		err = &failure{code: exitMissing, err: closeErr}
+	}
+	return err
+}
+
+func newKeyNew(t *terminal, store *string) *cobra.Command {
+	var spec identity.KeySpec
+	var expires string
+	cmd := &cobra.Command{
+		Use:     "new",
+		Short:   "Make a key, and show it this once",
+		Example: "  ambit key new --name ci --agents default --expires 30d\n  ambit key new --admin --json",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if expires != "" {
+				end, err := parseEnd(expires, time.Now())
+				if err != nil {
+					return err
+				}
+				spec.Expires = end
+			}
+			if spec.Admin && len(spec.Agents) > 0 {
+				return usage("leave one of the two out", "--admin opens every agent, so --agents cannot limit it")
+			}
+			if slices.Contains(spec.Agents, "") {
+				return usage("name agents as ambit agents lists them", "--agents holds an empty name")
+			}
+			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
+				k, text, err := keys.New(cmd.Context(), spec)
+				if err != nil {
+					return no("", "%w", err)
+				}
+				if t.json {
+					doc := keyDocument(k, time.Now())
+					doc["key"] = text
+					return t.document(doc)
+				}
+				t.printf("%s\n", text)
+				t.notef("%s", t.paint(dim, "this is shown only now; its id is "+k.ID+", and it opens "+opens(k)))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&spec.Name, "name", "", "a `word` for people to know it by")
+	cmd.Flags().StringSliceVar(&spec.Agents, "agents", nil, "the only `agents` it opens, separated by commas (default all)")
+	cmd.Flags().BoolVar(&spec.Admin, "admin", false, "let it run the daemon too")
+	cmd.Flags().StringVar(&expires, "expires", "", "when it ends: a `time` from now (30d, 12h) or a date (2027-01-31T00:00:00Z)")
+	cmd.Flags().StringVar(&spec.Principal, "principal", "", "`who` its holder acts as (default the key itself)")
+	return cmd
+}
+
+// parseEnd reads when something ends: 30d, 12h or a date.
+func parseEnd(s string, now time.Time) (time.Time, error) {
+	var end time.Time
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n < 100*366 {
+			end = now.AddDate(0, 0, n)
+		}
+	} else if d, err := time.ParseDuration(s); err == nil {
+		end = now.Add(d)
+	} else if at, err := time.Parse(time.RFC3339, s); err == nil {
+		end = at
+	}
+	if !end.After(now) {
+		return end, usage("write it as 30d, 12h or 2027-01-31T00:00:00Z", "--expires %q is no time that is still to come", s)
+	}
+	return end, nil
+}
+
+func newKeyList(t *terminal, store *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the keys, also those that have ended",
+		Args:  exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
+				list, err := keys.List(cmd.Context())
+				if err != nil {
+					return &failure{code: exitMissing, err: err}
+				}
+				now := time.Now()
+				if t.json {
+					docs := make([]any, len(list))
+					for i, k := range list {
+						docs[i] = keyDocument(k, now)
+					}
+					return t.document(map[string]any{"keys": docs})
+				}
+				if len(list) == 0 {
+					t.notef("there are no keys; make one with: ambit key new")
+					return nil
+				}
+				rows := [][]string{}
+				for _, k := range list {
+					state := keyState(k, now)
+					colour := green
+					if state != "good" {
+						colour = dim
+					}
+					until := "no end"
+					if !k.Expires.IsZero() {
+						until = "until " + k.Expires.Format(time.DateOnly)
+					}
+					rows = append(rows, []string{t.paint(colour, state), k.ID, diag.Printable(cmp.Or(k.Name, "-")), until, opens(k)})
+				}
+				t.table("", rows)
+				return nil
+			})
+		},
+	}
+}
+
+func newKeyRevoke(t *terminal, store *string) *cobra.Command {
+	return &cobra.Command{
+		Use:     "revoke ID",
+		Short:   "End a key at once",
+		Example: "  ambit key revoke 7kq2m4xw9p",
+		Args:    exactly(1, "the id of a key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := args[0]
+			if identity.LooksLikeKey(id) {
+				// The key itself does not belong into a command line, or in our answer.
+				return usage("its id stands between the first two _ of it, and in: ambit key list", "revoke takes the id of a key, not the key")
+			}
+			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
+				ok, err := keys.Revoke(cmd.Context(), id)
+				if err != nil {
+					return &failure{code: exitMissing, err: err}
+				}
+				if !ok {
+					return no("see: ambit key list", "there is no key %q that could be revoked", id)
+				}
+				if t.json {
+					return t.document(map[string]any{"id": id, "revoked": true})
+				}
+				t.printf("%s %s\n", t.paint(green, "revoked:"), id)
+				return nil
+			})
+		},
+	}
+}
+
+func keyDocument(k *identity.APIKey, now time.Time) map[string]any {
+	doc := map[string]any{
+		"id": k.ID, "name": k.Name, "principal": cmp.Or(k.Principal, "key:"+k.ID), "agents": append([]string{}, k.Agents...), "admin": k.Admin,
+		"made_at": k.Made.UTC().Format(time.RFC3339), "expires_at": nil, "state": keyState(k, now),
+	}
+	if !k.Expires.IsZero() {
+		doc["expires_at"] = k.Expires.UTC().Format(time.RFC3339)
+	}
+	return doc
+}
+
+func keyState(k *identity.APIKey, now time.Time) string {
+	switch {
+	case !k.Revoked.IsZero():
+		return "revoked"
+	case !k.Expires.IsZero() && !now.Before(k.Expires):
+		return "expired"
+	}
+	return "good"
+}
+
+// opens says what a key is good for.
+func opens(k *identity.APIKey) string {
+	what := "every agent"
+	switch {
+	case k.Admin:
+		what = "everything"
+	case len(k.Agents) > 0:
+		what = diag.Printable(strings.Join(k.Agents, ", "))
+	}
+	if k.Principal != "" {
+		what += " as " + diag.Printable(k.Principal)
+	}
+	return what
+}

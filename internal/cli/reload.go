@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/serve"
+)
+
+func newReload(t *terminal) *cobra.Command {
+	return &cobra.Command{
+		Use:     "reload",
+		GroupID: groupRun,
+		Short:   "Have the daemon read its agents again",
+		Long: "Have the daemon read its agents again. Agents whose manifest and lock are as they were go on running. The\n" +
+			"others are started and proven first, then take over at once; calls under way are finished.",
+		Example: "  ambit reload",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := home.Find()
+			if err != nil {
+				return &failure{code: exitMissing, err: err}
+			}
+			d, err := serve.FindDaemon(h)
+			var c serve.Change
+			if err == nil {
+				err = d.Do(cmd.Context(), http.MethodPost, "/api/v1/reload", &c)
+			}
+			if err != nil {
+				return daemonFailure(err)
+			}
+			if t.json {
+				return t.document(c)
+			}
+			t.printf("%s %s\n", t.paint(green, "reloaded:"), changes(c))
+			return nil
+		},
+	}
+}
+
+// reloaded tells of a reload that a signal asked for.
+func (t *terminal) reloaded(c serve.Change, err error) {
+	if err != nil {
+		t.tell("not reloaded, everything is as before: %v", err)
+		return
+	}
+	t.tell("reloaded: %s", changes(c))
+}
+
+// changes says in a line what a reload did.
+func changes(c serve.Change) string {
+	var parts []string
+	for _, p := range []struct {
+		verb  string
+		names []string
+	}{{"added", c.Added}, {"changed", c.Changed}, {"removed", c.Removed}, {"rejected", c.Rejected}} {
+		if len(p.names) > 0 {
+			parts = append(parts, p.verb+" "+strings.Join(p.names, " "))
+		}
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%d as before", len(c.Kept))), ", ")
+}

@@ -1,0 +1,94 @@
+package cli_test
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/cli"
+)
+
+// terminalPair opens a pseudo-terminal: the side of the person, and that of the
+// program.
+func terminalPair(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { person.Close() })
+	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { program.Close() })
+	return person, program
+}
+
+func echoes(t *testing.T, f *os.File) bool {
+	t.Helper()
+	state, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.Lflag&unix.ECHO != 0
+}
+
+// TestSecretIsAskedHidden types a value once the terminal has stopped showing
+// what is typed, and looks at what the terminal showed.
+func TestSecretIsAskedHidden(t *testing.T) {
+	const canary = "canary-3e9d51"
+	t.Setenv("AMBIT_HOME", t.TempDir())
+	person, program := terminalPair(t)
+	var out, errOut bytes.Buffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cli.Run(t.Context(), []string{"secret", "set", "somebody", "token"}, program, &out, &errOut)
+	}()
+	for deadline := time.Now().Add(30 * time.Second); echoes(t, program); {
+		if time.Now().After(deadline) {
+			t.Fatal("the terminal goes on showing what is typed")
+		}
+		time.Sleep(time.Millisecond) // a poll: the kernel tells nobody
+	}
+	if _, err := person.WriteString(canary + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-ended; code != 0 {
+		t.Fatalf("exit %d: %s", code, errOut.String())
+	}
+	if !echoes(t, program) {
+		t.Error("the terminal does not show again what is typed")
+	}
+	// Everything that was shown comes before this mark.
+	if _, err := program.WriteString("\nmark"); err != nil {
+		t.Fatal(err)
+	}
+	var shown []byte
+	for buf := make([]byte, 4096); !bytes.Contains(shown, []byte("mark")); {
+		n, err := person.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, buf[:n]...)
+	}
+	if all := string(shown) + out.String() + errOut.String(); strings.Contains(all, canary) || !strings.Contains(all, "kept: token of somebody") {
+		t.Errorf("%q", all)
+	}
+	var list bytes.Buffer
+	if code := cli.Run(t.Context(), []string{"secret", "list"}, strings.NewReader(""), &list, &errOut); code != 0 || !strings.Contains(list.String(), "token") {
+		t.Errorf("%d, %s", code, list.String())
+	}
+}

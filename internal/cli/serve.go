@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// serving are the flags of serve.
+type serving struct {
+	serve.Options
+	folder, store string
+}
+
+func newServe(t *terminal) *cobra.Command {
+	var s serving
+	cmd := &cobra.Command{
+		Use:     "serve",
+		GroupID: groupRun,
+		Short:   "Serve every agent of a folder over HTTP",
+		Long: "Serve every agent of a folder: each at /mcp/NAME, with a JSON API beside them. Everything wants a key: make\n" +
+			"one with ambit key new, or take the one in the key file, which is made for this run and gone after it. An\n" +
+			"agent that cannot be served is listed as rejected, and the rest go on. SIGHUP, or ambit reload, reads the\n" +
+			"folder again; SIGTERM and SIGINT finish the calls that are under way.",
+		Example: "  ambit serve\n  ambit serve --agents ./agents --listen 127.0.0.1:0 --json\n  ambit serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --production",
+		Args:    exactly(0, "no arguments"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.serve(cmd.Context(), &s) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.Listen, "listen", "127.0.0.1:7411", "the `address` to listen on; port 0 picks a free one")
+	f.StringVar(&s.folder, "agents", "", "the `folder` of the agents (default agents/ in AMBIT_HOME)")
+	f.StringVar(&s.store, "store", "", "keep state at this postgres:// `URL` instead of in AMBIT_HOME")
+	f.BoolVar(&s.Strict, "strict", false, "do not start, or reload, if an agent is rejected")
+	f.BoolVar(&s.Production, "production", false, "refuse what is only good for trying things out")
+	f.StringVar(&s.Cert, "tls-cert", "", "the `file` of the TLS certificate")
+	f.StringVar(&s.Key, "tls-key", "", "the `file` of its key")
+	f.BoolVar(&s.BehindProxy, "behind-proxy", false, "listen beyond loopback without TLS: a proxy in front does it")
+	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that people know it by")
+	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "let everybody read /metrics")
+	f.DurationVar(&s.Idle, "idle", 0, "end the servers of an agent that nobody has used for this `time`; they come back when needed")
+	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` calls under way have at the end")
+	return cmd
+}
+
+func (t *terminal) serve(ctx context.Context, s *serving) error {
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	if s.Folders, err = agentFolders(h, s.folder); err != nil {
+		return err
+	}
+	if s.Production {
+		if err := noDevelopment(); err != nil {
+			return err
+		}
+	}
+	s.Trace, err = serve.TraceFromEnv(os.Getenv, version)
+	if err != nil {
+		return usage("write it as http://HOST:4318", "%w", err)
+	}
+	oidc, err := identity.ReadOIDC(filepath.Join(h.Dir(), "config.toml"))
+	if err != nil {
+		return usage("mend the file, or take the table out", "%w", err)
+	}
+	if oidc != nil {
+		s.OIDC = identity.NewOIDC(*oidc)
+	}
+	b, err := t.books(ctx, s.store)
+	if err != nil {
+		return err
+	}
+	err = t.serveWith(ctx, s, h, b)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if traceErr := s.Trace.Close(last); traceErr != nil {
+		t.tell("the last traces could not be sent: %v", traceErr)
+	}
+	if closeErr := errors.Join(b.Journal.Close(last), b.Close()); err == nil && closeErr != nil {
+		return &failure{code: exitMissing, err: closeErr}
+	}
+	return err
+}
+
+// serveWith serves with open books.
+func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *books.Books) error {
+	ctx, reloads, stop := takeSignals(ctx)
+	defer stop()
+	s.Metrics = serve.NewMetrics()
+	timed := *b
+	timed.DB = s.Metrics.Timed(b.DB)
+	hosting := &serve.Hosting{
+		Host: host.Options{Home: h, Version: version, Books: &timed}, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
+		Metrics: s.Metrics, Production: s.Production,
+		Log: func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) },
+	}
+	passing, key := identity.NewPassingKey()
+	s.Start, s.CanRun, s.APIKeys, s.Passing, s.Journal = hosting.Start, runnable, identity.NewAPIKeys(b.DB), passing, b.Journal
+	s.Version, s.Log = version, t.tell
+	d, err := serve.New(s.Options)
+	if err != nil {
+		return t.cannotServe(err)
+	}
+	l, url, err := d.Listen()
+	if err != nil {
+		d.Close()
+		return &failure{code: exitMissing, err: err, hint: "choose another address with --listen, or port 0 for any free one"}
+	}
+	presence := serve.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate()}
+	if presence.KeyFile, err = serve.WriteKey(h, key); err != nil {
+		d.Close()
+		return &failure{code: exitMissing, err: errors.Join(err, l.Close())}
+	}
+	defer serve.Leave(h, presence)
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(ctx, l) }()
+	switch other, err := serve.Announce(ctx, h, presence); {
+	case err != nil:
+		t.tell("other verbs will not find this daemon: %v", err)
+	case other != nil:
+		t.tell("another daemon runs at %s: ambit agents and ambit reload ask that one", other.URL)
+	}
+	proven := make(chan struct{})
+	go func() {
+		defer close(proven)
+		d.Prove(ctx)
+	}()
+	if err := t.ready(ctx, d, presence, proven); err != nil {
+		t.tell("%v", err)
+	}
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return no("", "%w", err)
+			}
+			return nil
+		case <-reloads:
+			// Beside the loop, so that an end is not kept waiting by a slow start.
+			go t.reloaded(d.Reload(ctx))
+		}
+	}
+}
+
+// settleTime is how long the word that the daemon is ready waits for agents to
+// be proven. It answers before.
+const settleTime = 10 * time.Second
+
+// ready says what is served where.
+func (t *terminal) ready(ctx context.Context, d *serve.Daemon, p serve.Presence, proven <-chan struct{}) error {
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case <-proven:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil
+	}
+	if t.json {
+		line, err := json.Marshal(map[string]string{"url": p.URL, "console": p.URL + "/console/", "key_file": p.KeyFile})
+		if err != nil {
+			return err
+		}
+		t.printf("%s\n", line)
+		return t.flush()
+	}
+	cards := d.Agents()
+	t.printf("%s %s at %s\n", t.paint(green, "serving"), count(len(cards), "agent"), t.paint(bold, p.URL))
+	t.agentTable(cards, p.URL)
+	if name := firstReady(cards); name != "" {
+		t.printf("\n  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(ambit key new --agents %s)\"\n", name, p.URL, name, name)
+	}
+	t.printf("  curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", p.KeyFile, p.URL)
+	return t.flush()
+}
+
+// takeSignals takes the signals over: the end of a daemon takes longer than the
+// few seconds that other verbs get. A second signal ends it at once.
+func takeSignals(ctx context.Context) (ended context.Context, reloads <-chan os.Signal, stop func()) {
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	signal.Reset(ends...)
+	ended, cancel := signal.NotifyContext(ctx, ends...)
+	context.AfterFunc(ended, cancel)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	return ended, hup, func() { signal.Stop(hup); cancel() }
+}
+
+// agentFolders are where agents are looked for: the folder that was named, or
+// that of the home, and that of Covenant.
+func agentFolders(h home.Home, named string) ([]string, error) {
+	folder := h.Agents()
+	if named != "" {
+		info, err := os.Stat(named)
+		if err != nil {
+			return nil, unreadable(named, err)
+		}
+		if !info.IsDir() {
+			return nil, usage("name the folder that holds the agents", "%s is not a folder", named)
+		}
+		if folder, err = filepath.Abs(named); err != nil {
+			return nil, &failure{code: exitMissing, err: err}
+		}
+	}
+	folders := []string{folder}
+	if dir := os.Getenv("COVENANT_HOME"); dir != "" {
+		folders = append(folders, filepath.Join(dir, "agents"))
+	}
+	return folders, nil
+}
+
+// noDevelopment refuses switches that only development may use.
+func noDevelopment() error {
+	for _, name := range []string{"AMBIT_DEV_RESOLVE", "AMBIT_DEV_CA"} {
+		if os.Getenv(name) != "" {
+			return usage("unset it", "--production does not go with the development switch %s", name)
+		}
+	}
+	return nil
+}
+
+// cannotServe is why a daemon did not start.
+func (t *terminal) cannotServe(err error) error {
+	if u, ok := errors.AsType[*serve.UsageError](err); ok {
+		return usage(u.Hint, "%w", err)
+	}
+	if strict, ok := errors.AsType[*serve.StrictError](err); ok {
+		if !t.json {
+			for _, f := range strict.Rejected {
+				if f.Manifest != nil && !f.Manifest.Valid() {
+					t.problems(t.err, f.Manifest)
+				}
+			}
+		}
+		return no("mend them, or leave --strict out to serve the rest", "%w", err)
+	}
+	return &failure{code: exitMissing, err: err}
+}
+
+// tell writes a line of the daemon's log.
+func (t *terminal) tell(format string, args ...any) {
+	t.logMu.Lock()
+	defer t.logMu.Unlock()
+	t.notef("%s %s", t.paint(dim, "ambit:"), diag.Printable(fmt.Sprintf(format, args...)))
+}

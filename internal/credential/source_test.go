@@ -1,0 +1,198 @@
+package credential
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+)
+
+func environ(m map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
+}
+
+func vaultWith(t *testing.T, name, ref string, s Secret) *File {
+	t.Helper()
+	v := open(t.TempDir(), nil)
+	if err := v.Set(name, ref, s); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+var reporter = &agent.Agent{
+	ID: "ga-report-builder", Name: "GA Report Builder",
+	Slots: []agent.Slot{
+		{Ref: "analytics_token", Label: "Analytics API token", Env: "ANALYTICS_TOKEN", Type: "string", Required: true, Hosts: []string{"api.example.com"}},
+		{Ref: "sheet", Label: "Sheet key", Env: "SHEET", Type: "json", Hosts: []string{"sheets.example.com"}},
+	},
+	Tools: []agent.Tool{
+		{Name: "summary", Binding: agent.HTTP{AuthRef: "analytics_token"}},
+		{Name: "write", Binding: agent.HTTP{AuthRef: "sheet", Headers: map[string]string{"X-Id": "{credential.client}"}}},
+		{Name: "open", Binding: agent.HTTP{}},
+	},
+}
+
+// TestOrder: the vault comes before the environment, and the variable of one
+// agent before the one that all share.
+func TestOrder(t *testing.T) {
+	slot := reporter.Slot("analytics_token")
+	own := EnvName("ga-report-builder", "analytics_token")
+	if own != "AMBIT_SECRET_GA_REPORT_BUILDER__ANALYTICS_TOKEN" {
+		t.Errorf("the documented name changed: %s", own)
+	}
+	vault := vaultWith(t, "ga-report-builder", "analytics_token", mustNew(t, String, "from the vault"))
+	for _, tt := range []struct {
+		name  string
+		vault Vault
+		env   map[string]string
+		want  string
+	}{
+		{"vault", vault, map[string]string{own: "own", "ANALYTICS_TOKEN": "shared"}, "from the vault"},
+		{"own variable", nil, map[string]string{own: "own", "ANALYTICS_TOKEN": "shared"}, "own"},
+		{"shared variable", open(t.TempDir(), nil), map[string]string{"ANALYTICS_TOKEN": "shared"}, "shared"},
+		{"empty variable", nil, map[string]string{own: "", "ANALYTICS_TOKEN": "shared"}, "shared"},
+	} {
+		s, err := (&Source{Vault: tt.vault, Environ: environ(tt.env)}).Slot(reporter, slot)
+		if err != nil || s.Reveal() != tt.want {
+			t.Errorf("%s: %q, %v", tt.name, s.Reveal(), err)
+		}
+	}
+	_, err := (&Source{Environ: environ(nil)}).Slot(reporter, slot)
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok || r.Code != call.CredentialMissing || r.Effect != call.NoEffect ||
+		r.Hint != "store it: ambit secret set ga-report-builder analytics_token, or set the environment variable ANALYTICS_TOKEN" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestOursIsNotTheirs: a manifest cannot name the variable of another agent, or
+// of ambit itself.
+func TestOursIsNotTheirs(t *testing.T) {
+	for _, name := range []string{EnvName("ga-report-builder", "analytics_token"), "AMBIT_STORE", "ambit_store"} {
+		s := &Source{Environ: environ(map[string]string{name: canary})}
+		thief := &agent.Agent{
+			ID: "thief", Slots: []agent.Slot{{Ref: "x", Env: name, Type: "string", Hosts: []string{"evil.test"}}},
+			Servers: []agent.Server{{Transport: agent.Stdio, Env: []agent.Setting{{Name: "A", Value: "$env:" + name, Refs: []string{name}}}}},
+		}
+		if secret, err := s.Slot(thief, &thief.Slots[0]); err == nil || !secret.IsZero() {
+			t.Errorf("a slot gets %s", name)
+		}
+		if _, ok := s.Lookup(thief)(name); ok {
+			t.Errorf("a server gets %s", name)
+		}
+	}
+}
+
+// broken is a vault that cannot be read.
+type broken struct{ Vault }
+
+func (broken) Get(string, string) (Secret, bool, error) { return Secret{}, false, ErrDamaged }
+
+// TestBrokenVault: what somebody put into the vault is not replaced by what
+// happens to be in the environment.
+func TestBrokenVault(t *testing.T) {
+	var told []error
+	s := &Source{Vault: broken{}, Environ: environ(map[string]string{"ANALYTICS_TOKEN": canary}), OnError: func(err error) { told = append(told, err) }}
+	_, err := s.Slot(reporter, reporter.Slot("analytics_token"))
+	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "cannot be opened") {
+		t.Error(err)
+	}
+	if value, ok := s.Lookup(reporter)("ANALYTICS_TOKEN"); ok || value != "" || len(told) != 1 || !errors.Is(told[0], ErrDamaged) {
+		t.Errorf("%v, %v", ok, told)
+	}
+	if known, err := s.Known(reporter); !errors.Is(err, ErrDamaged) || len(known) != 0 {
+		t.Errorf("%v, %v", known, err)
+	}
+}
+
+func TestBadValueInTheEnvironment(t *testing.T) {
+	_, err := (&Source{Environ: environ(map[string]string{"SHEET": canary})}).Slot(reporter, reporter.Slot("sheet"))
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "SHEET: the value is not valid JSON") || strings.Contains(fmt.Sprintf("%+v", r), canary) {
+		t.Error(err)
+	}
+}
+
+// TestDegrades: a tool without its optional credential is not shown; one
+// without its required credential is.
+func TestDegrades(t *testing.T) {
+	served := func(s *Source) (names []string) {
+		for i := range reporter.Tools {
+			if s.Serves(reporter, &reporter.Tools[i]) {
+				names = append(names, reporter.Tools[i].Name)
+			}
+		}
+		return names
+	}
+	if got := served(&Source{Environ: environ(nil)}); !slices.Equal(got, []string{"summary", "open"}) {
+		t.Errorf("without: %v", got)
+	}
+	if got := served(&Source{Environ: environ(map[string]string{"SHEET": `{"client":"x"}`})}); !slices.Equal(got, []string{"summary", "write", "open"}) {
+		t.Errorf("with: %v", got)
+	}
+}
+
+var matrix = &agent.Agent{
+	ID: "matrix://agent/neo",
+	Servers: []agent.Server{
+		{Alias: "git", Transport: agent.Stdio, Command: "git-server", Env: []agent.Setting{{Name: "T", Value: "$env:GIT_TOKEN", Refs: []string{"GIT_TOKEN"}}, {Name: "P", Value: "$env:PATH", Refs: []string{"PATH"}}}},
+		{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://mcp.example.com/mcp", Headers: []agent.Setting{{Name: "Authorization", Value: "Bearer $env:WEB", Refs: []string{"WEB"}}}},
+		{Alias: "both", Transport: agent.StreamableHTTP, Endpoint: "https://b.example.com/mcp", Headers: []agent.Setting{{Name: "A", Value: "$env:GIT_TOKEN", Refs: []string{"GIT_TOKEN"}}}},
+		{Alias: "web2", Transport: agent.StreamableHTTP, Endpoint: "https://c.example.com/mcp", Headers: []agent.Setting{{Name: "A", Value: "$env:WEB", Refs: []string{"WEB"}}}},
+	},
+}
+
+func TestLookup(t *testing.T) {
+	var wants []string
+	for _, w := range Wants(matrix) {
+		wants = append(wants, fmt.Sprint(w.Ref, " ", w.Type, " ", w.Env, " ", w.Hosts, " ", w.Required))
+	}
+	if want := []string{"GIT_TOKEN secret GIT_TOKEN [] true", "WEB secret WEB [mcp.example.com c.example.com] true"}; !slices.Equal(wants, want) {
+		t.Errorf("%q", wants)
+	}
+	var told []error
+	s := &Source{
+		Vault: vaultWith(t, "neo", "WEB", mustNew(t, Masked, canary, "mcp.example.com", "c.example.com")), OnError: func(err error) { told = append(told, err) },
+		Environ: environ(map[string]string{"GIT_TOKEN": "from the environment", "WEB": "x"}),
+	}
+	for name, want := range map[string]string{"WEB": canary, "GIT_TOKEN": "from the environment", "ABSENT": ""} {
+		if value, ok := s.Lookup(matrix)(name); value != want || ok != (want != "") {
+			t.Errorf("%s: %v", name, ok)
+		}
+	}
+	// Another manifest under the same name, with the server elsewhere.
+	for _, server := range []agent.Server{
+		{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://evil.test/mcp", Headers: matrix.Servers[1].Headers},
+		{Alias: "web", Transport: agent.Stdio, Command: "x", Env: matrix.Servers[1].Headers},
+	} {
+		evil := &agent.Agent{ID: matrix.ID, Servers: []agent.Server{server}}
+		if _, ok := s.Lookup(evil)("WEB"); ok {
+			t.Errorf("%s %s is given the secret", server.Endpoint, server.Command)
+		}
+	}
+	if len(told) != 2 || strings.Contains(told[0].Error(), canary) {
+		t.Error(told)
+	}
+}
+
+func TestKnown(t *testing.T) {
+	key := `{"type":"service_account","client":"client-1","private_key":"` + canary + `","nested":[{"password":"p1"},"plain"]}`
+	s := &Source{Environ: environ(map[string]string{"ANALYTICS_TOKEN": "token-1", "SHEET": key})}
+	known, err := s.Known(reporter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for _, k := range known {
+		values = append(values, k.Reveal())
+	}
+	slices.Sort(values)
+	if want := []string{canary, "client-1", "p1", "token-1", key}; !slices.Equal(values, want) {
+		t.Errorf("%q", values)
+	}
+}

@@ -1,0 +1,293 @@
+package credential
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/ambit-run/ambit/internal/home"
+)
+
+// Vault keeps secrets by agent and ref.
+type Vault interface {
+	Get(agent, ref string) (Secret, bool, error)
+	Set(agent, ref string, s Secret) error
+	List() ([]Entry, error)
+	// Remove reports whether there was one.
+	Remove(agent, ref string) (bool, error)
+}
+
+// Entry is a secret that is kept, without its value.
+type Entry struct {
+	Agent string    `json:"agent"`
+	Ref   string    `json:"ref"`
+	Type  Type      `json:"type"`
+	Hosts []string  `json:"hosts,omitempty"`
+	Set   time.Time `json:"set"`
+}
+
+// ErrDamaged says that a vault cannot be opened with its key.
+var ErrDamaged = errors.New("the vault cannot be opened: it was changed, or written with another key")
+
+// File is the vault in a home: an encrypted file that processes share.
+type File struct {
+	path, lockPath string
+	key            keyFile
+	now            func() time.Time
+
+	mu    sync.Mutex
+	seen  fs.FileInfo // of what is in kept
+	kept  contents
+	ident *age.X25519Identity
+}
+
+var _ Vault = (*File)(nil)
+
+// Open is the vault of a home. Nothing is made until something is kept.
+func Open(h home.Home) *File { return open(h.Dir(), sessionKeyring()) }
+
+func open(dir string, k keyring) *File {
+	path := filepath.Join(dir, "secrets")
+	return &File{
+		path: path, lockPath: path + ".lock", now: time.Now,
+		key: keyFile{path: filepath.Join(dir, "keys", "vault"), prefer: k, stored: osKeyring{}},
+	}
+}
+
+// contents is what the file holds once it is opened.
+type contents struct {
+	Version int      `json:"version"`
+	Secrets []record `json:"secrets"`
+}
+
+type record struct {
+	Entry
+	Value string `json:"value"`
+}
+
+const version = 1
+
+func (c *contents) find(agent, ref string) (int, bool) {
+	return slices.BinarySearchFunc(c.Secrets, Entry{Agent: agent, Ref: ref}, func(r record, e Entry) int {
+		return cmp.Or(cmp.Compare(r.Agent, e.Agent), cmp.Compare(r.Ref, e.Ref))
+	})
+}
+
+// Get finds a secret.
+func (f *File) Get(agent, ref string) (Secret, bool, error) {
+	c, err := f.read()
+	if err != nil {
+		return Secret{}, false, err
+	}
+	at, ok := c.find(agent, ref)
+	if !ok {
+		return Secret{}, false, nil
+	}
+	r := c.Secrets[at]
+	s, err := New(r.Type, r.Value, r.Hosts)
+	return s, err == nil, err
+}
+
+// List tells what is kept, sorted by agent and ref.
+func (f *File) List() ([]Entry, error) {
+	c, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]Entry, len(c.Secrets))
+	for i, r := range c.Secrets {
+		entries[i] = r.Entry
+	}
+	return entries, nil
+}
+
+// Set keeps a secret, in the place of one that was there.
+func (f *File) Set(agent, ref string, s Secret) error {
+	if s.IsZero() {
+		return errors.New("there is no value to keep")
+	}
+	_, err := f.change(func(c *contents) bool {
+		r := record{Entry{agent, ref, s.Type(), s.Hosts(), f.now().UTC().Truncate(time.Second)}, s.Reveal()}
+		at, ok := c.find(agent, ref)
+		if ok {
+			c.Secrets[at] = r
+		} else {
+			c.Secrets = slices.Insert(c.Secrets, at, r)
+		}
+		return true
+	})
+	return err
+}
+
+// Remove forgets a secret.
+func (f *File) Remove(agent, ref string) (bool, error) {
+	return f.change(func(c *contents) bool {
+		at, ok := c.find(agent, ref)
+		if ok {
+			c.Secrets = slices.Delete(c.Secrets, at, at+1)
+		}
+		return ok
+	})
+}
+
+// Kept says where the vault's key lies: keyring or file; empty if there is none
+// yet.
+func (f *File) Kept() (string, error) { return f.key.kept() }
+
+// read returns what is in the file. Whoever changes the file replaces it, so
+// that there is nothing to wait for.
+func (f *File) read() (contents, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	info, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.seen, f.kept = nil, contents{}
+		return contents{Version: version}, nil
+	}
+	if err != nil {
+		return contents{}, err
+	}
+	if f.seen != nil && os.SameFile(f.seen, info) && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() {
+		return f.kept, nil
+	}
+	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		// It is encrypted; still it is nobody else's business.
+		if err := os.Chmod(f.path, 0o600); err != nil {
+			return contents{}, fmt.Errorf("others may read the vault: %w", err)
+		}
+	}
+	c, err := f.decrypt()
+	if err != nil {
+		return contents{}, err
+	}
+	f.seen, f.kept = info, c
+	return c, nil
+}
+
+func (f *File) decrypt() (contents, error) {
+	ident, err := f.identity(false)
+	if err != nil {
+		return contents{}, err
+	}
+	sealed, err := os.ReadFile(f.path)
+	if err != nil {
+		return contents{}, err
+	}
+	var plain []byte
+	r, err := age.Decrypt(bytes.NewReader(sealed), ident)
+	if err == nil {
+		plain, err = io.ReadAll(r)
+	}
+	var c contents
+	if err != nil || json.Unmarshal(plain, &c) != nil {
+		f.ident = nil // the key may be another one by now
+		return contents{}, fmt.Errorf("%w (%s)", ErrDamaged, f.path)
+	}
+	if c.Version > version {
+		return contents{}, fmt.Errorf("the vault %s was written by a newer ambit", f.path)
+	}
+	return c, nil
+}
+
+// identity is the key of the vault; with create one is made if there is none.
+func (f *File) identity(create bool) (*age.X25519Identity, error) {
+	if f.ident != nil {
+		return f.ident, nil
+	}
+	ident, err := f.key.read()
+	if errors.Is(err, fs.ErrNotExist) {
+		if !create {
+			return nil, fmt.Errorf("the key of the vault is gone: %s", f.key.path)
+		}
+		ident, err = f.key.make()
+	}
+	f.ident = ident
+	return ident, err
+}
+
+// change reads, changes and replaces the file while no other process does.
+func (f *File) change(apply func(*contents) bool) (bool, error) {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return false, err
+	}
+	lock, err := os.OpenFile(f.lockPath, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close() // which lets go of it
+	if err := lockFile(lock); err != nil {
+		return false, fmt.Errorf("the vault cannot be locked: %w", err)
+	}
+	f.mu.Lock()
+	f.seen = nil // what was remembered may be what another process has just replaced
+	f.mu.Unlock()
+	c, err := f.read()
+	if err != nil {
+		return false, err
+	}
+	c = contents{Version: version, Secrets: slices.Clone(c.Secrets)}
+	if !apply(&c) {
+		return false, nil
+	}
+	return true, f.write(c)
+}
+
+func (f *File) write(c contents) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, err := os.Stat(f.path)
+	first := errors.Is(err, fs.ErrNotExist)
+	if first {
+		f.ident = nil // with the file, its key may have gone
+	}
+	ident, err := f.identity(first)
+	if err != nil {
+		return err
+	}
+	plain, err := json.Marshal(c)
+	if err != nil {
+		return errors.New("the vault's contents cannot be written")
+	}
+	var sealed bytes.Buffer
+	w, err := age.Encrypt(&sealed, ident.Recipient())
+	if err != nil {
+		return err
+	}
+	if _, err = w.Write(plain); err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return err
+	}
+	f.seen = nil
+	return replace(f.path, sealed.Bytes())
+}
+
+// replace puts a file in the place of another at once, or leaves it as it was.
+func replace(path string, text []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // there only if something failed
+	_, err = tmp.Write(text)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}

@@ -1,0 +1,170 @@
+// Package egress sends requests of http actions to the outside, and only there.
+//
+// An action's host is text from a manifest, and what that name means is decided
+// by whoever owns it. So the name alone proves nothing: the address that is
+// dialled must be a public one. Four choices follow.
+//
+//   - A name is resolved here, once for each connection. Every address of the
+//     answer is judged, and one that is off limits refuses them all: an honest
+//     name does not mix the two. The very addresses that were judged are dialled,
+//     so that a name that answers differently the next time gains nothing, and
+//     the socket is judged once more as it is opened.
+//   - Hosts are names. An address in place of a name is refused in all its
+//     spellings, also those that only some resolvers understand.
+//   - Only https, no proxies from the environment, no redirects, no cookies.
+//   - A request that may change something gets a connection of its own. A reused
+//     one may have died unnoticed, and net/http would send the request again.
+//     Connections are never shared between clients: each agent has its own.
+//
+// What is wrong ends in a [call.Refusal], which never holds an address: what a
+// name means inside this network is nobody's business outside.
+//
+// For development there are [Switches], which say in one place where a name
+// really dials, which further authority is trusted, and that plain http may be
+// spoken with this machine.
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// Stage is where requests are refused.
+const Stage = "act"
+
+const (
+	connectTimeout = 10 * time.Second
+	idleTimeout    = 60 * time.Second
+	maxIdle        = 8
+	maxHeaderBytes = 64 << 10
+)
+
+// Client sends requests. It is made once for an agent.
+type Client struct {
+	dialer *Dialer
+	// reading keeps connections; changing has a new one for every request.
+	reading, changing *http.Transport
+}
+
+// New makes a client. The zero Switches are those of production.
+func New(s Switches) *Client { return NewClient(NewDialer(s)) }
+
+// NewClient makes a client that connects by a given dialer.
+func NewClient(d *Dialer) *Client {
+	c := &Client{dialer: d, reading: d.transport(), changing: d.transport()}
+	c.changing.DisableKeepAlives = true
+	return c
+}
+
+func (d *Dialer) transport() *http.Transport {
+	return &http.Transport{
+		DialContext:            d.DialContext,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: d.switches.roots},
+		TLSHandshakeTimeout:    connectTimeout,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConnsPerHost:    maxIdle,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		ForceAttemptHTTP2:      true,
+	}
+}
+
+// Close ends connections that are not in use.
+func (c *Client) Close() {
+	c.reading.CloseIdleConnections()
+	c.changing.CloseIdleConnections()
+}
+
+// LoopbackHTTP reports whether http:// to this machine is allowed.
+func (c *Client) LoopbackHTTP() bool { return c.dialer.switches.LoopbackHTTP }
+
+// Reads reports whether a request of that method leaves everything as it is.
+func Reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
+// Do sends a request and returns the answer, whatever its status. An error is a
+// [*call.Refusal].
+func (c *Client) Do(req *http.Request) (*http.Response, error) {
+	if err := c.dialer.switches.Destination(req); err != nil {
+		return nil, err
+	}
+	transport := c.changing
+	if Reads(req.Method) {
+		transport = c.reading
+	}
+	var sent atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
+	resp, err := transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	if err != nil {
+		return nil, Failure(req, sent.Load(), err)
+	}
+	return resp, nil
+}
+
+// Failure says what became of a request that got no whole answer; sent tells
+// whether it may have reached the server.
+func Failure(req *http.Request, sent bool, err error) *call.Refusal {
+	if r, ok := errors.AsType[*call.Refusal](err); ok {
+		return r
+	}
+	refuse := call.Refuse
+	if sent && !Reads(req.Method) {
+		refuse = call.Uncertain
+	}
+	host := diag.Quote(req.URL.Hostname())
+	switch ctx := req.Context().Err(); {
+	case errors.Is(ctx, context.DeadlineExceeded), ctx == nil && isTimeout(err):
+		return refuse(Stage, call.TimedOut, "%s did not answer in time", host).Again()
+	case ctx != nil:
+		return refuse(Stage, call.TimedOut, "the request to %s was cancelled", host)
+	}
+	if why := badCertificate(err); why != "" {
+		r := refuse(Stage, call.ServerUnavailable, "%s cannot prove that it is %s: %s", host, host, why)
+		r.Hint = "check the host's certificate"
+		return r
+	}
+	what := "could not be reached"
+	if sent {
+		what = "ended the connection before it had answered"
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		what = "does not exist"
+	}
+	r := refuse(Stage, call.ServerUnavailable, "%s %s", host, what).Again()
+	r.Hint = "check the host and this machine's connection"
+	return r
+}
+
+func isTimeout(err error) bool {
+	timed, ok := errors.AsType[net.Error](err)
+	return ok && timed.Timeout()
+}
+
+// badCertificate says what is wrong with a certificate, in words of ours: the
+// library's would quote it.
+func badCertificate(err error) string {
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "its certificate is for another name"
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "nobody who is trusted here has signed its certificate"
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if invalid.Reason == x509.Expired {
+			return "its certificate has expired or is not valid yet"
+		}
+		return "its certificate is not valid"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "its certificate is not valid"
+	}
+	return ""
+}

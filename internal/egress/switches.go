@@ -1,0 +1,133 @@
+package egress
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// The environment variables of the development switches.
+const (
+	EnvResolve = "AMBIT_DEV_RESOLVE"
+	EnvCA      = "AMBIT_DEV_CA"
+)
+
+// ErrProduction says that a development switch is on where none may be.
+var ErrProduction = errors.New("development switches are refused in production")
+
+// Switches weaken what the outside must prove, for development. The zero value
+// has none on.
+type Switches struct {
+	// LoopbackHTTP lets requests go to this machine, also over plain http.
+	LoopbackHTTP bool
+
+	names  map[string]netip.AddrPort // by host:port
+	caFile string
+	roots  *x509.CertPool // nil is the system's
+}
+
+// Read takes the switches from the environment. The flag --allow-loopback-http
+// is given. In production no switch may be on.
+func Read(environ func(string) (string, bool), loopbackHTTP, production bool) (Switches, error) {
+	s := Switches{LoopbackHTTP: loopbackHTTP}
+	names, _ := environ(EnvResolve)
+	s.caFile, _ = environ(EnvCA)
+	if production {
+		var on []string
+		if names != "" {
+			on = append(on, EnvResolve)
+		}
+		if s.caFile != "" {
+			on = append(on, EnvCA)
+		}
+		if loopbackHTTP {
+			on = append(on, "--allow-loopback-http")
+		}
+		if len(on) > 0 {
+			return Switches{}, fmt.Errorf("%w: turn off %s", ErrProduction, strings.Join(on, ", "))
+		}
+		return Switches{}, nil
+	}
+	var err error
+	if s.names, err = readNames(names); err != nil {
+		return Switches{}, err
+	}
+	if s.caFile != "" {
+		if s.roots, err = readRoots(s.caFile); err != nil {
+			return Switches{}, err
+		}
+	}
+	return s, nil
+}
+
+// readNames reads api.example.com:443=127.0.0.1:9443,….
+func readNames(text string) (map[string]netip.AddrPort, error) {
+	names := map[string]netip.AddrPort{}
+	for pair := range strings.SplitSeq(text, ",") {
+		if pair = strings.TrimSpace(pair); pair == "" {
+			continue
+		}
+		name, to, _ := strings.Cut(pair, "=")
+		host, port, err := net.SplitHostPort(name)
+		if err == nil {
+			host, err = Host(host)
+		}
+		target, toErr := netip.ParseAddrPort(to)
+		if err != nil || toErr != nil || target.Port() == 0 {
+			return nil, fmt.Errorf("%s: %q is not NAME:PORT=IP:PORT, as api.example.com:443=127.0.0.1:9443 is", EnvResolve, pair)
+		}
+		names[net.JoinHostPort(host, port)] = target
+	}
+	return names, nil
+}
+
+func readRoots(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", EnvCA, err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool() // a machine that trusts nobody
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: %s holds no certificate in PEM form", EnvCA, file)
+	}
+	return roots, nil
+}
+
+// On reports whether any switch is on.
+func (s Switches) On() bool { return s.LoopbackHTTP || len(s.names) > 0 || s.caFile != "" }
+
+// Announce says loudly which switches are on; empty if none is.
+func (s Switches) Announce() string {
+	if !s.On() {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("DEVELOPMENT SWITCHES ARE ON: do not use real credentials")
+	for _, name := range slices.Sorted(maps.Keys(s.names)) {
+		fmt.Fprintf(&b, "\n  %s really dials %s (%s)", name, s.names[name], EnvResolve)
+	}
+	if s.caFile != "" {
+		fmt.Fprintf(&b, "\n  certificates signed by %s are trusted (%s)", s.caFile, EnvCA)
+	}
+	if s.LoopbackHTTP {
+		b.WriteString("\n  actions may reach this machine, also over plain http (--allow-loopback-http)")
+	}
+	return b.String()
+}
+
+// Roots are the authorities that are trusted; nil stands for the system's.
+func (s Switches) Roots() *x509.CertPool { return s.roots }
+
+func (s Switches) resolve(host, port string) (netip.AddrPort, bool) {
+	to, ok := s.names[net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)]
+	return to, ok
+}

@@ -1,0 +1,151 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gateway"
+)
+
+// shelf is a door to servers that have resources and prompts.
+type shelf struct {
+	ajar
+	forwarded []string // server, method and params
+}
+
+func (d *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
+	d.forwarded = append(d.forwarded, f.Server+" "+f.Method+" "+string(f.Params))
+	cursor, _ := text(lookup(f.Params, "cursor"))
+	switch f.Method {
+	case "resources/list":
+		if f.Server == "fs" && cursor == "" {
+			return jsontext.Value(`{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`), nil
+		}
+		return jsontext.Value(`{"resources":[{"uri":"` + f.Server + `://b"}]}`), nil
+	case "resources/templates/list":
+		return jsontext.Value(`{"resourceTemplates":[{"uriTemplate":"` + f.Server + `://rows/{id}"}]}`), nil
+	case "prompts/list":
+		return jsontext.Value(`{"prompts":[{"name":"` + f.Server + `"},{"name":"own","from":"` + f.Server + `"}]}`), nil
+	case "resources/read":
+		uri, _ := text(lookup(f.Params, "uri"))
+		if uri == "fs://gone" {
+			return nil, &call.Answer{Raw: jsontext.Value(`{"code":-32002, "message":"gone"}`)}
+		}
+	}
+	return jsontext.Value(`{"from": "` + f.Server + `" }`), nil
+}
+
+func exposing(t *testing.T, servers []string, kinds ...string) (*client, *shelf) {
+	t.Helper()
+	d := &shelf{}
+	c := connect(t, func(a *Agent) {
+		d.ajar = a.Door.(ajar)
+		a.Door, a.Expose = d, gateway.Exposed(kinds)
+		a.Capabilities = func(alias string) jsontext.Value {
+			if slices.Contains(servers, alias) {
+				return jsontext.Value(`{"resources":{},"prompts":{},"completions":{}}`)
+			}
+			return jsontext.Value(`{"tools":{}}`)
+		}
+		a.Prompts = []Prompt{{
+			Name: "own", Definition: jsontext.Value(`{"name":"own","mine":true}`),
+			Get: func(_ context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error) {
+				return jsontext.Value(`{"messages":[],"for":"` + principal + `","with":` + string(arguments) + `}`), nil
+			},
+		}}
+	})
+	return c, d
+}
+
+func (c *client) ask(method, params string) string {
+	c.t.Helper()
+	c.say(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`)
+	return strings.TrimSuffix(strings.TrimPrefix(c.hear(), `{"jsonrpc":"2.0","id":1,`), "}")
+}
+
+func TestExposed(t *testing.T) {
+	tests := []struct {
+		name           string
+		servers, kinds []string
+		method, params string
+		want           string
+	}{
+		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"the method resources/read is not known"}`},
+		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"the method resources/list is not known"}`},
+		{"one server, as it is", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
+		{"one server, a page", []string{"fs"}, []string{"resources"}, "resources/list", `{"cursor":"2"}`, `"result":{"resources":[{"uri":"fs://b"}]}`},
+		{"its error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
+		{"two servers, one list", []string{"fs", "db"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0},{"uri":"fs://b"},{"uri":"db://b"}]}`},
+		{"to whoever listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
+		{"to whose template it fits", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
+		{"to nobody", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"no server has what resources/read asks for"}`},
+		{"completion by prompt", []string{"fs", "db"}, []string{"prompts"}, "completion/complete", `{"ref":{"type":"ref/prompt","name":"db"}}`, `"result":{"from": "db" }`},
+		{"the agent's own prompts come first", []string{"fs", "db"}, []string{"prompts"}, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true},{"name":"fs"},{"name":"db"}]}`},
+		{"and need nobody's leave", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
+		{"its own prompt", []string{"fs"}, []string{"prompts"}, "prompts/get", `{"name":"own","arguments":{"a":1}}`, `"result":{"messages":[],"for":"me@local","with":{"a":1}}`},
+		{"a server's prompt", []string{"fs", "db"}, []string{"prompts"}, "prompts/get", `{"name":"db"}`, `"result":{"from": "db" }`},
+		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"there is no prompt fs"}`},
+		{"nobody has any", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, d := exposing(t, tt.servers, tt.kinds...)
+			if got := c.ask(tt.method, tt.params); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if len(tt.kinds) == 0 && len(d.forwarded) > 0 {
+				t.Errorf("forwarded although nothing is exposed: %q", d.forwarded)
+			}
+			c.in.Close()
+			<-c.ended
+		})
+	}
+}
+
+// Updates of a resource go to whoever watches it, and to nobody else.
+func TestWatchedResources(t *testing.T) {
+	c, d := exposing(t, []string{"fs"}, "resources")
+	c.say(hello)
+	c.hear()
+	if got := c.ask("resources/subscribe", `{"uri":"fs://a"}`); got != `"result":{}` {
+		t.Error(got)
+	}
+	c.agent.Publish("notifications/resources/updated", jsontext.Value(`{"uri":"fs://b"}`))
+	c.agent.Publish("notifications/resources/updated", jsontext.Value(`{"uri":"fs://a","_meta":{"io.modelcontextprotocol/subscriptionId":4,"x":1}}`))
+	c.wants(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"fs://a","_meta":{"x":1}}}`)
+	c.in.Close()
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(d.forwarded, "\n"); got != "fs resources/subscribe {\"uri\":\"fs://a\"}\nfs resources/unsubscribe {\"uri\":\"fs://a\"}" {
+		t.Errorf("forwarded %s", got)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	var told []string
+	c := connect(t, func(a *Agent) {
+		a.Level = func(_ context.Context, _ *call.Client, level string) { told = append(told, level) }
+	})
+	c.say(hello)
+	c.hear()
+	if got := c.ask("logging/setLevel", `{"level":"loud"}`); !strings.Contains(got, "-32602") {
+		t.Error(got)
+	}
+	if got := c.ask("logging/setLevel", `{"level":"warning"}`); got != `"result":{}` {
+		t.Error(got)
+	}
+	for _, level := range []string{"info", "error"} {
+		c.agent.Publish("notifications/message", jsontext.Value(`{"level":"`+level+`","data":"x"}`))
+	}
+	c.wants(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"x"}}`)
+	if b, _ := json.Marshal(told); string(b) != `["warning"]` {
+		t.Errorf("the servers were told %s", b)
+	}
+}

@@ -1,0 +1,371 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/mcpwire"
+)
+
+// HTTPOptions say how agents are served over streamable HTTP.
+type HTTPOptions struct {
+	// Keys seal sessions. Replicas that share them take each other's.
+	Keys *identity.Keys
+	// Hosts are the names, without a port, under which this is reached besides
+	// the loopback ones: in the Host header and in Origin.
+	Hosts []string
+	// MaxBody bounds one request; 0 means 32 MiB.
+	MaxBody int64
+	// SessionLife is how long a session is good, Idle how long what it holds here
+	// stays without a request. 0 means a day and ten minutes.
+	SessionLife, Idle time.Duration
+}
+
+// HTTP serves agents to any number of clients. Who is calling is found out
+// before: it trusts the principal that it is given.
+type HTTP struct {
+	o HTTPOptions
+
+	mu    sync.Mutex
+	peers map[string]*remote   // by session key
+	ended map[string]time.Time // sessions that clients have ended, until they would have
+	swept time.Time
+}
+
+const (
+	// ioTimeout is how long a client may take to send a body, or to take a piece
+	// of an answer.
+	ioTimeout = 30 * time.Second
+	// heartbeat is how often a silent stream shows that it is alive.
+	heartbeat = 25 * time.Second
+	// maxPeers bounds the sessions that hold something here.
+	maxPeers = 10000
+)
+
+// NewHTTP makes the HTTP face of any number of agents.
+func NewHTTP(o HTTPOptions) *HTTP {
+	if o.MaxBody == 0 {
+		o.MaxBody = maxMessage
+	}
+	if o.SessionLife == 0 {
+		o.SessionLife = 24 * time.Hour
+	}
+	if o.Idle == 0 {
+		o.Idle = 10 * time.Minute
+	}
+	return &HTTP{o: o, peers: map[string]*remote{}, ended: map[string]time.Time{}}
+}
+
+// Close ends every session that holds something here.
+func (h *HTTP) Close() {
+	h.mu.Lock()
+	var all []*remote
+	for _, p := range h.peers {
+		all = append(all, p)
+	}
+	h.mu.Unlock()
+	for _, p := range all {
+		h.drop(p, true)
+	}
+}
+
+// Serve answers one HTTP request to an agent, for a principal.
+func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, a *Agent, principal string) {
+	if why := h.foreign(r); why != "" {
+		http.Error(w, why, http.StatusForbidden)
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		h.post(w, r, a, principal)
+	case http.MethodGet:
+		h.get(w, r, a, principal)
+	case http.MethodDelete:
+		h.end(w, r, a, principal)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		http.Error(w, "this address takes GET, POST and DELETE", http.StatusMethodNotAllowed)
+	}
+}
+
+// foreign says why a request may come from a web page that has no business
+// here; empty if it does not. A page of another origin names it in Origin; one
+// whose name was made to point to this machine has that name in Host.
+func (h *HTTP) foreign(r *http.Request) string {
+	host := hostname(r.Host)
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopbackAddr(local) && !h.known(host) {
+		return "the Host header names another machine than this one"
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || !h.known(u.Hostname()) && !strings.EqualFold(u.Host, r.Host) {
+			return "requests from web pages of another origin are not taken"
+		}
+		if !h.known(host) && !strings.EqualFold(u.Host, r.Host) {
+			return "requests from web pages of another origin are not taken"
+		}
+	}
+	return ""
+}
+
+// known reports whether a host name is one of ours.
+func (h *HTTP) known(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return true
+	}
+	return slices.ContainsFunc(h.o.Hosts, func(s string) bool { return strings.EqualFold(s, host) })
+}
+
+func hostname(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
+
+func isLoopbackAddr(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// accepts reports which forms of an answer a client takes, and whether it would
+// rather have a stream: the one it names first.
+func accepts(r *http.Request) (json, stream, streamFirst bool) {
+	values := r.Header.Values("Accept")
+	if len(values) == 0 {
+		return true, false, false
+	}
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			kind, _, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(kind)) {
+			case "application/json", "application/*":
+				json = true
+			case "text/event-stream", "text/*":
+				streamFirst = streamFirst || !json
+				stream = true
+			case "*/*":
+				json, stream = true, true
+			}
+		}
+	}
+	return json, stream, stream && streamFirst
+}
+
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && kind == "application/json"
+}
+
+// post takes one message.
+func (h *HTTP) post(w http.ResponseWriter, r *http.Request, a *Agent, principal string) {
+	if !isJSON(r.Header.Get("Content-Type")) {
+		http.Error(w, "the body must be application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	json, stream, streamFirst := accepts(r)
+	if !json && !stream {
+		http.Error(w, "the client takes neither application/json nor text/event-stream", http.StatusNotAcceptable)
+		return
+	}
+	s := &reply{w: w, control: http.NewResponseController(w), stream: stream, now: streamFirst || !json}
+	body, status := h.body(w, r, s.control)
+	if status != 0 {
+		s.fail(status, nil, &rpcError{Code: invalidRequest, Message: "the body cannot be read, or is too large"})
+		return
+	}
+	m, problem := parse(body)
+	if problem != nil {
+		s.fail(http.StatusBadRequest, nil, problem)
+		return
+	}
+	version := r.Header.Get("Mcp-Protocol-Version")
+	req := newRequest(m)
+	req.principal, req.notify = principal, s.notify
+	if req.modern || version != "" && !slices.Contains(handshakes, version) {
+		req.modern = true
+		h.modern(r, s, a, req, version)
+		return
+	}
+	h.legacy(r, s, a, req, m)
+}
+
+// body reads the body of a request. A client that is slow to send it is not
+// waited for.
+func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) (body []byte, status int) {
+	// Not every server can; then its own timeouts hold.
+	_ = control.SetReadDeadline(time.Now().Add(ioTimeout))
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	limited := http.MaxBytesReader(w, r.Body, h.o.MaxBody)
+	var err error
+	if n := r.ContentLength; n >= 0 && n <= h.o.MaxBody {
+		body = make([]byte, n)
+		_, err = io.ReadFull(limited, body)
+	} else {
+		body, err = io.ReadAll(limited)
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, http.StatusRequestEntityTooLarge
+	}
+	if err != nil {
+		return nil, http.StatusBadRequest
+	}
+	return body, 0
+}
+
+// modern answers a request of the newer generation. There is no session: the
+// end of the connection is the end of the request.
+func (h *HTTP) modern(r *http.Request, s *reply, a *Agent, req *request, version string) {
+	if req.id == nil {
+		s.accepted()
+		return
+	}
+	if problem := headersMatch(r, req, version, a); problem != nil {
+		s.fail(statusOf(problem), req.id, problem)
+		return
+	}
+	var result []byte
+	var problem *rpcError
+	if req.method == "subscriptions/listen" {
+		if !s.stream {
+			s.fail(http.StatusNotAcceptable, req.id, &rpcError{Code: invalidRequest, Message: "subscriptions/listen is answered by a stream"})
+			return
+		}
+		s.now = true
+		stop := s.beat(r.Context())
+		defer stop()
+		result, problem = a.subscribed(r.Context(), req)
+	} else {
+		result, problem = a.handle(r.Context(), req)
+	}
+	if r.Context().Err() != nil {
+		return
+	}
+	if problem != nil {
+		s.fail(statusOf(problem), req.id, problem)
+		return
+	}
+	s.finish(http.StatusOK, answer(req.id, result, nil))
+}
+
+// headersMatch holds the headers of a request of the newer generation against
+// its body, so that whoever routes by them is not deceived.
+func headersMatch(r *http.Request, req *request, version string, a *Agent) *rpcError {
+	mismatch := func(what string) *rpcError { return &rpcError{Code: headerMismatch, Message: what} }
+	switch {
+	case req.meta.version == "":
+		return req.check()
+	case version != req.meta.version:
+		return mismatch("the header Mcp-Protocol-Version is not the version in _meta")
+	}
+	if problem := req.check(); problem != nil {
+		return problem
+	}
+	if method, ok := header(r, "Mcp-Method"); !ok || method != req.method {
+		return mismatch("the header Mcp-Method is missing, or is not the method of the body")
+	}
+	member := ""
+	switch req.method {
+	case "tools/call", "prompts/get":
+		member = "name"
+	case "resources/read":
+		member = "uri"
+	default:
+		return nil
+	}
+	want, _ := text(lookup(req.params, member))
+	if name, ok := header(r, "Mcp-Name"); !ok || name != want {
+		return mismatch("the header Mcp-Name is missing, or is not the " + member + " in the body")
+	}
+	if definition := a.definition(want); req.method == "tools/call" && definition != nil {
+		if what := mcpwire.HeaderMismatch(r.Header, lookup(definition, "inputSchema"), lookup(req.params, "arguments")); what != "" {
+			return mismatch(what)
+		}
+	}
+	return nil
+}
+
+// header is the one value of a header, decoded.
+func header(r *http.Request, name string) (string, bool) {
+	values := r.Header.Values(name)
+	if len(values) != 1 {
+		return "", false
+	}
+	return mcpwire.ReadHeader(values[0])
+}
+
+// statusOf is the HTTP status of an error in the newer generation.
+func statusOf(e *rpcError) int {
+	switch e.Code {
+	case methodNotFound:
+		return http.StatusNotFound
+	case headerMismatch, missingCapability, unsupportedVersion, invalidRequest, parseError:
+		return http.StatusBadRequest
+	case invalidParams:
+		if e.raw == nil {
+			return http.StatusBadRequest
+		}
+	}
+	return http.StatusOK
+}
+
+// legacy answers a message of the older generation.
+func (h *HTTP) legacy(r *http.Request, s *reply, a *Agent, req *request, m mcpwire.Message) {
+	if req.method == "initialize" && req.id != nil {
+		h.initialize(s, a, req)
+		return
+	}
+	p, status, why := h.session(r, a, req.principal)
+	if status != 0 {
+		s.fail(status, req.id, &rpcError{Code: invalidRequest, Message: why})
+		return
+	}
+	defer p.rest()
+	switch {
+	case req.method == "":
+		p.peer.answered(m)
+		s.accepted()
+	case req.method == "notifications/cancelled":
+		p.peer.cancel(req.params)
+		s.accepted()
+	case req.id == nil:
+		s.accepted()
+	default:
+		p.serve(r.Context(), s, req)
+	}
+}
+
+// serve answers a request of a session. It goes on when the connection breaks:
+// only the client's word cancels it.
+func (p *remote) serve(ctx context.Context, s *reply, req *request) {
+	ctx, problem := p.peer.enter(context.WithoutCancel(ctx), req.id)
+	if problem != nil {
+		s.finish(http.StatusOK, answer(req.id, nil, problem))
+		return
+	}
+	req.peer = p.peer
+	p.open(s)
+	result, problem := p.peer.agent.handle(ctx, req)
+	p.close(s)
+	if p.peer.leave(ctx, req.id) {
+		s.finish(http.StatusOK, answer(req.id, result, problem))
+	} else {
+		s.accepted() // the client wants no answer any more
+	}
+}

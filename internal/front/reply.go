@@ -1,0 +1,117 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// reply is the answer to one HTTP request: one JSON message if that is all there
+// is to say, otherwise a stream of events.
+type reply struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	stream  bool // the client takes a stream
+	now     bool // it is to be one from the start
+
+	mu      sync.Mutex
+	started bool // it is a stream
+	over    bool
+}
+
+// event sends a message on the stream, which begins with the first one. It
+// reports whether that could be done.
+func (s *reply) event(message []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.over && s.stream && s.write("event: message\ndata: ", message)
+}
+
+// write sends a piece of the stream. The caller holds the lock.
+func (s *reply) write(head string, message []byte) bool {
+	s.begin()
+	// A client that does not read is not waited for.
+	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
+	b := make([]byte, 0, len(head)+len(message)+2)
+	b = append(append(append(b, head...), message...), "\n\n"...)
+	if _, err := s.w.Write(b); err != nil {
+		return false
+	}
+	return s.control.Flush() == nil
+}
+
+func (s *reply) begin() {
+	if s.started {
+		return
+	}
+	s.started = true
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	s.w.WriteHeader(http.StatusOK)
+}
+
+func (s *reply) notify(method string, params jsontext.Value) { s.event(notification(method, params)) }
+
+// finish sends the last message.
+func (s *reply) finish(status int, message []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	s.over = true
+	if s.started || s.now && status == http.StatusOK {
+		s.write("event: message\ndata: ", message)
+		return
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
+	h := s.w.Header()
+	h["Content-Type"] = []string{"application/json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(message))}
+	s.w.WriteHeader(status)
+	_, _ = s.w.Write(message) // whoever has gone does not read it
+}
+
+func (s *reply) fail(status int, id jsontext.Value, problem *rpcError) {
+	s.finish(status, answer(id, nil, problem))
+}
+
+// accepted ends the answer to what wants none.
+func (s *reply) accepted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over && !s.started {
+		s.w.WriteHeader(http.StatusAccepted)
+	}
+	s.over = true
+}
+
+// beat begins the stream and keeps it alive until ctx ends or it is stopped.
+func (s *reply) beat(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(heartbeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				s.mu.Lock()
+				if s.started && !s.over {
+					s.write(":", nil)
+				}
+				s.mu.Unlock()
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}

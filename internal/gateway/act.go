@@ -1,0 +1,117 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+)
+
+const (
+	stageAct       = "act"
+	defaultTimeout = 30 * time.Second
+	// lateGrace is how long an answer is waited for after a call's time is over.
+	lateGrace = 60 * time.Second
+)
+
+// outcome is what a binding gave.
+type outcome struct {
+	result  call.Result
+	stopped *call.Refusal
+}
+
+// act lets the binding do the work, within the tool's time.
+func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	if p.tool.Binding == nil || g.binding == nil {
+		return call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
+	}
+	timeout := p.timeout()
+	if !p.intended {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		o := g.work(ctx, p.tool, p.Call)
+		p.result = o.result
+		return o.stopped
+	}
+	return g.actWithEffect(ctx, p, timeout)
+}
+
+func (p *passing) timeout() time.Duration {
+	timeout := defaultTimeout
+	if p.tool.TimeoutMS > 0 {
+		timeout = time.Duration(p.tool.TimeoutMS) * time.Millisecond
+	}
+	if p.Timeout > 0 {
+		timeout = min(timeout, p.Timeout)
+	}
+	return timeout
+}
+
+// work asks the binding.
+func (g *Gateway) work(ctx context.Context, t *agent.Tool, c *call.Call) outcome {
+	result, err := g.binding.Act(ctx, t, c)
+	if err == nil {
+		return outcome{result: result}
+	}
+	stopped, ok := errors.AsType[*call.Refusal](err)
+	if !ok {
+		// Nobody said that nothing happened.
+		stopped = call.Uncertain(stageAct, call.ServerUnavailable, "%v", err)
+	}
+	return outcome{stopped: stopped}
+}
+
+// actWithEffect does work that must not be forgotten: when its time is over the
+// caller is told, and the answer is still waited for.
+func (g *Gateway) actWithEffect(ctx context.Context, p *passing, timeout time.Duration) *call.Refusal {
+	work, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout+g.lateGrace)
+	unlink := context.AfterFunc(ctx, stop) // a caller that cancels ends the work
+	told := &listener{notify: p.OnNotify}
+	c := *p.Call
+	if c.OnNotify != nil {
+		c.OnNotify = told.hear
+	}
+	answers := make(chan outcome, 1)
+	g.late.Go(func() {
+		defer stop()
+		answers <- g.work(work, p.tool, &c)
+	})
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case o := <-answers:
+		unlink()
+		p.result = o.result
+		return o.stopped
+	case <-timer.C:
+		unlink()
+		told.leave()
+		p.late = answers
+		return call.Uncertain(stageAct, call.TimedOut, "%s did not answer within %v; whether it was carried out is not known", p.tool.Name, timeout)
+	}
+}
+
+// listener hands notifications on until the caller has its answer.
+type listener struct {
+	mu     sync.Mutex
+	notify func(string, jsontext.Value)
+}
+
+func (l *listener) hear(method string, params jsontext.Value) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.notify != nil {
+		l.notify(method, params)
+	}
+}
+
+func (l *listener) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.notify = nil
+}

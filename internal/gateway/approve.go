@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/approval"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+const (
+	stageApprove = "approve"
+	// defaultApprovalTTL is how long a question waits for a person.
+	defaultApprovalTTL = 10 * time.Minute
+)
+
+// approve waits for a person, where the tool asks for one. Nothing of the
+// call's has been taken yet, and the answer is used only by intend.
+func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	if !p.tool.Policy.HumanApproval || p.Continues != "" {
+		return nil
+	}
+	now := time.Now()
+	q, err := approval.Ask(ctx, g.books, &approval.Question{
+		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal,
+		Arguments: json.RawMessage(p.canonical), Asked: now, Expires: now.Add(g.approvalTTL),
+	})
+	switch {
+	case errors.Is(err, approval.ErrTooMany):
+		return call.Refuse(stageApprove, call.ApprovalDenied, "%v", err).Again()
+	case err != nil:
+		return storeFailed(stageApprove, err)
+	}
+	p.approval = q.ID
+	if q.State == approval.Approved {
+		return nil
+	}
+	g.tellWaiting(p, q)
+	if g.trustElicitation && p.canElicit() {
+		return g.elicit(ctx, p, q)
+	}
+	return g.waitForPerson(ctx, p, q)
+}
+
+func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Question) *call.Refusal {
+	ctx, cancel := context.WithDeadline(ctx, q.Expires)
+	defer cancel()
+	for {
+		now, err := g.question(ctx, q.ID)
+		switch {
+		case ctx.Err() != nil:
+			return call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
+		case err != nil:
+			return storeFailed(stageApprove, err)
+		case now.State == approval.Approved:
+			return nil
+		case now.State == approval.Used:
+			return usedUp(q.ID)
+		case now.State != approval.Pending:
+			return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call of %s%s", now.Decider, p.tool.Name, because(now.Reason))
+		}
+		g.waitForChange(ctx)
+	}
+}
+
+func (g *Gateway) question(ctx context.Context, id string) (*approval.Question, error) {
+	return approval.Get(ctx, g.books, id)
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + clip(reason)
+}
+
+// tellWaiting lets a client that listens show that a person is being asked.
+func (g *Gateway) tellWaiting(p *passing, q *approval.Question) {
+	if p.OnNotify == nil {
+		return
+	}
+	params, err := json.Marshal(map[string]any{
+		"progress": 0, "message": fmt.Sprintf("waiting for a person to approve %s: ambit approvals approve %s", p.tool.Name, q.ID),
+	})
+	if err == nil {
+		p.OnNotify("notifications/progress", params)
+	}
+}
+
+// canElicit reports whether the client can ask the person who sits before it.
+func (p *passing) canElicit() bool {
+	if p.Client == nil || p.Client.Asker == nil {
+		return false
+	}
+	var c struct {
+		Elicitation *struct{} `json:"elicitation"`
+	}
+	return json.Unmarshal(p.Client.Capabilities, &c) == nil && c.Elicitation != nil
+}
+
+// elicit asks the person at the client. It is used only where the operator
+// trusts that it is a person who answers there.
+func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) *call.Refusal {
+	ctx, cancel := context.WithDeadline(ctx, q.Expires)
+	defer cancel()
+	params, err := json.Marshal(map[string]any{
+		"message": fmt.Sprintf("%s wants to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.canonical),
+		"requestedSchema": map[string]any{
+			"type": "object", "required": []string{"approve"},
+			"properties": map[string]any{"approve": map[string]any{"type": "boolean", "title": "Approve this call"}},
+		},
+	})
+	if err != nil {
+		return call.Refuse(stageApprove, call.ApprovalDenied, "the question cannot be written: %v", err)
+	}
+	raw, err := p.Client.Asker.Ask(ctx, "elicitation/create", params)
+	if err != nil {
+		return call.Refuse(stageApprove, call.ApprovalExpired, "the client did not say whether the call of %s is approved", p.tool.Name).Again()
+	}
+	var answer struct {
+		Action  string `json:"action"`
+		Content struct {
+			Approve bool `json:"approve"`
+		} `json:"content"`
+	}
+	yes := json.Unmarshal(raw, &answer) == nil && answer.Action == "accept" && answer.Content.Approve
+	if err := approval.Decide(ctx, g.books, q.ID, yes, p.Principal+" (asked by the client)", ""); err != nil && !errors.Is(err, approval.ErrDecided) {
+		return storeFailed(stageApprove, err)
+	}
+	return g.waitForPerson(ctx, p, q)
+}
+
+// useApproval takes the approval for this call, if it needs one.
+func (g *Gateway) useApproval(tx state.Tx, p *passing) (*call.Refusal, error) {
+	if p.approval == "" {
+		return nil, nil
+	}
+	good, err := approval.Use(tx, p.approval, time.Now())
+	if err != nil || good {
+		return nil, err
+	}
+	return usedUp(p.approval), nil
+}
+
+func usedUp(id string) *call.Refusal {
+	return call.Refuse(stageApprove, call.ApprovalExpired, "the approval %s was used by another call, or has expired", id).Again()
+}

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// Exposed are kinds of things that no manifest declares, and that an operator
+// can let through: sampling, resources, prompts.
+type Exposed []string
+
+// The kinds.
+const (
+	Sampling  = "sampling"
+	Resources = "resources"
+	Prompts   = "prompts"
+)
+
+// Allows reports whether requests of a method may pass. Completion belongs to
+// both prompts and resources.
+func (e Exposed) Allows(method string) bool {
+	family, _, _ := strings.Cut(method, "/")
+	switch family {
+	case "completion":
+		return slices.Contains(e, Resources) || slices.Contains(e, Prompts)
+	case Sampling, Resources, Prompts:
+		return slices.Contains(e, family)
+	}
+	return false
+}
+
+// Forward takes a request for something that no manifest declares to a server,
+// if the operator has exposed it, and journals it as a call is.
+func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	if g.books == nil {
+		return nil, call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the request in")
+	}
+	if f.ID == "" {
+		f.ID = NewID()
+	}
+	start := time.Now()
+	answer, err := g.forward(ctx, f)
+	r := journal.Record{
+		Time: start, Call: f.ID, Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: f.Principal,
+		Tool: f.Server + ":" + f.Method, SideEffect: "read", Decision: journal.Allow, DurationUS: time.Since(start).Microseconds(),
+	}
+	stopped, refused := errors.AsType[*call.Refusal](err)
+	switch {
+	case refused:
+		r.Decision, r.Code, r.Stage, r.Effect, r.Detail = journal.Deny, string(stopped.Code), stopped.Stage, string(stopped.Effect), clip(stopped.Message)
+	case err != nil:
+		r.ToolError = true
+	default:
+		sum := sha256.Sum256(answer)
+		r.ResultHash, r.ResultSize = hex.EncodeToString(sum[:]), len(answer)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+	defer cancel()
+	if failed := g.books.DB.Write(ctx, func(tx state.Tx) error {
+		_, err := g.books.Journal.Append(tx, &r)
+		return err
+	}); failed != nil {
+		return nil, storeFailed(stageRecord, failed)
+	}
+	return answer, err
+}
+
+func (g *Gateway) forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	servers, ok := g.binding.(call.Forwarder)
+	if !ok || !g.expose.Allows(f.Method) {
+		stopped := call.Refuse(gate.Stage, call.PolicyDenied, "%s is not exposed: no manifest declares it", clip(f.Method))
+		stopped.Hint = "the operator can allow it: --expose resources,prompts,sampling"
+		return nil, stopped
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	return servers.Forward(ctx, f)
+}
+
+var _ call.Forwarder = (*Gateway)(nil)

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+const (
+	stageLimit  = "limit"
+	stageIntend = "intend"
+)
+
+// States of a row in calls.
+const (
+	stateSending   = "sending"
+	stateResending = "resending"
+	stateUnknown   = "unknown"
+)
+
+// limits looks whether rate and spend would allow the call. Nothing is consumed
+// yet: a person may still have to think.
+func limits(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	if p.tool.Policy.Rate == nil && p.tool.Policy.Spend == nil || p.Continues != "" {
+		return nil
+	}
+	var stopped *call.Refusal
+	err := g.books.DB.Read(ctx, func(tx state.Tx) (err error) {
+		stopped, err = limit.Look(tx, g.meter(p))
+		return err
+	})
+	if err != nil {
+		return storeFailed(stageLimit, err)
+	}
+	return stopped
+}
+
+func (g *Gateway) meter(p *passing) limit.Meter {
+	return limit.Meter{
+		Agent: g.name, Tool: nameOf(p.tool), Call: p.ID, At: p.start,
+		Rate: p.tool.Policy.Rate, Spend: p.tool.Policy.Spend, Arguments: p.canonical,
+	}
+}
+
+// errStopped undoes a transaction whose call is refused.
+var errStopped = errors.New("refused")
+
+// intend commits, before a byte leaves, that the call will be made: whatever
+// the earlier stages found is looked at again, and now it is taken.
+func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	if !p.needsIntent() {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return call.Refuse(stageIntend, call.TimedOut, "the call was cancelled before it was made")
+	}
+	for {
+		var stopped *call.Refusal
+		var e *earlier
+		// It must be known whether the intent was written, so this is not
+		// cancelled halfway.
+		err := g.books.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
+			stopped, e = nil, nil
+			if stopped = gate.Decide(g.agent, p.tool, p.Call).Refusal(); stopped != nil {
+				return errStopped
+			}
+			if p.IdempotencyKey != "" {
+				if e, err = g.claim(tx, p); err != nil || e != nil {
+					return errors.Join(err, errStopped)
+				}
+			}
+			if p.Continues == "" { // otherwise it was counted when it began
+				if stopped, err = limit.Take(tx, g.meter(p)); err != nil || stopped != nil {
+					return errors.Join(err, errStopped)
+				}
+			}
+			if stopped, err = g.useApproval(tx, p); err != nil || stopped != nil {
+				return errors.Join(err, errStopped)
+			}
+			return g.writeIntent(tx, p)
+		})
+		switch {
+		case err == nil:
+			p.intended = true
+			return nil
+		case stopped != nil:
+			return stopped
+		case e == nil:
+			return storeFailed(stageIntend, err)
+		}
+		// Another call of the same key was quicker.
+		if stopped := remember(g, ctx, p); stopped != nil || p.replayed != "" {
+			return stopped
+		}
+	}
+}
+
+const (
+	insertClaim = `INSERT INTO answers (agent, principal, idem, call, mac, done) VALUES ($1, $2, $3, $4, $5, 0)
+ON CONFLICT (agent, principal, idem) DO NOTHING`
+	insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, mac, sealed, record, started)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+)
+
+// claim takes the call's key, or returns who has it.
+func (g *Gateway) claim(tx state.Tx, p *passing) (*earlier, error) {
+	n, err := tx.Exec(insertClaim, g.name, p.Principal, p.IdempotencyKey, p.ID, g.keyMAC(p))
+	if err != nil || n == 1 {
+		return nil, err
+	}
+	e, err := g.findEarlier(tx, p)
+	if err == nil && e == nil {
+		e = &earlier{} // it has gone again
+	}
+	return e, err
+}
+
+func (g *Gateway) writeIntent(tx state.Tx, p *passing) error {
+	var sealed any
+	if p.tool.Policy.Idempotent {
+		sealed = g.books.Keys.Seal(sealArguments+p.ID, p.Arguments)
+	}
+	draft, err := json.Marshal(g.newRecord(p))
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(insertCall, p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.books.DB.Owner(),
+		p.IdempotencyKey, nil, sealed, draft, p.start.UnixMicro())
+	return err
+}

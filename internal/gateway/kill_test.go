@@ -1,0 +1,288 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// The kill test runs this binary again as workers, which call tools for as long
+// as they live, and kills them with SIGKILL at random.
+const (
+	envWorker = "AMBIT_TEST_WORKER_HOME"
+	envStore  = "AMBIT_TEST_WORKER_STORE"
+	workers   = 4
+	dayCap    = "250.00"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(envWorker); dir != "" {
+		work(home.At(dir), os.Getenv(envStore))
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// outside is the world that calls have effects on: a file that nobody's death
+// takes back. One line is one effect.
+type outside struct{ file *os.File }
+
+func (o outside) Act(_ context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+	key := c.IdempotencyKey
+	if key == "" {
+		key = "-"
+	}
+	// One write of a few bytes to a file that is appended to is not split.
+	if _, err := fmt.Fprintf(o.file, "%s %s %s %s\n", c.ID, t.Name, key, c.Arguments); err != nil {
+		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", err)
+	}
+	return call.Result{Raw: jsontext.Value(`{"content":[]}`)}, nil
+}
+
+func spender() *agent.Agent {
+	a := clerk()
+	a.Tools = nil
+	for name, policy := range map[string]agent.ToolPolicy{
+		"send": {}, "repeat": {Idempotent: true}, "pay": {Spend: &agent.Cap{PerCall: "1", PerDay: dayCap}},
+	} {
+		a.Tools = append(a.Tools, agent.Tool{Name: name, SideEffect: agent.Write, Policy: policy, Binding: agent.OnServer{Alias: "s"}})
+	}
+	a.Tools = append(a.Tools, agent.Tool{Name: "look", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "s"}})
+	return a
+}
+
+// work is the life of a worker. It says on stdout that a call was answered.
+func work(h home.Home, store string) {
+	ctx := context.Background()
+	b, err := books.Open(ctx, h, store)
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	file, err := os.OpenFile(filepath.Join(h.Dir(), "effects"), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	g := New(spender(), Options{Binding: outside{file}, Books: b})
+	if err := g.Recover(ctx); err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() {
+			for {
+				c := &call.Call{ID: NewID(), Principal: "me", Arguments: jsontext.Value(`{"amount":0.25}`)}
+				c.Tool = []string{"send", "repeat", "pay", "look"}[rand.IntN(4)]
+				if rand.IntN(2) == 0 {
+					c.IdempotencyKey = NewID()
+				}
+				_, err := g.Call(ctx, c)
+				if r, ok := err.(*call.Refusal); ok && r.Code == call.AmountExceeded {
+					continue
+				}
+				if err != nil {
+					fmt.Println("failed", c.ID, err)
+					os.Exit(1)
+				}
+				fmt.Println("answered", c.ID)
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// TestKill kills workers at random points, and then holds what happened
+// against what the journal says.
+func TestKill(t *testing.T) {
+	statetest.Places(t, func(t *testing.T, place string) {
+		if !strings.HasPrefix(place, "postgres://") {
+			place = "" // the store of the workers' own home
+		}
+		testKill(t, place)
+	})
+}
+
+func testKill(t *testing.T, store string) {
+	h := home.At(t.TempDir())
+	var mu sync.Mutex
+	answered := map[string]bool{}
+	killed := 0
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				done := killed >= kills
+				killed++
+				mu.Unlock()
+				if done {
+					return
+				}
+				ids, problem := liveAndDie(h, store)
+				mu.Lock()
+				for _, id := range ids {
+					answered[id] = true
+				}
+				mu.Unlock()
+				if problem != "" {
+					t.Error(problem)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	b, err := books.Open(t.Context(), h, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	file, err := os.OpenFile(filepath.Join(h.Dir(), "effects"), os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := New(spender(), Options{Binding: outside{file}, Books: b}).Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	judgeKilled(t, h, b, answered)
+}
+
+// liveAndDie runs one worker for a random number of answers, and kills it. A
+// worker that is killed before its first answer dies while it starts.
+func liveAndDie(h home.Home, store string) (ids []string, problem string) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envWorker+"="+h.Dir(), envStore+"="+store)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err.Error()
+	}
+	lives := rand.IntN(40)
+	lines := bufio.NewScanner(out)
+	// Death comes at any moment after that many answers, not only between calls.
+	later := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	for lives > 0 && lines.Scan() {
+		verb, rest, _ := strings.Cut(lines.Text(), " ")
+		if verb == "failed" {
+			problem = "a worker failed: " + rest
+			break
+		}
+		ids = append(ids, rest)
+		lives--
+	}
+	later.Stop()
+	time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, func() { _ = cmd.Process.Kill() })
+	for lines.Scan() {
+		if verb, rest, _ := strings.Cut(lines.Text(), " "); verb == "answered" {
+			ids = append(ids, rest)
+		} else if problem == "" {
+			problem = "a worker failed: " + rest
+		}
+	}
+	_ = cmd.Wait()
+	return ids, problem
+}
+
+// judgeKilled compares the world, the store and the journal.
+func judgeKilled(t *testing.T, h home.Home, b *books.Books, answered map[string]bool) {
+	text, err := os.ReadFile(filepath.Join(h.Dir(), "effects"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := map[string]int{}
+	keys := map[string]string{}
+	spent := new(big.Rat)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		id, tool, key := f[0], f[1], f[2]
+		sent[id]++
+		switch {
+		case tool == "repeat" && sent[id] == 2 && keys[id] == key:
+		case sent[id] > 1:
+			t.Errorf("a call of %s was sent %d times, with keys %s and %s", tool, sent[id], keys[id], key)
+		}
+		keys[id] = key
+		if tool == "pay" {
+			spent.Add(spent, big.NewRat(1, 4))
+		}
+	}
+	most, _ := new(big.Rat).SetString(dayCap)
+	if spent.Cmp(most) > 0 {
+		t.Errorf("spent %s of %s", spent.FloatString(2), dayCap)
+	}
+
+	decisions := map[string][]journal.Decision{}
+	entries, err := b.Journal.Show(t.Context(), journal.Filter{Limit: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		decisions[e.Record.Call] = append(decisions[e.Record.Call], e.Record.Decision)
+	}
+	unknown := 0
+	for id := range sent {
+		// A read that was under way leaves no trace: it has no effect.
+		if len(decisions[id]) == 0 && !strings.Contains(string(text), id+" look ") {
+			t.Errorf("call %s was sent, and the journal does not know of it", id)
+		}
+	}
+	for id, d := range decisions {
+		if len(d) != 1 {
+			t.Errorf("call %s has %d leaves: %v", id, len(d), d)
+		}
+		if d[0] == journal.Allow && sent[id] == 0 {
+			t.Errorf("the journal says that call %s was made, and it was not", id)
+		}
+		if d[0] == journal.Unknown {
+			unknown++
+		}
+	}
+	for id := range answered {
+		if d := decisions[id]; len(d) != 1 || d[0] != journal.Allow {
+			t.Errorf("call %s was answered, and the journal has %v", id, d)
+		}
+	}
+	report, err := b.Journal.Verify(t.Context(), journal.Check{})
+	if err != nil || !report.OK {
+		t.Errorf("the journal does not hold: %+v, %v", report, err)
+	}
+	var open int64
+	err = b.DB.Read(t.Context(), func(tx state.Tx) error {
+		return tx.Query(`SELECT COUNT(*) FROM calls WHERE state <> 'unknown'`, nil, func(row state.Row) error { return row.Scan(&open) })
+	})
+	if err != nil || open != 0 {
+		t.Errorf("%d calls are still under way, with nobody left: %v", open, err)
+	}
+	t.Logf("%d workers killed; %d calls sent, %d answered, %d unknown, %s spent of %s, %d records",
+		kills, len(sent), len(answered), unknown, spent.FloatString(2), dayCap, report.Records)
+	if len(sent) == 0 || unknown == 0 {
+		t.Error("the test did not hit anything: no call was sent, or none was killed under way")
+	}
+}

@@ -1,0 +1,6 @@
+//go:build prove
+
+package gateway
+
+// kills is how many workers the kill test ends on each engine.
+const kills = 600

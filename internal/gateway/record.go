@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+const (
+	stageRecord = "record"
+	// recordTime bounds the last commit, which no caller can cancel.
+	recordTime = 30 * time.Second
+)
+
+// record writes what became of the call, with its journal leaf, in one
+// transaction. Only then may anybody be told: the refusal it returns is the
+// call's own, or says that the outcome could not be kept.
+func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
+	r := g.newRecord(p)
+	conclude(&r, p, stopped)
+	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
+	defer cancel()
+	err := g.books.DB.Write(ctx, func(tx state.Tx) error {
+		if p.wasUnknown {
+			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
+				return errors.Join(err, errStopped) // a person was quicker
+			}
+		}
+		if p.intended {
+			if err := g.settleRow(tx, p, stopped); err != nil {
+				return err
+			}
+		}
+		_, err := g.books.Journal.Append(tx, &r)
+		return err
+	})
+	if err != nil {
+		// The intent, if there is one, stays: recovery finds it.
+		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
+			return call.Uncertain(stageRecord, call.OutcomeUnknown, "%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
+		}
+		return storeFailed(stageRecord, err)
+	}
+	if p.late != nil {
+		g.late.Go(func() { g.hearLate(p) })
+	}
+	return stopped
+}
+
+// newRecord is what is known of a call from its start.
+func (g *Gateway) newRecord(p *passing) journal.Record {
+	r := journal.Record{
+		Time: p.start, Call: p.ID, Parent: p.Parent,
+		Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: p.Principal,
+		Tool: clip(p.Tool), ArgumentsSize: len(p.Arguments),
+	}
+	if p.tool != nil {
+		r.Tool, r.SideEffect = p.tool.Name, string(p.tool.SideEffect)
+		if p.tool.URI != nil {
+			r.URI = p.tool.URI.String()
+		}
+	}
+	if p.canonical != nil {
+		mac := g.books.Keys.MAC("arguments", p.canonical)
+		r.ArgumentsMAC = hex.EncodeToString(mac[:])
+		r.Arguments = showable(p.canonical)
+	}
+	return r
+}
+
+// conclude adds what became of the call.
+func conclude(r *journal.Record, p *passing, stopped *call.Refusal) {
+	r.DurationUS = p.result.Duration.Microseconds()
+	if stopped != nil {
+		r.Decision = journal.Deny
+		if stopped.Effect == call.EffectUnknown {
+			r.Decision = journal.Unknown
+		}
+		r.Code, r.Stage, r.Effect, r.Detail = string(stopped.Code), stopped.Stage, string(stopped.Effect), clip(stopped.Message)
+		return
+	}
+	sum := sha256.Sum256(p.result.Raw)
+	r.Decision, r.ResultHash, r.ResultSize = journal.Allow, hex.EncodeToString(sum[:]), len(p.result.Raw)
+	r.ToolError, r.Replay = p.result.IsError, p.replayed
+}
+
+const (
+	deleteUnknown = `DELETE FROM calls WHERE id = $1 AND state = 'unknown'`
+	deleteCall    = `DELETE FROM calls WHERE id = $1`
+	leaveUnknown  = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1`
+	keepAnswer    = `UPDATE answers SET sealed = $1, done = $2 WHERE agent = $3 AND principal = $4 AND idem = $5 AND call = $6`
+	dropClaim     = `DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND call = $4`
+)
+
+// settleRow moves an intended call on.
+func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err error) {
+	switch {
+	case stopped == nil:
+		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.IdempotencyKey != "" {
+			_, err = tx.Exec(keepAnswer, g.sealAnswer(p), time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
+		}
+	case stopped.Effect == call.NoEffect:
+		if _, err = tx.Exec(deleteCall, p.ID); err == nil {
+			err = limit.GiveBack(tx, g.meter(p))
+		}
+		if err == nil && p.IdempotencyKey != "" {
+			_, err = tx.Exec(dropClaim, g.name, p.Principal, p.IdempotencyKey, p.ID)
+		}
+	case stopped.Effect == call.EffectDone:
+		// It was carried out, and its answer was withheld.
+		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.IdempotencyKey != "" {
+			_, err = tx.Exec(keepAnswer, nil, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
+		}
+	default:
+		_, err = tx.Exec(leaveUnknown, p.ID)
+	}
+	return err
+}
+
+// hearLate settles a call whose answer came after its time was over.
+func (g *Gateway) hearLate(p *passing) {
+	o := <-p.late
+	if o.stopped != nil && o.stopped.Effect == call.EffectUnknown {
+		return // it stays as it is
+	}
+	p.late, p.wasUnknown, p.result = nil, true, o.result
+	p.result.Duration = time.Since(p.start)
+	// A failure leaves the call unknown, for a person to settle.
+	_ = g.record(p, o.stopped)
+}
+
+// clip bounds texts of strangers.
+func clip(s string) string {
+	if len(s) > 300 {
+		return s[:300] + "…"
+	}
+	return s
+}

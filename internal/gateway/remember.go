@@ -1,0 +1,162 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+const stageRemember = "remember"
+
+// needsIntent reports whether a call may be made only after it was written down
+// that it will be.
+func (p *passing) needsIntent() bool {
+	policy := p.tool.Policy
+	return p.tool.SideEffect != agent.Read || p.IdempotencyKey != "" ||
+		policy.Rate != nil || policy.Spend != nil || policy.HumanApproval
+}
+
+// keyMAC stands for the tool and the arguments that a key was used with.
+func (g *Gateway) keyMAC(p *passing) []byte {
+	mac := g.books.Keys.MAC("idempotency "+nameOf(p.tool), p.canonical)
+	return mac[:]
+}
+
+// earlier is what the store knows of an earlier call of the same key.
+type earlier struct {
+	call  string
+	same  bool   // it had the same tool and arguments
+	done  bool   // it was answered
+	sent  []byte // its answer, sealed
+	state string // of a call that was not answered
+	owner string
+}
+
+const selectEarlier = `SELECT a.call, a.mac, a.sealed, a.done, c.state, c.owner FROM answers a LEFT JOIN calls c ON c.id = a.call
+WHERE a.agent = $1 AND a.principal = $2 AND a.idem = $3`
+
+func (g *Gateway) findEarlier(tx state.Tx, p *passing) (*earlier, error) {
+	var found *earlier
+	mac := g.keyMAC(p)
+	err := tx.Query(selectEarlier, []any{g.name, p.Principal, p.IdempotencyKey}, func(row state.Row) error {
+		var e earlier
+		var had []byte
+		var done int64
+		err := row.Scan(&e.call, &had, &e.sent, &done, &e.state, &e.owner)
+		e.same, e.done = bytes.Equal(had, mac), done != 0
+		found = &e
+		return err
+	})
+	return found, err
+}
+
+// remember answers a call whose key was used before.
+func remember(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	if p.IdempotencyKey == "" {
+		return nil
+	}
+	// An earlier call may take as long as this one might.
+	waiting, cancel := context.WithTimeout(ctx, p.timeout())
+	defer cancel()
+	for {
+		var e *earlier
+		err := g.books.DB.Read(ctx, func(tx state.Tx) (err error) {
+			e, err = g.findEarlier(tx, p)
+			return err
+		})
+		if err != nil {
+			return storeFailed(stageRemember, err)
+		}
+		again, stopped := g.judge(ctx, p, e)
+		if !again {
+			return stopped
+		}
+		g.waitForChange(waiting)
+		if waiting.Err() != nil {
+			return call.Refuse(stageRemember, call.TimedOut, "the call %s of the same key is still under way", e.call).Again()
+		}
+	}
+}
+
+// missed is how long a change that came before one waited for it goes unseen.
+const missed = time.Second
+
+// waitForChange returns when something may have changed in the store.
+func (g *Gateway) waitForChange(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, missed)
+	defer cancel()
+	// Whatever it was, the reader looks again.
+	_ = g.books.DB.Changed(ctx)
+}
+
+// judge says what an earlier call means for this one, or that it has to be
+// waited for.
+func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool, stopped *call.Refusal) {
+	switch {
+	case e == nil:
+		return false, nil
+	case !e.same:
+		return false, call.Refuse(stageRemember, call.InputInvalid, "the idempotency key was used before, by call %s, with another tool or other arguments", e.call)
+	case e.done && e.sent == nil:
+		return false, call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was carried out, and its answer is not known", e.call)
+	case e.done:
+		return false, g.replay(p, e)
+	case e.state == stateUnknown:
+		return false, unsettled(e.call)
+	}
+	alive, err := g.books.DB.Alive(ctx, e.owner)
+	if err != nil {
+		return false, storeFailed(stageRemember, err)
+	}
+	if !alive {
+		// Nobody will answer it any more, unless somebody takes it over.
+		if err := g.Recover(ctx); err != nil {
+			return false, storeFailed(stageRemember, err)
+		}
+	}
+	return true, nil
+}
+
+func unsettled(id string) *call.Refusal {
+	return call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was sent, and whether it was carried out is not known", id)
+}
+
+func (g *Gateway) replay(p *passing, e *earlier) *call.Refusal {
+	raw, err := g.books.Keys.Open(sealAnswer+e.call, e.sent)
+	if err != nil || len(raw) == 0 {
+		return call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was carried out, and its answer cannot be read", e.call)
+	}
+	p.result = call.Result{Raw: raw[1:], IsError: raw[0] == failedAnswer}
+	p.replayed = e.call
+	return nil
+}
+
+// What sealed things are for.
+const (
+	sealAnswer    = "answer of call "
+	sealArguments = "arguments of call "
+)
+
+// The first byte of a stored answer.
+const (
+	goodAnswer   = '+'
+	failedAnswer = '-'
+)
+
+func (g *Gateway) sealAnswer(p *passing) []byte {
+	mark := byte(goodAnswer)
+	if p.result.IsError {
+		mark = failedAnswer
+	}
+	return g.books.Keys.Seal(sealAnswer+p.ID, append([]byte{mark}, p.result.Raw...))
+}
+
+// storeFailed is the refusal of a call that did nothing, since the store is not
+// there.
+func storeFailed(stage string, err error) *call.Refusal {
+	return call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err).Again()
+}

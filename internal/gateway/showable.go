@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/secretlike"
+)
+
+// maxShown is how much of the arguments the journal keeps.
+const maxShown = 4 << 10
+
+// showable is what the journal keeps of arguments: without what looks like a
+// credential, by its name or by itself, and not too much of it.
+func showable(canonical []byte) []byte {
+	shown := canonical
+	if secretlike.Find(string(canonical)).Found() || namesSecret(canonical) {
+		shown = masked(canonical)
+	}
+	if len(shown) > maxShown {
+		b, _ := jsontext.AppendQuote(nil, bytes.ToValidUTF8(shown[:maxShown], nil))
+		return b
+	}
+	return shown
+}
+
+// namesSecret reports whether a member has the name of a secret.
+func namesSecret(b []byte) bool {
+	d := jsontext.NewDecoder(bytes.NewBuffer(b))
+	for {
+		t, err := d.ReadToken()
+		if err != nil {
+			return false
+		}
+		if kind, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && kind == '{' && n%2 == 1 && secretlike.Name(t.String()) {
+			return true
+		}
+	}
+}
+
+const mask = "[secret]"
+
+// masked writes arguments anew, without what looks like a credential.
+func masked(b []byte) []byte {
+	var out bytes.Buffer
+	d, e := jsontext.NewDecoder(bytes.NewBuffer(b)), jsontext.NewEncoder(&out)
+	secret := 0 // the depth of the object one of whose members is a secret
+	for {
+		t, err := d.ReadToken()
+		if err != nil {
+			return bytes.TrimSpace(out.Bytes())
+		}
+		kind, n := d.StackIndex(d.StackDepth())
+		name := t.Kind() == '"' && kind == '{' && n%2 == 1
+		if name && secret == 0 && secretlike.Name(t.String()) {
+			secret = d.StackDepth()
+			name = false
+			_ = e.WriteToken(t)
+			continue
+		}
+		if name && secret == d.StackDepth() {
+			secret = 0
+		}
+		switch {
+		case !name && (t.Kind() == '"' && (secret > 0 || secretlike.Find(t.String()).Found()) || t.Kind() == '0' && secret > 0):
+			_ = e.WriteToken(jsontext.String(mask))
+		default:
+			_ = e.WriteToken(t)
+		}
+		if !name && secret == d.StackDepth() {
+			secret = 0 // its value is over
+		}
+	}
+}

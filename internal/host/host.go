@@ -1,0 +1,430 @@
+// Package host brings an agent to life: its tool servers, its door and its front,
+// for whichever verb wants them.
+//
+// [Start] returns at once. Servers are started and proven in the background,
+// and whoever needs them waits: a call at the door, a list at the front, a verb
+// in [Agent.Ready]. An agent is up only when all of its servers are proven; one
+// that could not be proven refuses every call with the reason, through the door,
+// so that the refusal is journaled like any other.
+//
+// With [Options.Sole] the agent has one client, on stdio. Its servers start as
+// soon as that client has said what it can be asked, or shortly after if it
+// says nothing, because a server is told so when it is greeted.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/action"
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// Options say how an agent is brought to life.
+type Options struct {
+	Home home.Home
+	// Name is what the agent runs under; empty stands for the slug of its name.
+	Name    string
+	Version string
+	// Books keep what happens. They belong to the caller.
+	Books *books.Books
+	// OpenBooks opens them in the background where Books is nil, so that nobody
+	// waits for it; then they are closed with the agent.
+	OpenBooks func(context.Context) (*books.Books, error)
+	// Credentials finds the secrets of slots and of $env:NAME references; nil
+	// means the environment alone.
+	Credentials *credential.Source
+	// Egress sends the requests of http actions; it belongs to the caller.
+	Egress *egress.Client
+	// Agents reaches the agents that compose actions name.
+	Agents action.Caller
+	// Log is told what servers write and what becomes of them, Progress what is
+	// being done, for a person who waits.
+	Log      func(alias, line string)
+	Progress func(alias, step string)
+	// Expose is what passes of the servers besides tools.
+	Expose gateway.Exposed
+	// Skill narrows what may be called; Skills are those that a client may choose.
+	Skill  call.Allowlist
+	Skills map[string]call.Allowlist
+	// Sole says that there is one client, on stdio.
+	Sole bool
+}
+
+// helloWait is how long servers wait for the one client to say what it can be
+// asked.
+const helloWait = time.Second
+
+// The states of an agent.
+const (
+	Starting    = "starting"
+	Ready       = "ready"
+	Quarantined = "quarantined"
+	Failed      = "failed"
+)
+
+// Failure is why an agent is not up.
+type Failure struct {
+	Refusal *call.Refusal
+	// Lacking says that something is missing on this machine.
+	Lacking bool
+}
+
+func (f *Failure) Error() string { return f.Refusal.Error() }
+
+// Unwrap gives the refusal.
+func (f *Failure) Unwrap() error { return f.Refusal }
+
+// Agent is an agent that lives.
+type Agent struct {
+	manifest *manifest.Manifest
+	name     string
+	options  Options
+	front    *front.Agent
+	actions  call.Binding // does what no server does
+
+	ctx        context.Context
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+
+	opened chan struct{} // closed when the door or openErr is there
+	door   *gateway.Gateway
+	books  *books.Books
+	shut   error // why there is no door
+
+	up      chan struct{} // closed when the servers are proven, or not to be
+	servers *toolserver.Manager
+	failure *Failure
+
+	hello struct {
+		once   sync.Once
+		said   chan struct{}
+		client *call.Client
+	}
+}
+
+// Start brings an agent to life. It returns at once; the agent must be closed.
+func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
+	if o.Name == "" {
+		o.Name = agent.Slug(m.Agent().Name)
+	}
+	if o.Log == nil {
+		o.Log = func(string, string) {}
+	}
+	if o.Credentials == nil {
+		o.Credentials = &credential.Source{}
+	}
+	a := &Agent{manifest: m, name: o.Name, options: o, actions: actions(m.Agent(), o), opened: make(chan struct{}), up: make(chan struct{})}
+	a.hello.said = make(chan struct{})
+	a.ctx, a.cancel = context.WithCancel(ctx)
+	a.front = &front.Agent{
+		Door: door{of: a}, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
+		Ready: a.Ready, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release, Level: a.level,
+	}
+	if o.Sole {
+		a.front.Greeted = a.greeted
+	}
+	go a.open()
+	go a.start()
+	return a
+}
+
+func actions(a *agent.Agent, o Options) call.Binding {
+	return action.New(a, action.Options{Name: o.Name, Credentials: o.Credentials, Egress: o.Egress, Agents: o.Agents})
+}
+
+// open makes the door.
+func (a *Agent) open() {
+	defer close(a.opened)
+	b := a.options.Books
+	if b == nil {
+		if a.options.OpenBooks == nil {
+			a.shut = errors.New("there is no store")
+			return
+		}
+		if b, a.shut = a.options.OpenBooks(a.ctx); a.shut != nil {
+			return
+		}
+		a.books = b
+	}
+	a.door = gateway.New(a.manifest.Agent(), gateway.Options{
+		Name: a.name, Binding: binding{of: a}, Books: b, Expose: a.options.Expose,
+	})
+}
+
+// start starts and proves the servers.
+func (a *Agent) start() {
+	defer func() {
+		close(a.up)
+		if a.failure != nil {
+			a.front.Publish("notifications/message", message(a.failure))
+		}
+		a.front.Up()
+	}()
+	folder, err := filepath.Abs(filepath.Dir(a.manifest.Path))
+	if err != nil {
+		a.fail(call.Refuse("act", call.ServerUnavailable, "%v", err), true)
+		return
+	}
+	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
+	if err != nil && !errors.Is(err, pack.LockMissing) {
+		r := call.Refuse("act", call.ServerDrifted, "%v", err)
+		if r.Hint = pack.HintOf(err); errors.Is(err, pack.LockInvalid) {
+			r.Hint = "restore it, or remove it and lock anew: ambit lock PATH"
+		}
+		a.fail(r, false)
+		return
+	}
+	o := toolserver.Options{
+		Home: a.options.Home, Folder: folder, Lookup: a.options.Credentials.Lookup(a.manifest.Agent()), Lock: lock, Version: a.options.Version,
+		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.notified,
+	}
+	if a.options.Sole {
+		o.Owner = a.owner
+	}
+	a.servers = toolserver.Start(a.ctx, a.manifest.Agent(), o)
+	for _, p := range a.servers.Proofs() {
+		for _, w := range p.Warnings {
+			a.options.Log(p.Alias, "warning: "+w)
+		}
+		switch {
+		case p.OK:
+		case a.failure == nil:
+			a.fail(p.Refusal, p.Lacking)
+		default:
+			a.options.Log(p.Alias, p.Refusal.Error())
+		}
+	}
+}
+
+func (a *Agent) fail(r *call.Refusal, lacking bool) {
+	a.failure = &Failure{Refusal: r, Lacking: lacking}
+}
+
+// message is a failure as a log message to clients.
+func message(f *Failure) jsontext.Value {
+	text, err := jsontext.AppendQuote(nil, "The agent cannot work: "+f.Error())
+	if err != nil {
+		text = []byte(`"The agent cannot work."`)
+	}
+	return fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text)
+}
+
+// notified hands on what servers announce. Their log is for the operator: who
+// else it concerns cannot be told where several clients share a server.
+func (a *Agent) notified(_, method string, params jsontext.Value) {
+	if method != "notifications/message" {
+		a.front.Publish(method, params)
+	}
+}
+
+// greeted is told who the one client is.
+func (a *Agent) greeted(c *call.Client) {
+	a.hello.once.Do(func() {
+		a.hello.client = c
+		close(a.hello.said)
+	})
+}
+
+// owner waits for the one client to say who it is.
+func (a *Agent) owner(ctx context.Context) *call.Client {
+	timer := time.NewTimer(helloWait)
+	defer timer.Stop()
+	select {
+	case <-a.hello.said:
+	case <-ctx.Done():
+	case <-timer.C:
+		a.greeted(nil)
+	}
+	select {
+	case <-a.hello.said:
+		return a.hello.client
+	default:
+		return nil
+	}
+}
+
+// Name is what the agent runs under.
+func (a *Agent) Name() string { return a.name }
+
+// Manifest is what it was made of.
+func (a *Agent) Manifest() *manifest.Manifest { return a.manifest }
+
+// Front is how clients see it.
+func (a *Agent) Front() *front.Agent { return a.front }
+
+// Gateway is its door, once there is one; nil if there cannot be.
+func (a *Agent) Gateway() *gateway.Gateway {
+	<-a.opened
+	return a.door
+}
+
+// Ready waits until every server is proven, and the store is open. The error is
+// a *Failure, or that of ctx.
+func (a *Agent) Ready(ctx context.Context) error {
+	for _, done := range []chan struct{}{a.up, a.opened} {
+		select {
+		case <-done:
+			continue
+		default:
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if a.failure != nil {
+		return a.failure
+	}
+	if a.shut != nil {
+		return &Failure{Refusal: call.Refuse("record", call.StoreUnavailable, "%v", a.shut), Lacking: true}
+	}
+	return nil
+}
+
+// Proofs are what was found out about each server, nil while that goes on.
+func (a *Agent) Proofs() []toolserver.Proof {
+	if s := a.manager(); s != nil {
+		return s.Proofs()
+	}
+	return nil
+}
+
+// State is one word for how the agent is.
+func (a *Agent) State() string {
+	select {
+	case <-a.up:
+	default:
+		return Starting
+	}
+	state := Ready
+	if a.failure != nil {
+		state = Failed
+		if a.failure.Refusal.Code == call.ServerDrifted {
+			return Quarantined
+		}
+	}
+	for _, p := range a.Proofs() {
+		if !p.OK && p.Refusal != nil && p.Refusal.Code == call.ServerDrifted {
+			return Quarantined
+		}
+		if !p.OK {
+			state = Failed
+		}
+	}
+	return state
+}
+
+// Close ends the agent and its servers.
+func (a *Agent) Close() {
+	a.cancel()
+	<-a.up
+	a.background.Wait()
+	if a.servers != nil {
+		a.servers.Close()
+	}
+	<-a.opened
+	if a.door != nil {
+		a.door.Close()
+	}
+	if a.books != nil {
+		if err := a.books.Close(); err != nil {
+			a.options.Log("store", err.Error())
+		}
+	}
+}
+
+// manager is the servers, nil while they are being proven.
+func (a *Agent) manager() *toolserver.Manager {
+	select {
+	case <-a.up:
+		return a.servers
+	default:
+		return nil
+	}
+}
+
+func (a *Agent) capabilities(alias string) jsontext.Value {
+	if s := a.manager(); s != nil {
+		return s.Capabilities(alias)
+	}
+	return nil
+}
+
+func (a *Agent) level(ctx context.Context, c *call.Client, level string) {
+	if s := a.manager(); s != nil {
+		s.SetLevel(ctx, c, level)
+	}
+}
+
+func (a *Agent) release(key string) {
+	if s := a.manager(); s != nil {
+		s.Release(key)
+	}
+}
+
+func (a *Agent) keys() (*identity.Keys, error) {
+	if a.options.Books != nil {
+		return a.options.Books.Keys, nil
+	}
+	<-a.opened
+	if a.books == nil {
+		return nil, a.shut
+	}
+	return a.books.Keys, nil
+}
+
+// door is the agent's gateway to its front, which may ask before it is there.
+type door struct{ of *Agent }
+
+func (d door) Agent() *agent.Agent { return d.of.manifest.Agent() }
+
+func (d door) wait(ctx context.Context) (*gateway.Gateway, error) {
+	select {
+	case <-d.of.opened:
+	case <-ctx.Done():
+		return nil, call.Refuse("record", call.TimedOut, "the store was not open in time").Again()
+	}
+	if d.of.door == nil {
+		return nil, call.Refuse("record", call.StoreUnavailable, "%v", d.of.shut)
+	}
+	return d.of.door, nil
+}
+
+// Call makes a call, once the door is there.
+func (d door) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	g, err := d.wait(ctx)
+	if err != nil {
+		return call.Result{}, err
+	}
+	return g.Call(ctx, c)
+}
+
+// Forward takes a request to a server, once the door is there.
+func (d door) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	g, err := d.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.Forward(ctx, f)
+}
+
+var _ front.Door = door{}

@@ -1,0 +1,249 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// server is a tool server with a tool that asks who is there.
+func server() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
+	s.AddTool(&mcp.Tool{Name: "ask", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		answer, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "who are you?"})
+		if err != nil {
+			return nil, err
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint("hello ", answer.Content["name"])}}}, nil
+	})
+	return s
+}
+
+// serve puts a tool server on the network; it holds every request back until
+// begin is closed.
+func serve(t *testing.T, s *mcp.Server, begin <-chan struct{}) string {
+	t.Helper()
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-begin:
+		case <-r.Context().Done():
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		far.CloseClientConnections()
+		far.Close()
+	})
+	return far.URL
+}
+
+// on declares a server.
+func on(alias, url string, tools ...string) map[string]any {
+	var list []any
+	for _, name := range tools {
+		list = append(list, map[string]any{"name": name, "side_effect_class": "read"})
+	}
+	return map[string]any{"alias": alias, "transport": "http", "endpoint": url, "version": "1.0.0", "tools": list}
+}
+
+func declare(t *testing.T, servers ...map[string]any) *manifest.Manifest {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{
+		"schema_version": 1, "agent": "matrix://agent/near", "description": "Near.", "allowed_side_effects": []string{"read"}, "servers": servers,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "near.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Load(file, manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func begin(t *testing.T, m *manifest.Manifest, change func(*Options)) *Agent {
+	t.Helper()
+	h := home.At(t.TempDir())
+	o := Options{Home: h, OpenBooks: func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, h, "") }}
+	if change != nil {
+		change(&o)
+	}
+	a := Start(t.Context(), m, o)
+	t.Cleanup(a.Close)
+	return a
+}
+
+var now = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// client is one on stdio.
+type client struct {
+	t   *testing.T
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+func connect(t *testing.T, a *Agent) *client {
+	t.Helper()
+	in, toIn := io.Pipe()
+	fromOut, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- front.ServeStdio(t.Context(), a.Front(), "me@local", in, out)
+		out.Close()
+	}()
+	t.Cleanup(func() {
+		toIn.Close()
+		go func() { _, _ = io.Copy(io.Discard, fromOut) }()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return &client{t: t, in: toIn, out: bufio.NewScanner(fromOut)}
+}
+
+func (c *client) say(line string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) hear() string {
+	c.t.Helper()
+	if !c.out.Scan() {
+		c.t.Fatalf("it says nothing any more: %v", c.out.Err())
+	}
+	return c.out.Text()
+}
+
+const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"x","version":"1"}}}`
+
+func TestStartDoesNotWait(t *testing.T) {
+	open := make(chan struct{})
+	a := begin(t, declare(t, on("far", serve(t, server(), open), "ask")), nil)
+	if a.State() != Starting || a.Name() != "near" || a.Proofs() != nil {
+		t.Errorf("it is %s: %s, %v", a.Name(), a.State(), a.Proofs())
+	}
+	c := connect(t, a)
+	c.say(hello)
+	if got := c.hear(); !strings.Contains(got, `"instructions":"Near."`) {
+		t.Error(got)
+	}
+	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	close(open)
+	if got := c.hear(); !strings.Contains(got, `"id":2,"result":{"tools":[{"`) {
+		t.Error(got)
+	}
+	if err := a.Ready(t.Context()); err != nil || a.State() != Ready || len(a.Proofs()) != 1 || a.Gateway() == nil {
+		t.Errorf("%v, %s", err, a.State())
+	}
+}
+
+func TestNotAsDeclared(t *testing.T) {
+	// One server of two is as declared, and its tools cannot be called either.
+	a := begin(t, declare(t, on("good", serve(t, server(), now), "ask"), on("far", serve(t, server(), now), "ask", "tell")), nil)
+	err := a.Ready(t.Context())
+	f, ok := errors.AsType[*Failure](err)
+	if !ok || f.Refusal.Code != call.ServerDrifted || f.Lacking || a.State() != Quarantined {
+		t.Fatalf("%v, %s", err, a.State())
+	}
+	// Every call is refused with the reason, through the door.
+	_, err = a.Gateway().Call(t.Context(), &call.Call{Tool: "good_ask", Principal: "me@local"})
+	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != call.ServerDrifted {
+		t.Errorf("a call got %v", err)
+	}
+	c := connect(t, a)
+	c.say(hello)
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent cannot work at present: server_drifted: server far is not what the manifest says: it does not advertise \"tell\"`) {
+		t.Error(got)
+	}
+}
+
+func TestNowhere(t *testing.T) {
+	a := begin(t, declare(t, on("far", "http://127.0.0.1:1/mcp", "ask")), nil)
+	if f, ok := errors.AsType[*Failure](a.Ready(t.Context())); !ok || f.Refusal.Code != call.ServerUnavailable || a.State() != Failed {
+		t.Errorf("%v, %s", f, a.State())
+	}
+}
+
+func TestNoStore(t *testing.T) {
+	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), func(o *Options) {
+		o.OpenBooks = func(context.Context) (*books.Books, error) { return nil, errors.New("the disk is gone") }
+	})
+	if f, ok := errors.AsType[*Failure](a.Ready(t.Context())); !ok || f.Refusal.Code != call.StoreUnavailable || !f.Lacking {
+		t.Errorf("%v", f)
+	}
+	c := connect(t, a)
+	c.say(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"ask"}}`)
+	if got := c.hear(); !strings.Contains(got, `"code":"store_unavailable"`) {
+		t.Error(got)
+	}
+}
+
+// The one client on stdio is asked what its server asks.
+func TestSoleClientIsAsked(t *testing.T) {
+	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), func(o *Options) { o.Sole = true })
+	c := connect(t, a)
+	c.say(hello)
+	c.hear()
+	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"ask","arguments":{}}}`)
+	if got := c.hear(); !strings.Contains(got, `"method":"elicitation/create"`) || !strings.Contains(got, "who are you?") {
+		t.Fatal(got)
+	}
+	c.say(`{"jsonrpc":"2.0","id":"ambit-1","result":{"action":"accept","content":{"name":"Ann"}}}`)
+	if got := c.hear(); !strings.Contains(got, `"text":"hello Ann"`) {
+		t.Error(got)
+	}
+}
+
+// A client is told when the tools of a server have changed, and that they cannot
+// be called.
+func TestClientIsToldOfDrift(t *testing.T) {
+	far := server()
+	a := begin(t, declare(t, on("far", serve(t, far, now), "ask")), nil)
+	c := connect(t, a)
+	c.say(hello)
+	c.hear()
+	if err := a.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	far.AddTool(&mcp.Tool{Name: "more", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{}, nil
+	})
+	if got := c.hear(); got != `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}` {
+		t.Error(got)
+	}
+	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"ask"}}`)
+	if got := c.hear(); !strings.Contains(got, `"code":"server_drifted"`) {
+		t.Error(got)
+	}
+	if a.State() != Quarantined {
+		t.Errorf("it is %s", a.State())
+	}
+}

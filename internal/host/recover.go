@@ -1,0 +1,31 @@
+package host
+
+import "time"
+
+// recoverEvery is how often calls of dead processes are looked for.
+const recoverEvery = 15 * time.Second
+
+// recover takes over calls that other processes left when they died, for as long
+// as the agent lives.
+func (a *Agent) recover() {
+	select {
+	case <-a.opened:
+	case <-a.ctx.Done():
+		return
+	}
+	if a.door == nil {
+		return
+	}
+	ticker := time.NewTicker(recoverEvery)
+	defer ticker.Stop()
+	for {
+		if err := a.door.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
+			a.options.Log("store", "calls of ended processes cannot be looked for: "+err.Error())
+		}
+		select {
+		case <-ticker.C:
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}

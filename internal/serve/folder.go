@@ -1,0 +1,209 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/doc"
+)
+
+// Found is a file in an agents folder that describes an agent, or means to.
+type Found struct {
+	// Name is what the agent is called on a daemon.
+	Name string
+	Path string
+	// short is the path from the folder on: the rest is not for everybody.
+	short string
+	// Manifest is nil if the file cannot be read.
+	Manifest *manifest.Manifest
+	// Problem says why the agent cannot be served, nil if it can.
+	Problem error
+
+	lock *pack.Lock
+	seal string // changes with the manifest's digest and with its lock
+}
+
+// Find looks for agents in folders: *.json, *.toml, */agent.toml,
+// */findagent.json and */*.json, sorted by path within each folder. A JSON or
+// TOML file that is something else is passed over. A folder that does not exist
+// holds none. Of two agents of one name or one id the second has a Problem.
+func Find(folders ...string) ([]Found, error) {
+	var all []Found
+	for _, folder := range folders {
+		files, err := candidates(folder)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range files {
+			if f, ok := read(folder, path); ok {
+				all = append(all, f)
+			}
+		}
+	}
+	names, ids := map[string]string{}, map[string]string{}
+	for i := range all {
+		f := &all[i]
+		// A file that cannot be served keeps its name all the same: what is wrong
+		// with one agent must not put another in its place.
+		if first, taken := names[f.Name]; taken {
+			if f.Problem == nil {
+				f.Problem = fmt.Errorf("the name of %s, %s, is already that of %s", f.short, f.Name, first)
+			}
+			continue
+		}
+		names[f.Name] = f.short
+		if f.Problem != nil {
+			continue
+		}
+		id := f.Manifest.Agent().ID
+		if first, taken := ids[id]; taken {
+			f.Problem = fmt.Errorf("the id of %s, %s, is already that of %s", f.short, id, first)
+			continue
+		}
+		ids[id] = f.short
+	}
+	return all, nil
+}
+
+// candidates are the files of an agents folder that may be manifests.
+func candidates(folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder) // sorted
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		path := filepath.Join(folder, e.Name())
+		info, err := os.Stat(path)
+		switch {
+		case err != nil || hidden(e.Name()):
+		case !info.IsDir():
+			if ext := extension(path); info.Mode().IsRegular() && (ext == ".json" || ext == ".toml") {
+				files = append(files, path)
+			}
+		default:
+			inner, err := os.ReadDir(path)
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range inner {
+				file := filepath.Join(path, e.Name())
+				if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || hidden(e.Name()) {
+					continue
+				}
+				if extension(file) == ".json" || e.Name() == "agent.toml" {
+					files = append(files, file)
+				}
+			}
+		}
+	}
+	return files, nil
+}
+
+func hidden(name string) bool { return strings.HasPrefix(name, ".") || name == "node_modules" }
+
+func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
+
+// read reads one file; ok is false if it is no manifest at all.
+func read(folder, path string) (f Found, ok bool) {
+	f = Found{Path: path, Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), short: path}
+	if short, err := filepath.Rel(folder, path); err == nil {
+		f.short = short
+	}
+	base := filepath.Base(path)
+	fixed := base == "agent.toml" || base == "findagent.json"
+	if fixed && filepath.Dir(path) != filepath.Clean(folder) {
+		f.Name = filepath.Base(filepath.Dir(path))
+	}
+	m, err := manifest.Load(path, manifest.Options{})
+	if m == nil {
+		f.Problem = fmt.Errorf("%s cannot be read: %w", f.short, cause(err))
+		return f, true
+	}
+	if m.Dialect == "" && !fixed && !m.Suspect() {
+		return f, false
+	}
+	f.Manifest = m
+	if err != nil {
+		f.Problem = errors.New(f.short + strings.TrimPrefix(err.Error(), path))
+		return f, true
+	}
+	if fixed && filepath.Dir(path) == filepath.Clean(folder) {
+		f.Name = agent.Slug(m.Agent().Name)
+	}
+	f.readLock()
+	return f, true
+}
+
+// cause is an error without the path.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// readLock reads the lock beside the manifest, and seals what was read.
+func (f *Found) readLock() {
+	text, err := readBounded(filepath.Join(filepath.Dir(f.Path), pack.LockName))
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err == nil {
+		f.lock, err = pack.ParseLock(pack.LockName, text)
+	}
+	if err != nil && !missing {
+		f.Problem = fmt.Errorf("its lock cannot be used: %w", cause(err))
+		return
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%s\n%t\n", f.Path, f.Manifest.Digest(), missing)
+	h.Write(text)
+	f.seal = hex.EncodeToString(h.Sum(nil))
+}
+
+// readBounded reads a file, but no more than a lock may have and one byte.
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, doc.MaxBytes+1))
+}
+
+// fitForProduction says what of an agent is good enough for trying things out
+// only.
+func (f *Found) fitForProduction() error {
+	a := f.Manifest.Agent()
+	var unpinned, unlocked []string
+	for i := range a.Servers {
+		s := &a.Servers[i]
+		if s.Placeholder {
+			unpinned = append(unpinned, s.Alias)
+		}
+		if s.Transport == agent.StreamableHTTP && f.lock.Server(a.ID, s.Alias) == nil {
+			unlocked = append(unlocked, s.Alias)
+		}
+	}
+	slices.Sort(unpinned)
+	switch {
+	case len(unpinned) > 0:
+		return fmt.Errorf("--production takes no all-zero package_digest (server %s): pin it with ambit lock", strings.Join(unpinned, ", "))
+	case len(unlocked) > 0:
+		return fmt.Errorf("--production needs a lock for http servers (server %s): make it with ambit lock", strings.Join(unlocked, ", "))
+	}
+	return nil
+}

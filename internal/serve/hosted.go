@@ -1,0 +1,159 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// Hosting brings agents to life with their real servers.
+type Hosting struct {
+	// Host is what every agent is started with; its name is filled in.
+	Host host.Options
+	// HTTP is how agents face their clients. Each that is started has a face of
+	// its own, so that nothing of a session is left with an agent that is gone;
+	// the session itself is sealed, and its successor takes it.
+	HTTP    front.HTTPOptions
+	Metrics *Metrics
+	// Production refuses agents with a server that is not contained.
+	Production bool
+	// Log is told what the servers of an agent write.
+	Log func(agent, alias, line string)
+}
+
+// Start is a [Starter].
+func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) Running {
+	o := h.Host
+	o.Name = name
+	o.Log = func(alias, line string) { h.Log(name, alias, line) }
+	a := &hosted{Agent: host.Start(ctx, m, o), hosting: h, name: name, face: front.NewHTTP(h.HTTP)}
+	f := a.Front()
+	a.door = f.Door
+	f.Door = a.watched()
+	return a
+}
+
+// hosted is an agent with real servers.
+type hosted struct {
+	*host.Agent
+	hosting *Hosting
+	name    string
+	face    *front.HTTP
+	door    front.Door
+}
+
+var _ Running = (*hosted)(nil)
+
+func (a *hosted) State() State {
+	if s := State(a.Agent.State()); s != Ready {
+		return s
+	}
+	if a.unfit() != nil {
+		return Failed
+	}
+	return Ready
+}
+
+// Proofs are those of its servers, with what production asks for.
+func (a *hosted) Proofs() []toolserver.Proof {
+	proofs := a.Agent.Proofs()
+	if a.hosting.Production {
+		for i := range proofs {
+			if r := unfit(a.Manifest().Agent(), &proofs[i]); r != nil {
+				proofs[i].OK, proofs[i].Refusal = false, r
+			}
+		}
+	}
+	return proofs
+}
+
+func (a *hosted) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	return a.watched().Call(ctx, c)
+}
+
+func (a *hosted) ServeMCP(w http.ResponseWriter, r *http.Request, principal string) {
+	a.face.Serve(w, r, a.Front(), principal)
+}
+
+func (a *hosted) Close() {
+	a.face.Close()
+	a.Agent.Close()
+}
+
+// unfit says why the agent is not good enough for production, once its servers
+// are proven.
+func (a *hosted) unfit() *call.Refusal {
+	if !a.hosting.Production {
+		return nil
+	}
+	for _, p := range a.Agent.Proofs() {
+		if r := unfit(a.Manifest().Agent(), &p); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+func unfit(a *agent.Agent, p *toolserver.Proof) *call.Refusal {
+	s := a.Server(p.Alias)
+	if !p.OK || p.Contained || s == nil || s.Transport == agent.StreamableHTTP {
+		return nil
+	}
+	return call.Refuse("act", call.IsolationUnavailable, "server %s is not contained, and --production asks for that", p.Alias)
+}
+
+// watched is the agent's door as the daemon sees it used.
+func (a *hosted) watched() front.Door { return watchedDoor{a.door, a} }
+
+type watchedDoor struct {
+	front.Door
+	agent *hosted
+}
+
+func (d watchedDoor) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	ended := d.agent.hosting.Metrics.Began(d.agent.name, c.Tool)
+	result, err := d.call(ctx, c)
+	decision, code := "allow", ""
+	if err != nil {
+		decision, code = "deny", other
+		if r, ok := errors.AsType[*call.Refusal](err); ok {
+			code = string(r.Code)
+			if r.Effect == call.EffectUnknown {
+				decision = "unknown"
+			}
+		}
+	}
+	ended(decision, code)
+	return result, err
+}
+
+func (d watchedDoor) call(ctx context.Context, c *call.Call) (call.Result, error) {
+	if r := d.agent.unfit(); r != nil {
+		return call.Result{}, r
+	}
+	return d.Door.Call(ctx, c)
+}
+
+// Timed is a store whose transactions are counted.
+func (m *Metrics) Timed(db state.DB) state.DB { return timedDB{db, m} }
+
+type timedDB struct {
+	state.DB
+	metrics *Metrics
+}
+
+func (t timedDB) Write(ctx context.Context, f func(state.Tx) error) error {
+	start := time.Now()
+	err := t.DB.Write(ctx, f)
+	t.metrics.store.Observe(time.Since(start).Seconds())
+	return err
+}

@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/docs/api"
+)
+
+// route is one thing that the daemon answers. docs/api/openapi.json describes
+// each of them, and a test holds the two together.
+type route struct {
+	method, path string
+	// admin routes are for admin keys only.
+	admin  bool
+	answer func(*Daemon, http.ResponseWriter, *http.Request)
+}
+
+var routes = []route{
+	{method: "GET", path: "/healthz", answer: (*Daemon).healthz},
+	{method: "GET", path: "/readyz", answer: (*Daemon).readyz},
+	{method: "GET", path: "/metrics", answer: (*Daemon).metrics},
+	{method: "GET", path: resourceMetadata, answer: (*Daemon).describeResource},
+	{method: "GET", path: resourceMetadata + "/mcp/{name}", answer: (*Daemon).describeResource},
+	{method: "GET", path: "/mcp/{name}", answer: (*Daemon).mcp},
+	{method: "POST", path: "/mcp/{name}", answer: (*Daemon).mcp},
+	{method: "DELETE", path: "/mcp/{name}", answer: (*Daemon).mcp},
+	{method: "GET", path: "/api/v1/openapi.json", answer: (*Daemon).openapi},
+	{method: "GET", path: "/api/v1/whoami", answer: (*Daemon).whoami},
+	{method: "GET", path: "/api/v1/agents", answer: (*Daemon).listAgents},
+	{method: "GET", path: "/api/v1/agents/{name}", answer: (*Daemon).showAgent},
+	{method: "POST", path: "/api/v1/agents/{name}/call", answer: (*Daemon).callTool},
+	{method: "GET", path: "/api/v1/journal", answer: (*Daemon).showJournal},
+	{method: "GET", path: "/api/v1/journal/checkpoint", answer: (*Daemon).checkpoint},
+	{method: "POST", path: "/api/v1/reload", admin: true, answer: (*Daemon).reload},
+}
+
+func (d *Daemon) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		if strings.HasPrefix(r.path, resourceMetadata) && d.options.OIDC == nil {
+			continue
+		}
+		answer := func(w http.ResponseWriter, req *http.Request) {
+			if r.admin && !principalOf(req).Admin {
+				(&problem{status: http.StatusForbidden, Code: "forbidden", Message: "this needs an admin key", Hint: "make one with: ambit key new --admin"}).write(w)
+				return
+			}
+			r.answer(d, w, req)
+		}
+		if d.options.Trace != nil {
+			answer = d.options.Trace.handler(r.path, answer)
+		}
+		mux.HandleFunc(r.method+" "+r.path, answer)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range []string{"GET", "POST", "DELETE"} {
+			other := r.Clone(r.Context())
+			other.Method = method
+			if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
+				allowed = append(allowed, method)
+			}
+		}
+		if len(allowed) > 0 && !slices.Contains(allowed, r.Method) {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			(&problem{status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Message: "this is asked for with " + strings.Join(allowed, " or ")}).write(w)
+			return
+		}
+		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "there is nothing here", Hint: "what there is: GET /api/v1/openapi.json"}).write(w)
+	})
+	return mux
+}
+
+// healthz says that the process answers, and nothing else.
+func (d *Daemon) healthz(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]any{"status": "ok"})
+}
+
+// readyz says whether requests should be sent here: the agents of the start
+// have been proven or not, and the daemon is not on its way out.
+func (d *Daemon) readyz(w http.ResponseWriter, _ *http.Request) {
+	switch {
+	case d.fleet.open.Err() != nil:
+		leavingProblem().write(w)
+	case !d.settled.Load():
+		(&problem{status: http.StatusServiceUnavailable, Code: "starting", Message: "agents are still being proven"}).write(w)
+	default:
+		reply(w, http.StatusOK, map[string]any{"status": "ok"})
+	}
+}
+
+func (d *Daemon) metrics(w http.ResponseWriter, r *http.Request) {
+	// They name every agent.
+	if p := principalOf(r); p != nil && !p.SeesAll() {
+		(&problem{status: http.StatusForbidden, Code: "forbidden", Message: "this needs a key that is not limited to some agents"}).write(w)
+		return
+	}
+	d.options.Metrics.handler().ServeHTTP(w, r)
+}
+
+func (d *Daemon) openapi(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(api.OpenAPI) // whoever asked may be gone
+}
+
+// mcp hands a client to its agent.
+func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
+	p := principalOf(r)
+	v, trouble := d.fleet.enter(r.PathValue("name"), p)
+	if trouble != nil {
+		trouble.write(w)
+		return
+	}
+	defer v.leave()
+	if isStream(r) {
+		// A stream has no end of its own, so it ends when the agent retires.
+		ctx, stop := v.untilRetired(r.Context())
+		defer stop()
+		r = r.WithContext(ctx)
+	}
+	v.running.ServeMCP(w, r, p.Name)
+}
+
+// isStream reports whether a request only listens.
+func isStream(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
+}
