@@ -19,7 +19,8 @@ import (
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/serve"
 )
 
 // BenchmarkDoor is for profiles: a whole ambit in this process, between a plain
@@ -54,31 +55,38 @@ func benchDoor(b *testing.B, way string, size int) {
 	if err := writeAgents(dir, upstream.URL+"/mcp", os.Args[0]); err != nil {
 		b.Fatal(err)
 	}
-	m, err := manifest.Load(filepath.Join(dir, way+"s.json"), manifest.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
 	h := home.At(filepath.Join(dir, "home"))
 	kept, err := books.Open(context.Background(), h, "")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer kept.Close()
-	a := host.Start(context.Background(), m, host.Options{Home: h, Books: kept, Version: "bench"})
-	defer a.Close()
-	if err := a.Ready(context.Background()); err != nil {
+	metrics := serve.NewMetrics()
+	timed := *kept
+	timed.DB = metrics.Timed(kept.DB)
+	hosting := &serve.Hosting{
+		Host: host.Options{Home: h, Books: &timed, Version: "bench"}, HTTP: front.HTTPOptions{Keys: kept.Keys},
+		Metrics: metrics, Log: func(string, string, string) {},
+	}
+	passing, secret := identity.NewPassingKey()
+	d, err := serve.New(serve.Options{
+		Folders: []string{dir}, Start: hosting.Start, APIKeys: identity.NewAPIKeys(kept.DB), Passing: passing, Journal: kept.Journal,
+		Metrics: metrics, Listen: "127.0.0.1:0", Log: func(string, ...any) {},
+	})
+	if err != nil {
 		b.Fatal(err)
 	}
-	face := front.NewHTTP(front.HTTPOptions{Keys: kept.Keys})
-	defer face.Close()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, a.Front(), "bench") }))
+	defer d.Close()
+	d.Prove(context.Background())
+	server := httptest.NewServer(d.Handler())
 	defer server.Close()
 	post := func(session, body string) (string, []byte) {
-		req, err := http.NewRequest(http.MethodPost, server.URL, strings.NewReader(body))
+		req, err := http.NewRequest(http.MethodPost, server.URL+"/mcp/"+way+"s", strings.NewReader(body))
 		if err != nil {
 			b.Error(err)
 			return "", nil
 		}
+		req.Header.Set("Authorization", "Bearer "+secret)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
 		if session != "" {

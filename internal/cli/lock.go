@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
@@ -237,9 +239,29 @@ func (l *locking) prove(ctx context.Context) error {
 	if err != nil {
 		return no(pack.HintOf(err), "%w", err)
 	}
+	if err := l.remember(ctx, pinned.Agent(), file); err != nil {
+		return err
+	}
 	l.doc.Servers, l.doc.Changes = append(l.doc.Servers, reports...), append(l.doc.Changes, changes...)
 	if !l.t.json {
 		l.t.locked(l.m.Path, shorten(file), changed, reports, changes)
+	}
+	return nil
+}
+
+// remember lets the store notice if this lock is lost.
+func (l *locking) remember(ctx context.Context, a *agent.Agent, file string) error {
+	lock, err := pack.ReadLock(file)
+	if err != nil {
+		return no(pack.HintOf(err), "%w", err)
+	}
+	b, err := l.t.books(ctx, "")
+	if err != nil {
+		return err
+	}
+	err = host.RememberLock(ctx, b, l.m.Path, a, lock)
+	if err = errors.Join(err, b.Close()); err != nil {
+		return &failure{code: exitMissing, err: fmt.Errorf("the lock is written, and cannot be remembered: %w", err)}
 	}
 	return nil
 }

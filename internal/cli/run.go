@@ -31,6 +31,7 @@ func newRun(t *terminal) *cobra.Command {
 	var skillFile, address string
 	var expose []string
 	var dev development
+	var approval approving
 	cmd := &cobra.Command{
 		Use:     "run PATH",
 		GroupID: groupRun,
@@ -57,6 +58,7 @@ func newRun(t *terminal) *cobra.Command {
 			}
 			h := o.Home
 			o.Sole = address == ""
+			o.ApprovalTTL, o.TrustElicitation = approval.ttl, approval.trust
 			o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, h, "") }
 			if o.Expose, err = exposed(expose); err != nil {
 				return err
@@ -84,9 +86,21 @@ func newRun(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&skillFile, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
 	dev.flags(cmd)
+	approval.flags(cmd)
 	cmd.Flags().StringVar(&address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
 	cmd.Flags().StringSliceVar(&expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	return cmd
+}
+
+// approving is how a person's approval is got.
+type approving struct {
+	ttl   time.Duration
+	trust bool
+}
+
+func (a *approving) flags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&a.ttl, "approval-ttl", 10*time.Minute, "how long a person has to approve a call (`time`)")
+	cmd.Flags().BoolVar(&a.trust, "trust-elicitation", false, "let the person at the client approve: only where a program cannot answer in its place")
 }
 
 // exposed checks the kinds of things that are to pass.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -26,6 +26,9 @@ import (
 type serving struct {
 	serve.Options
 	folder, store string
+	dev           development
+	approval      approving
+	expose        []string
 }
 
 func newServe(t *terminal) *cobra.Command {
@@ -54,6 +57,9 @@ func newServe(t *terminal) *cobra.Command {
 	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that people know it by")
 	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "let everybody read /metrics")
 	f.DurationVar(&s.Idle, "idle", 0, "end the servers of an agent that nobody has used for this `time`; they come back when needed")
+	f.StringSliceVar(&s.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
+	s.dev.flags(cmd)
+	s.approval.flags(cmd)
 	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` calls under way have at the end")
 	return cmd
 }
@@ -92,7 +98,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if traceErr := s.Trace.Close(last); traceErr != nil {
 		t.tell("the last traces could not be sent: %v", traceErr)
 	}
-	if closeErr := errors.Join(b.Journal.Close(last), b.Close()); err == nil && closeErr != nil {
+	if closeErr := b.Close(); err == nil && closeErr != nil {
 		return &failure{code: exitMissing, err: closeErr}
 	}
 	return err
@@ -105,8 +111,16 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	s.Metrics = serve.NewMetrics()
 	timed := *b
 	timed.DB = s.Metrics.Timed(b.DB)
+	o, err := t.hosting(s.dev, s.Production)
+	if err != nil {
+		return err
+	}
+	o.Books, o.ApprovalTTL, o.TrustElicitation = &timed, s.approval.ttl, s.approval.trust
+	if o.Expose, err = exposed(s.expose); err != nil {
+		return err
+	}
 	hosting := &serve.Hosting{
-		Host: host.Options{Home: h, Version: version, Books: &timed}, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
+		Host: o, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
 		Metrics: s.Metrics, Production: s.Production,
 		Log: func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) },
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/pack"
@@ -128,13 +130,34 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 	if loud := switches.Announce(); loud != "" {
 		t.notef("%s %s", t.paint(boldRed, "ambit:"), loud)
 	}
+	operator, err := operatorRails(h)
+	if err != nil {
+		return host.Options{}, err
+	}
 	return host.Options{
-		Home: h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches),
+		Operator: operator,
+		Home:     h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches),
 		Credentials: &credential.Source{
 			Vault:   credential.Open(h),
 			OnError: func(err error) { t.serverLog("vault", err.Error()) },
 		},
 	}, nil
+}
+
+// operatorRails reads guardrails.json, which may not be there.
+func operatorRails(h home.Home) (guard.Operator, error) {
+	text, err := os.ReadFile(h.Guardrails())
+	if errors.Is(err, fs.ErrNotExist) {
+		return guard.Operator{}, nil
+	}
+	var operator guard.Operator
+	if err == nil {
+		operator, err = guard.ParseOperator(h.Guardrails(), text)
+	}
+	if err != nil {
+		return operator, no("mend the file, or take it away", "%w", err)
+	}
+	return operator, nil
 }
 
 // start brings an agent to life and waits until its servers are proven.

@@ -2,7 +2,10 @@ package front
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +56,57 @@ func FuzzServeStdio(f *testing.F) {
 		}
 		if lines := 1 + bytes.Count(input, []byte("\n")); answers > lines {
 			t.Fatalf("%d answers to %d lines", answers, lines)
+		}
+	})
+}
+
+// FuzzHTTP posts anything at all. Every answer has a status that is meant, and
+// what is said to be JSON is.
+func FuzzHTTP(f *testing.F) {
+	keys, err := testKeys()
+	if err != nil {
+		f.Fatal(err)
+	}
+	face := NewHTTP(HTTPOptions{Keys: keys})
+	release := make(chan struct{})
+	close(release)
+	a := testAgent(f, &stage{began: make(chan string, 1<<20), release: release})
+	a.Keys = testKeys
+	post := func(ctx context.Context, body []byte, headers ...headerLine) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/mcp", bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		for _, h := range headers {
+			r.Header.Set(h.name, h.value)
+		}
+		w := httptest.NewRecorder()
+		face.Serve(w, r, a, "me")
+		return w
+	}
+	session := post(f.Context(), []byte(hello)).Header().Get("Mcp-Session-Id")
+	f.Add([]byte(hello), "", "", "", "", "application/json")
+	f.Add([]byte(calls(1, "read", `{}`)), "2025-11-25", "", "", session, "text/event-stream")
+	f.Add([]byte(newer("tools/call", `"name":"read","arguments":{}`)), modern, "tools/call", "=?base64?cmVhZA==?=", "", "*/*")
+	f.Add([]byte(newer("subscriptions/listen", `"notifications":{"toolsListChanged":true}`)), modern, "subscriptions/listen", "", "", "text/event-stream")
+	f.Add([]byte(newer("tools/call", `"name":"ask","requestState":"x","inputResponses":{}`)), modern, "tools/call", "ask", "", "")
+	f.Fuzz(func(t *testing.T, body []byte, version, method, name, id, accept string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if method == "subscriptions/listen" {
+			cancel() // it would go on for ever
+		}
+		w := post(ctx, body, headerLine{"Mcp-Protocol-Version", version}, headerLine{"Mcp-Method", method}, headerLine{"Mcp-Name", name}, headerLine{"Mcp-Session-Id", id}, headerLine{"Accept", accept})
+		switch w.Code {
+		case 200, 202, 400, 404, 406:
+		default:
+			t.Errorf("it is answered with %d", w.Code)
+		}
+		if w.Header().Get("Content-Type") == "application/json" && !json.Valid(w.Body.Bytes()) {
+			t.Errorf("it said %s", w.Body)
+		}
+		for _, message := range events(w.Body.String()) {
+			if !json.Valid([]byte(message)) {
+				t.Errorf("it said %s", message)
+			}
 		}
 	})
 }

@@ -27,7 +27,7 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	now := time.Now()
 	q, err := approval.Ask(ctx, g.books, &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal,
-		Arguments: json.RawMessage(p.canonical), Asked: now, Expires: now.Add(g.approvalTTL),
+		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvalTTL),
 	})
 	switch {
 	case errors.Is(err, approval.ErrTooMany):
@@ -108,7 +108,7 @@ func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) 
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
 	params, err := json.Marshal(map[string]any{
-		"message": fmt.Sprintf("%s wants to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.canonical),
+		"message": fmt.Sprintf("%s wants to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.sent()),
 		"requestedSchema": map[string]any{
 			"type": "object", "required": []string{"approve"},
 			"properties": map[string]any{"approve": map[string]any{"type": "boolean", "title": "Approve this call"}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
 )
@@ -86,7 +87,22 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	}
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
-	return servers.Forward(ctx, f)
+	answer, err := servers.Forward(ctx, f)
+	if said, ok := errors.AsType[*call.Answer](err); ok {
+		raw, stopped := g.guards.scan(nil, said.Raw, func([]guard.Finding) {})
+		if stopped != nil {
+			return nil, stopped
+		}
+		return nil, &call.Answer{Raw: raw}
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, stopped := g.guards.scan(nil, answer, func([]guard.Finding) {})
+	if stopped != nil {
+		return nil, stopped
+	}
+	return answer, nil
 }
 
 var _ call.Forwarder = (*Gateway)(nil)

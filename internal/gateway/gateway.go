@@ -21,6 +21,7 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/guard"
 )
 
 // Options are what a door is made of.
@@ -34,6 +35,10 @@ type Options struct {
 	Books *books.Books
 	// Expose lets through what no manifest declares.
 	Expose Exposed
+	// Operator are the rails that hold for every agent.
+	Operator guard.Operator
+	// Known are the credentials that no result may hold.
+	Known func() ([]guard.Known, error)
 	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
 	ApprovalTTL time.Duration
 	// TrustElicitation counts the answer of the person at the client.
@@ -47,6 +52,7 @@ type Gateway struct {
 	binding call.Binding
 	books   *books.Books
 	expose  Exposed
+	guards  *guards
 
 	approvalTTL      time.Duration
 	trustElicitation bool
@@ -64,7 +70,7 @@ func New(a *agent.Agent, o Options) *Gateway {
 		o.ApprovalTTL = defaultApprovalTTL
 	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, expose: o.Expose,
+		agent: a, name: o.Name, binding: o.Binding, books: o.Books, expose: o.Expose, guards: newGuards(a, o),
 		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, lateGrace: lateGrace,
 	}
 }
@@ -86,6 +92,10 @@ type passing struct {
 	tool  *agent.Tool
 	// canonical is what the arguments mean, whatever their spelling.
 	canonical []byte
+	// forwarded is the same of what is sent on, where something was redacted.
+	forwarded []byte
+	// notes are what the guards found, for the journal.
+	notes []string
 	// intended says that an intent is in the store.
 	intended bool
 	// approval is the person's word that intend uses up.
@@ -111,11 +121,13 @@ var stages = []stage{
 	{stageAdmit, admit},
 	{stageResolve, resolveStage},
 	{gate.Stage, gateStage},
+	{guard.StageIn, guardIn},
 	{stageRemember, remember},
 	{stageLimit, limits},
 	{stageApprove, approve},
 	{stageIntend, intend},
 	{stageAct, act},
+	{guard.StageOut, guardOut},
 }
 
 // Call makes a call, or says with a *call.Refusal why not.
@@ -158,6 +170,14 @@ func (g *Gateway) Why(c *call.Call) (allowed bool, reasons []call.Reason) {
 	}
 	d := gate.Decide(g.agent, p.tool, p.Call)
 	return d.Allowed, append(reasons, d.Reasons...)
+}
+
+// sent is the canonical form of the arguments as they are sent on.
+func (p *passing) sent() []byte {
+	if p.forwarded != nil {
+		return p.forwarded
+	}
+	return p.canonical
 }
 
 // nameOf is how messages and the journal name a tool.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
@@ -70,7 +71,7 @@ func (g *Gateway) newRecord(p *passing) journal.Record {
 	if p.canonical != nil {
 		mac := g.books.Keys.MAC("arguments", p.canonical)
 		r.ArgumentsMAC = hex.EncodeToString(mac[:])
-		r.Arguments = showable(p.canonical)
+		r.Arguments = showable(p.sent())
 	}
 	return r
 }
@@ -88,7 +89,7 @@ func conclude(r *journal.Record, p *passing, stopped *call.Refusal) {
 	}
 	sum := sha256.Sum256(p.result.Raw)
 	r.Decision, r.ResultHash, r.ResultSize = journal.Allow, hex.EncodeToString(sum[:]), len(p.result.Raw)
-	r.ToolError, r.Replay = p.result.IsError, p.replayed
+	r.ToolError, r.Replay, r.Detail = p.result.IsError, p.replayed, strings.Join(p.notes, "; ")
 }
 
 const (
@@ -132,6 +133,9 @@ func (g *Gateway) hearLate(p *passing) {
 	}
 	p.late, p.wasUnknown, p.result = nil, true, o.result
 	p.result.Duration = time.Since(p.start)
+	if o.stopped == nil {
+		o.stopped = guardOut(g, context.Background(), p)
+	}
 	// A failure leaves the call unknown, for a person to settle.
 	_ = g.record(p, o.stopped)
 }

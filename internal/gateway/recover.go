@@ -128,7 +128,11 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	// What became of it is in the journal, whoever asked for it.
-	if stopped := g.record(p, act(g, ctx, p)); stopped != nil && stopped.Code == call.StoreUnavailable {
+	outcome := act(g, ctx, p)
+	if outcome == nil {
+		outcome = guardOut(g, ctx, p)
+	}
+	if stopped := g.record(p, outcome); stopped != nil && stopped.Code == call.StoreUnavailable {
 		return stopped
 	}
 	return nil

@@ -38,5 +38,8 @@ func (h Home) State() string { return filepath.Join(h.dir, "state.db") }
 // Root is the file of the root secret.
 func (h Home) Root() string { return filepath.Join(h.dir, "keys", "root") }
 
+// Guardrails is the file of the rails that the operator sets for every agent.
+func (h Home) Guardrails() string { return filepath.Join(h.dir, "guardrails.json") }
+
 // Agents is where installed agents are.
 func (h Home) Agents() string { return filepath.Join(h.dir, "agents") }

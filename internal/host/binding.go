@@ -8,6 +8,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/action"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/toolserver"
 )
 
@@ -61,6 +62,19 @@ func (a *Agent) definition(t *agent.Tool) []byte {
 		return s.Definition(t)
 	}
 	return nil
+}
+
+// known are the credentials that no result may hold.
+func (a *Agent) known() ([]guard.Known, error) {
+	secrets, err := a.options.Credentials.Known(a.manifest.Agent())
+	if err != nil {
+		return nil, err
+	}
+	known := make([]guard.Known, len(secrets))
+	for i, s := range secrets {
+		known[i] = guard.Known{Name: "credential", Value: s.Reveal()}
+	}
+	return known, nil
 }
 
 var (

@@ -30,6 +30,7 @@ import (
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/pack"
@@ -59,6 +60,12 @@ type Options struct {
 	// being done, for a person who waits.
 	Log      func(alias, line string)
 	Progress func(alias, step string)
+	// Operator are the rails that hold for every agent.
+	Operator guard.Operator
+	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
+	ApprovalTTL time.Duration
+	// TrustElicitation counts the approval of the person at the client.
+	TrustElicitation bool
 	// Expose is what passes of the servers besides tools.
 	Expose gateway.Exposed
 	// Skill narrows what may be called; Skills are those that a client may choose.
@@ -165,13 +172,17 @@ func (a *Agent) open() {
 		a.books = b
 	}
 	a.door = gateway.New(a.manifest.Agent(), gateway.Options{
-		Name: a.name, Binding: binding{of: a}, Books: b, Expose: a.options.Expose,
+		Name: a.name, Binding: binding{of: a}, Books: b, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known,
+		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,
 	})
 }
 
 // start starts and proves the servers.
 func (a *Agent) start() {
 	defer func() {
+		if a.failure == nil {
+			a.background.Go(a.recover)
+		}
 		close(a.up)
 		if a.failure != nil {
 			a.front.Publish("notifications/message", message(a.failure))
@@ -186,9 +197,11 @@ func (a *Agent) start() {
 	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
 	if err != nil && !errors.Is(err, pack.LockMissing) {
 		r := call.Refuse("act", call.ServerDrifted, "%v", err)
-		if r.Hint = pack.HintOf(err); errors.Is(err, pack.LockInvalid) {
-			r.Hint = "restore it, or remove it and lock anew: ambit lock PATH"
-		}
+		r.Hint = pack.HintOf(err)
+		a.fail(r, false)
+		return
+	}
+	if r := a.lostLock(folder, lock); r != nil {
 		a.fail(r, false)
 		return
 	}

@@ -95,7 +95,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	r.Prove(t.Context())
 	var done atomic.Bool
-	var calls atomic.Int64
+	answered, lost := make(chan struct{}, 1), make(chan struct{}, 8)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -103,17 +103,27 @@ func TestReloadUnderLoad(t *testing.T) {
 				for _, path := range []string{"/api/v1/agents/alpha/call", "/mcp/alpha"} {
 					if a := r.ask(r.admin, "POST", path, `{"tool":"echo"}`); a.status != 200 {
 						t.Errorf("a call was lost: %d %s", a.status, a.body)
+						lost <- struct{}{}
 						return
 					}
-					calls.Add(1)
+					select {
+					case answered <- struct{}{}:
+					default:
+					}
 				}
 			}
 		})
 	}
 	for i := range 20 {
+		if t.Failed() {
+			break
+		}
 		r.write("alpha.json", strings.Replace(matrix("alpha"), "1.0.0", fmt.Sprintf("1.0.%d", i+1), 1))
-		for before := calls.Load(); calls.Load() < before+5 && !t.Failed(); {
-			// calls go on
+		for range 5 { // calls go on
+			select {
+			case <-answered:
+			case <-lost:
+			}
 		}
 		if c, err := r.Reload(t.Context()); err != nil || !slices.Equal(c.Changed, []string{"alpha"}) {
 			t.Errorf("reload %d: %+v, %v", i, c, err)
@@ -125,7 +135,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.started) != 21 {
-		t.Errorf("%d agents were started", len(r.started))
+		t.Fatalf("%d agents were started", len(r.started))
 	}
 	for i, f := range r.started[:20] {
 		<-f.closed

@@ -87,10 +87,11 @@ CREATE TABLE api_keys (
 	revoked   BIGINT
 ) /*sqlite WITHOUT ROWID */;
 
--- The lock last seen for an agent, so that losing it is noticed.
+-- The locks that were seen of an agent, newest last, so that losing one, or going
+-- back to an older one, is noticed.
 CREATE TABLE locks_seen (
-	agent  TEXT PRIMARY KEY,
-	lock   BYTEA,
-	digest TEXT,
-	seen   BIGINT
+	agent  TEXT   NOT NULL,
+	digest TEXT   NOT NULL,
+	seen   BIGINT NOT NULL,
+	PRIMARY KEY (agent, digest)
 );

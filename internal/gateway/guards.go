@@ -1,0 +1,207 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/guard"
+)
+
+// guards hold the content of calls to the agent's rails.
+type guards struct {
+	rails   guard.Rails
+	input   *guard.Input
+	schemas map[*agent.Tool]shapes
+	results []*guard.Schema // that every result fits
+	known   func() ([]guard.Known, error)
+	output  atomic.Pointer[guard.Output]
+	broken  error // why nothing can be checked, so that nothing passes
+}
+
+// shapes are the schemas that a tool declares.
+type shapes struct{ in, out *guard.Schema }
+
+func newGuards(a *agent.Agent, o Options) *guards {
+	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
+	w.input, w.broken = guard.NewInput(w.rails.Input)
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		w.schemas[t] = shapes{guard.NewSchema(t.InputSchema), guard.NewSchema(t.OutputSchema)}
+	}
+	for _, text := range w.rails.Schemas {
+		w.results = append(w.results, guard.NewSchema(text))
+	}
+	return w
+}
+
+// guardIn holds the arguments to the tool's schema and to the rails. Personal
+// data that is redacted here is seen by nobody further on.
+func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
+	w := g.guards
+	if w.broken != nil {
+		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's rails cannot be used: %v", w.broken)
+	}
+	if stopped := guard.TooLong(p.Arguments, w.rails.MaxLength); stopped != nil {
+		return stopped
+	}
+	if p.tool.InputSchema != "" {
+		if stopped := w.schemas[p.tool].in.Input(p.Arguments); stopped != nil {
+			return stopped
+		}
+	}
+	out, found, stopped := w.input.Check(p.Arguments)
+	p.note(found)
+	if stopped != nil {
+		return stopped
+	}
+	if len(found) > 0 {
+		p.Arguments = out
+		forwarded := out.Clone()
+		if err := forwarded.Canonicalize(exactNumbers...); err != nil {
+			return call.Refuse(guard.StageIn, call.InputInvalid, "the arguments cannot be read after what was personal was redacted")
+		}
+		p.forwarded = forwarded
+	}
+	return nil
+}
+
+// guardOut lets no secret and no wrong shape out.
+func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
+	raw, stopped := g.guards.scan(p.tool, p.result.Raw, p.note)
+	if stopped == nil {
+		p.result.Raw = raw
+		if !p.result.IsError {
+			stopped = g.guards.shape(p.tool, raw)
+		}
+	}
+	if stopped != nil {
+		stopped.Effect = call.EffectDone
+		if !p.intended {
+			stopped.Effect = call.NoEffect // a read
+		}
+	}
+	return stopped
+}
+
+// scan takes secrets out of an answer, or the answer itself.
+func (w *guards) scan(t *agent.Tool, raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
+	scanner, err := w.scanner(t)
+	if err != nil {
+		return nil, call.Refuse(guard.StageOut, call.SecretLeak, "the result cannot be scanned for secrets, so it is withheld: %v", err)
+	}
+	raw, found, stopped := scanner.Check(raw)
+	note(found)
+	return raw, stopped
+}
+
+// scanner knows the agent's credentials. Those of servers were given to them at
+// their start; those of http actions are looked up for each call, by the action
+// too, so that none is used that is not looked for.
+func (w *guards) scanner(t *agent.Tool) (*guard.Output, error) {
+	if s := w.output.Load(); s != nil && (t == nil || !attachesCredential(t)) {
+		return s, nil
+	}
+	rules := guard.OutputRules{OnLeak: w.rails.OnLeak}
+	if w.known != nil {
+		known, err := w.known()
+		if err != nil {
+			return nil, err
+		}
+		rules.Known = known
+	}
+	s, err := guard.NewOutput(rules)
+	if err == nil {
+		w.output.Store(s)
+	}
+	return s, err
+}
+
+func attachesCredential(t *agent.Tool) bool {
+	h, ok := t.Binding.(agent.HTTP)
+	return ok && h.AuthRef != ""
+}
+
+// shape holds a result to the schema of the tool and to those of the rails.
+func (w *guards) shape(t *agent.Tool, raw jsontext.Value) *call.Refusal {
+	if t.OutputSchema == "" && len(w.results) == 0 {
+		return nil
+	}
+	value := content(raw)
+	if t.OutputSchema != "" {
+		if stopped := w.schemas[t].out.Output(value); stopped != nil {
+			return stopped
+		}
+	}
+	for _, s := range w.results {
+		if stopped := s.Output(value); stopped != nil {
+			return stopped
+		}
+	}
+	return nil
+}
+
+// content is the value that a result holds: its structured content, or else its
+// text, as JSON where it is.
+func content(raw jsontext.Value) jsontext.Value {
+	if v := memberOf(raw, "structuredContent"); v != nil {
+		return v
+	}
+	first := jsontext.Value(nil)
+	d := jsontext.NewDecoder(bytes.NewBuffer(memberOf(raw, "content")))
+	if t, err := d.ReadToken(); err == nil && t.Kind() == '[' && d.PeekKind() == '{' {
+		if v, err := d.ReadValue(); err == nil {
+			first = memberOf(v, "text")
+		}
+	}
+	if first == nil {
+		return jsontext.Value("null")
+	}
+	text, err := jsontext.AppendUnquote(nil, first)
+	if v := jsontext.Value(text); err == nil && v.IsValid() {
+		return v
+	}
+	return first
+}
+
+// memberOf is a member of an object, nil if it has none of that name.
+func memberOf(object jsontext.Value, name string) jsontext.Value {
+	d := jsontext.NewDecoder(bytes.NewBuffer(object), jsontext.AllowDuplicateNames(true))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+		return nil
+	}
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return nil
+		}
+		found := key.String() == name
+		v, err := d.ReadValue()
+		if err != nil {
+			return nil
+		}
+		if found {
+			return v.Clone()
+		}
+	}
+	return nil
+}
+
+// maxNotes bounds what the journal says about findings.
+const maxNotes = 20
+
+// note remembers for the journal what was found: which rule and where, never
+// what.
+func (p *passing) note(found []guard.Finding) {
+	for _, f := range found {
+		if len(p.notes) == maxNotes {
+			return
+		}
+		p.notes = append(p.notes, strings.TrimSpace(string(f.Kind)+" "+f.Rule+" at "+f.Pointer))
+	}
+}

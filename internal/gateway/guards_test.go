@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// leaked is a credential of a shape that everybody knows. It is made up.
+var leaked = "ghp" + "_x7Kd92LmQp4RtVz8Wb3Ns6Yc1Hf5Jg0AeUoI"
+
+// held is a credential of no known shape, which ambit holds.
+const held = "correct horse battery staple"
+
+// mouth is a binding that says what it is told to, and remembers what it heard.
+type mouth struct {
+	heard string
+	says  string
+	wait  chan struct{}
+}
+
+func (m *mouth) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
+	m.heard = string(c.Arguments)
+	if m.wait != nil {
+		<-m.wait
+	}
+	return call.Result{Raw: jsontext.Value(m.says)}, nil
+}
+
+// railed is an agent with rails, and one tool.
+func railed(rails agent.Guardrails) *agent.Agent {
+	return &agent.Agent{
+		Name: "Railed", ID: "railed", Digest: "sha256:r", Guardrails: rails,
+		Tools: []agent.Tool{{
+			Name: "tell", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"},
+			InputSchema:  `{"type":"object","properties":{"n":{"type":"integer"}}}`,
+			OutputSchema: `{"type":"object","required":["ok"]}`,
+		}},
+		Servers: []agent.Server{{Alias: "s"}},
+	}
+}
+
+const fine = `{"content":[],"structuredContent":{"ok":true}}`
+
+func saying(s string) string {
+	b, err := jsontext.AppendQuote(nil, s)
+	if err != nil {
+		panic(err)
+	}
+	return `{"content":[{"type":"text","text":` + string(b) + `}],"structuredContent":{"ok":true}}`
+}
+
+func TestGuards(t *testing.T) {
+	tests := []struct {
+		name, args, says string
+		rails            agent.Guardrails
+		operator         guard.Operator
+		code             call.Code
+		heard, told      string // what reaches the binding, and the caller; empty: not looked at
+		detail           string // what the journal says of it
+	}{
+		{name: "clean", args: `{"n":1}`, says: fine, heard: `{"n":1}`, told: fine},
+		{name: "schema", args: `{"n":"x"}`, says: fine, code: call.InputInvalid},
+		{name: "too long", args: `{"s":"` + strings.Repeat("x", 50) + `"}`, says: fine, rails: agent.Guardrails{MaxLength: 20}, code: call.InputTooLong},
+		{name: "operator's cap", args: `{"s":"` + strings.Repeat("x", 50) + `"}`, says: fine, rails: agent.Guardrails{MaxLength: 100}, operator: guard.Operator{Guardrails: agent.Guardrails{MaxLength: 20}}, code: call.InputTooLong},
+		{name: "denied", args: `{"s":"please DROP TABLE users"}`, says: fine, rails: agent.Guardrails{DenyPatterns: []string{"(?i)drop table"}}, code: call.DeniedPattern},
+		{name: "personal", args: `{"to":"bob@example.com","n":3}`, says: fine, rails: agent.Guardrails{PII: []string{"email"}}, heard: `{"to":"[email]","n":3}`, told: fine, detail: "pii email at /to"},
+		{name: "secret", args: `{}`, says: saying("the key is " + leaked), told: saying("the key is [secret:github-pat]"), detail: "secret github-pat at /content/0/text"},
+		{name: "secret blocked", args: `{}`, says: saying("the key is " + leaked), rails: agent.Guardrails{OnLeak: "block"}, code: call.SecretLeak},
+		{name: "held", args: `{}`, says: saying("it is " + held), told: saying("it is [secret:token]"), detail: "secret token at /content/0/text"},
+		{name: "shape", args: `{}`, says: `{"content":[],"structuredContent":{}}`, code: call.OutputInvalid},
+		{name: "operator's shape", args: `{}`, says: fine, operator: guard.Operator{Guardrails: agent.Guardrails{OutputSchema: `{"required":["more"]}`}}, code: call.OutputInvalid},
+		{name: "not JSON", args: `{}`, says: `{"content":`, code: call.OutputInvalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &mouth{says: tt.says}
+			g := New(railed(tt.rails), Options{
+				Binding: m, Books: open(t, statetest.Open(t)), Operator: tt.operator,
+				Known: func() ([]guard.Known, error) { return []guard.Known{{Name: "token", Value: held}}, nil },
+			})
+			result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Arguments: jsontext.Value(tt.args), Principal: "me"})
+			if codeOf(err) != tt.code || tt.code == "" && err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			if tt.heard != "" && m.heard != tt.heard {
+				t.Errorf("the binding heard %s", m.heard)
+			}
+			if tt.told != "" && string(result.Raw) != tt.told {
+				t.Errorf("the caller was told %s", result.Raw)
+			}
+			if tt.code != "" && result.Raw != nil {
+				t.Errorf("refused, and told %s", result.Raw)
+			}
+			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			if err != nil || len(entries) != 1 {
+				t.Fatalf("%d records: %v", len(entries), err)
+			}
+			if tt.detail != "" && entries[0].Detail != tt.detail {
+				t.Errorf("the journal says %q", entries[0].Detail)
+			}
+			said := string(entries[0].Arguments) + entries[0].Detail
+			for _, secret := range []string{leaked, held, "bob@example.com"} {
+				if strings.Contains(said, secret) && tt.name != "clean" {
+					t.Errorf("the journal holds what it must not: %s", said)
+				}
+			}
+		})
+	}
+}
+
+// TestScanFails withholds a result when the scanner cannot know what to look
+// for.
+func TestScanFails(t *testing.T) {
+	g := New(railed(agent.Guardrails{}), Options{
+		Binding: &mouth{says: fine}, Books: open(t, statetest.Open(t)),
+		Known: func() ([]guard.Known, error) { return nil, errors.New("the vault is broken") },
+	})
+	result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me"})
+	if codeOf(err) != call.SecretLeak || result.Raw != nil {
+		t.Errorf("it ended with %v and %s", err, result.Raw)
+	}
+}
+
+// TestLateAnswerIsScanned keeps an answer that came too late for whoever asks
+// again with the same key, without its secrets.
+func TestLateAnswerIsScanned(t *testing.T) {
+	m := &mouth{says: saying("the key is " + leaked), wait: make(chan struct{})}
+	g := New(railed(agent.Guardrails{}), Options{Binding: m, Books: open(t, statetest.Open(t))})
+	ask := func() (call.Result, error) {
+		return g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me", IdempotencyKey: "k", Timeout: time.Millisecond})
+	}
+	if _, err := ask(); codeOf(err) != call.TimedOut {
+		t.Fatal(err)
+	}
+	close(m.wait)
+	g.Close()
+	result, err := ask()
+	if err != nil || !strings.Contains(string(result.Raw), "[secret:github-pat]") || strings.Contains(string(result.Raw), leaked) {
+		t.Errorf("the late answer is %s, %v", result.Raw, err)
+	}
+}

