@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: build setup run test lint fmt fuzz bench prove cross clean help
+.PHONY: build setup run conformance test lint fmt fuzz bench prove cross clean help
 
 GO       ?= go
 FUZZTIME ?= 10s
@@ -45,11 +45,12 @@ build: ## build bin/ambit, with its links mcl-tools and findagent-mcp
 setup: ## install what is missing, or say what to install
 	@scripts/setup
 
-run: setup build ## show the agents that ship, checked and inspected
+run: setup build ## serve the agents that ship, on this machine
 	bin/ambit validate agents/
-	bin/ambit inspect agents/default.json
-	@echo
-	@echo "Next: bin/ambit new mine --from default -o mine.json, then bin/ambit inspect mine.json. All verbs: bin/ambit help."
+	bin/ambit serve --agents agents
+
+conformance: setup build ## run the official MCP conformance suite, direct and through ambit
+	$(GO) test -vet=off -count=1 -v -run TestConformance ./test/conformance
 
 test: setup build lint ## set up, build, lint, and run every test
 	$(GOTEST) -timeout 15m ./...
@@ -72,7 +73,7 @@ fuzz: setup ## run every fuzz target for FUZZTIME (10s)
 	@test -s bin/fuzz.list || { echo "fuzz: found no fuzz target" >&2; exit 1; }
 	@while read -r pkg name; do \
 		echo "fuzz: $$name in $$pkg for $(FUZZTIME)"; \
-		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+		$(GO) test -vet=off -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s "$$pkg" </dev/null || exit 1; \
 	done <bin/fuzz.list
 
 bench: setup build ## run the benchmarks in bench/, side by side with other programs where bench/run does that
@@ -96,4 +97,4 @@ clean: ## remove what was built; Go's caches stay
 	rm -rf bin .home
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

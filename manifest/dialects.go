@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 
@@ -99,62 +98,62 @@ var otherFiles = []struct{ key, what string }{
 	{"capabilities", "the later GPARS form with capabilities is not supported; list required_mcp_servers"},
 }
 
+// owners tells which dialect alone has a top-level key. Covenant's are keys of
+// TOML and stand for nothing in JSON, so they are kept apart.
+var owners, ownersTOML = func() (json, toml map[string]agent.Dialect) {
+	json, toml = map[string]agent.Dialect{}, map[string]agent.Dialect{}
+	for d, room := range rooms {
+		of := json
+		if d == agent.Covenant {
+			of = toml
+		}
+		for _, key := range room.keys {
+			of[key] = d
+		}
+	}
+	return json, toml
+}()
+
+// ownerOf is the dialect that alone has this member of a root; empty if none
+// does.
+func ownerOf(m doc.Value) agent.Dialect {
+	if m.TOML() {
+		return ownersTOML[m.Key()]
+	}
+	if m.Key() == "agent" && !m.Is(doc.String) {
+		return "" // Matrix has it as a text, other formats as an object
+	}
+	return owners[m.Key()]
+}
+
 // detect counts the telling keys. It reports to r, if there is one, what it
 // cannot decide; of a file that could only be read in part, it says nothing.
 func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
-	var best, second agent.Dialect
-	var most, next int
-	for _, d := range agent.Dialects {
-		switch n := count(telling(d, root)); {
-		case n > most:
-			best, most, second, next = d, n, best, most
-		case n > next:
-			second, next = d, n
+	type tally struct {
+		dialect agent.Dialect
+		keys    int
+		first   doc.Value
+	}
+	var found [4]tally // in the order of agent.Dialects
+	for m := range root.Each() {
+		if i := slices.Index(agent.Dialects, ownerOf(m)); i >= 0 {
+			if found[i].keys++; found[i].keys == 1 {
+				found[i].dialect, found[i].first = agent.Dialects[i], m
+			}
 		}
 	}
-	switch {
-	case most > next:
-		return best
+	slices.SortStableFunc(found[:], func(a, b tally) int { return b.keys - a.keys })
+	switch best, second := found[0], found[1]; {
+	case best.keys > second.keys:
+		return best.dialect
 	case r == nil || !complete:
-	case most > 0:
-		one, other := firstKey(best, root), firstKey(second, root)
-		r.Report(diag.MixedDialects, other.KeyPlace(), "",
-			"%s is a key of %s, but %s is one of %s", diag.Quote(other.Key()), second, diag.Quote(one.Key()), best)
+	case best.keys > 0:
+		r.Report(diag.MixedDialects, second.first.KeyPlace(), "", "%s is a key of %s, but %s is one of %s",
+			diag.Quote(second.first.Key()), second.dialect, diag.Quote(best.first.Key()), best.dialect)
 	default:
 		r.Report(diag.UnknownDialect, root.Head(), unknownHint(root), "no key of this file belongs to a known dialect")
 	}
 	return ""
-}
-
-func count(seq iter.Seq[doc.Value]) int {
-	n := 0
-	for range seq {
-		n++
-	}
-	return n
-}
-
-func firstKey(d agent.Dialect, root doc.Value) doc.Value {
-	for v := range telling(d, root) {
-		return v
-	}
-	return doc.Value{}
-}
-
-// telling yields the members of root that only dialect d has.
-func telling(d agent.Dialect, root doc.Value) iter.Seq[doc.Value] {
-	return func(yield func(doc.Value) bool) {
-		if (d == agent.Covenant) != root.TOML() {
-			return
-		}
-		for _, k := range rooms[d].keys {
-			v := root.Get(k)
-			// In JSON "agent" is Matrix' only as a text.
-			if v.Ok() && !(k == "agent" && d == agent.Matrix && !v.Is(doc.String)) && !yield(v) {
-				return
-			}
-		}
-	}
 }
 
 func unknownHint(root doc.Value) string {

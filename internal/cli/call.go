@@ -111,11 +111,11 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 	defer b.Close()
 	door := gateway.New(m.Agent(), gateway.Options{Books: b})
 	if allowed, _ := door.Why(c); allowed {
-		a, err := t.start(ctx, m, b, d)
+		a, end, err := t.start(ctx, m, b, d)
 		if err != nil {
 			return call.Result{}, err
 		}
-		defer a.Close()
+		defer end()
 		door = a.Gateway()
 	}
 	result, err := door.Call(ctx, c)

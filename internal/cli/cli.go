@@ -161,6 +161,7 @@ func newRoot(t *terminal) *cobra.Command {
 		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newWhoami(t),
 		newVersion(t), newMan(t),
 	)
+	refuseUnknown(root)
 	return root
 }
 

@@ -177,7 +177,7 @@ func (t *terminal) inspect(m *manifest.Manifest) {
 	if a.Version != "" {
 		facts = append(facts, []string{t.paint(dim, "version"), diag.Printable(a.Version)})
 	}
-	t.table("  ", facts)
+	t.table("  ", t.hang(facts))
 	t.section("What it may do", t.mayDo(a, r))
 	t.section("What holds it back", t.limits(a))
 	t.toolList(a)
@@ -191,7 +191,11 @@ func (t *terminal) inspect(m *manifest.Manifest) {
 	if len(m.Diagnostics) > 0 {
 		t.printf("\n%s\n", t.paint(bold, "Warnings"))
 		for _, d := range m.Diagnostics {
-			t.printf("  %s %s %s\n", t.paint(yellow, fmt.Sprintf("%d:%d", d.Line, d.Column)), d.Message, t.paint(dim, "["+d.Code+"]"))
+			line := fmt.Sprintf("%s %s %s", t.paint(yellow, fmt.Sprintf("%d:%d", d.Line, d.Column)), d.Message, t.paint(dim, "["+d.Code+"]"))
+			if t.cut {
+				line = strings.TrimLeft(wrap(line, "    ", t.width), " ")
+			}
+			t.printf("  %s\n", line)
 		}
 	}
 }
@@ -201,7 +205,40 @@ func (t *terminal) section(title string, rows [][]string) {
 		return
 	}
 	t.printf("\n%s\n", t.paint(bold, title))
-	t.table("  ", rows)
+	t.table("  ", t.hang(rows))
+}
+
+// hang breaks the last column of rows that are wider than the screen, so that it
+// goes on under itself. Where nobody looks, a row stays one line.
+func (t *terminal) hang(rows [][]string) [][]string {
+	if !t.cut || len(rows) == 0 {
+		return rows
+	}
+	last := len(rows[0]) - 1
+	room := t.width - len("  ")
+	for column := range last {
+		widest := 0
+		for _, r := range rows {
+			widest = max(widest, visible(r[column]))
+		}
+		room -= widest + len("  ")
+	}
+	var out [][]string
+	for _, r := range rows {
+		if visible(r[last]) <= room {
+			out = append(out, r)
+			continue
+		}
+		for i, line := range strings.Split(wrap(r[last], "", max(room, 20)), "\n") {
+			broken := make([]string, len(r))
+			if i == 0 {
+				copy(broken, r)
+			}
+			broken[last] = line
+			out = append(out, broken)
+		}
+	}
+	return out
 }
 
 // fact makes rows of one label and several values.

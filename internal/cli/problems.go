@@ -22,6 +22,9 @@ const shownProblems = 100
 //	      = hint: what to do
 func (t *terminal) problems(w io.Writer, m *manifest.Manifest) {
 	path := diag.Printable(m.Path)
+	if strings.HasPrefix(strings.TrimSpace(path), "::") {
+		path = "./" + path // a CI runner takes a line that starts so for a command
+	}
 	for i, d := range m.Diagnostics {
 		if i == shownProblems {
 			fmt.Fprintf(w, "%s: %s more are not shown here; --json shows all\n", path, count(len(m.Diagnostics)-i, "problem"))

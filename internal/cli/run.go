@@ -70,6 +70,9 @@ func newRun(t *terminal) *cobra.Command {
 				}
 				o.Skill = tools
 			}
+			others := newNeighbours(cmd.Context(), m, o)
+			defer others.close()
+			o.Agents = others
 			if address != "" {
 				listener, err := listenLoopback(cmd.Context(), address)
 				if err != nil {

@@ -124,6 +124,8 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		Metrics: s.Metrics, Production: s.Production,
 		Log: func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) },
 	}
+	s.Neighbours, s.Approvals = new(serve.Neighbours), serve.ApprovalsOf(b)
+	hosting.Host.Agents = s.Neighbours
 	passing, key := identity.NewPassingKey()
 	s.Start, s.CanRun, s.APIKeys, s.Passing, s.Journal = hosting.Start, runnable, identity.NewAPIKeys(b.DB), passing, b.Journal
 	s.Version, s.Log = version, t.tell

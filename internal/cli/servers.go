@@ -161,18 +161,21 @@ func operatorRails(h home.Home) (guard.Operator, error) {
 }
 
 // start brings an agent to life and waits until its servers are proven.
-func (t *terminal) start(ctx context.Context, m *manifest.Manifest, b *books.Books, d development) (*host.Agent, error) {
+func (t *terminal) start(ctx context.Context, m *manifest.Manifest, b *books.Books, d development) (a *host.Agent, end func(), err error) {
 	o, err := t.hosting(d, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o.Books = b
-	a := host.Start(ctx, m, o)
+	others := newNeighbours(ctx, m, o)
+	o.Agents = others
+	a = host.Start(ctx, m, o)
+	end = func() { a.Close(); others.close() }
 	if err := a.Ready(ctx); err != nil {
-		a.Close()
-		return nil, asFailure(err)
+		end()
+		return nil, nil, asFailure(err)
 	}
-	return a, nil
+	return a, end, nil
 }
 
 // refused is a refusal as the end of a verb.

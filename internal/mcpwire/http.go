@@ -40,31 +40,74 @@ func HTTP(address string, o HTTPOptions) (Transport, error) {
 		return nil, errors.New("the address of the server holds a user name or password: credentials belong into headers")
 	}
 	u.Fragment = ""
-	t := &httpTransport{url: u, opts: o, trip: o.RoundTripper}
-	if t.trip == nil {
-		pool := &http.Transport{
-			Proxy:                  http.ProxyFromEnvironment,
-			DialContext:            (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
-			TLSHandshakeTimeout:    10 * time.Second,
-			ForceAttemptHTTP2:      true,
-			DisableCompression:     true,     // event streams must not wait for a full block
-			WriteBufferSize:        readSize, // most requests leave in one write
-			MaxResponseHeaderBytes: 1 << 20,
-			MaxIdleConnsPerHost:    64,
-			IdleConnTimeout:        90 * time.Second,
-		}
-		t.trip, t.idle = pool, pool.CloseIdleConnections
+	t := &httpTransport{url: u, opts: o}
+	switch p := newPool(u); {
+	case o.RoundTripper != nil:
+		t.trips.Store(&trips{rt: o.RoundTripper})
+	case p != nil:
+		t.trips.Store(&trips{pool: p})
+	default:
+		t.trips.Store(newTransport())
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }
 
+// newTransport is for what our own pool does not do: proxies and HTTP/2.
+func newTransport() *trips {
+	t := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: dialTime}).DialContext,
+		TLSHandshakeTimeout:    handshakeTime,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,     // event streams must not wait for a full block
+		WriteBufferSize:        readSize, // most requests leave in one write
+		MaxResponseHeaderBytes: maxHead,
+		MaxIdleConnsPerHost:    maxIdle,
+		IdleConnTimeout:        idleTime,
+	}
+	return &trips{rt: t, idle: t.CloseIdleConnections}
+}
+
+// trips are how requests travel: by our own pool, or by a RoundTripper.
+type trips struct {
+	pool *pool
+	rt   http.RoundTripper
+	idle func() // closes idle connections, if the RoundTripper is ours
+}
+
+// trip sends a request and returns its answer when the head of it is there.
+func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, error) {
+	by := t.trips.Load()
+	if by.pool != nil {
+		resp, err := by.pool.do(req, body)
+		if err != errHTTP2 {
+			return resp, err
+		}
+		// Nothing was sent, and it will be the same the next time.
+		by.pool.close()
+		next := newTransport()
+		if t.trips.CompareAndSwap(by, next) {
+			by = next
+		} else {
+			by = t.trips.Load()
+		}
+	}
+	if body != nil {
+		req.ContentLength = int64(len(body))
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		// For a pooled connection that turns out to be closed before anything
+		// was written to it.
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	}
+	return by.rt.RoundTrip(req)
+}
+
 type httpTransport struct {
-	url  *url.URL
-	opts HTTPOptions
-	trip http.RoundTripper
-	idle func() // closes idle connections, if the pool is ours
-	conn *Conn
+	url   *url.URL
+	opts  HTTPOptions
+	trips atomic.Pointer[trips]
+	conn  *Conn
 
 	ctx    context.Context // of every request; ends with the connection
 	cancel context.CancelFunc
@@ -97,13 +140,16 @@ func (t *httpTransport) shut() {
 				m.version = s.Version
 			}
 			if req, _, err := t.newRequest(ctx, http.MethodDelete, m); err == nil {
-				if resp, err := t.trip.RoundTrip(req); err == nil {
+				if resp, err := t.trip(req, nil); err == nil {
 					resp.Body.Close()
 				}
 			}
 		}
-		if t.idle != nil {
-			t.idle()
+		switch by := t.trips.Load(); {
+		case by.pool != nil:
+			by.pool.close()
+		case by.idle != nil:
+			by.idle()
 		}
 	})
 }
@@ -130,12 +176,6 @@ func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoin
 	switch method {
 	case http.MethodPost:
 		h["Accept"], h["Content-Type"] = acceptBoth, typeJSON
-		body := m.body
-		req.ContentLength = int64(len(body))
-		req.Body = io.NopCloser(bytes.NewReader(body))
-		// For a pooled connection that turns out to be closed before anything
-		// was written to it.
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	case http.MethodGet:
 		h["Accept"] = acceptSSE
 	}
@@ -186,7 +226,7 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 	if err != nil {
 		return false, notSent(err)
 	}
-	resp, err := t.trip.RoundTrip(req)
+	resp, err := t.trip(req, m.body)
 	if err != nil {
 		return false, sendingFailed(err)
 	}

@@ -124,6 +124,11 @@ var tokenBytes = class("A-Za-z0-9_.+/=-")
 const (
 	shortest = 20
 	lowest   = '+' // of the tokenBytes
+	window   = 8   // bytes looked at together
+	// Windows so far apart leave no run of a token's length out. Of the rest of
+	// such a run, half of it at least stands on one side of the window.
+	step = shortest - window
+	half = step / 2
 )
 
 // All returns every secret-like text in s, of each kind in order. It is for
@@ -187,23 +192,20 @@ func findToken(s string) Finding {
 	if len(s) < shortest {
 		return Finding{}
 	}
-	// Steps of this size meet eight bytes in a row of every run that is long
-	// enough, with six more before or behind them, and in other text go past
-	// most bytes.
-	for i := 0; i+8 <= len(s); {
-		if !mayBeInRun(s, i) || (i < 6 || !mayBeInRun(s, i-6)) && (i+14 > len(s) || !mayBeInRun(s, i+6)) {
-			i += shortest - 8
+	for i := 0; i+window <= len(s); {
+		if !mayBeInRun(s, i) || !mayGoOn(s, i) {
+			i += step // most text ends here: words are shorter than tokens
 			continue
 		}
-		other := i + 7
+		other := i + window - 1
 		for other >= i && tokenBytes[s[other]] {
 			other--
 		}
 		if other >= i {
-			i = other + 1
+			i = other + 1 // a run can only start behind it
 			continue
 		}
-		start, end := i, i+8
+		start, end := i, i+window
 		for start > 0 && tokenBytes[s[start-1]] {
 			start--
 		}
@@ -220,12 +222,18 @@ func findToken(s string) Finding {
 	return Finding{}
 }
 
-// mayBeInRun reports whether none of the eight bytes at i is below all token
-// bytes, as blanks and quotes are.
+// mayBeInRun reports whether the window at i may stand in a run: none of its
+// bytes is below all token bytes, as blanks and quotes are.
 func mayBeInRun(s string, i int) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	x := eight(s, i)
 	return (x-lowest*ones)&^x&highs == 0
+}
+
+// mayGoOn reports whether what stands beside the window at i may be of the same
+// run, on either side.
+func mayGoOn(s string, i int) bool {
+	return i >= half && mayBeInRun(s, i-half) || i+half+window <= len(s) && mayBeInRun(s, i+half)
 }
 
 // eight is eight bytes of s from i, as one word.

@@ -45,6 +45,22 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// The shortest token is found wherever it stands, whatever stands around it.
+func TestFindAnywhere(t *testing.T) {
+	token := "AKIA" + "Z7Q2M5N8B1V4C6X9"
+	for _, around := range []string{" ", `"`, "é", "word ", "much.longer/word "} {
+		for before := range 64 {
+			for _, behind := range []string{"", " ", strings.Repeat(around, 20)} {
+				text := strings.Repeat(around, 20)
+				text = text[len(text)-min(before, len(text)):] + " " + token + behind
+				if f := secretlike.Find(text); !f.Found() || text[f.Start:f.Start+len(token)] != token {
+					t.Fatalf("%q: found %+v", text, f)
+				}
+			}
+		}
+	}
+}
+
 func TestFindNothing(t *testing.T) {
 	for _, text := range []string{
 		"", "sk-...", "sk-your-key-here", "sk-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",

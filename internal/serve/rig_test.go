@@ -18,6 +18,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/ambit-run/ambit/docs/api"
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
@@ -148,7 +149,8 @@ func newRig(t *testing.T, files map[string]string, change func(*rig, *Options)) 
 	passing, r.admin = identity.NewPassingKey()
 	o := Options{
 		Folders: []string{r.folder}, Start: r.start, APIKeys: r.keys, Passing: passing,
-		Journal: journal.New(r.db, keys.Signer(), "test"), Log: r.tell, Version: "test",
+		Approvals: ApprovalsOf(&books.Books{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}),
+		Journal:   journal.New(r.db, keys.Signer(), "test"), Log: r.tell, Version: "test",
 	}
 	if change != nil {
 		change(r, &o)

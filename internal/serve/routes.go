@@ -33,6 +33,8 @@ var routes = []route{
 	{method: "POST", path: "/api/v1/agents/{name}/call", answer: (*Daemon).callTool},
 	{method: "GET", path: "/api/v1/journal", answer: (*Daemon).showJournal},
 	{method: "GET", path: "/api/v1/journal/checkpoint", answer: (*Daemon).checkpoint},
+	{method: "GET", path: "/api/v1/approvals", admin: true, answer: (*Daemon).listApprovals},
+	{method: "POST", path: "/api/v1/approvals/{id}", admin: true, answer: (*Daemon).decideApproval},
 	{method: "POST", path: "/api/v1/reload", admin: true, answer: (*Daemon).reload},
 }
 

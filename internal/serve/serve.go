@@ -72,7 +72,12 @@ type Options struct {
 	// OIDC is nil without a provider.
 	OIDC    Tokens
 	Journal Journal
-	Metrics *Metrics
+	// Approvals are the calls that wait for a person.
+	Approvals Approvals
+	// Neighbours is given the daemon when it is there; nil if no agent calls
+	// another.
+	Neighbours *Neighbours
+	Metrics    *Metrics
 	// MetricsOpen lets everybody read the metrics.
 	MetricsOpen bool
 	// Trace is nil if nobody wants traces.
@@ -125,6 +130,9 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	o.Metrics.watch(d.fleet)
+	if o.Neighbours != nil {
+		o.Neighbours.of.Store(d)
+	}
 	d.server = &http.Server{
 		Handler: d.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams}, ErrorLog: logTo(o.Log),

@@ -6,6 +6,7 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ambit-run/ambit/agent"
 )
@@ -72,7 +73,44 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 	if a.Skills != nil {
 		n.Lose("skills", "%d skills from %s; %s", len(a.Skills.List), a.Skills.SourceKey, hint)
 	}
+	if len(a.Delivery.Modes) > 0 {
+		n.Lose("delivery", "%s", strings.Join(a.Delivery.Modes, ", "))
+	}
+	if a.Delivery.Auth != "" {
+		n.Lose("auth", "%s; %s", a.Delivery.Auth, hint)
+	}
 	if len(a.Delivery.Targets) > 0 {
 		n.Lose("targets", "%v", a.Delivery.Targets)
+	}
+	if a.Category != "" {
+		n.Lose("category", "%q", a.Category)
+	}
+	if len(a.Compatibility) > 0 {
+		n.Lose("compatibility", "hints for %d clients", len(a.Compatibility))
+	}
+}
+
+// LoseDefinitions records what the tools that may be called say of themselves
+// beside name, description and class. The hint says what becomes of it.
+func (n *Notes) LoseDefinitions(a *agent.Agent, hint string, args ...any) {
+	hint = fmt.Sprintf(hint, args...)
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		var parts []string
+		if t.InputSchema != "" {
+			parts = append(parts, "input schema")
+		}
+		if t.OutputSchema != "" {
+			parts = append(parts, "output schema")
+		}
+		if t.Annotations != (agent.Annotations{}) {
+			parts = append(parts, "annotations")
+		}
+		if t.TimeoutMS > 0 {
+			parts = append(parts, fmt.Sprintf("timeout of %d ms", t.TimeoutMS))
+		}
+		if len(parts) > 0 && a.Callable(t) {
+			n.Lose("definition of "+t.Name, "%s; %s", strings.Join(parts, ", "), hint)
+		}
 	}
 }

@@ -88,9 +88,11 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 		m.Agent.Version = newVersion
 		n.Add("agent.version", "%s, since the agent has no SemVer version", newVersion)
 	}
+	m.fromReach(a.Reach(), n)
 	m.fromProgram(a.Program, n)
 	loseServers(a, n)
 	loseWords(a, n)
+	n.LoseDefinitions(a, "a capability is a name alone")
 	n.LoseShared(a, "the program has to see to it itself")
 	return m, nil
 }
@@ -162,6 +164,24 @@ func actionName(s string) string {
 	return strings.Join(parts, ".")
 }
 
+// fromReach opens the network no further than the agent reaches, as far as
+// Covenant can tell hosts apart.
+func (m *Manifest) fromReach(r agent.Reach, n *convert.Notes) {
+	switch {
+	case r.AnyHost != "":
+		n.Add("resources.network", "%s: %s", m.Resources.Network, r.AnyHost)
+	case len(r.Hosts) == 0:
+		m.Resources.Network = string(agent.NetworkOff)
+		n.Add("resources.network", "%s, since the agent names no host", m.Resources.Network)
+	default:
+		hosts := make([]string, len(r.Hosts))
+		for i, h := range r.Hosts {
+			hosts[i] = h.Name
+		}
+		n.Lose("network_hosts", "%s; Covenant opens the network to every https host, or to none", strings.Join(hosts, ", "))
+	}
+}
+
 func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 	if p == nil {
 		n.Add("agent.entry", "%s: a Covenant agent is a program that reads one line of JSON and writes one; write it", newEntry)
@@ -174,11 +194,6 @@ func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 		m.Agent.Entry = p.Entry
 	} else {
 		n.Add("agent.entry", "%s: the bundle names no file of its own", newEntry)
-	}
-	if len(p.Hosts) == 0 {
-		m.Resources.Network = string(agent.NetworkOff)
-	} else {
-		n.Lose("network_hosts", "%s; Covenant opens the network to every https host, or to none", strings.Join(p.Hosts, ", "))
 	}
 	n.Lose("contract", "the bundle is talked to over MCP (%s), a Covenant program by one line of JSON in and one out; change it", p.Contract)
 	if p.RuntimeVersion != "" {
@@ -210,10 +225,22 @@ func loseWords(a *agent.Agent, n *convert.Notes) {
 	if a.Description != "" {
 		n.Lose("description", "Covenant manifests describe nothing (%d characters)", len([]rune(a.Description)))
 	}
+	if described := countDescribed(a.Tools); described > 0 {
+		n.Lose("descriptions of tools", "Covenant manifests describe nothing (%d)", described)
+	}
 	if a.Prompt != "" {
 		n.Lose("system_prompt", "Covenant manifests hold no instructions (%d characters)", len([]rune(a.Prompt)))
 	}
 	if len(a.Examples) > 0 {
 		n.Lose("example_prompts", "Covenant manifests hold no examples (%d)", len(a.Examples))
 	}
+}
+
+func countDescribed(tools []agent.Tool) (n int) {
+	for i := range tools {
+		if tools[i].Description != "" {
+			n++
+		}
+	}
+	return n
 }

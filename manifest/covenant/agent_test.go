@@ -100,9 +100,12 @@ func TestFromMatrix(t *testing.T) {
 	m, n := convertOK(t, &agent.Agent{
 		Dialect: agent.Matrix, ID: "matrix://agent/neo", Name: "neo", Description: "Does things.",
 		SideEffects: agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read}},
-		Servers:     []agent.Server{{Alias: "fs", Command: "npx", Version: "1.0.0"}, {Alias: "web", Endpoint: "https://x", Version: "2.0.0"}},
+		Servers: []agent.Server{
+			{Alias: "fs", Transport: agent.Stdio, Command: "npx", Version: "1.0.0"},
+			{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://x", Version: "2.0.0"},
+		},
 		Tools: []agent.Tool{
-			{Name: "read_file", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "fs"}},
+			{Name: "read_file", SideEffect: agent.Read, TimeoutMS: 500, Binding: agent.OnServer{Alias: "fs"}},
 			{Name: "search", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "fs"}},
 			{Name: "search", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "web"}},
 			{Name: "write_file", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "fs"}},
@@ -113,8 +116,8 @@ func TestFromMatrix(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	expect(t, "required", m.Capabilities.Required, []string{"tool.read_file", "tool.fs_search", "tool.web_search"})
-	expect(t, "lost", whats(n.Lost), []string{"tool write_file", "tool pay", "server fs", "server web", "allowed_side_effects", "description"})
-	expect(t, "added", whats(n.Added), []string{"agent.id", "agent.version", "agent.entry"})
+	expect(t, "lost", whats(n.Lost), []string{"tool write_file", "tool pay", "server fs", "server web", "allowed_side_effects", "description", "definition of read_file"})
+	expect(t, "added", whats(n.Added), []string{"agent.id", "agent.version", "resources.network", "agent.entry"})
 }
 
 func TestFromGPARS(t *testing.T) {
@@ -135,7 +138,7 @@ func TestFromGPARS(t *testing.T) {
 	expect(t, "lost", whats(n.Lost), []string{
 		"server registry.openmcp.org/filesystem", "server registry.openmcp.org/@s/bash+", "server other.example.org/filesystem", "server registry.openmcp.org/web",
 	})
-	expect(t, "added", whats(n.Added), []string{"agent.id", "agent.entry"})
+	expect(t, "added", whats(n.Added), []string{"agent.id", "resources.network", "agent.entry"})
 }
 
 func TestFromFindAgent(t *testing.T) {
@@ -143,10 +146,12 @@ func TestFromFindAgent(t *testing.T) {
 		Dialect: agent.FindAgent, Name: "Weather Bot", Description: "Tells the weather.", Prompt: "You tell the weather.", Examples: []string{"Rain?"},
 		Slots:      []agent.Slot{{Ref: "key", Hosts: []string{"api.example.com"}}},
 		Guardrails: agent.Guardrails{MaxLength: 100},
+		Delivery:   agent.Delivery{Modes: []string{"mcp.remote"}, Auth: "api-key"},
+		Category:   "weather",
 		Tools: []agent.Tool{
-			{Name: "forecast", SideEffect: agent.Read, Binding: agent.HTTP{}, Policy: agent.ToolPolicy{HumanApproval: true}},
-			{Name: "explain", SideEffect: agent.Read, Binding: agent.Prompt{}},
-			{Name: "described", SideEffect: agent.Read},
+			{Name: "forecast", SideEffect: agent.Read, Binding: agent.HTTP{Host: "api.example.com"}, Policy: agent.ToolPolicy{HumanApproval: true}},
+			{Name: "explain", Description: "Explains.", InputSchema: "{}", SideEffect: agent.Read, Binding: agent.Prompt{}},
+			{Name: "described", InputSchema: "{}", SideEffect: agent.Read},
 		},
 	})
 	if m.Agent.ID != "weather-bot@local" || m.Agent.Name != "Weather Bot" {
@@ -154,8 +159,8 @@ func TestFromFindAgent(t *testing.T) {
 	}
 	expect(t, "required", m.Capabilities.Required, []string{"tool.forecast", "tool.explain"})
 	expect(t, "lost", whats(n.Lost), []string{
-		"tool forecast", "tool explain", "tool described", "description", "system_prompt", "example_prompts",
-		"credential slot key", "guardrails", "guardrails of forecast",
+		"tool forecast", "tool explain", "tool described", "network_hosts", "description", "descriptions of tools", "system_prompt",
+		"example_prompts", "definition of explain", "credential slot key", "guardrails", "guardrails of forecast", "delivery", "auth", "category",
 	})
 }
 
@@ -181,7 +186,19 @@ func TestFromBundle(t *testing.T) {
 	if m.Agent.Runtime != "python3" || m.Agent.Entry != "main.py" || m.Resources.Network != "off" {
 		t.Errorf("a bundle that may reach no host: %+v", m)
 	}
-	expect(t, "added", whats(n.Added), []string{"agent.id", "agent.entry"})
+	expect(t, "added", whats(n.Added), []string{"agent.id", "resources.network", "agent.entry"})
+}
+
+// An agent that sends nothing anywhere gets no network.
+func TestFromOffline(t *testing.T) {
+	m, n := convertOK(t, &agent.Agent{
+		Dialect: agent.FindAgent, Name: "writer", Version: "1.0.0",
+		Tools: []agent.Tool{{Name: "outline", SideEffect: agent.Read, Binding: agent.Prompt{}}},
+	})
+	if m.Resources.Network != "off" {
+		t.Errorf("%+v", m.Resources)
+	}
+	expect(t, "added", whats(n.Added), []string{"agent.id", "resources.network", "agent.entry"})
 }
 
 func TestFromRefuses(t *testing.T) {

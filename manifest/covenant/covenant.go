@@ -58,8 +58,8 @@ type Settlement struct {
 // Keys are the top-level keys that only this dialect has, in TOML.
 var Keys = []string{"agent", "capabilities", "resources", "settlement"}
 
-// Namespaces are those that actions live in.
-var Namespaces = []string{"intent", "memory", "identity", "tool", "agent"}
+// namespaces are those that actions live in.
+var namespaces = []string{"intent", "memory", "identity", "tool", "agent"}
 
 // The words that enumerated fields take.
 var (

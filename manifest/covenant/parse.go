@@ -63,16 +63,14 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	}
 }
 
-var sectionNames = []string{"agent", "capabilities", "resources", "settlement"}
-
 // sections looks for one that was meant to be a known one. Others are
 // tolerated in silence.
 func (p *parser) sections(root doc.Value) {
 	for v := range root.Each() {
-		if slices.Contains(sectionNames, v.Key()) || !v.Is(doc.Object) {
+		if slices.Contains(Keys, v.Key()) || !v.Is(doc.Object) {
 			continue
 		}
-		if near := diag.Closest(v.Key(), sectionNames); near != "" && !root.Get(near).Ok() {
+		if near := diag.Closest(v.Key(), Keys); near != "" && !root.Get(near).Ok() {
 			p.Report(ruleSection, v.KeyPlace(), "did you mean ["+near+"]?", "the section %s has no effect", diag.Quote(v.Key()))
 		}
 	}
@@ -246,7 +244,7 @@ func (p *parser) actions(o *read.Object, key string, seen *read.Seen) []string {
 func (p *parser) action(v doc.Value, action string) bool {
 	namespace, names, _ := strings.Cut(action, ".")
 	switch {
-	case !slices.Contains(Namespaces, namespace):
+	case !slices.Contains(namespaces, namespace):
 		p.Report(ruleNamespace, v.Place(), namespaceHint(action), "%s is outside the reserved namespaces intent., memory., identity., tool. and agent.", diag.Quote(action))
 		return false
 	case names == "" || strings.HasPrefix(names, ".") || strings.HasSuffix(names, ".") || strings.Contains(names, ".."):
@@ -266,8 +264,8 @@ func namespaceHint(action string) string {
 		return ""
 	}
 	namespace := action[:i]
-	if !slices.Contains(Namespaces, namespace) {
-		namespace = diag.Closest(namespace, Namespaces)
+	if !slices.Contains(namespaces, namespace) {
+		namespace = diag.Closest(namespace, namespaces)
 	}
 	if namespace == "" {
 		return ""

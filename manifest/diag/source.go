@@ -1,6 +1,7 @@
 package diag
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -238,17 +239,8 @@ func unprintable(r rune) bool {
 }
 
 func escape(r rune) string {
-	const hex = "0123456789abcdef"
-	digits := 4
 	if r > 0xFFFF {
-		digits = 6
+		return fmt.Sprintf(`\U%06x`, r)
 	}
-	b := []byte(`\u`)
-	if digits == 6 {
-		b[1] = 'U'
-	}
-	for i := digits - 1; i >= 0; i-- {
-		b = append(b, hex[r>>(4*i)&0xF])
-	}
-	return string(b)
+	return fmt.Sprintf(`\u%04x`, r)
 }

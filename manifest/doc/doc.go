@@ -25,7 +25,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -69,7 +68,7 @@ type node struct {
 	first, last      int32
 	index, count     int32
 	text, key        int32  // in Tree.decoded; 0 is none
-	keyTag           uint32 // of the key
+	keyTag           uint32 // tagOf the key
 	kind             Kind
 	origin           origin // TOML only, while the tree is built
 	// bare says that the key stands without quotes.
@@ -79,8 +78,8 @@ type node struct {
 // Tree is a parsed document.
 type Tree struct {
 	nodes   []node
-	decoded []string // from 1
-	bytes   []byte   // what keepBytes appends to
+	decoded []string        // from 1
+	bytes   strings.Builder // what keepBytes cuts from
 	members members
 	// Source is what the tree was read from.
 	Source *diag.Source
@@ -135,16 +134,12 @@ func (t *Tree) keep(s string) int32 {
 
 // keepBytes is keep for bytes, which it copies. Short ones share their memory.
 func (t *Tree) keepBytes(b []byte) int32 {
-	if len(b) == 0 {
-		return t.keep("")
+	if t.bytes.Len() == 0 {
+		t.bytes.Grow(max(len(b), 256))
 	}
-	if len(b) > cap(t.bytes)-len(t.bytes) {
-		t.bytes = make([]byte, 0, max(len(b), 256))
-	}
-	start := len(t.bytes)
-	t.bytes = append(t.bytes, b...)
-	// What was appended is never written again.
-	return t.keep(unsafe.String(&t.bytes[start], len(b)))
+	start := t.bytes.Len()
+	t.bytes.Write(b)
+	return t.keep(t.bytes.String()[start:])
 }
 
 // spanOr is the kept text of that number, or if it is 0 a span of the source.
@@ -330,21 +325,19 @@ func (v Value) GetAfter(last Value, key string) Value {
 		return v.Get(key)
 	}
 	nodes, tag := v.t.nodes, tagOf(key)
-	from := nodes[v.i].first
+	first := nodes[v.i].first
+	from := first
 	if last.t == v.t && nodes[last.i].parent == v.i && nodes[last.i].next >= 0 {
 		from = nodes[last.i].next
 	}
-	for i := from; i >= 0; i = nodes[i].next {
-		if nodes[i].keyTag == tag && v.t.keyOf(&nodes[i]) == key {
-			return Value{v.t, i}
-		}
+	i := v.t.between(from, none, key, tag)
+	if i < 0 {
+		i = v.t.between(first, from, key, tag)
 	}
-	for i := nodes[v.i].first; i != from; i = nodes[i].next {
-		if nodes[i].keyTag == tag && v.t.keyOf(&nodes[i]) == key {
-			return Value{v.t, i}
-		}
+	if i < 0 {
+		return Value{}
 	}
-	return Value{}
+	return Value{v.t, i}
 }
 
 // Each yields the members of an object or the items of a list, in order.

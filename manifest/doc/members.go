@@ -19,9 +19,14 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 		}
 		return none
 	}
-	tag := tagOf(key)
-	for i := nodes[object].first; i >= 0; i = nodes[i].next {
-		if nodes[i].keyTag == tag && t.keyOf(&nodes[i]) == key {
+	return t.between(nodes[object].first, none, key, tagOf(key))
+}
+
+// between looks for a key, whose tag is given, among the members from one up to
+// but not including another. From the first up to none are all.
+func (t *Tree) between(from, to int32, key string, tag uint32) int32 {
+	for i := from; i != to; i = t.nodes[i].next {
+		if n := &t.nodes[i]; n.keyTag == tag && t.keyOf(n) == key {
 			return i
 		}
 	}

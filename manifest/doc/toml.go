@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -26,7 +25,7 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := parsers.Get().(*unstable.Parser)
 	defer parsers.Put(p)
 	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
-	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // it only reads them
+	b.p.Reset([]byte(src.Text))
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
 		table = b.expression(b.p.Expression(), table)

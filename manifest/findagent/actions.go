@@ -31,7 +31,7 @@ var actionFields = []struct {
 // action reads an action into a.
 func (p *parser) action(v doc.Value, a *Action, in *inputs) {
 	o := p.Object(v)
-	a.Type, _ = o.Enum("type", read.Required, ActionTypes)
+	a.Type, _ = o.Enum("type", read.Required, actionTypes)
 	p.httpAction(o, a, in)
 	if template, ok := o.Text("template", a.Type == "prompt-template"); ok {
 		a.Template = template
@@ -59,7 +59,7 @@ func (p *parser) action(v doc.Value, a *Action, in *inputs) {
 
 func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 	need := read.Presence(a.Type == "http")
-	a.Method, _ = o.Enum("method", need, Methods)
+	a.Method, _ = o.Enum("method", need, methods)
 	host := ""
 	if url := o.Get("url", need); p.Is(url, doc.String) {
 		a.URL = url.Text()

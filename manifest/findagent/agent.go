@@ -2,6 +2,7 @@ package findagent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -19,7 +20,7 @@ func (m *Manifest) Compile() *agent.Agent {
 		Name:          m.Name,
 		Description:   m.Description,
 		Version:       m.Version,
-		Kind:          agent.Kind(or(m.Kind, Kinds[0])),
+		Kind:          agent.Kind(cmp.Or(m.Kind, kinds[0])),
 		Prompt:        m.SystemPrompt,
 		Examples:      m.ExamplePrompts,
 		Category:      m.Category,
@@ -42,13 +43,6 @@ func (m *Manifest) Compile() *agent.Agent {
 	}
 	a.Guardrails = m.Guardrails.compile()
 	return a
-}
-
-func or(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }
 
 func (t *Tool) compile(kind agent.Kind) agent.Tool {
@@ -87,7 +81,7 @@ func (a *Action) compile() agent.Binding {
 
 func (s *CredentialSlot) compile() agent.Slot {
 	return agent.Slot{
-		Ref: s.Ref, Label: s.Label, Env: or(s.Env, upperSnake(s.Ref)), Type: or(s.Type, SlotTypes[0]),
+		Ref: s.Ref, Label: s.Label, Env: cmp.Or(s.Env, upperSnake(s.Ref)), Type: cmp.Or(s.Type, slotTypes[0]),
 		Description: s.Description, Required: s.Required == nil || *s.Required, Hosts: s.AllowedHosts,
 	}
 }
@@ -118,7 +112,7 @@ func (r ActionRails) compile() agent.ToolPolicy {
 }
 
 func (m *Manifest) compileDelivery() agent.Delivery {
-	d := agent.Delivery{Exec: or(m.Exec, Execs[0]), Auth: m.Auth, Targets: m.Targets}
+	d := agent.Delivery{Exec: cmp.Or(m.Exec, execs[0]), Auth: m.Auth, Targets: m.Targets}
 	if m.Delivery == nil {
 		return d
 	}
@@ -164,7 +158,7 @@ func (m *Manifest) compileProgram() *agent.Program {
 		p.Runtime, p.RuntimeVersion = runtimes[m.Runtime.Kind], m.Runtime.Version
 	}
 	if m.Entrypoint != nil {
-		p.Entry, p.Export = m.Entrypoint.Path, or(m.Entrypoint.Export, "handler")
+		p.Entry, p.Export = m.Entrypoint.Path, cmp.Or(m.Entrypoint.Export, "handler")
 	}
 	if m.MCP != nil && m.MCP.Mode == "native" {
 		p.Contract, p.Command, p.Args = agent.NativeMCP, m.MCP.Command, m.MCP.Args

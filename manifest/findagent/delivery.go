@@ -13,15 +13,15 @@ import (
 // delivery reads how and where the agent is run and who may reach it.
 func (p *parser) delivery(o *read.Object, m *Manifest) {
 	m.Delivery = p.modes(o.Get("delivery", read.Optional))
-	m.Exec, _ = o.Enum("exec", read.Optional, Execs)
-	m.Auth, _ = o.Enum("auth", read.Optional, Auths)
+	m.Exec, _ = o.Enum("exec", read.Optional, execs)
+	m.Auth, _ = o.Enum("auth", read.Optional, auths)
 	targets := o.List("targets", read.Optional)
 	if targets.Len() > 0 {
-		m.Targets = p.Room(min(targets.Len(), len(Targets)))
+		m.Targets = p.Room(min(targets.Len(), len(clients)))
 	}
 	for t := range targets.Each() {
 		switch {
-		case !p.Is(t, doc.String) || !p.OneOf(t, Targets):
+		case !p.Is(t, doc.String) || !p.OneOf(t, clients):
 		case slices.Contains(m.Targets, t.Text()):
 			p.Report(diag.Repeated, t.Place(), "", "%s is already in the list", diag.Quote(t.Text()))
 		default:
@@ -40,7 +40,7 @@ func (p *parser) modes(v doc.Value) *Delivery {
 	case doc.Absent:
 		return nil
 	case doc.String:
-		if !p.OneOf(v, Deliveries) {
+		if !p.OneOf(v, deliveries) {
 			return nil
 		}
 		switch v.Text() {

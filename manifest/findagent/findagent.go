@@ -235,16 +235,16 @@ var Keys = []string{
 	"skills_source", "router_skill_id", "entrypoint",
 }
 
-// The words that fields take.
+// The words that fields take. Where a field has a default, it is the first.
 var (
-	Kinds       = []string{"static-recipe", "mcp-tool", "autonomous-agent", "skills-bundle", "code-bundle"}
-	ActionTypes = []string{"http", "prompt-template", "compose"}
-	Methods     = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
-	SlotTypes   = []string{"string", "secret", "json"}
-	Deliveries  = []string{"prompt", "mcp.stdio", "mcp.remote"}
-	Execs       = []string{"user-local", "findagent-hosted"}
-	Auths       = []string{"none", "api-key", "oauth-device"}
-	Targets     = []string{"claude-desktop", "claude-code", "chatgpt", "cursor", "vscode", "gemini-cli", "windsurf", "cli", "web"}
+	kinds       = []string{"static-recipe", "mcp-tool", "autonomous-agent", "skills-bundle", "code-bundle"}
+	actionTypes = []string{"http", "prompt-template", "compose"}
+	methods     = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
+	slotTypes   = []string{"string", "secret", "json"}
+	deliveries  = []string{"prompt", "mcp.stdio", "mcp.remote"}
+	execs       = []string{"user-local", "findagent-hosted"}
+	auths       = []string{"none", "api-key", "oauth-device"}
+	clients     = []string{"claude-desktop", "claude-code", "chatgpt", "cursor", "vscode", "gemini-cli", "windsurf", "cli", "web"}
 )
 
 // The dialect's limits.

@@ -1,6 +1,7 @@
 package findagent
 
 import (
+	"cmp"
 	"encoding/json"
 	"path"
 	"slices"
@@ -37,8 +38,8 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	case a.Program != nil:
 		m.Kind = string(agent.CodeBundle)
 		m.fromProgram(a, n)
-	case !slices.Contains(Kinds, m.Kind):
-		m.Kind = Kinds[0]
+	case !slices.Contains(kinds, m.Kind):
+		m.Kind = kinds[0]
 		n.Add("kind", "%s: a text for people to paste; nothing serves its tools", m.Kind)
 	}
 	m.fromWords(a, n)
@@ -316,6 +317,6 @@ func loseServers(a *agent.Agent, n *convert.Notes) {
 		for i, c := range a.SideEffects.Allowed {
 			words[i] = string(c)
 		}
-		n.Lose("allowed_side_effects", "%s; FindAgent has no such list", or(diag.Words(words, "and"), "none"))
+		n.Lose("allowed_side_effects", "%s; FindAgent has no such list", cmp.Or(diag.Words(words, "and"), "none"))
 	}
 }

@@ -80,10 +80,10 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	m.ExamplePrompts = p.examples(o)
 	m.Compatibility = p.compatibility(o)
 
-	p.kind = Kinds[0]
+	p.kind = kinds[0]
 	if v := o.Get("kind", read.Optional); v.Ok() {
 		p.kind = ""
-		if p.Is(v, doc.String) && p.OneOf(v, Kinds) {
+		if p.Is(v, doc.String) && p.OneOf(v, kinds) {
 			p.kind = v.Text()
 		}
 		m.Kind = p.kind

@@ -78,7 +78,7 @@ func (p *parser) readSlot(v doc.Value) CredentialSlot {
 	} else {
 		s.AllowedHosts = p.hosts(hosts)
 	}
-	s.Type, _ = o.Enum("type", read.Optional, SlotTypes)
+	s.Type, _ = o.Enum("type", read.Optional, slotTypes)
 	s.Description, _ = o.String("description", read.Optional)
 	if required, ok := o.Bool("required", read.Optional); ok {
 		s.Required = &required

@@ -98,6 +98,7 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if a.Description != "" {
 		n.Lose("description", "GPARS manifests describe nothing (%d characters)", len([]rune(a.Description)))
 	}
+	n.LoseDefinitions(a, "GPARS lists no tools")
 	n.LoseShared(a, "GPARS leaves it to the user's policy")
 	return m, nil
 }

@@ -137,7 +137,7 @@ func (p *parser) servers(list doc.Value, need read.Presence, seen, before *read.
 func (p *parser) server(v doc.Value, need read.Presence) ServerEntry {
 	o := p.entry.Object(v)
 	s := ServerEntry{ServerID: p.serverID(o), Version: p.constraint(o, need), PermissionScopes: p.scopes(o, need)}
-	if need == read.Optional && o.Ok() {
+	if need == read.Optional && o.Ok() && (s.Version == "" || s.PermissionScopes == nil) {
 		p.complete(o.Value())
 	}
 	o.Done()

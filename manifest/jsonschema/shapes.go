@@ -2,10 +2,12 @@ package jsonschema
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/manifest/read"
 )
 
 // This file checks the keywords that hold no schemas.
@@ -112,48 +114,15 @@ func (c *checker) names(m doc.Value) {
 		c.report(m.Place(), hint, "%s must be a list of names, not %s", diag.Quote(m.Key()), m.Kind())
 		return
 	}
-	var seen set
+	var seen read.Seen
 	for n := range m.Each() {
 		switch {
 		case !n.Is(doc.String):
 			c.report(n.Place(), "", "%s must list names, not %s", diag.Quote(m.Key()), n.Kind())
-		case !seen.add(n.Text()):
+		case !seen.Add(n.Text()):
 			c.report(n.Place(), "remove the second one", "%s is already in the list", diag.Quote(n.Text()))
 		}
 	}
-}
-
-// set compares few texts one by one and makes a map for many. The zero set is
-// empty.
-type set struct {
-	few  [16]string
-	n    int
-	many map[string]bool
-}
-
-// add reports whether t is new.
-func (s *set) add(t string) bool {
-	if s.many == nil && s.n < len(s.few) {
-		for _, f := range s.few[:s.n] {
-			if f == t {
-				return false
-			}
-		}
-		s.few[s.n] = t
-		s.n++
-		return true
-	}
-	if s.many == nil {
-		s.many = make(map[string]bool, 4*len(s.few))
-		for _, f := range s.few {
-			s.many[f] = true
-		}
-	}
-	if s.many[t] {
-		return false
-	}
-	s.many[t] = true
-	return true
 }
 
 func (c *checker) enum(m doc.Value) {
@@ -163,9 +132,9 @@ func (c *checker) enum(m doc.Value) {
 	if m.Len() == 0 {
 		c.report(m.Place(), "", `"enum" must list at least one value`)
 	}
-	var seen set
+	var seen read.Seen
 	for e := range m.Each() {
-		if !seen.add(string(e.AppendCanonical(nil))) {
+		if !seen.Add(string(e.AppendCanonical(nil))) {
 			c.report(e.Place(), "remove the second one", "this value is already in the list")
 		}
 	}
@@ -179,11 +148,11 @@ func (c *checker) types(m doc.Value) {
 		if m.Len() == 0 {
 			c.report(m.Place(), "", `"type" must name at least one type`)
 		}
-		var seen set
+		var seen read.Seen
 		for t := range m.Each() {
 			if !t.Is(doc.String) {
 				c.report(t.Place(), "", `"type" lists names of types, not %s`, t.Kind())
-			} else if c.typeName(t) && !seen.add(t.Text()) {
+			} else if c.typeName(t) && !seen.Add(t.Text()) {
 				c.report(t.Place(), "remove the second one", "%s is already in the list", diag.Quote(t.Text()))
 			}
 		}
@@ -193,8 +162,7 @@ func (c *checker) types(m doc.Value) {
 }
 
 func (c *checker) typeName(t doc.Value) bool {
-	switch t.Text() {
-	case "string", "number", "integer", "boolean", "object", "array", "null":
+	if slices.Contains(typeNames, t.Text()) {
 		return true
 	}
 	hint := ""

@@ -65,7 +65,7 @@ func (s *ServerEntry) compile() agent.Server {
 }
 
 func setting(name, value string) agent.Setting {
-	refs, _ := References(value)
+	refs, _ := references(value)
 	return agent.Setting{Name: name, Value: value, Refs: refs}
 }
 
@@ -109,6 +109,7 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	if len(a.Examples) > 0 {
 		n.Lose("example_prompts", "Matrix manifests hold no examples (%d)", len(a.Examples))
 	}
+	n.LoseDefinitions(a, "ambit run %s still serves it", agent.Slug(a.Name))
 	n.LoseShared(a, "ambit run %s still enforces it", agent.Slug(a.Name))
 	return m, nil
 }

@@ -64,5 +64,5 @@ const (
 // Keys are the top-level keys that only this dialect has.
 var Keys = []string{"schema_version", "agent", "allowed_side_effects", "servers", "native_tools"}
 
-// Namespaces are those that native tools may live in.
-var Namespaces = []string{"argus", "orob", "plv", "pofq", "registry", "payments", "attest", "chain"}
+// namespaces are those that native tools may live in.
+var namespaces = []string{"argus", "orob", "plv", "pofq", "registry", "payments", "attest", "chain"}

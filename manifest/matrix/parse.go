@@ -320,8 +320,8 @@ func (p *parser) nativeTools(o *read.Object) []NativeToolEntry {
 		o := p.Object(v)
 		if ns := o.Get("namespace", read.Required); p.Is(ns, doc.String) {
 			t.Namespace = ns.Text()
-			if !slices.Contains(Namespaces, t.Namespace) {
-				p.Report(ruleNamespace, ns.Place(), diag.DidYouMean(t.Namespace, Namespaces), "%s is not a namespace of native tools", diag.Quote(t.Namespace))
+			if !slices.Contains(namespaces, t.Namespace) {
+				p.Report(ruleNamespace, ns.Place(), diag.DidYouMean(t.Namespace, namespaces), "%s is not a namespace of native tools", diag.Quote(t.Namespace))
 			}
 		}
 		if name := o.Get("name", read.Required); p.Is(name, doc.String) {

@@ -115,7 +115,7 @@ var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)
 // setting holds one value, which stands in v from byte offset from, to the
 // rules on credentials.
 func (p *parser) setting(v doc.Value, name, value string, from int) {
-	refs, bad := References(value)
+	refs, bad := references(value)
 	if bad >= 0 {
 		p.Report(ruleEnvRef, v.Within(from+bad-len(envRef), from+bad), "", "%s is not followed by the name of a variable", diag.Quote(envRef))
 		return
@@ -194,9 +194,9 @@ func envName(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// References returns the names that a value refers to by $env:NAME, and the
+// references returns the names that a value refers to by $env:NAME, and the
 // offset of a reference that names nothing, or -1.
-func References(value string) (names []string, bad int) {
+func references(value string) (names []string, bad int) {
 	for off := 0; ; {
 		i := strings.Index(value[off:], envRef)
 		if i < 0 {

@@ -46,8 +46,9 @@ type Reader struct {
 	room []string // what Room cuts from
 }
 
-// Object is an object that is being read. It holds no pointer to itself, so
-// that it can live on the stack: a manifest has many.
+// Object is an object that is being read. It remembers which fields the dialect
+// asked for, so that Done can tell the rest. A manifest has many objects: one
+// fits on the stack, where its names have room for what most objects have.
 type Object struct {
 	r     *Reader
 	v     doc.Value
@@ -210,11 +211,9 @@ func (r *Reader) OneOf(v doc.Value, words []string) bool {
 	if hint == "" {
 		hint = "use one of " + diag.Words(words, "or")
 	}
-	what := ""
+	what := "here"
 	if v.Key() != "" {
 		what = "for " + diag.Quote(v.Key())
-	} else {
-		what = "here"
 	}
 	r.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed %s; it takes %s", diag.Quote(v.Text()), what, diag.Words(words, "or"))
 	return false
@@ -296,27 +295,19 @@ func (r *Reader) Room(n int) []string {
 }
 
 // AnyTexts returns the texts of a list field, which may be empty ones.
-func (o *Object) AnyTexts(key string, p Presence) []string {
-	list := o.List(key, p)
-	if list.Len() == 0 {
-		return nil
-	}
-	texts := o.r.Room(list.Len())
-	for v := range o.r.Strings(list) {
-		texts = append(texts, v.Text())
-	}
-	return texts
-}
+func (o *Object) AnyTexts(key string, p Presence) []string { return o.texts(key, p, true) }
 
 // Texts returns the texts of a list field; empty ones are reported.
-func (o *Object) Texts(key string, p Presence) []string {
+func (o *Object) Texts(key string, p Presence) []string { return o.texts(key, p, false) }
+
+func (o *Object) texts(key string, p Presence, mayBeEmpty bool) []string {
 	list := o.List(key, p)
 	if list.Len() == 0 {
 		return nil
 	}
 	texts := o.r.Room(list.Len())
 	for v := range o.r.Strings(list) {
-		if v.Text() == "" {
+		if v.Text() == "" && !mayBeEmpty {
 			o.r.Report(diag.EmptyText, v.Place(), "", "an entry of %s is empty", diag.Quote(key))
 			continue
 		}

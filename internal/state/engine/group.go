@@ -9,10 +9,13 @@ import (
 )
 
 // A commit waits for the disk, so one commit for all who wait is worth more
-// than any other saving. One goroutine begins and commits batches; the function
-// of each member runs in the member's own goroutine when it gets its turn. So a
-// panic, or the end of a goroutine, meets the one who caused it, and the batch
-// goes on without him.
+// than any other saving. Whoever comes while nobody else writes makes a batch by
+// himself, and takes along those who come while he is at it: between goroutines
+// that would be several handovers for each commit. Where there is a line, or
+// another process writes, one goroutine begins and commits batches. The function
+// of each member runs in the member's own goroutine either way. So a panic, or
+// the end of a goroutine, meets the one who caused it, and the batch goes on
+// without him.
 //
 // A member may leave while it waits for its turn. Once its function has run it
 // stays until the commit, because only then is it known what happened.
@@ -43,11 +46,13 @@ const (
 // Group is a line of members waiting for their turns.
 type Group struct {
 	begin func() (Batch, error)
+	try   func() (Batch, error)
 	wake  chan struct{} // holds one token when there may be work
 	gone  chan struct{} // closed when the committing goroutine has ended
 
 	mu     sync.Mutex
 	line   []*member
+	busy   bool // somebody makes a batch
 	closed bool
 }
 
@@ -58,9 +63,10 @@ type member struct {
 	runs int
 }
 
-// New starts a group. begin waits until this process may write.
-func New(begin func() (Batch, error)) *Group {
-	g := &Group{begin: begin, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+// New starts a group. begin waits until this process may write. try does not:
+// it returns no batch where begin would wait. It may be nil.
+func New(begin, try func() (Batch, error)) *Group {
+	g := &Group{begin: begin, try: try, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 	go g.commit()
 	return g
 }
@@ -69,6 +75,14 @@ func New(begin func() (Batch, error)) *Group {
 func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if batch, err := g.enter(); batch != nil || err != nil {
+		if err == nil {
+			err = g.lead(ctx, batch, f)
+		}
+		if !errors.Is(err, ErrAgain) {
+			return err
+		}
 	}
 	m := &member{turn: make(chan Batch), ran: make(chan bool, 1), done: make(chan error, 1)}
 	if !g.join(m) {
@@ -105,7 +119,64 @@ func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 	}
 }
 
-// run reports to the committing goroutine however f ends.
+// enter begins a batch where nobody has to be waited for.
+func (g *Group) enter() (Batch, error) {
+	if g.try == nil || !g.take(true) {
+		return nil, nil
+	}
+	batch, err := g.try()
+	if batch == nil {
+		g.leaveBatch()
+	}
+	return batch, err
+}
+
+// lead runs f in a batch of its own, with whoever came in the meantime.
+func (g *Group) lead(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
+	defer g.leaveBatch()
+	stood := 0
+	var members []*member
+	defer func() { // also when f does not return
+		ended := batch.End(stood + len(members))
+		if stood > 0 {
+			err = ended
+		}
+		for _, m := range members {
+			m.done <- ended
+		}
+	}()
+	if err = batch.Do(ctx, f); err == nil {
+		stood = 1
+	}
+	if batch.Lost() == nil {
+		members = g.turns(batch, maxMembers-1)
+	}
+	return err
+}
+
+// take lets one at a time make a batch. The first to come is let in only if
+// nobody waits, the committing goroutine only if somebody does.
+func (g *Group) take(first bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.busy || g.closed && first || first != (len(g.line) == 0) {
+		return false
+	}
+	g.busy = true
+	return true
+}
+
+// leaveBatch lets the next one make a batch.
+func (g *Group) leaveBatch() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy = false
+	if len(g.line) > 0 || g.closed {
+		g.poke()
+	}
+}
+
+// run reports to the one who makes the batch however f ends.
 func (m *member) run(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
 	stands := false
 	defer func() { m.ran <- stands }()
@@ -122,7 +193,9 @@ func (g *Group) join(m *member) bool {
 		return false
 	}
 	g.line = append(g.line, m)
-	g.poke()
+	if !g.busy { // or whoever is will look for him
+		g.poke()
+	}
 	return true
 }
 
@@ -158,20 +231,21 @@ func (g *Group) next() *member {
 	return m
 }
 
-func (g *Group) waiting() (some, closed bool) {
+// over reports whether nothing will come any more.
+func (g *Group) over() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.line) > 0, g.closed
+	return g.closed && !g.busy && len(g.line) == 0
 }
 
 func (g *Group) commit() {
 	defer close(g.gone)
 	for range g.wake {
-		some, closed := g.waiting()
-		for ; some; some, closed = g.waiting() {
+		for g.take(false) {
 			g.batch()
+			g.leaveBatch()
 		}
-		if closed {
+		if g.over() {
 			return
 		}
 	}
@@ -184,8 +258,16 @@ func (g *Group) batch() {
 		g.fail(err)
 		return
 	}
-	var members []*member
-	for range maxMembers {
+	members := g.turns(batch, maxMembers)
+	err = batch.End(len(members))
+	for _, m := range members {
+		m.done <- err
+	}
+}
+
+// turns runs those who wait, and returns whose part stands.
+func (g *Group) turns(batch Batch, most int) (members []*member) {
+	for range most {
 		m := g.next()
 		if m == nil {
 			break
@@ -198,10 +280,7 @@ func (g *Group) batch() {
 			break
 		}
 	}
-	err = batch.End(len(members))
-	for _, m := range members {
-		m.done <- err
-	}
+	return members
 }
 
 // fail ends everybody who waits.

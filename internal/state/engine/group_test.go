@@ -39,7 +39,7 @@ func crowd(t *testing.T, n int, ends func(members int) error, f func(i int) erro
 		g := New(func() (Batch, error) {
 			<-gate
 			return &fake{ends: ends}, nil
-		})
+		}, nil)
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
@@ -129,7 +129,7 @@ func TestMemberLeavesTheLine(t *testing.T) {
 		g := New(func() (Batch, error) {
 			<-gate
 			return &fake{ends: func(n int) error { sizes = append(sizes, n); return nil }}, nil
-		})
+		}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		left, stayed := make(chan error, 1), make(chan error, 1)
 		go func() {
@@ -160,7 +160,7 @@ func TestBatchThatDoesNotBeginFailsAll(t *testing.T) {
 			return nil, errFatal
 		}
 		return &fake{ends: func(int) error { return nil }}, nil
-	})
+	}, nil)
 	f := func(state.Tx) error { return nil }
 	if err := g.Write(t.Context(), f); !errors.Is(err, errFatal) {
 		t.Errorf("Write returned %v", err)

@@ -98,7 +98,7 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 		return nil, err
 	}
 	s.watch.Look, s.watch.First, s.watch.Longest = s.look, 25*time.Millisecond, 250*time.Millisecond
-	s.group = engine.New(s.begin)
+	s.group = engine.New(s.begin, nil) // it may have to connect first
 	return s, nil
 }
 

@@ -27,11 +27,11 @@ func (s *store) migrate(ctx context.Context, list []string) error {
 
 // version is 0 for a new store.
 func (s *store) version() (int64, error) {
-	made, err := ask(s.writer, `SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'`)
+	made, err := s.writer.ask(`SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'`)
 	if err != nil || made == 0 {
 		return 0, err
 	}
-	return ask(s.writer, `SELECT version FROM schema_version`)
+	return s.writer.ask(`SELECT version FROM schema_version`)
 }
 
 // upgrade runs under the lock, so it looks again.
@@ -41,7 +41,7 @@ func (s *store) upgrade(ctx context.Context, list []string) (err error) {
 		return err
 	}
 	if version == 0 {
-		if err := do(s.writer, `PRAGMA journal_mode = WAL`); err != nil {
+		if err := s.writer.do(`PRAGMA journal_mode = WAL`); err != nil {
 			return err
 		}
 	} else if behind, err := migrations.Check(version, list); err != nil || !behind {
@@ -49,18 +49,18 @@ func (s *store) upgrade(ctx context.Context, list []string) (err error) {
 	} else if err := s.backup(version); err != nil {
 		return fmt.Errorf("the backup before an upgrade: %w", err)
 	}
-	if err := do(s.writer, `BEGIN IMMEDIATE`); err != nil {
+	if err := s.writer.do(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil && !s.writer.AutocommitEnabled() {
-			err = errors.Join(err, do(s.writer, `ROLLBACK`))
+			err = errors.Join(err, s.writer.do(`ROLLBACK`))
 		}
 	}()
 	if err := migrations.Run(&tx{ctx: ctx, conn: s.writer}, list); err != nil {
 		return err
 	}
-	return do(s.writer, `COMMIT`)
+	return s.writer.do(`COMMIT`)
 }
 
 // backup writes a copy of the store to <file>.v<version>, complete or not at all.

@@ -55,17 +55,17 @@ type store struct {
 	owner  *os.File
 	turns  *os.File // held by the one who is next
 	lock   *os.File // held by the one who writes
-	writer *sqlite.Conn
+	writer *conn
 	group  *engine.Group
 
 	entering atomic.Bool // waiting for the lock
 
 	watch  engine.Watch
-	looker *sqlite.Conn // of watch: SQLite tells a connection of the commits of others
+	looker *conn // of watch: SQLite tells a connection of the commits of others
 
 	places  chan struct{} // one for each read that may run
 	mu      sync.Mutex
-	idle    []*sqlite.Conn
+	idle    []*conn
 	closing chan struct{}
 	closed  bool
 }
@@ -114,7 +114,7 @@ func open(ctx context.Context, file string, list []string) (_ *store, err error)
 	}
 	s.name = filepath.Base(s.owner.Name())
 	s.watch.Look, s.watch.First, s.watch.Longest = s.look, pollTime, pollTime
-	s.group = engine.New(s.begin)
+	s.group = engine.New(s.begin, s.try)
 	return s, nil
 }
 
@@ -156,18 +156,19 @@ func private(file string) error {
 	return os.Chmod(file, 0o600)
 }
 
-func (s *store) connect() (*sqlite.Conn, error) {
-	conn, err := sqlite.OpenConn(s.file, sqlite.OpenReadWrite)
+func (s *store) connect() (*conn, error) {
+	c, err := sqlite.OpenConn(s.file, sqlite.OpenReadWrite)
 	if err != nil {
 		return nil, err
 	}
+	conn := &conn{Conn: c, known: map[string]*statement{}}
 	conn.SetBusyTimeout(busyTime)
 	for _, pragma := range []string{
 		`PRAGMA synchronous = FULL`,
 		`PRAGMA fullfsync = ON`, // macOS: past the drive's cache
 		`PRAGMA journal_size_limit = 67108864`,
 	} {
-		if err := do(conn, pragma); err != nil {
+		if err := conn.do(pragma); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 	}
@@ -186,44 +187,89 @@ func (s *store) enter() error {
 	return errors.Join(lock(s.lock), unlock(s.turns))
 }
 
+// tryEnter is enter where nobody has to be waited for.
+func (s *store) tryEnter() (bool, error) {
+	ok, err := tryLock(s.turns)
+	if err != nil || !ok {
+		return false, err
+	}
+	ok, err = tryLock(s.lock)
+	return ok, errors.Join(err, unlock(s.turns))
+}
+
 func (s *store) begin() (engine.Batch, error) {
 	if err := s.enter(); err != nil {
 		return nil, explain(err)
 	}
-	if err := do(s.writer, `BEGIN IMMEDIATE`); err != nil {
-		return nil, errors.Join(explain(err), unlock(s.lock))
-	}
-	return &batch{s: s}, nil
+	return s.newBatch()
 }
 
-// batch is one transaction of the writing connection.
+func (s *store) try() (engine.Batch, error) {
+	if ok, err := s.tryEnter(); err != nil || !ok {
+		return nil, explain(err)
+	}
+	return s.newBatch()
+}
+
+func (s *store) newBatch() (engine.Batch, error) {
+	b := &batch{s: s}
+	if err := b.open(); err != nil {
+		return nil, errors.Join(explain(err), unlock(s.lock))
+	}
+	return b, nil
+}
+
+// batch is one transaction of the writing connection. A member that nobody
+// stands before needs no savepoint: the whole transaction is his, and is begun
+// again if he fails.
 type batch struct {
-	s    *store
-	lost error
+	s     *store
+	stand int  // members so far whose part stands
+	begun bool // there is a transaction
+	lost  error
+}
+
+func (b *batch) open() error {
+	err := b.s.writer.do(`BEGIN IMMEDIATE`)
+	b.begun = err == nil
+	return err
 }
 
 func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 	conn := b.s.writer
-	if err := do(conn, `SAVEPOINT member`); err != nil {
+	saved := b.stand > 0
+	if saved {
+		err = conn.do(`SAVEPOINT member`)
+	} else if !b.begun {
+		err = b.open()
+	}
+	if err != nil {
 		b.lost = explain(err)
 		return b.lost
 	}
 	stands := false
 	defer func() {
-		if b.lost != nil {
-			return
-		}
-		// Some errors, a full disk for one, end the whole transaction.
-		if conn.AutocommitEnabled() {
-			if b.lost = err; err == nil {
-				b.lost = fmt.Errorf("%w: the transaction was ended", state.ErrTx)
+		switch {
+		case conn.AutocommitEnabled():
+			// Some errors, a full disk for one, end the whole transaction.
+			b.begun = false
+			if err == nil {
+				err = fmt.Errorf("%w: the transaction was ended", state.ErrTx)
 			}
-			return
+			if saved || stands {
+				b.lost = err
+			}
+		case !saved && !stands:
+			b.begun = false
+			b.lost = conn.do(`ROLLBACK`)
+		case !saved:
+			b.stand = 1
+		case !stands:
+			b.lost = errors.Join(conn.do(`ROLLBACK TO member`), conn.do(`RELEASE member`))
+		default:
+			b.stand++
+			b.lost = conn.do(`RELEASE member`)
 		}
-		if !stands {
-			b.lost = do(conn, `ROLLBACK TO member`)
-		}
-		b.lost = errors.Join(b.lost, do(conn, `RELEASE member`))
 	}()
 	err = run(ctx, conn, f)
 	stands = err == nil
@@ -236,10 +282,10 @@ func (b *batch) End(members int) error {
 	conn := b.s.writer
 	err := b.lost
 	if err == nil && members > 0 {
-		err = explain(do(conn, `COMMIT`))
+		err = explain(conn.do(`COMMIT`))
 	}
 	if !conn.AutocommitEnabled() {
-		err = errors.Join(err, do(conn, `ROLLBACK`))
+		err = errors.Join(err, conn.do(`ROLLBACK`))
 	}
 	err = errors.Join(err, unlock(b.s.lock))
 	if err == nil && members > 0 {
@@ -258,20 +304,20 @@ func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.giveBack(conn)) }()
-	if err := do(conn, `BEGIN`); err != nil {
+	if err := conn.do(`BEGIN`); err != nil {
 		return explain(err)
 	}
 	conn.SetInterrupt(ctx.Done())
 	defer func() {
 		conn.SetInterrupt(nil)
-		err = errors.Join(err, do(conn, `ROLLBACK`))
+		err = errors.Join(err, conn.do(`ROLLBACK`))
 	}()
 	return run(ctx, conn, f)
 }
 
 // reader takes a connection for reading. Each read that runs has a place, so
 // Close can wait for all of them by taking every place.
-func (s *store) reader(ctx context.Context) (conn *sqlite.Conn, err error) {
+func (s *store) reader(ctx context.Context) (conn *conn, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -302,13 +348,13 @@ func (s *store) reader(ctx context.Context) (conn *sqlite.Conn, err error) {
 	if conn, err = s.connect(); err != nil {
 		return nil, explain(err)
 	}
-	if err := do(conn, `PRAGMA query_only = ON`); err != nil {
+	if err := conn.do(`PRAGMA query_only = ON`); err != nil {
 		return nil, errors.Join(explain(err), conn.Close())
 	}
 	return conn, nil
 }
 
-func (s *store) giveBack(conn *sqlite.Conn) error {
+func (s *store) giveBack(conn *conn) error {
 	defer func() { <-s.places }()
 	if !conn.AutocommitEnabled() { // its transaction could not be ended
 		return conn.Close()
@@ -330,7 +376,7 @@ func (s *store) look() (string, error) {
 		}
 		s.looker = conn
 	}
-	version, err := ask(s.looker, `PRAGMA data_version`)
+	version, err := s.looker.ask(`PRAGMA data_version`)
 	return strconv.FormatInt(version, 10), explain(err)
 }
 

@@ -52,7 +52,7 @@ func TestSettings(t *testing.T) {
 		if conn == 1 {
 			c = s.idle[0]
 		}
-		if n, err := ask(c, `PRAGMA synchronous`); err != nil || n != 2 {
+		if n, err := c.ask(`PRAGMA synchronous`); err != nil || n != 2 {
 			t.Errorf("%s: synchronous is %d, error %v", name, n, err)
 		}
 		stmt, err := c.Prepare(`PRAGMA journal_mode`)
@@ -151,7 +151,7 @@ func TestDamagedStoreIsRefused(t *testing.T) {
 
 func TestFullDisk(t *testing.T) {
 	s := testOpen(t, filepath.Join(t.TempDir(), "state.db"), []string{"CREATE TABLE one (b BYTEA);\n"})
-	if err := do(s.writer, `PRAGMA max_page_count = 20`); err != nil {
+	if err := s.writer.do(`PRAGMA max_page_count = 20`); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(s, `INSERT INTO one (b) VALUES ($1)`, make([]byte, 1<<20)); !errors.Is(err, state.ErrFull) {

@@ -12,11 +12,45 @@ import (
 	"github.com/ambit-run/ambit/internal/state/engine"
 )
 
+// conn is a connection with the statements it knows.
+type conn struct {
+	*sqlite.Conn
+	known map[string]*statement
+}
+
+// statement is a prepared statement that is ready to be bound: nothing is left
+// from its last use.
+type statement struct {
+	*sqlite.Stmt
+	order []int // for each parameter, the number of its argument
+	count int   // of arguments
+}
+
+// prepare reads a query once.
+func (c *conn) prepare(query string) (*statement, error) {
+	if s := c.known[query]; s != nil {
+		return s, nil
+	}
+	stmt, err := c.Prepare(query)
+	if err != nil {
+		return nil, err
+	}
+	s := &statement{Stmt: stmt, order: make([]int, stmt.BindParamCount())}
+	for i := range s.order {
+		if s.order[i], err = number(stmt.BindParamName(i + 1)); err != nil {
+			return nil, err
+		}
+		s.count = max(s.count, s.order[i])
+	}
+	c.known[query] = s
+	return s, nil
+}
+
 // tx is what one f sees of a connection. It is as strict as PostgreSQL, so that
 // what passes here passes there.
 type tx struct {
 	ctx  context.Context
-	conn *sqlite.Conn
+	conn *conn
 	busy bool  // inside Query
 	lost error // why nothing more can be done
 }
@@ -24,7 +58,7 @@ type tx struct {
 var _ state.Tx = (*tx)(nil)
 
 // run calls f, and says what became of it also if f hides an error.
-func run(ctx context.Context, conn *sqlite.Conn, f func(state.Tx) error) error {
+func run(ctx context.Context, conn *conn, f func(state.Tx) error) error {
 	t := &tx{ctx: ctx, conn: conn}
 	defer func() { t.lost = engine.ErrEnded }()
 	if err := f(t); err != nil {
@@ -79,44 +113,38 @@ func (t *tx) query(query string, args []any, each func(state.Row) error) (err er
 		if each == nil {
 			continue
 		}
-		if err := each(row{stmt}); err != nil {
+		if err := each(row{stmt.Stmt}); err != nil {
 			return err
 		}
 	}
 }
 
-func (t *tx) prepare(query string, args []any) (*sqlite.Stmt, error) {
+func (t *tx) prepare(query string, args []any) (*statement, error) {
 	if err := engine.Check(args); err != nil {
 		return nil, err
 	}
-	stmt, err := t.conn.Prepare(query) // the connection keeps it
+	stmt, err := t.conn.prepare(query)
 	if err != nil {
 		return nil, err
 	}
-	count := 0
-	for i := 1; i <= stmt.BindParamCount(); i++ {
-		n, err := number(stmt.BindParamName(i))
-		if err != nil {
-			return nil, err
-		}
-		if n > len(args) {
-			return nil, fmt.Errorf("%w: there is no argument for $%d in %q", state.ErrTx, n, query)
-		}
-		count = max(count, n)
+	if stmt.count != len(args) {
+		return nil, fmt.Errorf("%w: %d arguments, but %d parameters in %q", state.ErrTx, len(args), stmt.count, query)
+	}
+	for i, n := range stmt.order {
 		switch arg := args[n-1].(type) {
-		case nil: // prepared statements start with NULL everywhere
 		case int64:
-			stmt.BindInt64(i, arg)
+			stmt.BindInt64(i+1, arg)
 		case string:
-			stmt.BindText(i, arg)
+			stmt.BindText(i+1, arg)
 		case []byte:
 			if arg != nil {
-				stmt.BindBytes(i, arg)
+				stmt.BindBytes(i+1, arg)
+			} else {
+				stmt.BindNull(i + 1)
 			}
+		default:
+			stmt.BindNull(i + 1)
 		}
-	}
-	if count != len(args) {
-		return nil, fmt.Errorf("%w: %d arguments, but %d parameters in %q", state.ErrTx, len(args), count, query)
 	}
 	return stmt, nil
 }
@@ -166,8 +194,8 @@ func (r row) Scan(into ...any) error {
 }
 
 // do runs a statement that returns nothing of interest.
-func do(conn *sqlite.Conn, query string) error {
-	stmt, err := conn.Prepare(query)
+func (c *conn) do(query string) error {
+	stmt, err := c.prepare(query)
 	if err != nil {
 		return err
 	}
@@ -183,8 +211,8 @@ func do(conn *sqlite.Conn, query string) error {
 }
 
 // ask returns the number a statement answers with.
-func ask(conn *sqlite.Conn, query string) (int64, error) {
-	stmt, err := conn.Prepare(query)
+func (c *conn) ask(query string) (int64, error) {
+	stmt, err := c.prepare(query)
 	if err != nil {
 		return 0, err
 	}

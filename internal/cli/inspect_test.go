@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/manifest"
+)
+
+const crowded = `{
+  "schema_version": 1, "agent": "matrix://agent/crowded", "allowed_side_effects": ["read"],
+  "servers": [{
+    "alias": "files", "transport": "stdio", "command": "npx", "version": "1.0.0",
+    "args": ["-y", "pkg@1.0.0", "--first", "one", "--second", "two", "--third", "three", "--fourth", "four"],
+    "package_digest": "sha256:a239da270c403c42eb03e1ca7cca07c858085819797b74856ddbb91b50491b1a",
+    "tools": [
+      {"name": "read", "side_effect_class": "read", "description": "Reads what it is told to read, line by line, until there is no more."},
+      {"name": "write", "side_effect_class": "write"}
+    ]
+  }]
+}`
+
+// On a narrow screen a long row goes on under its own column, and nothing of it
+// is lost; in a pipe it stays one line.
+func TestInspectWraps(t *testing.T) {
+	m := manifest.Parse("crowded.json", []byte(crowded), manifest.Options{})
+	if !m.Valid() {
+		t.Fatal(m.Diagnostics)
+	}
+	show := func(width int, cut bool) string {
+		var b bytes.Buffer
+		term := &terminal{out: bufio.NewWriter(&b), width: width, cut: cut}
+		term.inspect(m)
+		if err := term.flush(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	const row = "npx -y pkg@1.0.0 --first one --second two --third three --fourth four"
+	if out := show(60, false); !strings.Contains(out, row) {
+		t.Errorf("a row is broken although nobody looks:\n%s", out)
+	}
+	out := show(60, true)
+	lines := strings.Split(out, "\n")
+	for i, line := range lines {
+		if utf8.RuneCountInString(line) > 60 && !strings.Contains(line, "sha256:") {
+			t.Errorf("%d characters: %s", utf8.RuneCountInString(line), line)
+		}
+		if before, _, ok := strings.Cut(line, "npx "); ok && !strings.HasPrefix(lines[i+1], strings.Repeat(" ", len(before))+"-") {
+			t.Errorf("it goes on elsewhere:\n%s\n%s", line, lines[i+1])
+		}
+	}
+	if words := strings.Join(strings.Fields(out), " "); !strings.Contains(words, row) {
+		t.Errorf("a part of the row is lost:\n%s", out)
+	}
+}

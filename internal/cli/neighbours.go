@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// neighbours are the agents that an agent's compose actions can call: those in
+// the folder of its manifest, and the installed ones. Each is brought to life
+// when it is first called.
+type neighbours struct {
+	ctx     context.Context
+	folders []string
+	options host.Options
+
+	mu   sync.Mutex
+	live map[string]*host.Agent
+}
+
+func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *neighbours {
+	folder := filepath.Dir(m.Path)
+	if alwaysManifest(filepath.Base(m.Path)) {
+		folder = filepath.Dir(folder) // it is one of several folders with one agent each
+	}
+	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, live: map[string]*host.Agent{}}
+	n.options = o
+	n.options.Agents, n.options.Sole, n.options.Name = n, false, ""
+	return n
+}
+
+// CallAgent makes a call at another agent's door.
+func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
+	a, stopped := n.find(name)
+	if stopped != nil {
+		return call.Result{}, stopped
+	}
+	if err := a.Ready(ctx); err != nil {
+		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "the agent %s is not up: %v", name, err)
+	}
+	return a.Gateway().Call(ctx, c)
+}
+
+func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if a := n.live[name]; a != nil {
+		return a, nil
+	}
+	all, err := serve.Find(n.folders...)
+	if err != nil {
+		return nil, call.Refuse("act", call.ServerUnavailable, "agents cannot be looked for: %v", err)
+	}
+	for _, found := range all {
+		if found.Name != name || found.Manifest == nil || !found.Manifest.Valid() || runnable(found.Manifest) != nil {
+			continue
+		}
+		o := n.options
+		o.Name = name
+		n.live[name] = host.Start(n.ctx, found.Manifest, o)
+		return n.live[name], nil
+	}
+	return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s here that can be run", name)
+}
+
+func (n *neighbours) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, a := range n.live {
+		a.Close()
+	}
+}

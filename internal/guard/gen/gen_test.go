@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"os"
+	"testing"
+)
+
+// The tables are what the modules in go.mod say, so that an update of a module
+// cannot leave them behind. Write them anew with go generate.
+func TestTablesAreCurrent(t *testing.T) {
+	for file, make := range tables {
+		want, err := make()
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if want == nil {
+			continue // its source is no module
+		}
+		f, err := os.Open("../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not current; run: go generate ./internal/guard/...", file)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package pii
+
+var birthWords = []string{"birth", "born", "dob", "birthday", "birthdate", "bday", "geboren", "geburt", "geb", "naissance", "nacimiento", "nascita", "nascimento", "urodz", "geboorte"}
+
+var months = map[string]bool{
+	"jan": true, "feb": true, "mar": true, "apr": true, "may": true, "jun": true, "jul": true, "aug": true, "sep": true, "oct": true, "nov": true, "dec": true,
+	"mär": true, "mai": true, "okt": true, "dez": true, "ene": true, "abr": true, "ago": true, "dic": true, "fév": true, "avr": true, "aoû": true, "déc": true,
+	"fev": true, "set": true, "out": true, "gen": true, "mag": true, "giu": true, "lug": true, "ott": true, "jui": true, "aou": true,
+}
+
+// day finds the date of which the token text[a:b] is the first digits, if a word
+// says that somebody was born then.
+func (s *search) day(a, b int) (start, end int) {
+	start, end = s.date(a, b)
+	if end == 0 || !s.near(start, end, birthWords) {
+		return 0, 0
+	}
+	return start, end
+}
+
+// date reads a date that begins with the token text[a:b], or just before it with
+// the name of a month.
+func (s *search) date(a, b int) (start, end int) {
+	text := s.text
+	if !allDigits(text[a:b]) {
+		// 12th, 1st: the day of a month.
+		if n := b - a; n < 3 || n > 4 || !allDigits(text[a:b-2]) {
+			return 0, 0
+		}
+		if c := text[b-2]; c != 't' && c != 's' && c != 'n' && c != 'r' {
+			return 0, 0
+		}
+	}
+	if b-a == 8 && allDigits(text[a:b]) && date(number(text[a:a+4]), number(text[a+4:a+6]), number(text[a+6:b])) {
+		return a, b
+	}
+	if b-a > 4 {
+		return 0, 0
+	}
+	// 1980-03-12, 12.3.1980, 3/12/80.
+	if b+1 < len(text) && (text[b] == '-' || text[b] == '/' || text[b] == '.') && digit(text[b+1]) {
+		sep := text[b]
+		c := b + 1
+		for c < len(text) && digit(text[c]) {
+			c++
+		}
+		if c+1 >= len(text) || text[c] != sep || !digit(text[c+1]) || c-b > 3 {
+			return 0, 0
+		}
+		d := c + 1
+		for d < len(text) && digit(text[d]) {
+			d++
+		}
+		x, y, z := number(text[a:b]), number(text[b+1:c]), number(text[c+1:min(d, c+5)])
+		switch {
+		case b-a == 4 && d-c <= 3 && year(x) && date(x, y, z):
+		case b-a <= 2 && (d-c == 5 && year(z) || d-c == 3) && (date(z, y, x) || date(z, x, y)):
+		default:
+			return 0, 0
+		}
+		return a, d
+	}
+	// 12 March 1980, 12. März 1980, 12-Mar-1980.
+	if n := s.month(b); b-a <= 4 && n > 0 {
+		c := n
+		for c < len(text) && (text[c] == ' ' || text[c] == '.' || text[c] == ',' || text[c] == '-') && c-n < 3 {
+			c++
+		}
+		d := c
+		for d < len(text) && digit(text[d]) {
+			d++
+		}
+		if d-c == 4 && year(number(text[c:d])) {
+			return a, d
+		}
+		return 0, 0
+	}
+	// March 12, 1980.
+	m := a
+	for m > s.done && (text[m-1] == ' ' || text[m-1] == '.') && a-m < 2 {
+		m--
+	}
+	k := m
+	for k > s.done && (letter(text[k-1]) || text[k-1] >= 0x80) && m-k < 12 {
+		k--
+	}
+	if m < a && s.isMonth(k, m) {
+		c := b
+		for c < len(text) && (text[c] == ' ' || text[c] == ',') && c-b < 3 {
+			c++
+		}
+		d := c
+		for d < len(text) && digit(text[d]) {
+			d++
+		}
+		if c > b && d-c == 4 && year(number(text[c:d])) {
+			return k, d
+		}
+		if b-a == 4 && year(number(text[a:b])) {
+			return k, b
+		}
+	}
+	return 0, 0
+}
+
+func year(y int) bool { return y >= 1890 && y <= 2035 }
+
+// month is the end of the name of a month that follows at, or 0.
+func (s *search) month(at int) int {
+	a := at
+	for a < len(s.text) && (s.text[a] == ' ' || s.text[a] == '.' || s.text[a] == '-') && a-at < 3 {
+		a++
+	}
+	// 12th of March.
+	if a+3 < len(s.text) && string(s.text[a:a+3]) == "of " {
+		a += 3
+	}
+	b := a
+	for b < len(s.text) && (letter(s.text[b]) || s.text[b] >= 0x80) && b-a < 12 {
+		b++
+	}
+	if a > at && s.isMonth(a, b) {
+		return b
+	}
+	return 0
+}
+
+func (s *search) isMonth(a, b int) bool {
+	if b-a < 3 || b-a > 11 {
+		return false
+	}
+	word := []rune(string(s.text[a:b]))
+	if len(word) < 3 {
+		return false
+	}
+	for i, r := range word[:3] {
+		if 'A' <= r && r <= 'Z' {
+			word[i] = r + 'a' - 'A'
+		}
+	}
+	return months[string(word[:3])]
+}

@@ -1,0 +1,147 @@
+package view
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+//go:embed confusables.txt.gz
+var packed []byte
+
+// lookalikes are the characters that look like ASCII and are not, with what they
+// look like.
+var lookalikes = sync.OnceValue(func() map[rune]string {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		panic(fmt.Sprintf("confusables: %v", err))
+	}
+	out := make(map[rune]string, 2000)
+	for sc := bufio.NewScanner(z); sc.Scan(); {
+		from, to, ok := strings.Cut(sc.Text(), " ")
+		if n, err := strconv.ParseUint(from, 16, 32); ok && err == nil {
+			out[rune(n)] = to
+		}
+	}
+	return out
+})
+
+// ASCII reports whether a text has nothing but ASCII in it.
+func ASCII(text []byte) bool {
+	for len(text) >= 8 {
+		if (text[0]|text[1]|text[2]|text[3]|text[4]|text[5]|text[6]|text[7])&0x80 != 0 {
+			return false
+		}
+		text = text[8:]
+	}
+	for _, c := range text {
+		if c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// Normal is src as it looks: without invisible characters and accents, with the
+// characters that merely look like ASCII as ASCII, and with tag characters, which
+// only a model reads, as what they say. It reports whether that differs from src.
+func (v *View) Normal(src []byte) bool {
+	v.reset(len(src))
+	changed, tags := false, false
+	for i := 0; i < len(src); {
+		start := i
+		for i < len(src) && ordinary[src[i]] {
+			i++
+		}
+		if i > start {
+			v.from(start)
+			v.Text = append(v.Text, src[start:i]...)
+			tags = false
+			continue
+		}
+		r, n := utf8.DecodeRune(src[i:])
+		v.one(i)
+		before := len(v.Text)
+		tag := 0xe0020 <= r && r <= 0xe007e
+		switch {
+		case tag:
+			if !tags {
+				v.Text = append(v.Text, ' ') // what they say stands on its own
+			}
+			v.Text = append(v.Text, byte(r-0xe0000))
+		case Invisible(r):
+		case 0x2010 <= r && r <= 0x2027, r == utf8.RuneError && n == 1:
+			v.Text = append(v.Text, src[i:i+n]...) // punctuation, and what is not text
+		default:
+			v.plain(r, src[i:i+n])
+		}
+		tags = tag
+		changed = changed || !bytes.Equal(v.Text[before:], src[i:i+n])
+		i += n
+	}
+	v.from(len(src))
+	return changed
+}
+
+// ordinary are the bytes that stand for themselves: ASCII that can be seen, and
+// white space.
+var ordinary = func() (t [256]bool) {
+	for c := ' '; c <= '~'; c++ {
+		t[c] = true
+	}
+	t['\t'], t['\n'], t['\r'] = true, true, true
+	return t
+}()
+
+// plain appends a character in its plainest form.
+func (v *View) plain(r rune, src []byte) {
+	if s, ok := lookalikes()[r]; ok {
+		v.Text = append(v.Text, s...)
+		return
+	}
+	d := norm.NFKD.Properties(src).Decomposition()
+	if d == nil {
+		d = src
+	}
+	for len(d) > 0 {
+		r, n := utf8.DecodeRune(d)
+		switch s, ok := lookalikes()[r]; {
+		case unicode.Is(unicode.Mn, r):
+		case ok:
+			v.Text = append(v.Text, s...)
+		case unicode.IsSpace(r):
+			v.Text = append(v.Text, ' ')
+		default:
+			v.Text = append(v.Text, d[:n]...)
+		}
+		d = d[n:]
+	}
+}
+
+// Tricks says what a text uses that has no place in arguments: characters that
+// only a model reads, or that turn the order of what people read.
+func Tricks(text []byte) string {
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] < 0xe2:
+		case text[i] == 0xe2 && i+2 < len(text):
+			if r, _ := utf8.DecodeRune(text[i:]); 0x202a <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069 {
+				return "bidi_control"
+			}
+		case text[i] == 0xf3:
+			if r, _ := utf8.DecodeRune(text[i:]); 0xe0000 <= r && r <= 0xe007f {
+				return "tag_character"
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,279 @@
+// Package view derives texts from a text, and remembers where every byte came
+// from.
+//
+// A secret with a zero-width space in it, or written as \u0067hp_…, is still the
+// secret. So the scans look at such texts as a reader would see them, and map
+// what they find back to the bytes that were sent, which are the ones to redact.
+package view
+
+import (
+	"bytes"
+	"sort"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// View is a text made of another. The zero View is ready for use, and one can
+// be used again and again.
+type View struct {
+	Text []byte
+	cuts []cut
+}
+
+// cut says that from the view's byte at on, the source is shift bytes ahead. What
+// begins with one that is whole, up to the next cut, was one thing in the source,
+// whatever its length.
+type cut struct {
+	at, shift int32
+	whole     bool
+}
+
+func (v *View) reset(size int) {
+	v.cuts = v.cuts[:0]
+	if cap(v.Text) < size {
+		v.Text = make([]byte, 0, size+size/8)
+	}
+	v.Text = v.Text[:0]
+}
+
+// from notes that the next byte of the view is the source's byte at i.
+func (v *View) from(i int) {
+	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), false})
+}
+
+// one notes that what comes next is one thing, which begins at the source's byte
+// i. It must be followed by another note.
+func (v *View) one(i int) {
+	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), true})
+}
+
+// Range maps a range of the view to the source. What was one thing there is not
+// cut in two.
+func (v *View) Range(start, end int) (int, int) {
+	// The last cut at or before a byte. Where several are at one byte, the last
+	// holds, since the others have nothing to show.
+	last := func(i int) int {
+		return sort.Search(len(v.cuts), func(j int) bool { return int(v.cuts[j].at) > i }) - 1
+	}
+	from, to := start, end
+	if n := last(start); n >= 0 {
+		c := v.cuts[n]
+		from = start + int(c.shift)
+		if c.whole {
+			from = int(c.at + c.shift)
+		}
+	}
+	if n := last(end - 1); n >= 0 && end > start {
+		c := v.cuts[n]
+		to = end + int(c.shift)
+		if c.whole {
+			next := v.cuts[n+1]
+			to = int(next.at + next.shift)
+		}
+	} else {
+		to = max(to, from)
+	}
+	return from, to
+}
+
+// JSON is src, a JSON text, with the escapes of its strings resolved. It reports
+// whether there was one.
+func (v *View) JSON(src []byte) bool { return v.unescape(src, true) }
+
+// Unescape is src with the backslash escapes resolved that stand for something
+// one can see. It reports whether there was any escape. Source text is full of
+// the others, and nothing is hidden by them.
+func (v *View) Unescape(src []byte) bool { return v.unescape(src, false) }
+
+func (v *View) unescape(src []byte, controls bool) bool {
+	i := bytes.IndexByte(src, '\\')
+	if i < 0 {
+		return false
+	}
+	v.reset(len(src))
+	done := 0
+	for i >= 0 {
+		i += done
+		v.Text = append(v.Text, src[done:i]...)
+		r, n := escape(src[i:])
+		if n == 0 || !controls && (r < '\t' || '\r' < r && r < ' ' || r == 0x7f) {
+			// A lone backslash stands for itself.
+			v.Text = append(v.Text, '\\')
+			done = i + 1
+		} else {
+			v.one(i)
+			v.Text = utf8.AppendRune(v.Text, r)
+			done = i + n
+			v.from(done)
+		}
+		i = bytes.IndexByte(src[done:], '\\')
+	}
+	v.Text = append(v.Text, src[done:]...)
+	return true
+}
+
+// escape reads the escape that src begins with: what it stands for, and its length.
+func escape(src []byte) (rune, int) {
+	if len(src) < 2 {
+		return 0, 0
+	}
+	switch src[1] {
+	case '"', '\\', '/', '\'':
+		return rune(src[1]), 2
+	case 'b':
+		return '\b', 2
+	case 'f':
+		return '\f', 2
+	case 'n':
+		return '\n', 2
+	case 'r':
+		return '\r', 2
+	case 't':
+		return '\t', 2
+	case 'x':
+		if len(src) >= 4 {
+			if a, b := unhex(src[2]), unhex(src[3]); a >= 0 && b >= 0 {
+				return a<<4 | b, 4
+			}
+		}
+	case 'u':
+		r := hex4(src)
+		if r < 0 {
+			return 0, 0
+		}
+		if utf16.IsSurrogate(r) && len(src) >= 12 && src[6] == '\\' {
+			if full := utf16.DecodeRune(r, hex4(src[6:])); full != unicode.ReplacementChar {
+				return full, 12
+			}
+		}
+		return r, 6
+	}
+	return 0, 0
+}
+
+func hex4(src []byte) rune {
+	if len(src) < 6 || src[1] != 'u' {
+		return -1
+	}
+	var r rune
+	for _, c := range src[2:6] {
+		d := unhex(c)
+		if d < 0 {
+			return -1
+		}
+		r = r<<4 | d
+	}
+	return r
+}
+
+func unhex(c byte) rune {
+	switch {
+	case '0' <= c && c <= '9':
+		return rune(c - '0')
+	case 'a' <= c && c <= 'f':
+		return rune(c - 'a' + 10)
+	case 'A' <= c && c <= 'F':
+		return rune(c - 'A' + 10)
+	}
+	return -1
+}
+
+// Unpercent is src with its percent escapes resolved. It reports whether there
+// was one.
+func (v *View) Unpercent(src []byte) bool {
+	v.reset(len(src))
+	done, found := 0, false
+	for i := 0; i+2 < len(src); i++ {
+		if src[i] != '%' {
+			continue
+		}
+		a, b := unhex(src[i+1]), unhex(src[i+2])
+		if a < 0 || b < 0 {
+			continue
+		}
+		v.Text = append(v.Text, src[done:i]...)
+		v.one(i)
+		v.Text = append(v.Text, byte(a<<4|b))
+		done = i + 3
+		v.from(done)
+		i, found = i+2, true
+	}
+	v.Text = append(v.Text, src[done:]...)
+	return found
+}
+
+// Strip is src without the characters that nobody sees. It reports whether
+// there was one.
+func (v *View) Strip(src []byte) bool {
+	found, done := false, 0
+	for i := 0; i < len(src); {
+		if !suspect[src[i]] {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(src[i:])
+		if !Invisible(r) {
+			i += n
+			continue
+		}
+		if !found {
+			found = true
+			v.reset(len(src))
+		}
+		v.Text = append(v.Text, src[done:i]...)
+		i += n
+		done = i
+		v.from(done)
+	}
+	if found {
+		v.Text = append(v.Text, src[done:]...)
+	}
+	return found
+}
+
+// Invisible reports whether a character takes no part in what a reader sees:
+// formats, controls, variation selectors and fillers.
+func Invisible(r rune) bool {
+	switch {
+	case r == '\t' || r == '\n' || r == '\r':
+		return false
+	case r < 0x20 || 0x7f <= r && r < 0xa0:
+		return true
+	case r < 0xad:
+		return false
+	}
+	switch r {
+	case 0x34f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x3164, 0xffa0:
+		return true
+	}
+	return 0xfe00 <= r && r <= 0xfe0f || 0xe0000 <= r && r <= 0xe0fff || unicode.Is(unicode.Cf, r) || 0x180b <= r && r <= 0x180f
+}
+
+// suspect are the bytes that invisible characters begin with.
+var suspect = [256]bool{
+	0x00: true, 0x01: true, 0x02: true, 0x03: true, 0x04: true, 0x05: true, 0x06: true, 0x07: true, 0x08: true,
+	0x0b: true, 0x0c: true, 0x0e: true, 0x0f: true, 0x10: true, 0x11: true, 0x12: true, 0x13: true, 0x14: true,
+	0x15: true, 0x16: true, 0x17: true, 0x18: true, 0x19: true, 0x1a: true, 0x1b: true, 0x1c: true, 0x1d: true,
+	0x1e: true, 0x1f: true, 0x7f: true, 0xc2: true, 0xcd: true, 0xd8: true, 0xdb: true, 0xdc: true, 0xe0: true,
+	0xe1: true, 0xe2: true, 0xe3: true, 0xef: true, 0xf0: true, 0xf3: true,
+}
+
+// Signals are the ways invisible characters begin, for a prefilter: a text
+// without any of them has nothing to strip. The bytes of each of alike are meant
+// where its first stands. The ways are few, and wider than the characters: a text
+// in another script has some, and is looked at more closely.
+func Signals() (words, alike []string) {
+	span := func(from, to byte) (s []byte) {
+		for c := int(from); c <= int(to); c++ {
+			s = append(s, byte(c))
+		}
+		return s
+	}
+	control := append(append(append(span(0x00, 0x08), 0x0b, 0x0c, 0x7f), span(0x0e, 0x1f)...), "\xcd\xd8\xdb\xdc\xe0\xe1\xe3\xef\xf0\xf3"...)
+	low, high := span(0x82, 0x8a), span(0x90, 0x9f)
+	first := append(span(0x8b, 0x8f), span(0xaa, 0xae)...)
+	second := append(span(0xa0, 0xa9), 0xaf)
+	words = []string{"\x00", "\xe2\x80\x8b", "\xe2\x81\x8b", "\xe2\x81\xa0", "\xc2\x80", "\xc2\x81", "\xc2\x82", "\xc2\x8b", "\xc2\x90"}
+	return words, []string{string(control), string(low), string(high), string(first), string(second)}
+}
