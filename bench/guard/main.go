@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"go/build"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,6 +58,9 @@ func run(rounds int, budget time.Duration) error {
 	if err != nil {
 		return err
 	}
+	for kind, text := range kinds {
+		kinds[kind] = clean(text, input)
+	}
 	fmt.Println("guard: clean text, MB/s of CPU time on one core, best of", rounds)
 	fmt.Printf("%-8s %9s %12s %12s %8s %12s %14s %12s\n", "text", "bytes", "secret scan", "gitleaks", "times", "result", "allocs/scan", "input chain")
 	for _, kind := range []string{"prose", "json", "source"} {
@@ -73,8 +77,8 @@ func run(rounds int, budget time.Duration) error {
 					result = jsontext.Value(`{"structuredContent":` + string(arguments) + `}`)
 				}
 			}
-			if _, _, refusal := input.Check(arguments); refusal != nil {
-				return fmt.Errorf("%s of %d bytes is refused: %v", kind, size, refusal)
+			if _, findings, refusal := input.Check(arguments); refusal != nil || len(findings) > 0 {
+				return fmt.Errorf("%s of %d bytes is not clean: %v %v", kind, size, findings, refusal)
 			}
 			ours, allocs := measure(rounds, budget, len(text), func() { guard.Scan(text) })
 			// The peer takes seconds for the large texts: once is enough.
@@ -89,6 +93,19 @@ func run(rounds int, budget time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// clean is text without the lines in which something is found: an address in a
+// comment is personal data to a guard that looks for addresses.
+func clean(text []byte, input *guard.Input) []byte {
+	var out []byte
+	for line := range bytes.Lines(text) {
+		_, findings, refusal := input.Check(jsontext.Value(quote(bytes.ToValidUTF8(line, nil))))
+		if refusal == nil && len(findings) == 0 && len(guard.Scan(line)) == 0 {
+			out = append(out, line...)
+		}
+	}
+	return out
 }
 
 // measure is the best throughput of some rounds, in MB/s, and the allocations of
@@ -140,7 +157,7 @@ func texts() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, err := collect(filepath.Join(runtime.GOROOT(), "src", "net", "http"), 0, func(name string) bool {
+	source, err := collect(filepath.Join(build.Default.GOROOT, "src", "net", "http"), 0, func(name string) bool {
 		return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
 	})
 	if err != nil {
