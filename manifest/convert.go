@@ -40,7 +40,7 @@ func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 		return nil, err
 	}
 	// What comes out must be as good as what people write.
-	if check := Parse("converted"+target.ext, text, Options{Dialect: to}); !check.Valid() {
+	if check := Parse("converted"+target.ext(), text, Options{Dialect: to}); !check.Valid() {
 		return nil, fmt.Errorf("the converted manifest is invalid: %w", &InvalidError{check})
 	}
 	return &Converted{Text: bytes.TrimRight(text, "\n"), Lost: notes.Lost, Added: notes.Added}, nil

@@ -21,47 +21,52 @@ import (
 
 // room is what a dialect offers.
 type room struct {
-	keys   []string
-	rules  []*diag.Rule
-	parse  func(doc.Value, *diag.Reporter) compiler
-	from   func(*agent.Agent, *convert.Notes) (any, error)
-	encode func(any) ([]byte, error)
-	ext    string
+	keys  []string
+	rules []*diag.Rule
+	toml  bool // it is written in TOML, not JSON
+	parse func(doc.Value, *diag.Reporter) compiler
+	from  func(*agent.Agent, *convert.Notes) (any, error)
 }
 
 var rooms = map[agent.Dialect]*room{
-	agent.Matrix: {
-		matrix.Keys, matrix.Rules,
-		func(v doc.Value, r *diag.Reporter) compiler { return matrix.Parse(v, r) },
-		func(a *agent.Agent, n *convert.Notes) (any, error) { return matrix.From(a, n) },
-		encodeJSON, ".json",
-	},
-	agent.GPARS: {
-		gpars.Keys, gpars.Rules,
-		func(v doc.Value, r *diag.Reporter) compiler { return gpars.Parse(v, r) },
-		func(a *agent.Agent, n *convert.Notes) (any, error) { return gpars.From(a, n) },
-		encodeJSON, ".json",
-	},
-	agent.Covenant: {
-		covenant.Keys, covenant.Rules,
-		func(v doc.Value, r *diag.Reporter) compiler { return covenant.Parse(v, r) },
-		func(a *agent.Agent, n *convert.Notes) (any, error) { return covenant.From(a, n) },
-		toml.Marshal, ".toml",
-	},
-	agent.FindAgent: {
-		findagent.Keys, findagent.Rules,
-		func(v doc.Value, r *diag.Reporter) compiler { return findagent.Parse(v, r) },
-		func(a *agent.Agent, n *convert.Notes) (any, error) { return findagent.From(a, n) },
-		encodeJSON, ".json",
-	},
+	agent.Matrix:    newRoom(matrix.Keys, matrix.Rules, matrix.Parse, matrix.From),
+	agent.GPARS:     newRoom(gpars.Keys, gpars.Rules, gpars.Parse, gpars.From),
+	agent.Covenant:  inTOML(newRoom(covenant.Keys, covenant.Rules, covenant.Parse, covenant.From)),
+	agent.FindAgent: newRoom(findagent.Keys, findagent.Rules, findagent.Parse, findagent.From),
 }
 
-func encodeJSON(v any) ([]byte, error) {
+// newRoom makes a room of a dialect's functions, which know its own type M.
+func newRoom[M compiler](
+	keys []string, rules []*diag.Rule, parse func(doc.Value, *diag.Reporter) M, from func(*agent.Agent, *convert.Notes) (M, error),
+) *room {
+	return &room{
+		keys: keys, rules: rules,
+		parse: func(v doc.Value, r *diag.Reporter) compiler { return parse(v, r) },
+		from:  func(a *agent.Agent, n *convert.Notes) (any, error) { return from(a, n) },
+	}
+}
+
+func inTOML(r *room) *room {
+	r.toml = true
+	return r
+}
+
+func (r *room) ext() string {
+	if r.toml {
+		return ".toml"
+	}
+	return ".json"
+}
+
+func (r *room) encode(typed any) ([]byte, error) {
+	if r.toml {
+		return toml.Marshal(typed)
+	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	err := e.Encode(v)
+	err := e.Encode(typed)
 	return b.Bytes(), err
 }
 
@@ -98,21 +103,21 @@ var otherFiles = []struct{ key, what string }{
 	{"capabilities", "the later GPARS form with capabilities is not supported; list required_mcp_servers"},
 }
 
-// owners tells which dialect alone has a top-level key. Covenant's are keys of
-// TOML and stand for nothing in JSON, so they are kept apart.
-var owners, ownersTOML = func() (json, toml map[string]agent.Dialect) {
-	json, toml = map[string]agent.Dialect{}, map[string]agent.Dialect{}
+// owners and ownersTOML tell which dialect alone has a top-level key, in JSON
+// and in TOML.
+var owners, ownersTOML = ownKeys(false), ownKeys(true)
+
+func ownKeys(toml bool) map[string]agent.Dialect {
+	keys := map[string]agent.Dialect{}
 	for d, room := range rooms {
-		of := json
-		if d == agent.Covenant {
-			of = toml
-		}
-		for _, key := range room.keys {
-			of[key] = d
+		if room.toml == toml {
+			for _, key := range room.keys {
+				keys[key] = d
+			}
 		}
 	}
-	return json, toml
-}()
+	return keys
+}
 
 // ownerOf is the dialect that alone has this member of a root; empty if none
 // does.
@@ -178,9 +183,5 @@ func unknownHint(root doc.Value) string {
 			return fmt.Sprintf("for %s: %s", diag.Quote(m.Key()), hint)
 		}
 	}
-	names := make([]string, len(agent.Dialects))
-	for i, d := range agent.Dialects {
-		names[i] = string(d)
-	}
-	return "name the dialect with --dialect " + strings.Join(names, "|")
+	return "name the dialect with --dialect " + strings.Join(words(agent.Dialects), "|")
 }

@@ -40,7 +40,7 @@ type Diagnostic = diag.Diagnostic
 
 // Options change how a manifest is read. The zero Options are the usual ones.
 type Options struct {
-	// Dialect, if not empty, is taken instead of looking for it.
+	// Dialect, if it is one of agent.Dialects, is taken instead of looking for it.
 	Dialect agent.Dialect
 	// Strict makes errors of warnings and asks for what only strict reading asks.
 	Strict bool
@@ -143,7 +143,7 @@ func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter) {
 		}
 		return
 	}
-	if m.Dialect == "" {
+	if rooms[m.Dialect] == nil {
 		m.Dialect = detect(root, r, complete)
 	}
 	if room := rooms[m.Dialect]; room != nil && complete {
@@ -190,8 +190,8 @@ func isTOML(name, text string, d agent.Dialect) bool {
 	case ".json":
 		return false
 	}
-	if d != "" {
-		return d == agent.Covenant
+	if room := rooms[d]; room != nil {
+		return room.toml
 	}
 	return !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{")
 }

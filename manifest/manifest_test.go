@@ -166,6 +166,17 @@ func TestDetect(t *testing.T) {
 	}
 }
 
+// A dialect that does not exist is looked for: reading by no rules would find
+// everything valid.
+func TestUnknownDialectOption(t *testing.T) {
+	for text, valid := range map[string]bool{small: true, strings.Replace(small, `"a"`, `"A"`, 1): false} {
+		m := manifest.Parse("x.json", []byte(text), manifest.Options{Dialect: "klingon"})
+		if m.Dialect != agent.Matrix || m.Valid() != valid {
+			t.Errorf("%s: read as %q, valid %t", text, m.Dialect, m.Valid())
+		}
+	}
+}
+
 func TestDigest(t *testing.T) {
 	digest := func(name, text string) string {
 		t.Helper()

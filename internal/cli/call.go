@@ -14,6 +14,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/skill"
@@ -192,7 +193,7 @@ func newWhy(t *terminal) *cobra.Command {
 		Long:    "Tell whether a call would be allowed, stage by stage and with every reason, without making it or starting\nanything. Exits 1 if it would be refused.",
 		Example: "  ambit why agents/default.json write_file\n  ambit why agents/forge.json shell_exec --skill SKILL.md",
 		Args:    exactly(2, "a manifest and a tool"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := t.load(args[0], "")
 			if err != nil {
 				return err
@@ -201,7 +202,13 @@ func newWhy(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			allowed, reasons := gateway.New(m.Agent(), gateway.Options{}).Why(c)
+			if !cmd.Flags().Changed("input") {
+				c.Arguments = nil // the question is about the tool
+			}
+			allowed, reasons, err := t.why(cmd.Context(), m, c)
+			if err != nil {
+				return err
+			}
 			if t.json {
 				err = t.document(map[string]any{"allowed": allowed, "reasons": reasons})
 			} else {
@@ -215,6 +222,27 @@ func newWhy(t *terminal) *cobra.Command {
 	}
 	f.flags(cmd)
 	return cmd
+}
+
+// why asks a door that carries out nothing. Where there is a store already, what
+// was used up so far counts.
+func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (allowed bool, reasons []call.Reason, err error) {
+	h, err := home.Find()
+	if err != nil {
+		return false, nil, &failure{code: exitMissing, err: err}
+	}
+	var o gateway.Options
+	if o.Operator, err = operatorRails(h); err != nil {
+		return false, nil, err
+	}
+	if _, err := os.Stat(h.State()); err == nil {
+		if o.Books, err = t.books(ctx, ""); err != nil {
+			return false, nil, err
+		}
+		defer o.Books.Close()
+	}
+	allowed, reasons = gateway.New(m.Agent(), o).Why(c)
+	return allowed, reasons, nil
 }
 
 func (t *terminal) reasons(allowed bool, reasons []call.Reason) {

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -28,10 +30,14 @@ func newInspect(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.json {
-				return t.document(inspection(m))
+			rails, err := effectiveRails(m.Agent())
+			if err != nil {
+				return err
 			}
-			t.inspect(m)
+			if t.json {
+				return t.document(inspection(m, rails))
+			}
+			t.inspect(m, rails)
 			return nil
 		},
 	}
@@ -65,10 +71,37 @@ type inspected struct {
 	Resources     *agent.Resources      `json:"resources"`
 	Settlement    *agent.Settlement     `json:"settlement"`
 	Guardrails    agent.Guardrails      `json:"guardrails"`
+	Effective     effective             `json:"effective_guardrails"`
 	Delivery      agent.Delivery        `json:"delivery"`
 	Skills        *agent.Skills         `json:"skills"`
 	Watch         []string              `json:"watch"`
 	Warnings      []manifest.Diagnostic `json:"warnings"`
+}
+
+// effective are the rails that hold for an agent here: its own, and those that
+// the operator sets for every agent.
+type effective struct {
+	MaxLength    int64    `json:"max_length"`
+	DenyPatterns []string `json:"deny_patterns"`
+	DenyDefaults bool     `json:"deny_defaults"`
+	PII          []string `json:"pii_redaction"`
+	OnLeak       string   `json:"on_leak"`
+	Schemas      int      `json:"output_schemas"`
+}
+
+func effectiveRails(a *agent.Agent) (effective, error) {
+	h, err := home.Find()
+	if err != nil {
+		return effective{}, &failure{code: exitMissing, err: err}
+	}
+	operator, err := operatorRails(h)
+	if err != nil {
+		return effective{}, err
+	}
+	r := guard.Merge(operator, a.Guardrails)
+	return effective{
+		r.MaxLength, append([]string{}, r.Input.Deny...), r.Input.DenyDefaults, append([]string{}, r.Input.PII...), r.OnLeak, len(r.Schemas),
+	}, nil
 }
 
 type secretReport struct {
@@ -84,7 +117,7 @@ type programReport struct {
 	Digest string   `json:"digest"`
 }
 
-func inspection(m *manifest.Manifest) inspected {
+func inspection(m *manifest.Manifest, rails effective) inspected {
 	a := m.Agent()
 	r := a.Reach()
 	out := inspected{
@@ -92,7 +125,7 @@ func inspection(m *manifest.Manifest) inspected {
 		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHost,
 		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
 		Settings: append([]string{}, settings(a)...), Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
-		Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails,
+		Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: rails,
 		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, watch(a, r)...),
 		Warnings: append([]manifest.Diagnostic{}, m.Diagnostics...),
 	}
@@ -162,7 +195,7 @@ func watch(a *agent.Agent, r agent.Reach) []string {
 	return out
 }
 
-func (t *terminal) inspect(m *manifest.Manifest) {
+func (t *terminal) inspect(m *manifest.Manifest, rails effective) {
 	a := m.Agent()
 	r := a.Reach()
 	t.printf("%s  %s\n", t.paint(bold, diag.Printable(a.Name)), t.paint(dim, diag.Printable(a.ID)))
@@ -179,7 +212,7 @@ func (t *terminal) inspect(m *manifest.Manifest) {
 	}
 	t.table("  ", t.hang(facts))
 	t.section("What it may do", t.mayDo(a, r))
-	t.section("What holds it back", t.limits(a))
+	t.section("What holds it back", t.limits(a, rails))
 	t.toolList(a)
 	t.prompt(a)
 	if notes := watch(a, r); len(notes) > 0 {
@@ -360,7 +393,7 @@ func shortDigest(d string) string {
 	return d
 }
 
-func (t *terminal) limits(a *agent.Agent) [][]string {
+func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
 	var rows [][]string
 	if res := a.Resources; res != nil {
 		rows = t.fact(rows, "one run", fmt.Sprintf("%d ms, %d MiB memory, %d MiB disk", res.WallClockMS, res.MemoryMB, res.DiskMB))
@@ -373,22 +406,25 @@ func (t *terminal) limits(a *agent.Agent) [][]string {
 		}
 		rows = t.fact(rows, "cost", budget+", priority "+s.Priority)
 	}
-	g := a.Guardrails
-	if g.MaxLength > 0 {
-		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", g.MaxLength))
+	if rails.MaxLength > 0 {
+		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", rails.MaxLength))
 	}
-	rows = t.fact(rows, "denied", g.DenyPatterns...)
-	if len(g.PII) > 0 {
-		rows = t.fact(rows, "redacted", strings.Join(g.PII, ", "))
+	denied := rails.DenyPatterns
+	if rails.DenyDefaults {
+		denied = append(slices.Clone(denied), "the patterns that ship with ambit")
 	}
-	if g.OutputSchema != "" {
+	rows = t.fact(rows, "denied", denied...)
+	if len(rails.PII) > 0 {
+		rows = t.fact(rows, "redacted", strings.Join(rails.PII, ", "))
+	}
+	if rails.Schemas > 0 {
 		rows = t.fact(rows, "results", "checked against a schema")
 	}
 	if p := a.Program; p != nil && p.Contract != agent.OneLine {
 		rows = t.fact(rows, "sandbox", "runs only isolated, and reaches only the hosts above")
 	}
 	if len(rows) > 0 || a.Dialect == agent.FindAgent {
-		rows = t.fact(rows, "secrets", "results are always scanned for them")
+		rows = t.fact(rows, "secrets", map[bool]string{true: "a result that holds one is withheld", false: "results are always scanned for them"}[rails.OnLeak == guard.Blocks])
 	}
 	return rows
 }

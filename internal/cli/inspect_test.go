@@ -33,7 +33,7 @@ func TestInspectWraps(t *testing.T) {
 	show := func(width int, cut bool) string {
 		var b bytes.Buffer
 		term := &terminal{out: bufio.NewWriter(&b), width: width, cut: cut}
-		term.inspect(m)
+		term.inspect(m, effective{})
 		if err := term.flush(); err != nil {
 			t.Fatal(err)
 		}

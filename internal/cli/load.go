@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -86,14 +87,10 @@ func parseDialect(name string) (agent.Dialect, error) {
 	if name == "" {
 		return "", nil
 	}
-	var names []string
-	for _, d := range agent.Dialects {
-		if string(d) == strings.ToLower(name) {
-			return d, nil
-		}
-		names = append(names, string(d))
+	if d := agent.Dialect(strings.ToLower(name)); slices.Contains(agent.Dialects, d) {
+		return d, nil
 	}
-	return "", usage("use one of "+strings.Join(names, ", "), "there is no dialect %q", name)
+	return "", usage("use one of "+strings.Join(dialectNames(), ", "), "there is no dialect %q", name)
 }
 
 func dialectNames() []string {

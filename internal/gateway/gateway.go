@@ -152,26 +152,6 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return p.result, nil
 }
 
-// Why tells what each stage that judges would say of a call, without making
-// it. All reasons are given, not only the first no.
-func (g *Gateway) Why(c *call.Call) (allowed bool, reasons []call.Reason) {
-	p := &passing{Call: c}
-	for _, s := range []struct {
-		stage
-		passed func() string
-	}{
-		{stages[0], func() string { return "the arguments are one JSON object" }},
-		{stages[1], func() string { return "it is the declared tool " + nameOf(p.tool) }},
-	} {
-		if r := s.run(g, context.Background(), p); r != nil {
-			return false, append(reasons, call.Reason{Stage: s.name, Code: r.Code, Detail: r.Message})
-		}
-		reasons = append(reasons, call.Reason{Stage: s.name, Allowed: true, Detail: s.passed()})
-	}
-	d := gate.Decide(g.agent, p.tool, p.Call)
-	return d.Allowed, append(reasons, d.Reasons...)
-}
-
 // sent is the canonical form of the arguments as they are sent on.
 func (p *passing) sent() []byte {
 	if p.forwarded != nil {

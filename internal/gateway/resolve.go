@@ -20,11 +20,9 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 		return resolveURI(a, asked)
 	}
 	var found []*agent.Tool
-	var names []string
 	for i := range a.Tools {
-		t := &a.Tools[i]
-		names = append(names, t.Name)
-		if t.Name == asked || ServedName(a, t) == asked {
+		// Most names are told apart by their ends.
+		if t := &a.Tools[i]; strings.HasSuffix(asked, t.Name) && (t.Name == asked || ServedName(a, t) == asked) {
 			found = append(found, t)
 		}
 	}
@@ -32,6 +30,10 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	case 1:
 		return found[0], nil
 	case 0:
+		var names []string
+		for i := range a.Tools {
+			names = append(names, a.Tools[i].Name)
+		}
 		r := call.Refuse(stageResolve, call.UnknownTool, "the agent declares no tool %s", diag.Quote(asked))
 		if near := diag.DidYouMean(asked, names); near != "" {
 			r.Hint = near

@@ -2,33 +2,44 @@ package gateway
 
 import (
 	"bytes"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/secretlike"
 )
 
-// maxShown is how much of the arguments the journal keeps.
-const maxShown = 4 << 10
+const (
+	// maxShown is how much of the arguments the journal keeps.
+	maxShown = 4 << 10
+	// maxLooked is how far it looks for what begins in there and looks like a
+	// credential.
+	maxLooked = maxShown + 16<<10
+)
 
 // showable is what the journal keeps of arguments: without what looks like a
 // credential, by its name or by itself, and not too much of it.
 func showable(canonical []byte) []byte {
 	shown := canonical
-	if secretlike.Find(string(canonical)).Found() || namesSecret(canonical) {
+	if secretlike.Find(string(canonical[:min(len(canonical), maxLooked)])).Found() || namesSecret(canonical) {
 		shown = masked(canonical)
 	}
 	if len(shown) > maxShown {
-		b, _ := jsontext.AppendQuote(nil, bytes.ToValidUTF8(shown[:maxShown], nil))
+		cut := maxShown
+		for cut > 0 && !utf8.RuneStart(shown[cut]) {
+			cut--
+		}
+		b, _ := jsontext.AppendQuote(nil, shown[:cut])
 		return b
 	}
 	return shown
 }
 
-// namesSecret reports whether a member has the name of a secret.
+// namesSecret reports whether a member of what may be shown has the name of a
+// secret.
 func namesSecret(b []byte) bool {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b))
-	for {
+	for d.InputOffset() < maxShown {
 		t, err := d.ReadToken()
 		if err != nil {
 			return false
@@ -37,6 +48,7 @@ func namesSecret(b []byte) bool {
 			return true
 		}
 	}
+	return false
 }
 
 const mask = "[secret]"

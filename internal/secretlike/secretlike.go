@@ -193,7 +193,9 @@ func findToken(s string) Finding {
 		return Finding{}
 	}
 	for i := 0; i+window <= len(s); {
-		if !mayBeInRun(s, i) || !mayGoOn(s, i) {
+		before := i - half
+		behind := i + half
+		if !mayBeInRun(s, i) || (before < 0 || !mayBeInRun(s, before)) && (behind+window > len(s) || !mayBeInRun(s, behind)) {
 			i += step // most text ends here: words are shorter than tokens
 			continue
 		}
@@ -228,12 +230,6 @@ func mayBeInRun(s string, i int) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	x := eight(s, i)
 	return (x-lowest*ones)&^x&highs == 0
-}
-
-// mayGoOn reports whether what stands beside the window at i may be of the same
-// run, on either side.
-func mayGoOn(s string, i int) bool {
-	return i >= half && mayBeInRun(s, i-half) || i+half+window <= len(s) && mayBeInRun(s, i+half)
 }
 
 // eight is eight bytes of s from i, as one word.

@@ -330,14 +330,13 @@ func (v Value) GetAfter(last Value, key string) Value {
 	if last.t == v.t && nodes[last.i].parent == v.i && nodes[last.i].next >= 0 {
 		from = nodes[last.i].next
 	}
-	i := v.t.between(from, none, key, tag)
-	if i < 0 {
-		i = v.t.between(first, from, key, tag)
+	if i := v.t.between(from, none, key, tag); i != none {
+		return Value{v.t, i}
 	}
-	if i < 0 {
-		return Value{}
+	if i := v.t.between(first, from, key, tag); i != from {
+		return Value{v.t, i}
 	}
-	return Value{v.t, i}
+	return Value{}
 }
 
 // Each yields the members of an object or the items of a list, in order.

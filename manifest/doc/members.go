@@ -23,14 +23,17 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 }
 
 // between looks for a key, whose tag is given, among the members from one up to
-// but not including another. From the first up to none are all.
+// but not including another, and returns that other if it is not there. From
+// the first up to none are all.
 func (t *Tree) between(from, to int32, key string, tag uint32) int32 {
-	for i := from; i != to; i = t.nodes[i].next {
-		if n := &t.nodes[i]; n.keyTag == tag && t.keyOf(n) == key {
-			return i
+	for from != to {
+		n := &t.nodes[from]
+		if n.keyTag == tag && t.keyOf(n) == key {
+			break
 		}
+		from = n.next
 	}
-	return none
+	return from
 }
 
 // indexOf is the index of a large object, brought up to date.

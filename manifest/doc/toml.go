@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -25,7 +26,7 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := parsers.Get().(*unstable.Parser)
 	defer parsers.Put(p)
 	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
-	b.p.Reset([]byte(src.Text))
+	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // it only reads them
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
 		table = b.expression(b.p.Expression(), table)

@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"context"
+	"strings"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/guard"
+)
+
+// Why tells what each stage that judges would say of a call, without making it
+// or taking anything. The gate gives all its reasons, not only the first no;
+// what lies behind a no is not asked.
+func (g *Gateway) Why(c *call.Call) (allowed bool, reasons []call.Reason) {
+	copied := *c // redaction changes the arguments
+	p := &passing{Call: &copied}
+	ask := func(name string, run func(*Gateway, context.Context, *passing) *call.Refusal, passed func() string) bool {
+		if r := run(g, context.Background(), p); r != nil {
+			reasons = append(reasons, call.Reason{Stage: name, Code: r.Code, Detail: r.Message})
+			return false
+		}
+		if said := passed(); said != "" {
+			reasons = append(reasons, call.Reason{Stage: name, Allowed: true, Detail: said})
+		}
+		return true
+	}
+	if !ask(stageAdmit, admit, func() string { return "the arguments are one JSON object" }) ||
+		!ask(stageResolve, resolveStage, func() string { return "it is the declared tool " + nameOf(p.tool) }) {
+		return false, reasons
+	}
+	d := gate.Decide(g.agent, p.tool, p.Call)
+	reasons = append(reasons, d.Reasons...)
+	// Without arguments the question is about the tool.
+	if !d.Allowed || len(c.Arguments) > 0 && !ask(guard.StageIn, guardIn, p.guarded) {
+		return false, reasons
+	}
+	if g.books != nil && len(c.Arguments) > 0 && !ask(stageLimit, limits, p.limited) {
+		return false, reasons
+	}
+	if p.tool.Policy.HumanApproval {
+		reasons = append(reasons, call.Reason{Stage: stageApprove, Allowed: true, Detail: "a person is asked first"})
+	}
+	return true, reasons
+}
+
+func (p *passing) guarded() string {
+	if len(p.notes) == 0 {
+		return "the arguments keep to the schema and the rails"
+	}
+	return "it would be redacted: " + strings.Join(p.notes, "; ")
+}
+
+func (p *passing) limited() string {
+	if p.tool.Policy.Rate == nil && p.tool.Policy.Spend == nil {
+		return ""
+	}
+	return "the limits leave room for it"
+}
