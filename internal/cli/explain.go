@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -24,7 +25,7 @@ type meaning struct {
 
 func meanings() []meaning {
 	var all []meaning
-	for _, r := range slices.Concat(manifest.Rules(), pack.Rules) {
+	for _, r := range slices.Concat(manifest.Rules(), pack.Rules, guard.Rules) {
 		all = append(all, meaning{r.Code, "diagnostic", r.Severity.String(), r.Title, r.Why, r.Fix})
 	}
 	for _, m := range call.Meanings {

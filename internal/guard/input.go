@@ -67,7 +67,6 @@ func TooLong(arguments []byte, limit int64) *call.Refusal {
 // scratch is what a check needs and gives back.
 type scratch struct {
 	view  view.View
-	name  view.View
 	spans []pii.Span
 	edits []edit
 	stack [][]byte

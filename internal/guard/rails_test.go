@@ -2,6 +2,8 @@ package guard_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -23,7 +25,8 @@ func TestTheManifestCanOnlyTighten(t *testing.T) {
 	}{
 		{"nothing", guard.Operator{}, agent.Guardrails{}, guard.Rails{OnLeak: "redact"}},
 		{
-			"the manifest alone", guard.Operator{},
+			"the manifest alone",
+			guard.Operator{},
 			agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OutputSchema: "{}"},
 			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
 		},
@@ -34,12 +37,15 @@ func TestTheManifestCanOnlyTighten(t *testing.T) {
 			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
 		},
 		{
-			"both", guard.Operator{Guardrails: agent.Guardrails{MaxLength: 100, DenyPatterns: []string{"x"}, PII: []string{"email"}, OutputSchema: "true"}},
+			"both",
+			guard.Operator{Guardrails: agent.Guardrails{MaxLength: 100, DenyPatterns: []string{"x"}, PII: []string{"email"}, OutputSchema: "true"}},
 			agent.Guardrails{MaxLength: 50, DenyPatterns: []string{"y", "x"}, PII: []string{"iban", "email"}, OutputSchema: "{}"},
 			guard.Rails{MaxLength: 50, Input: guard.InputRules{Deny: []string{"x", "y"}, DenyDefaults: true, PII: []string{"email", "iban"}}, OnLeak: "redact", Schemas: []string{"true", "{}"}},
 		},
 		{
-			"only the operator switches the shipped list", guard.Operator{DenyDefaults: &off}, agent.Guardrails{DenyPatterns: []string{"y"}},
+			"only the operator switches the shipped list",
+			guard.Operator{DenyDefaults: &off},
+			agent.Guardrails{DenyPatterns: []string{"y"}},
 			guard.Rails{Input: guard.InputRules{Deny: []string{"y"}}, OnLeak: "redact"},
 		},
 	}
@@ -161,12 +167,18 @@ func sameSet(a, b []string) bool {
 }
 
 func TestSchemasStayAtHome(t *testing.T) {
+	// A file that is there and is a schema: it must not be read all the same.
+	file := filepath.Join(t.TempDir(), "schema.json")
+	if err := os.WriteFile(file, []byte(`{"type":"object"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
-		"http":  `{"$ref":"https://example.com/schema.json"}`,
-		"file":  `{"$ref":"file:///etc/passwd"}`,
-		"bad":   `{"type":5}`,
-		"json":  `{`,
-		"large": `{"description":"` + strings.Repeat("x", 2<<20) + `"}`,
+		"a file that is there": `{"$ref":` + quote("file://"+filepath.ToSlash(file)) + `}`,
+		"http":                 `{"$ref":"https://example.com/schema.json"}`,
+		"file":                 `{"$ref":"file:///etc/passwd"}`,
+		"bad":                  `{"type":5}`,
+		"json":                 `{`,
+		"large":                `{"description":"` + strings.Repeat("x", 2<<20) + `"}`,
 	} {
 		s := guard.NewSchema(text)
 		if _, err := s.Check(jsontext.Value(`{}`)); err == nil {

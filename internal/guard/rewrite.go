@@ -183,8 +183,10 @@ func rewrite(doc []byte, edits []edit, blob func(text []byte) []byte) ([]byte, [
 		return nil, findings, err
 	}
 	out = append(out, doc[done:]...)
-	if !jsontext.Value(out).IsValid(lenient) {
+	if !valid(out) {
 		return nil, findings, errors.New("the redacted text is not JSON")
 	}
 	return out, findings, nil
 }
+
+func valid(doc []byte) bool { return jsontext.Value(doc).IsValid(lenient) }

@@ -15,6 +15,7 @@
 package deny
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -197,7 +198,7 @@ func (l *List) Find(text []byte) (Hit, bool) {
 		return Hit{}, false
 	}
 	// Most strings are short and plain, and have none of the words.
-	if len(text) < view.MinRun && len(l.whole) == 0 && view.ASCII(text) && !l.set.Contains(text) && !hasPercent(text) && nextSpaced(text, 0) < 0 {
+	if len(text) < view.MinRun && len(l.whole) == 0 && view.ASCII(text) && !l.set.Contains(text) && bytes.IndexByte(text, '%') < 0 && nextSpaced(text, 0) < 0 {
 		return Hit{}, false
 	}
 	s := l.scratch.Get().(*scan)
@@ -227,9 +228,11 @@ func (s *scan) read(text []byte, as string, depth int) (Hit, bool) {
 	if depth == maxDepth {
 		return Hit{}, false
 	}
-	if hasPercent(text) && l.unpercent.Unpercent(text) {
-		if h, ok := s.read(l.unpercent.Text, Decoded, depth+1); ok {
-			return h, true
+	for start, end := nextEscaped(text, 0); start >= 0; start, end = nextEscaped(text, end) {
+		if l.unpercent.Unpercent(text[start:end]) {
+			if h, ok := s.read(l.unpercent.Text, Decoded, depth+1); ok {
+				return h, true
+			}
 		}
 	}
 	for at := 0; ; {
@@ -254,36 +257,49 @@ func or(a, b string) string {
 	return b
 }
 
-// hasPercent reports whether a text has percent escapes for letters or spaces,
-// enough of them to hide a phrase.
-func hasPercent(text []byte) bool {
-	n := 0
-	for i := 0; i+2 < len(text); i++ {
-		if text[i] == '%' && '2' <= text[i+1] && text[i+1] <= '7' {
-			if n++; n == 2 {
-				return true
-			}
+// nextEscaped is the next word with percent escapes for something printable, at
+// least two of them, or -1.
+func nextEscaped(text []byte, at int) (start, end int) {
+	for {
+		n := bytes.IndexByte(text[at:], '%')
+		if n < 0 {
+			return -1, -1
 		}
+		start, end = at+n, at+n
+		for start > at && !white[text[start-1]] {
+			start--
+		}
+		escapes := 0
+		for end < len(text) && !white[text[end]] {
+			if text[end] == '%' && end+2 < len(text) && '2' <= text[end+1] && text[end+1] <= '7' {
+				escapes++
+			}
+			end++
+		}
+		if escapes >= 2 {
+			return start, end
+		}
+		at = end
 	}
-	return false
 }
 
 // look matches one reading: first what it says as it is, then with its white
-// space collapsed. Patterns that begin with their word need no second look.
+// space collapsed. Only patterns that are matched against all of it need the
+// second look.
 func (s *scan) look(text []byte, as string) (Hit, bool) {
 	h, near, ok := s.match(text, as)
 	if ok || !near && len(s.whole) == 0 {
 		return h, ok
 	}
 	var changed bool
-	if s.flat, changed = flatten(s.flat[:0], text, len(text)); changed {
+	if s.flat, changed, _ = flatten(s.flat[:0], text, len(text)); changed {
 		h, _, ok = s.match(s.flat, or(as, Normalised))
 	}
 	return h, ok
 }
 
-// match is one pass over a text. It also reports whether a word was near that
-// is not the first of its pattern.
+// match is one pass over a text. It also reports whether a pattern had to be
+// matched against all of it.
 func (s *scan) match(text []byte, as string) (h Hit, near, ok bool) {
 	for _, p := range s.whole {
 		if p.regex.Match(text) {
@@ -299,7 +315,7 @@ func (s *scan) match(text []byte, as string) (h Hit, near, ok bool) {
 			for _, hit := range lane {
 				for _, w := range s.set.Words(hit) {
 					for _, p := range s.words[w] {
-						near = near || !p.first
+						near = near || p.reach == 0
 						if h, ok := s.around(p, text, hit.End, s.set.Size(w), as); ok {
 							return h, true, true
 						}
@@ -327,7 +343,6 @@ func (s *scan) around(p *pattern, text []byte, end, size int, as string) (Hit, b
 	if s.done[p.index] == everything {
 		return Hit{}, false
 	}
-	from, to := 0, len(text)
 	if s.done[p.index] < 0 && !s.short(p, text) {
 		s.done[p.index] = everything
 		if p.whole == nil {
@@ -339,20 +354,29 @@ func (s *scan) around(p *pattern, text []byte, end, size int, as string) (Hit, b
 	switch {
 	case p.first:
 		return s.from(p, text, end-size, as)
+	case p.reach == 0:
+		s.done[p.index] = everything
+		return s.try(p, text, as)
 	case end <= s.done[p.index]:
 		return Hit{}, false // it was in the last neighbourhood, with room to spare
-	case p.reach > 0:
-		from, to = max(0, end-p.reach-16), min(len(text), end+2*p.reach+16)
-		for n := 0; n < 32 && from > 0 && wordByte(text[from-1]); n++ {
-			from--
-		}
-		fallthrough
-	default:
-		if s.done[p.index] = to; to < len(text) {
-			s.done[p.index] = to - p.reach
+	}
+	from := back(text, end, p.reach+16)
+	for n := 0; n < 32 && from > 0 && wordByte(text[from-1]); n++ {
+		from--
+	}
+	near, changed, used := flatten(s.near[:0], text[from:], 3*p.reach+64)
+	s.near = near
+	if to := from + used; to < len(text) {
+		s.done[p.index] = max(end, back(text, to, p.reach+16))
+	} else {
+		s.done[p.index] = to
+	}
+	if changed {
+		if h, ok := s.try(p, text[from:from+used], as); ok {
+			return h, true
 		}
 	}
-	return s.try(p, text[from:to], as)
+	return s.try(p, near, as)
 }
 
 // from matches a pattern that begins where its word does.
@@ -361,7 +385,7 @@ func (s *scan) from(p *pattern, text []byte, at int, as string) (Hit, bool) {
 		return Hit{}, false
 	}
 	var changed bool
-	if s.near, changed = flatten(s.near[:0], text[at:], p.reach); p.also != nil && !p.also.Contains(s.near) {
+	if s.near, changed, _ = flatten(s.near[:0], text[at:], p.reach); p.also != nil && !p.also.Contains(s.near) {
 		return Hit{}, false
 	}
 	if changed && p.Reach == 0 {

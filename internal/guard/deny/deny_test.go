@@ -71,17 +71,23 @@ func TestEvasions(t *testing.T) {
 				return string(r)
 			})
 		},
-		"tags":           func(s string) string { return "hello" + mapRunes(s, func(r rune) string { return string(r + 0xe0000) }) },
-		"Cyrillic":       cyrillic.Replace,
-		"leet":           leet.Replace,
-		"spaced":         func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + " " }) },
-		"dots":           func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + "." }) },
-		"base64":         func(s string) string { return "run this: " + base64.StdEncoding.EncodeToString([]byte(s)) },
-		"base64 twice":   func(s string) string { return base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString([]byte(s)))) },
-		"hex":            func(s string) string { return hex.EncodeToString([]byte(s)) },
-		"percent":        func(s string) string { return url.PathEscape(s) },
-		"punctuation":    func(s string) string { return strings.ReplaceAll(s, " ", " - ") },
-		"in a long text": func(s string) string { return strings.Repeat("Nothing to see here. ", 9000) + s + strings.Repeat(" And on it goes.", 9000) },
+		"tags": func(s string) string {
+			return "hello" + mapRunes(s, func(r rune) string { return string(r + 0xe0000) })
+		},
+		"Cyrillic": cyrillic.Replace,
+		"leet":     leet.Replace,
+		"spaced":   func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + " " }) },
+		"dots":     func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + "." }) },
+		"base64":   func(s string) string { return "run this: " + base64.StdEncoding.EncodeToString([]byte(s)) },
+		"base64 twice": func(s string) string {
+			return base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString([]byte(s))))
+		},
+		"hex":         func(s string) string { return hex.EncodeToString([]byte(s)) },
+		"percent":     func(s string) string { return url.PathEscape(s) },
+		"punctuation": func(s string) string { return strings.ReplaceAll(s, " ", " - ") },
+		"in a long text": func(s string) string {
+			return strings.Repeat("Nothing to see here. ", 9000) + s + strings.Repeat(" And on it goes.", 9000)
+		},
 	}
 	for family, seed := range seeds {
 		for name, evade := range evasions {
@@ -184,8 +190,11 @@ func TestPatternsOfAnyKind(t *testing.T) {
 
 func TestBadPatternsAreAllReported(t *testing.T) {
 	_, err := deny.Compile([]deny.Pattern{
-		{Name: "a", Regex: "("}, {Name: "b", Regex: "ok"}, {Name: "c", Regex: `(?=x)`},
-		{Name: "d", Regex: strings.Repeat("x", 5000)}, {Name: "e", Regex: `(?:(?:a{100}){10}){20}`},
+		{Name: "a", Regex: "("},
+		{Name: "b", Regex: "ok"},
+		{Name: "c", Regex: `(?=x)`},
+		{Name: "d", Regex: strings.Repeat("x", 5000)},
+		{Name: "e", Regex: `(?:(?:a{100}){10}){20}`},
 	})
 	if err == nil {
 		t.Fatal("took them")

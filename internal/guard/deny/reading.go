@@ -38,9 +38,9 @@ func unleet(dst, text []byte, letters *[256]byte) ([]byte, bool) {
 func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
 // flatten appends text with runs of white space as one space, up to size bytes.
-// It reports whether there were any.
-func flatten(dst, text []byte, size int) ([]byte, bool) {
-	changed, done := false, 0
+// It reports whether there were any, and how much of the text that took.
+func flatten(dst, text []byte, size int) (flat []byte, changed bool, used int) {
+	done := 0
 	for i := 0; i < len(text) && len(dst)+i-done < size; i++ {
 		if !white[text[i]] {
 			continue
@@ -56,9 +56,21 @@ func flatten(dst, text []byte, size int) ([]byte, bool) {
 		i = end - 1
 	}
 	if room := size - len(dst); room > 0 {
-		dst = append(dst, text[done:min(len(text), done+room)]...)
+		end := min(len(text), done+room)
+		dst, done = append(dst, text[done:end]...), end
 	}
-	return dst, changed
+	return dst, changed, done
+}
+
+// back is where text begins of which flatten makes size bytes up to end.
+func back(text []byte, end, size int) int {
+	for ; end > 0 && size > 0; size-- {
+		end--
+		for white[text[end]] && end > 0 && white[text[end-1]] {
+			end--
+		}
+	}
+	return end
 }
 
 var white = [256]bool{' ': true, '\t': true, '\n': true, '\v': true, '\f': true, '\r': true}

@@ -1,6 +1,6 @@
 // Package secret finds credentials in text, at the speed of memory.
 //
-// The rules are gitleaks' and our own ([Rules]). gitleaks runs a rule over the
+// The rules are gitleaks' and our own. gitleaks runs a rule over the
 // whole text when one of the rule's keywords is anywhere in it, and keywords are
 // as common as "key". Here a rule is taken apart when it is loaded: every match
 // of it begins with one of a few shapes, a shape has a literal in it, and all

@@ -51,19 +51,29 @@ var amended = map[string]string{
 // changed their tokens since, and only the prefix stayed.
 func own() []*Rule {
 	rules := []*Rule{
-		{ID: "url-password", quick: hasUserinfo, Allow: placeholders,
-			Regex: `://[^\s:/?#@"'<>\[\]{}]{0,128}:([^\s/?#@"'<>\[\]{}$*]{3,256})@[\w.-]`},
-		{ID: "authorization-header", Allow: placeholders, Entropy: 2.5,
-			Regex: `(?i)\bauthorization["']?[ \t]{0,3}[:=][ \t]{0,3}["']?(?:(?:bearer|token|apikey|basic|bot)[ \t]{1,3})([\w.~+/=-]{16,1000})`},
-		{ID: "bearer-token", Allow: placeholders, Entropy: 3.5,
-			Regex: `\b[Bb]earer[ \t]{1,3}([\w~+/-]{8,1000}\.?[\w.~+/-]{12,1000}={0,2})` + after},
-		{ID: "aws-secret-access-key", Entropy: 4,
-			Regex: named(`aws[_.-]?(?:secret|session)?[_.-]?(?:access)?[_.-]?(?:key|token)|secret[_-]?access[_-]?key|secretaccesskey`, `[a-z0-9/+]{40}`)},
+		{
+			ID: "url-password", quick: hasUserinfo, Allow: placeholders,
+			Regex: `://[^\s:/?#@"'<>\[\]{}]{0,128}:([^\s/?#@"'<>\[\]{}$*]{3,256})@[\w.-]`,
+		},
+		{
+			ID: "authorization-header", Allow: placeholders, Entropy: 2.5,
+			Regex: `(?i)\bauthorization["']?[ \t]{0,3}[:=][ \t]{0,3}["']?(?:(?:bearer|token|apikey|basic|bot)[ \t]{1,3})([\w.~+/=-]{16,1000})`,
+		},
+		{
+			ID: "bearer-token", Allow: placeholders, Entropy: 3.5,
+			Regex: `\b[Bb]earer[ \t]{1,3}([\w~+/-]{8,1000}\.?[\w.~+/-]{12,1000}={0,2})` + after,
+		},
+		{
+			ID: "aws-secret-access-key", Entropy: 4,
+			Regex: named(`aws[_.-]?(?:secret|session)?[_.-]?(?:access)?[_.-]?(?:key|token)|secret[_-]?access[_-]?key|secretaccesskey`, `[a-z0-9/+]{40}`),
+		},
 		{ID: "azure-storage-key", Regex: `(?i)\baccountkey=([a-z0-9+/]{86}==)`},
 		{ID: "azure-shared-access-key", Regex: `(?i)\bsharedaccess(?:key|signature)=([a-z0-9+/%=&:._-]{20,512})`},
 		{ID: "azure-sas-signature", Regex: `[?&]sig=([A-Za-z0-9%+/]{40,90}(?:=|%3[Dd])?)` + after, Entropy: 3.5},
-		{ID: "connection-string-password", Allow: placeholders, quick: semicolons,
-			Regex: `(?i)(?:;|\b)(?:password|pwd)=([^;\s"'$<{*]{4,128});`},
+		{
+			ID: "connection-string-password", Allow: placeholders, quick: semicolons,
+			Regex: `(?i)(?:;|\b)(?:password|pwd)=([^;\s"'$<{*]{4,128});`,
+		},
 		{ID: "google-oauth-secret", Regex: token(`GOCSPX-[\w-]{28}`)},
 		{ID: "google-oauth-token", Regex: `\b(ya29\.[\w-]{20,1000})`},
 		{ID: "google-refresh-token", Regex: token(`1//0[\w-]{40,150}`)},

@@ -2,6 +2,7 @@ package secret_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -77,26 +78,34 @@ func TestMatchesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// A text made to be expensive is refused, or read in time that its size allows.
+// A text made to be expensive costs no more than its size allows: it is read to
+// the end, or the scan says that it is too hard.
 func TestHostileTexts(t *testing.T) {
-	for name, text := range map[string]string{
-		"open keys":    strings.Repeat("-----BEGIN RSA PRIVATE KEY-----\n", 40_000),
-		"curls":        strings.Repeat("curl a ", 100_000),
-		"assignments":  strings.Repeat("api_key=", 100_000),
-		"slashes":      strings.Repeat("://a:", 200_000),
-		"base64":       strings.Repeat("QUFBQUFB", 100_000),
-		"backslashes":  strings.Repeat(`\`, 500_000),
-		"percents":     strings.Repeat("%41", 300_000),
-		"tokens":       strings.Repeat("eyJhbGciOiJIUzI1NiJ9.", 40_000),
-		"kubernetes":   strings.Repeat("kind: secret data: ", 40_000),
-		"invisible":    strings.Repeat("\u200b", 200_000),
-		"many secrets": strings.Repeat(token+"\n", 5_000),
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, err := engine(t).Scan([]byte(text), nil, nil)
-			t.Logf("%d matches, %v", len(m), err)
-			if name == "many secrets" && err == nil && len(m) != 5_000 {
-				t.Errorf("%d matches", len(m))
+	tests := []struct {
+		name, text string
+		hard       bool
+		matches    int
+	}{
+		{"open keys", strings.Repeat("-----BEGIN RSA PRIVATE KEY-----\n", 20_000), false, 1},
+		{"curls", strings.Repeat("curl a ", 5_000), true, 0},
+		{"assignments", strings.Repeat("api_key=", 5_000), true, 0},
+		{"slashes", strings.Repeat("://a:", 50_000), false, 0},
+		{"base64", strings.Repeat("QUFBQUFB", 50_000), false, 0},
+		{"backslashes", strings.Repeat(`\`, 200_000), false, 0},
+		{"percents", strings.Repeat("%41", 100_000), false, 0},
+		{"tokens", strings.Repeat("eyJhbGciOiJIUzI1NiJ9.", 5_000), true, 0},
+		{"kubernetes", strings.Repeat("kind: secret data: ", 10_000), true, 0},
+		{"invisible", strings.Repeat("\u200b", 100_000), false, 0},
+		{"many secrets", strings.Repeat(token+"\n", 2_000), false, 2_000},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := engine(t).Scan([]byte(tt.text), nil, nil)
+			if hard := errors.Is(err, secret.ErrTooHard); hard != tt.hard {
+				t.Fatalf("too hard: %v", hard)
+			}
+			if len(m) != tt.matches {
+				t.Errorf("%d matches, want %d", len(m), tt.matches)
 			}
 		})
 	}
@@ -129,7 +138,7 @@ func TestCleanTextCostsNothing(t *testing.T) {
 	e := engine(t)
 	text := bytes.Repeat([]byte("The key to the house is under the mat, says the author of the token story.\n"), 500)
 	var m []secret.Match
-	if n := testing.AllocsPerRun(50, func() { m, _ = e.Scan(text, nil, m[:0]) }); n > 0 || len(m) > 0 {
+	if n := testing.AllocsPerRun(50, func() { m, _ = e.Scan(text, nil, m[:0]) }); n > 0 && !race || len(m) > 0 {
 		t.Errorf("%v allocations, %v", n, m)
 	}
 }

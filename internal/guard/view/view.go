@@ -97,7 +97,7 @@ func (v *View) unescape(src []byte, controls bool) bool {
 		i += done
 		v.Text = append(v.Text, src[done:i]...)
 		r, n := escape(src[i:])
-		if n == 0 || !controls && (r < '\t' || '\r' < r && r < ' ' || r == 0x7f) {
+		if n == 0 || !controls && (r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f) {
 			// A lone backslash stands for itself.
 			v.Text = append(v.Text, '\\')
 			done = i + 1

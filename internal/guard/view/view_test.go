@@ -17,7 +17,7 @@ func TestRangesLeadBackToTheSource(t *testing.T) {
 	}{
 		{"escapes", `a\nb\u0041\ud83d\ude00c\"`, "a\nbA😀c\"", (*view.View).Unescape, "A😀", `\u0041\ud83d\ude00`},
 		{"controls of a JSON text", `a\u0000b`, "a\x00b", (*view.View).JSON, "\x00b", `\u0000b`},
-		{"controls of other texts stay", `a\x00b\n`, "a\\x00b\n", (*view.View).Unescape, "x00b", "x00b"},
+		{"controls of other texts stay", `a\x00b\f\n`, "a\\x00b\\f\n", (*view.View).Unescape, "x00b", "x00b"},
 		{"a lone backslash stays", `a\qb\`, `a\qb\`, (*view.View).Unescape, "qb", "qb"},
 		{"percent", "x%41b%zz%20c", "xAb%zz c", (*view.View).Unpercent, "Ab", "%41b"},
 		{"zero width", "g\u200bh\u2060p_x", "ghp_x", (*view.View).Strip, "ghp_", "g\u200bh\u2060p_"},
