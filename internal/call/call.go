@@ -37,6 +37,9 @@ type Call struct {
 	Client *Client
 	// Skill, if there is one, narrows what may be called.
 	Skill Allowlist
+	// Gone is closed when nobody waits for the answer any more, although the call
+	// was not cancelled; nil if that cannot be known.
+	Gone <-chan struct{}
 	// Timeout bounds the work; 0 leaves it to the tool.
 	Timeout time.Duration
 	// OnNotify is told of progress and log messages while the tool works.

@@ -216,7 +216,7 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Wanted,
 	}
 	t.printf("%s %s of %s%s\n", t.paint(green, "kept:"), diag.Printable(w.Ref), diag.Printable(o.name), diag.Printable(where))
 	if o.agent == nil {
-		t.notef("%s", t.paint(dim, "no manifest of "+diag.Printable(o.name)+" was found, so neither the ref nor the type was checked, and it is bound to no hosts"))
+		t.notef("%s", t.paint(dim, "no manifest of "+diag.Printable(o.name)+" was found: neither the ref nor the type was checked, and it is NOT limited to any host: it goes where that agent's slot says"))
 	}
 	return nil
 }

@@ -87,14 +87,14 @@ func runnable(m *manifest.Manifest) error {
 	case m.Dialect == agent.Matrix, m.Dialect == agent.FindAgent && a.Kind != agent.CodeBundle:
 		return nil
 	case m.Dialect == agent.FindAgent:
-		what = "bundles of code cannot be run yet"
+		what = "a bundle of code cannot be run yet"
 	case m.Dialect == agent.Covenant:
-		what = "programs cannot be run yet"
+		what = "a Covenant program cannot be run yet"
 	default:
-		what = "servers cannot be found in a registry yet"
+		what = "a GPARS agent cannot be run yet: its servers are in a registry"
 	}
 	return &failure{
-		code: exitMissing, err: fmt.Errorf("%s: Matrix agents and FindAgent's other kinds can", what),
+		code: exitMissing, err: errors.New(what),
 		hint: "ambit inspect " + m.Path + " shows what it may do",
 	}
 }
@@ -114,7 +114,7 @@ func onServers(m *manifest.Manifest) error {
 type development struct{ loopbackHTTP bool }
 
 func (d *development) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: http actions may reach this machine without TLS")
+	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: http actions may reach this machine without TLS; AMBIT_DEV_RESOLVE=HOST:443=127.0.0.1:PORT and AMBIT_DEV_CA=FILE say where a name leads, and whose certificate it has there")
 }
 
 // hosting is how agents are brought to life here.

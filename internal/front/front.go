@@ -173,6 +173,7 @@ type request struct {
 	principal string
 	modern    bool
 	peer      *peer // nil where there is no session
+	gone      <-chan struct{}
 	notify    func(method string, params jsontext.Value)
 }
 

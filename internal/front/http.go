@@ -354,6 +354,7 @@ func (h *HTTP) legacy(r *http.Request, s *reply, a *Agent, req *request, m mcpwi
 // serve answers a request of a session. It goes on when the connection breaks:
 // only the client's word cancels it.
 func (p *remote) serve(ctx context.Context, s *reply, req *request) {
+	req.gone = ctx.Done()
 	ctx, problem := p.peer.enter(context.WithoutCancel(ctx), req.id)
 	if problem != nil {
 		s.finish(http.StatusOK, answer(req.id, nil, problem))

@@ -125,7 +125,7 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	}
 	c := &call.Call{
 		ID: gateway.NewID(), Tool: name, Arguments: lookup(r.params, "arguments"), Meta: r.meta.raw,
-		Principal: r.principal, Client: a.client(r),
+		Principal: r.principal, Client: a.client(r), Gone: r.gone,
 	}
 	refusal, problem := a.narrow(c, r)
 	if problem == nil && refusal == nil && r.modern {

@@ -49,6 +49,16 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Question) *call.Refusal {
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
+	if p.Gone != nil {
+		// A call that nobody waits for is not made because a person says yes.
+		go func() {
+			select {
+			case <-p.Gone:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
 	for {
 		now, err := g.question(ctx, q.ID)
 		switch {
@@ -78,14 +88,17 @@ func because(reason string) string {
 	return ": " + clip(reason)
 }
 
-// tellWaiting lets a client that listens show that a person is being asked.
+// tellWaiting lets the operator, and a client that listens, know that a person
+// is being asked.
 func (g *Gateway) tellWaiting(p *passing, q *approval.Question) {
+	message := fmt.Sprintf("waiting for a person to approve %s: ambit approvals approve %s", p.tool.Name, q.ID)
+	if g.onAsk != nil {
+		g.onAsk(message)
+	}
 	if p.OnNotify == nil {
 		return
 	}
-	params, err := json.Marshal(map[string]any{
-		"progress": 0, "message": fmt.Sprintf("waiting for a person to approve %s: ambit approvals approve %s", p.tool.Name, q.ID),
-	})
+	params, err := json.Marshal(map[string]any{"progress": 0, "message": message})
 	if err == nil {
 		p.OnNotify("notifications/progress", params)
 	}

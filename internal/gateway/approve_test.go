@@ -194,6 +194,17 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 	})
 }
 
+// TestNobodyWaits says yes to a call whose caller has gone: it is not made.
+func TestNobodyWaits(t *testing.T) {
+	w := newWorld()
+	g := New(careful(), Options{Binding: w, Books: open(t, statetest.Open(t))})
+	gone := make(chan struct{})
+	_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Principal: "me", Gone: gone, OnNotify: func(string, jsontext.Value) { close(gone) }})
+	if codeOf(err) != call.ApprovalExpired || w.count() != 0 {
+		t.Errorf("it ended with %v, sent %d times", err, w.count())
+	}
+}
+
 func TestApprovalExpires(t *testing.T) {
 	w := newWorld()
 	b := open(t, statetest.Open(t))

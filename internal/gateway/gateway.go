@@ -41,6 +41,8 @@ type Options struct {
 	Known func() ([]guard.Known, error)
 	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
 	ApprovalTTL time.Duration
+	// OnAsk is told that a call waits for a person.
+	OnAsk func(message string)
 	// TrustElicitation counts the answer of the person at the client.
 	TrustElicitation bool
 }
@@ -56,6 +58,7 @@ type Gateway struct {
 
 	approvalTTL      time.Duration
 	trustElicitation bool
+	onAsk            func(string)
 
 	late      sync.WaitGroup // answers that may still come
 	lateGrace time.Duration
@@ -71,7 +74,7 @@ func New(a *agent.Agent, o Options) *Gateway {
 	}
 	return &Gateway{
 		agent: a, name: o.Name, binding: o.Binding, books: o.Books, expose: o.Expose, guards: newGuards(a, o),
-		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, lateGrace: lateGrace,
+		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, lateGrace: lateGrace,
 	}
 }
 

@@ -119,6 +119,7 @@ type Agent struct {
 	up      chan struct{} // closed when the servers are proven, or not to be
 	servers *toolserver.Manager
 	failure *Failure
+	skills  *skillSet // nil if there are none
 
 	hello struct {
 		once   sync.Once
@@ -148,6 +149,7 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	if o.Sole {
 		a.front.Greeted = a.greeted
 	}
+	a.serveSkills()
 	go a.open()
 	go a.start()
 	return a
@@ -173,6 +175,7 @@ func (a *Agent) open() {
 	}
 	a.door = gateway.New(a.manifest.Agent(), gateway.Options{
 		Name: a.name, Binding: binding{of: a}, Books: b, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known,
+		OnAsk:       func(message string) { a.options.Log("approvals", message) },
 		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,
 	})
 }
@@ -225,6 +228,7 @@ func (a *Agent) start() {
 			a.options.Log(p.Alias, p.Refusal.Error())
 		}
 	}
+	a.proveSkills()
 }
 
 func (a *Agent) fail(r *call.Refusal, lacking bool) {

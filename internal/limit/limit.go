@@ -57,6 +57,7 @@ const (
 	// touch makes the meter's row, or takes its lock. SQLite needs a real change
 	// there as little as PostgreSQL does.
 	touch    = `INSERT INTO meters (agent, tool, day, spent) VALUES ($1, $2, '', '0') ON CONFLICT (agent, tool) DO UPDATE SET spent = meters.spent`
+	dropTick = `DELETE FROM ticks WHERE agent = $1 AND tool = $2 AND at = $3 AND call = $4`
 	addTick  = `INSERT INTO ticks (agent, tool, at, call) VALUES ($1, $2, $3, $4)`
 	oldTicks = `DELETE FROM ticks WHERE agent = $1 AND tool = $2 AND at <= $3`
 	setSpent = `UPDATE meters SET day = $1, spent = $2 WHERE agent = $3 AND tool = $4`
@@ -92,9 +93,13 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 	return nil, err
 }
 
-// GiveBack returns the amount of a call that was surely not carried out. That
-// it was tried still counts towards the rate.
+// GiveBack returns what a call took that was surely not carried out.
 func GiveBack(tx state.Tx, m Meter) error {
+	if m.Rate != nil {
+		if _, err := tx.Exec(dropTick, m.Agent, m.Tool, m.At.UnixMicro(), m.Call); err != nil {
+			return err
+		}
+	}
 	amount, _ := m.amount()
 	if m.Spend == nil || m.Spend.PerDay == "" || amount == nil {
 		return nil

@@ -69,10 +69,15 @@ func TestRateIsASlidingWindow(t *testing.T) {
 			at   float64
 			pass bool
 		}{
-			{0, true}, {30, true}, {59, true}, {59.5, false}, // full
-			{60, true},                 // the one at 0 has left the window
-			{61, false}, {89.9, false}, // 30, 59 and 60 are in it
-			{90, true}, {90, false},
+			{0, true},
+			{30, true},
+			{59, true},
+			{59.5, false}, // full
+			{60, true},    // the one at 0 has left the window
+			{61, false},
+			{89.9, false}, // 30, 59 and 60 are in it
+			{90, true},
+			{90, false},
 			{1000, true},
 		} {
 			if got := try(tt.at); got != tt.pass {
@@ -175,6 +180,25 @@ func TestGiveBack(t *testing.T) {
 	back(m) // yesterday's, which must not give today more
 	if take(t, db, next) == nil {
 		t.Error("what was given back of another day was spent today")
+	}
+}
+
+func TestGiveBackOfARate(t *testing.T) {
+	db := statetest.Open(t)
+	m := Meter{Agent: "a", Tool: "t", Call: "1", At: noon, Rate: &agent.Rate{Count: 1, Per: time.Hour}}
+	if stopped := take(t, db, m); stopped != nil {
+		t.Fatal(stopped)
+	}
+	if err := db.Write(t.Context(), func(tx state.Tx) error { return GiveBack(tx, m) }); err != nil {
+		t.Fatal(err)
+	}
+	m.Call = "2"
+	if stopped := take(t, db, m); stopped != nil {
+		t.Errorf("a call that was not carried out counts: %v", stopped)
+	}
+	m.Call = "3"
+	if take(t, db, m) == nil {
+		t.Error("one an hour let two pass")
 	}
 }
 

@@ -42,7 +42,7 @@ func (f *fetch) npm(ctx context.Context) error {
 		argv = append(
 			argv, "--prefix="+dir, "--cache="+f.store.cacheDir("npm"), "--location=project", "--omit=dev", "--install-strategy=hoisted",
 			"--bin-links", "--package-lock", "--no-package-lock-only", "--no-dry-run", "--omit-lockfile-registry-resolved", "--no-audit",
-			"--no-fund", "--no-progress", "--no-update-notifier", "--no-color", "--loglevel=error", "--logs-max=0",
+			"--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000", "--no-progress", "--no-update-notifier", "--no-color", "--loglevel=error", "--logs-max=0",
 		)
 		if _, err := run(ctx, dir, env, argv...); err != nil {
 			return explain(npmSigns, f.ref.String(), err)

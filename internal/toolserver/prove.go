@@ -82,6 +82,9 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	}
 	if how := p.drift(); how != "" && p.Refusal == nil {
 		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.spec.Alias, how)
+		if len(p.Missing) > 0 || len(p.Unexpected) > 0 {
+			p.Refusal.Hint = "make the server's tools in the manifest those that it advertises, or use the version that has the declared ones"
+		}
 	}
 	p.OK = p.Refusal == nil
 	if p.OK {
