@@ -29,13 +29,19 @@ import (
 )
 
 func main() {
+	var size int
 	role := flag.String("role", "", "what this process is; for the benchmark's own use")
 	target := flag.String("target", "", "where a proxy forwards to")
 	calls := flag.Int("calls", 400, "calls one after another in a turn")
 	span := flag.Duration("span", time.Second, "how long 32 clients call at once in a turn")
 	rounds := flag.Int("rounds", 5, "turns of each way")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
+	only := flag.String("only", "", "measure the ways whose names hold this, and what they are held against")
+	flag.IntVar(&size, "size", 0, "measure with so many bytes only")
 	flag.Parse()
+	if size > 0 {
+		sizes = []int{size}
+	}
 	var err error
 	switch *role {
 	case "echo":
@@ -45,7 +51,7 @@ func main() {
 	case "proxy":
 		err = serveProxy(*target)
 	default:
-		err = run(*ambit, *calls, *rounds, *span)
+		err = run(*ambit, *only, *calls, *rounds, *span)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -72,7 +78,7 @@ type tally struct {
 	rss      int64
 }
 
-func run(ambit string, calls, rounds int, span time.Duration) error {
+func run(ambit, only string, calls, rounds int, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	rig, err := build(ctx, ambit)
@@ -80,6 +86,7 @@ func run(ambit string, calls, rounds int, span time.Duration) error {
 		return err
 	}
 	defer rig.close()
+	rig.keep(only)
 	tallies := map[key]*tally{}
 	for range rounds {
 		for _, w := range rig.ways {
@@ -190,6 +197,19 @@ func median[T int64 | float64 | time.Duration](list []T) T {
 	return list[len(list)/2]
 }
 
+// ratio is the median of the ratios in each round: whatever else the machine
+// does meets both sides of one.
+func ratio[T int64 | float64 | time.Duration](list, beside []T) string {
+	var ratios []float64
+	for i := range list {
+		if list[i] == 0 || beside[i] == 0 {
+			return "–"
+		}
+		ratios = append(ratios, float64(list[i])/float64(beside[i]))
+	}
+	return fmt.Sprintf("%.2f", median(ratios))
+}
+
 func report(ways []*way, tallies map[key]*tally, calls, rounds int) {
 	fmt.Printf("one tool call; %d calls one by one and %d clients at once, %d rounds, medians; %d cores, %s\n", calls, together, rounds, runtime.NumCPU(), runtime.Version())
 	for _, size := range sizes {
@@ -200,17 +220,11 @@ func report(ways []*way, tallies map[key]*tally, calls, rounds int) {
 			t := tallies[key{w.name, size}]
 			base := tallies[key{w.beside, size}]
 			p50, rate, cpu := median(t.p50), median(t.rate), median(t.cpu)
-			ratio := func(a, b float64) string {
-				if b == 0 || a == 0 {
-					return "–"
-				}
-				return fmt.Sprintf("%.2f", a/b)
-			}
 			fmt.Fprintf(table, "%s\t%d\t%d\t%.0f\t%d\t%.0f\t%s\t%s\t%s\t\n", w.name, p50.Microseconds(), median(t.p99).Microseconds(), rate,
 				cpu.Microseconds(), float64(t.rss)/(1<<20),
-				ratio(float64(p50), float64(median(base.p50))), ratio(rate, median(base.rate)), ratio(float64(cpu), float64(median(base.cpu))))
+				ratio(t.p50, base.p50), ratio(t.rate, base.rate), ratio(t.cpu, base.cpu))
 		}
 		table.Flush()
 	}
-	fmt.Println("\n× is beside the ReverseProxy; for ways on stdio, beside the direct one (whose CPU is not in the middle)")
+	fmt.Println("\n× is beside the ReverseProxy in the same round, median of the rounds; for ways on stdio, beside the direct one (whose CPU is not in the middle)")
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +50,17 @@ func (r *rig) close() {
 	if os.Getenv("KEEP") == "" {
 		_ = os.RemoveAll(r.dir)
 	}
+}
+
+// keep leaves out ways that were not asked for.
+func (r *rig) keep(only string) {
+	wanted := map[string]bool{}
+	for _, w := range r.ways {
+		if strings.Contains(w.name, only) {
+			wanted[w.name], wanted[w.beside] = true, true
+		}
+	}
+	r.ways = slices.DeleteFunc(r.ways, func(w *way) bool { return !wanted[w.name] })
 }
 
 // start runs a process and returns the first line it prints.

@@ -54,14 +54,14 @@ type Question struct {
 // Over reports whether the time to answer, or to use an answer, has passed.
 func (q *Question) Over(now time.Time) bool { return !now.Before(q.Expires) }
 
-// maxPending bounds the questions of one agent that wait, so that it cannot
-// bury a person in them.
+// maxPending bounds the questions of one agent and principal that wait, so that
+// nobody buries a person in them, or keeps others from asking.
 const maxPending = 50
 
 // Errors that callers tell apart.
 var (
 	// ErrTooMany says that the agent has too many questions waiting.
-	ErrTooMany = errors.New("too many calls of this agent wait for approval")
+	ErrTooMany = errors.New("too many calls of this agent and principal wait for approval")
 	// ErrUnknown says that there is no such question.
 	ErrUnknown = errors.New("there is no approval of that id")
 	// ErrDecided says that the question was answered before.
@@ -110,8 +110,8 @@ func Ask(ctx context.Context, b *books.Books, q *Question) (asked *Question, err
 			return err
 		}
 		var waiting int64
-		err = tx.Query(`SELECT COUNT(*) FROM approvals WHERE agent = $1 AND state = 'pending' AND expires > $2`,
-			[]any{q.Agent, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting) })
+		err = tx.Query(`SELECT COUNT(*) FROM approvals WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`,
+			[]any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting) })
 		if err != nil {
 			return err
 		}

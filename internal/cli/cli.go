@@ -156,10 +156,11 @@ func newRoot(t *terminal) *cobra.Command {
 	root.SetCompletionCommandGroupID(groupHelp)
 	root.AddCommand(
 		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t), newJournal(t),
-		newNew(t), newConvert(t), newSchema(t),
+		newNew(t), newConvert(t), newImport(t), newExport(t), newSchema(t),
 		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t), newApprovals(t),
-		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newWhoami(t),
-		newVersion(t), newMan(t),
+		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newLogin(t), newLogout(t), newWhoami(t),
+		newInstall(t), newUninstall(t),
+		newDoctor(t), newDispatch(t), newVersion(t), newMan(t),
 	)
 	refuseUnknown(root)
 	return root

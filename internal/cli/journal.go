@@ -73,6 +73,7 @@ func closing(b *books.Books) error {
 func newJournalVerify(t *terminal, store *string) *cobra.Command {
 	var kept []string
 	var key string
+	var erased bool
 	cmd := &cobra.Command{
 		Use:   "verify [FILE]",
 		Short: "Check every record, hash and checkpoint, or those of an export",
@@ -82,7 +83,7 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 		Example: "  ambit journal verify\n  ambit journal verify --checkpoint /mnt/elsewhere/checkpoint\n  ambit journal verify journal.jsonl --key ambit+5a0c3f1e+AQ…",
 		Args:    atMost(1, "at most one export"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			want := journal.Check{Progress: t.counting()}
+			want := journal.Check{Progress: t.counting(), Erased: erased}
 			for _, file := range kept {
 				text, err := readSmall(file)
 				if err != nil {
@@ -107,6 +108,7 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&kept, "checkpoint", nil, "a `file` with a checkpoint that was kept elsewhere; may be given again")
 	cmd.Flags().StringVar(&key, "key", "", "the `key` of the journal that was exported")
+	cmd.Flags().BoolVar(&erased, "allow-erased", false, "accept records whose content was erased; without it, one is the first bad record")
 	return cmd
 }
 

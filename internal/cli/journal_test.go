@@ -222,7 +222,7 @@ func TestJournalVerifySaysWhatWasChanged(t *testing.T) {
 	}
 	says(t, 1, []string{"journal", "verify", export}, "record 0 of log 0 was changed", "first bad record: 0 of log 0")
 
-	k.exec(`DELETE FROM leaves WHERE seq = 6`)
+	k.exec(`DELETE FROM leaves WHERE place = 6`)
 	says(t, 1, []string{"journal", "verify"}, "record 6 of log 0 is missing", "first bad record: 6 of log 0")
 	out := says(t, 1, []string{"journal", "verify", "--json"})
 	var doc struct {

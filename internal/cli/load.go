@@ -26,6 +26,9 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 		}
 		return manifest.Parse(stdinName, src, o), nil
 	}
+	if file := installed(path); file != "" {
+		path = file
+	}
 	path, err := manifestIn(path)
 	if err != nil {
 		return nil, err

@@ -211,7 +211,11 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, a *Agent, principal 
 func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) (body []byte, status int) {
 	// Not every server can; then its own timeouts hold.
 	_ = control.SetReadDeadline(time.Now().Add(ioTimeout))
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	defer func() {
+		if status == 0 { // otherwise what is left of it is not waited for
+			_ = control.SetReadDeadline(time.Time{})
+		}
+	}()
 	limited := http.MaxBytesReader(w, r.Body, h.o.MaxBody)
 	var err error
 	if n := r.ContentLength; n >= 0 && n <= h.o.MaxBody {
@@ -224,6 +228,7 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.Respon
 		return nil, http.StatusRequestEntityTooLarge
 	}
 	if err != nil {
+		w.Header().Set("Connection", "close")
 		return nil, http.StatusBadRequest
 	}
 	return body, 0

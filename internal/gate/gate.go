@@ -43,8 +43,12 @@ func Decide(a *agent.Agent, t *agent.Tool, c *call.Call) Decision {
 	default:
 		add(call.SideEffectDenied, false, "its side effect %s is not in allowed_side_effects", t.SideEffect)
 	}
-	if c.Skill != nil && t.URI != nil {
-		if uri := t.URI.String(); c.Skill.Allows(uri) {
+	if c.Skill != nil {
+		uri := t.Name // where the dialect gives tools no URI
+		if t.URI != nil {
+			uri = t.URI.String()
+		}
+		if c.Skill.Allows(uri) {
 			add("", true, "the skill %s allows it", c.Skill.Name())
 		} else {
 			add(call.NotInSkillAllowlist, false, "the §TOOLS section of %s does not list %s", c.Skill.Name(), uri)

@@ -34,7 +34,7 @@ func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if !p.intended {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		o := g.work(ctx, p.tool, p.Call)
+		o := g.work(ctx, p.tool, g.guarded(p.Call))
 		p.result = o.result
 		return o.stopped
 	}
@@ -50,6 +50,16 @@ func (p *passing) timeout() time.Duration {
 		timeout = min(timeout, p.Timeout)
 	}
 	return timeout
+}
+
+// guarded is a call whose client hears nothing that was not scanned.
+func (g *Gateway) guarded(c *call.Call) *call.Call {
+	if c.OnNotify == nil && c.Client == nil {
+		return c
+	}
+	copied := *c
+	copied.OnNotify, copied.Client = g.guards.hear(c.OnNotify), g.guards.client(c.Client)
+	return &copied
 }
 
 // work asks the binding.
@@ -71,8 +81,8 @@ func (g *Gateway) work(ctx context.Context, t *agent.Tool, c *call.Call) outcome
 func (g *Gateway) actWithEffect(ctx context.Context, p *passing, timeout time.Duration) *call.Refusal {
 	work, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout+g.lateGrace)
 	unlink := context.AfterFunc(ctx, stop) // a caller that cancels ends the work
-	told := &listener{notify: p.OnNotify}
-	c := *p.Call
+	c := *g.guarded(p.Call)
+	told := &listener{notify: c.OnNotify}
 	if c.OnNotify != nil {
 		c.OnNotify = told.hear
 	}

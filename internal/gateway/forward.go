@@ -87,7 +87,9 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	}
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
-	answer, err := servers.Forward(ctx, f)
+	copied := *f
+	copied.OnNotify, copied.Client = g.guards.hear(f.OnNotify), g.guards.client(f.Client)
+	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
 		raw, stopped := g.guards.scan(nil, said.Raw, func([]guard.Finding) {})
 		if stopped != nil {

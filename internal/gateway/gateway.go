@@ -61,6 +61,8 @@ type Gateway struct {
 	onAsk            func(string)
 
 	late      sync.WaitGroup // answers that may still come
+	closing   chan struct{}
+	closed    sync.Once
 	lateGrace time.Duration
 }
 
@@ -74,7 +76,7 @@ func New(a *agent.Agent, o Options) *Gateway {
 	}
 	return &Gateway{
 		agent: a, name: o.Name, binding: o.Binding, books: o.Books, expose: o.Expose, guards: newGuards(a, o),
-		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, lateGrace: lateGrace,
+		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
@@ -86,7 +88,10 @@ func (g *Gateway) Name() string { return g.name }
 
 // Close waits for late answers. The bindings are closed before, so that none
 // can come any more.
-func (g *Gateway) Close() { g.late.Wait() }
+func (g *Gateway) Close() {
+	g.closed.Do(func() { close(g.closing) })
+	g.late.Wait()
+}
 
 // passing is a call on its way through the stages.
 type passing struct {
@@ -99,6 +104,8 @@ type passing struct {
 	forwarded []byte
 	// notes are what the guards found, for the journal.
 	notes []string
+	// taken is when the limits were taken from; zero before.
+	taken time.Time
 	// intended says that an intent is in the store.
 	intended bool
 	// approval is the person's word that intend uses up.

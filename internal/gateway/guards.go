@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -47,13 +48,24 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	if w.broken != nil {
 		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's rails cannot be used: %v", w.broken)
 	}
-	if stopped := guard.TooLong(p.Arguments, w.rails.MaxLength); stopped != nil {
-		return stopped
-	}
 	if p.tool.InputSchema != "" {
 		if stopped := w.schemas[p.tool].in.Input(p.Arguments); stopped != nil {
 			return stopped
 		}
+	}
+	if stopped := guard.TooLong(slices.Concat(p.Arguments, p.Meta, p.More), w.rails.MaxLength); stopped != nil {
+		return stopped
+	}
+	// What travels beside the arguments reaches the server too.
+	for _, beside := range []*jsontext.Value{&p.Meta, &p.More} {
+		if len(*beside) == 0 {
+			continue
+		}
+		out, found, stopped := w.input.Check(*beside)
+		if p.note(found); stopped != nil {
+			return stopped
+		}
+		*beside = out
 	}
 	out, found, stopped := w.input.Check(p.Arguments)
 	p.note(found)
@@ -74,6 +86,9 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 // guardOut lets no secret and no wrong shape out.
 func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	raw, stopped := g.guards.scan(p.tool, p.result.Raw, p.note)
+	if stopped == nil && p.result.Failure != nil {
+		p.result.Failure, stopped = g.guards.scan(p.tool, p.result.Failure, func([]guard.Finding) {})
+	}
 	if stopped == nil {
 		p.result.Raw = raw
 		if !p.result.IsError {
@@ -99,6 +114,56 @@ func (w *guards) scan(t *agent.Tool, raw jsontext.Value, note func([]guard.Findi
 	note(found)
 	return raw, stopped
 }
+
+// hear lets a client hear what a server says meanwhile, without secrets. What
+// cannot be scanned is not said.
+func (w *guards) hear(tell func(string, jsontext.Value)) func(string, jsontext.Value) {
+	if tell == nil {
+		return nil
+	}
+	return func(method string, params jsontext.Value) {
+		if len(params) > 0 {
+			var stopped *call.Refusal
+			if params, stopped = w.scan(nil, params, func([]guard.Finding) {}); stopped != nil {
+				return
+			}
+		}
+		tell(method, params)
+	}
+}
+
+// client is a client that servers reach only through the scan.
+func (w *guards) client(c *call.Client) *call.Client {
+	if c == nil {
+		return nil
+	}
+	guarded := *c
+	guarded.Notify = w.hear(c.Notify)
+	if c.Asker != nil {
+		guarded.Asker = guardedAsker{w, c.Asker}
+	}
+	return &guarded
+}
+
+// guardedAsker asks without telling secrets.
+type guardedAsker struct {
+	guards *guards
+	call.Asker
+}
+
+func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
+	if len(params) > 0 {
+		var stopped *call.Refusal
+		if params, stopped = a.guards.scan(nil, params, func([]guard.Finding) {}); stopped != nil {
+			return nil, stopped
+		}
+	}
+	return a.Asker.Ask(ctx, method, params)
+}
+
+// Guard is a client as servers may reach it: whatever they tell or ask it is
+// scanned first.
+func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
 // scanner knows the agent's credentials. Those of servers were given to them at
 // their start; those of http actions are looked up for each call, by the action

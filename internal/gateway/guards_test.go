@@ -150,3 +150,84 @@ func TestLateAnswerIsScanned(t *testing.T) {
 		t.Errorf("the late answer is %s, %v", result.Raw, err)
 	}
 }
+
+// chatty is a binding whose server talks, asks and fails with a secret.
+type chatty struct{ asked jsontext.Value }
+
+func (b *chatty) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+	leak := jsontext.Value(`{"message":"it is ` + leaked + `"}`)
+	c.OnNotify("notifications/progress", leak)
+	c.Client.Notify("notifications/message", leak)
+	answer, err := c.Client.Asker.Ask(ctx, "elicitation/create", leak)
+	if err != nil {
+		return call.Result{}, err
+	}
+	b.asked = answer
+	return call.Result{Raw: jsontext.Value(`{"content":[],"isError":true}`), IsError: true, Failure: leak}, nil
+}
+
+// ear is a client that remembers what it heard.
+type ear struct{ heard []string }
+
+func (e *ear) Ask(_ context.Context, _ string, params jsontext.Value) (jsontext.Value, error) {
+	e.heard = append(e.heard, string(params))
+	return jsontext.Value(`{}`), nil
+}
+
+// TestNothingIsSaidUnscanned follows a secret along every way from a server to a
+// client that is not the result.
+func TestNothingIsSaidUnscanned(t *testing.T) {
+	e := &ear{}
+	tell := func(_ string, params jsontext.Value) { e.heard = append(e.heard, string(params)) }
+	g := New(railed(agent.Guardrails{}), Options{Binding: &chatty{}, Books: open(t, statetest.Open(t))})
+	result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me", OnNotify: tell, Client: &call.Client{Notify: tell, Asker: e}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.heard = append(e.heard, string(result.Failure))
+	if len(e.heard) != 4 {
+		t.Errorf("it heard %q", e.heard)
+	}
+	for _, h := range e.heard {
+		if h != `{"message":"it is [secret:github-pat]"}` {
+			t.Errorf("it heard %s", h)
+		}
+	}
+}
+
+// TestJournalHoldsNoCredential puts credentials wherever a caller can.
+func TestJournalHoldsNoCredential(t *testing.T) {
+	g := New(railed(agent.Guardrails{}), Options{
+		Binding: &mouth{says: fine}, Books: open(t, statetest.Open(t)),
+		Known: func() ([]guard.Known, error) { return []guard.Known{{Name: "token", Value: held}}, nil },
+	})
+	for _, c := range []call.Call{
+		{Tool: "tell", Arguments: jsontext.Value(`{"a":"` + held + `","` + held + `":1}`)},
+		{Tool: "tell", Arguments: jsontext.Value(`{"` + leaked + `":"` + leaked + `"}`)},
+		{Tool: leaked},
+	} {
+		c.Principal = "me"
+		_, _ = g.Call(t.Context(), &c)
+	}
+	var text strings.Builder
+	if err := g.books.Journal.Export(t.Context(), &text); err != nil {
+		t.Fatal(err)
+	}
+	if s := text.String(); strings.Contains(s, held) || strings.Contains(s, leaked) || strings.Count(s, `"tool"`) != 3 {
+		t.Errorf("the journal says %s", s)
+	}
+}
+
+// TestRailsHoldBesideTheArguments sends what is denied around them.
+func TestRailsHoldBesideTheArguments(t *testing.T) {
+	g := New(railed(agent.Guardrails{DenyPatterns: []string{"(?i)drop table"}}), Options{Binding: &mouth{says: fine}, Books: open(t, statetest.Open(t))})
+	for _, c := range []*call.Call{
+		{Tool: "tell", Meta: jsontext.Value(`{"a":"DROP TABLE x"}`)},
+		{Tool: "tell", More: jsontext.Value(`{"inputResponses":{"a":"DROP TABLE x"}}`)},
+	} {
+		c.Principal = "me"
+		if _, err := g.Call(t.Context(), c); codeOf(err) != call.DeniedPattern {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+}

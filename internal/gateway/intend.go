@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
@@ -41,8 +42,12 @@ func limits(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 }
 
 func (g *Gateway) meter(p *passing) limit.Meter {
+	at := p.taken
+	if at.IsZero() {
+		at = time.Now()
+	}
 	return limit.Meter{
-		Agent: g.name, Tool: nameOf(p.tool), Call: p.ID, At: p.start,
+		Agent: g.name, Tool: nameOf(p.tool), Call: p.ID, At: at,
 		Rate: p.tool.Policy.Rate, Spend: p.tool.Policy.Spend, Arguments: p.canonical,
 	}
 }
@@ -60,6 +65,8 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return call.Refuse(stageIntend, call.TimedOut, "the call was cancelled before it was made")
 	}
 	for {
+		// A person may have thought for a while: what counts is when it is sent.
+		p.taken = time.Now()
 		var stopped *call.Refusal
 		var e *earlier
 		// It must be known whether the intent was written, so this is not

@@ -172,6 +172,8 @@ func TestLifecycle(t *testing.T) {
 		{tool: "fail_write", key: "k", kept: "key answered, leaf allow", sent: 1},
 
 		{tool: "do_write", args: `[]`, code: call.InputInvalid, stage: "admit", effect: call.NoEffect, kept: "leaf deny"},
+		{tool: "do_write", key: "a\x00b", code: call.InputInvalid, stage: "remember", effect: call.NoEffect, kept: "leaf deny"},
+		{tool: "do_write", key: strings.Repeat("k", 257), code: call.InputInvalid, stage: "remember", effect: call.NoEffect, kept: "leaf deny"},
 		{tool: "nothing", code: call.UnknownTool, stage: "resolve", effect: call.NoEffect, kept: "leaf deny"},
 		{tool: "do_shell", key: "k", code: call.SideEffectDenied, stage: "gate", effect: call.NoEffect, kept: "leaf deny"},
 		{tool: "do_capped", args: `{"amount":60.01}`, key: "k", code: call.AmountExceeded, stage: "limit", effect: call.NoEffect, kept: "leaf deny"},
@@ -356,14 +358,42 @@ func TestSettle(t *testing.T) {
 // brokenStore fails from some write on.
 type brokenStore struct {
 	state.DB
+	mu     sync.Mutex
 	writes int
 }
 
 func (b *brokenStore) Write(ctx context.Context, f func(state.Tx) error) error {
-	if b.writes--; b.writes < 0 {
+	b.mu.Lock()
+	b.writes--
+	broken := b.writes < 0
+	b.mu.Unlock()
+	if broken {
 		return errors.New("disk full")
 	}
 	return b.DB.Write(ctx, f)
+}
+
+func (b *brokenStore) mend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writes = 1 << 30
+}
+
+// TestRecordedLater finds a call whose outcome could not be recorded, once the
+// store works again: its process still lives, so nobody else would.
+func TestRecordedLater(t *testing.T) {
+	g := door(t, newWorld())
+	broken := &brokenStore{DB: g.books.DB, writes: 1}
+	g.books.DB = broken
+	_, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"})
+	if codeOf(err) != call.OutcomeUnknown {
+		t.Fatal(err)
+	}
+	broken.mend()
+	for kept(t, g) != "call unknown, leaf unknown" {
+		g.waitForChange(t.Context())
+	}
+	g.Close()
 }
 
 // TestStoreFails shows that nothing happens that cannot be kept, and that no
@@ -395,6 +425,7 @@ func TestStoreFails(t *testing.T) {
 			if w.count() != tt.sent {
 				t.Errorf("sent %d times", w.count())
 			}
+			g.Close()
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/state"
@@ -18,6 +19,8 @@ const (
 	stageRecord = "record"
 	// recordTime bounds the last commit, which no caller can cancel.
 	recordTime = 30 * time.Second
+	// recordAgain is how often a record that failed is tried again.
+	recordAgain = time.Second
 )
 
 // record writes what became of the call, with its journal leaf, in one
@@ -44,6 +47,9 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 	})
 	if err != nil {
 		// The intent, if there is one, stays: recovery finds it.
+		if p.intended && !p.wasUnknown {
+			g.late.Go(func() { g.recordLater(p, r) })
+		}
 		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
 			return call.Uncertain(stageRecord, call.OutcomeUnknown, "%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
 		}
@@ -55,12 +61,42 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 	return stopped
 }
 
+// recordLater makes a call unknown whose outcome could not be recorded, as soon as
+// the store can be written again. What came of it was told to nobody, so a
+// person settles it.
+func (g *Gateway) recordLater(p *passing, r journal.Record) {
+	r.Decision, r.Code, r.Stage, r.Effect = journal.Unknown, string(call.OutcomeUnknown), stageRecord, string(call.EffectUnknown)
+	r.Detail = "what became of the call could not be recorded at once"
+	pause := time.NewTicker(recordAgain)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-g.closing:
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), recordTime)
+		err := g.books.DB.Write(ctx, func(tx state.Tx) error {
+			n, err := tx.Exec(giveUpCall, p.ID, g.books.DB.Owner(), stateSending)
+			if err != nil || n == 0 {
+				return errors.Join(err, errStopped) // somebody else has moved it on
+			}
+			_, err = g.books.Journal.Append(tx, &r)
+			return err
+		})
+		cancel()
+		if err == nil || errors.Is(err, errStopped) || errors.Is(err, state.ErrClosed) {
+			return
+		}
+	}
+}
+
 // newRecord is what is known of a call from its start.
 func (g *Gateway) newRecord(p *passing) journal.Record {
 	r := journal.Record{
 		Time: p.start, Call: p.ID, Parent: p.Parent,
 		Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: p.Principal,
-		Tool: clip(p.Tool), ArgumentsSize: len(p.Arguments),
+		Tool: string(guard.Redact([]byte(clip(p.Tool)))), ArgumentsSize: len(p.Arguments),
 	}
 	if p.tool != nil {
 		r.Tool, r.SideEffect = p.tool.Name, string(p.tool.SideEffect)
@@ -71,7 +107,7 @@ func (g *Gateway) newRecord(p *passing) journal.Record {
 	if p.canonical != nil {
 		mac := g.books.Keys.MAC("arguments", p.canonical)
 		r.ArgumentsMAC = hex.EncodeToString(mac[:])
-		r.Arguments = showable(p.sent())
+		r.Arguments = g.showable(p.sent())
 	}
 	return r
 }

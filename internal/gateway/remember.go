@@ -3,14 +3,20 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-const stageRemember = "remember"
+const (
+	stageRemember = "remember"
+	// maxKey bounds an idempotency key.
+	maxKey = 256
+)
 
 // needsIntent reports whether a call may be made only after it was written down
 // that it will be.
@@ -58,6 +64,9 @@ func (g *Gateway) findEarlier(tx state.Tx, p *passing) (*earlier, error) {
 func remember(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if p.IdempotencyKey == "" {
 		return nil
+	}
+	if len(p.IdempotencyKey) > maxKey || strings.ContainsFunc(p.IdempotencyKey, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return call.Refuse(stageRemember, call.InputInvalid, "an idempotency key has at most %d bytes, all of them printable", maxKey)
 	}
 	// An earlier call may take as long as this one might.
 	waiting, cancel := context.WithTimeout(ctx, p.timeout())

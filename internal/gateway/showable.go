@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/secretlike"
 )
 
@@ -17,9 +18,26 @@ const (
 	maxLooked = maxShown + 16<<10
 )
 
-// showable is what the journal keeps of arguments: without what looks like a
-// credential, by its name or by itself, and not too much of it.
-func showable(canonical []byte) []byte {
+// maxScanned bounds the arguments that are kept at all: of larger ones the
+// journal has size and hash.
+const maxScanned = 256 << 10
+
+// showable is what the journal keeps of arguments: without ambit's own
+// credentials, without what looks like one, by its name or by itself, and not
+// too much of it. What cannot be scanned is not kept.
+func (g *Gateway) showable(canonical []byte) []byte {
+	if len(canonical) > maxScanned {
+		return nil
+	}
+	scanned, stopped := g.guards.scan(nil, canonical, func([]guard.Finding) {})
+	if stopped != nil {
+		return nil
+	}
+	return shorten(scanned)
+}
+
+// shorten masks what has the name of a secret, and cuts.
+func shorten(canonical []byte) []byte {
 	shown := canonical
 	if secretlike.Find(string(canonical[:min(len(canonical), maxLooked)])).Found() || namesSecret(canonical) {
 		shown = masked(canonical)

@@ -144,7 +144,7 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	a.ctx, a.cancel = context.WithCancel(ctx)
 	a.front = &front.Agent{
 		Door: door{of: a}, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
-		Ready: a.Ready, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release, Level: a.level,
+		Ready: a.Ready, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release, Spend: a.spend, Level: a.level,
 	}
 	if o.Sole {
 		a.front.Greeted = a.greeted
@@ -272,10 +272,14 @@ func (a *Agent) owner(ctx context.Context) *call.Client {
 	}
 	select {
 	case <-a.hello.said:
-		return a.hello.client
 	default:
 		return nil
 	}
+	<-a.opened
+	if a.door == nil {
+		return nil // nothing can be called
+	}
+	return a.door.Guard(a.hello.client)
 }
 
 // Name is what the agent runs under.

@@ -41,6 +41,18 @@ func BenchmarkAppendCommit(b *testing.B) {
 	commits(b, j, func(tx state.Tx) error { _, err := j.Append(tx, sample(1)); return err })
 }
 
+// BenchmarkAppendAlone is the same with one caller, who waits for every commit.
+func BenchmarkAppendAlone(b *testing.B) {
+	j := New(statetest.Open(b), testKey, "test")
+	r := sample(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := j.db.Write(b.Context(), func(tx state.Tx) error { _, err := j.Append(tx, r); return err }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkCommit(b *testing.B) {
 	j := newJournal(b, 1)
 	exec(b, j, `INSERT INTO checkpoints (log, size, note, made) VALUES (9, 1, $1, 0)`, []byte{})

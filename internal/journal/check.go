@@ -72,16 +72,18 @@ type checker struct {
 	held   int64 // the size of the last vow that held
 	signed int64
 	erased int64
-	edge   edge
-	roster *roster // where this is log 0
+	// erasable says that records without content are accepted.
+	erasable bool
+	edge     edge
+	roster   *roster // where this is log 0
 	// up is called for each root of a whole tile.
 	up   func(level int, n int64, root tlog.Hash) error
 	room []byte
 }
 
-func newChecker(log int64, vows []vow) (*checker, error) {
+func newChecker(log int64, vows []vow, erasable bool) (*checker, error) {
 	slices.SortStableFunc(vows, func(a, b vow) int { return cmp.Compare(a.size, b.size) })
-	c := &checker{log: log, vows: vows, up: func(int, int64, tlog.Hash) error { return nil }}
+	c := &checker{log: log, vows: vows, erasable: erasable, up: func(int, int64, tlog.Hash) error { return nil }}
 	return c, c.keepVows()
 }
 
@@ -97,6 +99,9 @@ func (c *checker) leaf(seq int64, hash, record []byte) error {
 		return faultAt(c.log, seq, "the hash of record %d of log %d is not a hash", seq, c.log)
 	}
 	if record == nil {
+		if !c.erasable {
+			return faultAt(c.log, seq, "the content of record %d of log %d was erased", seq, c.log)
+		}
 		c.erased++
 	} else if err := c.content(seq, hash, record); err != nil {
 		return err

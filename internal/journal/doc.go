@@ -4,7 +4,9 @@
 // that are kept, and those bytes begin with log and seq, so that a record tells
 // where it belongs. [Journal.Append] runs in the transaction that settles a
 // call: one row for the leaf and one for the head, whose edge holds the hashes
-// of the complete subtrees, which is all that the next append needs. Every 256
+// of the complete subtrees, which is all that the next append needs. A process
+// remembers the edge it wrote, and moves the head only if it is still that one;
+// where another process has appended, it reads the head again. Every 256
 // leaves their hashes also become a tile, and each tile's root a hash of the
 // tile above it; a proof reads a few tiles and never the whole log.
 //

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A record is bounded, whatever a caller sends: texts are cut, and arguments
@@ -83,7 +85,7 @@ func appendArguments(b []byte, args json.RawMessage) []byte {
 		return b
 	}
 	switch {
-	case !json.Valid(args):
+	case !jsontext.Value(args).IsValid(jsontext.AllowDuplicateNames(true)):
 		return appendText(b, `,"arguments":`, string(args))
 	case bytes.IndexByte(args, '\n') >= 0 || bytes.IndexByte(args, '\r') >= 0:
 		var one bytes.Buffer

@@ -238,7 +238,7 @@ func (v *exported) next(log int64) error {
 	if len(v.done) > rosterLimit/16 {
 		return v.fault("there are more logs than can be checked")
 	}
-	c, err := newChecker(log, slices.Concat(v.given[log], v.roster.vows[log]))
+	c, err := newChecker(log, slices.Concat(v.given[log], v.roster.vows[log]), v.want.Erased)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,10 @@ type Journal struct {
 	marked  atomic.Int64 // when this process last made a checkpoint, in microseconds
 	written atomic.Bool  // whether this process appended anything
 	room    sync.Pool    // of *room
+
+	// seen is where this process has last seen the log end. It is taken out
+	// for an append, which finds out whether the log still ends there.
+	seen atomic.Pointer[room]
 }
 
 // ErrNoRecord says that the journal has no record at a place.
@@ -44,9 +48,12 @@ func (j *Journal) Key() Key { return j.key }
 
 // room is what an append works in.
 type room struct {
+	log    int64
 	edge   edge
+	tiles  []tileRoot
 	record []byte
-	roots  []byte
+	was    []byte // the edge before, and after
+	is     []byte
 	read   []byte
 	size   int64
 }
@@ -58,27 +65,39 @@ func (j *Journal) Append(tx state.Tx, r *Record) (seq int64, err error) {
 	if r.Time.IsZero() {
 		r.Time = now
 	}
-	room := j.room.Get().(*room)
-	defer j.room.Put(room)
-	log := j.db.Log()
-	if err := room.open(tx, log); err != nil {
-		return 0, err
-	}
-	if room.edge.size == 0 && log != 0 {
-		if err := j.enroll(tx, &Record{Kind: kindBorn, Time: now, Roster: &Roster{Log: log}}); err != nil {
-			return 0, err
-		}
-	}
-	if err := room.append(tx, log, r); err != nil {
+	room, err := j.add(tx, r, now)
+	if err != nil {
 		return 0, err
 	}
 	j.written.Store(true)
 	if j.due(now, room.edge.size) {
-		if err := j.mark(tx, log, &room.edge, now); err != nil {
+		if err := j.mark(tx, room.log, &room.edge, now); err != nil {
 			return 0, err
 		}
 	}
+	j.seen.Store(room)
 	return r.Seq, nil
+}
+
+// add appends where the log was last seen to end, and where that is no longer
+// its end, where it ends now.
+func (j *Journal) add(tx state.Tx, r *Record, now time.Time) (*room, error) {
+	log := j.db.Log()
+	if room := j.seen.Swap(nil); room != nil && room.log == log {
+		if err := room.append(tx, log, r); err != errGrew {
+			return room, err
+		}
+	}
+	room := new(room)
+	if err := room.open(tx, log); err != nil {
+		return nil, err
+	}
+	if room.edge.size == 0 && log != 0 {
+		if err := j.enroll(tx, &Record{Kind: kindBorn, Time: now, Roster: &Roster{Log: log}}); err != nil {
+			return nil, err
+		}
+	}
+	return room, room.append(tx, log, r)
 }
 
 // head reads where a log ends.
@@ -93,6 +112,7 @@ func (room *room) head(tx state.Tx, log int64) (found bool, err error) {
 	if !found {
 		room.size, room.read = 0, nil
 	}
+	room.log = log
 	return found, room.edge.read(room.size, room.read)
 }
 
@@ -105,26 +125,48 @@ func (room *room) open(tx state.Tx, log int64) error {
 	return err
 }
 
-// append writes a leaf after the head that was read.
+// errGrew says that a log does not end where it was believed to.
+var errGrew = errors.New("the log grew under another writer's hand")
+
+// append writes a leaf after the edge. The head is moved first, because that
+// tells whether the edge is still the log's.
 func (room *room) append(tx state.Tx, log int64, r *Record) error {
 	r.Log, r.Seq = log, room.edge.size
+	if r.Seq > maxSeq {
+		return fmt.Errorf("log %d is full", log)
+	}
 	r.Time = r.Time.UTC().Truncate(time.Microsecond)
 	// RFC 6962 hashes a zero byte and the record.
 	room.record = appendRecord(append(room.record[:0], 0), r)
 	hash := tlog.Hash(sha256.Sum256(room.record))
-	if _, err := tx.Exec(`INSERT INTO leaves (log, seq, hash, record) VALUES ($1, $2, $3, $4)`, log, r.Seq, hash[:], room.record[1:]); err != nil {
-		return err
+	if room.was == nil {
+		room.was = []byte{} // an edge without roots is not NULL
 	}
-	err := room.edge.add(hash, func(level int, n int64, root tlog.Hash) error { return addTile(tx, log, level, n, root) })
+	room.was, room.tiles = room.edge.append(room.was[:0]), room.tiles[:0]
+	err := room.edge.add(hash, func(level int, n int64, root tlog.Hash) error {
+		room.tiles = append(room.tiles, tileRoot{level, n, root})
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	room.roots = room.edge.append(room.roots[:0])
-	rows, err := tx.Exec(`UPDATE heads SET size = $1, edge = $2 WHERE log = $3 AND size = $4`, room.edge.size, room.roots, log, r.Seq)
+	room.is = room.edge.append(room.is[:0])
+	rows, err := tx.Exec(`UPDATE heads SET size = $1, edge = $2 WHERE log = $3 AND size = $4 AND edge = $5`, room.edge.size, room.is, log, r.Seq, room.was)
 	if err == nil && rows != 1 {
-		err = fmt.Errorf("log %d grew under another writer's hand", log)
+		err = errGrew
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(`INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, place(log, r.Seq), hash[:], room.record[1:]); err != nil {
+		return err
+	}
+	for _, t := range room.tiles {
+		if err := addTile(tx, log, t.level, t.n, t.root); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enroll writes a record of the roster.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -399,7 +400,7 @@ func TestProveRefuses(t *testing.T) {
 	if _, err := j.ProveSince(t.Context(), note); !errors.Is(err, errUnprovable) {
 		t.Errorf("a checkpoint of another history: %v", err)
 	}
-	exec(t, j, `UPDATE leaves SET record = $1 WHERE seq = 7`, []byte(`{}`))
+	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = 7`, []byte(`{}`))
 	if _, err := j.Prove(t.Context(), 0, 7); !errors.Is(err, errUnprovable) {
 		t.Errorf("a changed record: %v", err)
 	}
@@ -407,7 +408,7 @@ func TestProveRefuses(t *testing.T) {
 
 func TestProveAnErasedRecord(t *testing.T) {
 	j := newJournal(t, 20)
-	exec(t, j, `UPDATE leaves SET record = NULL WHERE seq = 7`)
+	exec(t, j, `UPDATE leaves SET record = NULL WHERE place = 7`)
 	p, err := j.Prove(t.Context(), 0, 7)
 	if err != nil {
 		t.Fatal(err)
@@ -456,7 +457,7 @@ func TestProofNeedsItsPath(t *testing.T) {
 // A proof speaks of one log only.
 func TestProofOfAnotherLog(t *testing.T) {
 	j := newJournal(t, 20)
-	exec(t, j, `UPDATE leaves SET record = NULL WHERE seq = 7`)
+	exec(t, j, `UPDATE leaves SET record = NULL WHERE place = 7`)
 	inclusion, err := j.Prove(t.Context(), 0, 7)
 	if err != nil {
 		t.Fatal(err)
@@ -497,5 +498,27 @@ func TestParseKey(t *testing.T) {
 		if _, err := ParseKey(bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
+	}
+}
+
+// What a process remembers of a log's end is worth nothing after a transaction
+// that was undone, and another process's append in its place.
+func TestAppendAfterOneThatWasUndone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state.db")
+	a, b := open(statetest.At(t, file)), open(statetest.At(t, file))
+	fill(t, a, 5)
+	undone := errors.New("undone")
+	err := a.db.Write(t.Context(), func(tx state.Tx) error {
+		_, err := a.Append(tx, sample(5))
+		return errors.Join(err, undone)
+	})
+	if err == nil || err.Error() != undone.Error() {
+		t.Fatal(err)
+	}
+	fill(t, b, 1)
+	fill(t, a, 3)
+	fill(t, b, 3)
+	if r := verify(t, a); !r.OK || r.Records != 12 {
+		t.Errorf("%+v", r)
 	}
 }

@@ -135,9 +135,9 @@ func TestShowMergesLogsByTime(t *testing.T) {
 
 func TestShowErasedAndDamaged(t *testing.T) {
 	j := newJournal(t, 5)
-	exec(t, j, `UPDATE leaves SET record = NULL WHERE seq = 1`)
-	exec(t, j, `UPDATE leaves SET record = $1 WHERE seq = 2`, []byte("{"))
-	exec(t, j, `UPDATE leaves SET record = 'x' WHERE seq = 3`)
+	exec(t, j, `UPDATE leaves SET record = NULL WHERE place = 1`)
+	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = 2`, []byte("{"))
+	exec(t, j, `UPDATE leaves SET record = 'x' WHERE place = 3`)
 	got := show(t, j, Filter{})
 	slices.Reverse(got)
 	if len(got) != 5 || !got[1].Erased || got[2].Kind != kindUnreadable || got[3].Kind != kindUnreadable {

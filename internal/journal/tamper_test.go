@@ -44,7 +44,7 @@ func rewrite(t testing.TB, j *Journal, size int64, change map[int64][]byte) {
 			return err
 		}
 		for _, table := range []string{"tiles", "leaves", "heads"} {
-			if _, err := tx.Exec(`DELETE FROM `+table+` WHERE log = $1`, int64(0)); err != nil {
+			if _, err := tx.Exec(`DELETE FROM ` + table); err != nil { // there is log 0 only
 				return err
 			}
 		}
@@ -54,7 +54,7 @@ func rewrite(t testing.TB, j *Journal, size int64, change map[int64][]byte) {
 				l.record = record
 			}
 			hash := tlog.RecordHash(l.record)
-			if _, err := tx.Exec(`INSERT INTO leaves (log, seq, hash, record) VALUES ($1, $2, $3, $4)`, int64(0), l.seq, hash[:], l.record); err != nil {
+			if _, err := tx.Exec(`INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, l.seq, hash[:], l.record); err != nil {
 				return err
 			}
 			err := e.add(hash, func(level int, n int64, root tlog.Hash) error { return addTile(tx, 0, level, n, root) })
@@ -79,46 +79,46 @@ func TestVerifyFindsTampering(t *testing.T) {
 		problem string
 	}{
 		{"a byte of a record", func(t *testing.T, j *Journal) {
-			exec(t, j, `UPDATE leaves SET record = $1 WHERE seq = 300`, flipped(leafAt(t, j, 0, 300).record, 90))
+			exec(t, j, `UPDATE leaves SET record = $1 WHERE place = 300`, flipped(leafAt(t, j, 0, 300).record, 90))
 		}, 300, "was changed"},
 		{"a byte of the first record", func(t *testing.T, j *Journal) {
-			exec(t, j, `UPDATE leaves SET record = $1 WHERE seq = 0`, flipped(leafAt(t, j, 0, 0).record, 90))
+			exec(t, j, `UPDATE leaves SET record = $1 WHERE place = 0`, flipped(leafAt(t, j, 0, 0).record, 90))
 		}, 0, "was changed"},
 		{"a byte of a hash in a tile", func(t *testing.T, j *Journal) {
-			exec(t, j, `UPDATE leaves SET hash = $1 WHERE seq = 300`, flipped(leafAt(t, j, 0, 300).hash, 3))
+			exec(t, j, `UPDATE leaves SET hash = $1 WHERE place = 300`, flipped(leafAt(t, j, 0, 300).hash, 3))
 		}, 300, "tile"},
 		{"a byte of a hash not yet in a tile", func(t *testing.T, j *Journal) {
-			exec(t, j, `UPDATE leaves SET hash = $1 WHERE seq = 590`, flipped(leafAt(t, j, 0, 590).hash, 3))
+			exec(t, j, `UPDATE leaves SET hash = $1 WHERE place = 590`, flipped(leafAt(t, j, 0, 590).hash, 3))
 		}, 590, "does not have its hash"},
 		{"a record with its hash, in a tile", func(t *testing.T, j *Journal) {
 			record := flipped(leafAt(t, j, 0, 255).record, 90)
 			hash := tlog.RecordHash(record)
-			exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE seq = 255`, record, hash[:])
+			exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE place = 255`, record, hash[:])
 		}, 255, "tile"},
 		{"a record with its hash, not yet in a tile", func(t *testing.T, j *Journal) {
 			record := flipped(leafAt(t, j, 0, 590).record, 90)
 			hash := tlog.RecordHash(record)
-			exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE seq = 590`, record, hash[:])
+			exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE place = 590`, record, hash[:])
 		}, 1, "not those that a stored checkpoint was made of"},
 		{"a record removed", func(t *testing.T, j *Journal) {
-			exec(t, j, `DELETE FROM leaves WHERE seq = 411`)
+			exec(t, j, `DELETE FROM leaves WHERE place = 411`)
 		}, 411, "missing"},
 		{"the first record removed", func(t *testing.T, j *Journal) {
-			exec(t, j, `DELETE FROM leaves WHERE seq = 0`)
+			exec(t, j, `DELETE FROM leaves WHERE place = 0`)
 		}, 0, "missing"},
 		{"a page of records removed", func(t *testing.T, j *Journal) {
-			exec(t, j, `DELETE FROM leaves WHERE seq >= 20 AND seq < 590`)
+			exec(t, j, `DELETE FROM leaves WHERE place >= 20 AND place < 590`)
 		}, 20, "missing"},
 		{"two records swapped, in tiles", func(t *testing.T, j *Journal) { swap(t, j, 17, 300) }, 17, "tile"},
 		{"two records swapped, not yet in a tile", func(t *testing.T, j *Journal) { swap(t, j, 540, 541) }, 540, "another place"},
 		{"the tail removed", func(t *testing.T, j *Journal) {
-			exec(t, j, `DELETE FROM leaves WHERE seq >= 595`)
+			exec(t, j, `DELETE FROM leaves WHERE place >= 595`)
 		}, 595, "missing"},
 		{"the tail removed, and all hashes made anew", func(t *testing.T, j *Journal) { rewrite(t, j, 550, nil) }, 550, "ends after 550 records, but a stored checkpoint tells of 600"},
 		{"a record added behind the head", func(t *testing.T, j *Journal) {
 			record := []byte(`{"log":0,"seq":600,"time":"2026-03-01T12:00:00Z"}`)
 			hash := tlog.RecordHash(record)
-			exec(t, j, `INSERT INTO leaves (log, seq, hash, record) VALUES (0, 600, $1, $2)`, hash[:], record)
+			exec(t, j, `INSERT INTO leaves (place, hash, record) VALUES (600, $1, $2)`, hash[:], record)
 		}, 600, "behind its head"},
 		{"a record changed, and all hashes made anew", func(t *testing.T, j *Journal) {
 			rewrite(t, j, size, map[int64][]byte{300: bytes.Replace(leafAt(t, j, 0, 300).record, []byte("ada"), []byte("eve"), 1)})
@@ -157,7 +157,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		}, 598, "was changed"},
 		{"all checkpoints removed", func(t *testing.T, j *Journal) { exec(t, j, `DELETE FROM checkpoints`) }, 0, "no checkpoint"},
 		{"a log that nobody announced", func(t *testing.T, j *Journal) {
-			exec(t, j, `INSERT INTO leaves (log, seq, hash, record) VALUES (7, 0, $1, $2)`, make([]byte, 32), []byte("{}"))
+			exec(t, j, `INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, place(7, 0), make([]byte, 32), []byte("{}"))
 		}, 0, "log 7 has no head"},
 	}
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
@@ -185,8 +185,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 func swap(t *testing.T, j *Journal, a, b int64) {
 	t.Helper()
 	x, y := leafAt(t, j, 0, a), leafAt(t, j, 0, b)
-	exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE seq = $3`, y.record, y.hash, a)
-	exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE seq = $3`, x.record, x.hash, b)
+	exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE place = $3`, y.record, y.hash, a)
+	exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE place = $3`, x.record, x.hash, b)
 }
 
 // What the store itself cannot know, a checkpoint that was kept elsewhere does.
@@ -257,10 +257,10 @@ func TestVerifyAgainstAGivenCheckpoint(t *testing.T) {
 // SQLite keeps whatever it is given.
 func TestVerifyFindsAnotherType(t *testing.T) {
 	for _, change := range []string{
-		`UPDATE leaves SET record = replace(record, 'ada@local', 'eve@local') WHERE seq = 7`,
-		`UPDATE leaves SET record = CAST(record AS TEXT) WHERE seq = 7`,
-		`UPDATE leaves SET record = 7 WHERE seq = 7`,
-		`UPDATE leaves SET hash = CAST(hash AS TEXT) WHERE seq = 7`,
+		`UPDATE leaves SET record = replace(record, 'ada@local', 'eve@local') WHERE place = 7`,
+		`UPDATE leaves SET record = CAST(record AS TEXT) WHERE place = 7`,
+		`UPDATE leaves SET record = 7 WHERE place = 7`,
+		`UPDATE leaves SET hash = CAST(hash AS TEXT) WHERE place = 7`,
 	} {
 		j := newJournal(t, 20)
 		exec(t, j, change)
@@ -284,9 +284,13 @@ func TestVerifyDemandsEveryStride(t *testing.T) {
 
 func TestErasedRecordsVerify(t *testing.T) {
 	j := newJournal(t, 600)
-	exec(t, j, `UPDATE leaves SET record = NULL WHERE seq >= 100 AND seq < 150`)
-	if r := verify(t, j); !r.OK || r.Records != 600 || r.Erased != 50 {
-		t.Errorf("%+v", r)
+	exec(t, j, `UPDATE leaves SET record = NULL WHERE place >= 100 AND place < 150`)
+	r, err := j.Verify(t.Context(), Check{Erased: true})
+	if err != nil || !r.OK || r.Records != 600 || r.Erased != 50 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 100 {
+		t.Errorf("what nobody allowed to be erased passes: %+v", r)
 	}
 }
 
@@ -299,28 +303,31 @@ func TestRoster(t *testing.T) {
 		problem string
 	}{
 		{"a whole log vanishes", func(t *testing.T, j *Journal) {
-			for _, table := range []string{"leaves", "heads", "tiles", "checkpoints"} {
+			exec(t, j, `DELETE FROM leaves WHERE place >= $1 AND place < $2`, place(2, 0), place(3, 0))
+			for _, table := range []string{"heads", "tiles", "checkpoints"} {
 				exec(t, j, `DELETE FROM `+table+` WHERE log = 2`)
 			}
 		}, Position{2, 0}, "log 2 is gone"},
 		{"log 0 vanishes", func(t *testing.T, j *Journal) {
-			for _, table := range []string{"leaves", "heads", "checkpoints"} {
+			exec(t, j, `DELETE FROM leaves WHERE place < $1`, place(1, 0))
+			for _, table := range []string{"heads", "checkpoints"} {
 				exec(t, j, `DELETE FROM `+table+` WHERE log = 0`)
 			}
 		}, Position{1, 0}, "log 1 is not in the roster"},
 		{"a log appears", func(t *testing.T, j *Journal) {
-			for _, table := range []string{"leaves", "heads", "tiles", "checkpoints"} {
+			exec(t, j, `UPDATE leaves SET place = place + $1 WHERE place >= $2 AND place < $3`, place(7, 0), place(2, 0), place(3, 0))
+			for _, table := range []string{"heads", "tiles", "checkpoints"} {
 				exec(t, j, `UPDATE `+table+` SET log = 9 WHERE log = 2`)
 			}
 		}, Position{9, 0}, "was changed, or signed"},
 		{"a log is cut back to nothing but its first checkpoint", func(t *testing.T, j *Journal) {
 			exec(t, j, `DELETE FROM checkpoints WHERE log = 2 AND size > 1`)
 			exec(t, j, `DELETE FROM tiles WHERE log = 2`)
-			exec(t, j, `DELETE FROM leaves WHERE log = 2 AND seq > 0`)
+			exec(t, j, `DELETE FROM leaves WHERE place > $1 AND place < $2`, place(2, 0), place(3, 0))
 			exec(t, j, `UPDATE heads SET size = 1, edge = $1 WHERE log = 2`, leafAt(t, j, 2, 0).hash)
 		}, Position{2, 1}, "the roster in log 0 tells of 300"},
 		{"a record of another log", func(t *testing.T, j *Journal) {
-			exec(t, j, `UPDATE leaves SET record = $1 WHERE log = 2 AND seq = 50`, leafAt(t, j, 1, 50).record)
+			exec(t, j, `UPDATE leaves SET record = $1 WHERE place = $2`, leafAt(t, j, 1, 50).record, place(2, 50))
 		}, Position{2, 50}, "was changed"},
 	}
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {

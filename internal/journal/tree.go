@@ -18,6 +18,15 @@ const (
 	tileWidth  = 1 << tileHeight
 )
 
+// A leaf's place is its log and its number in one, so that a table in the order
+// of places needs no index beside it: an append writes one page less.
+const (
+	seqBits = 40
+	maxSeq  = 1<<seqBits - 1
+)
+
+func place(log, seq int64) int64 { return log<<seqBits + seq }
+
 // edge is a tree of a size, as the roots of its complete subtrees, the largest
 // first: one for each bit of the size.
 type edge struct {
@@ -77,6 +86,13 @@ func (e *edge) read(size int64, b []byte) error {
 	return nil
 }
 
+// tileRoot is the root of a whole tile, with its level and number among such.
+type tileRoot struct {
+	level int
+	n     int64
+	root  tlog.Hash
+}
+
 // addTile keeps what a leaf completed: a tile of leaves, or a root that goes
 // into the tile above. Only tiles of leaves are written once and whole.
 func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
@@ -125,7 +141,7 @@ func getTile(tx state.Tx, log int64, level int, n int64) (hashes []byte, err err
 
 func leafHashes(tx state.Tx, log, from, count int64, each func([]byte)) error {
 	var h []byte
-	return tx.Query(`SELECT hash FROM leaves WHERE log = $1 AND seq >= $2 AND seq < $3 ORDER BY seq`, []any{log, from, from + count},
+	return tx.Query(`SELECT hash FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place`, []any{place(log, from), place(log, from+count)},
 		func(r state.Row) error {
 			if err := r.Scan(&h); err != nil {
 				return err

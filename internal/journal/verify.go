@@ -19,6 +19,9 @@ type Check struct {
 	// Key checks an export. Without one, an export is checked with the key
 	// that it carries, which proves only that it is whole.
 	Key Key
+	// Erased accepts records of calls whose content was erased. Without it one is
+	// the first bad record: anybody who can write to the store can erase.
+	Erased bool
 	// Progress is told now and then how many records were checked, and of how
 	// many, or of 0 where that is not known.
 	Progress func(done, of int64)
@@ -104,8 +107,12 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 	for i, h := range heads {
 		known[h.log] = true
 		logs[i] = outline{head: h, last: -1}
-		err := tx.Query(`SELECT seq FROM leaves WHERE log = $1 ORDER BY seq DESC LIMIT 1`, []any{h.log},
-			func(r state.Row) error { return r.Scan(&logs[i].last) })
+		err := tx.Query(`SELECT place FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place DESC LIMIT 1`, []any{place(h.log, 0), place(h.log+1, 0)},
+			func(r state.Row) error {
+				err := r.Scan(&logs[i].last)
+				logs[i].last &= maxSeq
+				return err
+			})
 		if err != nil {
 			return nil, err
 		}
@@ -114,12 +121,20 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 		}
 	}
 	// Records or checkpoints of a log without a head.
-	for _, table := range []string{"leaves", "checkpoints"} {
+	for _, next := range []struct {
+		query string
+		shift int // what is asked for holds the log above so many bits
+	}{
+		{`SELECT place FROM leaves WHERE place >= $1 ORDER BY place LIMIT 1`, seqBits},
+		{`SELECT log FROM checkpoints WHERE log >= $1 ORDER BY log LIMIT 1`, 0},
+	} {
 		for log, more := int64(-1), true; more; {
 			more = false
-			err := tx.Query(`SELECT log FROM `+table+` WHERE log > $1 ORDER BY log LIMIT 1`, []any{log}, func(r state.Row) error {
+			err := tx.Query(next.query, []any{(log + 1) << next.shift}, func(r state.Row) error {
 				more = true
-				return r.Scan(&log)
+				err := r.Scan(&log)
+				log >>= next.shift
+				return err
 			})
 			if err != nil {
 				return nil, err
@@ -134,7 +149,8 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 
 // log checks one log.
 func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
-	c, err := newChecker(o.log, vows)
+	// Where logs have a roster it is never erased: whole logs could go with it.
+	c, err := newChecker(o.log, vows, v.want.Erased && (o.log != 0 || v.j.db.Log() == 0))
 	if err != nil {
 		return err
 	}
@@ -283,12 +299,13 @@ func (v *verification) pages(ctx context.Context, o outline) <-chan pageOf {
 }
 
 func readRows(tx state.Tx, log, from, to int64, each func(row) error) error {
-	return tx.Query(`SELECT seq, hash, record FROM leaves WHERE log = $1 AND seq >= $2 AND seq < $3 ORDER BY seq`, []any{log, from, to},
+	return tx.Query(`SELECT place, hash, record FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place`, []any{place(log, from), place(log, to)},
 		func(r state.Row) error {
 			var one row
 			if err := r.Scan(&one.seq, &one.hash, &one.record); err != nil {
 				one.odd = true // the number is that of the key, and was read
 			}
+			one.seq &= maxSeq
 			return each(one)
 		})
 }

@@ -80,7 +80,8 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 		return stopped, err
 	}
 	if m.Rate != nil {
-		if _, err := tx.Exec(oldTicks, m.Agent, m.Tool, m.windowStart()); err != nil {
+		// Older ones stay for one window more: a clock may be set back.
+		if _, err := tx.Exec(oldTicks, m.Agent, m.Tool, m.At.Add(-2*m.Rate.Per).UnixMicro()); err != nil {
 			return nil, err
 		}
 		if _, err := tx.Exec(addTick, m.Agent, m.Tool, m.At.UnixMicro(), m.Call); err != nil {
@@ -88,7 +89,9 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 		}
 	}
 	if total != nil {
-		_, err = tx.Exec(setSpent, m.day(), decimal(total), m.Agent, m.Tool)
+		// Days are compared as text, which their form allows.
+		_, err = tx.Exec(`UPDATE meters SET spent = $1, day = CASE WHEN day > $2 THEN day ELSE $2 END WHERE agent = $3 AND tool = $4`,
+			decimal(total), m.day(), m.Agent, m.Tool)
 	}
 	return nil, err
 }
@@ -109,7 +112,7 @@ func GiveBack(tx state.Tx, m Meter) error {
 	}
 	day, spent, err := m.spent(tx)
 	if err != nil || day != m.day() {
-		return err // another day has begun, with nothing spent
+		return err // another day has begun, with nothing of this call in it
 	}
 	spent.Sub(spent, amount)
 	_, err = tx.Exec(setSpent, day, decimal(spent), m.Agent, m.Tool)
@@ -169,7 +172,7 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 		return nil, nil, err
 	}
 	total := amount
-	if day == m.day() {
+	if day >= m.day() { // a day that has begun does not end because a clock is set back
 		total = new(big.Rat).Add(amount, spent)
 	}
 	if over(total, m.Spend.PerDay) {

@@ -183,6 +183,22 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
+// TestMidnight has clocks that do not agree on the day: the cap holds.
+func TestMidnight(t *testing.T) {
+	db := statetest.Open(t)
+	midnight := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
+	passed := 0
+	for i := range 10 {
+		at := midnight.Add(time.Duration(i%2*2-1) * time.Second) // before it, after it, …
+		if take(t, db, Meter{Agent: "a", Tool: "t", Call: fmt.Sprint(i), At: at, Spend: &agent.Cap{PerDay: "100"}, Arguments: []byte(`{"amount":100}`)}) == nil {
+			passed++
+		}
+	}
+	if passed != 2 { // one for each of the two days
+		t.Errorf("a cap of one call a day let %d pass on two days", passed)
+	}
+}
+
 func TestGiveBackOfARate(t *testing.T) {
 	db := statetest.Open(t)
 	m := Meter{Agent: "a", Tool: "t", Call: "1", At: noon, Rate: &agent.Rate{Count: 1, Per: time.Hour}}

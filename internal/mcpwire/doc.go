@@ -48,6 +48,14 @@
 //   - Redirects are not followed, and an address of the old HTTP+SSE transport
 //     is refused with [ErrSSEOnly].
 //
+// # HTTP
+//
+// Requests go by a small pool of HTTP/1.1 connections of our own, which costs a
+// call half of what [http.Transport] does: the goroutine that calls writes the
+// request with one write and reads the answer. A request is never sent twice.
+// Through a proxy, to a server that wants HTTP/2, and where a connection cannot
+// be looked at without reading from it (Windows), [http.Transport] is used.
+//
 // # What became of a call
 //
 // An [*RPCError] is the server's answer. [ErrNotSent] is certain: the server

@@ -185,7 +185,7 @@ func (p *pool) dial(ctx context.Context) (*webConn, error) {
 		defer cancel()
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()
-			if alert, ok := errors.AsType[tls.AlertError](err); ok && alert == noApplicationProtocol {
+			if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" && op.Err.Error() == noApplicationProtocol.Error() {
 				return nil, errHTTP2
 			}
 			return nil, notSent(err)
@@ -197,6 +197,7 @@ func (p *pool) dial(ctx context.Context) (*webConn, error) {
 }
 
 // noApplicationProtocol is the alert of a server that does not speak HTTP/1.1.
+// An alert of the other side has a type of its own, and the same words.
 const noApplicationProtocol = tls.AlertError(120)
 
 // take gives a connection that waits, if there is a good one.

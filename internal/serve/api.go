@@ -273,6 +273,9 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := principalOf(r)
+	if !p.Admin {
+		f.Principal = p.Name // what others did is the operator's to see
+	}
 	want := f.Limit
 	if f.Before == nil {
 		ends, err := d.options.Journal.Ends(r.Context())

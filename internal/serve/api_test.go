@@ -212,7 +212,8 @@ func TestJournal(t *testing.T) {
 			next = "&cursor=" + a.doc["next"].(string)
 		}
 	}
-	beta := r.key(identity.KeySpec{Agents: []string{"beta"}})
+	beta := r.key(identity.KeySpec{Agents: []string{"beta"}, Principal: "p"})
+	other := r.key(identity.KeySpec{Agents: []string{"beta"}, Principal: "q"})
 	for _, tt := range []struct {
 		name, key, query, want string
 		pages                  int
@@ -225,6 +226,8 @@ func TestJournal(t *testing.T) {
 		{"scoped", beta, "", "20 15 10 5 0", 1},
 		{"scoped, in pages", beta, "limit=2", "20 15 10 5 0", 3},
 		{"scoped, asking for another's", beta, "agent=alpha", "", 1},
+		{"another principal's", other, "", "", 1},
+		{"another principal's, asked for", other, "principal=p", "", 1},
 		{"scoped, asking by id", beta, "agent=matrix://agent/alpha", "", 1},
 		{"unknown ones", r.admin, "unknown=true", "", 1},
 	} {

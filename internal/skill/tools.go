@@ -1,13 +1,3 @@
-// Package skill reads skills: texts that tell a model how to do something, and
-// may say which tools it can use while it does.
-//
-// A skill is content and is never executed. The one part of it that ambit acts
-// on is the section §TOOLS. It starts at a line that says §TOOLS, with or
-// without heading marks, and ends at the next line that starts with § or is a
-// heading. It lists tool URIs, one to a line, or the word none. Without the
-// section a skill does not constrain anything; with it, nothing that it does
-// not list may be called. A section that cannot be read is an error, never a
-// skill without one: what narrows must not vanish by a typing mistake.
 package skill
 
 import (
@@ -15,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/tooluri"
@@ -28,7 +19,8 @@ type Tools struct {
 	uris        map[string]bool
 }
 
-// Allows reports whether the tool of that URI may be called.
+// Allows reports whether the tool of that URI may be called; for a tool that has
+// none, its name.
 func (t *Tools) Allows(uri string) bool { return !t.constrained || t.uris[uri] }
 
 // Name is what the skill is called in messages.
@@ -64,8 +56,33 @@ func Load(path string) (*Tools, error) {
 // ParseTools reads the §TOOLS section of a skill's text. The error names every
 // line of it that is not a pinned tool URI.
 func ParseTools(text string) (*Tools, error) {
+	t, problems := parseTools(text, nil)
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = p
+		if p.line > 0 {
+			errs[i] = fmt.Errorf("line %d: %w", p.line, p)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// lineError is what is wrong with a line; 0 is the section.
+type lineError struct {
+	error
+	line int
+}
+
+func (e lineError) Unwrap() error { return e.error }
+
+// parseTools reads the section. Names are those of tools that have no URI, which
+// it may list as they are.
+func parseTools(text string, names []string) (*Tools, []lineError) {
 	t := &Tools{uris: map[string]bool{}}
-	var problems []error
+	var problems []lineError
 	inside, none := false, false
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(strings.TrimSuffix(line, "\r"))
@@ -73,30 +90,29 @@ func ParseTools(text string) (*Tools, error) {
 		switch {
 		case heading && sectionName(title) == "TOOLS":
 			if t.constrained {
-				problems = append(problems, fmt.Errorf("line %d: a second §TOOLS section", i+1))
+				problems = append(problems, lineError{errors.New("a second §TOOLS section"), i + 1})
 			}
 			t.constrained, inside = true, true
 		case heading || strings.HasPrefix(line, "#"):
 			inside = false
 		case !inside || line == "":
+		case slices.Contains(names, line):
+			t.uris[line] = true
 		case line == "none":
 			none = true
 		default:
 			u, err := tooluri.Parse(line)
 			if err != nil {
-				problems = append(problems, fmt.Errorf("line %d: %w", i+1, err))
+				problems = append(problems, lineError{err, i + 1})
 				continue
 			}
 			t.uris[u.String()] = true
 		}
 	}
 	if none && len(t.uris) > 0 {
-		problems = append(problems, errors.New("§TOOLS says none and lists tools"))
+		problems = append(problems, lineError{errors.New("§TOOLS says none and lists tools"), 0})
 	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return t, problems
 }
 
 // sectionName is a heading's name without what may follow it.

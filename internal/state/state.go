@@ -75,6 +75,9 @@ var (
 	ErrReadOnly = errors.New("the store cannot be written")
 	// ErrFull says that there is no space left for the store.
 	ErrFull = errors.New("there is no space left for the store")
+	// ErrMoved says that the store's file was moved, removed or replaced while it
+	// was open: what is written to it would be lost.
+	ErrMoved = errors.New("the store was moved or removed while it was in use")
 	// ErrDamaged says that what is there is not a store, or not any more.
 	ErrDamaged = errors.New("the store is damaged")
 	// ErrLost says that the connection to the store was lost, and the ownership

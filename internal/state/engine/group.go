@@ -11,8 +11,9 @@ import (
 // A commit waits for the disk, so one commit for all who wait is worth more
 // than any other saving. Whoever comes while nobody else writes makes a batch by
 // himself, and takes along those who come while he is at it: between goroutines
-// that would be several handovers for each commit. Where there is a line, or
-// another process writes, one goroutine begins and commits batches. The function
+// that would be several handovers for each commit. Then the first of those who
+// came too late makes the next. Where another process has to be waited for, one
+// goroutine does that and makes the batch, so that members can leave. The function
 // of each member runs in the member's own goroutine either way. So a panic, or
 // the end of a goroutine, meets the one who caused it, and the batch goes on
 // without him.
@@ -57,7 +58,7 @@ type Group struct {
 }
 
 type member struct {
-	turn chan Batch // gets the batch when it is this member's turn
+	turn chan Batch // gets the batch when it is this member's turn; nil if it is to make one
 	ran  chan bool  // whether its part of the batch stands
 	done chan error // what became of the batch
 	runs int
@@ -76,21 +77,27 @@ func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if batch, err := g.enter(); batch != nil || err != nil {
-		if err == nil {
-			err = g.lead(ctx, batch, f)
-		}
-		if !errors.Is(err, ErrAgain) {
+	if g.take() {
+		if led, err := g.lead(ctx, f); led {
 			return err
 		}
 	}
-	m := &member{turn: make(chan Batch), ran: make(chan bool, 1), done: make(chan error, 1)}
+	m := &member{turn: make(chan Batch, 1), ran: make(chan bool, 1), done: make(chan error, 1)}
 	if !g.join(m) {
 		return state.ErrClosed
 	}
 	for {
 		select {
 		case batch := <-m.turn:
+			if batch == nil {
+				if led, err := g.lead(ctx, f); led {
+					return err
+				}
+				if !g.join(m) {
+					return state.ErrClosed
+				}
+				continue
+			}
 			err := m.run(ctx, batch, f)
 			if err == nil {
 				err = <-m.done
@@ -109,8 +116,12 @@ func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 			}
 			// Its turn, or its end, is on the way.
 			select {
-			case <-m.turn:
-				m.ran <- false
+			case batch := <-m.turn:
+				if batch == nil {
+					g.pass()
+				} else {
+					m.ran <- false
+				}
 				return ctx.Err()
 			case err := <-m.done:
 				return err
@@ -119,21 +130,15 @@ func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 	}
 }
 
-// enter begins a batch where nobody has to be waited for.
-func (g *Group) enter() (Batch, error) {
-	if g.try == nil || !g.take(true) {
-		return nil, nil
-	}
+// lead makes a batch of f and whoever came in the meantime, if that can be begun
+// without waiting. It is for the one who makes batches, and hands that on.
+func (g *Group) lead(ctx context.Context, f func(state.Tx) error) (led bool, err error) {
 	batch, err := g.try()
 	if batch == nil {
-		g.leaveBatch()
+		g.rest() // the committing goroutine can wait
+		return err != nil, err
 	}
-	return batch, err
-}
-
-// lead runs f in a batch of its own, with whoever came in the meantime.
-func (g *Group) lead(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
-	defer g.leaveBatch()
+	defer g.pass()
 	stood := 0
 	var members []*member
 	defer func() { // also when f does not return
@@ -151,25 +156,43 @@ func (g *Group) lead(ctx context.Context, batch Batch, f func(state.Tx) error) (
 	if batch.Lost() == nil {
 		members = g.turns(batch, maxMembers-1)
 	}
-	return err
+	return true, err
 }
 
-// take lets one at a time make a batch. The first to come is let in only if
-// nobody waits, the committing goroutine only if somebody does.
-func (g *Group) take(first bool) bool {
+// take makes the caller the one who makes batches, if nobody is and nobody
+// waits.
+func (g *Group) take() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.busy || g.closed && first || first != (len(g.line) == 0) {
+	if g.try == nil || g.busy || g.closed || len(g.line) > 0 {
 		return false
 	}
 	g.busy = true
 	return true
 }
 
-// leaveBatch lets the next one make a batch.
-func (g *Group) leaveBatch() {
+// pass makes the first in line the one who makes batches.
+func (g *Group) pass() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if len(g.line) == 0 {
+		g.idle()
+		return
+	}
+	m := g.line[0]
+	g.line[0] = nil
+	g.line = g.line[1:]
+	m.turn <- nil
+}
+
+// rest leaves the making of batches to whoever comes next.
+func (g *Group) rest() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.idle()
+}
+
+func (g *Group) idle() {
 	g.busy = false
 	if len(g.line) > 0 || g.closed {
 		g.poke()
@@ -238,12 +261,24 @@ func (g *Group) over() bool {
 	return g.closed && !g.busy && len(g.line) == 0
 }
 
+// takeLine makes the committing goroutine the one who makes batches, if nobody
+// is and somebody waits.
+func (g *Group) takeLine() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.busy || len(g.line) == 0 {
+		return false
+	}
+	g.busy = true
+	return true
+}
+
 func (g *Group) commit() {
 	defer close(g.gone)
 	for range g.wake {
-		for g.take(false) {
+		for g.takeLine() {
 			g.batch()
-			g.leaveBatch()
+			g.rest()
 		}
 		if g.over() {
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -173,4 +174,122 @@ func TestBatchThatDoesNotBeginFailsAll(t *testing.T) {
 	if err := g.Write(t.Context(), f); !errors.Is(err, state.ErrClosed) {
 		t.Errorf("Write returned %v", err)
 	}
+}
+
+// alone makes a group whose batches begin at once, or not while somebody else
+// writes.
+func alone(sizes *[]int, free func() bool) *Group {
+	begin := func() (Batch, error) {
+		return &fake{ends: func(n int) error { *sizes = append(*sizes, n); return nil }}, nil
+	}
+	return New(begin, func() (Batch, error) {
+		if !free() {
+			return nil, nil
+		}
+		return begin()
+	})
+}
+
+func TestWhoComesFirstTakesOthersAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		g := alone(&sizes, func() bool { return true })
+		gate := make(chan bool)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := g.Write(t.Context(), func(state.Tx) error { <-gate; return errors.New("not this one") }); err == nil {
+				t.Error("its error is gone")
+			}
+		})
+		synctest.Wait()
+		for range maxMembers + 5 {
+			wg.Go(func() {
+				if err := g.Write(t.Context(), func(state.Tx) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if !slices.Equal(sizes, []int{maxMembers - 1, 6}) {
+			t.Errorf("batches of %v", sizes)
+		}
+		<-g.Close()
+	})
+}
+
+func TestWaitingIsForTheCommittingGoroutine(t *testing.T) {
+	var sizes []int
+	g := alone(&sizes, func() bool { return false })
+	if err := g.Write(t.Context(), func(state.Tx) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	<-g.Close()
+	if !slices.Equal(sizes, []int{1}) {
+		t.Errorf("batches of %v", sizes)
+	}
+}
+
+func TestTryThatFails(t *testing.T) {
+	g := New(nil, func() (Batch, error) { return nil, errFatal })
+	for range 2 {
+		if err := g.Write(t.Context(), func(state.Tx) error { return nil }); !errors.Is(err, errFatal) {
+			t.Errorf("Write returned %v", err)
+		}
+	}
+	<-g.Close()
+}
+
+// A panic, or the end of its goroutine, ends the one who makes a batch and
+// nobody else.
+func TestOneWhoMakesABatchMayPanic(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("x") }, "exit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sizes []int
+				g := alone(&sizes, func() bool { return true })
+				gate, others := make(chan bool), make(chan error, 2)
+				go func() {
+					defer func() { _ = recover() }()
+					_ = g.Write(t.Context(), func(state.Tx) error { <-gate; end(); return nil })
+				}()
+				synctest.Wait()
+				for range 2 {
+					go func() { others <- g.Write(t.Context(), func(state.Tx) error { return nil }) }()
+				}
+				synctest.Wait()
+				close(gate)
+				for range 2 {
+					if err := <-others; err != nil {
+						t.Error(err)
+					}
+				}
+				<-g.Close()
+				if !slices.Equal(sizes, []int{0, 2}) {
+					t.Errorf("batches of %v", sizes)
+				}
+			})
+		})
+	}
+}
+
+func TestOneWhoLeavesPassesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		g := alone(&sizes, func() bool { return true })
+		gate := make(chan bool)
+		var wg sync.WaitGroup
+		for range 300 {
+			ctx, cancel := context.WithCancel(t.Context())
+			wg.Go(func() { _ = g.Write(ctx, func(state.Tx) error { <-gate; return nil }) })
+			wg.Go(cancel)
+		}
+		close(gate)
+		wg.Wait()
+		if err := g.Write(t.Context(), func(state.Tx) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		<-g.Close()
+	})
 }

@@ -1,5 +1,6 @@
 -- WITHOUT ROWID is for small rows only: leaves with it, at 420 bytes a record,
--- took as many pages for an append as without it, and more at 900.
+-- took as many pages for an append as with an index beside the table, and more
+-- at 900.
 
 -- One row for each journal log. SQLite has one log, 0. On PostgreSQL an owner
 -- leases one, and a log whose owner is dead is leased again.
@@ -11,13 +12,13 @@ CREATE TABLE logs (
 
 INSERT INTO logs (log) VALUES (0);
 
--- The journal: hash is the leaf's hash, record what was hashed.
+-- The journal: place is log << 40 + seq, hash is the leaf's hash, record what
+-- was hashed. In SQLite place is the row's own key, without an index beside the
+-- table: an append writes one page.
 CREATE TABLE leaves (
-	log    BIGINT NOT NULL,
-	seq    BIGINT NOT NULL,
-	hash   BYTEA  NOT NULL,
-	record BYTEA,
-	PRIMARY KEY (log, seq)
+	place  BIGINT /*sqlite! INTEGER */ PRIMARY KEY,
+	hash   BYTEA NOT NULL,
+	record BYTEA
 );
 
 -- The right edge of each log's Merkle tree.

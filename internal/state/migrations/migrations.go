@@ -3,7 +3,8 @@
 //
 // One text serves both engines. A store's version is the number of steps it has
 // seen. What only SQLite needs stands in a comment /*sqlite … */, which
-// PostgreSQL skips and the SQLite engine unwraps. A step ends each statement
+// PostgreSQL skips and the SQLite engine unwraps; /*sqlite! … */ stands for the
+// word before it. A step ends each statement
 // with a semicolon at the end of a line, and has no other semicolon there.
 package migrations
 
@@ -37,13 +38,16 @@ func List() []string {
 	return list
 }
 
-var onlySQLite = regexp.MustCompile(`/\*sqlite (.*?) ?\*/`)
+var (
+	onlySQLite = regexp.MustCompile(`/\*sqlite (.*?) ?\*/`)
+	inSQLite   = regexp.MustCompile(`\S+ /\*sqlite! (.*?) ?\*/`)
+)
 
 // SQLite is the list for SQLite.
 func SQLite(list []string) []string {
 	own := make([]string, len(list))
 	for i, text := range list {
-		own[i] = onlySQLite.ReplaceAllString(text, "$1")
+		own[i] = onlySQLite.ReplaceAllString(inSQLite.ReplaceAllString(text, "$1"), "$1")
 	}
 	return own
 }

@@ -6,8 +6,8 @@ import (
 )
 
 func TestOnlySQLiteIsUnwrapped(t *testing.T) {
-	list := []string{"CREATE TABLE t (a BIGINT) /*sqlite WITHOUT ROWID */;\n-- /* kept */\n"}
-	want := "CREATE TABLE t (a BIGINT) WITHOUT ROWID;\n-- /* kept */\n"
+	list := []string{"CREATE TABLE t (a BIGINT /*sqlite! INTEGER */ PRIMARY KEY) /*sqlite WITHOUT ROWID */;\n-- /* kept */\n"}
+	want := "CREATE TABLE t (a INTEGER PRIMARY KEY) WITHOUT ROWID;\n-- /* kept */\n"
 	if got := SQLite(list)[0]; got != want {
 		t.Errorf("got %q", got)
 	}
@@ -20,6 +20,7 @@ func TestStepsUseThreeTypes(t *testing.T) {
 		t.Fatal("there are no steps")
 	}
 	for i, text := range list {
+		text = inSQLite.ReplaceAllString(text, "")
 		for _, word := range []string{"INTEGER", "BLOB", "SERIAL", "BOOLEAN", "TIMESTAMP", "VARCHAR", "AUTOINCREMENT", "JSON"} {
 			if strings.Contains(strings.ToUpper(text), word) {
 				t.Errorf("step %d has %s", i+1, word)

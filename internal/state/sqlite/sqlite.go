@@ -50,6 +50,7 @@ const pollTime = 15 * time.Millisecond
 
 type store struct {
 	file   string
+	self   os.FileInfo // the file that was opened
 	owners string
 	name   string
 	owner  *os.File
@@ -59,6 +60,7 @@ type store struct {
 	group  *engine.Group
 
 	entering atomic.Bool // waiting for the lock
+	commits  int         // of this opening, by whoever has the lock
 
 	watch  engine.Watch
 	looker *conn // of watch: SQLite tells a connection of the commits of others
@@ -106,6 +108,9 @@ func open(ctx context.Context, file string, list []string) (_ *store, err error)
 		return nil, err
 	}
 	if err := s.migrate(ctx, migrations.SQLite(list)); err != nil {
+		return nil, err
+	}
+	if s.self, err = os.Stat(s.file); err != nil {
 		return nil, err
 	}
 	sweep(s.owners)
@@ -211,9 +216,23 @@ func (s *store) try() (engine.Batch, error) {
 	return s.newBatch()
 }
 
+// moved tells of a file that is not at its place any more. SQLite would go on
+// with one that nobody else can see.
+func (s *store) moved() error {
+	now, err := os.Stat(s.file)
+	if err == nil && os.SameFile(now, s.self) {
+		return nil
+	}
+	return state.ErrMoved
+}
+
 func (s *store) newBatch() (engine.Batch, error) {
 	b := &batch{s: s}
-	if err := b.open(); err != nil {
+	err := s.moved()
+	if err == nil {
+		err = b.open()
+	}
+	if err != nil {
 		return nil, errors.Join(explain(err), unlock(s.lock))
 	}
 	return b, nil
@@ -287,11 +306,47 @@ func (b *batch) End(members int) error {
 	if !conn.AutocommitEnabled() {
 		err = errors.Join(err, conn.do(`ROLLBACK`))
 	}
+	if err == nil && members > 0 {
+		b.s.commits++
+		if b.s.commits == manyCommits {
+			b.s.roomForLog()
+		}
+	}
 	err = errors.Join(err, unlock(b.s.lock))
 	if err == nil && members > 0 {
 		b.s.watch.Wake()
 	}
 	return err
+}
+
+const (
+	// manyCommits is when an opening counts as one that goes on writing.
+	manyCommits = 32
+	// logSize is how long the log of a store becomes before it is begun anew:
+	// SQLite's 1000 pages.
+	logSize = 1000 * (4096 + 24)
+)
+
+// roomForLog makes the write-ahead log as long as it will be, at once. A commit
+// that makes a file longer takes the disk twice as long as one that writes over
+// what is there. Zeros at its end are no frames, and SQLite has no lock on it. It
+// is called under the lock; where it fails, nothing is lost.
+func (s *store) roomForLog() {
+	f, err := os.OpenFile(s.file+"-wal", os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return
+	}
+	zeros := make([]byte, 256<<10)
+	for at := info.Size(); at < logSize; at += int64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), logSize-at)], at); err != nil {
+			return
+		}
+	}
 }
 
 func (s *store) Write(ctx context.Context, f func(state.Tx) error) error {

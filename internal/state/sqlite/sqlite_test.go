@@ -215,3 +215,73 @@ func TestCloseDoesNotWaitForTheLockOfAnother(t *testing.T) {
 	}
 	<-b.group.Close() // it has let go of its files, too, or will at once
 }
+
+// What the log is given room with is no part of it: the store is whole when the
+// log is read by somebody who knows nothing but the files.
+func TestRoomForTheLog(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "state.db")
+	s := testOpen(t, file, migrations.List())
+	for i := range int64(manyCommits + 8) {
+		if err := write(s, `UPDATE logs SET born = $1`, i); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(file + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if roomy := i+1 >= manyCommits; (info.Size() == logSize) != roomy {
+			t.Fatalf("after %d commits the log has %d bytes", i+1, info.Size())
+		}
+	}
+	// As after a crash: the files are all there is.
+	copied := filepath.Join(t.TempDir(), "state.db")
+	for _, end := range []string{"", "-wal"} {
+		b, err := os.ReadFile(file + end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(copied+end, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := read(t, testOpen(t, copied, migrations.List()), `SELECT born FROM logs`); n != manyCommits+7 {
+		t.Errorf("the last commit is %d", n)
+	}
+}
+
+// TestMovedStore takes the file away under an open store: nothing more is
+// written to what nobody can see.
+func TestMovedStore(t *testing.T) {
+	for name, take := range map[string]func(file string) error{
+		"moved":   func(file string) error { return os.Rename(file, file+".old") },
+		"removed": os.Remove,
+		"replaced": func(file string) error {
+			return errors.Join(os.Rename(file, file+".old"), os.WriteFile(file, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "state.db")
+			db, err := Open(t.Context(), file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			write := func() error {
+				return db.Write(t.Context(), func(tx state.Tx) error {
+					_, err := tx.Exec(`UPDATE logs SET born = 1`)
+					return err
+				})
+			}
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			if err := take(file); err != nil {
+				t.Fatal(err)
+			}
+			if err := write(); !errors.Is(err, state.ErrMoved) {
+				t.Errorf("it went on: %v", err)
+			}
+		})
+	}
+}

@@ -21,7 +21,7 @@ func appendLeaf(db state.DB, record []byte) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(`INSERT INTO leaves (log, seq, hash, record) VALUES ($1, $2, $3, $4)`, db.Log(), size, hash, record); err != nil {
+		if _, err := tx.Exec(`INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, db.Log()<<40+size, hash, record); err != nil {
 			return err
 		}
 		_, err = tx.Exec(`INSERT INTO heads (log, size, edge) VALUES ($1, $2, $3)

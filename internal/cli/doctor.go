@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// ailment is one check of ambit doctor.
+type ailment struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Fix    string `json:"fix"`
+	// spare marks what ambit works without.
+	spare bool
+}
+
+// doctorTime bounds every check together.
+const doctorTime = 2 * time.Minute
+
+func newDoctor(t *terminal) *cobra.Command {
+	return &cobra.Command{
+		Use:     "doctor",
+		GroupID: groupHelp,
+		Short:   "Tell what works on this machine, and how to get the rest",
+		Long: "Tell what works on this machine, and how to get the rest. What isolates programs is tried out, not looked for.\n" +
+			"Exits 3 if something is missing that agents need; gVisor and npm are not among that.",
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTime)
+			defer cancel()
+			checks := t.examine(ctx)
+			var err error
+			if t.json {
+				err = t.document(map[string]any{"checks": checks})
+			} else {
+				t.ailments(checks)
+			}
+			for _, c := range checks {
+				if err == nil && !c.OK && !c.spare {
+					return &failure{code: exitMissing, err: errors.New("something is missing"), told: true}
+				}
+			}
+			return err
+		},
+	}
+}
+
+// examine carries out the checks.
+func (t *terminal) examine(ctx context.Context) []ailment {
+	h, homeErr := home.Find()
+	var checks []ailment
+	for _, f := range sandbox.Survey(ctx, "") {
+		checks = append(checks, ailment{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix})
+	}
+	checks = append(checks, examineGVisor(ctx))
+	checks = append(checks, examineRuntime(ctx, "node", "nodejs"), examineRuntime(ctx, "python3", "python3"), examineNPM(ctx))
+	if homeErr != nil {
+		return append(checks, ailment{Name: "store", Detail: homeErr.Error(), Fix: "set AMBIT_HOME to a folder"})
+	}
+	return append(checks, t.examineStore(ctx, h), examineVault(h))
+}
+
+// programPath is where programs in the sandbox find their runtimes.
+var programPath = []string{"/usr/local/bin", "/usr/bin", "/bin"}
+
+// examineRuntime looks for an interpreter where programs find it, which is not
+// where a person's shell does.
+func examineRuntime(ctx context.Context, name, pack string) ailment {
+	for _, dir := range programPath {
+		if version, err := versionOf(ctx, filepath.Join(dir, name)); err == nil {
+			return ailment{Name: name, OK: true, Detail: version + " in " + dir}
+		}
+	}
+	return ailment{
+		Name: name, Detail: "there is none in " + strings.Join(programPath, ", ") + ", which is where programs find it",
+		Fix: "install it for the whole machine, for example: apt install " + pack,
+	}
+}
+
+func examineNPM(ctx context.Context) ailment {
+	version, err := versionOf(ctx, "npm")
+	if err != nil {
+		return ailment{Name: "npm", Detail: "there is none", Fix: "install npm to lock and start servers that are npm packages", spare: true}
+	}
+	return ailment{Name: "npm", OK: true, Detail: version, spare: true}
+}
+
+func examineGVisor(ctx context.Context) ailment {
+	c := ailment{Name: "runsc", Detail: "gVisor is not installed, and the tier strong cannot be given yet", Fix: "use the tier standard", spare: true}
+	if version, err := versionOf(ctx, "runsc"); err == nil {
+		c.Detail = version + " is installed, but the tier strong cannot be given yet"
+	}
+	return c
+}
+
+// versionOf is the first line that a program says of itself.
+func versionOf(ctx context.Context, program string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "--version")
+	cmd.WaitDelay = time.Second
+	text, err := cmd.Output()
+	first, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(first), err
+}
+
+// examineStore opens the store if there is one, and makes none.
+func (t *terminal) examineStore(ctx context.Context, h home.Home) ailment {
+	if _, err := os.Stat(h.State()); errors.Is(err, fs.ErrNotExist) {
+		return ailment{Name: "store", OK: true, Detail: "there is none yet; it will be made in " + h.Dir()}
+	}
+	b, err := t.books(ctx, "")
+	if err == nil {
+		err = b.Close()
+	}
+	if err != nil {
+		c := ailment{Name: "store", Detail: err.Error(), Fix: "see what is wrong with " + h.State() + ", or use another AMBIT_HOME"}
+		if f, ok := errors.AsType[*failure](err); ok && f.hint != "" {
+			c.Fix = f.hint
+		}
+		return c
+	}
+	return ailment{Name: "store", OK: true, Detail: h.State()}
+}
+
+func examineVault(h home.Home) ailment {
+	entries, err := credential.Open(h).List()
+	if err != nil {
+		c := ailment{Name: "vault", Detail: err.Error(), Fix: "ambit secret list tells more"}
+		if f, ok := errors.AsType[*failure](vaultFailure(err)); ok && f.hint != "" {
+			c.Fix = f.hint
+		}
+		return c
+	}
+	return ailment{Name: "vault", OK: true, Detail: count(len(entries), "credential")}
+}
+
+func (t *terminal) ailments(checks []ailment) {
+	for _, c := range checks {
+		mark := t.paint(green, "✓")
+		if !c.OK {
+			mark = t.paint(red, "✗")
+		}
+		t.printf("%s %s: %s\n", mark, c.Name, diag.Printable(c.Detail))
+		if !c.OK && c.Fix != "" {
+			t.printf("    %s\n", t.paint(dim, "to mend it: "+diag.Printable(c.Fix)))
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/serve"
+)
+
+// installed is the manifest of an installed agent; empty if asked is not its
+// NAME. Clients start agents by NAME, in folders that hold anybody's files, so a
+// file that happens to be called like one must not take its place: it is
+// ./NAME. The slug of an agent's name counts where there is no such file.
+func installed(asked string) string {
+	if strings.ContainsAny(asked, `/\`) || strings.HasPrefix(asked, ".") || asked == "" {
+		return ""
+	}
+	if ext := strings.ToLower(filepath.Ext(asked)); ext == ".json" || ext == ".toml" {
+		return ""
+	}
+	h, err := home.Find()
+	if err != nil {
+		return ""
+	}
+	place := filepath.Join(h.Agents(), asked)
+	// In the order in which an agents folder is read.
+	for _, file := range []string{
+		filepath.Join(place, "agent.toml"), filepath.Join(place, "findagent.json"), filepath.Join(place, asked+".json"), place + ".json", place + ".toml",
+	} {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			return file
+		}
+	}
+	if _, err := os.Stat(asked); err == nil {
+		return ""
+	}
+	found, err := serve.Find(h.Agents())
+	if err != nil {
+		return ""
+	}
+	for i := range found {
+		if m := found[i].Manifest; found[i].Name == asked || m != nil && m.Agent() != nil && agent.Slug(m.Agent().Name) == asked {
+			return found[i].Path
+		}
+	}
+	return ""
+}

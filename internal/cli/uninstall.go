@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/client"
+	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newUninstall(t *terminal) *cobra.Command {
+	var f installFlags
+	cmd := &cobra.Command{
+		Use:     "uninstall NAME",
+		GroupID: groupRun,
+		Short:   "Take an agent out of clients again",
+		Long: "Take an installed agent out of every client that install put it into, and away itself; with --client only out\n" +
+			"of those. A file that nobody has changed since gets its old bytes back; of any other only the entry goes.\n" +
+			"Credentials stay in the vault.",
+		Example: "  ambit uninstall default\n  ambit uninstall ga-report-builder --client cursor",
+		Args:    exactly(1, "the name of an agent"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			h, err := home.Find()
+			if err != nil {
+				return &failure{code: exitMissing, err: err}
+			}
+			return t.uninstall(h, args[0], f)
+		},
+	}
+	cmd.Flags().StringSliceVar(&f.clients, "client", nil, "take it only out of these `clients`")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, and change nothing")
+	cmd.Flags().BoolVar(&f.force, "force", false, "also if an entry was changed since")
+	complete(cmd, "client", client.Names())
+	return cmd
+}
+
+func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
+	if len(f.clients) > 0 {
+		if _, err := chosen(f.clients); err != nil {
+			return err
+		}
+	}
+	// Before anything is made: a home that is not there has no agents.
+	if l, err := client.ReadLedger(h.Dir()); err == nil && l.Agents[name] == nil {
+		return notInstalled(l, name)
+	}
+	ledger, err := client.OpenLedger(h.Dir())
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	defer ledger.Close()
+	in := ledger.Agents[name]
+	if in == nil {
+		return notInstalled(ledger, name)
+	}
+	rows := []changeRow{}
+	type removal struct {
+		change  *client.Change
+		written *client.Written
+	}
+	var todo []removal
+	for _, w := range in.Clients {
+		if len(f.clients) > 0 && !slices.Contains(f.clients, w.Client) {
+			continue
+		}
+		c := client.Named(w.Client)
+		if c == nil {
+			return no("use the ambit that installed it", "there is no client %s", diag.Quote(w.Client))
+		}
+		ch, err := c.PlanRemoval(w, f.force)
+		if err != nil {
+			return fileFailure(err)
+		}
+		todo = append(todo, removal{ch, w})
+		rows = append(rows, changeRow{Client: w.Client, File: w.File, Diff: ch.Diff, Next: c.After})
+	}
+	if len(f.clients) > 0 && len(todo) == 0 {
+		return no("see where it is in "+filepath.Join(h.Dir(), "installs.json"), "%s is not installed into %s", diag.Quote(name), strings.Join(f.clients, ", "))
+	}
+	for i, r := range todo {
+		if !t.json {
+			t.changed(rows[i])
+		}
+		if f.dryRun {
+			continue
+		}
+		if err := ledger.Remove(name, r.change, r.written); err != nil {
+			return fileFailure(err)
+		}
+	}
+	gone := len(f.clients) == 0
+	if gone && !f.dryRun {
+		if err := t.removeAgent(h, ledger, name); err != nil {
+			return err
+		}
+	}
+	if t.json {
+		return t.document(map[string]any{"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun})
+	}
+	if f.dryRun {
+		t.notef("nothing was changed: this was a dry run")
+		return nil
+	}
+	t.printf("%s %s\n", t.paint(green, "uninstalled:"), diag.Printable(name))
+	for _, row := range rows {
+		t.notef("  %s: %s", row.Client, row.Next)
+	}
+	return nil
+}
+
+func notInstalled(l *client.Ledger, name string) error {
+	var names []string
+	for n := range l.Agents {
+		names = append(names, n)
+	}
+	return no(diag.DidYouMean(name, diag.Sorted(names)), "no agent %s was installed", diag.Quote(name))
+}
+
+// removeAgent removes the copy of an agent, if it was made by install.
+func (t *terminal) removeAgent(h home.Home, ledger *client.Ledger, name string) error {
+	if ledger.Agents[name].Copied && client.ValidName(name) == nil {
+		if o, err := t.owner(h, name); err == nil && !t.json {
+			t.keptSecrets(h, o)
+		}
+		if err := os.RemoveAll(filepath.Join(h.Agents(), name)); err != nil {
+			return &failure{code: exitMissing, err: err}
+		}
+	}
+	if err := ledger.Forget(name); err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	return nil
+}
+
+// keptSecrets says which credentials stay, and how to forget them.
+func (t *terminal) keptSecrets(h home.Home, o *owner) {
+	entries, err := credential.Open(h).List()
+	if err != nil {
+		t.notef("whether credentials of it are kept cannot be told: %s", diag.Printable(err.Error()))
+		return
+	}
+	for _, e := range entries {
+		if e.Agent == o.name {
+			t.notef("its credential %s is kept; forget it with: ambit secret rm %s %s", diag.Printable(e.Ref), shellWord(o.name), shellWord(e.Ref))
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestStage(t *testing.T) {
+	from, agents := t.TempDir(), filepath.Join(t.TempDir(), "agents")
+	for name, text := range map[string]string{"findagent.json": "{}", "src/run.mjs": "x", ".env": "canary", ".git/config": "canary"} {
+		file := filepath.Join(from, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Stage(agents, "x", from, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{".env", ".git"}; !slices.Equal(s.Left, want) {
+		t.Errorf("left out %v, want %v", s.Left, want)
+	}
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(agents, "x", "src", "run.mjs")); err != nil || string(text) != "x" {
+		t.Errorf("copied %q, %v", text, err)
+	}
+	// A second copy takes the place of the first, and nothing else stays.
+	s, err = Stage(agents, "x", from, false, []string{"findagent.json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(agents, "x", "src")); err == nil {
+		t.Error("the old copy is still there")
+	}
+	entries, err := os.ReadDir(agents)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("in the agents folder: %v, %v", entries, err)
+	}
+}
+
+func TestStageRefusesWhatLeadsOut(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need a privilege on Windows")
+	}
+	from, agents := t.TempDir(), t.TempDir()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := errors.Join(os.WriteFile(secret, []byte("canary"), 0o600), os.Symlink(secret, filepath.Join(from, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	inside := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(inside, "file"), nil, 0o600), os.Symlink("file", filepath.Join(inside, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, stage := range map[string]func() (*Staged, error){
+		"a link to a neighbour": func() (*Staged, error) { return Stage(agents, "x", inside, true, nil) },
+		"a link in a folder":    func() (*Staged, error) { return Stage(agents, "x", from, true, nil) },
+		"a link by name":        func() (*Staged, error) { return Stage(agents, "x", from, false, []string{"link"}) },
+		"a path upwards":        func() (*Staged, error) { return Stage(agents, "x", from, false, []string{"../secret"}) },
+	} {
+		if _, err := stage(); err == nil {
+			t.Errorf("%s was copied", name)
+		}
+	}
+	if entries, err := os.ReadDir(agents); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestValidName(t *testing.T) {
+	for _, name := range []string{"a", "my agent", "report-builder_2.0", "日本", "it's"} {
+		if err := ValidName(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, name := range []string{"", ".", "..", ".hidden", "a/b", `a\b`, "-rf", "a\nb", "a\x1b[0m", "node_modules", "c:", strings.Repeat("a", 129)} {
+		if ValidName(name) == nil {
+			t.Errorf("%q is taken for a name", name)
+		}
+	}
+}

@@ -1,0 +1,394 @@
+package client
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+const cursorLinux = "client: cursor\nos: linux"
+
+func plan(t *testing.T, sc *scene) (*Change, error) {
+	t.Helper()
+	l := sc.ledger(t)
+	defer l.Close()
+	return sc.client.Plan(sc.system, sc.name, sc.entry, l.Of(sc.name, sc.client.Name))
+}
+
+// TestFilesThatAreLeftAlone wants a reason, and not a byte changed.
+func TestFilesThatAreLeftAlone(t *testing.T) {
+	tests := []struct {
+		name, head, text, reason string
+	}{
+		{"cut off", cursorLinux, `{"mcpServers": {"canary": `, "it is not JSON: line 1, column 27"},
+		{"two values", cursorLinux, "{}\n{}", "it is not JSON: line 2, column 1"},
+		{"a list", cursorLinux, "[]", "does not hold a JSON object"},
+		{"servers as a list", cursorLinux, `{"mcpServers": []}`, `"mcpServers" is not an object`},
+		{"servers twice", cursorLinux, `{"mcpServers": {}, "mcpServers": {}}`, `has "mcpServers" twice`},
+		{"the entry twice", cursorLinux, `{"mcpServers": {"report-builder": 1, "report-builder": 2}}`, `has "report-builder" twice`},
+		{"comments for Claude Code", "client: claude-code\nos: linux", "{ // canary\n}", "comments or trailing commas"},
+		{"a trailing comma for Gemini", "client: gemini-cli\nos: linux", `{"a": [1,],}`, "trailing comma"},
+		{"a trailing comma deep inside", "client: gemini-cli\nos: linux", `{"a": [1,]}`, "trailing comma"},
+		{"no TOML", "client: chatgpt\nos: linux", "a = 1\nb = canary\n", "it is not TOML: line 2"},
+		{"an inline table", "client: chatgpt\nos: linux", "mcp_servers = { a = { command = \"a\" } }\n", "takes no further table"},
+		{"servers as a value", "client: chatgpt\nos: linux", "mcp_servers = 1\n", "is not a table"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			sc := stage(t, tt.head)
+			sc.put(t, []byte(tt.text))
+			_, err := plan(t, sc)
+			failed, ok := errors.AsType[*FileError](err)
+			if !ok || !strings.Contains(failed.Reason, tt.reason) || failed.Hint == "" {
+				t.Fatalf("got %v, want %q with a hint", err, tt.reason)
+			}
+			if strings.Contains(err.Error(), "canary") {
+				t.Errorf("the error shows what is in the file: %v", err)
+			}
+			if got := sc.read(t); string(got) != tt.text {
+				t.Errorf("the file was changed:\n%s", got)
+			}
+		})
+	}
+}
+
+func TestReadOnlyFile(t *testing.T) {
+	sc := stage(t, cursorLinux)
+	sc.put(t, []byte("{}"))
+	if err := os.Chmod(sc.file, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	_, err := plan(t, sc)
+	if failed, ok := errors.AsType[*FileError](err); !ok || failed.Reason != "it is read-only" {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestLinkStaysALink(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need a privilege on Windows")
+	}
+	sc := stage(t, cursorLinux)
+	sc.put(t, []byte("{}\n"))
+	real := filepath.Join(sc.system.Home, "dotfiles.json")
+	if err := errors.Join(os.Rename(sc.file, real), os.Symlink(real, sc.file), os.Chmod(real, 0o604)); err != nil {
+		t.Fatal(err)
+	}
+	sc.install(t)
+	link, err := os.Lstat(sc.file)
+	if err != nil || link.Mode()&os.ModeSymlink == 0 {
+		t.Fatalf("the link is gone: %v, %v", link, err)
+	}
+	if info, err := os.Stat(real); err != nil || info.Mode().Perm() != 0o604 {
+		t.Errorf("the mode is %v, %v", info.Mode(), err)
+	}
+	if text, err := os.ReadFile(real); err != nil || !bytes.Contains(text, []byte("report-builder")) {
+		t.Errorf("the file behind the link holds %s, %v", text, err)
+	}
+	sc.uninstall(t)
+	if got := sc.read(t); string(got) != "{}\n" {
+		t.Errorf("after uninstalling: %s", got)
+	}
+	if err := errors.Join(os.Remove(real)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan(t, sc); err == nil || !strings.Contains(err.Error(), "link to a file that does not exist") {
+		t.Errorf("a broken link: %v", err)
+	}
+}
+
+// TestConcurrentEdits changes the file between reading and writing.
+func TestConcurrentEdits(t *testing.T) {
+	theirs := "{\n  \"mcpServers\": {\n    \"theirs\": {\"command\": \"x\"}\n  }\n}\n"
+	write := func(sc *scene, edit func(n int)) error {
+		l := sc.ledger(t)
+		defer l.Close()
+		ch, err := sc.client.Plan(sc.system, sc.name, sc.entry, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		ch.meanwhile = func() { n++; edit(n) }
+		return l.Write(sc.name, ch)
+	}
+	t.Run("once", func(t *testing.T) {
+		sc := stage(t, cursorLinux)
+		sc.put(t, []byte("{}\n"))
+		if err := write(sc, func(n int) {
+			if n == 1 {
+				sc.put(t, []byte(theirs))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(sc.read(t)); !strings.Contains(got, `"theirs"`) || !strings.Contains(got, `"report-builder"`) {
+			t.Errorf("one of the two is lost:\n%s", got)
+		}
+		sc.uninstall(t)
+		if got := string(sc.read(t)); got != theirs {
+			t.Errorf("after uninstalling:\n%s", got)
+		}
+	})
+	t.Run("always", func(t *testing.T) {
+		sc := stage(t, cursorLinux)
+		sc.put(t, []byte("{}\n"))
+		err := write(sc, func(n int) { sc.put(t, []byte(strings.Repeat(" ", n)+"{}")) })
+		if failed, ok := errors.AsType[*FileError](err); !ok || !strings.Contains(failed.Reason, "keeps changing") {
+			t.Fatalf("got %v", err)
+		}
+		if got := string(sc.read(t)); strings.Contains(got, "report-builder") {
+			t.Errorf("it was written all the same: %s", got)
+		}
+		left, err := filepath.Glob(filepath.Join(filepath.Dir(sc.file), ".ambit-*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	})
+	t.Run("into nonsense", func(t *testing.T) {
+		sc := stage(t, cursorLinux)
+		sc.put(t, []byte("{}\n"))
+		if err := write(sc, func(int) { sc.put(t, []byte("{")) }); err == nil {
+			t.Fatal("a broken file was edited")
+		}
+		if got := string(sc.read(t)); got != "{" {
+			t.Errorf("the file is %q", got)
+		}
+	})
+	t.Run("with an entry of the same name", func(t *testing.T) {
+		sc := stage(t, cursorLinux)
+		sc.put(t, []byte("{}\n"))
+		same := strings.Replace(theirs, "theirs", "report-builder", 1)
+		if err := write(sc, func(int) { sc.put(t, []byte(same)) }); err == nil {
+			t.Fatal("an entry was replaced that nobody was asked about")
+		}
+		if got := string(sc.read(t)); got != same {
+			t.Errorf("the file is %q", got)
+		}
+	})
+}
+
+// TestOthersAreKept installs and changes in every order, and wants what others
+// wrote to be there in the end, and nothing of ours.
+func TestOthersAreKept(t *testing.T) {
+	second := func(sc *scene) *scene {
+		other := *sc
+		other.name = "second"
+		other.entry = NewEntry("/usr/local/bin/ambit", "second", "")
+		return &other
+	}
+	for _, head := range []string{cursorLinux, "client: chatgpt\nos: linux"} {
+		original := "{\n  \"a\": 1\n}\n"
+		changed := func(s string) string { return strings.Replace(s, `"a": 1`, `"a": 2`, 1) }
+		if strings.Contains(head, "chatgpt") {
+			original = "a = 1\n"
+			changed = func(s string) string { return strings.Replace(s, "a = 1", "a = 2", 1) }
+		}
+		tests := map[string]struct {
+			do   func(t *testing.T, one *scene)
+			want string
+		}{
+			"first in, last out": {func(t *testing.T, one *scene) {
+				two := second(one)
+				one.install(t)
+				two.install(t)
+				two.uninstall(t)
+				one.uninstall(t)
+			}, original},
+			"first in, first out": {func(t *testing.T, one *scene) {
+				two := second(one)
+				one.install(t)
+				two.install(t)
+				one.uninstall(t)
+				two.uninstall(t)
+			}, original},
+			"changed by its owner": {func(t *testing.T, one *scene) {
+				one.install(t)
+				one.put(t, []byte(changed(string(one.read(t)))))
+				one.uninstall(t)
+			}, changed(original)},
+			"changed, then installed again with another path": {func(t *testing.T, one *scene) {
+				one.install(t)
+				one.put(t, []byte(changed(string(one.read(t)))))
+				one.entry.Command = "/opt/ambit"
+				one.install(t)
+				if !strings.Contains(string(one.read(t)), "/opt/ambit") {
+					t.Error("the new path is not there")
+				}
+				one.uninstall(t)
+			}, changed(original)},
+			"installed again with another path": {func(t *testing.T, one *scene) {
+				one.install(t)
+				one.entry.Command = "/opt/ambit"
+				one.install(t)
+				one.uninstall(t)
+			}, original},
+			"gone already": {func(t *testing.T, one *scene) {
+				one.install(t)
+				one.put(t, []byte(original))
+				one.uninstall(t)
+			}, original},
+		}
+		for name, tt := range tests {
+			t.Run(strings.Fields(head)[1]+" "+name, func(t *testing.T) {
+				sc := stage(t, head)
+				sc.put(t, []byte(original))
+				tt.do(t, sc)
+				if got := string(sc.read(t)); got != tt.want {
+					t.Errorf("in the end:\n%s\nwant:\n%s", got, tt.want)
+				}
+				left, err := os.ReadDir(filepath.Join(sc.system.Ambit, "backups"))
+				if err != nil || len(left) > 0 {
+					t.Errorf("backups left: %v, %v", left, err)
+				}
+			})
+		}
+	}
+}
+
+func TestForeignEntry(t *testing.T) {
+	for head, text := range map[string]string{
+		cursorLinux:                  "{\n  \"mcpServers\": {\n    \"report-builder\": {\"command\": \"mine\", \"env\": {\"T\": \"canary\"}}\n  }\n}\n",
+		"client: chatgpt\nos: linux": "[mcp_servers.report-builder]\ncommand = \"mine\"\n[mcp_servers.report-builder.env]\nT = \"canary\"\n\n# next\n[b]\n",
+	} {
+		sc := stage(t, head)
+		sc.put(t, []byte(text))
+		ch, err := plan(t, sc)
+		if err != nil || !ch.Theirs {
+			t.Fatalf("%s: somebody else's entry is taken for ours: %v", head, err)
+		}
+		if strings.Contains(ch.Diff, "canary") || !strings.Contains(ch.Diff, "not shown") {
+			t.Errorf("the diff:\n%s", ch.Diff)
+		}
+		sc.install(t)
+		if got := string(sc.read(t)); strings.Contains(got, "canary") || strings.Contains(head, "chatgpt") && !strings.Contains(got, "\n# next\n[b]\n") {
+			t.Errorf("in its place:\n%s", got)
+		}
+		sc.uninstall(t)
+		if got := string(sc.read(t)); got != text {
+			t.Errorf("after uninstalling:\n%s", got)
+		}
+	}
+}
+
+func TestEntryThatWasChangedStays(t *testing.T) {
+	sc := stage(t, cursorLinux)
+	sc.put(t, []byte("{}\n"))
+	sc.install(t)
+	edited := strings.Replace(string(sc.read(t)), `"run"`, `"run", "--skill", "x"`, 1)
+	sc.put(t, []byte(edited))
+	l := sc.ledger(t)
+	defer l.Close()
+	w := l.Of(sc.name, "cursor")
+	if _, err := sc.client.PlanRemoval(w, false); err == nil || !strings.Contains(err.Error(), "was changed since") {
+		t.Fatalf("got %v", err)
+	}
+	ch, err := sc.client.PlanRemoval(w, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Remove(sc.name, ch, w); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(sc.read(t)); got != "{}\n" {
+		t.Errorf("with force: %s", got)
+	}
+}
+
+func TestBackupsAreForTheOwnerAlone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes mean nothing on Windows")
+	}
+	sc := stage(t, cursorLinux)
+	sc.put(t, []byte(`{"secret": "canary"}`))
+	sc.install(t)
+	files, err := filepath.Glob(filepath.Join(sc.system.Ambit, "backups", "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("backups: %v, %v", files, err)
+	}
+	for _, f := range append(files, filepath.Join(sc.system.Ambit, "installs.json")) {
+		if info, err := os.Stat(f); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", f, info.Mode(), err)
+		}
+	}
+	ledger, err := os.ReadFile(filepath.Join(sc.system.Ambit, "installs.json"))
+	if err != nil || bytes.Contains(ledger, []byte("canary")) {
+		t.Errorf("the ledger: %s, %v", ledger, err)
+	}
+}
+
+func TestNewerLedgerIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "installs.json"), []byte(`{"version": 2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenLedger(dir); err == nil || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLinks(t *testing.T) {
+	e := NewEntry(`C:\a b\ambit.exe`, "x&y", "")
+	link, err := url.Parse(Named("cursor").Link("x&y", e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := base64.StdEncoding.DecodeString(link.Query().Get("config"))
+	if err != nil || link.Query().Get("name") != "x&y" {
+		t.Fatalf("%s: %v", link, err)
+	}
+	_, query, _ := strings.Cut(Named("vscode").Link("x&y", e), "?")
+	install, err := url.PathUnescape(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{string(config), install} {
+		var got map[string]any
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got["command"] != `C:\a b\ambit.exe` {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if Named("claude-code").Link("x", e) != "" {
+		t.Error("Claude Code has no such link")
+	}
+}
+
+func TestFit(t *testing.T) {
+	local := &agent.Agent{Delivery: agent.Delivery{Modes: []string{"mcp.stdio"}, Exec: "user-local"}}
+	far := &agent.Agent{Delivery: agent.Delivery{Modes: []string{"mcp.remote"}, Exec: "findagent-hosted", URL: "https://a.example/mcp", Auth: "api-key"}}
+	recipe := &agent.Agent{Delivery: agent.Delivery{Modes: []string{"prompt"}}}
+	for _, c := range Clients {
+		if reason, hint := c.Refuse(local); (reason != "") != (c.Name == Web) || (reason == "") != (hint == "") {
+			t.Errorf("a local agent in %s: %q", c.Name, reason)
+		}
+		if reason, _ := c.Refuse(far); (reason != "") != (c.Name != Web) {
+			t.Errorf("a hosted agent in %s: %q", c.Name, reason)
+		}
+		if reason, _ := c.Refuse(recipe); reason != "" {
+			t.Errorf("a recipe in %s: %q", c.Name, reason)
+		}
+	}
+	if steps := strings.Join(Named(Web).Steps(far), "\n"); !strings.Contains(steps, "https://a.example/mcp") || !strings.Contains(steps, "API key") {
+		t.Errorf("steps: %s", steps)
+	}
+	hints := &agent.Agent{Compatibility: map[string]string{"claude": ">=2.1", "gemini": "soon"}}
+	for _, tt := range []struct{ client, version, want string }{
+		{"claude-code", "2.1.197", ""},
+		{"claude-code", "2.0.9", "Claude Code here is 2.0.9"},
+		{"claude-code", "", "was not checked"},
+		{"gemini-cli", "1.0.0", "was not checked"},
+		{"cursor", "", ""},
+	} {
+		if got := Named(tt.client).Unmet(hints, tt.version); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s %s: %q", tt.client, tt.version, got)
+		}
+	}
+}

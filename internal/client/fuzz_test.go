@@ -1,0 +1,123 @@
+package client
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/tailscale/hujson"
+)
+
+// seeds are the originals of the golden files.
+func seeds(f *testing.F) {
+	files, err := filepath.Glob("testdata/golden/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range files {
+		ar, err := txtar.ParseFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range ar.Files {
+			if file.Name == "original" {
+				f.Add(file.Data, "report-builder")
+			}
+		}
+	}
+}
+
+// meaningOf is a file with our entry and what is empty without it left out.
+func meaningOf(t *testing.T, root map[string]any, holder, key string) string {
+	t.Helper()
+	if h, ok := root[holder].(map[string]any); ok {
+		delete(h, key)
+		if len(h) == 0 {
+			delete(root, holder)
+		}
+	}
+	text, err := json.Marshal(root)
+	if err != nil {
+		t.Skip("it holds what JSON has no word for")
+	}
+	return string(text)
+}
+
+func decodeJSON(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	_, text = splitMark(text)
+	if blank(text) {
+		return map[string]any{}
+	}
+	standard, err := hujson.Standardize(text)
+	var root map[string]any
+	if err == nil {
+		err = json.Unmarshal(standard, &root)
+	}
+	if err != nil {
+		t.Fatalf("the edited file cannot be read: %v\n%q", err, text)
+	}
+	return root
+}
+
+// FuzzJSON edits any file that can be read, and wants nothing else in it to
+// change its meaning.
+func FuzzJSON(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, text []byte, key string) {
+		if ValidName(key) != nil || string([]rune(key)) != key {
+			return
+		}
+		ed := jsonFile{key: "mcpServers", reads: trailing}
+		e := NewEntry("/bin/ambit", key, "/home")
+		added, err := ed.set(text, key, e)
+		if err != nil {
+			return
+		}
+		before := meaningOf(t, decodeJSON(t, text), ed.key, key)
+		if got, err := ed.get(added.text, key); err != nil || !same(got, ed.meaning(e)) {
+			t.Fatalf("%q: the entry is %v, %v\n%q", text, got, err, added.text)
+		}
+		if after := meaningOf(t, decodeJSON(t, added.text), ed.key, key); after != before {
+			t.Fatalf("%q became\n%q", text, added.text)
+		}
+		removed, err := ed.remove(added.text, key, added.made)
+		if err != nil {
+			t.Fatalf("%q: %v", added.text, err)
+		}
+		if after := meaningOf(t, decodeJSON(t, removed.text), ed.key, key); after != before {
+			t.Fatalf("%q became\n%q", added.text, removed.text)
+		}
+		if got, err := ed.get(removed.text, key); err != nil || got != nil {
+			t.Fatalf("%q: the entry is still %v, %v", removed.text, got, err)
+		}
+	})
+}
+
+// FuzzTOML does the same with TOML. That all else keeps its meaning is checked
+// by the edit itself, so that here it only must not fail.
+func FuzzTOML(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, text []byte, key string) {
+		if ValidName(key) != nil || string([]rune(key)) != key {
+			return
+		}
+		ed := tomlFile{table: "mcp_servers"}
+		e := NewEntry("/bin/ambit", key, "/home")
+		added, err := ed.set(text, key, e)
+		if err != nil {
+			return
+		}
+		if got, err := ed.get(added.text, key); err != nil || !same(got, ed.meaning(e)) {
+			t.Fatalf("%q: the entry is %v, %v\n%q", text, got, err, added.text)
+		}
+		removed, err := ed.remove(added.text, key, false)
+		if err != nil {
+			t.Fatalf("%q: %v", added.text, err)
+		}
+		if got, err := ed.get(removed.text, key); err != nil || got != nil {
+			t.Fatalf("%q: the entry is still %v, %v", removed.text, got, err)
+		}
+	})
+}

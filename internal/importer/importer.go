@@ -1,0 +1,375 @@
+// Package importer makes manifests of what people already have: an MCP
+// client's configuration, a registry's server.json, an MCPB bundle, a Claude
+// sub-agent, a repository of skills or rules, an OpenAPI description.
+//
+// What comes out is always a valid manifest, and as narrow as can be: what is
+// not known is not allowed. Everything that was guessed or left out is told in
+// a [Note], and a person checks it before the agent does anything.
+//
+// No secret is ever copied. Configurations are full of them, in places where
+// nobody expects one: arguments, addresses, the text of a prompt. So values are
+// not searched for secrets and then copied; they are left out unless they are
+// plainly harmless, and referred to as $env:NAME. Texts for people are copied
+// without whatever looks like a secret. In the end the whole result is searched
+// for every value that was held back, and refused if one is in it.
+//
+// The input is not trusted. Nothing in it is run or fetched, references are
+// followed only within the document, nothing in an archive or folder leads out
+// of it, and everything is bounded in size, depth and number.
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/tailscale/hujson"
+	"gopkg.in/yaml.v3"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// Kinds of notes.
+const (
+	Guessed = "guessed"
+	Dropped = "dropped"
+	// Secret is a value that was not copied and has to be set.
+	Secret = "secret"
+)
+
+// Note is something that a person should check.
+type Note struct {
+	Kind   string `json:"kind"`
+	What   string `json:"what"`
+	Detail string `json:"detail"`
+}
+
+// Result is an imported agent.
+type Result struct {
+	// Source is what was read, for people.
+	Source  string
+	Dialect agent.Dialect
+	// Name suggests a NAME.
+	Name  string
+	Text  []byte
+	Notes []Note
+	// Next is the verb to go on with: lock, verify or inspect.
+	Next string
+
+	// unpack writes the files that the manifest needs beside it; nil if none.
+	unpack func(dir string) error
+}
+
+// Unpack writes the files that the manifest needs into its folder. It reports
+// whether there are any.
+func (r *Result) Unpack(dir string) (bool, error) {
+	if r.unpack == nil {
+		return false, nil
+	}
+	return true, r.unpack(dir)
+}
+
+// Error says why something cannot be imported, and what to do.
+type Error struct {
+	Reason, Hint string
+}
+
+func (e *Error) Error() string { return e.Reason }
+
+func fail(hint, format string, args ...any) error {
+	return &Error{Reason: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Bounds of what is read.
+const (
+	maxInput = 16 << 20
+	maxDepth = 200
+)
+
+// Import reads a file or folder. Output is the folder that the manifest will be
+// in, which the places of other files are told from.
+func Import(path, output string) (*Result, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{}
+	var r *Result
+	switch {
+	case info.IsDir():
+		r, err = b.skills(path, output)
+	case !info.Mode().IsRegular():
+		return nil, fail("", "%s is neither a file nor a folder", path)
+	default:
+		r, err = b.file(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.finish(r)
+}
+
+// file finds out what a file is, by what is in it.
+func (b *builder) file(path string) (*Result, error) {
+	text, err := readBounded(path)
+	if err != nil {
+		return nil, err
+	}
+	name := agent.Slug(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
+	if bytes.HasPrefix(text, []byte("PK\x03\x04")) {
+		return b.bundle(path)
+	}
+	if len(text) > maxInput {
+		return nil, fail("", "%s has more than %d bytes", path, maxInput)
+	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	ext := strings.ToLower(filepath.Ext(path))
+	if ext == ".md" || ext == ".mdc" {
+		return b.subagent(name, text)
+	}
+	root, err := decode(ext, text)
+	if err != nil {
+		return nil, err
+	}
+	return b.document(path, name, root)
+}
+
+// document tells a parsed document by its keys.
+func (b *builder) document(path, name string, root map[string]any) (*Result, error) {
+	switch {
+	case root["openapi"] != nil:
+		return b.openAPI(name, root)
+	case root["swagger"] != nil:
+		return nil, fail("convert it to OpenAPI 3 first", "this is Swagger 2: only OpenAPI 3 is understood")
+	case has(root, "packages", "remotes") && root["name"] != nil:
+		return b.registry(root)
+	case root["manifest_version"] != nil && root["server"] != nil, root["dxt_version"] != nil:
+		return nil, fail("give the whole .mcpb file", "this is the manifest of an MCPB bundle, without the bundle")
+	}
+	if holder := serversOf(root); holder != nil {
+		return b.configuration(path, name, root, holder)
+	}
+	return nil, fail("", "%s is nothing that can be imported: known are MCP configurations, server.json, MCPB bundles, Claude sub-agents, folders of skills or rules, and OpenAPI 3", filepath.Base(path))
+}
+
+func has(m map[string]any, keys ...string) bool {
+	return slices.ContainsFunc(keys, func(k string) bool { return m[k] != nil })
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxInput+1))
+}
+
+// decode reads JSON with comments, TOML or YAML. What it complains of is not
+// repeated: it may be a secret.
+func decode(ext string, text []byte) (map[string]any, error) {
+	var root any
+	var err error
+	switch {
+	case ext == ".toml":
+		err = toml.Unmarshal(text, &root)
+	case ext == ".yaml" || ext == ".yml":
+		err = yaml.Unmarshal(text, &root)
+	default:
+		if !shallow(text) {
+			return nil, fail("", "it is nested too deeply")
+		}
+		var standard []byte
+		if standard, err = hujson.Standardize(text); err == nil {
+			d := json.NewDecoder(bytes.NewReader(standard))
+			d.UseNumber()
+			err = d.Decode(&root)
+		}
+	}
+	if err != nil {
+		return nil, fail("check it with the program that reads it", "it cannot be read: %s", place(err))
+	}
+	if root, err = plain(root, 0); err != nil {
+		return nil, err
+	}
+	m, ok := root.(map[string]any)
+	if !ok {
+		return nil, fail("", "it does not hold an object")
+	}
+	return m, nil
+}
+
+// place is where a parser stopped, without what it saw there.
+func place(err error) string {
+	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
+		line, column := e.Position()
+		return fmt.Sprintf("line %d, column %d", line, column)
+	}
+	text := err.Error()
+	for _, prefix := range []string{"hujson: ", "yaml: "} {
+		if rest, ok := strings.CutPrefix(text, prefix); ok && strings.HasPrefix(rest, "line ") {
+			at, _, _ := strings.Cut(rest, ":")
+			return at
+		}
+	}
+	return "its syntax is wrong"
+}
+
+// shallow reports whether JSON is nested no deeper than a parser can take.
+func shallow(text []byte) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return false
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return true
+}
+
+// plain makes what a parser returned the same for all of them: objects with
+// text keys, lists, texts, json.Number and truth values.
+func plain(v any, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fail("", "it is nested too deeply")
+	}
+	var err error
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			if v[k], err = plain(v[k], depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return v, nil
+	case map[any]any:
+		m := make(map[string]any, len(v))
+		for k, item := range v {
+			if m[fmt.Sprint(k)], err = plain(item, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return m, nil
+	case []any:
+		for i := range v {
+			if v[i], err = plain(v[i], depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return v, nil
+	case int, int64, uint64, float64:
+		text, err := json.Marshal(v)
+		if err != nil {
+			return nil, fail("", "it holds a number that JSON has no word for")
+		}
+		return json.Number(text), nil
+	case nil, string, bool, json.Number:
+		return v, nil
+	}
+	return fmt.Sprint(v), nil // a date
+}
+
+// builder collects what an import has to tell.
+type builder struct {
+	notes []Note
+	// held are the values that must not be in the result.
+	held []string
+}
+
+func (b *builder) note(kind, what, format string, args ...any) {
+	n := Note{kind, clean(what), clean(fmt.Sprintf(format, args...))}
+	if !slices.Contains(b.notes, n) {
+		b.notes = append(b.notes, n)
+	}
+}
+
+// finish holds the result to the rules for manifests, and searches it for what
+// was held back.
+func (b *builder) finish(r *Result) (*Result, error) {
+	r.Notes = b.notes
+	for i := range r.Notes {
+		r.Notes[i].What, r.Notes[i].Detail = b.scrub(r.Notes[i].What), b.scrub(r.Notes[i].Detail)
+	}
+	for _, secret := range b.held {
+		quoted, err := json.Marshal(secret)
+		if err != nil || bytes.Contains(r.Text, []byte(secret)) || bytes.Contains(r.Text, bytes.Trim(quoted, `"`)) {
+			return nil, fail("take the secret out of its name or description, and import again", "a value that was held back as a secret also stands where it would be copied")
+		}
+	}
+	m := manifest.Parse("imported.json", r.Text, manifest.Options{Dialect: r.Dialect})
+	if !m.Valid() {
+		return nil, fail("", "no valid manifest can be made of it: %v", &manifest.InvalidError{Manifest: m})
+	}
+	return r, nil
+}
+
+func encode(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(v)
+	return out.Bytes(), err
+}
+
+// Getters that take anything for nothing.
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func object(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
+}
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+func texts(v any) []string {
+	var out []string
+	for _, item := range list(v) {
+		switch item := item.(type) {
+		case string:
+			out = append(out, item)
+		case json.Number:
+			out = append(out, item.String())
+		}
+	}
+	return out
+}
+
+func truth(v any) bool {
+	t, _ := v.(bool)
+	return t
+}
+
+// sorted are the keys of an object, for an order that stays the same.
+func sorted[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

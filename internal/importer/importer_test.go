@@ -1,0 +1,278 @@
+package importer
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/manifest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const canary = "canary"
+
+// TestImports takes every input in testdata/ok to a valid manifest, and looks
+// for the secrets that are planted in them.
+func TestImports(t *testing.T) {
+	entries, err := os.ReadDir("testdata/ok")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) < 20 {
+		t.Fatalf("only %d inputs", len(entries))
+	}
+	for _, e := range entries {
+		path := filepath.Join("testdata", "ok", e.Name())
+		if e.Name() == "claude-code" {
+			path = filepath.Join(path, ".claude.json")
+		}
+		t.Run(e.Name(), func(t *testing.T) {
+			r, err := Import(path, "testdata/ok")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() || m.Dialect != r.Dialect {
+				t.Errorf("not valid: %v", m.Diagnostics)
+			}
+			if len(r.Notes) == 0 || r.Next == "" || r.Name == "" || r.Source == "" {
+				t.Errorf("something is not told: %+v", r)
+			}
+			var b bytes.Buffer
+			for _, n := range r.Notes {
+				fmt.Fprintf(&b, "%s %s: %s\n", n.Kind, n.What, n.Detail)
+			}
+			fmt.Fprintf(&b, "next: %s\n\n%s", r.Next, r.Text)
+			if strings.Contains(b.String(), canary) {
+				t.Errorf("a secret was copied:\n%s", b.String())
+			}
+			golden := filepath.Join("testdata", "golden", e.Name()+".txt")
+			if *update {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(golden), 0o755), os.WriteFile(golden, b.Bytes(), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil || !bytes.Equal(b.Bytes(), want) {
+				t.Errorf("got:\n%s\nwant:\n%s%v", b.String(), want, err)
+			}
+		})
+	}
+}
+
+// file is one entry of an archive that a test makes.
+type file struct {
+	name, text string
+	mode       fs.FileMode
+}
+
+func archive(t *testing.T, files ...file) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, f := range files {
+		h := &zip.FileHeader{Name: f.name, Method: zip.Deflate}
+		if f.mode == 0 {
+			f.mode = 0o644
+		}
+		h.SetMode(f.mode)
+		w, err := z.CreateHeader(h)
+		if err == nil {
+			_, err = w.Write([]byte(f.text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "x.mcpb")
+	if err := errors.Join(z.Close(), os.WriteFile(path, b.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const bundleManifest = `{
+  "manifest_version": "0.3", "name": "My Notes", "version": "1.4.0", "description": "Keeps notes.",
+  "server": {"type": "node", "entry_point": "server/index.js", "mcp_config": {
+    "command": "node", "args": ["${__dirname}/server/index.js", "--dir", "${user_config.dir}", "--key=canary-7f3a91c4d2"],
+    "env": {"API_KEY": "${user_config.api_key}", "OTHER": "canary-7f3a91c4d2"}}},
+  "user_config": {"api_key": {"type": "string", "sensitive": true, "default": "canary-7f3a91c4d2"}, "dir": {"type": "directory"}},
+  "tools": [{"name": "list_notes", "description": "Lists."}, {"name": "add_note", "description": "Adds."}],
+  "prompts": [{"name": "p"}]
+}`
+
+func TestBundle(t *testing.T) {
+	path := archive(t, file{name: "manifest.json", text: bundleManifest}, file{name: "server/", mode: fs.ModeDir | 0o755},
+		file{name: "server/index.js", text: "// server", mode: 0o755}, file{name: ".env", text: "canary"}, file{name: "server/.secret", text: "canary"})
+	r, err := Import(path, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"./my-notes/server/index.js"`, `"API_KEY=$env:API_KEY"`, `"list_notes"`, `"version": "1.4.0"`} {
+		if !strings.Contains(string(r.Text), want) {
+			t.Errorf("there is no %s in\n%s", want, r.Text)
+		}
+	}
+	dir := t.TempDir()
+	if done, err := r.Unpack(dir); err != nil || !done {
+		t.Fatalf("unpacked %t, %v", done, err)
+	}
+	all := string(r.Text) + fmt.Sprint(r.Notes)
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			text, readErr := os.ReadFile(path)
+			all += path + string(text)
+			err = readErr
+		}
+		return err
+	})
+	if err != nil || strings.Contains(all, canary) {
+		t.Errorf("a secret was copied: %s, %v", all, err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "my-notes", "server", "index.js")); err != nil || runtime.GOOS != "windows" && info.Mode().Perm()&0o100 == 0 {
+		t.Errorf("the server was not unpacked as it was: %v, %v", info, err)
+	}
+	if _, err := r.Unpack(dir); err == nil {
+		t.Error("a folder that is there was written into")
+	}
+}
+
+func TestHostileBundles(t *testing.T) {
+	m := file{name: "manifest.json", text: bundleManifest}
+	for name, files := range map[string][]file{
+		"a path upwards":     {m, {name: "../evil", text: "x"}},
+		"a path in between":  {m, {name: "a/../../evil", text: "x"}},
+		"an absolute path":   {m, {name: "/etc/evil", text: "x"}},
+		"a drive":            {m, {name: "C:/evil", text: "x"}},
+		"backslashes":        {m, {name: `..\evil`, text: "x"}},
+		"a link":             {m, {name: "link", text: "/etc/passwd", mode: fs.ModeSymlink | 0o777}},
+		"two of one name":    {m, {name: "A.js", text: "x"}, {name: "a.js", text: "y"}},
+		"no manifest":        {{name: "x", text: "x"}},
+		"a manifest of text": {{name: "manifest.json", text: "hello"}},
+		"a manifest bomb":    {{name: "manifest.json", text: strings.Repeat(" ", maxInput+2)}},
+		"a deep manifest":    {{name: "manifest.json", text: strings.Repeat("[", 100_000)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Import(archive(t, files...), ".")
+			if _, ok := errors.AsType[*Error](err); !ok {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestBombIsCounted unpacks more than there is room for, whatever the archive
+// says of itself.
+func TestBombIsCounted(t *testing.T) {
+	path := archive(t, file{name: "manifest.json", text: bundleManifest}, file{name: "big", text: strings.Repeat("0", 1<<20)})
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if n, err := unpackFile(root, z.File[1], 1000); err == nil || n > 1001 {
+		t.Errorf("%d bytes were unpacked, %v", n, err)
+	}
+	z.File[1].UncompressedSize64 = maxUnpacked + 1
+	if checkEntries(z.File) == nil {
+		t.Error("an archive that says it is too large was taken")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty.json":      "",
+		"other.json":      `{"name": "x", "dependencies": {}}`,
+		"list.json":       "[]",
+		"deep.json":       strings.Repeat(`{"a":`, 5000),
+		"broken.json":     `{"mcpServers": {"x": {"env": {"T": canary}}}}`,
+		"broken.toml":     "a = canary",
+		"broken.yaml":     "a: [canary",
+		"bomb.yaml":       "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",
+		"swagger.json":    `{"swagger": "2.0"}`,
+		"nothing.json":    `{"mcpServers": {}}`,
+		"only-shell.json": `{"mcpServers": {"x": {"command": "sh", "args": ["-c", "canary-7f3a91c4d2"]}}}`,
+		"mcpb.json":       `{"manifest_version": "0.3", "server": {}}`,
+		"no-paths.json":   `{"openapi": "3.0.0", "paths": {}}`,
+		"empty.md":        "---\nname: x\n---\n",
+		"broken.mcpb":     "PK\x03\x04 and no more",
+		"leak.json":       `{"mcpServers": {"canary-7f3a91c4d2": {"command": "npx", "args": ["-y", "x"], "env": {"T": "canary-7f3a91c4d2"}}, "y": {"command": "/opt/canary-7f3a91c4d2/y"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Import(path, ".")
+			if _, ok := errors.AsType[*Error](err); !ok {
+				t.Fatalf("got %v", err)
+			}
+			if strings.Contains(err.Error(), canary) {
+				t.Errorf("the error repeats what is in the file: %v", err)
+			}
+		})
+	}
+	if _, err := Import(t.TempDir(), "."); err == nil {
+		t.Error("an empty folder was imported")
+	}
+	if _, err := Import("testdata/none", "."); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func TestSkillsBesideTheManifest(t *testing.T) {
+	r, err := Import("testdata/ok/skills-repo", "testdata")
+	if err != nil || !strings.Contains(string(r.Text), `"key": "ok/skills-repo"`) {
+		t.Errorf("%s, %v", r.Text, err)
+	}
+	r, err = Import("testdata/ok/skills-repo", t.TempDir())
+	if err != nil || !strings.Contains(string(r.Text), `"key": "skills-repo"`) || !strings.Contains(fmt.Sprint(r.Notes), "put it there") {
+		t.Errorf("%s %v, %v", r.Text, r.Notes, err)
+	}
+}
+
+func FuzzImport(f *testing.F) {
+	entries, err := filepath.Glob("testdata/ok/*.*")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range entries {
+		if text, err := os.ReadFile(path); err == nil {
+			f.Add(filepath.Ext(path), text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, ext string, text []byte) {
+		switch ext {
+		case ".json", ".toml", ".yaml", ".md":
+		default:
+			ext = ".json"
+		}
+		path := filepath.Join(t.TempDir(), "x"+ext)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Import(path, ".")
+		if err != nil {
+			if strings.Contains(err.Error(), "no valid manifest can be made") {
+				t.Errorf("an import ended invalid: %v", err)
+			}
+			return
+		}
+		if m := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() {
+			t.Errorf("not valid: %v", m.Diagnostics)
+		}
+	})
+}

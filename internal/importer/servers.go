@@ -1,0 +1,284 @@
+package importer
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/secretlike"
+	"github.com/ambit-run/ambit/manifest/matrix"
+	"github.com/ambit-run/ambit/tooluri"
+)
+
+// server is an MCP server as any of the formats describes it.
+type server struct {
+	name         string
+	command      string
+	args         []string
+	url          string
+	env, headers []setting
+	version      string
+	tools        []tool
+	sse          bool
+}
+
+// setting is a variable or header. A value that says nothing is to be set.
+type setting struct {
+	name, value string
+	secret      bool
+}
+
+type tool struct{ name, description string }
+
+const zeroDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+// matrixOf makes a manifest of servers. Only reading is allowed: a person opens
+// the rest.
+func (b *builder) matrixOf(source, name, description string, servers []server) (*Result, error) {
+	m := matrix.AgentManifest{
+		SchemaVersion: 1, Agent: "matrix://agent/" + agent.Slug(name), Description: b.scrub(description), AllowedSideEffects: []string{string(agent.Read)},
+	}
+	refs := map[string]string{}
+	for i := range servers {
+		entry, ok := b.entry(&servers[i], m.Servers, refs)
+		if !ok {
+			continue
+		}
+		m.Servers = append(m.Servers, entry)
+	}
+	if len(m.Servers) == 0 {
+		return nil, fail("", "no server in it can be imported%s", b.because())
+	}
+	b.note(Guessed, "allowed_side_effects", "only read is allowed: add write, network or shell once you know what the tools do")
+	out, err := encode(m)
+	return &Result{Source: source, Dialect: agent.Matrix, Name: agent.Slug(name), Text: out, Next: "verify"}, err
+}
+
+// because tells why nothing is left.
+func (b *builder) because() string {
+	for _, n := range b.notes {
+		if n.Kind != Guessed {
+			return ": " + b.scrub(n.What) + ": " + b.scrub(n.Detail)
+		}
+	}
+	return ""
+}
+
+var notAlias = regexp.MustCompile(`[^a-z0-9_-]+`)
+
+func (b *builder) entry(s *server, others []matrix.ServerEntry, refs map[string]string) (matrix.ServerEntry, bool) {
+	alias := strings.Trim(notAlias.ReplaceAllString(strings.ToLower(b.scrub(s.name)), "-"), "-")
+	if alias == "" {
+		alias = "server"
+	}
+	for base, n := alias, 2; slices.ContainsFunc(others, func(o matrix.ServerEntry) bool { return o.Alias == alias }); n++ {
+		alias = fmt.Sprintf("%s-%d", base, n)
+	}
+	what := "server " + alias
+	if alias != s.name {
+		b.note(Guessed, what, "it was called by another name, which is not an alias")
+	}
+	// What is a secret is known before anything is copied.
+	for _, set := range slices.Concat(s.env, s.headers) {
+		if _, name := referred(set.value); name == "" && !harmless(set.value) {
+			b.hold(set.value)
+		}
+	}
+	e := matrix.ServerEntry{Alias: alias, Version: s.version}
+	ok := false
+	if s.url != "" {
+		ok = b.remote(what, s, &e, refs)
+	} else {
+		ok = b.local(what, s, &e, refs)
+	}
+	if !ok {
+		return e, false
+	}
+	b.tools(what, s, &e)
+	return e, true
+}
+
+func (b *builder) remote(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
+	endpoint, ok := b.address(what, s.url)
+	if !ok {
+		return false
+	}
+	e.Transport, e.Endpoint = "http", endpoint
+	if s.sse {
+		b.note(Guessed, what, "it was reached over SSE, which is not supported: check that it speaks streamable HTTP at this address")
+	}
+	for _, h := range s.headers {
+		if !httpguts.ValidHeaderFieldName(h.name) || slices.Contains(ownHeaders, strings.ToLower(h.name)) {
+			b.note(Dropped, what, "a header that cannot be set")
+			continue
+		}
+		if e.Headers == nil {
+			e.Headers = map[string]string{}
+		}
+		e.Headers[h.name] = b.value(what, e.Alias, h, refs)
+	}
+	if e.Version == "" {
+		e.Version = "0.0.0"
+		b.note(Guessed, what, "its version is not known: 0.0.0 stands for it")
+	}
+	return true
+}
+
+// ownHeaders belong to the connection.
+var ownHeaders = []string{
+	"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive", "proxy-connection",
+	"content-type", "accept", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name",
+}
+
+func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
+	b.unwrap(s)
+	shells := []string{"sh", "bash", "zsh", "cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh"}
+	switch {
+	case s.command == "":
+		b.note(Dropped, what, "it has neither a command nor an address")
+		return false
+	case slices.Contains(shells, path.Base(strings.ReplaceAll(s.command, `\`, "/"))):
+		for _, a := range s.args {
+			b.hold(a)
+		}
+		b.note(Dropped, what, "it is a line for a shell, which may hold anything: name the program itself")
+		return false
+	case b.risky(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"):
+		b.hold(s.command)
+		b.note(Dropped, what, "its command refers to something that is not known here")
+		return false
+	}
+	e.Transport, e.Command, e.PackageDigest = "stdio", s.command, zeroDigest
+	e.Args = b.arguments(what, s.command, s.args, func(name, value string) {
+		b.hold(value)
+		s.env = append(s.env, setting{name: name, value: value})
+	})
+	seen := map[string]bool{}
+	for _, v := range s.env {
+		if v.name != variable(v.name) && !regexp.MustCompile(`^[A-Za-z_]\w*$`).MatchString(v.name) || seen[v.name] {
+			b.note(Dropped, what, "a variable that has no usable name, or is set twice")
+			continue
+		}
+		seen[v.name] = true
+		e.Env = append(e.Env, v.name+"="+b.value(what, e.Alias, v, refs))
+	}
+	b.version(what, e)
+	return true
+}
+
+// unwrap takes away what only starts the real program.
+func (b *builder) unwrap(s *server) {
+	if len(s.args) == 0 && strings.ContainsAny(s.command, " ") && !strings.ContainsAny(s.command, `/\"'`) {
+		fields := strings.Fields(s.command)
+		s.command, s.args = fields[0], fields[1:]
+	}
+	if base := strings.ToLower(strings.TrimSuffix(s.command, ".exe")); base == "cmd" && len(s.args) > 1 && strings.EqualFold(s.args[0], "/c") {
+		s.command, s.args = s.args[1], s.args[2:]
+	}
+	if path.Base(s.command) != "env" {
+		return
+	}
+	for i, a := range s.args {
+		name, value, ok := strings.Cut(a, "=")
+		if !ok {
+			s.command, s.args = a, s.args[i+1:]
+			return
+		}
+		b.hold(value)
+		s.env = append(s.env, setting{name: name, value: value})
+	}
+	s.command = ""
+}
+
+// value is what stands for a setting: itself if it is harmless, else a
+// reference. Two servers with other values for one name get two names.
+func (b *builder) value(what, alias string, s setting, refs map[string]string) string {
+	scheme, name := referred(s.value)
+	if name != "" {
+		return scheme + "$env:" + name
+	}
+	if !s.secret && s.value != "" && harmless(s.value) && !secretlike.Name(s.name) {
+		return s.value
+	}
+	name = variable(s.name)
+	if name == "AUTHORIZATION" || refs[name] != "" && s.value != "" && refs[name] != s.value {
+		name = variable(alias + "_" + s.name)
+	}
+	if s.value != "" {
+		refs[name] = s.value
+		b.note(Secret, what, "the value of %s is not copied: set %s", s.name, name)
+	}
+	for _, known := range []string{"Bearer ", "Basic ", "Token "} {
+		if strings.HasPrefix(s.value, known) {
+			scheme = known
+		}
+	}
+	return scheme + "$env:" + name
+}
+
+// version takes the version out of the arguments, where the package manager is
+// told one.
+func (b *builder) version(what string, e *matrix.ServerEntry) {
+	s := agent.Server{Transport: agent.Stdio, Command: e.Command, Args: e.Args, Version: e.Version}
+	ref, err := pack.Identify(s)
+	if err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI) {
+		if ref.Asked != "" {
+			if _, pinErr := tooluri.ParsePin(ref.Asked); pinErr == nil && e.Version == "" {
+				e.Version = ref.Asked
+			} else if ref.Asked != e.Version {
+				for i, a := range e.Args {
+					for _, separator := range []string{"==", "@"} {
+						if cut, ok := strings.CutSuffix(a, separator+ref.Asked); ok && cut != "" {
+							e.Args[i] = cut
+						}
+					}
+				}
+				b.note(Dropped, what, "it asked for the version %s, which is not exact", ref.Asked)
+			}
+		}
+	}
+	if _, err := tooluri.ParsePin(e.Version); e.Version != "" && err == nil {
+		return
+	}
+	e.Version = "0.0.0"
+	b.note(Guessed, what, "its version is not known: 0.0.0 stands for it until ambit lock --update pins the newest")
+}
+
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+
+// tools are those that the format names. Without any, one stands for them that
+// nobody may call.
+func (b *builder) tools(what string, s *server, e *matrix.ServerEntry) {
+	for _, t := range s.tools {
+		if !toolName.MatchString(t.name) || b.scrub(t.name) != t.name || slices.ContainsFunc(e.Tools, func(o matrix.ToolEntry) bool { return o.Name == t.name }) {
+			b.note(Dropped, what, "a tool without a usable name, or named twice")
+			continue
+		}
+		class := classOf(t.name)
+		e.Tools = append(e.Tools, matrix.ToolEntry{Name: t.name, Description: b.scrub(t.description), SideEffectClass: class})
+		b.note(Guessed, "tool "+e.Alias+"/"+t.name, "%s, by its name", class)
+	}
+	if len(e.Tools) > 0 {
+		return
+	}
+	e.Tools = []matrix.ToolEntry{{
+		Name: "unknown", Description: "Stands for the tools of this server, which were not known when it was imported.", SideEffectClass: string(agent.Shell),
+	}}
+	b.note(Guessed, what, "its tools are not known: ambit verify starts the server and names them; list each with its class")
+}
+
+var readingName = regexp.MustCompile(`^(get|list|read|search|find|describe|show|count|query|lookup|view)([_.-]|[A-Z]|$)`)
+
+// classOf guesses the class of a tool by its name, to the more dangerous side.
+func classOf(name string) string {
+	if readingName.MatchString(name) {
+		return string(agent.Read)
+	}
+	return string(agent.Shell)
+}

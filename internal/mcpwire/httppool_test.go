@@ -1,0 +1,399 @@
+package mcpwire
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// peer is a server that a test writes by hand: it gets each connection with its
+// number.
+type peer struct {
+	*pool
+	url   *url.URL
+	conns atomic.Int64
+}
+
+func newPeer(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) *peer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/mcp"}
+	p := &peer{pool: newPool(u), url: u}
+	if p.pool == nil {
+		if !canPeek {
+			t.Skip("connections cannot be looked at here, so net/http is used")
+		}
+		t.Fatal("there is no pool for " + u.String())
+	}
+	t.Cleanup(func() { p.close(); l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n := p.conns.Add(1)
+			go func() {
+				defer c.Close()
+				serve(n, c, bufio.NewReader(c))
+			}()
+		}
+	}()
+	return p
+}
+
+// ask posts a body and reads all of the answer.
+func (p *peer) ask(ctx context.Context, body string) (string, error) {
+	resp, err := p.do(p.request(ctx, http.MethodPost), []byte(body))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return fmt.Sprint(resp.StatusCode, " ", string(b)), err
+}
+
+func (p *peer) request(ctx context.Context, method string) *http.Request {
+	return (&http.Request{Method: method, URL: p.url, Host: p.url.Host, Header: http.Header{"Content-Type": typeJSON}}).WithContext(ctx)
+}
+
+// take reads one request.
+func take(r *bufio.Reader) (string, bool) {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return "", false
+	}
+	b, err := io.ReadAll(req.Body)
+	return string(b), err == nil
+}
+
+const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+func TestPoolReadsAnswers(t *testing.T) {
+	long := strings.Repeat("x", 9000)
+	for _, tc := range []struct {
+		name, answer, want string
+		again              bool // the connection is used again
+	}{
+		{"with a length", okAnswer, "200 ok", true},
+		{"without a body", "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", "202 ", true},
+		{"whose status has none", "HTTP/1.1 204 No Content\r\n\r\n", "204 ", true},
+		{"in chunks, with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x=y\r\nk\r\n0\r\nDigest: none\r\n\r\n", "200 ok", true},
+		{"after another head", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + okAnswer, "200 ok", true},
+		{"with a long head", "HTTP/1.1 200 OK\r\nX-Long: " + long + "\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
+		{"with bare line ends", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "200 ok", true},
+		{"with its length twice", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
+		{"that is the last", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: foo, Close\r\n\r\nok", "200 ok", false},
+		{"of an old server", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok", false},
+		{"with something behind it", okAnswer + "HTTP/1.1 200 OK\r\n", "200 ok", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
+				for {
+					if _, ok := take(r); !ok {
+						return
+					}
+					io.WriteString(c, tc.answer)
+				}
+			})
+			for range 3 {
+				if got, err := p.ask(t.Context(), "{}"); got != tc.want || err != nil {
+					t.Fatalf("%q, %v; want %q", got, err, tc.want)
+				}
+			}
+			if n := p.conns.Load(); (n == 1) != tc.again {
+				t.Errorf("%d connections for 3 requests", n)
+			}
+		})
+	}
+}
+
+func TestPoolRefusesAnswers(t *testing.T) {
+	for _, tc := range []struct{ name, answer string }{
+		{"another protocol", "SSH-2.0-x\r\n\r\n"},
+		{"another version", "HTTP/2.0 200 OK\r\n\r\n"},
+		{"no status", "HTTP/1.1 OK\r\n\r\n"},
+		{"a status of four digits", "HTTP/1.1 2000 OK\r\n\r\n"},
+		{"switching protocols", "HTTP/1.1 101 Switching Protocols\r\n\r\n"},
+		{"a header without a colon", "HTTP/1.1 200 OK\r\nX\r\n\r\n"},
+		{"a space in a name", "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok"},
+		{"a folded header", "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n"},
+		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok"},
+		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok"},
+		{"an unknown encoding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok"},
+		{"two encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		{"heads without end", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100)},
+		{"a head without end", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHead) + "\r\n\r\n"},
+		{"a head that breaks off", "HTTP/1.1 200 OK\r\nX: y"},
+		{"a body that breaks off", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok"},
+		{"a chunk that breaks off", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no"},
+		{"chunks without their end", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n"},
+		{"nothing", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got atomic.Int64
+			p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
+				if _, ok := take(r); ok {
+					got.Add(1)
+					io.WriteString(c, tc.answer)
+				}
+			})
+			said, err := p.ask(t.Context(), "{}")
+			if err == nil || errors.Is(err, ErrNotSent) {
+				t.Errorf("%q, %v", said, err)
+			}
+			if got.Load() != 1 {
+				t.Errorf("the server got it %d times", got.Load())
+			}
+		})
+	}
+}
+
+// resting is a connection that is at rest, if there is one, and how many are.
+func (p *pool) resting() (c *webConn, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n = len(p.idle); n > 0 {
+		c = p.idle[0]
+	}
+	return c, n
+}
+
+func TestPoolThrowsAwayWhatTheServerTouched(t *testing.T) {
+	for name, touch := range map[string]func(net.Conn){
+		"closed":           func(c net.Conn) { c.Close() },
+		"spoken to":        func(c net.Conn) { io.WriteString(c, okAnswer) },
+		"closed by a half": func(c net.Conn) { c.(*net.TCPConn).CloseWrite() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			served := make(chan net.Conn, 2)
+			var got atomic.Int64
+			p := newPeer(t, func(n int64, c net.Conn, r *bufio.Reader) {
+				for {
+					body, ok := take(r)
+					if !ok {
+						return
+					}
+					got.Add(1)
+					fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%d%s", len(body)+1, n, body)
+					served <- c
+				}
+			})
+			if said, err := p.ask(t.Context(), "a"); said != "200 1a" || err != nil {
+				t.Fatal(said, err)
+			}
+			c, _ := p.resting()
+			touch(<-served)
+			eventually(t, "the touch", func() bool { return !quiet(c.raw) })
+			if said, err := p.ask(t.Context(), "b"); said != "200 2b" || err != nil {
+				t.Error(said, err)
+			}
+			if got.Load() != 2 {
+				t.Errorf("2 requests came %d times", got.Load())
+			}
+		})
+	}
+}
+
+// A server that takes a request and says nothing may have acted on it.
+func TestPoolNeverSendsTwice(t *testing.T) {
+	var got atomic.Int64
+	p := newPeer(t, func(n int64, c net.Conn, r *bufio.Reader) {
+		for {
+			body, ok := take(r)
+			if !ok {
+				return
+			}
+			got.Add(1)
+			if body != "first" {
+				return
+			}
+			io.WriteString(c, okAnswer)
+		}
+	})
+	if said, err := p.ask(t.Context(), "first"); err != nil {
+		t.Fatal(said, err)
+	}
+	if said, err := p.ask(t.Context(), "second"); err == nil || errors.Is(err, ErrNotSent) {
+		t.Errorf("%q, %v", said, err)
+	}
+	if got.Load() != 2 || p.conns.Load() != 1 {
+		t.Errorf("2 requests came %d times, on %d connections", got.Load(), p.conns.Load())
+	}
+}
+
+func TestPoolHearsWhyARequestIsNotTaken(t *testing.T) {
+	p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
+		r.Peek(1)
+		io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+		c.(*net.TCPConn).CloseWrite()
+		io.CopyN(io.Discard, r, 8<<20)
+		io.Copy(io.Discard, r)
+	})
+	if said, err := p.ask(t.Context(), strings.Repeat("x", 16<<20)); said != "413 " || err != nil {
+		t.Errorf("%q, %v", said, err)
+	}
+}
+
+func TestPoolSendsNoOddHeaders(t *testing.T) {
+	p := newPeer(t, func(_ int64, _ net.Conn, _ *bufio.Reader) { t.Error("it connected") })
+	for name, value := range map[string]string{"X-Token": "a\r\nX-Evil: b", "X Token": "a", "": "a", "X-Nul": "\x00"} {
+		req := p.request(t.Context(), http.MethodPost)
+		req.Header[name] = []string{value}
+		if _, err := p.do(req, nil); !errors.Is(err, ErrNotSent) || value != "a" && strings.Contains(err.Error(), value) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestPoolEndsWithTheCaller(t *testing.T) {
+	p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
+		take(r)
+		io.Copy(io.Discard, r) // until the client goes
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() {
+		_, err := p.ask(ctx, "{}")
+		asked <- err
+	}()
+	eventually(t, "the request", func() bool { return p.conns.Load() == 1 })
+	cancel()
+	if err := <-asked; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, n := p.resting(); n != 0 {
+		t.Error("the connection was kept")
+	}
+}
+
+func TestPoolLetsGoOfIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pool{}
+		here, there := net.Pipe()
+		p.put(&webConn{Conn: here, pool: p})
+		time.Sleep(idleTime + time.Second)
+		_, err := there.Read(make([]byte, 1))
+		if _, n := p.resting(); err != io.EOF || n != 0 {
+			t.Errorf("%d are kept: %v", n, err)
+		}
+		for range maxIdle + 1 {
+			here, _ := net.Pipe()
+			p.put(&webConn{Conn: here, pool: p})
+		}
+		if _, n := p.resting(); n != maxIdle {
+			t.Errorf("%d are kept", n)
+		}
+		p.close()
+		here, there = net.Pipe()
+		p.put(&webConn{Conn: here, pool: p})
+		if _, err := there.Read(make([]byte, 1)); err != io.EOF {
+			t.Error("kept after the end")
+		}
+	})
+}
+
+func TestPoolOverTLS(t *testing.T) {
+	if !canPeek {
+		t.Skip("connections cannot be looked at here, so net/http is used")
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
+	start := func(protocols ...string) (*pool, *url.URL) {
+		s := httptest.NewUnstartedServer(handler)
+		s.TLS = &tls.Config{NextProtos: protocols}
+		s.EnableHTTP2 = protocols[0] == "h2"
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		u, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPool(u)
+		t.Cleanup(p.close)
+		p.tls.RootCAs = s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		return p, u
+	}
+	t.Run("HTTP/1.1", func(t *testing.T) {
+		p, u := start("http/1.1")
+		for range 2 {
+			if said, err := (&peer{pool: p, url: u}).ask(t.Context(), "{}"); said != "200 HTTP/1.1" || err != nil {
+				t.Errorf("%q, %v", said, err)
+			}
+		}
+	})
+	t.Run("a server nobody vouches for", func(t *testing.T) {
+		p, u := start("http/1.1")
+		p.tls.RootCAs = nil
+		_, err := (&peer{pool: p, url: u}).ask(t.Context(), "{}")
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok || !errors.Is(err, ErrNotSent) {
+			t.Error(err)
+		}
+	})
+	t.Run("not HTTP/1.1", func(t *testing.T) {
+		// Go's own TLS lets clients of HTTP/1.1 in where it is asked for h2.
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{NextProtos: []string{"other"}, Certificates: testCertificate(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_ = c.(*tls.Conn).Handshake()
+				c.Close()
+			}
+		}()
+		transport, err := HTTP("https://"+l.Addr().String(), HTTPOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := transport.(*httpTransport)
+		req := (&http.Request{Method: http.MethodPost, URL: h.url, Header: http.Header{}}).WithContext(t.Context())
+		// That the certificate is not believed is said by net/http.
+		if _, err := h.trip(req, []byte("{}")); err == nil || h.trips.Load().pool != nil {
+			t.Errorf("%v, and the pool is %v", err, h.trips.Load().pool)
+		}
+	})
+}
+
+func testCertificate(t *testing.T) []tls.Certificate {
+	t.Helper()
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	return s.TLS.Certificates
+}
+
+// What the pool does not do goes through net/http.
+func TestPoolKnowsItsLimits(t *testing.T) {
+	for address, want := range map[string]bool{
+		"http://127.0.0.1:1/mcp": canPeek, "https://example.com/mcp": canPeek,
+		"http://bücher.example/": false, "http://[fe80::1%25eth0]:80/": false,
+	} {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := newPool(u) != nil; got != want {
+			t.Errorf("%s: a pool is %v", address, got)
+		}
+	}
+}

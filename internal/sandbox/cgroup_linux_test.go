@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestHierarchy reads the mounts of different machines.
+func TestHierarchy(t *testing.T) {
+	unified := t.TempDir()
+	own := filepath.Join(unified, "user.slice", "a.scope")
+	if err := errors.Join(os.MkdirAll(own, 0o755), os.WriteFile(filepath.Join(own, "cgroup.controllers"), []byte("cpuset cpu io memory pids\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, mounts, own string
+		want              string
+		unified           bool
+	}{
+		{"second version", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope\n", own + " " + own + " " + own, true},
+		{
+			"first version",
+			"1 2 0:1 / /c/memory rw - cgroup cgroup rw,memory\n1 2 0:2 / /c/pids rw shared:3 - cgroup cgroup rw,pids\n1 2 0:3 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n",
+			"4:memory:/x/y\n3:pids:/\n2:cpu,cpuacct:/z\n", "/c/memory/x/y /c/pids /c/cpu,cpuacct/z", false,
+		},
+		{
+			"a part of the tree is mounted",
+			"1 2 0:1 /docker/abc /c/memory rw - cgroup cgroup rw,memory\n1 2 0:2 /docker/abc /c/pids rw - cgroup cgroup rw,pids\n1 2 0:3 /docker/abc /c/cpu rw - cgroup cgroup rw,cpu\n",
+			"4:memory:/docker/abc\n3:pids:/docker/abc/sub\n2:cpu:/docker/abc\n", "/c/memory /c/pids/sub /c/cpu", false,
+		},
+		{
+			"both, and the second has what the first has not",
+			"1 2 0:1 / /c/memory rw - cgroup cgroup rw,memory\n30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n",
+			"4:memory:/\n0::/user.slice/a.scope\n", "/c/memory " + own + " " + own, false,
+		},
+		{"none", "", "", "", false},
+		{"no memory", "1 2 0:2 / /c/pids rw - cgroup cgroup rw,pids\n1 2 0:3 / /c/cpu rw - cgroup cgroup rw,cpu\n", "3:pids:/\n2:cpu:/\n", "", false},
+	} {
+		h, err := findHierarchy(tt.mounts, tt.own)
+		got := strings.Join([]string{h.parents["memory"], h.parents["pids"], h.parents["cpu"]}, " ")
+		if tt.want == "" {
+			if !errors.Is(err, errNoController) {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			continue
+		}
+		if err != nil || got != tt.want || h.unified != tt.unified {
+			t.Errorf("%s: %s, %v", tt.name, got, err)
+		}
+	}
+}
+
+// TestBoundsThatAreNone: a folder where the files of cgroups are not is none.
+func TestBoundsThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	h := hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}
+	if _, err := h.create(bounds{memory: 1 << 20, pids: 10, cpu: 1}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	for uidMap, want := range map[string]int{
+		"         0          0 4294967295\n":   0x70000000,
+		"0 100000 65536\n":                     61184,
+		"0 1000 1\n1 100000 65536\n":           61184,
+		"0 1000 1\n":                           0,
+		"":                                     0,
+		"nonsense\n":                           0,
+		"0 0 100\n1879048192 5000 268435456\n": 0x70000000,
+		fmt.Sprintf("0 0 %d\n", uint64(0x70000000)+1<<28-1): 61184,
+	} {
+		s, err := findUsers(uidMap)
+		if s.first != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %+v, %v", uidMap, s, err)
+		}
+		if u := s.pick(); want != 0 && (u < s.first || u >= s.first+s.count) {
+			t.Errorf("%d is not among %+v", u, s)
+		}
+	}
+}
+
+// TestManyAtOnce: runs do not get into each other's way.
+func TestManyAtOnce(t *testing.T) {
+	able(t)
+	var wg sync.WaitGroup
+	for i := range 5 {
+		wg.Go(func() {
+			for j := range 8 {
+				word := fmt.Sprintf("%d-%d", i, j)
+				out, err := Run(t.Context(), Spec{Argv: []string{"sh", "-c", "cat; ls /tmp; touch /tmp/" + word}, Stdin: []byte(word)})
+				if err != nil || string(out.Stdout) != word {
+					t.Errorf("%v: %q", err, out.Stdout)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	nothingLeft(t)
+}

@@ -1,0 +1,214 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/sandbox/shim"
+)
+
+// proven is the machine once its canaries have sung. A failure is not kept: what
+// is missing may be mended while a daemon runs.
+var proven struct {
+	sync.Mutex
+	machine *machine
+}
+
+func run(ctx context.Context, s Spec) (Outcome, error) {
+	m, err := ready(ctx, s.Proofs)
+	if err != nil {
+		return Outcome{}, err
+	}
+	out, _, err := m.run(ctx, &s, "")
+	if f, ok := errors.AsType[*setupError](err); ok {
+		err = lacks(s.Tier, []Missing{missing(f)})
+	}
+	return out, err
+}
+
+func check(ctx context.Context, proofs string) error {
+	_, err := ready(ctx, proofs)
+	return err
+}
+
+// ready is the machine, proven to isolate.
+func ready(ctx context.Context, proofs string) (*machine, error) {
+	proven.Lock()
+	defer proven.Unlock()
+	if proven.machine != nil {
+		return proven.machine, nil
+	}
+	m, err := find()
+	if err == nil {
+		m.groups.sweep()
+		key := m.key()
+		if !remembered(proofs, key) {
+			if err = m.prove(ctx); err == nil {
+				remember(proofs, key)
+			}
+		}
+	}
+	if f, ok := errors.AsType[*setupError](err); ok {
+		return nil, lacks(Standard, []Missing{missing(f)})
+	}
+	if err != nil {
+		return nil, err
+	}
+	proven.machine = m
+	return m, nil
+}
+
+// find finds the parts. That they are there proves nothing yet.
+func find() (*machine, error) {
+	m := &machine{}
+	var err error
+	if m.bwrap, err = exec.LookPath("bwrap"); err != nil {
+		return nil, &setupError{"bubblewrap", "there is no bwrap"}
+	}
+	if m.bwrap, err = filepath.Abs(m.bwrap); err != nil {
+		return nil, &setupError{"bubblewrap", err.Error()}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, &setupError{"cgroup", err.Error()}
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, &setupError{"cgroup", err.Error()}
+	}
+	if m.groups, err = findHierarchy(string(mounts), string(own)); err == nil {
+		err = m.groups.prepare()
+	}
+	if err != nil {
+		return nil, &setupError{"cgroup", err.Error()}
+	}
+	root := os.Geteuid() == 0
+	if root {
+		uids, err := os.ReadFile("/proc/self/uid_map")
+		if err != nil {
+			return nil, &setupError{"user", err.Error()}
+		}
+		if m.users, err = findUsers(string(uids)); err != nil {
+			return nil, &setupError{"user", err.Error()}
+		}
+	}
+	if m.exe, err = ownFile(root); err != nil {
+		return nil, &setupError{"sandbox", err.Error()}
+	}
+	return m, nil
+}
+
+// canaryWall is generous: a busy machine is not an unsafe one.
+const canaryWall = 30 * time.Second
+
+// prove tries what must not work.
+func (m *machine) prove(ctx context.Context) error {
+	for _, canary := range []string{shim.CanaryRules, shim.CanaryDisk, shim.CanaryForks, shim.CanaryMemory} {
+		s := Spec{Argv: []string{canary}, MemoryMB: 64, DiskMB: 4, PIDs: 32, Wall: canaryWall}
+		s.defaults()
+		out, sang, err := m.run(ctx, &s, canary)
+		switch {
+		case err != nil:
+			return err
+		case sang != nil && sang.Text != "":
+			return &setupError{sang.What, "a canary found that it is not enforced: " + sang.Text}
+		case canary == shim.CanaryMemory && !out.OOM:
+			return &setupError{"cgroup memory", "a canary that took too much was not killed for it"}
+		case canary != shim.CanaryMemory && sang == nil:
+			return &setupError{"sandbox", fmt.Sprintf("the canary for %s did not come back (exit code %d)", canary, out.ExitCode)}
+		}
+	}
+	return nil
+}
+
+// key names everything that a proof depends on.
+func (m *machine) key() string {
+	h := sha256.New()
+	var uts unix.Utsname
+	if unix.Uname(&uts) != nil {
+		return ""
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	fmt.Fprintf(h, "%s\n%s\n%s\n%d\n%v\n", uts.Release[:], uts.Version[:], boot, os.Geteuid(), m.groups.parents)
+	for _, file := range []string{m.bwrap, "/proc/self/exe"} {
+		info, err := os.Stat(file)
+		if err != nil {
+			return ""
+		}
+		fmt.Fprintf(h, "%s %d %d %s\n", file, info.Size(), info.ModTime().UnixNano(), info.Mode())
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		fmt.Fprintln(h, build.Main.Version)
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "Seccomp") || strings.HasPrefix(line, "CapEff") || strings.HasPrefix(line, "NoNewPrivs") {
+			h.Write([]byte(line))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+const proofName = "sandbox-proof"
+
+func remembered(folder, key string) bool {
+	if folder == "" || key == "" {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(folder, proofName))
+	return err == nil && strings.TrimSpace(string(text)) == key
+}
+
+// remember is only a convenience: what cannot be kept is found out again.
+func remember(folder, key string) {
+	if folder == "" || key == "" || os.MkdirAll(folder, 0o700) != nil {
+		return
+	}
+	os.WriteFile(filepath.Join(folder, proofName), []byte(key+"\n"), 0o600)
+}
+
+// missing says what to do about a mechanism that is not there.
+func missing(f *setupError) Missing {
+	m := Missing{What: f.what, Detail: f.text}
+	switch {
+	case f.what == "bubblewrap" && strings.Contains(f.text, "there is no bwrap"):
+		m.Fix = "install bubblewrap, for example: apt install bubblewrap"
+	case strings.Contains(f.text, "Unknown option"):
+		m.Fix = "install bubblewrap 0.8 or newer"
+	case f.what == "bubblewrap" && (strings.Contains(f.text, "RTM_NEWADDR") || strings.Contains(f.text, "uid map")):
+		m.What = "user namespace"
+		m.Fix = "this machine's AppArmor limits user namespaces; allow bwrap a profile with the rule userns, or set kernel.apparmor_restrict_unprivileged_userns=0"
+	case f.what == "bubblewrap" && strings.Contains(f.text, "namespace"):
+		m.What = "user namespace"
+		m.Fix = "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 and user.max_user_namespaces above 0"
+	case strings.HasPrefix(f.what, "cgroup"):
+		m.Fix = "give ambit cgroups with memory, pids and cpu: run it as root, as a service with Delegate=yes, or by systemd-run --user --scope -p Delegate=yes ambit …"
+	case f.what == "landlock":
+		m.Fix = "use a kernel with Landlock, 5.19 or newer, and with lsm=landlock,… where it is off"
+	case f.what == "seccomp":
+		m.Fix = "use a kernel with seccomp filters, and allow them where ambit runs in a container"
+	case f.what == "mounts":
+		m.Fix = "check that the folder of the program is there"
+	}
+	return m
+}

@@ -1,0 +1,103 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sing tries what must not work, tells what became of it, and ends. A canary
+// that has to be killed tells nothing.
+func sing(canary string) {
+	var err error
+	switch canary {
+	case CanaryRules:
+		err = tryRules()
+	case CanaryForks:
+		err = tryForks()
+	case CanaryMemory:
+		err = tryMemory()
+	case CanaryDisk:
+		err = tryDisk()
+	}
+	m := Message{Kind: Sang, What: canary}
+	if f, ok := errors.AsType[*failure](err); ok {
+		m.What, m.Text = f.what, f.err.Error()
+	}
+	send(m, nil)
+	syscall.Exit(0)
+}
+
+func tryRules() error {
+	if _, err := os.ReadFile(CanaryFile); !errors.Is(err, unix.EACCES) {
+		return lacking("landlock", fmt.Errorf("a file that is off limits was opened: %v", err))
+	}
+	if fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); err != unix.EPERM {
+		unix.Close(fd)
+		return lacking("seccomp", fmt.Errorf("a refused socket: %v", err))
+	}
+	if err := unix.Unshare(unix.CLONE_NEWUSER); err != unix.EPERM {
+		return lacking("seccomp", fmt.Errorf("a refused namespace: %v", err))
+	}
+	// An address for documentation: there is no way to it that is not to the
+	// outside.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{192, 0, 2, 1}})
+	}
+	if err != unix.ENETUNREACH {
+		return lacking("network namespace", fmt.Errorf("a way to the outside: %v", err))
+	}
+	if err := os.WriteFile("/usr/canary", nil, 0o600); err == nil {
+		return lacking("mounts", errors.New("/usr can be written to"))
+	}
+	if _, err := os.Stat("/etc/shadow"); err == nil {
+		return lacking("mounts", errors.New("files of this machine are there"))
+	}
+	return nil
+}
+
+const maxForks = 64
+
+func tryForks() error {
+	for range maxForks {
+		_, err := os.StartProcess("/usr/bin/sleep", []string{"sleep", "10"}, &os.ProcAttr{Env: []string{}})
+		if errors.Is(err, unix.EAGAIN) {
+			return nil
+		}
+		if err != nil {
+			return lacking("cgroup pids", err)
+		}
+	}
+	return lacking("cgroup pids", fmt.Errorf("%d processes could be started", maxForks))
+}
+
+func tryMemory() error {
+	var held [][]byte
+	for range 128 {
+		page := make([]byte, 1<<20)
+		for i := 0; i < len(page); i += 4096 {
+			page[i] = 1
+		}
+		held = append(held, page)
+	}
+	// The kill follows the charge by a moment.
+	time.Sleep(100 * time.Millisecond)
+	runtime.KeepAlive(held)
+	return lacking("cgroup memory", fmt.Errorf("%d MiB could be taken", len(held)))
+}
+
+func tryDisk() error {
+	block := make([]byte, 1<<20)
+	for i := range 16 {
+		if err := os.WriteFile(fmt.Sprintf("canary%d", i), block, 0o600); errors.Is(err, unix.ENOSPC) {
+			return nil
+		}
+	}
+	return lacking("mounts", errors.New("the disk has no bounds"))
+}

@@ -1,0 +1,161 @@
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	if len(os.Args) != 2 || os.Args[1] != Enter && os.Args[1] != Shim {
+		return
+	}
+	// What follows belongs to threads, and the thread that it was done to is the
+	// one that goes on as the next program.
+	runtime.LockOSThread()
+	if os.Args[1] == Enter {
+		fail(enter())
+	}
+	fail(wear())
+}
+
+// failure is a mechanism that could not be put in place.
+type failure struct {
+	what string
+	err  error
+}
+
+func (f *failure) Error() string { return f.what + ": " + f.err.Error() }
+
+func lacking(what string, err error) error { return &failure{what, err} }
+
+// fail reports an error and ends the process.
+func fail(err error) {
+	m := Message{Kind: Failed, What: "sandbox", Text: err.Error()}
+	if f, ok := errors.AsType[*failure](err); ok {
+		m.What, m.Text = f.what, f.err.Error()
+	}
+	send(m, nil)
+	syscall.Exit(125)
+}
+
+// send is best effort where nobody listens: then ambit is gone.
+func send(m Message, rights []byte) {
+	if text, err := json.Marshal(m); err == nil {
+		unix.Sendmsg(FDControl, text, rights, nil, unix.MSG_NOSIGNAL)
+	}
+}
+
+func readPlan() (*Plan, error) {
+	var p Plan
+	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(FDPlan, "plan"), 0, 1<<24))
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		return nil, lacking("plan", err)
+	}
+	return &p, nil
+}
+
+// enter prepares what only the starting user may do, and becomes bubblewrap.
+func enter() error {
+	p, err := readPlan()
+	if err != nil {
+		return err
+	}
+	// Whatever ambit's own parent left open is not for the program. It is closed
+	// as bubblewrap starts: among it are files that Go's runtime still uses.
+	if err := unix.CloseRange(uint(FDData+p.Data), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return lacking("close_range", err)
+	}
+	for _, procs := range p.Join {
+		if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+			return lacking("cgroup", err)
+		}
+	}
+	if p.User != 0 {
+		if err := stage(p.Stage); err != nil {
+			return lacking("mounts", err)
+		}
+		if err := become(p.User); err != nil {
+			return lacking("user", err)
+		}
+	}
+	// A change of user clears it. Should ambit have ended before, nobody would
+	// send the signal any more.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return lacking("parent", err)
+	}
+	if os.Getppid() != p.Parent {
+		return lacking("parent", errors.New("ambit has ended"))
+	}
+	return lacking("bubblewrap", syscall.Exec(p.Bubblewrap[0], p.Bubblewrap, []string{}))
+}
+
+// become gives up being root for good.
+func become(user int) error {
+	if err := syscall.Setgroups(nil); err != nil {
+		return err
+	}
+	if err := syscall.Setresgid(user, user, user); err != nil {
+		return err
+	}
+	return syscall.Setresuid(user, user, user)
+}
+
+// stage binds paths to where an unprivileged user reaches them. Folders on the
+// way, such as root's home, may be closed to it.
+func stage(paths []string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	fds := make([]int, len(paths))
+	for i, path := range paths {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		fds[i] = fd
+	}
+	if err := unix.Mount("tmpfs", StageDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64k"); err != nil {
+		return err
+	}
+	for i, fd := range fds {
+		if err := bind(fd, StagePath(i)); err != nil {
+			return fmt.Errorf("%s: %w", paths[i], err)
+		}
+	}
+	return nil
+}
+
+// StagePath is where the i-th staged path is found.
+func StagePath(i int) string { return filepath.Join(StageDir, strconv.Itoa(i)) }
+
+func bind(fd int, to string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	var err error
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = os.Mkdir(to, 0o755)
+	} else {
+		err = os.WriteFile(to, nil, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
+}

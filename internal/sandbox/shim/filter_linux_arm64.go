@@ -1,0 +1,10 @@
+package shim
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_AARCH64
+	newest    = unix.SYS_LSM_LIST_MODULES
+)
+
+var refusedHere = []uint32{unix.SYS_KEXEC_FILE_LOAD}

@@ -1,0 +1,108 @@
+// Package shim is what runs between ambit and a program in the sandbox.
+//
+// ambit starts itself again, twice. As [Enter], outside, it joins the run's
+// cgroups, brings the mounts within reach of an unprivileged user, becomes that
+// user and turns into bubblewrap. As [Shim], inside, it puts on what bubblewrap
+// cannot (rlimits, Landlock, seccomp), says so, and turns into the program.
+//
+// Both happen in an init function, so that any binary which can start a sandbox
+// can also be started as its parts, a test binary too, and before the packages
+// that ambit needs for other things have been initialised.
+//
+// Nothing is best effort. What fails is reported on the control socket and the
+// process ends; the program is then never started. What the two are told is a
+// [Plan] in a memory file and not in arguments or environment, which others on
+// the machine can read.
+package shim
+
+// The words that make a process one of the parts.
+const (
+	Enter = "ambit-sandbox-enter"
+	Shim  = "ambit-sandbox-shim"
+)
+
+// The file descriptors that the parts find open.
+const (
+	// FDControl is a socket to ambit. [Message] is what goes over it.
+	FDControl = 3 + iota
+	// FDExe is ambit's own file. Inside there is no path to it.
+	FDExe
+	// FDPlan holds the plan.
+	FDPlan
+	// FDStatus is where bubblewrap tells the pid of its first process.
+	FDStatus
+	// FDData is the first of the files that bubblewrap copies in.
+	FDData
+)
+
+// ProxyAddress is where a program finds the way out.
+const ProxyAddress = "127.0.0.1:3128"
+
+// Plan is what both parts are told.
+type Plan struct {
+	// Parent is the process that the run must not outlive.
+	Parent int
+	// Join are the cgroup.procs files of the run.
+	Join []string
+	// User is who bubblewrap runs as; 0 is whoever starts it.
+	User int
+	// Stage are paths that the user may be unable to reach. They are found
+	// as StagePath says.
+	Stage []string
+	// Bubblewrap is its path and arguments.
+	Bubblewrap []string
+	// Data is how many files from FDData on are for bubblewrap.
+	Data int
+
+	Argv, Env []string
+	Dir       string
+	// ReadOnly are files and folders, ReadWrite folders, Devices files; nothing
+	// else is open to the program.
+	ReadOnly, ReadWrite, Devices []string
+	FileSize                     uint64
+	// Listen asks for a listener at ProxyAddress, which is handed out.
+	Listen bool
+	// Canary, if set, is what is tried in place of a program.
+	Canary string
+}
+
+// StageDir is where staged paths appear to bubblewrap, in a mount namespace of
+// the run's own.
+const StageDir = "/tmp"
+
+// Message is one message over the control socket.
+type Message struct {
+	// Kind is one of the kinds below.
+	Kind string
+	// What names the mechanism that failed; Text says how.
+	What, Text string
+}
+
+// The kinds of messages.
+const (
+	// Listener comes with the listener's file descriptor.
+	Listener = "listener"
+	// Ready says that every restriction is in place.
+	Ready = "ready"
+	// Failed says that a mechanism could not be put in place.
+	Failed = "failed"
+	// NotStarted says that the program could not be executed.
+	NotStarted = "not-started"
+	// Sang is what became of a canary.
+	Sang = "sang"
+)
+
+// The canaries.
+const (
+	// CanaryRules tries what Landlock and seccomp must refuse.
+	CanaryRules = "rules"
+	// CanaryForks starts processes until it is stopped.
+	CanaryForks = "forks"
+	// CanaryMemory takes memory until it is stopped.
+	CanaryMemory = "memory"
+	// CanaryDisk writes until it is stopped.
+	CanaryDisk = "disk"
+)
+
+// CanaryFile is there, readable to everybody, and not among ReadOnly.
+const CanaryFile = "/canary"

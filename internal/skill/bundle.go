@@ -1,0 +1,240 @@
+package skill
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// Files is where the files of a bundle are.
+type Files interface {
+	// Name says where that is, for messages.
+	Name() string
+	// List tells of every file. A file that may not be read says why.
+	List(ctx context.Context) ([]File, error)
+	// Read reads a file that List told of.
+	Read(ctx context.Context, path string) ([]byte, error)
+}
+
+// File is one file of a bundle.
+type File struct {
+	// Path is relative to the bundle, with slashes.
+	Path string
+	Size int64
+	// Refused says why the file may not be read; empty if it may.
+	Refused string
+}
+
+// ErrNoBundle says that there is nothing where a bundle should be.
+var ErrNoBundle = errors.New("there are no skills there")
+
+// Bundle is the skills of an agent.
+type Bundle struct {
+	// Skills has the router first, then the order of the manifest.
+	Skills   []*Document
+	Warnings []Problem
+	// Others counts the files that are no skills.
+	Others int
+}
+
+// Skill is the skill of an id, or nil.
+func (b *Bundle) Skill(id string) *Document {
+	for _, d := range b.Skills {
+		if d.ID == id {
+			return d
+		}
+	}
+	return nil
+}
+
+// Read reads the bundle that a manifest declares. Tools are the names of the
+// agent's tools, which a §TOOLS section may list. The error is an [*Invalid] if
+// the bundle is not what it should be, and otherwise says why it could not be
+// had.
+func Read(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, error) {
+	listed, err := files.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{files: files, tools: tools}
+	chosen := r.choose(listed)
+	found, err := r.readAll(ctx, chosen)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bundle{Others: len(listed) - len(chosen)}
+	byID := r.unique(found)
+	b.Skills = r.agree(declared, byID)
+	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	var problems []Problem
+	for _, p := range r.problems {
+		if p.Warning {
+			b.Warnings = append(b.Warnings, p)
+		} else {
+			problems = append(problems, p)
+		}
+	}
+	if len(problems) > 0 {
+		return nil, &Invalid{Where: files.Name(), Problems: problems}
+	}
+	return b, nil
+}
+
+// reader reads one bundle.
+type reader struct {
+	files    Files
+	tools    []string
+	problems []Problem
+}
+
+func (r *reader) tell(p Problem) { r.problems = append(r.problems, p) }
+
+// choose picks the files that hold skills, within bounds.
+func (r *reader) choose(listed []File) []File {
+	var chosen []File
+	var total int64
+	folders := map[string]bool{}
+	for _, f := range listed {
+		if dir, name := path.Split(f.Path); name == skillFile && dir != "" {
+			folders[strings.TrimSuffix(dir, "/")] = true
+		}
+	}
+	for _, f := range listed {
+		switch {
+		case f.Refused != "":
+			r.tell(Problem{File: diag.Printable(f.Path), Message: f.Refused, Hint: "remove it: a bundle holds its own files and nothing else"})
+		case formatOf(f.Path) == nil || path.Base(f.Path) != skillFile && within(folders, f.Path):
+		case f.Size > maxDocument:
+			r.tell(Problem{File: f.Path, Message: fmt.Sprintf("it has %d bytes; at most %d are read", f.Size, maxDocument), Hint: "shorten it"})
+		default:
+			if total += f.Size; total > maxTotal {
+				r.tell(Problem{Message: fmt.Sprintf("its skills have more than %d bytes", maxTotal), Hint: "make several bundles of it"})
+				return nil
+			}
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen
+}
+
+// within reports whether a file is in one of some folders: what an Agent Skill
+// has beside it is the skill's, whatever it is called.
+func within(folders map[string]bool, file string) bool {
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		if folders[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+// readers is how many files are read at once.
+const readers = 8
+
+// readAll reads the files that hold skills, in their order.
+func (r *reader) readAll(ctx context.Context, chosen []File) ([]*Document, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	texts := make([][]byte, len(chosen))
+	next := make(chan int)
+	var wait sync.WaitGroup
+	for range min(readers, len(chosen)) {
+		wait.Go(func() {
+			for i := range next {
+				text, err := r.files.Read(ctx, chosen[i].Path)
+				if err != nil {
+					cancel(err)
+					continue
+				}
+				texts[i] = text
+			}
+		})
+	}
+	for i := range chosen {
+		next <- i
+	}
+	close(next)
+	wait.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	documents := make([]*Document, len(chosen))
+	for i, f := range chosen {
+		documents[i] = parse(f.Path, texts[i], r.tools, r.tell)
+	}
+	return documents, nil
+}
+
+// unique sorts skills by id.
+func (r *reader) unique(found []*Document) map[string]*Document {
+	byID := map[string]*Document{}
+	for _, d := range found {
+		if d.ID == "" {
+			continue // its name is a problem that was told
+		}
+		if other := byID[d.ID]; other != nil {
+			r.tell(Problem{File: d.File, Message: "it would be the skill " + d.ID + ", which " + other.File + " is", Hint: "rename one of them"})
+			continue
+		}
+		byID[d.ID] = d
+	}
+	return byID
+}
+
+// agree holds what is there to what the manifest lists, both ways.
+func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Document {
+	var skills []*Document
+	var spare []string
+	for id := range byID {
+		if !slices.ContainsFunc(declared.List, func(s agent.Skill) bool { return s.ID == id }) {
+			spare = append(spare, id)
+		}
+	}
+	slices.Sort(spare)
+	for _, s := range declared.List {
+		d := byID[s.ID]
+		if d == nil {
+			r.tell(Problem{Message: "the manifest lists the skill " + diag.Quote(s.ID) + ", and no file is it", Hint: diag.DidYouMean(s.ID, spare)})
+			continue
+		}
+		r.declaredAs(d, s)
+		if skills = append(skills, d); s.ID == declared.Router {
+			copy(skills[1:], skills)
+			skills[0] = d
+		}
+	}
+	for _, id := range spare {
+		r.tell(Problem{File: byID[id].File, Message: "it is the skill " + diag.Quote(id) + ", which the manifest does not list", Hint: "add it to skills, or remove the file"})
+	}
+	return skills
+}
+
+// declaredAs gives a skill the words that the manifest has for it, which people
+// have reviewed; where the file has others, that is told.
+func (r *reader) declaredAs(d *Document, s agent.Skill) {
+	other := func(what, declared, own string) {
+		if declared != "" && own != "" && declared != own {
+			r.tell(Problem{File: d.File, Message: "its " + what + " is another than the manifest's", Hint: "make them the same", Warning: true})
+		}
+	}
+	other("name", s.Name, d.Name)
+	other("description", s.Description, d.Description)
+	d.Name = cmp.Or(s.Name, d.Name, d.ID)
+	d.Description = cmp.Or(s.Description, d.Description)
+	if len(s.Tags) > 0 {
+		if len(d.Tags) > 0 && !slices.Equal(s.Tags, d.Tags) {
+			other("list of tags", strings.Join(s.Tags, ", "), strings.Join(d.Tags, ", "))
+		}
+		d.Tags = s.Tags
+	}
+}
