@@ -50,9 +50,9 @@
 //
 // # HTTP
 //
-// Requests go by a small pool of HTTP/1.1 connections of our own, which costs a
-// call half of what [http.Transport] does: the goroutine that calls writes the
-// request with one write and reads the answer. A request is never sent twice.
+// Requests go by a small pool of HTTP/1.1 connections of our own: the goroutine
+// that calls writes the request, with one write, and reads the answer, where
+// [http.Transport] hands both between goroutines. A request is never sent twice.
 // Through a proxy, to a server that wants HTTP/2, and where a connection cannot
 // be looked at without reading from it (Windows), [http.Transport] is used.
 //
