@@ -21,8 +21,9 @@ func newImport(t *terminal) *cobra.Command {
 		Short:   "Make a manifest of an MCP configuration, bundle, skills or OpenAPI",
 		Long: "Make a valid manifest of what is there already: the configuration of an MCP client (JSON, TOML or YAML), a\n" +
 			"registry's server.json, an MCPB bundle, a Claude sub-agent (.md), a folder of skills or rules, or an OpenAPI 3\n" +
-			"description. Nothing is run or fetched, and no secret is copied: values become $env:NAME references or\n" +
-			"credential slots. What was guessed or left out is listed; look at it before you run the agent.",
+			"description. Nothing is run or fetched. Secrets are not copied: values become $env:NAME references or credential\n" +
+			"slots, and doubtful arguments are left out. What was guessed or left out is listed; look at it, and at args,\n" +
+			"before you share or run the agent.",
 		Example: "  ambit import ~/.cursor/mcp.json -o team.json\n  ambit import petstore.yaml -o petstore/findagent.json\n  ambit import ./skills -o findagent.json",
 		Args:    exactly(1, "one file or folder"),
 		RunE: func(_ *cobra.Command, args []string) error {

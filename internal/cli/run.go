@@ -33,7 +33,7 @@ func newRun(t *terminal) *cobra.Command {
 	var dev development
 	var approval approving
 	cmd := &cobra.Command{
-		Use:     "run PATH",
+		Use:     "run PATH|NAME",
 		GroupID: groupRun,
 		Short:   "Serve an agent over MCP on standard input and output",
 		Long: "Serve an agent to an MCP client on standard input and output, or with --http over streamable HTTP. The\n" +

@@ -6,12 +6,16 @@
 // not known is not allowed. Everything that was guessed or left out is told in
 // a [Note], and a person checks it before the agent does anything.
 //
-// No secret is ever copied. Configurations are full of them, in places where
-// nobody expects one: arguments, addresses, the text of a prompt. So values are
-// not searched for secrets and then copied; they are left out unless they are
-// plainly harmless, and referred to as $env:NAME. Texts for people are copied
-// without whatever looks like a secret. In the end the whole result is searched
-// for every value that was held back, and refused if one is in it.
+// No secret is to be copied. Configurations are full of them, in places where
+// nobody expects one: arguments, addresses, the text of a prompt. So settings
+// are not searched for secrets and then copied; they are left out unless they
+// are plainly harmless, and referred to as $env:NAME. Arguments cannot refer to
+// anything: those that are not plainly a flag, a path, an address, a package or
+// a word without digits are left out. A secret that is a plain word is the one
+// kind that gets through there. Texts for people are copied without whatever
+// looks like a secret. In the end the whole result is searched for every value
+// that was held back, and refused if one is in it. The files of a bundle are
+// its program, and are unpacked as they are.
 //
 // The input is not trusted. Nothing in it is run or fetched, references are
 // followed only within the document, nothing in an archive or folder leads out

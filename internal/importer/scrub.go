@@ -173,10 +173,12 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 	return u.String(), true
 }
 
-// arguments are the arguments that hold no secret. Others become variables
-// where the program takes them, and are dropped where it does not.
+// arguments are the arguments that do not look like a secret: flags, paths,
+// addresses, packages, plain words. Others become variables where the program
+// takes them, and are dropped where it does not.
 func (b *builder) arguments(what, command string, args []string, env func(name, value string)) []string {
 	out := []string{}
+	runner := slices.Contains([]string{"npx", "bunx", "pnpx", "uvx", "pipx"}, command)
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		flag, value, joined := strings.Cut(arg, "=")
@@ -202,6 +204,9 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 			}
 			b.note(Secret, what, "%s and its value are not copied: pass it through the environment", arg)
 			i++
+		case runner && !strings.HasPrefix(arg, "-") && !tokenLike(arg) && !b.holds(arg) && bareName.MatchString(arg):
+			runner = false // the first word is the package
+			out = append(out, arg)
 		case b.risky(arg):
 			b.hold(arg)
 			b.note(Secret, what, "argument %d is not copied: it may be a secret, or refers to one", number)
@@ -217,6 +222,9 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 	}
 	return out
 }
+
+// bareName is a package without a version.
+var bareName = regexp.MustCompile(`^[a-z][a-z0-9._-]*$`)
 
 func headerFlag(flag string) bool {
 	return slices.Contains([]string{"-H", "--header", "--headers", "-u", "--user"}, flag)
@@ -238,8 +246,13 @@ func (b *builder) risky(arg string) bool {
 		return scheme != "http" && scheme != "https" // a database's has its password in it
 	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../") || strings.HasPrefix(arg, "~"):
 		return slices.ContainsFunc(strings.Split(arg, "/"), func(s string) bool { return secretlike.Find(s).Found() })
-	case spec.MatchString(arg):
+	case spec.MatchString(arg), harmless(arg), drive.MatchString(arg):
 		return false
+	case strings.HasPrefix(arg, "-"):
+		return tokenLike(arg)
 	}
-	return tokenLike(arg)
+	// A word with a digit in it is as likely a password as a name.
+	return tokenLike(arg) || strings.ContainsAny(arg, "0123456789")
 }
+
+var drive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)

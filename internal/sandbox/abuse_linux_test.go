@@ -203,12 +203,19 @@ func TestSupervisorKilled(t *testing.T) {
 			t.Fatalf("%d processes live on", holding(word))
 		}
 	}
-	// What the killed one left is removed by the next.
-	proven.machine.groups.sweep()
-	for _, parent := range proven.machine.groups.folders() {
-		left, _ := filepath.Glob(filepath.Join(parent, fmt.Sprintf("ambit.*.%d.*", cmd.Process.Pid)))
-		if len(left) > 0 {
-			t.Errorf("left behind: %v", left)
+	// What the killed one left is removed by the next, once the kernel has buried
+	// the dead.
+	left := func() (all []string) {
+		for _, parent := range proven.machine.groups.folders() {
+			some, _ := filepath.Glob(filepath.Join(parent, fmt.Sprintf("ambit.*.%d.*", cmd.Process.Pid)))
+			all = append(all, some...)
+		}
+		return all
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(left()) > 0; time.Sleep(5 * time.Millisecond) {
+		proven.machine.groups.sweep()
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: %v", left())
 		}
 	}
 }
