@@ -78,18 +78,16 @@ func (t *terminal) progress() func(alias, step string) {
 	}
 }
 
-// runnable refuses agents that nothing here can run: programs, bundles of code,
-// and those whose servers come from a registry.
+// runnable refuses agents that nothing here can run: bundles of code, and those
+// whose servers come from a registry.
 func runnable(m *manifest.Manifest) error {
 	a := m.Agent()
 	what := ""
 	switch {
-	case m.Dialect == agent.Matrix, m.Dialect == agent.FindAgent && a.Kind != agent.CodeBundle:
+	case m.Dialect == agent.Matrix, m.Dialect == agent.Covenant, m.Dialect == agent.FindAgent && a.Kind != agent.CodeBundle:
 		return nil
 	case m.Dialect == agent.FindAgent:
 		what = "a bundle of code cannot be run yet"
-	case m.Dialect == agent.Covenant:
-		what = "a Covenant program cannot be run yet"
 	default:
 		what = "a GPARS agent cannot be run yet: its servers are in a registry"
 	}
@@ -136,7 +134,7 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 	}
 	return host.Options{
 		Operator: operator,
-		Home:     h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches),
+		Home:     h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches), Switches: switches,
 		Credentials: &credential.Source{
 			Vault:   credential.Open(h),
 			OnError: func(err error) { t.serverLog("vault", err.Error()) },

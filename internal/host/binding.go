@@ -18,7 +18,11 @@ type binding struct{ of *Agent }
 
 // Act carries out a call.
 func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
-	if _, ok := t.Binding.(agent.OnServer); !ok {
+	switch t.Binding.(type) {
+	case agent.OnServer:
+	case agent.RunProgram:
+		return b.of.programs.Act(ctx, t, c)
+	default:
 		return b.of.actions.Act(ctx, t, c)
 	}
 	s, err := b.wait(ctx)

@@ -34,6 +34,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/program"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -54,6 +55,8 @@ type Options struct {
 	Credentials *credential.Source
 	// Egress sends the requests of http actions; it belongs to the caller.
 	Egress *egress.Client
+	// Switches are the development switches that Egress was made with.
+	Switches egress.Switches
 	// Agents reaches the agents that compose actions name.
 	Agents action.Caller
 	// Log is told what servers write and what becomes of them, Progress what is
@@ -106,6 +109,7 @@ type Agent struct {
 	options  Options
 	front    *front.Agent
 	actions  call.Binding // does what no server does
+	programs call.Binding // but this
 
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -139,7 +143,7 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	if o.Credentials == nil {
 		o.Credentials = &credential.Source{}
 	}
-	a := &Agent{manifest: m, name: o.Name, options: o, actions: actions(m.Agent(), o), opened: make(chan struct{}), up: make(chan struct{})}
+	a := &Agent{manifest: m, name: o.Name, options: o, actions: actions(m.Agent(), o), programs: programs(m, o), opened: make(chan struct{}), up: make(chan struct{})}
 	a.hello.said = make(chan struct{})
 	a.ctx, a.cancel = context.WithCancel(ctx)
 	a.front = &front.Agent{
@@ -153,6 +157,13 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	go a.open()
 	go a.start()
 	return a
+}
+
+// programs runs the program that the agent is, in its sandbox.
+func programs(m *manifest.Manifest, o Options) call.Binding {
+	return program.New(m.Agent(), program.Options{
+		Manifest: m.Path, Egress: o.Switches, Home: o.Home, Log: func(line string) { o.Log("program", line) },
+	})
 }
 
 func actions(a *agent.Agent, o Options) call.Binding {
