@@ -12,10 +12,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 )
 
 // Keys are those of one home, or of one fleet that shares its root. All are
@@ -23,7 +26,7 @@ import (
 type Keys struct {
 	sign ed25519.PrivateKey
 	seal cipher.AEAD
-	mac  []byte
+	macs *sync.Pool // of hash.Hash
 }
 
 const rootSize = 32
@@ -90,6 +93,7 @@ func deriveKeys(root []byte) (*Keys, error) {
 		}
 		return key
 	}
+	mac := derive("mac", 32)
 	block, err := aes.NewCipher(derive("seal", 32))
 	if err != nil {
 		return nil, err
@@ -101,7 +105,7 @@ func deriveKeys(root []byte) (*Keys, error) {
 	return &Keys{
 		sign: ed25519.NewKeyFromSeed(derive("sign", ed25519.SeedSize)),
 		seal: seal,
-		mac:  derive("mac", 32),
+		macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, mac) }},
 	}, nil
 }
 
@@ -124,9 +128,14 @@ func (k *Keys) Open(purpose string, sealed []byte) ([]byte, error) {
 
 // MAC is a keyed hash of data for a purpose.
 func (k *Keys) MAC(purpose string, data []byte) [sha256.Size]byte {
-	h := hmac.New(sha256.New, k.mac)
+	h := k.macs.Get().(hash.Hash)
+	defer k.macs.Put(h)
+	h.Reset()
 	// The length keeps purpose and data apart.
-	fmt.Fprintf(h, "%d:%s", len(purpose), purpose)
+	head := strconv.AppendInt(make([]byte, 0, 128), int64(len(purpose)), 10)
+	h.Write(append(append(head, ':'), purpose...))
 	h.Write(data)
-	return [sha256.Size]byte(h.Sum(nil))
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	return sum
 }

@@ -88,7 +88,7 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 		s.unsettle() // it has gone, and whoever starts it again is about to notice
 	}
 	why := s.proof.Refusal
-	if why == nil {
+	if why == nil && s.conn == nil {
 		why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.spec.Alias)
 	}
 	return s.conn, why, s.settled
@@ -148,8 +148,5 @@ func failed(e *mcpwire.RPCError) jsontext.Value {
 
 // isError reads the one field of a result that the door needs.
 func isError(raw jsontext.Value) bool {
-	var r struct {
-		IsError bool `json:"isError"`
-	}
-	return json.Unmarshal(raw, &r) == nil && r.IsError
+	return string(mcpwire.Lookup(raw, "isError")) == "true"
 }
