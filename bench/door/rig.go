@@ -47,9 +47,7 @@ func (r *rig) close() {
 		_ = p.Wait()
 		timer.Stop()
 	}
-	if os.Getenv("KEEP") == "" {
-		_ = os.RemoveAll(r.dir)
-	}
+	_ = os.RemoveAll(r.dir)
 }
 
 // keep leaves out ways that were not asked for.
