@@ -6,18 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"github.com/pelletier/go-toml/v2"
 
 	"github.com/ambit-run/ambit/manifest/diag"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // LoginConfig is the [login] table of config.toml: where ambit login signs in.
@@ -38,32 +37,8 @@ type LoginConfig struct {
 // key in the table is an error.
 func ReadLogin(file string) (LoginConfig, error) {
 	c := LoginConfig{Scopes: []string{"openid", "offline_access"}}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
-		return c, err
-	}
-	var whole map[string]any
-	if err := toml.Unmarshal(text, &whole); err != nil {
-		return c, fmt.Errorf("%s: %w", file, err)
-	}
-	if whole["login"] == nil {
-		return c, nil
-	}
-	table, err := toml.Marshal(whole["login"])
-	if err != nil {
-		return c, fmt.Errorf("%s: [login]: %w", file, err)
-	}
-	if err := toml.NewDecoder(strings.NewReader(string(table))).DisallowUnknownFields().Decode(&c); err != nil {
-		detail := "a setting is of the wrong type"
-		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
-			detail = "there is no setting " + strings.Join(strict.Errors[0].Key(), ".")
-		}
-		return c, fmt.Errorf("%s: [login]: %s", file, detail)
-	}
-	return c, nil
+	_, err := home.ReadTable(file, "login", &c)
+	return c, err
 }
 
 // CheckIssuer refuses what cannot be trusted with a sign-in: anything but https,

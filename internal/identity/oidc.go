@@ -6,19 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"github.com/pelletier/go-toml/v2"
 	"golang.org/x/time/rate"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // OIDCConfig is the [oidc] table of config.toml.
@@ -52,32 +50,9 @@ type OIDCConfig struct {
 // ReadOIDC reads the [oidc] table of a file; nil if there is none. An unknown
 // key in the table is an error: a misspelt rule must not be silently absent.
 func ReadOIDC(file string) (*OIDCConfig, error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var whole map[string]any
-	if err := toml.Unmarshal(text, &whole); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if whole["oidc"] == nil {
-		return nil, nil
-	}
-	// Other tables are others' business, so only this one is read strictly.
-	table, err := toml.Marshal(whole["oidc"])
-	if err != nil {
-		return nil, fmt.Errorf("%s: [oidc]: %w", file, err)
-	}
 	c := &OIDCConfig{PrincipalClaim: "sub", GroupsClaim: "groups"}
-	if err := toml.NewDecoder(strings.NewReader(string(table))).DisallowUnknownFields().Decode(c); err != nil {
-		detail := err.Error()
-		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
-			detail = "there is no setting " + strings.Join(strict.Errors[0].Key(), ".")
-		}
-		return nil, fmt.Errorf("%s: [oidc]: %s", file, detail)
+	if found, err := home.ReadTable(file, "oidc", c); err != nil || !found {
+		return nil, err
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: [oidc]: %w", file, err)

@@ -8,13 +8,12 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest/diag"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // StoreConfig is the [skills] table of config.toml: the bucket that skills_source
@@ -43,32 +42,9 @@ const refPrefix = "skills:"
 // ReadStore reads the [skills] table of a file; nil if there is none. An unknown
 // key in the table is an error.
 func ReadStore(file string) (*StoreConfig, error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var whole map[string]any
-	if err := toml.Unmarshal(text, &whole); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if whole["skills"] == nil {
-		return nil, nil
-	}
-	// Other tables are others' business, so only this one is read strictly.
-	own, err := toml.Marshal(whole["skills"])
-	if err != nil {
-		return nil, fmt.Errorf("%s: [skills]: %w", file, err)
-	}
 	c := &StoreConfig{Region: "auto", AccessKey: refPrefix + "access_key", SecretKey: refPrefix + "secret_key"}
-	if err := toml.NewDecoder(strings.NewReader(string(own))).DisallowUnknownFields().Decode(c); err != nil {
-		detail := "a setting is of the wrong type" // the decoder's words would quote it
-		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
-			detail = "there is no setting " + strings.Join(strict.Errors[0].Key(), ".")
-		}
-		return nil, fmt.Errorf("%s: [skills]: %s", file, detail)
+	if found, err := home.ReadTable(file, "skills", c); err != nil || !found {
+		return nil, err
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: [skills]: %w", file, err)
