@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
 // guards hold the content of calls to the agent's rails.
@@ -214,14 +215,14 @@ func (w *guards) shape(t *agent.Tool, raw jsontext.Value) *call.Refusal {
 // content is the value that a result holds: its structured content, or else its
 // text, as JSON where it is.
 func content(raw jsontext.Value) jsontext.Value {
-	if v := memberOf(raw, "structuredContent"); v != nil {
+	if v := mcpwire.Lookup(raw, "structuredContent"); v != nil {
 		return v
 	}
 	first := jsontext.Value(nil)
-	d := jsontext.NewDecoder(bytes.NewBuffer(memberOf(raw, "content")))
+	d := jsontext.NewDecoder(bytes.NewBuffer(mcpwire.Lookup(raw, "content")))
 	if t, err := d.ReadToken(); err == nil && t.Kind() == '[' && d.PeekKind() == '{' {
 		if v, err := d.ReadValue(); err == nil {
-			first = memberOf(v, "text")
+			first = mcpwire.Lookup(v, "text")
 		}
 	}
 	if first == nil {
@@ -232,29 +233,6 @@ func content(raw jsontext.Value) jsontext.Value {
 		return v
 	}
 	return first
-}
-
-// memberOf is a member of an object, nil if it has none of that name.
-func memberOf(object jsontext.Value, name string) jsontext.Value {
-	d := jsontext.NewDecoder(bytes.NewBuffer(object), jsontext.AllowDuplicateNames(true))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
-		return nil
-	}
-	for d.PeekKind() == '"' {
-		key, err := d.ReadToken()
-		if err != nil {
-			return nil
-		}
-		found := key.String() == name
-		v, err := d.ReadValue()
-		if err != nil {
-			return nil
-		}
-		if found {
-			return v.Clone()
-		}
-	}
-	return nil
 }
 
 // maxNotes bounds what the journal says about findings.
