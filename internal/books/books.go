@@ -40,7 +40,20 @@ func Open(ctx context.Context, h home.Home, url string) (*Books, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Books{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}, nil
+	b := &Books{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}
+	if url == "" {
+		b.Journal.Daybooks(h.Daybooks())
+	}
+	return b, nil
+}
+
+// OpenLong opens the books for a process that lives on, and may keep a daybook.
+func OpenLong(ctx context.Context, h home.Home, url string) (*Books, error) {
+	b, err := Open(ctx, h, url)
+	if err == nil {
+		b.Journal.KeepDaybook()
+	}
+	return b, err
 }
 
 // IsURL reports whether a --store flag names a place that Open knows.

@@ -37,9 +37,13 @@ type HTTP struct {
 	o HTTPOptions
 
 	mu    sync.Mutex
-	peers map[string]*remote   // by session key
-	ended map[string]time.Time // sessions that clients have ended, until they would have
-	swept time.Time
+	peers map[string]*remote // by session key
+	// opened holds the same by session id, which then need not be opened again.
+	opened map[string]*remote
+	ended  map[string]time.Time // sessions that clients have ended, until they would have
+	swept  time.Time
+	held   map[string]int // how many peers each principal has
+	most   int            // how many it may have
 }
 
 const (
@@ -48,8 +52,10 @@ const (
 	ioTimeout = 30 * time.Second
 	// heartbeat is how often a silent stream shows that it is alive.
 	heartbeat = 25 * time.Second
-	// maxPeers bounds the sessions that hold something here.
-	maxPeers = 10000
+	// maxPeers bounds the sessions that hold something here, and maxPeersEach those
+	// of one principal, so that nobody takes them all.
+	maxPeers     = 10000
+	maxPeersEach = 1000
 )
 
 // NewHTTP makes the HTTP face of any number of agents.
@@ -63,7 +69,7 @@ func NewHTTP(o HTTPOptions) *HTTP {
 	if o.Idle == 0 {
 		o.Idle = 10 * time.Minute
 	}
-	return &HTTP{o: o, peers: map[string]*remote{}, ended: map[string]time.Time{}}
+	return &HTTP{o: o, peers: map[string]*remote{}, opened: map[string]*remote{}, ended: map[string]time.Time{}, held: map[string]int{}, most: maxPeersEach}
 }
 
 // Close ends every session that holds something here.

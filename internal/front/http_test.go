@@ -368,6 +368,7 @@ func TestNewerGenerationOverHTTP(t *testing.T) {
 		{"without a version header", newer("tools/list", ""), newerHeaders("tools/list", "")[1:], 400, headerMismatch},
 		{"of the future", strings.Replace(newer("tools/list", ""), modern, "2031-01-01", 1), []headerLine{{"Mcp-Protocol-Version", "2031-01-01"}, {"Mcp-Method", "tools/list"}}, 400, unsupportedVersion},
 		{"without _meta", `{"jsonrpc":"2.0","id":"n","method":"tools/list"}`, newerHeaders("tools/list", ""), 400, invalidParams},
+		{"of a tool that there is not", newer("tools/call", `"name":"reed","arguments":{}`), newerHeaders("tools/call", "reed"), 400, invalidParams},
 		{"what is gone", newer("ping", ""), newerHeaders("ping", ""), 404, methodNotFound},
 		{"what is not exposed", newer("resources/list", ""), newerHeaders("resources/list", ""), 404, methodNotFound},
 	}
@@ -476,4 +477,40 @@ func TestIdleSessionIsReleased(t *testing.T) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	<-released
+}
+
+// Nobody takes all the sessions that there are, and one that ends makes room.
+func TestSessionsOfOnePrincipal(t *testing.T) {
+	w := serveHTTP(t, HTTPOptions{})
+	w.face.most = 3
+	const ping = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+	var sessions []headerLine
+	for range 3 {
+		s := w.session()
+		if resp, body := w.post(ping, s); resp.StatusCode != 200 {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		sessions = append(sessions, s)
+	}
+	more := w.session()
+	if resp, body := w.post(ping, more); resp.StatusCode != 429 || !strings.Contains(body, "me@local has 3 sessions open with this agent") {
+		t.Errorf("one too many: %d %s", resp.StatusCode, body)
+	}
+	if resp, body := w.post(ping, sessions[0]); resp.StatusCode != 200 {
+		t.Errorf("one that is open: %d %s", resp.StatusCode, body)
+	}
+	other := headerLine{who, "you@local"}
+	if resp, body := w.post(ping, w.session(other), other); resp.StatusCode != 200 {
+		t.Errorf("somebody else: %d %s", resp.StatusCode, body)
+	}
+	if resp := w.do(http.MethodDelete, "", sessions[0]); resp.StatusCode != 204 {
+		t.Fatal(resp.StatusCode)
+	}
+	if resp, body := w.post(ping, more); resp.StatusCode != 200 {
+		t.Errorf("after one has ended: %d %s", resp.StatusCode, body)
+	}
+	w.face.Close()
+	if len(w.face.held) != 0 {
+		t.Errorf("after the end it counts %v", w.face.held)
+	}
 }

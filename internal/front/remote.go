@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,8 +34,10 @@ const (
 
 // remote is a session over HTTP, as far as it holds something here.
 type remote struct {
-	h    *HTTP
-	peer *peer
+	h     *HTTP
+	peer  *peer
+	id    string // the session id that opened it
+	until int64
 
 	mu      sync.Mutex
 	replies []*reply // the answers under way, which can carry what servers say
@@ -88,34 +91,56 @@ func (h *HTTP) session(r *http.Request, a *Agent, principal string) (p *remote, 
 	if len(ids) != 1 {
 		return nil, http.StatusBadRequest, "the request has no Mcp-Session-Id: begin with initialize"
 	}
-	t := h.open(ids[0], a, principal)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if p = h.opened[ids[0]]; p != nil && p.peer.agent == a && p.peer.principal == principal && time.Now().Unix() <= p.until {
+		p.use()
+		return p, 0, ""
+	}
 	h.sweep()
+	t := h.open(ids[0], a, principal)
 	if t == nil || !h.ended[t.Key].IsZero() {
 		return nil, http.StatusNotFound, "there is no such session: begin again with initialize"
 	}
 	p = h.peers[t.Key]
 	if p != nil && p.peer.agent != a { // the agent was loaded anew
-		delete(h.peers, t.Key)
+		h.forget(p)
 		go p.leave()
 		p = nil
 	}
 	if p == nil {
-		if len(h.peers) >= maxPeers {
+		switch {
+		case h.held[principal] >= h.most:
+			return nil, http.StatusTooManyRequests, fmt.Sprintf("%s has %d sessions open with this agent, and more are not taken: end some with DELETE, or wait until idle ones are let go after %v", principal, h.most, h.o.Idle)
+		case len(h.peers) >= maxPeers:
 			return nil, http.StatusServiceUnavailable, "too many sessions at once"
 		}
-		p = &remote{h: h}
+		h.held[principal]++
+		p = &remote{h: h, id: ids[0], until: t.Until}
 		p.peer = newPeer(a, t.Key, principal, p.send)
 		p.peer.greet(t.Capabilities)
 		p.idle = time.AfterFunc(h.o.Idle, func() { h.drop(p, false) })
-		h.peers[t.Key] = p
+		h.peers[t.Key], h.opened[p.id] = p, p
 	}
+	p.use()
+	return p, 0, ""
+}
+
+// use says that a request of the session has begun. It ends with rest.
+func (p *remote) use() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.users++
 	p.idle.Stop()
-	p.mu.Unlock()
-	return p, 0, ""
+}
+
+// forget takes a session out of what is held here. The caller has the lock.
+func (h *HTTP) forget(p *remote) {
+	delete(h.peers, p.peer.key)
+	delete(h.opened, p.id)
+	if h.held[p.peer.principal]--; h.held[p.peer.principal] == 0 {
+		delete(h.held, p.peer.principal)
+	}
 }
 
 // sweep forgets ended sessions that have expired. The caller holds the lock.
@@ -149,7 +174,7 @@ func (h *HTTP) drop(p *remote, inUse bool) {
 	keep := h.peers[p.peer.key] != p || p.users > 0 && !inUse
 	p.mu.Unlock()
 	if !keep {
-		delete(h.peers, p.peer.key)
+		h.forget(p)
 	}
 	h.mu.Unlock()
 	if !keep {

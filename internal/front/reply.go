@@ -58,6 +58,8 @@ func (s *reply) begin() {
 
 func (s *reply) notify(method string, params jsontext.Value) { s.event(notification(method, params)) }
 
+var contentJSON = []string{"application/json"}
+
 // finish sends the last message.
 func (s *reply) finish(status int, message []byte) {
 	s.mu.Lock()
@@ -72,7 +74,7 @@ func (s *reply) finish(status int, message []byte) {
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
 	h := s.w.Header()
-	h["Content-Type"] = []string{"application/json"}
+	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(message))}
 	s.w.WriteHeader(status)
 	_, _ = s.w.Write(message) // whoever has gone does not read it

@@ -250,3 +250,35 @@ func TestServersThatDoNotCome(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// An unknown tool is an error of the protocol in the newer generation, and holds
+// the refusal; in the older one a model reads it.
+func TestUnknownToolInBothGenerations(t *testing.T) {
+	const refusal = `{"error":{"code":"unknown_tool","hint":"did you mean \"read\"?","message":"the agent declares no tool \"reed\"","retryable":false}}`
+	c := connect(t, gated(t))
+	c.say(calls(1, "reed", "{}"))
+	if got := c.hear(); !strings.Contains(got, `"isError":true,"structuredContent":`+refusal) {
+		t.Errorf("in the older generation: %s", got)
+	}
+	w := serveHTTP(t, HTTPOptions{}, gated(t))
+	_, got := w.post(newer("tools/call", `"name":"reed","arguments":{}`), newerHeaders("tools/call", "reed")...)
+	if !strings.Contains(got, `"error":{"code":-32602,"message":"unknown_tool: the agent declares no tool`) || !strings.Contains(got, `"data":`+refusal) {
+		t.Errorf("in the newer generation: %s", got)
+	}
+	// What there is and may not be called is for the model to read in both.
+	if _, got = w.post(newer("tools/call", `"name":"write"`), newerHeaders("tools/call", "write")...); !strings.Contains(got, `"isError":true`) {
+		t.Errorf("a tool that is denied: %s", got)
+	}
+}
+
+// A refusal says after how long a retry can pass, where that is known.
+func TestRetryAfterIsTold(t *testing.T) {
+	refusal := call.Refuse("act", call.ServerUnavailable, "it rests").Again()
+	if got := refusalObject(refusal); got["retry_after"] != nil {
+		t.Errorf("it says %v", got)
+	}
+	refusal.RetryAfter = 12400 * time.Millisecond
+	if got := refusalObject(refusal); got["retry_after"] != 12.4 {
+		t.Errorf("it says %v", got)
+	}
+}

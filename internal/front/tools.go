@@ -135,7 +135,7 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	case problem != nil:
 		return nil, problem
 	case refusal != nil:
-		return a.refused(r, name, refusal), nil
+		return a.refused(r, name, refusal)
 	}
 	c.OnNotify = r.onNotify()
 	return a.carry(ctx, r, c)
@@ -196,7 +196,7 @@ func (a *Agent) carry(ctx context.Context, r *request, c *call.Call) (jsontext.V
 	for round := 0; ; round++ {
 		result, err := a.Door.Call(ctx, c)
 		if err != nil {
-			return a.refused(r, c.Tool, asRefusal(err)), nil
+			return a.refused(r, c.Tool, asRefusal(err))
 		}
 		if result.Failure != nil {
 			return nil, &rpcError{raw: result.Failure, Code: codeOf(result.Failure)}
@@ -208,7 +208,7 @@ func (a *Agent) carry(ctx context.Context, r *request, c *call.Call) (jsontext.V
 		if asksMore(raw) {
 			switch next, refusal := a.more(ctx, r, c, raw, round); {
 			case refusal != nil:
-				return a.refused(r, c.Tool, refusal), nil
+				return a.refused(r, c.Tool, refusal)
 			case next != nil:
 				c = next
 				continue
@@ -240,11 +240,22 @@ func codeOf(failure jsontext.Value) int {
 }
 
 func refusalObject(r *call.Refusal) map[string]any {
-	return map[string]any{"code": r.Code, "message": r.Message, "hint": r.Hint, "retryable": r.Retryable}
+	o := map[string]any{"code": r.Code, "message": r.Message, "hint": r.Hint, "retryable": r.Retryable}
+	if s := r.RetrySeconds(); s != nil {
+		o["retry_after"] = *s
+	}
+	return o
 }
 
-// refused is a refusal as a model reads it.
-func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) jsontext.Value {
+// refused is a refusal as a model reads it. The newer generation has an error of
+// the protocol for a tool that there is not, so there the refusal is in its data.
+func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontext.Value, *rpcError) {
+	if e := a.gparsError(tool, refusal); e != nil {
+		return nil, e
+	}
+	if r.modern && refusal.Code == call.UnknownTool {
+		return nil, &rpcError{Code: invalidParams, Message: explain(refusal), Data: refusalData(refusal)}
+	}
 	words := refusal.Message
 	if refusal.Hint != "" {
 		words += " (" + refusal.Hint + ")"
@@ -261,7 +272,7 @@ func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) jsontext
 	if r.modern {
 		result["resultType"] = "complete"
 	}
-	return marshal(result)
+	return marshal(result), nil
 }
 
 // levels are those of log messages, from the least to the worst.

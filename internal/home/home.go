@@ -35,6 +35,9 @@ func (h Home) Packages() string { return filepath.Join(h.dir, "packages") }
 // State is the store of a home that has no other.
 func (h Home) State() string { return filepath.Join(h.dir, "state.db") }
 
+// Daybooks is where processes write down what is not in the store yet.
+func (h Home) Daybooks() string { return filepath.Join(h.dir, "daybooks") }
+
 // Root is the file of the root secret.
 func (h Home) Root() string { return filepath.Join(h.dir, "keys", "root") }
 
@@ -43,3 +46,9 @@ func (h Home) Guardrails() string { return filepath.Join(h.dir, "guardrails.json
 
 // Agents is where installed agents are.
 func (h Home) Agents() string { return filepath.Join(h.dir, "agents") }
+
+// Policy is the file of the user's rules.
+func (h Home) Policy() string { return filepath.Join(h.dir, "policy.cedar") }
+
+// Config is the file of settings.
+func (h Home) Config() string { return filepath.Join(h.dir, "config.toml") }

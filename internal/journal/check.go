@@ -72,18 +72,23 @@ type checker struct {
 	held   int64 // the size of the last vow that held
 	signed int64
 	erased int64
-	// erasable says that records without content are accepted.
+	// erasable says that records without content are accepted. Otherwise the
+	// roster has to tell of them, perhaps only further on.
 	erasable bool
+	empty    []span
 	edge     edge
-	roster   *roster // where this is log 0
+	roster   *roster
 	// up is called for each root of a whole tile.
 	up   func(level int, n int64, root tlog.Hash) error
 	room []byte
 }
 
-func newChecker(log int64, vows []vow, erasable bool) (*checker, error) {
+// span are records without content.
+type span struct{ from, to int64 }
+
+func newChecker(log int64, vows []vow, erasable bool, r *roster) (*checker, error) {
 	slices.SortStableFunc(vows, func(a, b vow) int { return cmp.Compare(a.size, b.size) })
-	c := &checker{log: log, vows: vows, erasable: erasable, up: func(int, int64, tlog.Hash) error { return nil }}
+	c := &checker{log: log, vows: vows, erasable: erasable, roster: r, up: func(int, int64, tlog.Hash) error { return nil }}
 	return c, c.keepVows()
 }
 
@@ -99,10 +104,14 @@ func (c *checker) leaf(seq int64, hash, record []byte) error {
 		return faultAt(c.log, seq, "the hash of record %d of log %d is not a hash", seq, c.log)
 	}
 	if record == nil {
-		if !c.erasable {
-			return faultAt(c.log, seq, "the content of record %d of log %d was erased", seq, c.log)
-		}
 		c.erased++
+		if last := len(c.empty) - 1; last >= 0 && c.empty[last].to == seq {
+			c.empty[last].to++
+		} else if len(c.empty) > rosterLimit/16 {
+			return faultAt(c.log, seq, "the content of record %d of log %d was erased, and of too many others", seq, c.log)
+		} else {
+			c.empty = append(c.empty, span{seq, seq + 1})
+		}
 	} else if err := c.content(seq, hash, record); err != nil {
 		return err
 	}
@@ -122,7 +131,7 @@ func (c *checker) content(seq int64, hash, record []byte) error {
 	if !bytes.HasPrefix(record, c.room) {
 		return faultAt(c.log, seq, "record %d of log %d belongs to another place", seq, c.log)
 	}
-	if c.roster != nil {
+	if c.log == 0 && c.roster != nil {
 		if err := c.roster.take(record, len(c.room)); err != nil {
 			return faultAt(c.log, seq, "record %d of log %d is not a record of the roster: %v", seq, c.log, err)
 		}
@@ -151,21 +160,30 @@ func (c *checker) keepVows() error {
 
 // end is called after the last record.
 func (c *checker) end() error {
-	if len(c.vows) == 0 {
-		return nil
+	if len(c.vows) > 0 {
+		v := c.vows[len(c.vows)-1]
+		return faultAt(c.log, c.edge.size, "log %d ends after %d records, but %s tells of %d", c.log, c.edge.size, v.by, v.size)
 	}
-	v := c.vows[len(c.vows)-1]
-	return faultAt(c.log, c.edge.size, "log %d ends after %d records, but %s tells of %d", c.log, c.edge.size, v.by, v.size)
+	for _, s := range c.empty {
+		if told := c.roster.erased[c.log]; !c.erasable && s.to > told {
+			seq := max(s.from, told)
+			return faultAt(c.log, seq, "the content of record %d of log %d was erased, and the journal does not tell of it", seq, c.log)
+		}
+	}
+	return nil
 }
 
 // roster is what log 0 says about the others.
 type roster struct {
-	born map[int64]bool
-	vows map[int64][]vow
-	size int // how many records it had
+	born   map[int64]bool
+	vows   map[int64][]vow
+	erased map[int64]int64 // up to where
+	size   int             // how many records it had
 }
 
-func newRoster() *roster { return &roster{born: map[int64]bool{}, vows: map[int64][]vow{}} }
+func newRoster() *roster {
+	return &roster{born: map[int64]bool{}, vows: map[int64][]vow{}, erased: map[int64]int64{}}
+}
 
 var kindPrefix = []byte(`"kind":"log_`)
 
@@ -186,6 +204,8 @@ func (r *roster) take(record []byte, n int) error {
 		r.born[ro.Log] = true
 	case rec.Kind == kindCheckpoint && ro.Root != nil:
 		r.vows[ro.Log] = append(r.vows[ro.Log], vow{size: ro.Size, root: *ro.Root, by: "the roster in log 0", signed: true})
+	case rec.Kind == kindErased:
+		r.erased[ro.Log] = max(r.erased[ro.Log], ro.Size)
 	default:
 		return fmt.Errorf("its kind is %q", rec.Kind)
 	}

@@ -229,6 +229,9 @@ func lastMark(tx state.Tx, log int64) (size, made int64, err error) {
 // Checkpoint signs how far every log has come, and returns the note of log 0,
 // which speaks for all of them: this is the one to keep elsewhere.
 func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
+	if err := j.Post(ctx); err != nil {
+		return nil, err
+	}
 	// How far the others are is read before: a transaction that reads what
 	// everybody writes would have to be run again and again.
 	var unsigned []head
@@ -269,11 +272,12 @@ func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
 	return text, err
 }
 
-// Close signs what this process appended since its last checkpoint. The store
+// Close posts what this process noted, and signs what it appended since its last
+// checkpoint. The store
 // stays open.
 func (j *Journal) Close(ctx context.Context) error {
-	if !j.written.Load() {
-		return nil
+	if err := j.closeDaybook(ctx); err != nil || !j.written.Load() {
+		return err
 	}
 	var room room
 	var behind bool

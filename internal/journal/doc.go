@@ -10,6 +10,15 @@
 // leaves their hashes also become a tile, and each tile's root a hash of the
 // tile above it; a proof reads a few tiles and never the whole log.
 //
+// # Daybooks
+//
+// A commit costs more than the rest of a read. [Journal.Note] keeps a record
+// that settles nothing else: in a process that lives on, and on SQLite, it goes
+// to a daybook, which is durable at once, and from there to the log, many in
+// one transaction, about a tenth of a second later. Whatever reads the journal
+// has all daybooks of the store posted first, those of the dead too. Until then
+// an entry is protected as a record is before its checkpoint: not at all.
+//
 // # Logs
 //
 // A SQLite store has log 0, which all processes of the machine append to, one

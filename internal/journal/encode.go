@@ -15,6 +15,8 @@ import (
 const (
 	maxText      = 4 << 10
 	maxArguments = 256 << 10
+	maxActions   = 100
+	maxAction    = 256
 	// MaxRecord is more than any record has.
 	MaxRecord = 1 << 20
 )
@@ -29,16 +31,15 @@ func appendHead(b []byte, log, seq int64) []byte {
 	return append(b, ',')
 }
 
-// appendRecord appends a record's JSON, the same as encoding/json's but without
-// reflection, because this runs for every call.
-func appendRecord(b []byte, r *Record) []byte {
-	b = appendHead(b, r.Log, r.Seq)
+// appendBody appends what follows the head of a record's JSON, the same as
+// encoding/json's but without reflection, because this runs for every call.
+func appendBody(b []byte, r *Record) []byte {
 	if r.Kind != "" {
 		b = appendText(b, `"kind":`, r.Kind)
 		b = append(b, ',')
 	}
 	b = append(b, `"time":"`...)
-	b = r.Time.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = r.Time.UTC().Truncate(time.Microsecond).AppendFormat(b, time.RFC3339Nano)
 	b = append(b, '"')
 	if r.Roster != nil {
 		b = append(b, `,"roster":{"log":`...)
@@ -48,6 +49,7 @@ func appendRecord(b []byte, r *Record) []byte {
 			b = appendText(b, `,"root":`, r.Roster.Root.String())
 		}
 		b = append(b, '}')
+		b = appendSome(b, `,"principal":`, r.Principal)
 	}
 	if r.Kind == "" {
 		b = appendText(b, `,"call":`, r.Call)
@@ -56,6 +58,8 @@ func appendRecord(b []byte, r *Record) []byte {
 		b = appendText(b, `,"id":`, r.ID)
 		b = appendText(b, `,"digest":`, r.Digest)
 		b = appendText(b, `,"principal":`, r.Principal)
+		b = appendSome(b, `,"by":`, r.By)
+		b = appendCapabilities(b, r.Capabilities)
 		b = appendText(b, `,"tool":`, r.Tool)
 		b = appendSome(b, `,"uri":`, r.URI)
 		b = appendSome(b, `,"side_effect":`, r.SideEffect)
@@ -74,6 +78,36 @@ func appendRecord(b []byte, r *Record) []byte {
 		}
 		b = appendSize(b, `,"duration_us":`, r.DurationUS)
 		b = appendSome(b, `,"replay":`, r.Replay)
+	}
+	return append(b, '}')
+}
+
+// appendCapabilities bounds the lists, which come from a manifest.
+func appendCapabilities(b []byte, c *Capabilities) []byte {
+	if c == nil {
+		return b
+	}
+	b = append(b, `,"capabilities":{`...)
+	first := true
+	for _, part := range []struct {
+		key     string
+		actions []string
+	}{{`"required":[`, c.Required}, {`"optional":[`, c.Optional}, {`"held":[`, c.Held}} {
+		if len(part.actions) == 0 {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(b, part.key...)
+		for i, action := range part.actions[:min(len(part.actions), maxActions)] {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendText(b, "", action[:min(len(action), maxAction)])
+		}
+		b = append(b, ']')
 	}
 	return append(b, '}')
 }

@@ -238,12 +238,9 @@ func (v *exported) next(log int64) error {
 	if len(v.done) > rosterLimit/16 {
 		return v.fault("there are more logs than can be checked")
 	}
-	c, err := newChecker(log, slices.Concat(v.given[log], v.roster.vows[log]), v.want.Erased)
+	c, err := newChecker(log, slices.Concat(v.given[log], v.roster.vows[log]), v.want.Erased, v.roster)
 	if err != nil {
 		return err
-	}
-	if log == 0 {
-		c.roster = v.roster
 	}
 	v.done[log], v.now = c, c
 	return nil

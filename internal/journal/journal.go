@@ -28,6 +28,8 @@ type Journal struct {
 	// seen is where this process has last seen the log end. It is taken out
 	// for an append, which finds out whether the log still ends there.
 	seen atomic.Pointer[room]
+
+	posting posting
 }
 
 // ErrNoRecord says that the journal has no record at a place.
@@ -43,6 +45,10 @@ func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 	}
 }
 
+// Through lets the journal use its store by another face of it, such as one that
+// counts. It is called before anything else.
+func (j *Journal) Through(db state.DB) { j.db = db }
+
 // Key is what the journal's checkpoints are checked with. It is no secret.
 func (j *Journal) Key() Key { return j.key }
 
@@ -51,11 +57,19 @@ type room struct {
 	log    int64
 	edge   edge
 	tiles  []tileRoot
-	record []byte
+	body   []byte
+	leaves []leaf
+	record []byte // of all leaves, one after the other
 	was    []byte // the edge before, and after
 	is     []byte
 	read   []byte
 	size   int64
+}
+
+// leaf is a new record: its hash, and where its bytes lie in the room.
+type leaf struct {
+	hash     tlog.Hash
+	from, to int
 }
 
 // Append writes a record in a transaction and tells its number in the log of
@@ -65,39 +79,63 @@ func (j *Journal) Append(tx state.Tx, r *Record) (seq int64, err error) {
 	if r.Time.IsZero() {
 		r.Time = now
 	}
-	room, err := j.add(tx, r, now)
-	if err != nil {
-		return 0, err
-	}
-	j.written.Store(true)
-	if j.due(now, room.edge.size) {
-		if err := j.mark(tx, room.log, &room.edge, now); err != nil {
-			return 0, err
-		}
-	}
-	j.seen.Store(room)
-	return r.Seq, nil
+	r.Time = r.Time.UTC().Truncate(time.Microsecond)
+	body := appendBody(make([]byte, 0, 1024), r)
+	r.Log = j.db.Log()
+	r.Seq, err = j.add(tx, [][]byte{body}, now)
+	return r.Seq, err
 }
 
-// add appends where the log was last seen to end, and where that is no longer
-// its end, where it ends now.
-func (j *Journal) add(tx state.Tx, r *Record, now time.Time) (*room, error) {
+// add appends records, all but the heads of which are there, and tells the number
+// of the last. A checkpoint that is due between two of them is made there.
+func (j *Journal) add(tx state.Tx, bodies [][]byte, now time.Time) (last int64, err error) {
+	for len(bodies) > 0 {
+		room, n, err := j.addSome(tx, bodies, now)
+		if err != nil {
+			return 0, err
+		}
+		bodies = bodies[n:]
+		j.written.Store(true)
+		if j.due(now, room.edge.size) {
+			if err := j.mark(tx, room.log, &room.edge, now); err != nil {
+				return 0, err
+			}
+		}
+		last = room.edge.size - 1
+		j.seen.Store(room)
+	}
+	return last, nil
+}
+
+// addSome appends where the log was last seen to end, and where that is no longer
+// its end, where it ends now. It stops where there has to be a checkpoint.
+func (j *Journal) addSome(tx state.Tx, bodies [][]byte, now time.Time) (*room, int, error) {
 	log := j.db.Log()
 	if room := j.seen.Swap(nil); room != nil && room.log == log {
-		if err := room.append(tx, log, r); err != errGrew {
-			return room, err
+		n := room.stop(len(bodies))
+		if err := room.append(tx, log, bodies[:n]); err != errGrew {
+			return room, n, err
 		}
 	}
 	room := new(room)
 	if err := room.open(tx, log); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if room.edge.size == 0 && log != 0 {
 		if err := j.enroll(tx, &Record{Kind: kindBorn, Time: now, Roster: &Roster{Log: log}}); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return room, room.append(tx, log, r)
+	n := room.stop(len(bodies))
+	return room, n, room.append(tx, log, bodies[:n])
+}
+
+// stop is how many of n records may follow before a checkpoint.
+func (room *room) stop(n int) int {
+	if room.edge.size == 0 {
+		return 1
+	}
+	return int(min(int64(n), stride-room.edge.size%stride))
 }
 
 // head reads where a log ends.
@@ -128,38 +166,44 @@ func (room *room) open(tx state.Tx, log int64) error {
 // errGrew says that a log does not end where it was believed to.
 var errGrew = errors.New("the log grew under another writer's hand")
 
-// append writes a leaf after the edge. The head is moved first, because that
+// append writes leaves after the edge. The head is moved first, because that
 // tells whether the edge is still the log's.
-func (room *room) append(tx state.Tx, log int64, r *Record) error {
-	r.Log, r.Seq = log, room.edge.size
-	if r.Seq > maxSeq {
+func (room *room) append(tx state.Tx, log int64, bodies [][]byte) error {
+	first := room.edge.size
+	if first+int64(len(bodies)) > maxSeq {
 		return fmt.Errorf("log %d is full", log)
 	}
-	r.Time = r.Time.UTC().Truncate(time.Microsecond)
-	// RFC 6962 hashes a zero byte and the record.
-	room.record = appendRecord(append(room.record[:0], 0), r)
-	hash := tlog.Hash(sha256.Sum256(room.record))
 	if room.was == nil {
 		room.was = []byte{} // an edge without roots is not NULL
 	}
-	room.was, room.tiles = room.edge.append(room.was[:0]), room.tiles[:0]
-	err := room.edge.add(hash, func(level int, n int64, root tlog.Hash) error {
-		room.tiles = append(room.tiles, tileRoot{level, n, root})
-		return nil
-	})
-	if err != nil {
-		return err
+	room.was, room.tiles, room.leaves, room.record = room.edge.append(room.was[:0]), room.tiles[:0], room.leaves[:0], room.record[:0]
+	for i, body := range bodies {
+		from := len(room.record)
+		// RFC 6962 hashes a zero byte and the record.
+		room.record = append(appendHead(append(room.record, 0), log, first+int64(i)), body...)
+		l := leaf{hash: sha256.Sum256(room.record[from:]), from: from + 1, to: len(room.record)}
+		room.leaves = append(room.leaves, l)
+		err := room.edge.add(l.hash, func(level int, n int64, root tlog.Hash) error {
+			room.tiles = append(room.tiles, tileRoot{level, n, root})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	room.is = room.edge.append(room.is[:0])
-	rows, err := tx.Exec(`UPDATE heads SET size = $1, edge = $2 WHERE log = $3 AND size = $4 AND edge = $5`, room.edge.size, room.is, log, r.Seq, room.was)
+	rows, err := tx.Exec(`UPDATE heads SET size = $1, edge = $2 WHERE log = $3 AND size = $4 AND edge = $5`, room.edge.size, room.is, log, first, room.was)
 	if err == nil && rows != 1 {
 		err = errGrew
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(`INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, place(log, r.Seq), hash[:], room.record[1:]); err != nil {
-		return err
+	for i := range room.leaves {
+		l := &room.leaves[i]
+		if _, err := tx.Exec(`INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
+			return err
+		}
 	}
 	for _, t := range room.tiles {
 		if err := addTile(tx, log, t.level, t.n, t.root); err != nil {
@@ -180,7 +224,8 @@ func (j *Journal) enroll(tx state.Tx, r *Record) error {
 	if err := room.open(tx, 0); err != nil {
 		return err
 	}
-	if err := room.append(tx, 0, r); err != nil {
+	room.body = appendBody(room.body[:0], r)
+	if err := room.append(tx, 0, [][]byte{room.body}); err != nil {
 		return err
 	}
 	if room.edge.size%stride != 0 {

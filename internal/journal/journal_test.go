@@ -21,7 +21,10 @@ import (
 
 // Every field of a record has to come back, also one that is added later.
 func TestRecordComesBackWhole(t *testing.T) {
-	want := Record{Time: started.Add(123456 * time.Microsecond), Arguments: json.RawMessage(`{"a":[1,2.50,"ü\n"]}`)}
+	want := Record{
+		Time: started.Add(123456 * time.Microsecond), Arguments: json.RawMessage(`{"a":[1,2.50,"ü\n"]}`),
+		Capabilities: &Capabilities{Required: []string{"a", "b"}, Optional: []string{"c"}, Held: []string{"a", "b"}},
+	}
 	v := reflect.ValueOf(&want).Elem()
 	for i := range v.NumField() {
 		f, name := v.Field(i), v.Type().Field(i).Name
@@ -283,7 +286,7 @@ func TestAppendBehindAnotherHead(t *testing.T) {
 		if err := room.edge.add(tlog.Hash{}, nil); err != nil {
 			return err
 		}
-		return room.append(tx, 0, sample(6))
+		return room.append(tx, 0, [][]byte{appendBody(nil, sample(6))})
 	})
 	if err == nil {
 		t.Error("it was appended")

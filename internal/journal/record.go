@@ -21,6 +21,9 @@ const (
 const (
 	kindBorn       = "log_born"
 	kindCheckpoint = "log_checkpoint"
+	// kindErased says that the records of a log before a size were erased, but
+	// for those of the roster.
+	kindErased = "log_erased"
 	// kindUnreadable is shown in place of a record that is damaged.
 	kindUnreadable = "unreadable"
 )
@@ -43,6 +46,10 @@ type Record struct {
 	ID        string `json:"id"`
 	Digest    string `json:"digest"`
 	Principal string `json:"principal"`
+	// By is the owner who called in the principal's name.
+	By string `json:"by,omitempty"`
+	// Capabilities are those that the agent asks for; nil if it asks for none.
+	Capabilities *Capabilities `json:"capabilities,omitempty"`
 
 	Tool       string `json:"tool"`
 	URI        string `json:"uri,omitempty"`
@@ -72,7 +79,16 @@ type Record struct {
 	Roster *Roster `json:"roster,omitempty"`
 }
 
-// Roster is a log's birth, or how far it had come at a checkpoint.
+// Capabilities are what an agent requires of whoever calls, what it would use
+// besides, and what of both they held.
+type Capabilities struct {
+	Required []string `json:"required,omitempty"`
+	Optional []string `json:"optional,omitempty"`
+	Held     []string `json:"held,omitempty"`
+}
+
+// Roster is a log's birth, how far it had come at a checkpoint, or up to where it
+// was erased.
 type Roster struct {
 	Log  int64      `json:"log"`
 	Size int64      `json:"size"`

@@ -131,3 +131,6 @@ func saved(t *testing.T, j *Journal) (restore func(*testing.T)) {
 		run(t, `DELETE FROM TABLE_`, `INSERT INTO TABLE_ SELECT * FROM saved_TABLE_`)
 	}
 }
+
+// appendRecord is all of a record's JSON.
+func appendRecord(b []byte, r *Record) []byte { return appendBody(appendHead(b, r.Log, r.Seq), r) }

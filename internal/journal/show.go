@@ -90,6 +90,9 @@ func (j *Journal) Show(ctx context.Context, f Filter) ([]Entry, error) {
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
 	}
+	if err := j.Post(ctx); err != nil {
+		return nil, err
+	}
 	if f.Unknown {
 		return j.unknown(ctx, f)
 	}
@@ -97,7 +100,7 @@ func (j *Journal) Show(ctx context.Context, f Filter) ([]Entry, error) {
 }
 
 func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
-	ends, err := j.Ends(ctx)
+	ends, err := j.ends(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +224,13 @@ func (j *Journal) unknown(ctx context.Context, f Filter) ([]Entry, error) {
 
 // Ends tells how far every log has come.
 func (j *Journal) Ends(ctx context.Context) (Ends, error) {
+	if err := j.Post(ctx); err != nil {
+		return nil, err
+	}
+	return j.ends(ctx)
+}
+
+func (j *Journal) ends(ctx context.Context) (Ends, error) {
 	var ends Ends
 	err := j.db.Read(ctx, func(tx state.Tx) error {
 		heads, err := readHeads(tx)
@@ -236,12 +246,15 @@ func (j *Journal) Ends(ctx context.Context) (Ends, error) {
 // Follow calls f for each chosen record after the given ends, the oldest first,
 // until ctx ends or f fails.
 func (j *Journal) Follow(ctx context.Context, from Ends, filter Filter, f func(Entry) error) error {
+	if err := j.Post(ctx); err != nil {
+		return err
+	}
 	c, at := filter.compile(), Ends{}
 	for log, size := range from {
 		at[log] = size
 	}
 	for {
-		ends, err := j.Ends(ctx)
+		ends, err := j.ends(ctx)
 		if err != nil {
 			return err
 		}

@@ -19,8 +19,9 @@ type Check struct {
 	// Key checks an export. Without one, an export is checked with the key
 	// that it carries, which proves only that it is whole.
 	Key Key
-	// Erased accepts records of calls whose content was erased. Without it one is
-	// the first bad record: anybody who can write to the store can erase.
+	// Erased accepts every record of a call whose content was erased. Without it
+	// one of which the journal does not tell is bad: anybody who can write to the
+	// store can erase.
 	Erased bool
 	// Progress is told now and then how many records were checked, and of how
 	// many, or of 0 where that is not known.
@@ -33,9 +34,14 @@ const page = 4 << 10
 // Verify reads the whole journal and checks every record, hash and checkpoint.
 // What is wrong is in the report; an error says that it could not be read.
 func (j *Journal) Verify(ctx context.Context, want Check) (Report, error) {
+	posted := j.Post(ctx)
 	v := &verification{j: j, want: want, roster: newRoster()}
 	v.report.Key = j.key
-	return v.report.finish(v.run(ctx))
+	report, err := v.report.finish(v.run(ctx))
+	if err == nil && report.OK {
+		err = posted // in a damaged journal nothing can be posted
+	}
+	return report, err
 }
 
 type verification struct {
@@ -150,12 +156,9 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 // log checks one log.
 func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 	// Where logs have a roster it is never erased: whole logs could go with it.
-	c, err := newChecker(o.log, vows, v.want.Erased && (o.log != 0 || v.j.db.Log() == 0))
+	c, err := newChecker(o.log, vows, v.want.Erased && (o.log != 0 || v.j.db.Log() == 0), v.roster)
 	if err != nil {
 		return err
-	}
-	if o.log == 0 {
-		c.roster = v.roster
 	}
 	ctx, stop := context.WithCancel(ctx)
 	pages := v.pages(ctx, o)

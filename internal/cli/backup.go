@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/ambit-run/ambit/internal/backup"
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// sealing are the flags that say how a backup is encrypted, or opened.
+type sealing struct {
+	passphrase, identity string
+	recipients           []string
+	plain                bool
+	store                string
+}
+
+func newBackup(t *terminal) *cobra.Command {
+	var f sealing
+	cmd := &cobra.Command{
+		Use:     "backup FILE",
+		GroupID: groupRun,
+		Short:   "Copy everything that ambit keeps into one encrypted file",
+		Long: "Copy the store, the keys, the vault, the installed agents, policy and settings into one file, while everything goes\n" +
+			"on running. The file holds the keys, so it is encrypted: to a passphrase, which is asked for or read from a file, or\n" +
+			"to age recipients. It can be restored into either kind of store.",
+		Example: "  ambit backup monday.ambit\n  ambit backup monday.ambit --recipient age1…\n  ambit backup - --passphrase-file key.txt --store postgres://… >monday.ambit",
+		Args:    exactly(1, "a file"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return t.backup(cmd.Context(), args[0], &f) },
+	}
+	cmd.Flags().StringVar(&f.passphrase, "passphrase-file", "", "a `file` with the passphrase, instead of asking for it")
+	cmd.Flags().StringArrayVar(&f.recipients, "recipient", nil, "encrypt to this age `key` (age1…); more than one may be given")
+	cmd.Flags().BoolVar(&f.plain, "plain", false, "do not encrypt it: whoever reads the file has your keys")
+	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	return cmd
+}
+
+func newRestore(t *terminal) *cobra.Command {
+	var f sealing
+	cmd := &cobra.Command{
+		Use:     "restore FILE",
+		GroupID: groupRun,
+		Short:   "Bring back what ambit backup copied",
+		Long: "Bring back what ambit backup copied, into an AMBIT_HOME and a store that are empty: nothing is overwritten. The store\n" +
+			"comes back whole or not at all. Calls that were under way when the backup was made are treated as after a crash.",
+		Example: "  AMBIT_HOME=/srv/ambit ambit restore monday.ambit\n  ambit restore monday.ambit --identity key.txt --store postgres://…",
+		Args:    exactly(1, "a file"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return t.restore(cmd.Context(), args[0], &f) },
+	}
+	cmd.Flags().StringVar(&f.passphrase, "passphrase-file", "", "a `file` with the passphrase, instead of asking for it")
+	cmd.Flags().StringVar(&f.identity, "identity", "", "a `file` with the age identity of a recipient")
+	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	return cmd
+}
+
+func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	lock, err := t.lockFor(ctx, f)
+	if err != nil {
+		return err
+	}
+	b, err := t.books(ctx, f.store)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := b.Journal.Post(ctx); err != nil {
+		return &failure{code: exitMissing, err: fmt.Errorf("what lies in daybooks cannot be posted: %w", err)}
+	}
+	out, finish, err := t.backupTo(file)
+	if err != nil {
+		return err
+	}
+	summary, err := writeBackup(ctx, out, lock, h, b)
+	if err = finish(err); err != nil {
+		return &failure{code: exitMissing, err: fmt.Errorf("the backup was not made: %w", err)}
+	}
+	if t.json && file != "-" {
+		return t.document(summary)
+	}
+	t.notef("%s rows and %s are in %s", fmt.Sprint(summary.Rows), count(summary.Files, "file"), file)
+	return nil
+}
+
+func writeBackup(ctx context.Context, out io.Writer, lock backup.Lock, h home.Home, b *books.Books) (backup.Summary, error) {
+	sealed, err := lock.Seal(out)
+	if err != nil {
+		return backup.Summary{}, err
+	}
+	summary, err := backup.Write(ctx, sealed, h, b.DB, version)
+	return summary, errors.Join(err, sealed.Close())
+}
+
+// backupTo opens where a backup goes. A file appears whole or not at all.
+func (t *terminal) backupTo(file string) (io.Writer, func(error) error, error) {
+	if file == "-" {
+		if t.file != nil && term.IsTerminal(int(t.file.Fd())) {
+			return nil, nil, usage("name a file, or redirect it", "a backup is not for a terminal")
+		}
+		return t.raw, func(err error) error { return err }, nil
+	}
+	if _, err := os.Lstat(file); err == nil {
+		return nil, nil, no("name another file", "%s is there already", file)
+	}
+	f, err := os.OpenFile(file+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, nil, &failure{code: exitMissing, err: err}
+	}
+	return f, func(err error) error {
+		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return errors.Join(err, os.Remove(f.Name()))
+		}
+		return os.Rename(f.Name(), file)
+	}, nil
+}
+
+// lockFor finds out how a backup is to be encrypted.
+func (t *terminal) lockFor(ctx context.Context, f *sealing) (lock backup.Lock, err error) {
+	ways := 0
+	for _, used := range []bool{f.plain, f.passphrase != "", len(f.recipients) > 0} {
+		if used {
+			ways++
+		}
+	}
+	if ways > 1 {
+		return lock, usage("use one of them", "--passphrase-file, --recipient and --plain exclude each other")
+	}
+	if ways == 1 && f.passphrase == "" {
+		lock.Recipients = f.recipients
+		return lock, nil
+	}
+	lock.Passphrase, err = t.passphrase(ctx, f.passphrase, true)
+	return lock, err
+}
+
+// passphrase reads a passphrase from a file, or asks for it, twice for a new one.
+func (t *terminal) passphrase(ctx context.Context, file string, twice bool) (string, error) {
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", unreadable(file, err)
+		}
+		if line := strings.TrimRight(string(text), "\r\n"); line != "" {
+			return line, nil
+		}
+		return "", usage("write the passphrase into it", "%s is empty", file)
+	}
+	in, _ := t.in.(*os.File)
+	if in == nil || !term.IsTerminal(int(in.Fd())) {
+		return "", usage("use --passphrase-file FILE, or --recipient age1… for a backup", "there is no terminal to ask for the passphrase")
+	}
+	first, err := t.askHidden(ctx, in, "passphrase of the backup: ")
+	if err != nil {
+		return "", usage("", "the passphrase cannot be read: %w", err)
+	}
+	if twice {
+		again, err := t.askHidden(ctx, in, "once more: ")
+		if err != nil || string(again) != string(first) {
+			return "", usage("try again", "the two are not the same")
+		}
+	}
+	if len(first) == 0 {
+		return "", usage("a backup holds your keys", "the passphrase is empty")
+	}
+	return string(first), nil
+}
+
+func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	key, err := t.keyFor(ctx, file, f)
+	if err != nil {
+		return err
+	}
+	src := func() (io.ReadCloser, error) {
+		in, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		r, err := key.Open(in)
+		if err != nil {
+			return nil, errors.Join(err, in.Close())
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{r, in}, nil
+	}
+	summary, err := backup.Files(src, h)
+	if err != nil {
+		return restoreFailed(err)
+	}
+	b, err := t.books(ctx, f.store)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if summary.Rows, err = backup.Rows(ctx, src, b.DB); err != nil {
+		return restoreFailed(err)
+	}
+	if t.json {
+		return t.document(summary)
+	}
+	t.notef("%d rows and %s of %s are back; check them: ambit journal verify", summary.Rows, count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
+	return nil
+}
+
+// keyFor finds out what opens a backup, if it needs opening.
+func (t *terminal) keyFor(ctx context.Context, file string, f *sealing) (key backup.Key, err error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return key, unreadable(file, err)
+	}
+	defer in.Close()
+	if !backup.Sealed(bufio.NewReader(in)) {
+		return key, nil
+	}
+	if f.identity != "" {
+		text, err := os.ReadFile(f.identity)
+		if err != nil {
+			return key, unreadable(f.identity, err)
+		}
+		key.Identities = string(text)
+		return key, nil
+	}
+	key.Passphrase, err = t.passphrase(ctx, f.passphrase, false)
+	return key, err
+}
+
+func restoreFailed(err error) error {
+	switch {
+	case errors.Is(err, backup.ErrSealed):
+		return no("use its --passphrase-file or --identity", "%w", err)
+	case errors.Is(err, backup.ErrNotEmpty), errors.Is(err, backup.ErrFormat):
+		return no("", "nothing was restored: %w", err)
+	case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrFull):
+		return &failure{code: exitMissing, err: err}
+	}
+	return &failure{code: exitMissing, err: fmt.Errorf("nothing was restored: %w", err)}
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
+)
+
+func newJournalErase(t *terminal, store *string) *cobra.Command {
+	var before string
+	cmd := &cobra.Command{
+		Use:   "erase --before TIME",
+		Short: "Erase the content of old records; their hashes stay",
+		Long: "Erase what the records from before a time say. Their hashes stay, so that everything else can still be proven, and\n" +
+			"the journal keeps a record of who erased how much. This cannot be undone: export the journal first. A daemon does it\n" +
+			"by itself with a table in config.toml: [retention] with journal = \"90d\".",
+		Example: "  ambit journal erase --before 90d\n  ambit journal erase --before 2026-01-01T00:00:00Z",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := parsePast(before, time.Now())
+			if err != nil {
+				return err
+			}
+			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+				n, err := j.Erase(cmd.Context(), at, identity.LocalName())
+				if err != nil {
+					return no("what was erased so far is journaled; run it again", "the journal cannot be erased: %w", err)
+				}
+				if t.json {
+					return t.document(map[string]any{"erased": n, "before": at.UTC()})
+				}
+				t.notef("erased the content of %s", count(int(n), "record"))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&before, "before", "", "a `time`: an age (90d, 12h) or a date (2026-01-31T00:00:00Z)")
+	_ = cmd.MarkFlagRequired("before")
+	return cmd
+}
+
+// parsePast reads a time that is over: an age, or a date.
+func parsePast(s string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, s); err == nil && at.Before(now) {
+		return at, nil
+	}
+	if end, err := parseEnd(s, now); err == nil && !isDate(s) {
+		return now.Add(now.Sub(end)), nil
+	}
+	return time.Time{}, usage("write it as 90d, 12h or 2026-01-31T00:00:00Z", "--before %q is no time that is over", s)
+}
+
+func isDate(s string) bool {
+	_, err := time.Parse(time.RFC3339, s)
+	return err == nil
+}
+
+// retention is a table of config.toml: how long what is kept.
+type retention struct {
+	Journal string `toml:"journal"`
+}
+
+// retentionCheck is how often a daemon looks for what is too old.
+const retentionCheck = time.Hour
+
+// retain erases what has been kept for long enough, until ctx ends.
+func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) error {
+	var keep retention
+	if found, err := home.ReadTable(h.Config(), "retention", &keep); err != nil || !found || keep.Journal == "" {
+		return err
+	}
+	if _, err := parsePast(keep.Journal, time.Now()); err != nil || isDate(keep.Journal) {
+		return usage(`write it as "90d"`, "%s: [retention] journal is no age", h.Config())
+	}
+	go func() {
+		tick := time.NewTicker(retentionCheck)
+		defer tick.Stop()
+		for {
+			if at, err := parsePast(keep.Journal, time.Now()); err == nil {
+				if n, err := j.Erase(ctx, at, "retention"); err != nil && ctx.Err() == nil {
+					t.tell("old journal records could not be erased: %v", err)
+				} else if n > 0 {
+					t.tell("erased the content of %s older than %s", count(int(n), "record"), keep.Journal)
+				}
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}

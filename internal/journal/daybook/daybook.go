@@ -1,0 +1,341 @@
+// Package daybook is the book of first entry: what happened is written there at
+// once, and posted to the journal in good time.
+//
+// A commit of a database writes several pages and costs more than the rest of a
+// call. Most records settle nothing else in the store, so they need no
+// transaction, only to be on the disk before anybody is told. A daybook is a
+// file that one opening of the store appends to: each entry is its length, a
+// checksum and its bytes, and those who write at the same time share one sync.
+//
+// Whoever posts reads the entries from where the store says that posting has
+// come to, and moves that mark in the transaction that makes them records; so an
+// entry is posted once, whoever does it. Files are never used again under the
+// same name. An entry at the end of a file that is not whole was never
+// acknowledged.
+package daybook
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+const (
+	headSize = 8
+	// MaxEntry is more than any entry has.
+	MaxEntry = 2 << 20
+	// fullSize is when a book is full and the next one begins.
+	fullSize = 8 << 20
+	// roomAfter entries the file is given room ahead, so that a sync has no new
+	// size to write down.
+	roomAfter = 16
+	roomSize  = 1 << 20
+)
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrClosed says that a book takes no more entries.
+var ErrClosed = errors.New("the daybook is closed")
+
+// Book is the daybook of one owner.
+type Book struct {
+	dir, owner string
+	sync       func(*os.File) error
+
+	mu      sync.Mutex
+	file    *os.File
+	number  int
+	size    int64 // of what is on the disk
+	room    int64 // of the file
+	entries int
+	next    *page
+	writing bool
+	quiet   sync.Cond // writing has ended
+	broken  error
+}
+
+// page is what goes to the disk together.
+type page struct {
+	bytes   []byte
+	entries int
+	done    chan struct{} // made when somebody waits
+	err     error
+}
+
+// Open makes the daybook of an owner of the store. Its first file is made by the
+// first entry.
+func Open(dir, owner string) *Book {
+	b := &Book{dir: dir, owner: owner, next: new(page), sync: syncData}
+	b.quiet.L = &b.mu
+	return b
+}
+
+// Write writes an entry, and returns when it is on the disk. After an error the
+// book takes no more.
+func (b *Book) Write(entry []byte) error {
+	if len(entry) == 0 || len(entry) > MaxEntry {
+		return fmt.Errorf("an entry of %d bytes", len(entry))
+	}
+	b.mu.Lock()
+	if b.broken != nil {
+		b.mu.Unlock()
+		return b.broken
+	}
+	p := b.next
+	p.add(entry)
+	if b.writing {
+		if p.done == nil {
+			p.done = make(chan struct{})
+		}
+		b.mu.Unlock()
+		<-p.done
+		return p.err
+	}
+	b.writing = true
+	b.turn(p)
+	if b.next.entries > 0 {
+		go b.rest() // those who came meanwhile do not wait for this caller
+	} else {
+		b.rested()
+	}
+	b.mu.Unlock()
+	return p.err
+}
+
+// rest writes until nobody waits.
+func (b *Book) rest() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.next.entries > 0 {
+		b.turn(b.next)
+	}
+	b.rested()
+}
+
+func (b *Book) rested() {
+	b.writing = false
+	b.quiet.Broadcast()
+}
+
+// turn writes a page. It is called, and returns, with the lock held.
+func (b *Book) turn(p *page) {
+	b.next = new(page)
+	broken := b.broken
+	b.mu.Unlock()
+	if p.err = broken; p.err == nil {
+		p.err = b.write(p)
+	}
+	b.mu.Lock()
+	if p.err != nil && b.broken == nil {
+		b.broken = p.err
+	}
+	if p.done != nil {
+		close(p.done)
+	}
+}
+
+// write is done by one at a time.
+func (b *Book) write(p *page) error {
+	if err := b.roomFor(int64(len(p.bytes))); err != nil {
+		return err
+	}
+	_, err := b.file.WriteAt(p.bytes, b.size)
+	if err == nil {
+		err = b.sync(b.file)
+	}
+	if err != nil {
+		// Nobody was told of these entries, so nobody shall find them.
+		return errors.Join(err, b.file.Truncate(b.size))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.size += int64(len(p.bytes))
+	b.entries += p.entries
+	return nil
+}
+
+func (b *Book) roomFor(n int64) error {
+	if b.file == nil || b.size >= fullSize {
+		if err := b.begin(); err != nil {
+			return err
+		}
+	}
+	if b.entries < roomAfter || b.size+n <= b.room {
+		return nil
+	}
+	zeros := make([]byte, n+roomSize)
+	if _, err := b.file.WriteAt(zeros, b.size); err != nil {
+		return err
+	}
+	b.room = b.size + n + roomSize
+	return nil
+}
+
+// begin makes the next file.
+func (b *Book) begin() error {
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(b.dir, b.owner+"."+strconv.Itoa(b.number)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := syncFolder(b.dir); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.file
+	b.file, b.size, b.room, b.entries = f, 0, 0, 0
+	b.number++
+	if old != nil {
+		return old.Close()
+	}
+	return nil
+}
+
+// Current is the name of the file that is being written, empty if there is none,
+// and how much of it is on the disk.
+func (b *Book) Current() (name string, size int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.file == nil {
+		return "", 0
+	}
+	return filepath.Base(b.file.Name()), b.size
+}
+
+// Close lets nobody write any more. The files stay, to be posted.
+func (b *Book) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.broken == nil {
+		b.broken = ErrClosed
+	}
+	for b.writing {
+		b.quiet.Wait()
+	}
+	if b.file == nil {
+		return nil
+	}
+	err := b.file.Close()
+	b.file = nil
+	return err
+}
+
+func (p *page) add(entry []byte) {
+	p.bytes = binary.LittleEndian.AppendUint32(p.bytes, uint32(len(entry)))
+	p.bytes = binary.LittleEndian.AppendUint32(p.bytes, crc32.Checksum(entry, table))
+	p.bytes = append(p.bytes, entry...)
+	p.entries++
+}
+
+// File is a daybook's file.
+type File struct{ Name, Owner string }
+
+// Files lists the daybooks of a folder, the older of an owner first.
+func Files(dir string) (files []File, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		owner, number, ok := strings.Cut(e.Name(), ".")
+		if _, err := strconv.Atoi(number); ok && err == nil && e.Type().IsRegular() {
+			files = append(files, File{e.Name(), owner})
+		}
+	}
+	return files, err
+}
+
+// Entries are what was read of a file.
+type Entries struct {
+	Bodies [][]byte
+	// End is where the last of them ends.
+	End int64
+	// Left counts the bytes behind it that are no whole entry and not empty, if
+	// there are no entries.
+	Left int64
+	// More says that there may be more than was read at once.
+	More bool
+}
+
+// ToEnd reads a file as far as it goes.
+const ToEnd = -1
+
+// readSize is how much is read at once, unless an entry is larger.
+const readSize = 256 << 10
+
+// Read reads entries between two places in a file: at least one, if there is
+// one. They lie in buf, or in a larger one that is returned for the next time.
+func Read(path string, from, to int64, buf []byte) (Entries, []byte, error) {
+	e := Entries{End: from}
+	f, err := os.Open(path)
+	if err != nil {
+		return e, buf, err
+	}
+	defer f.Close()
+	if len(buf) < readSize {
+		buf = make([]byte, readSize)
+	}
+	at := buf
+	if to != ToEnd {
+		at = buf[:max(0, min(int64(len(buf)), to-from))]
+	}
+	n, err := f.ReadAt(at, from)
+	if err == nil && len(at) == len(buf) && larger(buf) {
+		buf = make([]byte, headSize+MaxEntry)
+		n, err = f.ReadAt(buf, from)
+	}
+	if err != nil && err != io.EOF {
+		return e, buf, err
+	}
+	rest := buf[:n]
+	for {
+		body := whole(rest)
+		if body == nil {
+			break
+		}
+		e.Bodies = append(e.Bodies, body)
+		e.End += int64(headSize + len(body))
+		rest = rest[headSize+len(body):]
+	}
+	e.More = n == len(buf) && len(e.Bodies) > 0
+	if len(e.Bodies) == 0 {
+		for i, c := range rest {
+			if c != 0 {
+				e.Left = int64(i) + 1
+			}
+		}
+	}
+	return e, buf, nil
+}
+
+// larger reports whether the first entry does not fit.
+func larger(b []byte) bool {
+	size := int64(binary.LittleEndian.Uint32(b))
+	return size <= MaxEntry && headSize+size > int64(len(b))
+}
+
+// whole is the body of the first entry, nil if there is none that is whole.
+func whole(b []byte) []byte {
+	if len(b) < headSize {
+		return nil
+	}
+	size := int64(binary.LittleEndian.Uint32(b))
+	if size == 0 || size > MaxEntry || headSize+size > int64(len(b)) {
+		return nil
+	}
+	body := b[headSize : headSize+size]
+	if crc32.Checksum(body, table) != binary.LittleEndian.Uint32(b[4:]) {
+		return nil
+	}
+	return body
+}

@@ -1,0 +1,24 @@
+//go:build !linux
+
+package daybook
+
+import (
+	"os"
+	"runtime"
+)
+
+// syncData waits until what was written is on the disk.
+func syncData(f *os.File) error { return f.Sync() }
+
+// syncFolder waits until the folder names its files. Windows needs no such thing.
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

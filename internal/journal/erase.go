@@ -1,0 +1,105 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// Erase removes the content of records older than a time: from the start of each
+// log up to the first that is not. Their hashes stay, so that everything else
+// can still be proven, and log 0 gets a record of who erased how much before
+// any of it goes. It returns how many records lost their content.
+func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erased int64, err error) {
+	ends, err := j.Ends(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for log, end := range ends {
+		from, to, err := j.older(ctx, log, end, before)
+		if err != nil {
+			return erased, err
+		}
+		if from == to {
+			continue
+		}
+		r := &Record{Kind: kindErased, Time: j.now(), Principal: by, Roster: &Roster{Log: log, Size: to}}
+		if err := j.db.Write(ctx, func(tx state.Tx) error { return j.enroll(tx, r) }); err != nil {
+			return erased, err
+		}
+		for ; from < to; from += page {
+			n, err := j.erase(ctx, log, from, min(from+page, to))
+			erased += n
+			if err != nil {
+				return erased, err
+			}
+		}
+	}
+	return erased, nil
+}
+
+// older finds the records of a log that have content and precede the first that
+// is not older; from equals to if there are none.
+func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (from, to int64, err error) {
+	from = -1
+	for at := int64(0); at < end; at += page {
+		over := false
+		err := j.db.Read(ctx, func(tx state.Tx) error {
+			return readRows(tx, log, at, min(at+page, end), func(r row) error {
+				if over || r.record == nil || isRoster(log, r) {
+					return nil
+				}
+				var one struct{ Time time.Time }
+				if json.Unmarshal(r.record, &one) != nil || !one.Time.Before(before) {
+					over = true
+					return nil
+				}
+				if from < 0 {
+					from = r.seq
+				}
+				to = r.seq + 1
+				return nil
+			})
+		})
+		if err != nil || over {
+			return max(from, 0), to, err
+		}
+	}
+	return max(from, 0), to, nil
+}
+
+// isRoster reports whether a record belongs to the roster, which stays.
+func isRoster(log int64, r row) bool {
+	return log == 0 && bytes.HasPrefix(r.record, append(appendHead(nil, log, r.seq), kindPrefix...))
+}
+
+// erase removes the content of a page of records.
+func (j *Journal) erase(ctx context.Context, log, from, to int64) (n int64, err error) {
+	err = j.db.Write(ctx, func(tx state.Tx) error {
+		n = 0
+		stays := []int64{}
+		err := readRows(tx, log, from, to, func(r row) error {
+			if isRoster(log, r) {
+				stays = append(stays, r.seq)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		next := from
+		for _, stay := range append(stays, to) {
+			rows, err := tx.Exec(`UPDATE leaves SET record = NULL WHERE place >= $1 AND place < $2 AND record IS NOT NULL`, place(log, next), place(log, stay))
+			if err != nil {
+				return err
+			}
+			n += rows
+			next = stay + 1
+		}
+		return nil
+	})
+	return n, err
+}

@@ -1,0 +1,263 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/journal/daybook"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+const (
+	// postTime is how long an entry of a daybook waits to be posted together with
+	// others.
+	postTime = 100 * time.Millisecond
+	// noteTime bounds the commit of a record that goes to the store itself.
+	noteTime = 30 * time.Second
+	// postAgain is how long a failed posting waits for the next.
+	postAgain = time.Second
+)
+
+// posting is how a journal deals with daybooks.
+type posting struct {
+	dir   string
+	book  atomic.Pointer[daybook.Book] // nil if this process keeps none
+	last  atomic.Pointer[string]       // the file that was posted last
+	stuck atomic.Bool                  // the last posting failed
+
+	one    sync.Mutex // posts
+	buffer []byte     // of the one
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	armed   atomic.Bool
+	closed  bool
+	running sync.WaitGroup
+}
+
+// Daybooks says in which folder the daybooks of a store lie. What they hold is
+// posted before anything is read.
+func (j *Journal) Daybooks(dir string) { j.posting.dir = dir }
+
+// KeepDaybook lets Note write to a daybook of this process. It is for processes
+// that live on: one record costs more by way of a daybook, many cost less.
+func (j *Journal) KeepDaybook() {
+	if j.posting.dir != "" {
+		j.posting.book.CompareAndSwap(nil, daybook.Open(j.posting.dir, j.db.Owner()))
+	}
+}
+
+// Note keeps a record that settles nothing else in the store. It is durable when
+// Note returns nil; its place in the log may come later. No caller can cancel it.
+func (j *Journal) Note(r *Record) error {
+	if r.Time.IsZero() {
+		r.Time = j.now()
+	}
+	p := &j.posting
+	// While nothing can be posted, whoever notes something shall hear of it.
+	if book := p.book.Load(); book != nil && !p.stuck.Load() {
+		body := bodies.Get().(*[]byte)
+		*body = appendBody((*body)[:0], r)
+		err := book.Write(*body)
+		bodies.Put(body)
+		if err == nil {
+			j.arm(postTime)
+			return nil
+		}
+		p.book.CompareAndSwap(book, nil)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
+	defer cancel()
+	return j.db.Write(ctx, func(tx state.Tx) error {
+		_, err := j.Append(tx, r)
+		return err
+	})
+}
+
+var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+// arm has what was noted posted after a while.
+func (j *Journal) arm(after time.Duration) {
+	p := &j.posting
+	if p.armed.Swap(true) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.running.Add(1)
+	if p.timer == nil {
+		p.timer = time.AfterFunc(after, j.postOwn)
+	} else {
+		p.timer.Reset(after)
+	}
+}
+
+// postOwn posts what this process noted.
+func (j *Journal) postOwn() {
+	p := &j.posting
+	defer p.running.Done()
+	p.armed.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err := j.postCurrent(ctx)
+	p.stuck.Store(err != nil)
+	if err != nil && !errors.Is(err, state.ErrClosed) {
+		j.arm(postAgain)
+	}
+}
+
+// postCurrent posts what was noted since the last time. Where that went to a new
+// file, it looks at all of them.
+func (j *Journal) postCurrent(ctx context.Context) error {
+	p := &j.posting
+	book := p.book.Load()
+	if book == nil {
+		return j.Post(ctx)
+	}
+	name, size := book.Current()
+	if last := p.last.Swap(&name); last == nil || *last != name {
+		return j.Post(ctx)
+	}
+	p.one.Lock()
+	defer p.one.Unlock()
+	return j.postFile(ctx, name, size, false)
+}
+
+// Post posts what lies in the daybooks of the store, whoever wrote it.
+func (j *Journal) Post(ctx context.Context) error {
+	if j.posting.dir == "" {
+		return nil
+	}
+	files, err := daybook.Files(j.posting.dir)
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	j.posting.one.Lock()
+	defer j.posting.one.Unlock()
+	for _, f := range files {
+		// Whether more can come is asked before it is read.
+		over, err := j.over(ctx, f)
+		if err == nil {
+			err = j.postNews(ctx, f.Name, over)
+		}
+		if err == nil && over {
+			err = j.retire(ctx, f.Name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// over reports whether nobody writes to a daybook any more.
+func (j *Journal) over(ctx context.Context, f daybook.File) (bool, error) {
+	if f.Owner == j.db.Owner() {
+		book := j.posting.book.Load()
+		if book == nil {
+			return true, nil
+		}
+		name, _ := book.Current()
+		return name != f.Name, nil
+	}
+	alive, err := j.db.Alive(ctx, f.Owner)
+	return !alive, err
+}
+
+// postNews posts a daybook if there is something new in it: most looks find
+// nothing, and those who only read need not write.
+func (j *Journal) postNews(ctx context.Context, name string, over bool) error {
+	var e daybook.Entries
+	err := j.db.Read(ctx, func(tx state.Tx) (err error) { e, err = j.look(tx, name, daybook.ToEnd); return err })
+	if err != nil || len(e.Bodies) == 0 && (e.Left == 0 || !over) {
+		return err
+	}
+	return j.postFile(ctx, name, daybook.ToEnd, over)
+}
+
+// postFile posts a daybook up to a place.
+func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool) error {
+	for more := true; more; {
+		err := j.db.Write(ctx, func(tx state.Tx) error {
+			e, err := j.look(tx, name, to)
+			if err == nil && len(e.Bodies) == 0 && e.Left > 0 && over {
+				e.Bodies, e.End = [][]byte{torn(e.Left, j.now())}, e.End+e.Left
+			}
+			more = len(e.Bodies) > 0 && (e.More || over)
+			if err != nil || len(e.Bodies) == 0 {
+				return err
+			}
+			if _, err := j.add(tx, e.Bodies, j.now()); err != nil {
+				return err
+			}
+			_, err = tx.Exec(`INSERT INTO daybooks (name, posted) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET posted = excluded.posted`, name, e.End)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look reads what is to be posted next. A file that is gone was posted; its mark
+// may be gone too.
+func (j *Journal) look(tx state.Tx, name string, to int64) (e daybook.Entries, err error) {
+	var from int64
+	err = tx.Query(`SELECT posted FROM daybooks WHERE name = $1`, []any{name}, func(r state.Row) error { return r.Scan(&from) })
+	if err != nil {
+		return e, err
+	}
+	e, j.posting.buffer, err = daybook.Read(filepath.Join(j.posting.dir, name), from, to, j.posting.buffer)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return e, err
+}
+
+// torn is the record of an end that is no entry.
+func torn(left int64, now time.Time) []byte {
+	return appendBody(nil, &Record{
+		Time: now, Decision: Unknown, Stage: "record", Code: "outcome_unknown",
+		Detail: fmt.Sprintf("the last %d bytes of a daybook are not whole: either nobody was told of these records, or they are damaged", left),
+	})
+}
+
+// retire removes a daybook that was posted to its end. The mark goes after the
+// file: as long as there is a file, its mark says what was posted.
+func (j *Journal) retire(ctx context.Context, name string) error {
+	if err := os.Remove(filepath.Join(j.posting.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return j.db.Write(ctx, func(tx state.Tx) error {
+		_, err := tx.Exec(`DELETE FROM daybooks WHERE name = $1`, name)
+		return err
+	})
+}
+
+// closeDaybook posts what this process noted, and keeps no daybook any more.
+func (j *Journal) closeDaybook(ctx context.Context) error {
+	p := &j.posting
+	p.mu.Lock()
+	p.closed = true
+	if p.timer != nil && p.timer.Stop() {
+		p.running.Done()
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+	book := p.book.Swap(nil)
+	if book == nil {
+		return nil
+	}
+	return errors.Join(book.Close(), j.Post(ctx))
+}

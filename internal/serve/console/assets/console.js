@@ -1,0 +1,57 @@
+// Keeps a page live. The server makes every page; when it says that something
+// changed, the page is fetched again and the parts marked data-live take the
+// place of their elders. Parsed markup comes from our own server, and goes
+// through one policy, so that nothing else can write to the page.
+
+const policy = self.trustedTypes ? trustedTypes.createPolicy('ambit', { createHTML: (s) => s }) : { createHTML: (s) => s };
+
+function busy(part) {
+  const active = document.activeElement;
+  return active && part.contains(active) && active.matches('input, textarea, select');
+}
+
+async function refresh() {
+  let answer;
+  try {
+    answer = await fetch(location.href, { headers: { Accept: 'text/html' }, cache: 'no-store' });
+  } catch {
+    return; // the stream tells when the daemon is back
+  }
+  if (!answer.ok) return;
+  const next = new DOMParser().parseFromString(policy.createHTML(await answer.text()), 'text/html');
+  for (const part of document.querySelectorAll('[data-live]')) {
+    const fresh = next.getElementById(part.id);
+    if (!fresh || busy(part) || fresh.isEqualNode(part)) continue;
+    const focused = part.contains(document.activeElement) ? document.activeElement.id : '';
+    part.replaceChildren(...fresh.childNodes);
+    if (focused) document.getElementById(focused)?.focus();
+  }
+}
+
+function follow() {
+  const alive = document.getElementById('alive');
+  let pending = 0;
+  let dirty = false;
+  const stream = new EventSource('/live');
+  const later = () => {
+    dirty = true;
+    if (document.hidden || pending) return;
+    pending = setTimeout(async () => {
+      dirty = false;
+      await refresh();
+      pending = 0;
+      if (dirty) later();
+    }, 100);
+  };
+  stream.addEventListener('change', later);
+  stream.onopen = () => { if (alive) alive.textContent = 'live'; };
+  stream.onerror = () => { if (alive) alive.textContent = 'not connected'; };
+  document.addEventListener('visibilitychange', () => { if (!document.hidden && dirty) later(); });
+  addEventListener('pagehide', () => stream.close());
+}
+
+document.getElementById('login')?.requestSubmit();
+document.querySelector('form.try')?.addEventListener('submit', (event) => {
+  event.target.querySelector('#busy').hidden = false;
+});
+if (document.body.hasAttribute('data-live-page')) follow();

@@ -1,0 +1,345 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/approval"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/journal"
+)
+
+func (c *Console) agents(w http.ResponseWriter, r *http.Request, s *session) {
+	c.show(w, r, s, http.StatusOK, "agents", "Agents", "agents", c.o.House.Cards())
+}
+
+// agentOf finds the agent of a path, or says that there is none.
+func (c *Console) agentOf(w http.ResponseWriter, r *http.Request, s *session) *Agent {
+	a := c.o.House.Agent(r.Context(), r.PathValue("name"))
+	if a == nil {
+		c.sorry(w, r, s, http.StatusNotFound, "There is no agent of that name here.", "The list of agents shows what there is.")
+	}
+	return a
+}
+
+func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
+	if a := c.agentOf(w, r, s); a != nil {
+		c.show(w, r, s, http.StatusOK, "agent", a.Title, "agents", a)
+	}
+}
+
+// trial is the page of one tool.
+type trial struct {
+	Agent   *Agent
+	Tool    *Tool
+	Fields  []field
+	JSON    string
+	Problem string
+	Outcome *outcome
+}
+
+// outcome is what came of a call.
+type outcome struct {
+	CallID    string
+	Took      time.Duration
+	IsError   bool
+	Texts     []string
+	Structure string
+	Refusal   *call.Refusal
+}
+
+func (c *Console) toolOf(w http.ResponseWriter, r *http.Request, s *session, name string) *trial {
+	a := c.agentOf(w, r, s)
+	if a == nil {
+		return nil
+	}
+	for i := range a.Tools {
+		if a.Tools[i].Name == name {
+			return &trial{Agent: a, Tool: &a.Tools[i], Fields: formOf(a.Tools[i].Schema)}
+		}
+	}
+	c.sorry(w, r, s, http.StatusNotFound, "The agent has no tool of that name.", "Its page shows what it has.")
+	return nil
+}
+
+func (c *Console) tool(w http.ResponseWriter, r *http.Request, s *session) {
+	if t := c.toolOf(w, r, s, r.PathValue("tool")); t != nil {
+		c.show(w, r, s, http.StatusOK, "tool", t.Tool.Name, "agents", t)
+	}
+}
+
+// try makes a call, for the person who filled in the form.
+func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
+	t := c.toolOf(w, r, s, r.PostFormValue("tool"))
+	if t == nil {
+		return
+	}
+	t.JSON = r.PostFormValue("json")
+	arguments, filled, err := argumentsOf(t.Fields, r.PostForm)
+	t.Fields = filled
+	if err != nil {
+		t.Problem = err.Error()
+		c.show(w, r, s, http.StatusBadRequest, "tool", t.Tool.Name, "agents", t)
+		return
+	}
+	// A person may have to be asked, which takes longer than a request.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	asked := &call.Call{Tool: t.Tool.Name, Arguments: jsontext.Value(arguments), Principal: s.Who}
+	if t.Tool.URI != "" {
+		asked.Tool = t.Tool.URI
+	}
+	result, err := c.o.House.Call(r.Context(), t.Agent.Name, asked)
+	t.Outcome = &outcome{CallID: asked.ID, Took: result.Duration.Round(time.Millisecond / 10)}
+	if err != nil {
+		refusal, ok := errors.AsType[*call.Refusal](err)
+		if !ok {
+			refusal = call.Refuse("act", call.ServerUnavailable, "%v", err)
+		}
+		t.Outcome.Refusal = refusal
+	} else {
+		t.Outcome.read(result)
+	}
+	c.show(w, r, s, http.StatusOK, "tool", t.Tool.Name, "agents", t)
+}
+
+// maxShown bounds what of a result is shown.
+const maxShown = 64 << 10
+
+func (o *outcome) read(r call.Result) {
+	o.IsError = r.IsError
+	var raw struct {
+		Content []struct {
+			Type     string          `json:"type"`
+			Text     string          `json:"text"`
+			MIMEType string          `json:"mimeType"`
+			Data     json.RawMessage `json:"data"`
+		} `json:"content"`
+		StructuredContent jsontext.Value `json:"structuredContent"`
+	}
+	if json.Unmarshal(r.Raw, &raw) != nil {
+		o.Texts = []string{cut(string(r.Raw))}
+		return
+	}
+	for _, item := range raw.Content {
+		if item.Type == "text" {
+			o.Texts = append(o.Texts, cut(item.Text))
+			continue
+		}
+		o.Texts = append(o.Texts, fmt.Sprintf("[%s %s, %d bytes]", item.Type, item.MIMEType, len(item.Data)))
+	}
+	if len(raw.StructuredContent) > 0 {
+		o.Structure = cut(pretty(raw.StructuredContent))
+	}
+}
+
+func cut(s string) string {
+	if len(s) > maxShown {
+		return s[:maxShown] + "\n… (" + strconv.Itoa(len(s)) + " bytes)"
+	}
+	return s
+}
+
+func pretty(raw []byte) string {
+	var out bytes.Buffer
+	if json.Indent(&out, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return out.String()
+}
+
+func (c *Console) keepSecret(w http.ResponseWriter, r *http.Request, s *session) {
+	a := c.agentOf(w, r, s)
+	if a == nil {
+		return
+	}
+	err := c.o.House.KeepSecret(r.Context(), a.Name, r.PostFormValue("ref"), r.PostFormValue("value"))
+	if err != nil {
+		c.sorry(w, r, s, http.StatusBadRequest, "The credential was not kept.", err.Error())
+		return
+	}
+	http.Redirect(w, r, "/agents/"+url.PathEscape(a.Name)+"#credentials", http.StatusSeeOther)
+}
+
+func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) {
+	waiting, err := c.o.House.Approvals(r.Context())
+	if err != nil {
+		c.broken(w, r, s, "The approvals cannot be read at the moment.", err)
+		return
+	}
+	c.show(w, r, s, http.StatusOK, "approvals", "Approvals", "approvals", waiting)
+}
+
+func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
+	decision := r.PostFormValue("decision")
+	if decision != "approve" && decision != "deny" {
+		c.sorry(w, r, s, http.StatusBadRequest, "The decision is neither approve nor deny.", "Use one of the two buttons.")
+		return
+	}
+	err := c.o.House.Decide(r.Context(), r.PathValue("id"), decision == "approve", s.Who, r.PostFormValue("reason"))
+	switch {
+	case err == nil:
+		http.Redirect(w, r, "/approvals", http.StatusSeeOther)
+	case errors.Is(err, approval.ErrUnknown), errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
+		c.sorry(w, r, s, http.StatusConflict, "This was not decided here: "+err.Error()+".", "The list shows what still waits.")
+	default:
+		c.broken(w, r, s, "The decision could not be kept.", err)
+	}
+}
+
+// journalPage is the journal, filtered.
+type journalPage struct {
+	Filter  map[string]string
+	Records []journal.Entry
+	More    bool
+}
+
+const pageLength = 100
+
+func (c *Console) journal(w http.ResponseWriter, r *http.Request, s *session) {
+	q := r.URL.Query()
+	p := journalPage{Filter: map[string]string{}}
+	for _, name := range []string{"agent", "tool", "principal", "call", "code", "decision"} {
+		p.Filter[name] = strings.TrimSpace(q.Get(name))
+	}
+	found, err := c.o.House.Show(r.Context(), journal.Filter{
+		Agent: p.Filter["agent"], Tool: p.Filter["tool"], Principal: p.Filter["principal"], Call: p.Filter["call"],
+		Code: p.Filter["code"], Decision: journal.Decision(p.Filter["decision"]), Unknown: q.Get("unknown") == "true", Limit: pageLength + 1,
+	})
+	if err != nil {
+		c.broken(w, r, s, "The journal cannot be read at the moment.", err)
+		return
+	}
+	if p.More = len(found) > pageLength; p.More {
+		found = found[:pageLength]
+	}
+	p.Records = found
+	c.show(w, r, s, http.StatusOK, "journal", "Journal", "journal", p)
+}
+
+func (c *Console) record(w http.ResponseWriter, r *http.Request, s *session) {
+	log, err1 := strconv.ParseInt(r.PathValue("log"), 10, 64)
+	seq, err2 := strconv.ParseInt(r.PathValue("seq"), 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		c.sorry(w, r, s, http.StatusNotFound, "The journal has no such record.", "")
+		return
+	}
+	proof, err := c.o.House.Prove(r.Context(), log, seq)
+	switch {
+	case errors.Is(err, journal.ErrNoRecord):
+		c.sorry(w, r, s, http.StatusNotFound, "The journal has no such record.", "")
+		return
+	case err != nil:
+		c.show(w, r, s, http.StatusOK, "record", fmt.Sprintf("Record %d", seq), "journal", map[string]any{"Log": log, "Seq": seq, "Problem": err.Error()})
+		return
+	}
+	data := map[string]any{"Log": log, "Seq": seq, "Proof": proof, "Path": len(proof.Path)}
+	if proof.Record != nil {
+		data["Record"] = pretty([]byte(*proof.Record))
+	}
+	c.show(w, r, s, http.StatusOK, "record", fmt.Sprintf("Record %d", seq), "journal", data)
+}
+
+func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
+	spent, err := c.o.House.Spent(r.Context())
+	if err != nil {
+		c.broken(w, r, s, "What was spent cannot be read at the moment.", err)
+		return
+	}
+	now := time.Now()
+	c.activity.spend(spent, now)
+	start, calls, latency, money := c.activity.read(now)
+	type drawn struct {
+		Title string
+		Lines []series
+		SVG   template.HTML
+	}
+	c.show(w, r, s, http.StatusOK, "activity", "Activity", "activity", map[string]any{
+		"Charts": []drawn{
+			{"Calls and refusals, every five minutes", calls, chart("calls, refusals and unknown outcomes over the last day", "", start, calls)},
+			{"How long calls took", latency, chart("latency of calls over the last day", " ms", start, latency)},
+			{"Spent against caps today", money, chart("amounts spent today by capped tools", "", start, money)},
+		},
+		"Spent": spent,
+	})
+}
+
+func (c *Console) queue(w http.ResponseWriter, r *http.Request, s *session) {
+	intents, err := c.o.House.Intents(r.Context())
+	if err != nil {
+		c.broken(w, r, s, "The queue cannot be read at the moment.", err)
+		return
+	}
+	c.show(w, r, s, http.StatusOK, "queue", "Queue", "queue", intents)
+}
+
+// policyPage is the user's policy, and what the door would say of a call.
+type policyPage struct {
+	File, Text, Problem     string
+	Agents                  []Card
+	Agent, Tool, Input, Who string
+	Asked, Allowed          bool
+	Reasons                 []call.Reason
+	Trouble                 string
+}
+
+func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
+	q := r.URL.Query()
+	p := policyPage{Agents: c.o.House.Cards(), Agent: q.Get("agent"), Tool: strings.TrimSpace(q.Get("tool")), Input: q.Get("input"), Who: strings.TrimSpace(q.Get("as"))}
+	p.File, p.Text, p.Problem = c.o.House.Policy()
+	if p.Who == "" {
+		p.Who = s.Who
+	}
+	if p.Asked = p.Agent != "" && p.Tool != ""; p.Asked {
+		asked := &call.Call{Tool: p.Tool, Principal: p.Who}
+		if p.Input != "" {
+			asked.Arguments = jsontext.Value(p.Input)
+		}
+		var err error
+		if p.Allowed, p.Reasons, err = c.o.House.Why(r.Context(), p.Agent, asked); err != nil {
+			p.Asked, p.Trouble = false, err.Error()
+		}
+	}
+	c.show(w, r, s, http.StatusOK, "policy", "Policy", "policy", p)
+}
+
+// funcs are what pages use.
+var funcs = template.FuncMap{
+	"ago": func(t time.Time) string {
+		switch d := time.Since(t); {
+		case d < time.Minute:
+			return "just now"
+		case d < time.Hour:
+			return fmt.Sprintf("%d min ago", int(d.Minutes()))
+		case d < 24*time.Hour:
+			return fmt.Sprintf("%d h ago", int(d.Hours()))
+		}
+		return t.Format("2006-01-02")
+	},
+	"left": func(t time.Time) string {
+		d := time.Until(t).Round(time.Second)
+		if d <= 0 {
+			return "over"
+		}
+		return d.String()
+	},
+	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"pretty": func(raw json.RawMessage) string { return pretty(raw) },
+	"ms":     func(us int64) string { return strconv.FormatFloat(float64(us)/1000, 'f', 1, 64) },
+	"short": func(s string) string {
+		if len(s) > 19 {
+			return s[:19] + "…"
+		}
+		return s
+	},
+	"join": strings.Join,
+}
