@@ -18,6 +18,12 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/.home
 endif
 
+# Tests run in the folders of their packages.
+ifneq ($(strip $(CORPORA)),)
+override CORPORA := $(abspath $(CORPORA))
+export CORPORA
+endif
+
 # ambit needs no C. Only the race detector does, and asks for it below.
 export CGO_ENABLED := 0
 

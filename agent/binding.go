@@ -154,6 +154,9 @@ type Capabilities struct {
 	Optional []string `json:"optional,omitempty"`
 }
 
+// ActionNamespaces are those that the actions of capabilities live in.
+var ActionNamespaces = []string{"intent", "memory", "identity", "tool", "agent"}
+
 // NetworkAccess is what a program may reach.
 type NetworkAccess string
 

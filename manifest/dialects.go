@@ -19,28 +19,34 @@ import (
 	"github.com/ambit-run/ambit/manifest/matrix"
 )
 
+type parseFunc func(doc.Value, *diag.Reporter) compiler
+
 // room is what a dialect offers.
 type room struct {
 	keys  []string
 	rules []*diag.Rule
 	toml  bool // it is written in TOML, not JSON
-	parse func(doc.Value, *diag.Reporter) compiler
-	from  func(*agent.Agent, *convert.Notes) (any, error)
+	parse parseFunc
+	// develop is parse with Options.LoopbackHTTP; nil where that means nothing.
+	develop parseFunc
+	// named leads to what the agent is called.
+	named []string
+	from    func(*agent.Agent, *convert.Notes) (any, error)
 }
 
 var rooms = map[agent.Dialect]*room{
-	agent.Matrix:    newRoom(matrix.Keys, matrix.Rules, matrix.Parse, matrix.From),
-	agent.GPARS:     newRoom(gpars.Keys, gpars.Rules, gpars.Parse, gpars.From),
-	agent.Covenant:  inTOML(newRoom(covenant.Keys, covenant.Rules, covenant.Parse, covenant.From)),
-	agent.FindAgent: newRoom(findagent.Keys, findagent.Rules, findagent.Parse, findagent.From),
+	agent.Matrix:    newRoom([]string{"agent"}, matrix.Keys, matrix.Rules, matrix.Parse, matrix.From),
+	agent.GPARS:     newRoom([]string{"id"}, gpars.Keys, gpars.Rules, gpars.Parse, gpars.From),
+	agent.Covenant:  inTOML(newRoom([]string{"agent", "id"}, covenant.Keys, covenant.Rules, covenant.Parse, covenant.From)),
+	agent.FindAgent: developed(newRoom([]string{"name"}, findagent.Keys, findagent.Rules, findagent.Parse, findagent.From)),
 }
 
 // newRoom makes a room of a dialect's functions, which know its own type M.
 func newRoom[M compiler](
-	keys []string, rules []*diag.Rule, parse func(doc.Value, *diag.Reporter) M, from func(*agent.Agent, *convert.Notes) (M, error),
+	named, keys []string, rules []*diag.Rule, parse func(doc.Value, *diag.Reporter) M, from func(*agent.Agent, *convert.Notes) (M, error),
 ) *room {
 	return &room{
-		keys: keys, rules: rules,
+		named: named, keys: keys, rules: rules,
 		parse: func(v doc.Value, r *diag.Reporter) compiler { return parse(v, r) },
 		from:  func(a *agent.Agent, n *convert.Notes) (any, error) { return from(a, n) },
 	}
@@ -49,6 +55,27 @@ func newRoom[M compiler](
 func inTOML(r *room) *room {
 	r.toml = true
 	return r
+}
+
+func developed(r *room) *room {
+	r.develop = func(v doc.Value, rep *diag.Reporter) compiler { return findagent.ParseLoopback(v, rep) }
+	return r
+}
+
+// name is the value that says what the agent is called.
+func (r *room) name(root doc.Value) doc.Value {
+	for _, key := range r.named {
+		root = root.Get(key)
+	}
+	return root
+}
+
+// parser is what reads a manifest with these options.
+func (r *room) parser(o Options) parseFunc {
+	if o.LoopbackHTTP && r.develop != nil {
+		return r.develop
+	}
+	return r.parse
 }
 
 func (r *room) ext() string {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"strings"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/secretlike"
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
@@ -21,6 +22,18 @@ func checkHygiene(t *doc.Tree, r *diag.Reporter) {
 	}
 	for v := range t.Odd() {
 		checkTexts(v, r)
+	}
+}
+
+// checkName refuses the one name that no agent can have.
+func checkName(v doc.Value, r *diag.Reporter) {
+	if !v.Is(doc.String) {
+		return
+	}
+	name := strings.TrimPrefix(v.Text(), "matrix://agent/")
+	name, _, _ = strings.Cut(name, "@")
+	if agent.Slug(name) == "ambit" {
+		r.Report(diag.Reserved, v.Place(), "", "%s is a name that ambit keeps for itself", diag.Quote(v.Text()))
 	}
 }
 

@@ -44,6 +44,9 @@ type Options struct {
 	Dialect agent.Dialect
 	// Strict makes errors of warnings and asks for what only strict reading asks.
 	Strict bool
+	// LoopbackHTTP, for development, lets FindAgent actions and slots name this
+	// machine, by localhost or a loopback address, also over plain http.
+	LoopbackHTTP bool
 }
 
 // Manifest is a manifest that was read, with or without problems.
@@ -109,7 +112,7 @@ func parse(name, src string, o Options) *Manifest {
 	m.Source = r.Source
 	if readable {
 		tree, complete := parseTree(r, o.Dialect)
-		m.read(tree.Root(), complete, r)
+		m.read(tree.Root(), complete, r, o)
 		checkHygiene(tree, r)
 		tree.Release()
 		if r.Any() {
@@ -136,7 +139,7 @@ func (m *Manifest) tree() *doc.Tree {
 }
 
 // read tells the dialect and holds the manifest to its rules.
-func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter) {
+func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter, o Options) {
 	if root.Ok() && !root.Is(doc.Object) {
 		if complete {
 			r.Report(diag.NotObject, root.Head(), "", "a manifest is an object, and this is %s", root.Kind())
@@ -147,7 +150,8 @@ func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter) {
 		m.Dialect = detect(root, r, complete)
 	}
 	if room := rooms[m.Dialect]; room != nil && complete {
-		m.typed = room.parse(root, r)
+		m.typed = room.parser(o)(root, r)
+		checkName(room.name(root), r)
 	}
 }
 
@@ -196,6 +200,12 @@ func isTOML(name, text string, d agent.Dialect) bool {
 	return !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{")
 }
 
+// Attached is what was found in a file that belongs to a manifest of a dialect,
+// to be told with the manifest's own problems.
+func Attached(d agent.Dialect, r *diag.Reporter) *Manifest {
+	return &Manifest{Path: r.Source.Name, Dialect: d, Source: r.Source, Diagnostics: r.Finish(), errors: r.Errors()}
+}
+
 // Suspect reports whether a file whose dialect cannot be told, because it
 // cannot be read, still looks like a manifest: it holds the name of a key that
 // only manifests have. Such a file is broken, not something else.
@@ -240,6 +250,9 @@ func (m *Manifest) Digest() string {
 	if m.agent != nil {
 		return m.agent.Digest
 	}
+	if m.typed == nil {
+		return "" // a file that belongs to a manifest
+	}
 	return m.tree().Digest()
 }
 
@@ -251,6 +264,18 @@ func (m *Manifest) Agent() *agent.Agent {
 		m.agent = a
 	}
 	return m.agent
+}
+
+// Remote is the manifest of a hosted agent as it is reached from here; see
+// [agent.Agent.Remote]. It is m itself for other agents.
+func (m *Manifest) Remote() *Manifest {
+	a := m.Agent()
+	if a == nil || !a.Hosted() {
+		return m
+	}
+	remote := *m
+	remote.agent = a.Remote()
+	return &remote
 }
 
 // Typed is the manifest in its dialect's own type, such as

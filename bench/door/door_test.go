@@ -56,7 +56,7 @@ func benchDoor(b *testing.B, way string, size int) {
 		b.Fatal(err)
 	}
 	h := home.At(filepath.Join(dir, "home"))
-	kept, err := books.Open(context.Background(), h, "")
+	kept, err := books.OpenLong(context.Background(), h, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -64,6 +64,7 @@ func benchDoor(b *testing.B, way string, size int) {
 	metrics := serve.NewMetrics()
 	timed := *kept
 	timed.DB = metrics.Timed(kept.DB)
+	kept.Journal.Through(timed.DB)
 	hosting := &serve.Hosting{
 		Host: host.Options{Home: h, Books: &timed, Version: "bench"}, HTTP: front.HTTPOptions{Keys: kept.Keys},
 		Metrics: metrics, Log: func(string, string, string) {},

@@ -1,14 +1,19 @@
 // Command sandbox measures what the sandbox adds to the start of a program: the
-// same program started bare and with an empty environment, and in the sandbox,
-// in turn. The sandbox's time is a whole run, to the removal of its cgroup.
+// same program started bare and with an empty environment, by plain bubblewrap
+// with only namespaces and mounts, in a sandbox made for the run (cold), in one
+// that waited (warm), and with the interpreter started ahead. They take turns.
+// Each time is a whole run, of the sandbox to the removal of its cgroup.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/sandbox"
@@ -17,36 +22,97 @@ import (
 const rounds = 40
 
 func main() {
-	ctx := context.Background()
-	if err := sandbox.Check(ctx, sandbox.Standard, ""); err != nil {
+	if err := measure(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(3)
-	}
-	fmt.Printf("start to end, p50 of %d, in ms\n%-12s %8s %8s %8s\n", rounds, "", "bare", "sandbox", "added")
-	for _, argv := range [][]string{{"/usr/bin/true"}, {"/usr/bin/python3", "-c", "0"}, {"/usr/bin/node", "-e", "0"}} {
-		var bare, boxed []time.Duration
-		for range rounds {
-			begun := time.Now()
-			cmd := exec.Command(argv[0], argv[1:]...)
-			cmd.Env = []string{}
-			if err := cmd.Run(); err != nil {
-				fmt.Fprintln(os.Stderr, argv[0], err)
-				os.Exit(1)
-			}
-			bare = append(bare, time.Since(begun))
-			begun = time.Now()
-			if out, err := sandbox.Run(ctx, sandbox.Spec{Argv: argv, CPU: 2}); err != nil || out.ExitCode != 0 {
-				fmt.Fprintln(os.Stderr, argv[0], err, out.ExitCode)
-				os.Exit(1)
-			}
-			boxed = append(boxed, time.Since(begun))
-		}
-		b, s := p50(bare), p50(boxed)
-		fmt.Printf("%-12s %8.1f %8.1f %8.1f\n", argv[0][len("/usr/bin/"):], b, s, s-b)
+		os.Exit(1)
 	}
 }
 
+// way is one way to start a program.
+type way struct {
+	name    string
+	prepare func(argv []string) error // while no clock runs, before and after
+	run     func(argv []string) error
+	took    []time.Duration
+}
+
+func measure(ctx context.Context) error {
+	if err := sandbox.Check(ctx, sandbox.Standard, ""); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "ambit-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "empty"), nil, 0o644)); err != nil {
+		return err
+	}
+	plain, ahead := sandbox.NewPool(1, false), sandbox.NewPool(1, true)
+	defer plain.Close()
+	defer ahead.Close()
+	spec := func(argv []string, pool *sandbox.Pool) sandbox.Spec {
+		return sandbox.Spec{Argv: argv, CPU: 2, Mounts: []sandbox.Mount{{Source: dir, To: dir}}, Pool: pool}
+	}
+	boxed := func(name string, pool *sandbox.Pool) *way {
+		w := &way{name: name, prepare: func([]string) error { return nil }}
+		if pool != nil {
+			w.prepare = func(argv []string) error { return pool.Prepare(ctx, spec(argv, nil)) }
+		}
+		w.run = func(argv []string) error {
+			out, err := sandbox.Run(ctx, spec(argv, pool))
+			if err == nil && out.ExitCode != 0 {
+				err = fmt.Errorf("%s: exit code %d", argv[0], out.ExitCode)
+			}
+			return err
+		}
+		return w
+	}
+	outside := func(name string, before ...string) *way {
+		return &way{name: name, prepare: func([]string) error { return nil }, run: func(argv []string) error {
+			argv = append(slices.Clone(before), append([]string{"/usr/bin/" + argv[0]}, argv[1:]...)...)
+			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+			cmd.Env = []string{}
+			return cmd.Run()
+		}}
+	}
+	bwrap := strings.Fields("bwrap --unshare-all --die-with-parent --new-session --clearenv --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib" +
+		" --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp --ro-bind " + dir + " " + dir + " --")
+	fmt.Printf("start to end, p50 of %d, in ms\n", rounds)
+	for _, argv := range [][]string{{"true"}, {"python3", dir + "/empty"}, {"node", dir + "/empty"}} {
+		ways := []*way{outside("bare"), outside("bubblewrap", bwrap...), boxed("cold", nil), boxed("warm", plain)}
+		if argv[0] != "true" {
+			ways = append(ways, boxed("interpreter ahead", ahead))
+		}
+		for range rounds {
+			for _, w := range ways {
+				if err := w.prepare(argv); err != nil {
+					return err
+				}
+				begun := time.Now()
+				if err := w.run(argv); err != nil {
+					return errors.Join(fmt.Errorf("%s %s", w.name, argv[0]), err)
+				}
+				w.took = append(w.took, time.Since(begun))
+				if err := w.prepare(argv); err != nil {
+					return err
+				}
+			}
+		}
+		bare := p50(ways[0].took)
+		fmt.Printf("%-8s bare %5.1f", argv[0], bare)
+		for _, w := range ways[1:] {
+			fmt.Printf("   %s %5.1f (%+.1f)", w.name, p50(w.took), p50(w.took)-bare)
+		}
+		fmt.Println()
+	}
+	return nil
+}
+
 func p50(d []time.Duration) float64 {
-	slices.Sort(d)
+	d = slices.Sorted(slices.Values(d))
 	return float64(d[len(d)/2].Microseconds()) / 1000
 }

@@ -83,7 +83,7 @@ func (b *binding) attach(req *http.Request, h agent.HTTP, templates map[string]s
 	if err != nil {
 		return err
 	}
-	return credential.Attach(req, slot, value, templates, func(name string) (string, error) {
+	return credential.Attach(b.Egress.Switches(), req, slot, value, templates, func(name string) (string, error) {
 		text, err := args.text(name)
 		if err != nil {
 			return "", err
@@ -147,10 +147,14 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	if err != nil || !egress.Same(u, base) || u.User != nil || u.Opaque != "" || u.Fragment != "" {
 		return nil, call.Refuse(stage, call.HostNotAllowed, "the filled-in address of %s is not the one that the manifest wrote", a.tool.Name)
 	}
-	if name, err := egress.Host(u.Hostname()); err == nil {
-		if name != h.Host {
-			return nil, call.Refuse(stage, call.HostNotAllowed, "the address of %s goes to another host than was reviewed", a.tool.Name)
-		}
+	name, err := egress.Host(u.Hostname())
+	if err != nil {
+		name = strings.ToLower(u.Hostname()) // an address, which the client refuses unless a switch allows it
+	}
+	if name != h.Host {
+		return nil, call.Refuse(stage, call.HostNotAllowed, "the address of %s goes to another host than was reviewed", a.tool.Name)
+	}
+	if err == nil {
 		// One spelling, so that everything that looks at it sees the same.
 		u.Host = name
 		if port := base.Port(); port != "" {

@@ -42,11 +42,13 @@ type Question struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Principal string          `json:"principal"`
-	State     State           `json:"state"`
-	Asked     time.Time       `json:"asked_at"`
-	Expires   time.Time       `json:"expires_at"`
-	Decider   string          `json:"decided_by,omitempty"`
-	Reason    string          `json:"reason,omitempty"`
+	// Call is the id of the call that asked first.
+	Call    string    `json:"call_id,omitempty"`
+	State   State     `json:"state"`
+	Asked   time.Time `json:"asked_at"`
+	Expires time.Time `json:"expires_at"`
+	Decider string    `json:"decided_by,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
 
 	sealed []byte
 }
@@ -70,13 +72,13 @@ var (
 	ErrOver = errors.New("it has expired")
 )
 
-const columns = `id, agent, digest, tool, principal, sealed, state, asked, expires, decider, reason`
+const columns = `id, agent, digest, tool, principal, call, sealed, state, asked, expires, decider, reason`
 
 func scan(row state.Row) (*Question, error) {
 	q := &Question{}
 	var asked, expires int64
 	var s string
-	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.sealed, &s, &asked, &expires, &q.Decider, &q.Reason)
+	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &q.sealed, &s, &asked, &expires, &q.Decider, &q.Reason)
 	q.State, q.Asked, q.Expires = State(s), time.UnixMicro(asked), time.UnixMicro(expires)
 	return q, err
 }
@@ -119,9 +121,9 @@ func Ask(ctx context.Context, b *books.Books, q *Question) (asked *Question, err
 			return ErrTooMany
 		}
 		asked = q
-		_, err = tx.Exec(`INSERT INTO approvals (id, agent, digest, tool, principal, mac, sealed, state, asked, expires)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8, $9)`,
-			q.ID, q.Agent, q.Digest, q.Tool, q.Principal, q.mac(b), b.Keys.Seal(purpose(q.ID), q.Arguments), q.Asked.UnixMicro(), q.Expires.UnixMicro())
+		_, err = tx.Exec(`INSERT INTO approvals (id, agent, digest, tool, principal, call, mac, sealed, state, asked, expires)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10)`,
+			q.ID, q.Agent, q.Digest, q.Tool, q.Principal, q.Call, q.mac(b), b.Keys.Seal(purpose(q.ID), q.Arguments), q.Asked.UnixMicro(), q.Expires.UnixMicro())
 		return err
 	})
 	return asked, err
@@ -182,7 +184,8 @@ func List(ctx context.Context, b *books.Books, now time.Time) (list []*Question,
 	return list, nil
 }
 
-// Decide answers a question, once, and journals who did.
+// Decide answers a question, once, and journals who did: as a part of the call
+// that asked.
 func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reason string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		q, err := get(tx, id)
@@ -208,7 +211,7 @@ func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reaso
 			return err
 		}
 		_, err = b.Journal.Append(tx, &journal.Record{
-			Time: now, Call: id, Agent: q.Agent, Digest: q.Digest, Principal: who, Tool: q.Tool,
+			Time: now, Call: id, Parent: q.Call, Agent: q.Agent, Digest: q.Digest, Principal: who, Tool: q.Tool,
 			Decision: decision, Stage: "approve", Detail: "a call by " + q.Principal + " was " + said + who,
 		})
 		return err

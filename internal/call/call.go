@@ -29,6 +29,11 @@ type Call struct {
 	More jsontext.Value
 	// Principal is who is calling.
 	Principal string
+	// By is the owner who calls in the principal's name; empty if nobody does.
+	By string
+	// Held are the capabilities that the principal holds of those which the agent
+	// asks for. Only the door sets it.
+	Held []string
 	// Parent is the ID of the call that this one is part of; empty if none.
 	Parent string
 	// IdempotencyKey makes a repeated call the same call; empty if none.
@@ -65,6 +70,9 @@ type Result struct {
 	// and holds all of it.
 	Failure  jsontext.Value
 	Duration time.Duration
+	// Log says what the work wrote to the operator's log, in a form by which that
+	// can be held against it; empty if nothing. It is told also of work that failed.
+	Log string
 }
 
 // Binding does the work of a call that passed the gate.
@@ -115,6 +123,15 @@ func (r *Refusal) Again() *Refusal {
 	return r
 }
 
+// RetrySeconds is RetryAfter as it is told: in seconds, nil if it says nothing.
+func (r *Refusal) RetrySeconds() *float64 {
+	if r.RetryAfter <= 0 {
+		return nil
+	}
+	s := r.RetryAfter.Round(time.Millisecond).Seconds()
+	return &s
+}
+
 func fix(code Code) string {
 	for _, m := range Meanings {
 		if m.Code == code {
@@ -130,4 +147,6 @@ type Reason struct {
 	Code    Code   `json:"code,omitempty"`
 	Allowed bool   `json:"allowed"`
 	Detail  string `json:"detail"`
+	// Hint is what to do about a no; empty leaves it to the code's own.
+	Hint string `json:"hint,omitempty"`
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -30,17 +31,21 @@ func newAgents(t *terminal) *cobra.Command {
 			if err != nil {
 				return &failure{code: exitMissing, err: err}
 			}
-			cards, url, err := listAgents(cmd.Context(), h, folder)
+			cards, url, trouble, err := listAgents(cmd.Context(), h, folder)
 			if err != nil {
 				return err
 			}
 			if t.json {
 				doc := map[string]any{"agents": cards, "daemon": nil}
+				if trouble != "" {
+					doc["policy"] = trouble
+				}
 				if url != "" {
 					doc["daemon"] = url
 				}
 				return t.document(doc)
 			}
+			defer t.policyTrouble(trouble)
 			if len(cards) == 0 {
 				t.notef("there are no agents")
 				t.notef("  %s put a manifest into %s, or start with: ambit new NAME", t.paint(dim, "hint:"), h.Agents())
@@ -57,43 +62,42 @@ func newAgents(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// listAgents asks the daemon, or without one reads the folders.
-func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.Card, url string, err error) {
+// listAgents asks the daemon, or without one reads the folders. Trouble is why the
+// user's rules are not those of their file.
+func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.Card, url, trouble string, err error) {
 	cards = []serve.Card{}
 	if folder == "" {
 		d, err := serve.FindDaemon(h)
 		if err == nil {
 			doc := struct {
 				Agents *[]serve.Card `json:"agents"`
-			}{&cards}
+				Policy *string       `json:"policy"`
+			}{&cards, &trouble}
 			if err = d.Do(ctx, http.MethodGet, "/api/v1/agents", &doc); err == nil {
-				return cards, d.URL, nil
+				return cards, d.URL, trouble, nil
 			}
 		}
 		if !errors.Is(err, serve.ErrNoDaemon) {
-			return nil, "", daemonFailure(err)
+			return nil, "", "", daemonFailure(err)
 		}
 	}
 	folders, err := agentFolders(h, folder)
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
 	found, err := serve.Find(folders...)
 	if err != nil {
-		return nil, "", &failure{code: exitMissing, err: err}
+		return nil, "", "", &failure{code: exitMissing, err: err}
 	}
 	for i := range found {
 		f := &found[i]
-		if f.Problem == nil {
-			f.Problem = runnable(f.Manifest)
-		}
 		c := f.Card()
 		if f.Problem == nil {
 			c.State = stateValid
 		}
 		cards = append(cards, c)
 	}
-	return cards, "", nil
+	return cards, "", policy.Open(policy.In(h)).Status().Problem, nil
 }
 
 // daemonFailure is why a daemon could not be asked.

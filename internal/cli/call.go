@@ -13,10 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -27,18 +29,23 @@ type asked struct {
 	input, skill, key, store string
 	timeout                  time.Duration
 	development
+	asOther
 }
 
 func (f *asked) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.input, "input", "{}", "the arguments as a JSON `object`; @FILE reads a file, - standard input")
 	cmd.Flags().StringVar(&f.skill, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up after this `time`")
+	f.asOther.flags(cmd)
 }
 
 func (f *asked) call(t *terminal, tool string) (*call.Call, error) {
-	c := &call.Call{ID: gateway.NewID(), Tool: tool, Timeout: f.timeout, Principal: identity.LocalName(), IdempotencyKey: f.key}
+	principal, by, err := f.who()
+	if err != nil {
+		return nil, err
+	}
+	c := &call.Call{ID: gateway.NewID(), Tool: tool, Timeout: f.timeout, Principal: principal, By: by, IdempotencyKey: f.key}
 	input := []byte(f.input)
-	var err error
 	switch {
 	case f.input == "-":
 		input, err = io.ReadAll(t.in)
@@ -69,10 +76,11 @@ func newCall(t *terminal) *cobra.Command {
 		Example: "  ambit call agents/default.json list_directory --input '{\"path\": \".\"}'\n  ambit call agents/default.json matrix://tool/mcp/thinking/sequentialthinking@2026.8.31 --input @thought.json",
 		Args:    exactly(2, "a manifest and a tool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.load(args[0], "")
+			m, err := t.loadFor(f.development, args[0], "")
 			if err != nil {
 				return err
 			}
+			m = m.Remote()
 			c, err := f.call(t, args[1])
 			if err != nil {
 				return err
@@ -94,6 +102,7 @@ func newCall(t *terminal) *cobra.Command {
 	}
 	f.flags(cmd)
 	f.development.flags(cmd)
+	f.development.isolation.flag(cmd)
 	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "a `key` that makes a repeated call the same call: it is made once, and answered alike")
 	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
 	return cmd
@@ -102,7 +111,7 @@ func newCall(t *terminal) *cobra.Command {
 // callOnce brings an agent to life for one call. One that would be refused
 // anyway starts nothing, and is journaled all the same.
 func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call, store string, d development) (call.Result, error) {
-	if err := runnable(m); err != nil {
+	if err := soleID(m); err != nil {
 		return call.Result{}, err
 	}
 	b, err := t.books(ctx, store)
@@ -110,7 +119,17 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 		return call.Result{}, err
 	}
 	defer b.Close()
-	door := gateway.New(m.Agent(), gateway.Options{Books: b})
+	h, err := home.Find()
+	if err != nil {
+		return call.Result{}, &failure{code: exitMissing, err: err}
+	}
+	who, err := t.whole(ctx, m)
+	if err != nil {
+		return call.Result{}, err
+	}
+	door := gateway.New(who, gateway.Options{
+		Name: registered(h, m), Books: b, Rules: gate.Rules{Grants: grant.Of(b).For(m.Agent().ID), Policy: t.rules(h)},
+	})
 	if allowed, _ := door.Why(c); allowed {
 		a, end, err := t.start(ctx, m, b, d)
 		if err != nil {
@@ -194,7 +213,8 @@ func newWhy(t *terminal) *cobra.Command {
 		Example: "  ambit why agents/default.json write_file\n  ambit why agents/forge.json shell_exec --skill SKILL.md",
 		Args:    exactly(2, "a manifest and a tool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.load(args[0], "")
+			t.announce(egress.Switches{LoopbackHTTP: f.loopbackHTTP})
+			m, err := t.loadFor(f.development, args[0], "")
 			if err != nil {
 				return err
 			}
@@ -221,6 +241,7 @@ func newWhy(t *terminal) *cobra.Command {
 		},
 	}
 	f.flags(cmd)
+	f.manifestFlag(cmd.Flags())
 	return cmd
 }
 
@@ -231,7 +252,7 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	if err != nil {
 		return false, nil, &failure{code: exitMissing, err: err}
 	}
-	var o gateway.Options
+	o := gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
 	if o.Operator, err = operatorRails(h); err != nil {
 		return false, nil, err
 	}
@@ -240,8 +261,13 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 			return false, nil, err
 		}
 		defer o.Books.Close()
+		o.Rules.Grants = grant.Of(o.Books).For(m.Agent().ID)
 	}
-	allowed, reasons = gateway.New(m.Agent(), o).Why(c)
+	who, err := t.whole(ctx, m)
+	if err != nil {
+		return false, nil, err
+	}
+	allowed, reasons = gateway.New(who, o).Why(c)
 	return allowed, reasons, nil
 }
 
@@ -257,6 +283,11 @@ func (t *terminal) reasons(allowed bool, reasons []call.Reason) {
 		rows[i] = []string{mark, r.Stage, detail}
 	}
 	t.table("", rows)
+	for _, r := range reasons {
+		if r.Hint != "" {
+			t.printf("  %s %s\n", t.paint(dim, "hint:"), diag.Printable(r.Hint))
+		}
+	}
 	if allowed {
 		t.printf("%s\n", t.paint(green, "it would be allowed"))
 	} else {

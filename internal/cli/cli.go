@@ -159,8 +159,8 @@ func newRoot(t *terminal) *cobra.Command {
 		newNew(t), newConvert(t), newImport(t), newExport(t), newSchema(t),
 		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t), newApprovals(t),
 		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newLogin(t), newLogout(t), newWhoami(t),
-		newInstall(t), newUninstall(t),
-		newDoctor(t), newDispatch(t), newVersion(t), newMan(t),
+		newInstall(t), newUninstall(t), newCatalog(t), newToolServer(t), newBundle(t),
+		newDoctor(t), newDispatch(t), newWorker(t), newConsole(t), newBackup(t), newRestore(t), newGrant(t), newRevoke(t), newGrants(t), newPolicy(t), newMemory(t), newVersion(t), newMan(t),
 	)
 	refuseUnknown(root)
 	return root

@@ -2,36 +2,30 @@ package cli
 
 import (
 	"context"
-	"crypto/ed25519"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/egress"
-	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/dispatch"
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/program"
+	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/sandbox"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
-// priorities are those of an intent.
-var priorities = []string{"low", "normal", "high"}
-
 // dispatched are the flags of ambit dispatch.
-type dispatched struct{ priority, parent, isolation, store string }
+type dispatched struct {
+	priority, parent, store string
+	isolation               isolating
+	asOther
+}
 
 func newDispatch(t *terminal) *cobra.Command {
 	var f dispatched
@@ -41,43 +35,64 @@ func newDispatch(t *terminal) *cobra.Command {
 		Short:   "Give a program one task and print its answer",
 		Long: "Give a program one task and print its answer. ID is an agent's id or name, in AMBIT_HOME or COVENANT_HOME, or the\n" +
 			"path of its manifest. The program runs in a sandbox, with the time, memory, disk and network that its manifest\n" +
-			"says; what it writes to stderr is shown on stderr.",
+			"says; what it writes to stderr is shown on stderr. With --store the task goes into the queue that workers share\n" +
+			"(ambit worker), and one of them does it. An interrupt cancels it.",
 		Example: "  ambit dispatch research@local 'what is Landlock?'\n  ambit dispatch agents/examples/wordcount 'to be or not to be' --json",
 		Args:    exactly(2, "an agent and a text"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.dispatch(cmd.Context(), args[0], args[1], f)
+			return t.dispatch(cmd.Context(), args[0], args[1], &f)
 		},
 	}
 	cmd.Flags().StringVar(&f.priority, "priority", "", "low, normal or high; without it, what the manifest says")
 	cmd.Flags().StringVar(&f.parent, "parent", "", "the `intent` that this one is part of")
-	cmd.Flags().StringVar(&f.isolation, "isolation", string(sandbox.Standard), "how far the program is kept away: standard or strong")
+	f.flags(cmd)
 	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
-	complete(cmd, "priority", priorities)
-	complete(cmd, "isolation", []string{string(sandbox.Standard), string(sandbox.Strong)})
+	f.isolation.flag(cmd)
+	complete(cmd, "priority", dispatch.Priorities)
 	return cmd
 }
 
-func (t *terminal) dispatch(ctx context.Context, id, text string, f dispatched) error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
+// isolating is how far programs are kept away.
+type isolating struct{ tier string }
+
+// noIsolation is the word for none at all.
+const noIsolation = "none"
+
+func (i *isolating) flag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&i.tier, "isolation", string(sandbox.Standard), "how far programs are kept away: standard or strong; none is for trusted local development")
+	complete(cmd, "isolation", []string{string(sandbox.Standard), string(sandbox.Strong), noIsolation})
+}
+
+// apply says it to what runs programs, and loudly to whoever reads.
+func (i *isolating) apply(t *terminal, o *host.Options, production bool) error {
+	switch i.tier {
+	case "": // the verb has no such flag
+		return nil
+	case string(sandbox.Standard), string(sandbox.Strong):
+		o.Isolation = sandbox.Tier(i.tier)
+		return nil
+	case noIsolation:
+	default:
+		return usage("use standard or strong", "there is no isolation %q", i.tier)
 	}
-	c, err := f.call(text)
+	if production {
+		return usage("leave it out", "--production does not go with --isolation none")
+	}
+	t.notef("%s programs run WITHOUT isolation: they can do whatever you can, and no limit but time holds. For trusted local development only.", t.paint(boldRed, "ambit:"))
+	o.Unconfined = true
+	return nil
+}
+
+func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched) error {
+	request, err := f.request(text)
 	if err != nil {
 		return err
 	}
-	m, err := t.programOf(h, id)
+	o, err := t.hosting(development{isolation: f.isolation}, false)
 	if err != nil {
 		return err
 	}
-	switches, err := egress.Read(os.LookupEnv, false, false)
-	if err != nil {
-		return usage("", "%w", err)
-	}
-	if loud := switches.Announce(); loud != "" {
-		t.notef("%s %s", t.paint(boldRed, "ambit:"), loud)
-	}
-	operator, err := operatorRails(h)
+	m, err := t.programOf(o.Home, id)
 	if err != nil {
 		return err
 	}
@@ -86,48 +101,97 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f dispatched) 
 		return err
 	}
 	defer b.Close()
-	name := agent.Slug(m.Agent().Name)
-	door := gateway.New(m.Agent(), gateway.Options{Books: b, Operator: operator, Binding: program.New(m.Agent(), program.Options{
-		Manifest: m.Path, Isolation: sandbox.Tier(f.isolation), Egress: switches, Home: h, Pubkey: pubkeys(b),
-		Log: func(line string) { t.serverLog(name, line) },
-	})})
-	defer door.Close()
-	c.Tool = m.Agent().Tools[0].Name
-	result, err := door.Call(ctx, c)
+	request.Agent, request.Name = m.Agent(), registered(o.Home, m)
+	desk := dispatch.Options{Books: b, URL: f.store, Unconfined: o.Unconfined, Log: t.tell}
+	if f.store == "" {
+		o.Books, o.Name = b, request.Name
+		o.Log = func(_, line string) { t.serverLog(request.Name, line) }
+		a := host.Start(ctx, m, o)
+		defer a.Close()
+		if err := a.Ready(ctx); err != nil {
+			return asFailure(err)
+		}
+		desk.Doors = oneDoor{a}
+	}
+	return t.ask(ctx, desk, *request)
+}
+
+// ask puts one intent before a desk and prints the answer.
+func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Request) error {
+	d, err := dispatch.Open(ctx, o)
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		d.Close(last)
+	}()
+	i, err := d.Call(ctx, r, func(i *dispatch.Intent) { t.about(i, r.Agent) })
 	if err != nil {
 		return asFailure(err)
 	}
-	return t.answered(result)
+	if i.Refusal != nil {
+		return asFailure(i.Refusal)
+	}
+	return t.answered(i)
 }
 
-// call is the call that an intent is.
-func (f *dispatched) call(text string) (*call.Call, error) {
-	if f.priority != "" && !slices.Contains(priorities, f.priority) {
+// closeTime is how long a desk may take to put its things away.
+const closeTime = 5 * time.Second
+
+// about tells whoever waits what they should know.
+func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
+	switch {
+	case i.State == dispatch.NoWorker:
+		t.notef("%s no worker that is running has %s with the digest %s: the intent %s waits; start one with ambit worker",
+			t.paint(boldRed, "ambit:"), diag.Printable(i.Agent), i.Digest, dispatch.UUID(i.ID))
+	case i.State == dispatch.Queued && i.OverBudget:
+		t.notef("%s %s has used its %d credits of this hour: this runs at low priority", t.paint(boldRed, "ambit:"), diag.Printable(i.Agent), a.Settlement.CreditsPerHour)
+	}
+}
+
+// request is the intent that the flags ask for.
+func (f *dispatched) request(text string) (*dispatch.Request, error) {
+	if f.priority != "" && !slices.Contains(dispatch.Priorities, f.priority) {
 		return nil, usage("use low, normal or high", "there is no priority %q", f.priority)
 	}
-	if f.isolation != string(sandbox.Standard) && f.isolation != string(sandbox.Strong) {
-		return nil, usage("use standard or strong", "there is no isolation %q", f.isolation)
+	principal, by, err := f.who()
+	if err != nil {
+		return nil, err
 	}
-	c := &call.Call{ID: gateway.NewID(), Principal: identity.LocalName(), Parent: strings.ReplaceAll(f.parent, "-", "")}
-	if raw, err := hex.DecodeString(c.Parent); f.parent != "" && (err != nil || len(raw) != 16) {
-		return nil, usage("use the intent_id of another dispatch", "%q is not the id of an intent", f.parent)
+	r := &dispatch.Request{Text: text, Priority: dispatch.Priority(f.priority), Principal: principal, By: by}
+	if f.parent != "" {
+		parent, ok := dispatch.ParseID(f.parent)
+		if !ok {
+			return nil, usage("use the intent_id of another dispatch", "%s is not the id of an intent", diag.Quote(f.parent))
+		}
+		r.Parent = parent
 	}
-	arguments := map[string]string{"text": text}
-	if f.priority != "" {
-		arguments["priority"] = f.priority
-	}
-	var err error
-	c.Arguments, err = json.Marshal(arguments)
-	return c, err
+	return r, nil
 }
 
-// programOf finds a program by its id or name, or by the path of its manifest.
-func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error) {
+// oneDoor is the door of the one agent that a verb has brought to life.
+type oneDoor struct{ of *host.Agent }
+
+func (o oneDoor) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
+
+func (o oneDoor) Open(digest string) (dispatch.Door, func(), bool) {
+	return o.of.Gateway(), func() {}, digest == o.of.Manifest().Agent().Digest
+}
+
+// programFolders are where programs are looked for.
+func programFolders(h home.Home) []string {
 	folders := []string{h.Agents()}
 	if covenant := os.Getenv("COVENANT_HOME"); covenant != "" {
 		folders = append(folders, filepath.Join(covenant, "agents"))
 	}
-	found, err := serve.Find(folders...)
+	return folders
+}
+
+// programOf finds a program by its id or name, or by the path of its manifest.
+func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error) {
+	found, err := serve.Find(programFolders(h)...)
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
@@ -147,37 +211,37 @@ func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := soleID(m); err != nil {
+		return nil, err
+	}
 	return onlyProgram(m)
 }
 
 func onlyProgram(m *manifest.Manifest) (*manifest.Manifest, error) {
-	if a := m.Agent(); a.Program == nil || a.Program.Contract != agent.OneLine || len(a.Tools) != 1 {
+	if !dispatch.TakesIntents(m.Agent()) {
 		return nil, no("ambit call makes a call to another agent", "%s is not a program that takes tasks", m.Path)
 	}
 	return m, nil
 }
 
-// pubkeys knows the key of whoever is here: the one that this ambit signs with.
-func pubkeys(b *books.Books) func(string) string {
-	return func(principal string) string {
-		if principal != identity.LocalName() {
-			return ""
-		}
-		return base64.StdEncoding.EncodeToString(b.Keys.Signer().Public().(ed25519.PublicKey))
+// answered prints a program's answer.
+func (t *terminal) answered(i *dispatch.Intent) error {
+	if !t.json {
+		t.result(*i.Result)
+		return nil
 	}
+	var doc struct {
+		IntentID   string   `json:"intent_id"`
+		Status     string   `json:"status"`
+		Text       string   `json:"text"`
+		Sources    []string `json:"sources"`
+		OverBudget bool     `json:"over_budget,omitempty"`
+	}
+	if err := json.Unmarshal(i.Answer(), &doc); err != nil {
+		return no("", "the answer cannot be read: %w", err)
+	}
+	doc.OverBudget = i.OverBudget
+	return t.document(doc)
 }
 
-// answered prints a program's answer.
-func (t *terminal) answered(r call.Result) error {
-	if t.json {
-		var doc struct {
-			StructuredContent json.RawMessage `json:"structuredContent"`
-		}
-		if err := json.Unmarshal(r.Raw, &doc); err != nil {
-			return no("", "the answer cannot be read: %w", err)
-		}
-		return t.document(doc.StructuredContent)
-	}
-	t.result(r)
-	return nil
-}
+var _ dispatch.Doors = oneDoor{}

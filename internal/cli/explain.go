@@ -6,14 +6,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/bundle"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
-// meaning is a code of either kind, for a person.
+// meaning is a code of any kind, for a person.
 type meaning struct {
 	Code     string `json:"code"`
 	Kind     string `json:"kind"`
@@ -25,11 +28,14 @@ type meaning struct {
 
 func meanings() []meaning {
 	var all []meaning
-	for _, r := range slices.Concat(manifest.Rules(), pack.Rules, guard.Rules) {
+	for _, r := range slices.Concat(manifest.Rules(), pack.Rules, guard.Rules, bundle.Rules, skill.Rules) {
 		all = append(all, meaning{r.Code, "diagnostic", r.Severity.String(), r.Title, r.Why, r.Fix})
 	}
 	for _, m := range call.Meanings {
 		all = append(all, meaning{string(m.Code), "refusal", "", m.Title, m.Why, m.Fix})
+	}
+	for _, m := range serve.Meanings {
+		all = append(all, meaning{m.Code, "api", "", m.Title, m.Why, m.Fix})
 	}
 	return all
 }
@@ -39,7 +45,7 @@ func newExplain(t *terminal) *cobra.Command {
 		Use:     "explain [CODE]",
 		GroupID: groupRead,
 		Short:   "Tell what a code means and how to mend it",
-		Long:    "Tell what the code of a diagnostic (MX010) or of a refusal (rate_limited) means, why it matters and\nhow to mend it. Without a code, list them all.",
+		Long:    "Tell what the code of a diagnostic (MX010), of a refusal (rate_limited) or of the daemon's API (key_missing)\nmeans, why it matters and how to mend it. Without a code, list them all.",
 		Example: "  ambit explain MX022\n  ambit explain side_effect_denied",
 		Args:    cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -104,7 +104,7 @@ func exported(ctx context.Context, m *manifest.Manifest, as string) (*export, er
 
 // skillsOf reads the skills of an agent; nil if it has none to read.
 func skillsOf(ctx context.Context, m *manifest.Manifest) (*skill.Bundle, error) {
-	if s := m.Agent().Skills; s == nil || s.SourceKind == "" {
+	if s := m.Agent().Skills; s == nil || len(s.List) == 0 {
 		return nil, nil
 	}
 	h, err := home.Find()
@@ -133,9 +133,6 @@ func (e *export) entry(m *manifest.Manifest) error {
 			hint = "it is hosted at " + d.URL + "; connect a client to that, with ambit login for its token"
 		}
 		return no(hint, "%s is hosted: no client can start it", m.Path)
-	}
-	if err := runnable(m); err != nil {
-		return err
 	}
 	program, err := os.Executable()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/manifest"
@@ -17,6 +18,7 @@ import (
 
 func newInspect(t *terminal) *cobra.Command {
 	var dialect string
+	var dev development
 	cmd := &cobra.Command{
 		Use:     "inspect PATH",
 		GroupID: groupRead,
@@ -25,8 +27,9 @@ func newInspect(t *terminal) *cobra.Command {
 			"programs and limits at a glance, then every tool, then what to look at twice. Nothing is started.",
 		Example: "  ambit inspect agents/default.json\n  ambit inspect agents/examples/mcp-tool --json | jq .hosts",
 		Args:    exactly(1, "one manifest"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			m, err := t.load(args[0], dialect)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
+			m, err := t.loadFor(dev, args[0], dialect)
 			if err != nil {
 				return err
 			}
@@ -34,13 +37,21 @@ func newInspect(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			needs, err := t.needs(cmd.Context(), m)
+			if err != nil {
+				return err
+			}
 			if t.json {
-				return t.document(inspection(m, rails))
+				doc := inspection(m, rails)
+				doc.Required, doc.Optional = needs.required, needs.optional
+				return t.document(doc)
 			}
 			t.inspect(m, rails)
+			t.showNeeds(needs)
 			return nil
 		},
 	}
+	dev.manifestFlag(cmd.Flags())
 	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out")
 	complete(cmd, "dialect", dialectNames())
 	return cmd
@@ -67,6 +78,8 @@ type inspected struct {
 	Settings      []string              `json:"settings"`
 	Agents        []string              `json:"agents"`
 	Requirements  []agent.Requirement   `json:"requirements"`
+	Required      []needReport          `json:"required_servers"`
+	Optional      []needReport          `json:"optional_servers"`
 	Capabilities  agent.Capabilities    `json:"capabilities"`
 	Resources     *agent.Resources      `json:"resources"`
 	Settlement    *agent.Settlement     `json:"settlement"`

@@ -194,9 +194,6 @@ func (in *installing) fits(ctx context.Context) error {
 			return no(hint, "%s cannot be installed into %s: %s", in.m.Path, c.Name, reason)
 		}
 	}
-	if err := runnable(in.m); err != nil {
-		return err
-	}
 	for _, c := range in.clients {
 		if !c.Meant(a) && !in.flags.force {
 			return no("use --force if it is what you want", "%s is meant for %s, and not for %s", in.m.Path, diag.Words(a.Delivery.Targets, "and"), c.Name)

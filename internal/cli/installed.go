@@ -25,14 +25,8 @@ func installed(asked string) string {
 	if err != nil {
 		return ""
 	}
-	place := filepath.Join(h.Agents(), asked)
-	// In the order in which an agents folder is read.
-	for _, file := range []string{
-		filepath.Join(place, "agent.toml"), filepath.Join(place, "findagent.json"), filepath.Join(place, asked+".json"), place + ".json", place + ".toml",
-	} {
-		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
-			return file
-		}
+	if file := installedAs(h, asked); file != "" {
+		return file
 	}
 	if _, err := os.Stat(asked); err == nil {
 		return ""
@@ -44,6 +38,21 @@ func installed(asked string) string {
 	for i := range found {
 		if m := found[i].Manifest; found[i].Name == asked || m != nil && m.Agent() != nil && agent.Slug(m.Agent().Name) == asked {
 			return found[i].Path
+		}
+	}
+	return ""
+}
+
+// installedAs is the manifest that has a NAME in the agents folder; empty if none
+// has.
+func installedAs(h home.Home, name string) string {
+	place := filepath.Join(h.Agents(), name)
+	// In the order in which an agents folder is read.
+	for _, file := range []string{
+		filepath.Join(place, "agent.toml"), filepath.Join(place, "findagent.json"), filepath.Join(place, name+".json"), place + ".json", place + ".toml",
+	} {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			return file
 		}
 	}
 	return ""

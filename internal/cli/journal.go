@@ -38,7 +38,7 @@ func newJournal(t *terminal) *cobra.Command {
 	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
 	chosen.flags(cmd)
 	cmd.AddCommand(
-		newJournalShow(t, &store), newJournalVerify(t, &store), newJournalProve(t, &store),
+		newJournalShow(t, &store), newJournalVerify(t, &store), newJournalErase(t, &store), newJournalProve(t, &store),
 		newJournalCheckpoint(t, &store), newJournalExport(t, &store), newSettle(t, &store),
 	)
 	return cmd

@@ -67,11 +67,16 @@ func unreadable(path string, err error) error {
 
 // load reads a manifest that must be valid, and shows its problems if not.
 func (t *terminal) load(path, dialect string) (*manifest.Manifest, error) {
+	return t.loadFor(development{}, path, dialect)
+}
+
+// loadFor is load under development switches.
+func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Manifest, error) {
 	d, err := parseDialect(dialect)
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.read(path, manifest.Options{Dialect: d})
+	m, err := t.read(path, manifest.Options{Dialect: d, LoopbackHTTP: dev.loopbackHTTP})
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,8 @@ type lockReport struct {
 	PackageDigest string   `json:"package_digest"`
 	Version       string   `json:"version"`
 	Tools         []string `json:"tools"`
+	// Kind is that of the package of a server that was found by its id.
+	Kind pack.Kind `json:"kind,omitempty"`
 }
 
 // lock locks one manifest, or checks that the lock holds.
@@ -94,12 +96,15 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	if err != nil {
 		return err
 	}
-	if err := onServers(m); err != nil {
+	if err := onServers(m); err != nil && !onRegistry(m) {
 		return err
 	}
 	o, err := t.serverOptions(m)
 	if err != nil {
 		return err
+	}
+	if onRegistry(m) {
+		return t.lockNeeds(ctx, m, o, f, doc)
 	}
 	if f.check {
 		return t.checkLock(ctx, m, o, doc)
@@ -323,6 +328,9 @@ func (t *terminal) locked(path, file string, changed bool, reports []any, change
 	for _, r := range reports {
 		r := r.(lockReport)
 		digest := "unverifiable: it runs elsewhere"
+		if r.Kind == pack.Builtin {
+			digest = "a part of ambit"
+		}
 		if r.PackageDigest != "" {
 			digest = shortDigest(r.PackageDigest)
 		}

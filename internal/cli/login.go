@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,15 +14,18 @@ import (
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/login"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
-// loginOwner is whose secret a sign-in is: ambit's own. Its refs have a colon in
-// them, which no ref in a manifest can.
-const loginOwner = "ambit"
-
 // loginFlags say where to sign in; what they leave out is in config.toml.
-type loginFlags struct{ identity.LoginConfig }
+type loginFlags struct {
+	identity.LoginConfig
+	hosts []string
+}
+
+// keeper keeps the sign-ins of a home.
+func keeper(h home.Home) *login.Keeper { return login.New(h, credential.Open(h)) }
 
 func (f *loginFlags) issuer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Issuer, "issuer", "", "the `URL` of the OpenID provider")
@@ -36,17 +38,19 @@ func newLogin(t *terminal) *cobra.Command {
 		GroupID: groupRun,
 		Short:   "Sign in at an OpenID provider, on any device",
 		Long: "Sign in at an OpenID provider by the device flow: open the page it shows on any device, enter the code and\n" +
-			"agree. The token is kept in the vault and renewed when it is needed; ambit login token prints it, for agents\n" +
-			"that are reached over HTTP and want to know who you are. The provider and the client id come from the flags,\n" +
-			"or from [login] in config.toml.",
-		Example: "  ambit login --issuer https://login.example.com --client-id ambit\n  curl -H \"Authorization: Bearer $(ambit login token)\" https://ambit.example.com/api/v1/agents\n  ambit logout",
+			"agree. The token is kept in the vault and renewed when it is needed. It is sent to the hosts that --host\n" +
+			"names, or else to that of --resource, and to no other: to hosted agents and to tool servers there. ambit login\n" +
+			"token prints it for other programs. The provider and the client id come from the flags, or from [login] in\n" +
+			"config.toml.",
+		Example: "  ambit login --issuer https://login.example.com --client-id ambit --host agents.example.com\n  curl -H \"Authorization: Bearer $(ambit login token)\" https://ambit.example.com/api/v1/agents\n  ambit logout",
 		Args:    exactly(0, "no arguments"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.login(cmd.Context(), f.LoginConfig) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.login(cmd.Context(), f) },
 	}
 	f.issuer(cmd)
 	cmd.Flags().StringVar(&f.ClientID, "client-id", "", "the `id` under which the provider knows ambit")
 	cmd.Flags().StringSliceVar(&f.Scopes, "scope", nil, "the `scopes` to ask for (default openid,offline_access)")
 	cmd.Flags().StringVar(&f.Resource, "resource", "", "whom the token is for: the `URL` of an ambit serve, if the provider asks")
+	cmd.Flags().StringSliceVar(&f.hosts, "host", nil, "the `hosts` of agents and tool servers that the token is sent to (default that of --resource)")
 	cmd.AddCommand(newLoginToken(t))
 	return cmd
 }
@@ -64,9 +68,9 @@ func newLoginToken(t *terminal) *cobra.Command {
 			if err != nil {
 				return &failure{code: exitMissing, err: err}
 			}
-			l, err := freshLogin(cmd.Context(), h, f.Issuer)
+			l, err := keeper(h).Fresh(cmd.Context(), f.Issuer)
 			if err != nil {
-				return err
+				return signInFailure(err)
 			}
 			if t.json {
 				doc := loginDocument(l)
@@ -97,19 +101,23 @@ func newLogout(t *terminal) *cobra.Command {
 }
 
 // login signs somebody in.
-func (t *terminal) login(ctx context.Context, asked identity.LoginConfig) error {
+func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 	h, err := home.Find()
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	c, err := loginConfig(h, asked)
+	c, err := loginConfig(h, asked.LoginConfig)
 	if err != nil {
 		return err
 	}
-	v := credential.Open(h)
-	d, err := device(ctx, v, c)
+	hosts, err := loginHosts(asked.hosts, c.Resource)
 	if err != nil {
 		return err
+	}
+	k := keeper(h)
+	d, err := k.Device(ctx, c)
+	if err != nil {
+		return signInFailure(err)
 	}
 	code, err := d.Begin(ctx)
 	if err != nil {
@@ -124,17 +132,40 @@ func (t *terminal) login(ctx context.Context, asked identity.LoginConfig) error 
 	if err != nil {
 		return signInFailure(err)
 	}
-	if err := keepLogin(v, l); err != nil {
-		return vaultFailure(err)
+	if err := k.Keep(l, hosts); err != nil {
+		return signInFailure(err)
 	}
 	if t.json {
-		return t.document(loginDocument(l))
+		doc := loginDocument(l)
+		doc["hosts"] = hosts
+		return t.document(doc)
 	}
 	t.printf("%s at %s as %s\n", t.paint(green, "signed in"), diag.Printable(l.Issuer), diag.Printable(cmp.Or(l.Subject, "somebody whom the provider does not name")))
+	if len(hosts) > 0 {
+		t.printf("its token is sent to %s, and to no other host\n", diag.Words(hosts, "and"))
+	}
 	if !l.Renewable() {
 		t.notef("%s", t.paint(dim, "the provider gave nothing to renew the token with, so it is good until "+l.Expires.Local().Format(time.DateTime)))
 	}
 	return nil
+}
+
+// loginHosts are whom a token is sent to.
+func loginHosts(named []string, resource string) ([]string, error) {
+	if u, err := url.Parse(resource); len(named) == 0 && err == nil && u.Hostname() != "" {
+		named = []string{u.Hostname()}
+	}
+	hosts := []string{}
+	for _, name := range named {
+		host, err := login.Host(name)
+		if err != nil {
+			return nil, usage("write the host's name alone, such as agents.example.com", "%w", err)
+		}
+		if !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts, nil
 }
 
 // loginConfig is where to sign in.
@@ -173,25 +204,16 @@ func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig,
 	return c, nil
 }
 
-// device is the flow at a provider. A client that has a secret has it in the
-// vault.
-func device(ctx context.Context, v credential.Vault, c identity.LoginConfig) (*identity.Device, error) {
-	secret, found, err := v.Get(loginOwner, "client-"+identity.LoginRef(c.Issuer))
-	if err != nil {
-		return nil, vaultFailure(err)
-	}
-	var reveal func() string
-	if found {
-		reveal = secret.Reveal
-	}
-	d, err := identity.NewDevice(ctx, c, reveal)
-	if err != nil {
-		return nil, signInFailure(err)
-	}
-	return d, nil
-}
-
 func signInFailure(err error) error {
+	if several, ok := errors.AsType[*login.SeveralError](err); ok {
+		return usage("add --issuer URL", "%w", several)
+	}
+	if none, ok := errors.AsType[*login.NoneError](err); ok {
+		return no("sign in: ambit login", "%w", none)
+	}
+	if locked, ok := errors.AsType[*login.VaultError](err); ok {
+		return vaultFailure(locked.Err)
+	}
 	switch {
 	case errors.Is(err, identity.ErrProvider):
 		return &failure{code: exitMissing, err: err, hint: "check the issuer's address, and that it can be reached from here"}
@@ -205,100 +227,6 @@ func signInFailure(err error) error {
 	return no("", "%w", err)
 }
 
-// keepLogin puts a sign-in into the vault, for its issuer alone.
-func keepLogin(v credential.Vault, l *identity.Login) error {
-	u, err := url.Parse(l.Issuer)
-	if err != nil {
-		return err
-	}
-	s, err := credential.New(credential.JSON, l.Reveal(), []string{u.Hostname()})
-	if err != nil {
-		return err
-	}
-	return v.Set(loginOwner, identity.LoginRef(l.Issuer), s)
-}
-
-// keptLogin is the sign-in at an issuer; empty means the only one there is.
-func keptLogin(v credential.Vault, issuer string) (*identity.Login, error) {
-	ref := identity.LoginRef(issuer)
-	if issuer == "" {
-		entries, err := v.List()
-		if err != nil {
-			return nil, vaultFailure(err)
-		}
-		var refs []string
-		for _, e := range entries {
-			if e.Agent == loginOwner && strings.HasPrefix(e.Ref, "login:") {
-				refs = append(refs, e.Ref)
-			}
-		}
-		if len(refs) > 1 {
-			return nil, usage("add --issuer URL", "you are signed in at several providers: %s", strings.ReplaceAll(diag.Words(refs, "and"), "login:", ""))
-		}
-		if ref = ""; len(refs) == 1 {
-			ref = refs[0]
-		}
-	}
-	signIn := "sign in: ambit login"
-	if ref == "" {
-		return nil, no(signIn, "you are not signed in anywhere")
-	}
-	s, found, err := v.Get(loginOwner, ref)
-	switch {
-	case err != nil:
-		return nil, vaultFailure(err)
-	case !found:
-		return nil, no(signIn, "you are not signed in at %s", strings.TrimPrefix(ref, "login:"))
-	}
-	l, err := identity.OpenLogin(s.Reveal())
-	if err != nil {
-		return nil, no(signIn, "%w", err)
-	}
-	return l, nil
-}
-
-// freshLogin is a sign-in whose token is good, renewed if need be.
-func freshLogin(ctx context.Context, h home.Home, issuer string) (*identity.Login, error) {
-	v := credential.Open(h)
-	l, err := keptLogin(v, issuer)
-	if err != nil || l.Good(time.Now()) {
-		return l, err
-	}
-	// A token to renew with is good once: two processes that used it would end
-	// the sign-in.
-	unlock, err := lockLogins(h)
-	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
-	}
-	defer unlock()
-	if l, err = keptLogin(v, l.Issuer); err != nil || l.Good(time.Now()) {
-		return l, err
-	}
-	d, err := device(ctx, v, identity.LoginConfig{Issuer: l.Issuer, ClientID: l.ClientID, Scopes: l.Scopes, Resource: l.Resource})
-	if err != nil {
-		return nil, err
-	}
-	if l, err = d.Refresh(ctx, l); err != nil {
-		return nil, signInFailure(err)
-	}
-	if err := keepLogin(v, l); err != nil {
-		return nil, vaultFailure(err)
-	}
-	return l, nil
-}
-
-// lockLogins waits until no other process renews a token.
-func lockLogins(h home.Home) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(h.Dir(), "logins.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := lockFile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() { f.Close() }, nil
-}
-
 // logout forgets a sign-in. What the provider says to that does not matter to
 // what is kept here.
 func (t *terminal) logout(ctx context.Context, issuer string) error {
@@ -306,17 +234,17 @@ func (t *terminal) logout(ctx context.Context, issuer string) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	v := credential.Open(h)
-	l, err := keptLogin(v, issuer)
+	k := keeper(h)
+	l, _, err := k.Kept(issuer)
 	if err != nil {
-		return err
+		return signInFailure(err)
 	}
-	d, err := device(ctx, v, identity.LoginConfig{Issuer: l.Issuer, ClientID: l.ClientID})
+	d, err := k.Device(ctx, identity.LoginConfig{Issuer: l.Issuer, ClientID: l.ClientID})
 	if err == nil {
 		err = d.Revoke(ctx, l)
 	}
-	if _, removeErr := v.Remove(loginOwner, identity.LoginRef(l.Issuer)); removeErr != nil {
-		return vaultFailure(removeErr)
+	if removeErr := k.Forget(l.Issuer); removeErr != nil {
+		return signInFailure(removeErr)
 	}
 	if err != nil {
 		t.notef("%s the provider was not told, so the tokens are good there until they end: %s", t.paint(yellow, "ambit:"), diag.Printable(err.Error()))

@@ -150,13 +150,13 @@ func ambit(t *testing.T, args ...string) (code int, out, errOut string) {
 }
 
 // signIn runs login while a person does their part.
-func signIn(t *testing.T, issuer string, agrees bool) (code int, out, errOut string) {
+func signIn(t *testing.T, issuer string, agrees bool, more ...string) (code int, out, errOut string) {
 	t.Helper()
 	r, w := io.Pipe()
 	var o bytes.Buffer
 	done := make(chan int, 1)
 	go func() {
-		done <- cli.Run(t.Context(), []string{"login", "--issuer", issuer, "--client-id", "ambit", "--json"}, strings.NewReader(""), &o, w)
+		done <- cli.Run(t.Context(), append([]string{"login", "--issuer", issuer, "--client-id", "ambit", "--json"}, more...), strings.NewReader(""), &o, w)
 		w.Close()
 	}()
 	var all strings.Builder

@@ -52,12 +52,12 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	if a := n.live[name]; a != nil {
 		return a, nil
 	}
-	all, err := serve.Find(n.folders...)
+	all, err := serve.FindAs(manifest.Options{LoopbackHTTP: n.options.Switches.LoopbackHTTP}, n.folders...)
 	if err != nil {
 		return nil, call.Refuse("act", call.ServerUnavailable, "agents cannot be looked for: %v", err)
 	}
 	for _, found := range all {
-		if found.Name != name || found.Manifest == nil || !found.Manifest.Valid() || runnable(found.Manifest) != nil {
+		if found.Name != name || found.Manifest == nil || !found.Manifest.Valid() {
 			continue
 		}
 		o := n.options

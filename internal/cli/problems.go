@@ -3,9 +3,11 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -133,7 +135,7 @@ func (t *terminal) reportSARIF(c *checked) error {
 	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{Name: "ambit", Version: version, Rules: []sarifRule{}}
 	index := map[string]int{}
-	for _, r := range manifest.Rules() {
+	for _, r := range slices.Concat(manifest.Rules(), skill.Rules) {
 		index[r.Code] = len(run.Tool.Driver.Rules)
 		rule := sarifRule{ID: r.Code, ShortDescription: sarifText{r.Title}, FullDescription: sarifText{r.Why}, Help: sarifText{r.Fix}}
 		if rule.Help.Text == "" {

@@ -30,6 +30,7 @@ import (
 func newRun(t *terminal) *cobra.Command {
 	var skillFile, address string
 	var expose []string
+	var remote bool
 	var dev development
 	var approval approving
 	cmd := &cobra.Command{
@@ -42,24 +43,35 @@ func newRun(t *terminal) *cobra.Command {
 		Example: "  ambit run agents/default.json\n  ambit run agents/default.json --http 127.0.0.1:0\n  claude mcp add files -- ambit run /path/to/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.load(args[0], "")
+			m, err := t.loadFor(dev, args[0], "")
 			if err != nil {
 				return err
 			}
-			if err := runnable(m); err != nil {
+			if remote {
+				if !m.Agent().Hosted() {
+					return usage("leave --remote out", "%s is not hosted anywhere that its manifest says", m.Path)
+				}
+				m = m.Remote()
+			}
+			if err := soleID(m); err != nil {
 				return err
 			}
-			if m.Agent().Delivery.Exec == "findagent-hosted" {
-				return no("install it where ambit serve runs, and connect to URL/mcp/NAME there", "%s is hosted: it runs only under ambit serve", m.Path)
+			if m.Agent().Delivery.Exec == "findagent-hosted" && !remote {
+				hint := "install it where ambit serve runs, and connect to URL/mcp/NAME there"
+				if m.Agent().Hosted() {
+					hint = "it is hosted at " + m.Agent().Delivery.URL + ": connect the client to that, or let ambit run --remote do it"
+				}
+				return no(hint, "%s is hosted: it runs only under ambit serve", m.Path)
 			}
 			o, err := t.hosting(dev, false)
 			if err != nil {
 				return err
 			}
 			h := o.Home
+			o.Name = registered(h, m)
 			o.Sole = address == ""
 			o.ApprovalTTL, o.TrustElicitation = approval.ttl, approval.trust
-			o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, h, "") }
+			o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.OpenLong(ctx, h, "") }
 			if o.Expose, err = exposed(expose); err != nil {
 				return err
 			}
@@ -89,7 +101,9 @@ func newRun(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&skillFile, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
 	dev.flags(cmd)
+	dev.isolation.flag(cmd)
 	approval.flags(cmd)
+	cmd.Flags().BoolVar(&remote, "remote", false, "serve a hosted agent from where it is hosted, through the door here")
 	cmd.Flags().StringVar(&address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
 	cmd.Flags().StringSliceVar(&expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	return cmd

@@ -15,8 +15,10 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -39,7 +41,9 @@ func newSecret(t *terminal) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSecretSet(t), newSecretList(t), newSecretRemove(t))
+	var dev development
+	dev.manifestFlag(cmd.PersistentFlags())
+	cmd.AddCommand(newSecretSet(t, &dev), newSecretList(t, &dev), newSecretRemove(t, &dev))
 	return cmd
 }
 
@@ -52,20 +56,26 @@ type owner struct {
 
 // owner finds out whose secrets are meant.
 func (t *terminal) owner(h home.Home, asked string) (*owner, error) {
+	return t.ownerFor(development{}, h, asked)
+}
+
+// ownerFor is owner under development switches.
+func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner, error) {
+	t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
 	named := !strings.ContainsAny(asked, `/\`) || strings.Contains(asked, "://")
 	_, statErr := os.Stat(asked)
 	// A folder that happens to have an agent's name is no manifest.
 	if _, err := manifestIn(asked); statErr == nil && (err == nil || !named) {
-		m, err := t.load(asked, "")
+		m, err := t.loadFor(dev, asked, "")
 		if err != nil {
 			return nil, err
 		}
-		return ownerOf(m.Agent()), nil
+		return ownerOf(m.Remote().Agent()), nil
 	}
 	if ext := filepath.Ext(asked); !named || ext == ".json" || ext == ".toml" {
 		return nil, usage("check the path", "there is no file %s", asked)
 	}
-	found, err := serve.Find(h.Agents())
+	found, err := serve.FindAs(manifest.Options{LoopbackHTTP: dev.loopbackHTTP}, h.Agents())
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
@@ -74,7 +84,7 @@ func (t *terminal) owner(h home.Home, asked string) (*owner, error) {
 		if m == nil || m.Agent() == nil {
 			continue
 		}
-		if a := m.Agent(); found[i].Name == asked || a.ID == asked || agent.Slug(a.Name) == asked {
+		if a := m.Remote().Agent(); found[i].Name == asked || a.ID == asked || agent.Slug(a.Name) == asked {
 			return ownerOf(a), nil
 		}
 	}
@@ -106,7 +116,7 @@ func (o *owner) want(ref string) (credential.Wanted, error) {
 	return credential.Wanted{}, no(hint, "%s asks for no credential %s", o.name, diag.Quote(ref))
 }
 
-func newSecretSet(t *terminal) *cobra.Command {
+func newSecretSet(t *terminal, dev *development) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:     "set AGENT REF",
@@ -125,7 +135,7 @@ func newSecretSet(t *terminal) *cobra.Command {
 			if err != nil {
 				return &failure{code: exitMissing, err: err}
 			}
-			o, err := t.owner(h, args[0])
+			o, err := t.ownerFor(*dev, h, args[0])
 			if err != nil {
 				return err
 			}
@@ -242,7 +252,7 @@ type secretReportRow struct {
 	Hosts    []string        `json:"hosts"`
 }
 
-func newSecretList(t *terminal) *cobra.Command {
+func newSecretList(t *terminal, dev *development) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list [AGENT]",
 		Short:   "List credentials: what is set, what is missing and where it is kept",
@@ -262,7 +272,7 @@ func newSecretList(t *terminal) *cobra.Command {
 			rows := []secretReportRow{}
 			var o *owner
 			if len(args) == 1 {
-				if o, err = t.owner(h, args[0]); err != nil {
+				if o, err = t.ownerFor(*dev, h, args[0]); err != nil {
 					return err
 				}
 				if rows, err = declaredSecrets(&credential.Source{Vault: v}, o); err != nil {
@@ -342,7 +352,7 @@ func (t *terminal) secretTable(rows []secretReportRow) {
 	t.table("", table)
 }
 
-func newSecretRemove(t *terminal) *cobra.Command {
+func newSecretRemove(t *terminal, dev *development) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm AGENT REF",
 		Short:   "Forget a credential",
@@ -353,7 +363,7 @@ func newSecretRemove(t *terminal) *cobra.Command {
 			if err != nil {
 				return &failure{code: exitMissing, err: err}
 			}
-			o, err := t.owner(h, args[0])
+			o, err := t.ownerFor(*dev, h, args[0])
 			if err != nil {
 				return err
 			}

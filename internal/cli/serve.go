@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
@@ -29,6 +31,7 @@ type serving struct {
 	dev           development
 	approval      approving
 	expose        []string
+	concurrency   int
 }
 
 func newServe(t *terminal) *cobra.Command {
@@ -60,6 +63,8 @@ func newServe(t *terminal) *cobra.Command {
 	f.StringSliceVar(&s.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	s.dev.flags(cmd)
 	s.approval.flags(cmd)
+	s.dev.isolation.flag(cmd)
+	f.IntVar(&s.concurrency, "concurrency", runtime.NumCPU(), "how many programs run at the same time (`N`)")
 	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` calls under way have at the end")
 	return cmd
 }
@@ -92,6 +97,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if err != nil {
 		return err
 	}
+	b.Journal.KeepDaybook()
 	err = t.serveWith(ctx, s, h, b)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -111,11 +117,14 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	s.Metrics = serve.NewMetrics()
 	timed := *b
 	timed.DB = s.Metrics.Timed(b.DB)
+	b.Journal.Through(timed.DB)
 	o, err := t.hosting(s.dev, s.Production)
 	if err != nil {
 		return err
 	}
+	s.Reading.LoopbackHTTP = s.dev.loopbackHTTP
 	o.Books, o.ApprovalTTL, o.TrustElicitation = &timed, s.approval.ttl, s.approval.trust
+	o.Reviewed, s.Tickets = reviewed(b, s.Production), b.Keys
 	if o.Expose, err = exposed(s.expose); err != nil {
 		return err
 	}
@@ -125,13 +134,39 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		Log: func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) },
 	}
 	s.Neighbours, s.Approvals = new(serve.Neighbours), serve.ApprovalsOf(b)
+	s.Tidy = serve.TidierOf(b)
+	if err := t.retain(ctx, h, b.Journal); err != nil {
+		return err
+	}
 	hosting.Host.Agents = s.Neighbours
 	passing, key := identity.NewPassingKey()
-	s.Start, s.CanRun, s.APIKeys, s.Passing, s.Journal = hosting.Start, runnable, identity.NewAPIKeys(b.DB), passing, b.Journal
+	s.Start, s.CanRun, s.APIKeys, s.Passing, s.Journal = hosting.Start, canServe(ctx, b, s.Production), identity.NewAPIKeys(b.DB), passing, b.Journal
 	s.Version, s.Log = version, t.tell
+	s.PolicyProblem = func() string { return t.rules(h).Status().Problem }
+	desk, err := t.openDesk(ctx, s, &o)
+	if err != nil {
+		return err
+	}
+	closed := closeWith(ctx, desk, s.Grace)
+	defer func() {
+		stop() // if it was not the end of ctx that ended it
+		<-closed
+	}()
+	hosting.Turns = desk
 	d, err := serve.New(s.Options)
 	if err != nil {
 		return t.cannotServe(err)
+	}
+	if err := desk.Reload(ctx); err != nil {
+		d.Close()
+		return &failure{code: exitMissing, err: err}
+	}
+	err = d.OpenConsole(ctx, &serve.Room{
+		Books: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
+	})
+	if err != nil {
+		d.Close()
+		return &failure{code: exitMissing, err: err}
 	}
 	l, url, err := d.Listen()
 	if err != nil {
@@ -189,7 +224,7 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, p serve.Presence,
 		return nil
 	}
 	if t.json {
-		line, err := json.Marshal(map[string]string{"url": p.URL, "console": p.URL + "/console/", "key_file": p.KeyFile})
+		line, err := json.Marshal(map[string]string{"url": p.URL, "console": d.ConsoleLink(p.URL, identity.LocalName()), "key_file": p.KeyFile})
 		if err != nil {
 			return err
 		}
@@ -199,6 +234,7 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, p serve.Presence,
 	cards := d.Agents()
 	t.printf("%s %s at %s\n", t.paint(green, "serving"), count(len(cards), "agent"), t.paint(bold, p.URL))
 	t.agentTable(cards, p.URL)
+	t.printf("\n  console: %s\n  %s\n", t.paint(bold, d.ConsoleLink(p.URL, identity.LocalName())), t.paint(dim, "the link is good once, for ten minutes; another: ambit console"))
 	if name := firstReady(cards); name != "" {
 		t.printf("\n  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(ambit key new --agents %s)\"\n", name, p.URL, name, name)
 	}

@@ -10,12 +10,14 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
@@ -41,7 +43,8 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}
 	return toolserver.Options{
 		Home: h, Folder: folder, Lookup: (&credential.Source{Vault: credential.Open(h)}).Lookup(m.Agent()), Lock: lock, Version: version,
-		Log: t.serverLog, Progress: t.progress(),
+		Authorize: host.Authorize(m.Agent(), keeper(h)),
+		Log:       t.serverLog, Progress: t.progress(),
 	}, nil
 }
 
@@ -78,28 +81,9 @@ func (t *terminal) progress() func(alias, step string) {
 	}
 }
 
-// runnable refuses agents that nothing here can run: bundles of code, and those
-// whose servers come from a registry.
-func runnable(m *manifest.Manifest) error {
-	a := m.Agent()
-	what := ""
-	switch {
-	case m.Dialect == agent.Matrix, m.Dialect == agent.Covenant, m.Dialect == agent.FindAgent && a.Kind != agent.CodeBundle:
-		return nil
-	case m.Dialect == agent.FindAgent:
-		what = "a bundle of code cannot be run yet"
-	default:
-		what = "a GPARS agent cannot be run yet: its servers are in a registry"
-	}
-	return &failure{
-		code: exitMissing, err: errors.New(what),
-		hint: "ambit inspect " + m.Path + " shows what it may do",
-	}
-}
-
 // onServers refuses agents without tool servers, for verbs that are about those.
 func onServers(m *manifest.Manifest) error {
-	if m.Dialect == agent.Matrix {
+	if m.Dialect == agent.Matrix || m.Agent().Hosted() {
 		return nil
 	}
 	return &failure{
@@ -109,10 +93,25 @@ func onServers(m *manifest.Manifest) error {
 }
 
 // development are the switches that loosen what http actions may reach.
-type development struct{ loopbackHTTP bool }
+type development struct {
+	loopbackHTTP bool
+	isolation    isolating // of verbs that run programs
+}
 
 func (d *development) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: http actions may reach this machine without TLS; AMBIT_DEV_RESOLVE=HOST:443=127.0.0.1:PORT and AMBIT_DEV_CA=FILE say where a name leads, and whose certificate it has there")
+}
+
+// manifestFlag is the one switch that matters to verbs that only read manifests.
+func (d *development) manifestFlag(f *pflag.FlagSet) {
+	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: FindAgent actions and slots may name this machine, also over plain http")
+}
+
+// announce says loudly which development switches are on.
+func (t *terminal) announce(s egress.Switches) {
+	if loud := s.Announce(); loud != "" {
+		t.notef("%s %s", t.paint(boldRed, "ambit:"), loud)
+	}
 }
 
 // hosting is how agents are brought to life here.
@@ -125,21 +124,21 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 	if err != nil {
 		return host.Options{}, usage("", "%w", err)
 	}
-	if loud := switches.Announce(); loud != "" {
-		t.notef("%s %s", t.paint(boldRed, "ambit:"), loud)
-	}
+	t.announce(switches)
 	operator, err := operatorRails(h)
 	if err != nil {
 		return host.Options{}, err
 	}
-	return host.Options{
-		Operator: operator,
-		Home:     h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches), Switches: switches,
+	o := host.Options{
+		Operator: operator, Rules: gate.Rules{Policy: t.rules(h)},
+		Home: h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches), Switches: switches,
+		Tokens: keeper(h),
 		Credentials: &credential.Source{
 			Vault:   credential.Open(h),
 			OnError: func(err error) { t.serverLog("vault", err.Error()) },
 		},
-	}, nil
+	}
+	return o, d.isolation.apply(t, &o, production)
 }
 
 // operatorRails reads guardrails.json, which may not be there.
@@ -164,7 +163,7 @@ func (t *terminal) start(ctx context.Context, m *manifest.Manifest, b *books.Boo
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Books = b
+	o.Books, o.Name = b, registered(o.Home, m)
 	others := newNeighbours(ctx, m, o)
 	o.Agents = others
 	a = host.Start(ctx, m, o)

@@ -30,6 +30,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -45,6 +46,7 @@ type terminal struct {
 	width  int
 	cut    bool // lines are cut to the width: somebody looks at them
 	logMu  sync.Mutex
+	policy *policy.Live // the user's rules, once somebody has asked
 }
 
 func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
@@ -137,6 +139,9 @@ func (t *terminal) fail(f *failure) {
 		body := map[string]any{"message": f.Error(), "hint": f.hint, "exit_code": f.code}
 		if r, ok := errors.AsType[*call.Refusal](f.err); ok {
 			body["code"], body["stage"], body["message"], body["retryable"], body["effect"] = r.Code, r.Stage, r.Message, r.Retryable, r.Effect
+			if s := r.RetrySeconds(); s != nil {
+				body["retry_after"] = *s
+			}
 		}
 		err := t.document(map[string]any{"error": body})
 		if err == nil && t.flush() == nil {

@@ -96,12 +96,16 @@ func newTools(t *terminal) *cobra.Command {
 		Short:   "List an agent's tools with their URIs",
 		Example: "  ambit tools agents/default.json\n  ambit tools agents/default.json --json | jq -r '.tools[].uri'",
 		Args:    exactly(1, "one manifest"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := t.load(args[0], dialect)
 			if err != nil {
 				return err
 			}
-			reports := toolReports(m.Agent())
+			who, err := t.whole(cmd.Context(), m)
+			if err != nil {
+				return err
+			}
+			reports := toolReports(who)
 			if t.json {
 				return t.document(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports})
 			}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -17,13 +19,15 @@ import (
 func newValidate(t *terminal) *cobra.Command {
 	var dialect, format string
 	var strict bool
+	var dev development
 	cmd := &cobra.Command{
 		Use:     "validate PATH...",
 		GroupID: groupRead,
 		Short:   "Tell every problem of every manifest",
 		Long: "Tell every problem of every manifest, with its place, its code and how to mend it. A folder is walked:\n" +
 			"every file in it that is a manifest is checked, except in hidden folders and in node_modules, vendor and\n" +
-			"testdata. - stands for standard input.",
+			"testdata. The skills that a manifest lists are checked too, if they lie beside it. - stands for standard\n" +
+			"input.",
 		Example: "  ambit validate agents/\n  ambit validate --strict agent.toml\n  ambit validate --format sarif . > problems.sarif",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -31,7 +35,7 @@ func newValidate(t *terminal) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := parseDialect(dialect)
 			if err != nil {
 				return err
@@ -49,7 +53,8 @@ func newValidate(t *terminal) *cobra.Command {
 			if t.json {
 				show = (*terminal).reportJSON
 			}
-			checked, err := t.validate(args, manifest.Options{Dialect: d, Strict: strict})
+			t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
+			checked, err := t.validate(cmd.Context(), args, manifest.Options{Dialect: d, Strict: strict, LoopbackHTTP: dev.loopbackHTTP})
 			if err != nil {
 				return err
 			}
@@ -65,6 +70,7 @@ func newValidate(t *terminal) *cobra.Command {
 	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out: "+strings.Join(dialectNames(), ", "))
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors")
 	cmd.Flags().StringVar(&format, "format", "text", "how to report: text, json, sarif or github (`format`)")
+	dev.manifestFlag(cmd.Flags())
 	complete(cmd, "dialect", dialectNames())
 	complete(cmd, "format", []string{"text", "json", "sarif", "github"})
 	return cmd
@@ -82,6 +88,7 @@ type checked struct {
 	files            []*manifest.Manifest
 	skipped          []skipped
 	errors, warnings int
+	attached         int // files that belong to manifests
 }
 
 type skipped struct {
@@ -89,7 +96,7 @@ type skipped struct {
 	Reason string `json:"reason"`
 }
 
-func (t *terminal) validate(paths []string, o manifest.Options) (*checked, error) {
+func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Options) (*checked, error) {
 	c := &checked{}
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -112,6 +119,7 @@ func (t *terminal) validate(paths []string, o manifest.Options) (*checked, error
 			}
 		}
 	}
+	c.readSkills(ctx, o.Strict)
 	return c, nil
 }
 
@@ -230,7 +238,7 @@ func (t *terminal) reportText(c *checked) error {
 		t.notef("%s", t.paint(dim, "- "+diag.Printable(s.Path)+"  skipped, "+s.Reason))
 	}
 	if len(c.files) > 1 || c.errors+c.warnings > 0 {
-		t.printf("%s checked: %s, %s", count(len(c.files), "manifest"), count(c.errors, "error"), count(c.warnings, "warning"))
+		t.printf("%s checked: %s, %s", count(len(c.files)-c.attached, "manifest"), count(c.errors, "error"), count(c.warnings, "warning"))
 		if len(c.skipped) > 0 {
 			t.printf("; %s skipped", count(len(c.skipped), "file"))
 		}

@@ -32,6 +32,7 @@ func newVerify(t *terminal) *cobra.Command {
 			if err := onServers(m); err != nil {
 				return err
 			}
+			m = m.Remote()
 			if offline {
 				return t.verifyOffline(m)
 			}

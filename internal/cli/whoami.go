@@ -15,7 +15,9 @@ func newWhoami(t *terminal) *cobra.Command {
 		Use:     "whoami",
 		GroupID: groupRun,
 		Short:   "Tell who calls from here, and by which key this ambit signs",
-		Args:    exactly(0, "no arguments"),
+		Long: "Tell who calls from here: the name that grants and the journal use, and the public key that programs see with it.\n" +
+			"signer is the key by which this ambit signs grants and the journal.",
+		Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			h, err := home.Find()
 			if err != nil {
@@ -25,11 +27,12 @@ func newWhoami(t *terminal) *cobra.Command {
 			if err != nil {
 				return &failure{code: exitMissing, err: err}
 			}
-			public := base64.StdEncoding.EncodeToString(keys.Signer().Public().(ed25519.PublicKey))
+			name := identity.LocalName()
+			signer := base64.StdEncoding.EncodeToString(keys.Signer().Public().(ed25519.PublicKey))
 			if t.json {
-				return t.document(map[string]string{"principal": identity.LocalName(), "pubkey": public})
+				return t.document(map[string]string{"principal": name, "pubkey": keys.PublicOf(name), "signer": signer})
 			}
-			t.table("", [][]string{{"principal", identity.LocalName()}, {"pubkey", public}})
+			t.table("", [][]string{{"principal", name}, {"pubkey", keys.PublicOf(name)}, {"signer", signer}})
 			return nil
 		},
 	}

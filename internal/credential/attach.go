@@ -35,9 +35,10 @@ func isCredential(name string) bool {
 // the headers whose templates hold {credential} or {credential.FIELD}, or as
 // Authorization: Bearer if there are none. What else stands in these templates
 // is filled in by fill. A request that does not go to the secret's audience
-// stays as it is, and the error is a [*call.Refusal].
-func Attach(req *http.Request, slot *agent.Slot, s Secret, templates map[string]string, fill func(name string) (string, error)) error {
-	if err := Audience(req, slot, s); err != nil {
+// stays as it is, and the error is a [*call.Refusal]. The development switches
+// are those of the client that will send it.
+func Attach(dev egress.Switches, req *http.Request, slot *agent.Slot, s Secret, templates map[string]string, fill func(name string) (string, error)) error {
+	if err := Audience(dev, req, slot, s); err != nil {
 		return err
 	}
 	if len(templates) == 0 {
@@ -92,8 +93,8 @@ func expand(template string, slot *agent.Slot, s Secret, fill func(string) (stri
 
 // Audience refuses a request that does not go, over https, to a host that the
 // slot allows and that the secret was set for.
-func Audience(req *http.Request, slot *agent.Slot, s Secret) error {
-	host, err := destination(req.URL, req.Host)
+func Audience(dev egress.Switches, req *http.Request, slot *agent.Slot, s Secret) error {
+	host, err := destination(dev, req.URL, req.Host)
 	if err != nil {
 		return err
 	}
@@ -109,9 +110,11 @@ func Audience(req *http.Request, slot *agent.Slot, s Secret) error {
 }
 
 // destination is the one host that every reader finds in an address.
-func destination(u *url.URL, host string) (string, error) {
-	if u.Scheme != "https" || u.User != nil || u.Opaque != "" || host != "" && host != u.Host {
-		return "", call.Refuse(Stage, call.HostNotAllowed, "a credential is sent over https to the host that the address names, and nowhere else")
+func destination(dev egress.Switches, u *url.URL, host string) (string, error) {
+	if u.User == nil && u.Opaque == "" && (host == "" || host == u.Host) {
+		if name, err := dev.Host(u); err == nil {
+			return name, nil
+		}
 	}
-	return egress.Host(u.Hostname())
+	return "", call.Refuse(Stage, call.HostNotAllowed, "a credential is sent over https to the host that the address names, and nowhere else")
 }

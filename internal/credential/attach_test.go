@@ -10,6 +10,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/egress"
 )
 
 var slot = &agent.Slot{Ref: "token", Hosts: []string{"api.example.com"}}
@@ -36,7 +37,7 @@ func TestAudience(t *testing.T) {
 		"https://api.example.com/", "https://API.EXAMPLE.COM/x", "https://api.example.com./", "https://v1.api.example.com:8443/", "https://api.example.com?x",
 	} {
 		req := request(t, address)
-		if err := Attach(req, slot, s, nil, nil); err != nil || req.Header.Get("Authorization") != "Bearer "+canary {
+		if err := Attach(egress.Switches{}, req, slot, s, nil, nil); err != nil || req.Header.Get("Authorization") != "Bearer "+canary {
 			t.Errorf("%s: %v, %d headers", address, err, len(req.Header))
 		}
 	}
@@ -53,17 +54,17 @@ func TestAudience(t *testing.T) {
 			continue // no request can be made of it
 		}
 		req := &http.Request{Method: "GET", URL: u, Header: http.Header{}}
-		if err := Attach(req, slot, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
+		if err := Attach(egress.Switches{}, req, slot, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
 			t.Errorf("%s: %v, %d headers", address, err, len(req.Header))
 		}
 	}
 	req := request(t, "https://api.example.com/")
 	req.Host = "evil.test"
-	if err := Attach(req, slot, s, nil, nil); !refusedWith(err, call.HostNotAllowed) {
+	if err := Attach(egress.Switches{}, req, slot, s, nil, nil); !refusedWith(err, call.HostNotAllowed) {
 		t.Errorf("another Host header: %v", err)
 	}
 	for _, hosts := range [][]string{nil, {""}, {"."}, {"com."}} {
-		if err := Attach(request(t, "https://api.example.com/"), &agent.Slot{Ref: "token", Hosts: hosts}, s, nil, nil); !refusedWith(err, call.HostNotAllowed) {
+		if err := Attach(egress.Switches{}, request(t, "https://api.example.com/"), &agent.Slot{Ref: "token", Hosts: hosts}, s, nil, nil); !refusedWith(err, call.HostNotAllowed) {
 			t.Errorf("a slot for %q: %v", hosts, err)
 		}
 	}
@@ -74,11 +75,11 @@ func TestAudience(t *testing.T) {
 func TestSealedAudience(t *testing.T) {
 	s := mustNew(t, Masked, canary, "api.example.com")
 	wider := &agent.Slot{Ref: "token", Hosts: []string{"api.example.com", "evil.test"}}
-	if err := Attach(request(t, "https://api.example.com/"), wider, s, nil, nil); err != nil {
+	if err := Attach(egress.Switches{}, request(t, "https://api.example.com/"), wider, s, nil, nil); err != nil {
 		t.Error(err)
 	}
 	req := request(t, "https://evil.test/")
-	err := Attach(req, wider, s, nil, nil)
+	err := Attach(egress.Switches{}, req, wider, s, nil, nil)
 	if r, _ := errors.AsType[*call.Refusal](err); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 || !strings.Contains(r.Hint, "set it again") {
 		t.Errorf("%v", err)
 	}
@@ -108,7 +109,7 @@ func TestTemplates(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			req := request(t, "https://api.example.com/")
-			err := Attach(req, slot, tt.secret, tt.in, fill)
+			err := Attach(egress.Switches{}, req, slot, tt.secret, tt.in, fill)
 			if tt.code != "" && !refusedWith(err, tt.code) || tt.code == "" && err != nil {
 				t.Error(err)
 			}
@@ -124,7 +125,7 @@ func TestTemplates(t *testing.T) {
 	}
 	failing := func(string) (string, error) { return "", errors.New("no such argument") }
 	req := request(t, "https://api.example.com/")
-	if err := Attach(req, slot, key, map[string]string{"X-A": "{credential.id}", "X-B": "{credential.id}{a}"}, failing); err == nil || len(req.Header) != 0 {
+	if err := Attach(egress.Switches{}, req, slot, key, map[string]string{"X-A": "{credential.id}", "X-B": "{credential.id}{a}"}, failing); err == nil || len(req.Header) != 0 {
 		t.Errorf("%v, %d headers", err, len(req.Header))
 	}
 	if Uses("{a} {credentials} {credentialx.y}") || !Uses("x {credential}") || !Uses("{credential.a}") {
@@ -145,7 +146,7 @@ func FuzzAudience(f *testing.F) {
 			return
 		}
 		req := &http.Request{Method: "GET", URL: u, Header: http.Header{}}
-		err = Attach(req, slot, s, nil, nil)
+		err = Attach(egress.Switches{}, req, slot, s, nil, nil)
 		host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 		mine := host == "api.example.com" || strings.HasSuffix(host, ".api.example.com")
 		if err == nil && (!mine || u.Scheme != "https" || u.User != nil) {

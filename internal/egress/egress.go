@@ -84,8 +84,13 @@ func (c *Client) Close() {
 	c.changing.CloseIdleConnections()
 }
 
-// LoopbackHTTP reports whether http:// to this machine is allowed.
-func (c *Client) LoopbackHTTP() bool { return c.dialer.switches.LoopbackHTTP }
+// Switches are those that the client was made with; no client has none on.
+func (c *Client) Switches() Switches {
+	if c == nil {
+		return Switches{}
+	}
+	return c.dialer.switches
+}
 
 // Reads reports whether a request of that method leaves everything as it is.
 func Reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }

@@ -54,14 +54,20 @@ func (s Switches) Destination(req *http.Request) error {
 	if req.Host != "" && !strings.EqualFold(req.Host, u.Host) {
 		return call.Refuse(Stage, call.HostNotAllowed, "the request names another host than it goes to")
 	}
+	_, err := s.Host(u)
+	return err
+}
+
+// Host is the one spelling of the host that an address goes to, over https, or
+// to this machine where that is switched on.
+func (s Switches) Host(u *url.URL) (string, error) {
 	if s.LoopbackHTTP && IsLoopback(u.Hostname()) && (u.Scheme == "http" || u.Scheme == "https") {
-		return nil
+		return strings.ToLower(u.Hostname()), nil
 	}
 	if u.Scheme != "https" {
-		return call.Refuse(Stage, call.HostNotAllowed, "an action goes over https, not %s", diag.Quote(u.Scheme))
+		return "", call.Refuse(Stage, call.HostNotAllowed, "an action goes over https, not %s", diag.Quote(u.Scheme))
 	}
-	_, err := Host(u.Hostname())
-	return err
+	return Host(u.Hostname())
 }
 
 // Same reports whether two addresses have the same scheme, host and port, in

@@ -35,6 +35,12 @@ type Policy struct {
 	Mode Mode
 	// Hosts are those of ModeAllowlist.
 	Hosts []string
+	// Swaps are the secrets that the program names without having them.
+	// Authority and Finder must be there with them: nothing goes to the hosts of
+	// a swap without.
+	Swaps     []Swap
+	Authority *Authority
+	Finder    Finder
 }
 
 // Decision is the proxy's word on one connection.
@@ -152,6 +158,11 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	}
 	host, port, refusal := p.judge(req.RequestURI)
 	var up net.Conn
+	swaps := p.policy.swaps(host)
+	if refusal == nil && len(swaps) > 0 {
+		p.swap(ctx, conn, buffered, host, port, swaps)
+		return
+	}
 	if refusal == nil {
 		up, err = p.dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 		refusal = dialled(host, err)
@@ -182,6 +193,30 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	}
 	p.say(host, port, nil)
 	p.join(conn, from, up)
+}
+
+// swap serves a tunnel to the host of a secret.
+func (p *Proxy) swap(ctx context.Context, conn net.Conn, from io.Reader, host, port string, swaps []Swap) {
+	if p.policy.Authority == nil || p.policy.Finder == nil || port != "443" {
+		r := call.Refuse(Stage, call.HostNotAllowed, "%s is the host of a credential, and can be reached only where that is watched", diag.Quote(host))
+		p.say(host, port, r)
+		answer(conn, r)
+		return
+	}
+	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	hello, err := readHello(from)
+	if err == nil {
+		err = hello.names(host)
+	}
+	if err == nil {
+		p.say(host, port, nil)
+		err = p.intercept(ctx, conn, io.MultiReader(strings.NewReader(string(hello.raw)), from), host, swaps)
+	}
+	if err != nil {
+		p.say(host, port, call.Refuse(Stage, call.HostNotAllowed, "the tunnel to %s was not used for TLS with that host: %v", diag.Quote(host), err))
+	}
 }
 
 // judge reads where a CONNECT wants to go and holds it to the policy.

@@ -4,13 +4,24 @@
 // arguments; that is the guard's work. It does not stop at the first no: every
 // rule gives its reason, so that a person who asks why sees all of them, and
 // the journal keeps them. The verdict is no if any reason is.
+//
+// What was granted is not known here. A door hands in who knows it: [Grants] for
+// the capabilities that an agent requires of whoever calls, [Policy] for the
+// user's own rules. Both are asked on every call, and again in the transaction
+// that intends it, so that a revocation counts at once. Inside that transaction
+// the context carries it: see [state.Within].
 package gate
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Stage is the gate's name in reasons and refusals.
@@ -20,17 +31,40 @@ const Stage = "gate"
 type Decision struct {
 	Allowed bool
 	Reasons []call.Reason
+	// Held are those of the agent's capabilities, required or optional, that
+	// whoever calls holds.
+	Held []string
 }
 
-// Decide judges a call to a tool of an agent.
-func Decide(a *agent.Agent, t *agent.Tool, c *call.Call) Decision {
+// Grants knows who holds which capabilities.
+type Grants interface {
+	// Missing are those of the actions that a principal does not hold for this
+	// agent. An error refuses the call, and is told.
+	Missing(ctx context.Context, principal string, actions []string) (missing []string, err error)
+}
+
+// Policy is the user's own rules.
+type Policy interface {
+	// Judge gives a reason for each rule that has something to say of a call. The
+	// name is what the agent is registered under.
+	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
+}
+
+// Rules are what is asked besides the manifest. A nil one says nothing; but
+// without Grants nobody holds anything.
+type Rules struct {
+	Grants Grants
+	Policy Policy
+}
+
+// Decide judges a call to a tool of an agent that is registered under a name.
+func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call, rules Rules) Decision {
 	d := Decision{Allowed: true}
 	add := func(code call.Code, allowed bool, format string, args ...any) {
 		if allowed {
 			code = ""
 		}
-		d.Allowed = d.Allowed && allowed
-		d.Reasons = append(d.Reasons, call.Reason{Stage: Stage, Code: code, Allowed: allowed, Detail: fmt.Sprintf(format, args...)})
+		d.add(call.Reason{Stage: Stage, Code: code, Allowed: allowed, Detail: fmt.Sprintf(format, args...)})
 	}
 	if _, native := t.Binding.(agent.Native); native {
 		add(call.NativeToolNotImplemented, false, "native tools are declared but cannot be called yet")
@@ -54,14 +88,89 @@ func Decide(a *agent.Agent, t *agent.Tool, c *call.Call) Decision {
 			add(call.NotInSkillAllowlist, false, "the §TOOLS section of %s does not list %s", c.Skill.Name(), uri)
 		}
 	}
+	if len(a.Capabilities.Required)+len(a.Capabilities.Optional) > 0 {
+		d.capable(ctx, &a.Capabilities, c.Principal, rules.Grants)
+	}
+	if rules.Policy != nil {
+		for _, r := range rules.Policy.Judge(ctx, a, name, t, c) {
+			d.add(r)
+		}
+	}
 	return d
+}
+
+func (d *Decision) add(r call.Reason) {
+	d.Allowed = d.Allowed && r.Allowed
+	d.Reasons = append(d.Reasons, r)
+}
+
+// capable holds whoever calls to what the agent requires of them, and finds out
+// what they hold of the rest.
+func (d *Decision) capable(ctx context.Context, wanted *agent.Capabilities, principal string, grants Grants) {
+	all := slices.Concat(wanted.Required, wanted.Optional)
+	missing, err := all, error(nil)
+	if grants != nil {
+		missing, err = grants.Missing(ctx, principal, all)
+	}
+	lacks := func(action string) bool { return slices.Contains(missing, action) }
+	d.Held = slices.DeleteFunc(slices.Clone(all), lacks)
+	required := slices.DeleteFunc(slices.Clone(wanted.Required), func(action string) bool { return !lacks(action) })
+	who := diag.Quote(principal)
+	r := call.Reason{Stage: Stage}
+	switch {
+	case len(required) > 0:
+		r.Code, r.Detail = call.CapabilityMissing, fmt.Sprintf("%s lacks %s, which the agent requires", who, strings.Join(required, ", "))
+		r.Hint = grantHint(principal, required)
+	case err != nil && len(missing) > 0:
+		r.Code, r.Detail = call.CapabilityMissing, fmt.Sprintf("%s may not hold %s", who, strings.Join(missing, ", "))
+		r.Hint = grantHint(principal, missing)
+	case err != nil:
+		r.Code, r.Detail = call.StoreUnavailable, fmt.Sprintf("what %s was granted cannot be told", who)
+		d.Held = nil
+	default:
+		r.Allowed, r.Detail = true, heldDetail(who, d.Held, missing)
+	}
+	if err != nil {
+		r.Detail += ": " + err.Error()
+	}
+	d.add(r)
+}
+
+func grantHint(principal string, actions []string) string {
+	command := "grant it: ambit grant " + word(principal)
+	for _, action := range actions {
+		command += " " + word(action)
+	}
+	return command
+}
+
+// word is one word of a command line, as a shell reads it.
+func word(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r))
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func heldDetail(who string, held, missing []string) string {
+	switch {
+	case len(missing) == 0:
+		return fmt.Sprintf("%s holds %s", who, strings.Join(held, ", "))
+	case len(held) == 0:
+		return fmt.Sprintf("%s goes without %s, which is optional", who, strings.Join(missing, ", "))
+	}
+	return fmt.Sprintf("%s holds %s and goes without %s, which is optional", who, strings.Join(held, ", "), strings.Join(missing, ", "))
 }
 
 // Refusal is the first no of a decision, nil if there is none.
 func (d Decision) Refusal() *call.Refusal {
 	for _, r := range d.Reasons {
 		if !r.Allowed {
-			return call.Refuse(Stage, r.Code, "%s", r.Detail)
+			refusal := call.Refuse(Stage, r.Code, "%s", r.Detail)
+			refusal.Hint = cmp.Or(r.Hint, refusal.Hint)
+			return refusal
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package gate_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,7 +101,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.tool.Name = "read_file"
-			d := gate.Decide(&agent.Agent{SideEffects: tt.policy}, &tt.tool, &call.Call{Tool: pinned, Skill: tt.skill})
+			d := gate.Decide(t.Context(), &agent.Agent{SideEffects: tt.policy}, "x", &tt.tool, &call.Call{Tool: pinned, Skill: tt.skill}, gate.Rules{})
 			if got := told(t, d); got != tt.reasons {
 				t.Errorf("reasons %s, want %s", got, tt.reasons)
 			}
@@ -141,11 +143,138 @@ func TestReasonsNameWhatTheyAreAbout(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool := &agent.Tool{Name: "read_file", SideEffect: agent.Network, Binding: agent.OnServer{}, URI: &uri}
-	d := gate.Decide(&agent.Agent{SideEffects: restricted()}, tool, &call.Call{Skill: skill{}})
+	d := gate.Decide(t.Context(), &agent.Agent{SideEffects: restricted()}, "x", tool, &call.Call{Skill: skill{}}, gate.Rules{})
 	text := fmt.Sprint(d.Reasons)
 	for _, word := range []string{"network", "allowed_side_effects", "SKILL.md", pinned} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the reasons do not name %s: %s", word, text)
 		}
+	}
+}
+
+// held is who holds which actions; or fails to know.
+type held struct {
+	of  map[string][]string
+	err error
+}
+
+func (h held) Missing(_ context.Context, principal string, actions []string) ([]string, error) {
+	var missing []string
+	for _, action := range actions {
+		if !slices.Contains(h.of[principal], action) {
+			missing = append(missing, action)
+		}
+	}
+	if h.err != nil && h.of == nil {
+		return nil, h.err
+	}
+	return missing, h.err
+}
+
+func TestCapabilities(t *testing.T) {
+	wants := agent.Capabilities{Required: []string{"tool.a", "tool.b"}, Optional: []string{"memory.write"}}
+	mine := func(actions ...string) held { return held{of: map[string][]string{"me@local": actions}} }
+	for _, tt := range []struct {
+		name   string
+		wants  agent.Capabilities
+		grants gate.Grants
+		code   call.Code
+		says   []string // of the one reason
+		hint   string
+		held   string
+	}{
+		{"nothing is required", agent.Capabilities{}, nil, "", nil, "", ""},
+		{"nobody knows of grants", wants, nil, call.CapabilityMissing, []string{`"me@local" lacks tool.a, tool.b, which`}, "grant it: ambit grant me@local tool.a tool.b", ""},
+		{"none held", wants, mine(), call.CapabilityMissing, []string{"tool.a, tool.b, which"}, "grant it: ambit grant me@local tool.a tool.b", ""},
+		{"one of two", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant it: ambit grant me@local tool.b", "tool.a memory.write"},
+		{"another's", wants, held{of: map[string][]string{"you@local": {"tool.a", "tool.b"}}}, call.CapabilityMissing, []string{"tool.a, tool.b"}, "grant it: ambit grant me@local tool.a tool.b", ""},
+		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b and goes without memory.write"}, "", "tool.a tool.b"},
+		{"everything", wants, mine("tool.a", "tool.b", "memory.write"), "", []string{"holds tool.a, tool.b, memory.write"}, "", "tool.a tool.b memory.write"},
+		{"only optional", agent.Capabilities{Optional: []string{"tool.c"}}, nil, "", []string{"goes without tool.c"}, "", ""},
+		{"the store fails", wants, held{err: errors.New("it broke")}, call.StoreUnavailable, []string{"cannot be told: it broke"}, "", ""},
+		{
+			"one was changed", wants,
+			held{of: map[string][]string{"me@local": {"tool.a"}}, err: errors.New("it was changed")},
+			call.CapabilityMissing,
+			[]string{"lacks tool.b", ": it was changed"},
+			"grant it: ambit grant me@local tool.b", "tool.a",
+		},
+		{
+			"an optional one was changed", wants,
+			held{of: map[string][]string{"me@local": {"tool.a", "tool.b"}}, err: errors.New("it was changed")},
+			call.CapabilityMissing,
+			[]string{"memory.write", ": it was changed"},
+			"grant it: ambit grant me@local memory.write", "tool.a tool.b",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tool := &agent.Tool{Name: "x", SideEffect: agent.Write}
+			d := gate.Decide(t.Context(), &agent.Agent{Capabilities: tt.wants}, "x", tool, &call.Call{Principal: "me@local"}, gate.Rules{Grants: tt.grants})
+			if got := strings.Join(d.Held, " "); got != tt.held {
+				t.Errorf("held: %s", got)
+			}
+			about := d.Reasons[1:] // the first is about side effects
+			if d.Allowed != (tt.code == "") || len(about) != min(1, len(tt.says)) {
+				t.Fatalf("%+v", d)
+			}
+			for _, says := range tt.says {
+				if !strings.Contains(about[0].Detail, says) || about[0].Code != tt.code {
+					t.Errorf("%+v does not say %s", about[0], says)
+				}
+			}
+			if r := d.Refusal(); tt.code != "" && (r == nil || r.Code != tt.code || tt.hint != "" && r.Hint != tt.hint || r.Hint == "") {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// What a person is told to type is what they mean, whatever the name.
+func TestHintIsOneCommand(t *testing.T) {
+	a := &agent.Agent{Capabilities: agent.Capabilities{Required: []string{"tool.a"}}}
+	for principal, want := range map[string]string{
+		"me@local": "me@local", "auth0|7": "'auth0|7'", "$(x)": "'$(x)'", "it's": `'it'\''s'`, "": "''",
+	} {
+		d := gate.Decide(t.Context(), a, "x", &agent.Tool{}, &call.Call{Principal: principal}, gate.Rules{})
+		if r := d.Refusal(); r == nil || r.Hint != "grant it: ambit grant "+want+" tool.a" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// policy answers with these reasons.
+type policy []call.Reason
+
+func (p policy) Judge(_ context.Context, a *agent.Agent, name string, _ *agent.Tool, _ *call.Call) []call.Reason {
+	if name != "registered" || a.ID != "id" {
+		return nil
+	}
+	return p
+}
+
+func TestPolicy(t *testing.T) {
+	no := call.Reason{Stage: gate.Stage, Code: call.PolicyDenied, Detail: "forbidden", Hint: "ask"}
+	yes := call.Reason{Stage: gate.Stage, Allowed: true, Detail: "permitted"}
+	for _, tt := range []struct {
+		policy  policy
+		allowed bool
+	}{{nil, true}, {policy{yes}, true}, {policy{yes, no}, false}, {policy{no, yes}, false}} {
+		d := gate.Decide(t.Context(), &agent.Agent{ID: "id"}, "registered", &agent.Tool{}, &call.Call{}, gate.Rules{Policy: tt.policy})
+		if d.Allowed != tt.allowed || len(d.Reasons) != 1+len(tt.policy) {
+			t.Errorf("%+v", d)
+		}
+		if r := d.Refusal(); !tt.allowed && (r == nil || r.Code != call.PolicyDenied || r.Hint != "ask") {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// An agent that asks for no capability, under no policy, pays for neither.
+func TestCostsNothing(t *testing.T) {
+	a, tool, c := &agent.Agent{}, &agent.Tool{Name: "x"}, &call.Call{Principal: "me@local"}
+	without := testing.AllocsPerRun(100, func() { gate.Decide(t.Context(), a, "x", tool, c, gate.Rules{}) })
+	with := testing.AllocsPerRun(100, func() { gate.Decide(t.Context(), a, "x", tool, c, gate.Rules{Grants: held{}}) })
+	if without != with {
+		t.Errorf("%v allocations without, %v with grants that nobody needs", without, with)
 	}
 }

@@ -73,7 +73,7 @@ func (g *Gateway) work(ctx context.Context, t *agent.Tool, c *call.Call) outcome
 		// Nobody said that nothing happened.
 		stopped = call.Uncertain(stageAct, call.ServerUnavailable, "%v", err)
 	}
-	return outcome{stopped: stopped}
+	return outcome{result: call.Result{Log: result.Log}, stopped: stopped}
 }
 
 // actWithEffect does work that must not be forgotten: when its time is over the

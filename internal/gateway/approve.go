@@ -26,7 +26,7 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	}
 	now := time.Now()
 	q, err := approval.Ask(ctx, g.books, &approval.Question{
-		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal,
+		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
 		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvalTTL),
 	})
 	switch {
@@ -66,6 +66,15 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 			return call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
 		case err != nil:
 			return storeFailed(stageApprove, err)
+		}
+		// Whoever may not call any more does not get a call by an answer to it.
+		if err := call.Standing(ctx); err != nil {
+			if stopped, ok := errors.AsType[*call.Refusal](err); ok {
+				return stopped
+			}
+			return storeFailed(stageApprove, err)
+		}
+		switch {
 		case now.State == approval.Approved:
 			return nil
 		case now.State == approval.Used:

@@ -15,7 +15,6 @@ import (
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
 )
 
 // Exposed are kinds of things that no manifest declares, and that an operator
@@ -52,10 +51,17 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 		f.ID = NewID()
 	}
 	start := time.Now()
-	answer, err := g.forward(ctx, f)
+	var found passing
+	answer, err := g.forward(ctx, f, found.note)
+	return g.recorded(ctx, start, f, f.Server+":"+f.Method, found.notes, answer, err)
+}
+
+// recorded gives an answer out once the journal says that it was given.
+func (g *Gateway) recorded(ctx context.Context, start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error) (jsontext.Value, error) {
 	r := journal.Record{
 		Time: start, Call: f.ID, Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: f.Principal,
-		Tool: f.Server + ":" + f.Method, SideEffect: "read", Decision: journal.Allow, DurationUS: time.Since(start).Microseconds(),
+		Tool: what, SideEffect: "read", Decision: journal.Allow, DurationUS: time.Since(start).Microseconds(),
+		Detail: strings.Join(notes, "; "),
 	}
 	stopped, refused := errors.AsType[*call.Refusal](err)
 	switch {
@@ -67,18 +73,13 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 		sum := sha256.Sum256(answer)
 		r.ResultHash, r.ResultSize = hex.EncodeToString(sum[:]), len(answer)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
-	defer cancel()
-	if failed := g.books.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := g.books.Journal.Append(tx, &r)
-		return err
-	}); failed != nil {
+	if failed := g.books.Journal.Note(&r); failed != nil {
 		return nil, storeFailed(stageRecord, failed)
 	}
 	return answer, err
 }
 
-func (g *Gateway) forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guard.Finding)) (jsontext.Value, error) {
 	servers, ok := g.binding.(call.Forwarder)
 	if !ok || !g.expose.Allows(f.Method) {
 		stopped := call.Refuse(gate.Stage, call.PolicyDenied, "%s is not exposed: no manifest declares it", clip(f.Method))
@@ -91,7 +92,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	copied.OnNotify, copied.Client = g.guards.hear(f.OnNotify), g.guards.client(f.Client)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
-		raw, stopped := g.guards.scan(nil, said.Raw, func([]guard.Finding) {})
+		raw, stopped := g.guards.scan(nil, said.Raw, note)
 		if stopped != nil {
 			return nil, stopped
 		}
@@ -100,7 +101,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	if err != nil {
 		return nil, err
 	}
-	answer, stopped := g.guards.scan(nil, answer, func([]guard.Finding) {})
+	answer, stopped := g.guards.scan(nil, answer, note)
 	if stopped != nil {
 		return nil, stopped
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/state"
 )
 
 // Options are what a door is made of.
@@ -33,12 +34,20 @@ type Options struct {
 	// Books keep what was intended and what became of it. Without them nothing
 	// can be called, only asked about.
 	Books *books.Books
+	// Rules are what the gate asks besides the manifest.
+	Rules gate.Rules
 	// Expose lets through what no manifest declares.
 	Expose Exposed
 	// Operator are the rails that hold for every agent.
 	Operator guard.Operator
 	// Known are the credentials that no result may hold.
 	Known func() ([]guard.Known, error)
+	// KnownChanged reports whether Known would answer otherwise than last time;
+	// nil if it never does while servers run.
+	KnownChanged func() bool
+	// Keep writes what became of a call elsewhere too, in the transaction that
+	// records it; nil if nobody wants that. An error of it undoes the record.
+	Keep func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal) error
 	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
 	ApprovalTTL time.Duration
 	// OnAsk is told that a call waits for a person.
@@ -53,12 +62,14 @@ type Gateway struct {
 	name    string
 	binding call.Binding
 	books   *books.Books
+	rules   gate.Rules
 	expose  Exposed
 	guards  *guards
 
 	approvalTTL      time.Duration
 	trustElicitation bool
 	onAsk            func(string)
+	keep             func(state.Tx, *call.Call, call.Result, *call.Refusal) error
 
 	late      sync.WaitGroup // answers that may still come
 	closing   chan struct{}
@@ -75,8 +86,8 @@ func New(a *agent.Agent, o Options) *Gateway {
 		o.ApprovalTTL = defaultApprovalTTL
 	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, expose: o.Expose, guards: newGuards(a, o),
-		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, lateGrace: lateGrace, closing: make(chan struct{}),
+		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o),
+		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
@@ -184,8 +195,10 @@ func resolveStage(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	return stopped
 }
 
-func gateStage(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	return gate.Decide(g.agent, p.tool, p.Call).Refusal()
+func gateStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)
+	p.Held = d.Held
+	return d.Refusal()
 }
 
 // NewID makes the id of a call.

@@ -22,6 +22,7 @@ type guards struct {
 	schemas map[*agent.Tool]shapes
 	results []*guard.Schema // that every result fits
 	known   func() ([]guard.Known, error)
+	changed func() bool
 	output  atomic.Pointer[guard.Output]
 	broken  error // why nothing can be checked, so that nothing passes
 }
@@ -30,7 +31,7 @@ type guards struct {
 type shapes struct{ in, out *guard.Schema }
 
 func newGuards(a *agent.Agent, o Options) *guards {
-	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
+	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known, changed: o.KnownChanged}
 	w.input, w.broken = guard.NewInput(w.rails.Input)
 	for i := range a.Tools {
 		t := &a.Tools[i]
@@ -170,7 +171,8 @@ func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c)
 // their start; those of http actions are looked up for each call, by the action
 // too, so that none is used that is not looked for.
 func (w *guards) scanner(t *agent.Tool) (*guard.Output, error) {
-	if s := w.output.Load(); s != nil && (t == nil || !attachesCredential(t)) {
+	stale := w.changed != nil && w.changed()
+	if s := w.output.Load(); s != nil && !stale && (t == nil || !attachesCredential(t)) {
 		return s, nil
 	}
 	rules := guard.OutputRules{OnLeak: w.rails.OnLeak}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/state"
 )
@@ -73,7 +72,7 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		// cancelled halfway.
 		err := g.books.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
 			stopped, e = nil, nil
-			if stopped = gate.Decide(g.agent, p.tool, p.Call).Refusal(); stopped != nil {
+			if stopped = gateStage(g, g.inside(ctx, tx), p); stopped != nil {
 				return errStopped
 			}
 			if p.IdempotencyKey != "" {
@@ -105,6 +104,15 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 			return stopped
 		}
 	}
+}
+
+// inside is the context in which the gate's rules see the transaction. Where
+// there are none, nobody looks.
+func (g *Gateway) inside(ctx context.Context, tx state.Tx) context.Context {
+	if g.rules.Grants == nil && g.rules.Policy == nil {
+		return ctx
+	}
+	return state.Within(ctx, tx)
 }
 
 const (

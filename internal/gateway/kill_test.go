@@ -73,7 +73,7 @@ func spender() *agent.Agent {
 // work is the life of a worker. It says on stdout that a call was answered.
 func work(h home.Home, store string) {
 	ctx := context.Background()
-	b, err := books.Open(ctx, h, store)
+	b, err := books.OpenLong(ctx, h, store)
 	if err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)

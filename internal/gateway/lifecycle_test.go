@@ -417,6 +417,7 @@ func TestStoreFails(t *testing.T) {
 			w := newWorld()
 			g := door(t, w)
 			g.books.DB = &brokenStore{DB: g.books.DB, writes: tt.writes}
+			g.books.Journal.Through(g.books.DB)
 			result, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Principal: "me"})
 			r, _ := errors.AsType[*call.Refusal](err)
 			if r == nil || r.Code != tt.code || r.Effect != tt.effect || result.Raw != nil {

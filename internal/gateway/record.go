@@ -29,22 +29,7 @@ const (
 func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 	r := g.newRecord(p)
 	conclude(&r, p, stopped)
-	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
-	defer cancel()
-	err := g.books.DB.Write(ctx, func(tx state.Tx) error {
-		if p.wasUnknown {
-			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
-				return errors.Join(err, errStopped) // a person was quicker
-			}
-		}
-		if p.intended {
-			if err := g.settleRow(tx, p, stopped); err != nil {
-				return err
-			}
-		}
-		_, err := g.books.Journal.Append(tx, &r)
-		return err
-	})
+	err := g.write(p, stopped, &r)
 	if err != nil {
 		// The intent, if there is one, stays: recovery finds it.
 		if p.intended && !p.wasUnknown {
@@ -59,6 +44,35 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 		g.late.Go(func() { g.hearLate(p) })
 	}
 	return stopped
+}
+
+// write makes it durable. What no intent preceded settles nothing: it is a record
+// and nothing else.
+func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) error {
+	if !p.intended && !p.wasUnknown && g.keep == nil {
+		return g.books.Journal.Note(r)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
+	defer cancel()
+	return g.books.DB.Write(ctx, func(tx state.Tx) error {
+		if p.wasUnknown {
+			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
+				return errors.Join(err, errStopped) // a person was quicker
+			}
+		}
+		if p.intended {
+			if err := g.settleRow(tx, p, stopped); err != nil {
+				return err
+			}
+		}
+		if g.keep != nil {
+			if err := g.keep(tx, p.Call, p.result, stopped); err != nil {
+				return err
+			}
+		}
+		_, err := g.books.Journal.Append(tx, r)
+		return err
+	})
 }
 
 // recordLater makes a call unknown whose outcome could not be recorded, as soon as
@@ -95,8 +109,11 @@ func (g *Gateway) recordLater(p *passing, r journal.Record) {
 func (g *Gateway) newRecord(p *passing) journal.Record {
 	r := journal.Record{
 		Time: p.start, Call: p.ID, Parent: p.Parent,
-		Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: p.Principal,
+		Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: p.Principal, By: p.By,
 		Tool: string(guard.Redact([]byte(clip(p.Tool)))), ArgumentsSize: len(p.Arguments),
+	}
+	if c := g.agent.Capabilities; len(c.Required)+len(c.Optional) > 0 {
+		r.Capabilities = &journal.Capabilities{Required: c.Required, Optional: c.Optional, Held: p.Held}
 	}
 	if p.tool != nil {
 		r.Tool, r.SideEffect = p.tool.Name, string(p.tool.SideEffect)
@@ -115,6 +132,11 @@ func (g *Gateway) newRecord(p *passing) journal.Record {
 // conclude adds what became of the call.
 func conclude(r *journal.Record, p *passing, stopped *call.Refusal) {
 	r.DurationUS = p.result.Duration.Microseconds()
+	defer func() {
+		if p.result.Log != "" {
+			r.Detail = strings.TrimPrefix(r.Detail+"; "+p.result.Log, "; ")
+		}
+	}()
 	if stopped != nil {
 		r.Decision = journal.Deny
 		if stopped.Effect == call.EffectUnknown {

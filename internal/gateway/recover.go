@@ -116,7 +116,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		Call:  &call.Call{ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, IdempotencyKey: o.idem},
 		start: time.Now(), intended: true,
 	}
-	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil {
+	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || gateStage(g, ctx, p) != nil {
 		return giveUp(ctx, g.books, o)
 	}
 	var taken int64

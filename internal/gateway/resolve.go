@@ -101,8 +101,31 @@ func ServedName(a *agent.Agent, t *agent.Tool) string {
 	}
 	for i := range a.Tools {
 		if other := &a.Tools[i]; other != t && other.Name == t.Name {
-			return on.Alias + "_" + t.Name
+			return prefix(a, on.Alias) + "_" + t.Name
 		}
 	}
 	return t.Name
+}
+
+// prefix is an alias in a form that clients take in the name of a tool. One that is
+// the id of a registry has slashes and dots, which many do not: its last part will
+// do, if no other server has it, and otherwise all of it.
+func prefix(a *agent.Agent, alias string) string {
+	at := strings.LastIndexByte(alias, '/')
+	if at < 0 {
+		return alias
+	}
+	short := alias[at+1:]
+	for i := range a.Servers {
+		if other := a.Servers[i].Alias; other != alias && other[strings.LastIndexByte(other, '/')+1:] == short {
+			short = alias
+			break
+		}
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r|0x20 && r|0x20 <= 'z' {
+			return r
+		}
+		return '_'
+	}, short)
 }

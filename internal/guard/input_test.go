@@ -136,6 +136,26 @@ func TestTricksAreFindings(t *testing.T) {
 	}
 }
 
+// Without rails, arguments pass untouched; with them, what cannot be redacted in
+// place does not pass at all.
+func TestNoRailsAndNoJSON(t *testing.T) {
+	none, err := guard.NewInput(guard.InputRules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := jsontext.Value(`{"a":"ada@example.com"}`)
+	if out, found, refusal := none.Check(in); &out[0] != &in[0] || found != nil || refusal != nil {
+		t.Errorf("got %s, %v, %v", out, found, refusal)
+	}
+	some, err := guard.NewInput(guard.InputRules{PII: []string{"email"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, _, refusal := some.Check(jsontext.Value(`{"a":"ada@example.com"`)); refusal == nil || refusal.Code != call.InputInvalid || out != nil || strings.Contains(refusal.Message, "ada@") {
+		t.Errorf("got %s, %v", out, refusal)
+	}
+}
+
 func TestBadPatternsAreAnError(t *testing.T) {
 	_, err := guard.NewInput(guard.InputRules{Deny: []string{"(", "fine", `(?<!x)y`}})
 	if err == nil || !strings.Contains(err.Error(), "deny_patterns[0]") || !strings.Contains(err.Error(), "deny_patterns[2]") {

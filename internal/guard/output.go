@@ -99,12 +99,17 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 		if err != nil {
 			return nil, findings, withheld("The result could not be scanned for secrets, so it is withheld: %v.", err)
 		}
-		if len(matches) == 0 {
-			return out, findings, nil
-		}
 		edits := make([]edit, len(matches))
 		for i, m := range matches {
 			edits[i] = edit{Secret, m.Rule, m.Start, m.End}
+		}
+		if len(edits) == 0 {
+			if edits, err = o.split(out); err != nil {
+				return nil, findings, withheld("The result could not be scanned for secrets, so it is withheld: %v.", err)
+			}
+		}
+		if len(edits) == 0 {
+			return out, findings, nil
 		}
 		next, found, err := rewrite(out, edits, o.blob)
 		findings = append(findings, found...)

@@ -185,6 +185,30 @@ func TestWhatCannotBeRedactedIsWithheld(t *testing.T) {
 	}
 }
 
+// What takes too long to scan is not called clean, wherever it is.
+func TestWhatCannotBeScannedIsWithheld(t *testing.T) {
+	hard := strings.Repeat("eyJhbGciOiJIUzI1NiJ9.", 5_000)
+	o := output(t, guard.OutputRules{})
+	if out, _, refusal := o.Check(jsontext.Value(text(hard))); refusal == nil || refusal.Code != call.SecretLeak || out != nil {
+		t.Errorf("a result: %v", refusal)
+	}
+	if f := guard.Scan([]byte(hard)); len(f) != 1 || f[0].Rule != "unscanned" || f[0].Start != 0 || f[0].End != len(hard) {
+		t.Errorf("a text: %v", f)
+	}
+	if got := string(guard.Redact([]byte(hard))); got != "[secret:unscanned]" {
+		t.Errorf("got %.60s", got)
+	}
+	half := len(hard) / 2 / 21 * 21
+	if _, _, refusal := o.Check(jsontext.Value(texts(hard[:half], hard[half:]))); refusal == nil {
+		t.Error("in two texts it passes")
+	}
+	// A name for a credential that is none of letters still has one.
+	named := output(t, guard.OutputRules{Known: []guard.Known{{Name: "", Value: "correct horse battery"}}})
+	if out, _, _ := named.Check(jsontext.Value(text("the correct horse battery"))); !strings.Contains(string(out), "[secret:credential]") {
+		t.Errorf("got %s", out)
+	}
+}
+
 func TestOnLeakIsOneOfTwoWords(t *testing.T) {
 	if _, err := guard.NewOutput(guard.OutputRules{OnLeak: "ignore"}); err == nil {
 		t.Error("took ignore")

@@ -150,6 +150,36 @@ func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
 	}
 }
 
+// Every way in which a value can be wrong has words of its own.
+func TestSchemaWords(t *testing.T) {
+	for _, tt := range []struct{ schema, value, want string }{
+		{`{"const":1}`, `2`, "is not the value wanted"},
+		{`{"minLength":2}`, `"a"`, "is shorter than 2 characters"},
+		{`{"minItems":1}`, `[]`, "has fewer than 1 item"},
+		{`{"maxItems":1}`, `[1,2]`, "has more than 1 item"},
+		{`{"minProperties":2}`, `{"a":1}`, "has fewer than 2 members"},
+		{`{"maxProperties":1}`, `{"a":1,"b":2}`, "has more than 1 member"},
+		{`{"minimum":5}`, `4`, "is less than 5"},
+		{`{"exclusiveMinimum":5}`, `5`, "is not more than 5"},
+		{`{"exclusiveMaximum":5}`, `5`, "is not less than 5"},
+		{`{"multipleOf":3}`, `4`, "is not a multiple of 3"},
+		{`{"uniqueItems":true}`, `[1,1]`, "has an item twice"},
+		{`{"properties":{"a":false}}`, `{"a":1}`, "is not allowed here"},
+		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "does not fit exactly one of the choices"},
+		{`{"not":{"type":"string"}}`, `"x"`, "is what the schema rules out"},
+		{`{"dependentRequired":{"a":["b"]}}`, `{"a":1}`, "breaks dependentRequired/a"},
+	} {
+		problems, err := guard.NewSchema(tt.schema).Check(jsontext.Value(tt.value))
+		if err != nil || len(problems) == 0 || problems[len(problems)-1].Message != tt.want && problems[0].Message != tt.want {
+			t.Errorf("%s: %v, %v", tt.schema, problems, err)
+		}
+	}
+	many := `[` + strings.TrimSuffix(strings.Repeat(`"x",`, 100), ",") + `]`
+	if problems, err := guard.NewSchema(`{"items":{"type":"number"}}`).Check(jsontext.Value(many)); err != nil || len(problems) >= 100 || len(problems) == 0 {
+		t.Errorf("%d problems, %v", len(problems), err)
+	}
+}
+
 func sameSet(a, b []string) bool {
 	if len(a) != len(b) {
 		return false

@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"net/http"
+	"net/url"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -29,6 +31,9 @@ func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	if err != nil {
 		return call.Result{}, err
 	}
+	if b.of.lazy != nil {
+		return b.of.lazy.act(ctx, t, c)
+	}
 	return s.Act(ctx, t, c)
 }
 
@@ -50,6 +55,9 @@ func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 	if err != nil {
 		return nil, err
 	}
+	if b.of.lazy != nil {
+		return b.of.lazy.forward(ctx, f)
+	}
 	return s.Forward(ctx, f)
 }
 
@@ -62,21 +70,75 @@ func (a *Agent) definition(t *agent.Tool) []byte {
 		}
 		return action.Definition(a.manifest.Agent(), t)
 	}
+	if a.lazy != nil {
+		return a.lazy.definition(t)
+	}
 	if s := a.manager(); s != nil {
 		return s.Definition(t)
 	}
 	return nil
 }
 
+// Tokens are those of the person's sign-ins.
+type Tokens interface {
+	// Token is the one for a server at an address, if a sign-in is meant for it.
+	Token(ctx context.Context, address string) (token string, found bool, err error)
+	// Given are all that were given out. It only grows.
+	Given() []string
+}
+
+// Authorize says to an agent's remote servers who calls: with the token of the
+// sign-in that is meant for the server's host, and for no other. An agent that
+// wants a sign-in is not asked without one. Nil tokens are none.
+func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Server, http.Header) (string, error) {
+	if tokens == nil {
+		return nil
+	}
+	wanted := a.Hosted() && a.Delivery.Auth == "oauth-device"
+	return func(ctx context.Context, s *agent.Server, h http.Header) (string, error) {
+		token, found, err := tokens.Token(ctx, s.Endpoint)
+		switch {
+		case err != nil:
+			r := call.Refuse("act", call.CredentialMissing, "the sign-in for server %s cannot be used: %v", s.Alias, err)
+			r.Hint = "sign in again: ambit login"
+			return "", r
+		case !found && wanted:
+			r := call.Refuse("act", call.CredentialMissing, "server %s wants to know who you are, and no sign-in is meant for it", s.Alias)
+			if u, err := url.Parse(s.Endpoint); err == nil {
+				r.Hint = "if you trust it with who you are, sign in: ambit login --host " + u.Hostname()
+			}
+			return "", r
+		case found:
+			h.Set("Authorization", "Bearer "+token)
+		}
+		return token, nil
+	}
+}
+
+// knownChanged reports whether a token was given out that known has not told of.
+func (a *Agent) knownChanged() func() bool {
+	if a.options.Tokens == nil {
+		return nil
+	}
+	return func() bool { return int64(len(a.options.Tokens.Given())) != a.tokens.Load() }
+}
+
 // known are the credentials that no result may hold.
 func (a *Agent) known() ([]guard.Known, error) {
-	secrets, err := a.options.Credentials.Known(a.manifest.Agent())
+	secrets, err := a.options.Credentials.Known(a.who())
 	if err != nil {
 		return nil, err
 	}
 	known := make([]guard.Known, len(secrets))
 	for i, s := range secrets {
 		known[i] = guard.Known{Name: "credential", Value: s.Reveal()}
+	}
+	if a.options.Tokens != nil {
+		given := a.options.Tokens.Given()
+		for _, token := range given {
+			known = append(known, guard.Known{Name: "login", Value: token})
+		}
+		a.tokens.Store(int64(len(given)))
 	}
 	return known, nil
 }

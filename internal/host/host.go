@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,14 +28,20 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/dispatch"
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/memory"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/program"
+	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -53,16 +60,29 @@ type Options struct {
 	// Credentials finds the secrets of slots and of $env:NAME references; nil
 	// means the environment alone.
 	Credentials *credential.Source
+	// Tokens says who calls, to remote servers that want to know; nil says it to
+	// none.
+	Tokens Tokens
 	// Egress sends the requests of http actions; it belongs to the caller.
 	Egress *egress.Client
 	// Switches are the development switches that Egress was made with.
 	Switches egress.Switches
+	// Reviewed says why a code bundle of that digest may not run; nil runs all.
+	Reviewed func(ctx context.Context, digest string) error
+	// Isolation is the tier in which programs run; empty is the standard one.
+	Isolation sandbox.Tier
+	// Unconfined runs Covenant programs without any, for trusted local
+	// development.
+	Unconfined bool
 	// Agents reaches the agents that compose actions name.
 	Agents action.Caller
 	// Log is told what servers write and what becomes of them, Progress what is
 	// being done, for a person who waits.
 	Log      func(alias, line string)
 	Progress func(alias, step string)
+	// Rules are what the gate asks besides the manifest. Grants are those of the
+	// books, if they are nil.
+	Rules gate.Rules
 	// Operator are the rails that hold for every agent.
 	Operator guard.Operator
 	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
@@ -76,6 +96,9 @@ type Options struct {
 	Skills map[string]call.Allowlist
 	// Sole says that there is one client, on stdio.
 	Sole bool
+	// ServerIdle is how long a server that was found in a registry runs on when
+	// nobody uses it; 0 means 10 minutes.
+	ServerIdle time.Duration
 }
 
 // helloWait is how long servers wait for the one client to say what it can be
@@ -108,8 +131,9 @@ type Agent struct {
 	name     string
 	options  Options
 	front    *front.Agent
-	actions  call.Binding // does what no server does
-	programs call.Binding // but this
+	actions  call.Binding    // does what no server does
+	programs call.Binding    // but this
+	bundle   *program.Bundle // the code that it is; nil if it is none, or not up
 
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -117,13 +141,19 @@ type Agent struct {
 
 	opened chan struct{} // closed when the door or openErr is there
 	door   *gateway.Gateway
+	// doorOptions are what doors are made of, after opened.
+	doorOptions gateway.Options
+
 	books  *books.Books
+	memory *memory.Memory
 	shut   error // why there is no door
 
 	up      chan struct{} // closed when the servers are proven, or not to be
 	servers *toolserver.Manager
+	lazy    *lazy // the servers of an agent that only says what it needs; nil for others
 	failure *Failure
-	skills  *skillSet // nil if there are none
+	skills  *skillSet    // nil if there are none
+	tokens  atomic.Int64 // how many tokens known has told of
 
 	hello struct {
 		once   sync.Once
@@ -143,7 +173,11 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	if o.Credentials == nil {
 		o.Credentials = &credential.Source{}
 	}
-	a := &Agent{manifest: m, name: o.Name, options: o, actions: actions(m.Agent(), o), programs: programs(m, o), opened: make(chan struct{}), up: make(chan struct{})}
+	a := &Agent{manifest: m, name: o.Name, options: o, actions: actions(m.Agent(), o), opened: make(chan struct{}), up: make(chan struct{})}
+	a.programs = programs(a, m, o)
+	if isCode(m.Agent()) {
+		a.programs = codeBinding{a}
+	}
 	a.hello.said = make(chan struct{})
 	a.ctx, a.cancel = context.WithCancel(ctx)
 	a.front = &front.Agent{
@@ -153,6 +187,10 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	if o.Sole {
 		a.front.Greeted = a.greeted
 	}
+	if m.Dialect == agent.GPARS {
+		a.lazy = newLazy(a)
+		a.front.Ready = a.lazy.ready
+	}
 	a.serveSkills()
 	go a.open()
 	go a.start()
@@ -160,9 +198,9 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 }
 
 // programs runs the program that the agent is, in its sandbox.
-func programs(m *manifest.Manifest, o Options) call.Binding {
+func programs(a *Agent, m *manifest.Manifest, o Options) call.Binding {
 	return program.New(m.Agent(), program.Options{
-		Manifest: m.Path, Egress: o.Switches, Home: o.Home, Log: func(line string) { o.Log("program", line) },
+		Manifest: m.Path, Isolation: o.Isolation, Unconfined: o.Unconfined, Egress: o.Switches, Home: o.Home, Pubkey: a.pubkey, Memory: remembered{a}, Log: func(line string) { o.Log("program", line) },
 	})
 }
 
@@ -184,16 +222,46 @@ func (a *Agent) open() {
 		}
 		a.books = b
 	}
-	a.door = gateway.New(a.manifest.Agent(), gateway.Options{
-		Name: a.name, Binding: binding{of: a}, Books: b, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known,
+	ttl, err := memory.TTL(a.options.Home)
+	if err != nil {
+		a.shut = err
+		return
+	}
+	a.memory = memory.Of(b, ttl)
+	rules := a.options.Rules
+	if rules.Grants == nil {
+		rules.Grants = grant.Of(b).For(a.manifest.Agent().ID)
+	}
+	a.doorOptions = gateway.Options{
+		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, KnownChanged: a.knownChanged(),
+		Keep:        a.keep(b),
 		OnAsk:       func(message string) { a.options.Log("approvals", message) },
 		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,
-	})
+	}
+	a.door = gateway.New(a.manifest.Agent(), a.doorOptions)
+}
+
+// keep keeps the answers to intents, what programs use of their budgets and what
+// they remember; nil for an agent that is no program.
+func (a *Agent) keep(b *books.Books) func(state.Tx, *call.Call, call.Result, *call.Refusal) error {
+	if !dispatch.TakesIntents(a.manifest.Agent()) {
+		return nil
+	}
+	answer, remember := dispatch.Keep(b, a.manifest.Agent()), a.memory.Keep(a.manifest.Agent())
+	return func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal) error {
+		if err := answer(tx, c, r, stopped); err != nil {
+			return err
+		}
+		return remember(tx, c, r, stopped)
+	}
 }
 
 // start starts and proves the servers.
 func (a *Agent) start() {
 	defer func() {
+		if a.lazy != nil {
+			a.lazy.resolved() // also if it failed: its tools then say why
+		}
 		if a.failure == nil {
 			a.background.Go(a.recover)
 		}
@@ -221,12 +289,23 @@ func (a *Agent) start() {
 	}
 	o := toolserver.Options{
 		Home: a.options.Home, Folder: folder, Lookup: a.options.Credentials.Lookup(a.manifest.Agent()), Lock: lock, Version: a.options.Version,
-		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.notified,
+		Authorize: Authorize(a.manifest.Agent(), a.options.Tokens),
+		Log:       a.options.Log, Progress: a.options.Progress, OnNotify: a.notified,
 	}
 	if a.options.Sole {
 		o.Owner = a.owner
 	}
-	a.servers = toolserver.Start(a.ctx, a.manifest.Agent(), o)
+	if a.lazy != nil {
+		a.startLazy(o)
+		return
+	}
+	who := a.manifest.Agent()
+	if isCode(who) {
+		if who = a.openBundle(&o); who == nil {
+			return
+		}
+	}
+	a.servers = toolserver.Start(a.ctx, who, o)
 	for _, p := range a.servers.Proofs() {
 		for _, w := range p.Warnings {
 			a.options.Log(p.Alias, "warning: "+w)
@@ -305,7 +384,7 @@ func (a *Agent) Front() *front.Agent { return a.front }
 // Gateway is its door, once there is one; nil if there cannot be.
 func (a *Agent) Gateway() *gateway.Gateway {
 	<-a.opened
-	return a.door
+	return a.gate()
 }
 
 // Ready waits until every server is proven, and the store is open. The error is
@@ -337,6 +416,9 @@ func (a *Agent) Proofs() []toolserver.Proof {
 	if s := a.manager(); s != nil {
 		return s.Proofs()
 	}
+	if a.lazy != nil {
+		return a.lazy.proofs()
+	}
 	return nil
 }
 
@@ -358,7 +440,7 @@ func (a *Agent) State() string {
 		if !p.OK && p.Refusal != nil && p.Refusal.Code == call.ServerDrifted {
 			return Quarantined
 		}
-		if !p.OK {
+		if !p.OK && a.lazy == nil { // otherwise servers may come and go
 			state = Failed
 		}
 	}
@@ -372,6 +454,14 @@ func (a *Agent) Close() {
 	a.background.Wait()
 	if a.servers != nil {
 		a.servers.Close()
+	}
+	if a.lazy != nil {
+		a.lazy.close()
+	}
+	if a.bundle != nil {
+		if err := a.bundle.Close(); err != nil {
+			a.options.Log("bundle", err.Error())
+		}
 	}
 	<-a.opened
 	if a.door != nil {
@@ -395,6 +485,9 @@ func (a *Agent) manager() *toolserver.Manager {
 }
 
 func (a *Agent) capabilities(alias string) jsontext.Value {
+	if a.lazy != nil {
+		return a.lazy.capabilities(alias)
+	}
 	if s := a.manager(); s != nil {
 		return s.Capabilities(alias)
 	}
@@ -402,12 +495,18 @@ func (a *Agent) capabilities(alias string) jsontext.Value {
 }
 
 func (a *Agent) level(ctx context.Context, c *call.Client, level string) {
+	if a.lazy != nil {
+		a.lazy.each(func(m *toolserver.Manager) { m.SetLevel(ctx, c, level) })
+	}
 	if s := a.manager(); s != nil {
 		s.SetLevel(ctx, c, level)
 	}
 }
 
 func (a *Agent) release(key string) {
+	if a.lazy != nil {
+		a.lazy.each(func(m *toolserver.Manager) { m.Release(key) })
+	}
 	if s := a.manager(); s != nil {
 		s.Release(key)
 	}
@@ -424,10 +523,28 @@ func (a *Agent) keys() (*identity.Keys, error) {
 	return a.books.Keys, nil
 }
 
+// pubkey is what programs know a principal by.
+func (a *Agent) pubkey(principal string) string {
+	keys, err := a.keys()
+	if err != nil {
+		return "" // and nothing can be called
+	}
+	return keys.PublicOf(principal)
+}
+
+// remembered is the memory of an agent's program, which is asked for behind the
+// door, so when that is open.
+type remembered struct{ of *Agent }
+
+func (r remembered) Lines(ctx context.Context, agentID string) ([]byte, int, error) {
+	<-r.of.opened
+	return r.of.memory.Lines(ctx, agentID)
+}
+
 // door is the agent's gateway to its front, which may ask before it is there.
 type door struct{ of *Agent }
 
-func (d door) Agent() *agent.Agent { return d.of.manifest.Agent() }
+func (d door) Agent() *agent.Agent { return d.of.who() }
 
 func (d door) wait(ctx context.Context) (*gateway.Gateway, error) {
 	select {
@@ -438,7 +555,14 @@ func (d door) wait(ctx context.Context) (*gateway.Gateway, error) {
 	if d.of.door == nil {
 		return nil, call.Refuse("record", call.StoreUnavailable, "%v", d.of.shut)
 	}
-	return d.of.door, nil
+	if d.of.lazy != nil {
+		select {
+		case <-d.of.up:
+		case <-ctx.Done():
+			return nil, call.Refuse("resolve", call.TimedOut, "it was not found out in time what the agent's servers are").Again()
+		}
+	}
+	return d.of.gate(), nil
 }
 
 // Call makes a call, once the door is there.

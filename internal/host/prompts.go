@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,15 +42,19 @@ type skillSet struct {
 // serveSkills puts the skills of a bundle before clients, and begins to read them.
 func (a *Agent) serveSkills() {
 	declared := a.manifest.Agent().Skills
-	if declared == nil || declared.SourceKind == "" {
+	if declared == nil || len(declared.List) == 0 {
 		return
 	}
 	a.skills = &skillSet{read: make(chan struct{})}
 	narrowing := make(map[string]call.Allowlist, len(declared.List))
 	prompts := make([]front.Prompt, 0, len(declared.List))
 	for _, s := range declared.List {
-		p := front.Prompt{Name: s.ID, Definition: promptDefinition(s), Get: func(ctx context.Context, _ string, _ jsontext.Value) (jsontext.Value, error) {
-			return a.skills.prompt(ctx, s.ID)
+		p := front.Prompt{Name: s.ID, Definition: promptDefinition(s), Get: func(ctx context.Context, principal string, _ jsontext.Value) (jsontext.Value, error) {
+			door := a.Gateway()
+			if door == nil {
+				return nil, call.Refuse("record", call.StoreUnavailable, "there is no store to record in that the skill was read")
+			}
+			return door.Prompt(ctx, principal, s.ID, a.skills.prompt)
 		}}
 		if narrowing[s.ID] = (skillTools{a.skills, s.ID}); s.ID == declared.Router {
 			prompts = append([]front.Prompt{p}, prompts...)
@@ -104,34 +109,46 @@ func skillsRefusal(err error) (r *call.Refusal, lacking bool) {
 	return r, true
 }
 
+// SkillTools are the names of tools that a skill of an agent may list.
+func SkillTools(a *agent.Agent) []string {
+	var tools []string
+	for i := range a.Tools {
+		if a.Tools[i].URI == nil {
+			tools = append(tools, a.Tools[i].Name)
+		}
+	}
+	return tools
+}
+
 // ReadSkills reads the skills of an agent: from the store that config.toml names,
 // or else from the folder beside the manifest. The error may be a
 // [*skill.Invalid].
 func ReadSkills(ctx context.Context, m *manifest.Manifest, h home.Home, credentials *credential.Source) (*skill.Bundle, error) {
 	who := m.Agent()
-	var tools []string
-	for i := range who.Tools {
-		if who.Tools[i].URI == nil {
-			tools = append(tools, who.Tools[i].Name)
-		}
-	}
+	tools := SkillTools(who)
 	config, err := skill.ReadStore(filepath.Join(h.Dir(), "config.toml"))
 	if err != nil {
 		return nil, err
 	}
-	if config != nil {
+	if config != nil && who.Skills.SourceKind != "" {
 		store, err := config.Open(who.Skills.SourceKey, storeCredential(config, credentials))
 		if err != nil {
 			return nil, err
 		}
 		return skill.Read(ctx, store, who.Skills, tools)
 	}
-	folder, err := skill.OpenFolder(filepath.Dir(m.Path), who.Skills.SourceKey)
+	folder, err := SkillsFolder(m)
 	if err != nil {
 		return nil, err
 	}
 	defer folder.Close()
 	return skill.Read(ctx, folder, who.Skills, tools)
+}
+
+// SkillsFolder is the folder with an agent's skills: beside the manifest, and for
+// a bundle of code that of the manifest itself. It must be closed.
+func SkillsFolder(m *manifest.Manifest) (*skill.Folder, error) {
+	return skill.OpenFolder(filepath.Dir(m.Path), cmp.Or(m.Agent().Skills.SourceKey, "."))
 }
 
 // storeCredential finds the credentials of the store. They are ambit's own, and

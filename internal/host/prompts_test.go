@@ -2,15 +2,23 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -68,6 +76,42 @@ func TestSkillsArePrompts(t *testing.T) {
 	c.say(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"greet","arguments":{},"_meta":{"ambit/skill":"other"}}}`)
 	if got := c.hear(); !strings.Contains(got, "not_in_skill_allowlist") {
 		t.Errorf("a skill that is not there: %s", got)
+	}
+}
+
+// Who reads a skill is journaled, and a secret in one is not handed on.
+func TestPromptsAreJournaled(t *testing.T) {
+	token := base64.StdEncoding.EncodeToString([]byte("the token is ghp_" + (rand.Text() + rand.Text())[:36]))
+	var b *books.Books
+	a := begin(t, bundled(t, map[string]string{"bundle/free/SKILL.md": "---\nname: free\ndescription: Free.\n---\nUse " + token + " there.\n"}), func(o *Options) {
+		open := o.OpenBooks
+		o.OpenBooks = func(ctx context.Context) (_ *books.Books, err error) {
+			b, err = open(ctx)
+			return b, err
+		}
+	})
+	if err := a.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var free front.Prompt
+	for _, p := range a.Front().Prompts {
+		if p.Name == "free" {
+			free = p
+		}
+	}
+	text, err := free.Get(t.Context(), "ada@local", nil)
+	if err != nil || strings.Contains(string(text), token) || !strings.Contains(string(text), "Use [") {
+		t.Fatalf("got %s, %v", text, err)
+	}
+	records, err := b.Journal.Show(t.Context(), journal.Filter{Limit: 1})
+	if err != nil || len(records) != 1 {
+		t.Fatalf("got %d, %v", len(records), err)
+	}
+	sum := sha256.Sum256(text)
+	r := records[0].Record
+	if r.Tool != "prompt:free" || r.Principal != "ada@local" || r.Agent != "bundled" || r.Decision != journal.Allow ||
+		r.ResultHash != hex.EncodeToString(sum[:]) || r.ResultSize != len(text) || !strings.Contains(r.Detail, "secret github-pat at ") || strings.Contains(fmt.Sprintf("%+v", r), token) {
+		t.Errorf("the journal says %+v", r)
 	}
 }
 

@@ -72,7 +72,7 @@ type APIKey struct {
 
 // principal is who holds the key.
 func (k *APIKey) principal() *Principal {
-	p := &Principal{Name: k.Principal, Kind: ByKey, KeyID: k.ID, Admin: k.Admin, Agents: k.Agents, Everywhere: len(k.Agents) == 0}
+	p := &Principal{Name: k.Principal, Kind: ByKey, KeyID: k.ID, Admin: k.Admin, Agents: k.Agents, Everywhere: len(k.Agents) == 0, Until: k.Expires}
 	if p.Name == "" {
 		p.Name = keyRealm + k.ID
 	}
@@ -92,7 +92,7 @@ func NewAPIKeys(db state.DB) *APIKeys { return &APIKeys{db: db, now: time.Now} }
 // New makes a key. Its text is returned here and never again.
 func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error) {
 	switch {
-	case spec.Principal != "" && !validName(spec.Principal):
+	case spec.Principal != "" && !ValidName(spec.Principal):
 		return nil, "", fmt.Errorf("%q cannot be the name of a principal", spec.Principal)
 	case spec.Admin && len(spec.Agents) > 0:
 		return nil, "", errors.New("an admin key cannot be limited to agents")
@@ -151,25 +151,56 @@ func (a *APIKeys) Check(ctx context.Context, text string) (*Principal, error) {
 	if !ok {
 		return nil, ErrUnknown
 	}
-	var k *APIKey
-	err := a.db.Read(ctx, func(tx state.Tx) error {
+	k, err := a.find(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case k == nil || !sameKey(text, k.hash):
+		return nil, ErrUnknown
+	}
+	if err := k.good(a.now()); err != nil {
+		return nil, err
+	}
+	return k.principal(), nil
+}
+
+// Standing tells whether a key that was checked before is still good, by its id.
+// It fails as Check does.
+func (a *APIKeys) Standing(ctx context.Context, id string) error {
+	k, err := a.find(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case k == nil:
+		return ErrUnknown
+	}
+	return k.good(a.now())
+}
+
+// find is the key of an id, nil if there is none.
+func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
+	err = a.db.Read(ctx, func(tx state.Tx) error {
 		k = nil
 		return tx.Query(keyColumns+` WHERE id = $1`, []any{id}, func(r state.Row) (err error) {
 			k, err = scanKey(r)
 			return err
 		})
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("the keys cannot be read: %w", err)
-	case k == nil || !sameKey(text, k.hash):
-		return nil, ErrUnknown
-	case !k.Revoked.IsZero():
-		return nil, ErrRevoked
-	case !k.Expires.IsZero() && !a.now().Before(k.Expires):
-		return nil, ErrExpired
 	}
-	return k.principal(), nil
+	return k, nil
+}
+
+// good says why a key is not taken, if it is not.
+func (k *APIKey) good(now time.Time) error {
+	switch {
+	case !k.Revoked.IsZero():
+		return ErrRevoked
+	case !k.Expires.IsZero() && !now.Before(k.Expires):
+		return ErrExpired
+	}
+	return nil
 }
 
 // PassingKey is an admin key of one process, kept nowhere but in its memory: it

@@ -189,7 +189,7 @@ func (d *Device) Begin(ctx context.Context) (*Code, error) {
 	if c.CompleteURL != "" && !d.trusted(c.CompleteURL) {
 		c.CompleteURL = ""
 	}
-	if c.code == "" || !validName(c.UserCode) || !d.trusted(c.URL) {
+	if c.code == "" || !ValidName(c.UserCode) || !d.trusted(c.URL) {
 		return nil, fmt.Errorf("%w: its answer is not what RFC 8628 says", ErrProvider)
 	}
 	return c, nil

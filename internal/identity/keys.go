@@ -112,6 +112,16 @@ func deriveKeys(root []byte) (*Keys, error) {
 // Signer signs checkpoints and grants.
 func (k *Keys) Signer() ed25519.PrivateKey { return k.sign }
 
+// PublicOf is the public key that a principal is known by to the programs that
+// work for it, in base64. It is derived from the root, so that it is the same
+// wherever that root is, and tells principals apart whose names look alike.
+// Nothing is signed with it: those who have a key here are known by name.
+func (k *Keys) PublicOf(principal string) string {
+	seed := k.MAC("principal", []byte(principal))
+	public := ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey)
+	return base64.StdEncoding.EncodeToString(public)
+}
+
 // Seal encrypts data for a purpose; only Open with the same purpose reads it.
 func (k *Keys) Seal(purpose string, data []byte) []byte {
 	return k.seal.Seal(nil, nil, data, []byte(purpose))

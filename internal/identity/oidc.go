@@ -157,7 +157,7 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	var name string
-	if json.Unmarshal(claims[o.config.PrincipalClaim], &name) != nil || !validName(name) {
+	if json.Unmarshal(claims[o.config.PrincipalClaim], &name) != nil || !ValidName(name) {
 		return nil, fmt.Errorf("%w: its claim %s is no name", ErrToken, o.config.PrincipalClaim)
 	}
 	// An address that the provider has not checked is what somebody typed.
@@ -167,7 +167,9 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 	if reserved(name) {
 		return nil, fmt.Errorf("%w: the name it gives belongs to this machine", ErrToken)
 	}
-	return o.rights(name, groups(claims[o.config.GroupsClaim])), nil
+	p := o.rights(name, groups(claims[o.config.GroupsClaim]))
+	p.Until = t.Expiry
+	return p, nil
 }
 
 // rights are what the configuration gives to a name and its groups.

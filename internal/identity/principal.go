@@ -5,6 +5,7 @@ import (
 	"os/user"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -35,6 +36,8 @@ type Principal struct {
 	// Everywhere says that it may use every agent, otherwise only Agents.
 	Everywhere bool
 	Agents     []string
+	// Until is when what it showed ends; zero is never.
+	Until time.Time
 }
 
 // MayUse reports whether the principal may use the agent of that name.
@@ -71,9 +74,9 @@ func LocalName() string {
 // maxName bounds the name of a principal.
 const maxName = 256
 
-// validName reports whether a text can be a name: short, and without
+// ValidName reports whether a text can be a name: short, and without
 // characters that hide or break a line.
-func validName(name string) bool {
+func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.IndexFunc(name, func(r rune) bool {
 		return r == ' ' || r == utf8.RuneError || !unicode.IsPrint(r)
 	}) < 0

@@ -38,7 +38,10 @@ type LockedAgent struct {
 
 // LockedServer is what was proven of one server.
 type LockedServer struct {
-	Package LockedPackage `json:"package"`
+	// Resolved is what its id was resolved to; nil for a server that the manifest
+	// itself starts.
+	Resolved *Resolved     `json:"resolved,omitempty"`
+	Package  LockedPackage `json:"package"`
 	// Protocol is the MCP revision that the server spoke.
 	Protocol string                `json:"protocol,omitempty"`
 	Tools    map[string]LockedTool `json:"tools"`

@@ -170,6 +170,7 @@ func (r *lockReader) digest(s string, at diag.Place) bool {
 func (r *lockReader) server(v doc.Value) *LockedServer {
 	o := r.Object(v)
 	s := &LockedServer{Tools: map[string]LockedTool{}}
+	s.Resolved = r.resolved(o.Get("resolved", read.Optional))
 	s.Package = r.pkg(o.Get("package", read.Required))
 	s.Protocol, _ = o.Text("protocol", read.Optional)
 	for t := range r.members(o.Get("tools", read.Required)) {
@@ -190,7 +191,7 @@ func (r *lockReader) pkg(v doc.Value) LockedPackage {
 	p.Kind = Kind(kind)
 	p.Name, _ = o.Text("name", read.Required)
 	p.Version, _ = o.String("version", read.Required)
-	if d := o.Get("digest", read.Presence(kind != string(Remote))); r.Is(d, doc.String) {
+	if d := o.Get("digest", read.Presence(kind != string(Remote) && kind != string(Builtin))); r.Is(d, doc.String) {
 		r.digest(d.Text(), d.Place())
 		p.Digest = d.Text()
 	}

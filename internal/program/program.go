@@ -20,11 +20,14 @@ package program
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
@@ -41,17 +44,19 @@ type Options struct {
 	Manifest string
 	// Isolation is the tier; empty is the standard one.
 	Isolation sandbox.Tier
+	// Unconfined runs the program without a sandbox. Nothing but an explicit flag
+	// of the operator may set it.
+	Unconfined bool
 	// Egress are the development switches of the way out.
 	Egress egress.Switches
 	// Pubkey is the public key of a principal, as its agents see it; nil leaves
 	// it empty.
 	Pubkey func(principal string) string
+	// Memory is what agents remember; nil if nothing is remembered.
+	Memory Memory
 	// Log is told what the program writes to stderr, and what became of its
 	// connections.
 	Log func(line string)
-	// Granted tells whether a principal holds a capability; nil grants none, so
-	// that an agent which requires one is refused.
-	Granted func(principal, action string) bool
 	// Home is what no program may see into, but for agents in it. Sandboxes
 	// remember there what this machine can do.
 	Home home.Home
@@ -115,9 +120,6 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	if _, ok := t.Binding.(agent.RunProgram); !ok || b.agent.Program == nil || b.agent.Program.Contract != agent.OneLine {
 		return call.Result{}, failed(NotStarted, "%s is not a program that takes one line", diag.Quote(t.Name))
 	}
-	if err := b.capable(c.Principal); err != nil {
-		return call.Result{}, err
-	}
 	line, id, err := b.intent(c)
 	if err != nil {
 		return call.Result{}, err
@@ -126,35 +128,59 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	if err != nil {
 		return call.Result{}, err
 	}
-	out, err := sandbox.Run(ctx, spec)
+	done, err := b.remind(ctx, c, &spec)
+	if err != nil {
+		return call.Result{}, err
+	}
+	defer done()
+	said := &transcript{to: spec.OnStderr, sum: sha256.New()}
+	spec.OnStderr = said.line
+	out, err := b.run(ctx, spec)
 	if err != nil {
 		err = b.notRun(ctx, err)
 	} else if f := ended(&out, spec.Wall); f != nil {
 		err = b.weigh(f)
 	}
+	result := call.Result{Duration: out.Duration, Log: said.reference()}
 	if err != nil {
-		return call.Result{Duration: out.Duration}, err
+		return result, err
 	}
 	a, f := readAnswer(out.Stdout, id)
 	if f != nil {
-		return call.Result{Duration: out.Duration}, b.weigh(f)
+		return result, b.weigh(f)
 	}
-	raw, err := a.result()
-	return call.Result{Raw: raw, Duration: out.Duration}, err
+	result.Raw, err = a.result()
+	return result, err
 }
 
-// capable holds whoever gives the work to what the agent requires of them.
-func (b *binding) capable(principal string) error {
-	var lacking []string
-	for _, action := range b.agent.Capabilities.Required {
-		if b.options.Granted == nil || !b.options.Granted(principal, action) {
-			lacking = append(lacking, action)
-		}
+// transcript hands on what a program writes to stderr, and keeps what it takes to
+// recognise it in a log.
+type transcript struct {
+	to func(line string)
+
+	mu    sync.Mutex
+	lines int
+	bytes int64
+	sum   hash.Hash
+}
+
+func (t *transcript) line(text string) {
+	t.mu.Lock()
+	t.lines++
+	t.bytes += int64(len(text)) + 1
+	t.sum.Write([]byte(text + "\n"))
+	t.mu.Unlock()
+	t.to(text)
+}
+
+// reference is what the journal says of it; empty if there was nothing.
+func (t *transcript) reference() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lines == 0 {
+		return ""
 	}
-	if len(lacking) == 0 {
-		return nil
-	}
-	return call.Refuse(sandbox.Stage, call.CapabilityMissing, "%s lacks %s, which the agent requires", diag.Quote(principal), strings.Join(lacking, ", "))
+	return fmt.Sprintf("stderr: %d lines, %d bytes, sha256:%x", t.lines, t.bytes, t.sum.Sum(nil))
 }
 
 // notRun is why there is no outcome.
@@ -209,6 +235,9 @@ func (b *binding) weigh(f *Failure) error {
 }
 
 func (b *binding) network() agent.NetworkAccess {
+	if b.options.Unconfined {
+		return agent.NetworkFull // whatever the manifest says, nothing holds it
+	}
 	if b.agent.Resources == nil {
 		return agent.NetworkOff
 	}

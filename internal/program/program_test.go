@@ -353,30 +353,6 @@ print(json.dumps({'intent_id': '` + intentID + `', 'status': 'ok', 'text': get('
 	}
 }
 
-func TestCapabilities(t *testing.T) {
-	r := newRig(t)
-	r.write(t, "main.py", echoPython)
-	r.agent.Capabilities.Required = []string{"tool.a", "tool.b"}
-	for _, granted := range []func(string, string) bool{
-		nil,
-		func(_, action string) bool { return action == "tool.a" },
-		func(principal, _ string) bool { return principal != "me@local" },
-	} {
-		r.options.Granted = granted
-		_, err := r.act(t.Context())
-		if f, ok := errors.AsType[*call.Refusal](err); !ok || f.Code != call.CapabilityMissing || !strings.Contains(f.Message, "tool.b") {
-			t.Errorf("%v", err)
-		}
-	}
-	if len(r.log) > 0 {
-		t.Error("it ran all the same")
-	}
-	r.options.Granted = func(string, string) bool { return true }
-	if _, err := r.act(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestNeverLess(t *testing.T) {
 	r := newRig(t)
 	r.write(t, "main.py", echoPython)

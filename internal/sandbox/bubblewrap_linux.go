@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/ambit-run/ambit/internal/sandbox/shim"
@@ -15,7 +16,10 @@ import (
 const scratch = "/scratch"
 
 // user is the number of the user inside, where there is no other.
-const user = "1000"
+const (
+	user       = "1000"
+	insideUser = 1000
+)
 
 // path is where programs are found inside.
 const path = "PATH=/usr/local/bin:/usr/bin:/bin"
@@ -40,7 +44,7 @@ var nodeProxy string
 const nodeProxyFile = "/etc/ambit/node-proxy.cjs"
 
 // made are files that are made up.
-func made(egress bool) [][2]string {
+func made(s shape) [][2]string {
 	files := [][2]string{
 		{"/etc/passwd", "agent:x:" + user + ":" + user + "::" + Home + ":/bin/sh\n"},
 		{"/etc/group", "agent:x:" + user + ":\n"},
@@ -48,8 +52,12 @@ func made(egress bool) [][2]string {
 		{"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"},
 		{shim.CanaryFile, "canary\n"},
 	}
-	if egress {
+	if s.egress {
 		files = append(files, [2]string{nodeProxyFile, nodeProxy})
+	}
+	if s.interpreter != "" {
+		file, text := gates(s.interpreter)
+		files = append(files, [2]string{file, text})
 	}
 	return files
 }
@@ -67,10 +75,20 @@ func environment(s *Spec) []string {
 	return append(env, s.Env...)
 }
 
+// sources are the paths of this machine that a sandbox has mounted. Folders of
+// the system are not among them: nobody puts others in their place.
+func sources(s shape) []string {
+	out := slices.Clone(settings)
+	for _, m := range s.mounts {
+		out = append(out, m.Source)
+	}
+	return out
+}
+
 // arrange makes bubblewrap's arguments, and the plan's lists of what the program
 // may open. Sources of mounts are staged where bubblewrap cannot reach them as
 // they are.
-func arrange(p *shim.Plan, s *Spec, bwrap string) {
+func arrange(p *shim.Plan, s shape, bwrap string) {
 	a := []string{
 		bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL",
 		"--uid", user, "--gid", user, "--hostname", "sandbox", "--json-status-fd", strconv.Itoa(shim.FDStatus),
@@ -89,7 +107,7 @@ func arrange(p *shim.Plan, s *Spec, bwrap string) {
 	for _, file := range settings {
 		a = append(a, "--ro-bind-try", file, file)
 	}
-	for i, f := range made(s.Egress != nil) {
+	for i, f := range made(s) {
 		a = append(a, "--perms", "0444", "--ro-bind-data", strconv.Itoa(shim.FDData+i), f[0])
 	}
 	a = append(a, "--proc", "/proc", "--size", "65536", "--tmpfs", "/dev")
@@ -100,18 +118,23 @@ func arrange(p *shim.Plan, s *Spec, bwrap string) {
 	a = append(
 		a, "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin", "--symlink", "/proc/self/fd/1", "/dev/stdout",
 		"--symlink", "/proc/self/fd/2", "/dev/stderr", "--symlink", scratch+"/shm", "/dev/shm", "--remount-ro", "/dev",
-		"--size", strconv.FormatInt(s.DiskMB<<20, 10), "--tmpfs", scratch, "--dir", Home, "--dir", scratch+"/tmp", "--dir", scratch+"/shm",
+		"--size", strconv.FormatInt(s.disk, 10), "--tmpfs", scratch, "--dir", Home, "--dir", scratch+"/tmp", "--dir", scratch+"/shm",
 		"--symlink", "scratch/tmp", "/tmp",
 	)
 	p.ReadWrite = []string{scratch}
-	for i, m := range s.Mounts {
+	for i, m := range s.mounts {
 		source := m.Source
 		if p.User != 0 {
 			p.Stage = append(p.Stage, source)
 			source = shim.StagePath(i)
 		}
+		if m.Write {
+			a = append(a, "--bind", source, m.To)
+			p.ReadWrite = append(p.ReadWrite, filepath.Clean(m.To))
+			continue
+		}
 		a = append(a, "--ro-bind", source, m.To)
 		p.ReadOnly = append(p.ReadOnly, filepath.Clean(m.To))
 	}
-	p.Bubblewrap = append(a, "--remount-ro", "/", "--chdir", "/", "--", "/proc/self/fd/"+strconv.Itoa(shim.FDExe), shim.Shim)
+	p.Exec = append(a, "--remount-ro", "/", "--chdir", "/", "--", "/proc/self/fd/"+strconv.Itoa(shim.FDExe), shim.Shim)
 }

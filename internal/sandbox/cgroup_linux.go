@@ -278,8 +278,10 @@ func (g *group) swapless(file, value string) error {
 }
 
 // second reports whether a controller is of the second version.
-func (g *group) second(controller string) bool {
-	_, err := os.Stat(filepath.Join(g.dir(controller), "cgroup.controllers"))
+func (g *group) second(controller string) bool { return isSecond(g.dir(controller)) }
+
+func isSecond(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cgroup.controllers"))
 	return err == nil
 }
 
@@ -353,13 +355,27 @@ func (g *group) peak() int64 {
 	return max(g.number("memory", file), 0)
 }
 
-// join are the files that a process writes itself to.
+// join are the files that a thread writes itself to: one for each tree of the
+// first version.
 func (g *group) join() []string {
 	var out []string
 	for _, parent := range g.folders() {
-		out = append(out, filepath.Join(parent, g.name, "cgroup.procs"))
+		if !isSecond(filepath.Join(parent, g.name)) {
+			out = append(out, filepath.Join(parent, g.name, "tasks"))
+		}
 	}
 	return out
+}
+
+// open opens the folder of the second version, in which processes can be
+// started; nil if there is none.
+func (g *group) open() (*os.File, error) {
+	for _, parent := range g.folders() {
+		if dir := filepath.Join(parent, g.name); isSecond(dir) {
+			return os.Open(dir)
+		}
+	}
+	return nil, nil
 }
 
 // emptyWait bounds how long the kernel may take to bury what was killed.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // TestHierarchy reads the mounts of different machines.
@@ -96,7 +98,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for j := range 8 {
 				word := fmt.Sprintf("%d-%d", i, j)
-				out, err := Run(t.Context(), Spec{Argv: []string{"sh", "-c", "cat; ls /tmp; touch /tmp/" + word}, Stdin: []byte(word)})
+				out, err := execute(t.Context(), Spec{Argv: []string{"sh", "-c", "cat; ls ~; touch ~/" + word}, Stdin: []byte(word)})
 				if err != nil || string(out.Stdout) != word {
 					t.Errorf("%v: %q", err, out.Stdout)
 				}
@@ -105,4 +107,113 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	nothingLeft(t)
+}
+
+// TestSecondVersion starts a run in a cgroup of the second version, where this
+// machine has both: the kernel puts it there, and ends it by cgroup.kill. Bounds
+// are not looked at, because the controllers are elsewhere. Where there is only
+// the second version, every other test does this.
+func TestSecondVersion(t *testing.T) {
+	able(t)
+	if provenMachine().groups.unified || os.Geteuid() != 0 {
+		return // an ordinary user has been given no other cgroups
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := ""
+	for line := range strings.Lines(string(mounts)) {
+		if left, right, _ := strings.Cut(line, " - "); strings.HasPrefix(right, "cgroup2 ") {
+			f := strings.Fields(left)
+			parent = below(f[4], f[3], ownPaths(string(own))[""])
+		}
+	}
+	if parent == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("no cgroups of the second version are mounted")
+		}
+		t.Skip("no cgroups of the second version are mounted")
+	}
+	m := *provenMachine()
+	m.groups = hierarchy{parents: map[string]string{"memory": parent, "pids": parent, "cpu": parent}, unified: true}
+	prefix, err := groupPrefix(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &group{m.groups, prefix + "second"}
+	if err := os.Mkdir(g.dir("memory"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if joins := g.join(); len(joins) > 0 {
+		t.Errorf("would be joined by %v", joins)
+	}
+	up := make(chan struct{})
+	s := Spec{Argv: append(python(stubborn), "second"), OnStderr: func(string) { close(up) }, Wall: time.Minute}
+	s.defaults()
+	r := &running{shape: shapeOf(&s), group: g, stop: make(chan struct{}), worn: make(chan struct{}), ready: make(chan struct{}), exited: make(chan struct{})}
+	if err := r.start(&m); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	go func() {
+		<-up
+		text, _ := os.ReadFile(filepath.Join(g.dir("memory"), "cgroup.procs"))
+		if n := len(strings.Fields(string(text))); n < 4 {
+			t.Errorf("%d processes are in it", n)
+		}
+		cancel(why)
+	}()
+	if _, _, err := r.carryOut(ctx, &s, order(&s, ""), time.Now()); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(g.dir("memory")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
+	}
+}
+
+// TestBoundsOfTheSecondVersion: which value goes to which file.
+func TestBoundsOfTheSecondVersion(t *testing.T) {
+	dir := t.TempDir()
+	g := &group{hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}, "."}
+	files := []string{"cgroup.controllers", "memory.max", "memory.oom.group", "memory.swap.max", "pids.max", "cpu.max"}
+	for _, name := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.bound(bounds{memory: 64 << 20, pids: 20, cpu: 0.5}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, name := range files[1:] {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(text))
+	}
+	if want := "67108864|1|0|20|50000 100000"; strings.Join(got, "|") != want {
+		t.Errorf("%q", got)
+	}
+	// Each of them is needed, but for a kernel that has no swap to bound.
+	for _, name := range files[1:] {
+		if name == "memory.swap.max" {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.bound(bounds{memory: 64 << 20, pids: 20, cpu: 0.5}); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("without %s: %v", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

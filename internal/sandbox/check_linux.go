@@ -25,61 +25,72 @@ import (
 // is missing may be mended while a daemon runs.
 var proven struct {
 	sync.Mutex
-	machine *machine
+	machine *machine // for Standard
+	strong  *machine
 }
 
 func run(ctx context.Context, s Spec) (Outcome, error) {
-	m, err := ready(ctx, s.Proofs)
+	m, err := ready(ctx, s.Tier, s.Proofs)
 	if err != nil {
 		return Outcome{}, err
 	}
-	out, _, err := m.run(ctx, &s, "")
+	var out Outcome
+	if s.Pool.keeps(&s) {
+		out, err = s.Pool.run(ctx, m, &s)
+	} else {
+		out, _, err = m.run(ctx, &s, "")
+	}
 	if f, ok := errors.AsType[*setupError](err); ok {
 		err = lacks(s.Tier, []Missing{missing(f)})
 	}
 	return out, err
 }
 
-func check(ctx context.Context, proofs string) error {
-	_, err := ready(ctx, proofs)
+func check(ctx context.Context, t Tier, proofs string) error {
+	_, err := ready(ctx, t, proofs)
 	return err
 }
 
 // ready is the machine, proven to isolate.
-func ready(ctx context.Context, proofs string) (*machine, error) {
+func ready(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	proven.Lock()
 	defer proven.Unlock()
-	if proven.machine != nil {
-		return proven.machine, nil
+	known := &proven.machine
+	if t == Strong {
+		known = &proven.strong
 	}
-	m, err := find()
+	if *known != nil {
+		return *known, nil
+	}
+	m, err := find(t, proofs)
 	if err == nil {
 		m.groups.sweep()
 		key := m.key()
-		if !remembered(proofs, key) {
+		if !remembered(proofs, t, key) {
 			if err = m.prove(ctx); err == nil {
-				remember(proofs, key)
+				remember(proofs, t, key)
 			}
 		}
 	}
 	if f, ok := errors.AsType[*setupError](err); ok {
-		return nil, lacks(Standard, []Missing{missing(f)})
+		return nil, lacks(t, []Missing{missing(f)})
 	}
 	if err != nil {
 		return nil, err
 	}
-	proven.machine = m
+	*known = m
 	return m, nil
 }
 
 // find finds the parts. That they are there proves nothing yet.
-func find() (*machine, error) {
-	m := &machine{}
+func find(t Tier, folder string) (*machine, error) {
+	m := &machine{tier: t}
 	var err error
-	if m.bwrap, err = exec.LookPath("bwrap"); err != nil {
-		return nil, &setupError{"bubblewrap", "there is no bwrap"}
-	}
-	if m.bwrap, err = filepath.Abs(m.bwrap); err != nil {
+	if t == Strong {
+		if m.runsc, err = findRunsc(folder); err != nil {
+			return nil, &setupError{"gvisor", err.Error()}
+		}
+	} else if m.bwrap, err = findBubblewrap(); err != nil {
 		return nil, &setupError{"bubblewrap", err.Error()}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -112,13 +123,30 @@ func find() (*machine, error) {
 	return m, nil
 }
 
+func findBubblewrap() (string, error) {
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		return "", errors.New("there is no bwrap")
+	}
+	return filepath.Abs(path)
+}
+
 // canaryWall is generous: a busy machine is not an unsafe one.
 const canaryWall = 30 * time.Second
 
 // prove tries what must not work.
 func (m *machine) prove(ctx context.Context) error {
-	for _, canary := range []string{shim.CanaryRules, shim.CanaryDisk, shim.CanaryForks, shim.CanaryMemory} {
-		s := Spec{Argv: []string{canary}, MemoryMB: 64, DiskMB: 4, PIDs: 32, Wall: canaryWall}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return &setupError{"sandbox", err.Error()}
+	}
+	release := unix.ByteSliceToString(uts.Release[:])
+	canaries := []string{shim.CanaryRules, shim.CanaryDisk, shim.CanaryForks, shim.CanaryMemory}
+	if m.tier == Strong {
+		canaries[0] = shim.CanaryKernel
+	}
+	for _, canary := range canaries {
+		s := Spec{Tier: m.tier, Argv: []string{canary, release}, MemoryMB: 64, DiskMB: 4, PIDs: 32, Wall: canaryWall}
 		s.defaults()
 		out, sang, err := m.run(ctx, &s, canary)
 		switch {
@@ -147,7 +175,10 @@ func (m *machine) key() string {
 		return ""
 	}
 	fmt.Fprintf(h, "%s\n%s\n%s\n%d\n%v\n", uts.Release[:], uts.Version[:], boot, os.Geteuid(), m.groups.parents)
-	for _, file := range []string{m.bwrap, "/proc/self/exe"} {
+	for _, file := range []string{m.bwrap, m.runsc, "/proc/self/exe"} {
+		if file == "" {
+			continue
+		}
 		info, err := os.Stat(file)
 		if err != nil {
 			return ""
@@ -169,22 +200,23 @@ func (m *machine) key() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-const proofName = "sandbox-proof"
+// proofName names the file that remembers a proof.
+func proofName(t Tier) string { return "sandbox-proof-" + string(t) }
 
-func remembered(folder, key string) bool {
+func remembered(folder string, t Tier, key string) bool {
 	if folder == "" || key == "" {
 		return false
 	}
-	text, err := os.ReadFile(filepath.Join(folder, proofName))
+	text, err := os.ReadFile(filepath.Join(folder, proofName(t)))
 	return err == nil && strings.TrimSpace(string(text)) == key
 }
 
 // remember is only a convenience: what cannot be kept is found out again.
-func remember(folder, key string) {
+func remember(folder string, t Tier, key string) {
 	if folder == "" || key == "" || os.MkdirAll(folder, 0o700) != nil {
 		return
 	}
-	os.WriteFile(filepath.Join(folder, proofName), []byte(key+"\n"), 0o600)
+	os.WriteFile(filepath.Join(folder, proofName(t)), []byte(key+"\n"), 0o600)
 }
 
 // missing says what to do about a mechanism that is not there.
@@ -193,6 +225,10 @@ func missing(f *setupError) Missing {
 	switch {
 	case f.what == "bubblewrap" && strings.Contains(f.text, "there is no bwrap"):
 		m.Fix = "install bubblewrap, for example: apt install bubblewrap"
+	case f.what == "gvisor" && strings.Contains(f.text, "there is no runsc"):
+		m.Fix = "install gVisor's runsc on PATH or in AMBIT_HOME, or ask for --isolation standard if that is enough for this program"
+	case f.what == "gvisor":
+		m.Fix = "see that this user can run: runsc --rootless --network=none do true"
 	case strings.Contains(f.text, "Unknown option"):
 		m.Fix = "install bubblewrap 0.8 or newer"
 	case f.what == "bubblewrap" && (strings.Contains(f.text, "RTM_NEWADDR") || strings.Contains(f.text, "uid map")):
@@ -208,7 +244,7 @@ func missing(f *setupError) Missing {
 	case f.what == "seccomp":
 		m.Fix = "use a kernel with seccomp filters, and allow them where ambit runs in a container"
 	case f.what == "mounts":
-		m.Fix = "check that the folder of the program is there"
+		m.Fix = "check that the folder of the program is there, and that no symbolic link leads to it"
 	}
 	return m
 }

@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		probeSupervise()
 	case "deprived":
 		probeDeprived()
+	case "keep":
+		probeKeep()
 	}
 	os.Exit(0)
 }
@@ -64,10 +66,50 @@ var probe = sync.OnceValue(func() string {
 	return filepath.Join(dir, "probe")
 })
 
+// The same tests run in different ways: in a sandbox made for each run, in one
+// from a pool, and at the tier strong.
+var (
+	pooled = os.Getenv("PROBE_HOW") == "pool"
+	strong = os.Getenv("PROBE_HOW") == "strong"
+)
+
+func tier() Tier {
+	if strong {
+		return Strong
+	}
+	return Standard
+}
+
+// provenMachine is the one that tests run on, once it is proven.
+func provenMachine() *machine {
+	if strong {
+		return proven.strong
+	}
+	return proven.machine
+}
+
+// execute is Run, in the way of these tests.
+func execute(ctx context.Context, s Spec) (Outcome, error) {
+	s.Tier = tier()
+	if pooled {
+		s.Pool = NewPool(1, true)
+		defer s.Pool.Close()
+		if len(s.Argv) > 0 {
+			if err := s.Pool.Prepare(ctx, s); err != nil {
+				return Outcome{}, err
+			}
+			if len(s.Pool.spare) != 1 || !s.Pool.spare[0].waiting() {
+				return Outcome{}, errors.New("no sandbox waits")
+			}
+		}
+	}
+	return Run(ctx, s)
+}
+
 // able skips where this machine cannot isolate, which is a failure in CI.
 func able(t *testing.T) {
 	t.Helper()
-	if err := Check(t.Context(), Standard, ""); err != nil {
+	if err := Check(t.Context(), tier(), ""); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
@@ -97,7 +139,7 @@ func attempt(t *testing.T, s Spec) (Outcome, string) {
 			}
 		}
 	}
-	out, err := Run(t.Context(), s)
+	out, err := execute(t.Context(), s)
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
@@ -113,7 +155,7 @@ func nothingLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, parent := range proven.machine.groups.folders() {
+	for _, parent := range provenMachine().groups.folders() {
 		if left, _ := filepath.Glob(filepath.Join(parent, prefix+"*")); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
@@ -123,7 +165,7 @@ func nothingLeft(t *testing.T) {
 func python(code string) []string { return []string{"python3", "-I", "-c", code} }
 
 func native(name string) Spec {
-	return Spec{Argv: []string{"/probe"}, Env: []string{"PROBE=" + name, "GORACE=atexit_sleep_ms=0"}, Mounts: []Mount{{probe(), "/probe"}}}
+	return Spec{Argv: []string{"/probe"}, Env: []string{"PROBE=" + name, "GORACE=atexit_sleep_ms=0"}, Mounts: []Mount{{Source: probe(), To: "/probe"}}}
 }
 
 // holding counts processes of this machine that have a word among their
@@ -179,6 +221,8 @@ func probeSyscalls() {
 	socket("raw6", unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6)
 	_, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	fmt.Println("socketpair", errName(err))
+	_, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	fmt.Println("datagram pair", errName(err))
 	socket("tcp", unix.AF_INET, unix.SOCK_STREAM, 0)
 }
 
@@ -207,7 +251,7 @@ func probeNetwork() {
 
 // probeSupervise is an ambit that will be killed.
 func probeSupervise() {
-	Run(context.Background(), Spec{
+	execute(context.Background(), Spec{
 		Argv: append(python(stubborn), os.Getenv("WORD")), Wall: time.Minute,
 		OnStderr: func(line string) { fmt.Println(line) },
 	})
@@ -216,6 +260,7 @@ func probeSupervise() {
 // stubborn ignores what it can, and has a child that left the session.
 const stubborn = `
 import ctypes, os, signal, sys, time
+main = os.getpid()
 ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
 for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
 if os.fork() == 0:
@@ -253,15 +298,34 @@ func probeDeprived() {
 // TestAsAnOrdinaryUser runs the tests again without root, in cgroups that were
 // delegated as a service manager would.
 func TestAsAnOrdinaryUser(t *testing.T) {
-	if os.Getenv("PROBE_FILE") != "" {
-		return // this is that user
+	if again() {
+		return
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("the user who tests is an ordinary one")
 	}
 	able(t)
+	ordinary(t, "", "")
+}
+
+// TestThroughAPool runs the tests again in sandboxes that waited, with
+// interpreters started ahead.
+func TestThroughAPool(t *testing.T) {
+	if again() {
+		return
+	}
+	able(t)
+	cmd := exec.CommandContext(t.Context(), probe(), "-test.v", "-test.count=1", "-test.timeout=120s", "-test.skip=TestFailsClosed|TestCanariesNotice|Pool|Ahead")
+	cmd.Env = append(os.Environ(), "PROBE_FILE="+probe(), "PROBE_HOW=pool")
+	passes(t, cmd)
+}
+
+// again reports whether these tests were started by one of themselves.
+func again() bool { return os.Getenv("PROBE_FILE") != "" }
+
+func ordinary(t *testing.T, how, skip string) {
 	const user = 60123
-	name := "ambit-test-" + strconv.Itoa(os.Getpid())
+	name := "ambit-test-" + strconv.Itoa(os.Getpid()) + how
 	var join []string
 	for _, parent := range proven.machine.groups.folders() {
 		dir := filepath.Join(parent, name)
@@ -285,9 +349,18 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	if err := errors.Join(os.Chown(temp, user, user), os.Chmod(filepath.Dir(temp), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	script := `probe=$1; shift; for f; do echo $$ > "$f"; done; exec setpriv --reuid 60123 --regid 60123 --clear-groups "$probe" -test.v -test.count=1 -test.timeout=120s`
+	script := `probe=$1; shift; for f; do echo $$ > "$f"; done; exec setpriv --reuid 60123 --regid 60123 --clear-groups "$probe" -test.v -test.count=1 -test.timeout=240s -test.skip="$SKIP"`
 	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", script, "sh", probe()}, join...)...)
-	cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin", "HOME=" + temp, "TMPDIR=" + temp, "PROBE_FILE=" + probe(), "CI=" + os.Getenv("CI")}
+	cmd.Env = []string{
+		"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin:" + filepath.Dir(os.Getenv("PROBE_RUNSC")), "HOME=" + temp, "TMPDIR=" + temp,
+		"PROBE_FILE=" + probe(), "PROBE_HOW=" + how, "SKIP=" + skip, "CI=" + os.Getenv("CI"),
+	}
+	passes(t, cmd)
+}
+
+// passes wants a run of these tests to have passed, and to have been one.
+func passes(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
 	text, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(text), "--- PASS: TestForkBomb") {
 		t.Errorf("%v\n%s", err, text)

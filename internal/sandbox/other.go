@@ -7,13 +7,25 @@ import (
 	"runtime"
 )
 
-func run(ctx context.Context, _ Spec) (Outcome, error) { return Outcome{}, check(ctx, "") }
+func run(ctx context.Context, _ Spec) (Outcome, error) { return Outcome{}, check(ctx, Standard, "") }
 
-func check(context.Context, string) error {
-	return lacks(Standard, []Missing{{"linux", "this is " + runtime.GOOS + " on " + runtime.GOARCH, "run programs on Linux, for example in a virtual machine"}})
+func check(_ context.Context, t Tier, _ string) error {
+	return lacks(t, []Missing{{"linux", "this is " + runtime.GOOS + " on " + runtime.GOARCH, "run programs on Linux, for example in a virtual machine"}})
 }
 
 // Survey tells what there is to isolate programs with.
 func Survey(context.Context, string) []Finding {
 	return []Finding{{Name: "sandbox", Detail: "programs are isolated on Linux only", Fix: "run programs on Linux, for example in a virtual machine"}}
 }
+
+// Pool keeps nothing where nothing can be isolated.
+type Pool struct{}
+
+// NewPool makes an empty pool.
+func NewPool(int, bool) *Pool { return &Pool{} }
+
+// Prepare reports what is missing.
+func (*Pool) Prepare(ctx context.Context, _ Spec) error { return check(ctx, Standard, "") }
+
+// Close has nothing to do.
+func (*Pool) Close() {}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,11 @@ func TestFailsClosed(t *testing.T) {
 	}{
 		{"bubblewrap", "bubblewrap", false},
 		{"bubblewrap that is something else", "bubblewrap", false},
+		{"bubblewrap that only starts what comes last", "landlock", false},
 		{"user namespaces", "user namespace", false},
+		{"network namespace, silently", "network namespace", false},
+		{"pid namespace, silently", "pid namespace", false},
+		{"sizes, silently", "mounts", false},
 		{"landlock", "landlock", false},
 		{"landlock, silently", "landlock", false},
 		{"seccomp", "seccomp", false},
@@ -42,7 +47,7 @@ func TestFailsClosed(t *testing.T) {
 				return // covered as root; an ordinary user has no such power
 			}
 			cmd := exec.CommandContext(t.Context(), probe())
-			cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "PROBE=deprived", "WITHOUT=" + tt.without, "PATH=" + os.Getenv("PATH"), "SPACE=" + t.TempDir()}
+			cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "PROBE=deprived", "WITHOUT=" + tt.without, "PATH=" + os.Getenv("PATH"), "SPACE=" + space(t)}
 			cmd.Stderr = os.Stderr
 			if tt.root {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
@@ -65,6 +70,20 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
+// space is a folder that everybody reaches, and that is not where mounts are
+// staged.
+func space(t *testing.T) string {
+	dir, err := os.MkdirTemp("/var/tmp", "ambit-test")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // TestCanariesNotice: where there are no bounds, canaries say so.
 func TestCanariesNotice(t *testing.T) {
 	able(t)
@@ -72,7 +91,7 @@ func TestCanariesNotice(t *testing.T) {
 		shim.CanaryForks:  {PIDs: 200},
 		shim.CanaryMemory: {},
 		shim.CanaryDisk:   {},
-		shim.CanaryRules:  {Mounts: []Mount{{"/etc/hostname", "/etc/shadow"}}},
+		shim.CanaryRules:  {Mounts: []Mount{{Source: "/etc/hostname", To: "/etc/shadow"}}},
 	} {
 		s.Argv = []string{canary}
 		s.defaults()
@@ -101,9 +120,15 @@ func deprive(what string) {
 		must(os.Setenv("PATH", space))
 	case "bubblewrap that is something else":
 		must(os.WriteFile(filepath.Join(space, "bwrap"), []byte("#!/bin/sh\necho ran\n"), 0o755))
-		must(os.Chmod(space, 0o755))
-		must(os.Chmod(filepath.Dir(space), 0o755))
 		must(os.Setenv("PATH", space+":"+os.Getenv("PATH")))
+	case "bubblewrap that only starts what comes last":
+		wrapped(space, `while [ "$1" != -- ]; do shift; done; shift; exec "$@"`, "--nothing")
+	case "network namespace":
+		wrapped(space, `exec "$real" --unshare-all --share-net "$@"`, "--unshare-all")
+	case "pid namespace":
+		wrapped(space, `exec "$real" --unshare-user --unshare-ipc --unshare-net --unshare-uts "$@"`, "--unshare-all")
+	case "sizes":
+		wrapped(space, `exec "$real" "$@"`, "--size")
 	case "user namespaces":
 		answer(unix.SYS_CLONE, 16, unix.CLONE_NEWUSER, uint32(unix.EPERM))
 		answer(unix.SYS_UNSHARE, 16, unix.CLONE_NEWUSER, uint32(unix.EPERM))
@@ -118,6 +143,31 @@ func deprive(what string) {
 	case "cgroups":
 		// In a mount namespace that this process was started in.
 		must(unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, ""))
+	}
+}
+
+// wrapped puts a bubblewrap before the real one that leaves out an option, with
+// its value if it is a size.
+func wrapped(space, last, without string) {
+	real, err := exec.LookPath("bwrap")
+	script := `#!/bin/bash
+real=` + real + `
+args=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--size) [ "$1" = ` + without + ` ] && shift || args+=("$1") ;;
+	` + without + `) ;;
+	*) args+=("$1") ;;
+	esac
+	shift
+done
+set -- "${args[@]}"
+` + last + "\n"
+	if err := errors.Join(
+		err, os.WriteFile(filepath.Join(space, "bwrap"), []byte(script), 0o755),
+		os.Setenv("PATH", space+":"+os.Getenv("PATH")),
+	); err != nil {
+		panic(err)
 	}
 }
 

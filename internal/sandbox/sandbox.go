@@ -37,6 +37,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -55,11 +56,18 @@ const (
 	Strong Tier = "strong"
 )
 
-// Mount shows a file or folder of this machine to the program, read-only.
+// Mount shows a file or folder of this machine to the program, read-only unless it
+// says otherwise.
 type Mount struct {
 	// Source is here, To is where the program sees it. Both are absolute, and
 	// Source leads through no symbolic link.
 	Source, To string
+	// Write lets the program change a folder, and what it writes there stays. Its
+	// size is not bounded by DiskMB, only each file is.
+	Write bool
+	// Give makes everything in a writable folder the program's own, where ambit is
+	// root and the program runs as somebody else.
+	Give bool
 }
 
 // Spec is one run.
@@ -75,6 +83,10 @@ type Spec struct {
 	Env []string
 	// Stdin is what it can read; then comes the end.
 	Stdin []byte
+	// Talk is given the program's input and output in place of Stdin and Stdout,
+	// for one that is talked with. It must not block. Both are closed when the
+	// run has ended, and MaxStdout is left to whoever reads.
+	Talk func(stdin io.WriteCloser, stdout io.ReadCloser)
 
 	// MemoryMB, DiskMB and PIDs have defaults of 512, 100 and 64. CPU is in cores
 	// and 1 by default.
@@ -91,6 +103,8 @@ type Spec struct {
 	Egress func(net.Listener)
 	// OnStderr is told each line that the program writes there.
 	OnStderr func(line string)
+	// Pool may have a sandbox waiting; nil makes one for this run.
+	Pool *Pool
 	// Proofs is a folder that remembers what canaries found out; empty leaves it
 	// to this process.
 	Proofs string
@@ -129,28 +143,39 @@ const Stage = "act"
 // refusal with the code isolation_unavailable, or wraps ErrNotStarted or what
 // ended ctx.
 func Run(ctx context.Context, s Spec) (Outcome, error) {
-	if s.Tier == "" {
-		s.Tier = Standard
-	}
-	if s.Tier != Standard {
-		return Outcome{}, lacks(s.Tier, []Missing{{"gvisor", "this ambit has no tier of that name", "ask for --isolation standard, if that is enough for this program"}})
+	s.defaults()
+	if err := s.Tier.known(); err != nil {
+		return Outcome{}, err
 	}
 	if len(s.Argv) == 0 {
 		return Outcome{}, fmt.Errorf("%w: there is no program to run", ErrNotStarted)
 	}
-	s.defaults()
 	return run(ctx, s)
 }
 
 // Check reports what is missing on this machine for a tier; nil if nothing is.
 func Check(ctx context.Context, t Tier, proofs string) error {
-	if t != Standard && t != "" {
-		return lacks(t, []Missing{{"gvisor", "this ambit has no tier of that name", "use standard"}})
+	if t == "" {
+		t = Standard
 	}
-	return check(ctx, proofs)
+	if err := t.known(); err != nil {
+		return err
+	}
+	return check(ctx, t, proofs)
+}
+
+// known refuses a tier that there is not.
+func (t Tier) known() error {
+	if t == Standard || t == Strong {
+		return nil
+	}
+	return lacks(t, []Missing{{"tier", "there is none of that name", "ask for --isolation standard or strong"}})
 }
 
 func (s *Spec) defaults() {
+	if s.Tier == "" {
+		s.Tier = Standard
+	}
 	set := func(v *int64, to int64) {
 		if *v <= 0 {
 			*v = to

@@ -49,7 +49,7 @@ func surveyNamespaces(ctx context.Context) Finding {
 
 func surveyCgroups() Finding {
 	f := Finding{Name: "cgroups"}
-	m, err := find()
+	m, err := find(Standard, "")
 	if err == nil {
 		defer m.exe.Close()
 		var g *group
@@ -98,7 +98,7 @@ func surveySeccomp() Finding {
 
 func surveyWhole(ctx context.Context, proofs string) Finding {
 	f := Finding{Name: "sandbox"}
-	if err := check(ctx, proofs); err != nil {
+	if err := check(ctx, Standard, proofs); err != nil {
 		f.Detail = err.Error()
 		if u, ok := errors.AsType[*Unavailable](err); ok {
 			f.Detail, f.Fix = u.Message, u.Hint

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -61,11 +62,11 @@ func TestMountsOutOfReach(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := do(t, Spec{Argv: []string{"cat", "/agent/f"}, Mounts: []Mount{{inner, "/agent"}}}); got != "content" {
+	if got := do(t, Spec{Argv: []string{"cat", "/agent/f"}, Mounts: []Mount{{Source: inner, To: "/agent"}}}); got != "content" {
 		t.Error(got)
 	}
-	_, err := Run(t.Context(), Spec{Argv: []string{"true"}, Mounts: []Mount{{inner + "x", "/agent"}}})
-	if u, ok := err.(*Unavailable); !ok || u.Code != call.IsolationUnavailable {
+	_, err := execute(t.Context(), Spec{Argv: []string{"true"}, Mounts: []Mount{{Source: inner + "x", To: "/agent"}}})
+	if u, ok := errors.AsType[*Unavailable](err); !ok || u.Code != call.IsolationUnavailable {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 }
@@ -91,7 +92,7 @@ func TestWayOut(t *testing.T) {
 	}
 	spec := func(argv []string) Spec {
 		return Spec{
-			Argv: argv, Mounts: []Mount{{ca, "/ca.pem"}}, Env: []string{"SSL_CERT_FILE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem"},
+			Argv: argv, Mounts: []Mount{{Source: ca, To: "/ca.pem"}}, Env: []string{"SSL_CERT_FILE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem"},
 			Egress: egress.NewProxy(egress.NewDialer(sw), egress.Policy{Mode: egress.ModeAllowlist, Hosts: []string{"example.com"}}, nil).Serve,
 		}
 	}
@@ -122,9 +123,9 @@ func TestWayOut(t *testing.T) {
 func TestProofIsKept(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
-	key := proven.machine.key()
-	remember(dir, key)
-	if key == "" || !remembered(dir, key) || remembered(dir, key+"x") || remembered(dir, "") || remembered("", key) {
+	key := provenMachine().key()
+	remember(dir, Standard, key)
+	if key == "" || !remembered(dir, Standard, key) || remembered(dir, Standard, key+"x") || remembered(dir, Strong, key) || remembered(dir, Standard, "") || remembered("", Standard, key) {
 		t.Error("a proof is not kept, or kept for something else")
 	}
 }

@@ -63,7 +63,9 @@ func (d *Daemon) listAgents(w http.ResponseWriter, r *http.Request) {
 			cards = append(cards, e.card())
 		}
 	}
-	reply(w, http.StatusOK, map[string]any{"agents": cards})
+	doc := map[string]any{"agents": cards}
+	d.tellPolicy(doc, r)
+	reply(w, http.StatusOK, doc)
 }
 
 // detail is all that is told of one agent.

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
@@ -125,6 +127,21 @@ func TestStrict(t *testing.T) {
 	_, err := New(Options{Folders: []string{r.folder}, Strict: true, Start: r.start})
 	if strict, ok := errors.AsType[*StrictError](err); !ok || len(strict.Rejected) != 1 || strict.Rejected[0].Name != "broken" {
 		t.Errorf("it said %v", err)
+	}
+}
+
+// A refusal that knows says after how long a retry can pass, in the body and in
+// the header.
+func TestRetryAfter(t *testing.T) {
+	refusal := call.Refuse("act", call.ServerUnavailable, "it rests").Again()
+	refusal.RetryAfter = 12400 * time.Millisecond
+	w := httptest.NewRecorder()
+	refusedProblem(refusal, "x").write(w)
+	if got := w.Header().Get("Retry-After"); got != "13" || !strings.Contains(w.Body.String(), `"retry_after":12.4`) {
+		t.Errorf("Retry-After %q, %s", got, w.Body)
+	}
+	if err := describedBy("POST", "/api/v1/agents/alpha/call", w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); err != nil {
+		t.Error(err)
 	}
 }
 

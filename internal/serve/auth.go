@@ -7,12 +7,20 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/identity"
 )
 
 // Checker tells who holds a key or a token.
 type Checker interface {
 	Check(ctx context.Context, text string) (*identity.Principal, error)
+}
+
+// Keys are API keys.
+type Keys interface {
+	Checker
+	// Standing tells whether a key that was checked before is still good.
+	Standing(ctx context.Context, id string) error
 }
 
 type principalKey struct{}
@@ -36,11 +44,18 @@ func (d *Daemon) authenticate(next http.Handler) http.Handler {
 			if trouble.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", d.challenge(r, trouble.Code))
 			}
+			// A stranger's body is not waited for, which the server would otherwise do
+			// before it answers.
+			w.Header().Set("Connection", "close")
 			trouble.write(w)
 			return
 		}
 		// The key goes no further than this: nothing behind can pass it on.
-		r = r.WithContext(context.WithValue(r.Context(), principalKey{}, p))
+		ctx := context.WithValue(r.Context(), principalKey{}, p)
+		if mayEnd(p) {
+			ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, p) })
+		}
+		r = r.WithContext(ctx)
 		r.Header.Del("Authorization")
 		next.ServeHTTP(w, r)
 	})
@@ -51,6 +66,8 @@ func (d *Daemon) openTo(path string) bool {
 	switch {
 	case path == "/healthz":
 		return true
+	case strings.HasPrefix(path, "/ui/"):
+		return true // the address holds a ticket
 	case path == "/metrics":
 		return d.options.MetricsOpen
 	}
@@ -76,7 +93,7 @@ func (d *Daemon) whois(r *http.Request) (*identity.Principal, *problem) {
 	if p := d.options.Passing.Check(text); p != nil {
 		return p, nil
 	}
-	check, isKey := d.options.APIKeys, identity.LooksLikeKey(text)
+	check, isKey := Checker(d.options.APIKeys), identity.LooksLikeKey(text)
 	if !isKey && d.options.OIDC != nil {
 		check = d.options.OIDC
 	}

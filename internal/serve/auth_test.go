@@ -193,6 +193,8 @@ func (brokenKeys) Check(context.Context, string) (*identity.Principal, error) {
 	return nil, errors.New("the disk is gone")
 }
 
+func (brokenKeys) Standing(context.Context, string) error { return errors.New("the disk is gone") }
+
 // If keys cannot be checked nobody is let in, and what is wrong stays inside.
 func TestKeysCannotBeChecked(t *testing.T) {
 	r := newRig(t, nil, func(_ *rig, o *Options) { o.APIKeys = brokenKeys{} })

@@ -57,14 +57,16 @@ type entry struct {
 	mu          sync.Mutex
 	running     Running
 	users       int
+	listeners   int // those of the users that only listen
 	parked      bool
 	retired     bool
-	since       int // counts visits, so that a late idle timer is noticed
+	since       int           // counts visits, so that a late idle timer is noticed
+	noCalls     chan struct{} // closed when nobody is there any more who does not only listen
 	nobodyThere chan struct{}
 }
 
 func newEntry(f Found, idle time.Duration, start func() Running) *entry {
-	e := &entry{Found: f, start: start, idle: idle, nobodyThere: make(chan struct{})}
+	e := &entry{Found: f, start: start, idle: idle, noCalls: make(chan struct{}), nobodyThere: make(chan struct{})}
 	e.streams, e.endStreams = context.WithCancel(context.Background())
 	return e
 }
@@ -129,12 +131,30 @@ func (e *entry) leave() {
 	defer e.mu.Unlock()
 	e.users--
 	switch {
-	case e.users > 0:
 	case e.retired:
-		close(e.nobodyThere)
+		e.leaving()
+	case e.users > 0:
 	case e.idle > 0:
 		visit := e.since
 		time.AfterFunc(e.idle, func() { e.park(visit) })
+	}
+}
+
+// leaving tells who waits for an agent that retires how far it has come. The
+// caller holds the lock.
+func (e *entry) leaving() {
+	over := func(c chan struct{}) {
+		select {
+		case <-c:
+		default:
+			close(c)
+		}
+	}
+	if e.users == e.listeners {
+		over(e.noCalls)
+	}
+	if e.users == 0 {
+		over(e.nobodyThere)
 	}
 }
 
@@ -152,15 +172,20 @@ func (e *entry) park(visit int) {
 }
 
 // retire ends the agent: at once if nobody is there, and otherwise when the
-// last has left or ctx has ended.
-func (e *entry) retire(ctx context.Context) {
+// last has left or ctx has ended. Whoever listens is sent away at once, to come
+// back to the agent's successor, or last, if there is none: a client whose stream
+// is gone and does not come back gives its calls up too.
+func (e *entry) retire(ctx context.Context, listenersLast bool) {
 	e.mu.Lock()
-	again := e.retired
 	e.retired = true
-	if e.users == 0 && !again {
-		close(e.nobodyThere)
-	}
+	e.leaving()
 	e.mu.Unlock()
+	if listenersLast {
+		select {
+		case <-e.noCalls:
+		case <-ctx.Done():
+		}
+	}
 	e.endStreams()
 	select {
 	case <-e.nobodyThere:
@@ -175,9 +200,23 @@ func (e *entry) retire(ctx context.Context) {
 	}
 }
 
-// untilRetired is a context that also ends when the agent retires.
+// untilRetired is a context that also ends when the agent sends its listeners
+// away.
 func (e *entry) untilRetired(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(e.streams, cancel)
-	return ctx, func() { stop(); cancel() }
+	e.listen(1)
+	return ctx, func() {
+		stop()
+		cancel()
+		e.listen(-1)
+	}
+}
+
+func (e *entry) listen(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.listeners += n; e.retired {
+		e.leaving()
+	}
 }

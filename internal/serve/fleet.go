@@ -81,7 +81,7 @@ func newFleet(o *Options) (*fleet, error) {
 
 // find reads the folders and judges what is there.
 func (f *fleet) find() ([]Found, error) {
-	found, err := Find(f.options.Folders...)
+	found, err := FindAs(f.options.Reading, f.options.Folders...)
 	if err != nil {
 		return nil, fmt.Errorf("the agents cannot be read: %w", err)
 	}
@@ -198,7 +198,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 			f.leaving.Go(func() {
 				ctx, cancel := context.WithTimeout(f.ctx, f.options.Grace)
 				defer cancel()
-				e.retire(ctx)
+				e.retire(ctx, false)
 			})
 		}
 	}
@@ -258,7 +258,7 @@ func (f *fleet) close(ctx context.Context) {
 	f.reloading.Lock()
 	defer f.reloading.Unlock()
 	for _, e := range f.current.Load().all {
-		f.leaving.Go(func() { e.retire(ctx) })
+		f.leaving.Go(func() { e.retire(ctx, true) })
 	}
 	// Those that a reload retired have their own time, but no more than this.
 	defer context.AfterFunc(ctx, f.stop)()

@@ -190,6 +190,48 @@ func TestRetiring(t *testing.T) {
 	<-old.closed
 }
 
+// Who only listens is sent away at once if there is somebody to come back to, and
+// otherwise after the last call.
+func TestListenersLeave(t *testing.T) {
+	for name, last := range map[string]bool{"at once": false, "last": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEntry(Found{Name: "alpha"}, 0, func() Running {
+					f := &fake{closed: make(chan struct{})}
+					f.state.Store(Ready)
+					return f
+				})
+				_, callEnds, _ := e.enter()
+				running, listenerLeaves, _ := e.enter()
+				stream, stop := e.untilRetired(t.Context())
+				retired := make(chan struct{})
+				go func() {
+					defer close(retired)
+					e.retire(t.Context(), last)
+				}()
+				synctest.Wait()
+				if ended := stream.Err() != nil; ended == last {
+					t.Errorf("while a call is under way the stream has ended: %t", ended)
+				}
+				callEnds()
+				synctest.Wait()
+				if stream.Err() == nil {
+					t.Error("after the last call the stream goes on")
+				}
+				select {
+				case <-running.(*fake).closed:
+					t.Error("it was closed while somebody listened")
+				default:
+				}
+				stop()
+				listenerLeaves()
+				<-retired
+				<-running.(*fake).closed
+			})
+		})
+	}
+}
+
 // Only a few agents are proven at a time, and a request does not wait for its
 // agent's turn.
 func TestAFewAtATime(t *testing.T) {
@@ -278,7 +320,7 @@ func TestIdle(t *testing.T) {
 			t.Fatalf("it was started %d times", len(started))
 		}
 		leave()
-		e.retire(t.Context())
+		e.retire(t.Context(), true)
 		if !closed(started[1]) {
 			t.Error("it was not closed")
 		}

@@ -38,7 +38,10 @@ type Found struct {
 // */findagent.json and */*.json, sorted by path within each folder. A JSON or
 // TOML file that is something else is passed over. A folder that does not exist
 // holds none. Of two agents of one name or one id the second has a Problem.
-func Find(folders ...string) ([]Found, error) {
+func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}, folders...) }
+
+// FindAs is Find with other options of reading.
+func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 	var all []Found
 	for _, folder := range folders {
 		files, err := candidates(folder)
@@ -46,7 +49,7 @@ func Find(folders ...string) ([]Found, error) {
 			return nil, err
 		}
 		for _, path := range files {
-			if f, ok := read(folder, path); ok {
+			if f, ok := read(folder, path, o); ok {
 				all = append(all, f)
 			}
 		}
@@ -119,7 +122,7 @@ func hidden(name string) bool { return strings.HasPrefix(name, ".") || name == "
 func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
 // read reads one file; ok is false if it is no manifest at all.
-func read(folder, path string) (f Found, ok bool) {
+func read(folder, path string, o manifest.Options) (f Found, ok bool) {
 	f = Found{Path: path, Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), short: path}
 	if short, err := filepath.Rel(folder, path); err == nil {
 		f.short = short
@@ -129,7 +132,7 @@ func read(folder, path string) (f Found, ok bool) {
 	if fixed && filepath.Dir(path) != filepath.Clean(folder) {
 		f.Name = filepath.Base(filepath.Dir(path))
 	}
-	m, err := manifest.Load(path, manifest.Options{})
+	m, err := manifest.Load(path, o)
 	if m == nil {
 		f.Problem = fmt.Errorf("%s cannot be read: %w", f.short, cause(err))
 		return f, true

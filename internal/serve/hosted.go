@@ -24,6 +24,8 @@ type Hosting struct {
 	// the session itself is sealed, and its successor takes it.
 	HTTP    front.HTTPOptions
 	Metrics *Metrics
+	// Turns bounds how many programs run at the same time; nil does not.
+	Turns Turns
 	// Production refuses agents with a server that is not contained.
 	Production bool
 	// Log is told what the servers of an agent write.
@@ -140,6 +142,11 @@ func (d watchedDoor) call(ctx context.Context, c *call.Call) (call.Result, error
 	if r := d.agent.unfit(); r != nil {
 		return call.Result{}, r
 	}
+	done, err := d.agent.hosting.turn(ctx, d.agent.Manifest().Agent(), c)
+	if err != nil {
+		return call.Result{}, notItsTurn(err)
+	}
+	defer done()
 	return d.Door.Call(ctx, c)
 }
 

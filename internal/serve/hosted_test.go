@@ -53,7 +53,7 @@ func realRig(t *testing.T, files map[string]string, change func(*Hosting, *Optio
 			Host: host.Options{Home: h, Version: "test", Books: &timed}, HTTP: front.HTTPOptions{Keys: b.Keys}, Metrics: o.Metrics,
 			Log: func(agent, alias, line string) { r.tell("%s/%s: %s", agent, alias, line) },
 		}
-		o.Start, o.APIKeys, o.Journal = hosting.Start, r.keys, b.Journal
+		o.Start, o.APIKeys, o.Journal, o.Approvals = hosting.Start, r.keys, b.Journal, ApprovalsOf(b)
 		if change != nil {
 			change(hosting, o)
 		}
@@ -73,7 +73,8 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 // The SDK's own client, in both generations, against an agent with a real
 // server, also across a reload that replaces the agent.
 func TestRealClient(t *testing.T) {
-	r := realRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
+	alpha := strings.ReplaceAll(matrix("alpha"), `"read"`, `"write"`) // which goes to the store before it is made
+	r := realRig(t, map[string]string{"alpha.json": alpha}, nil)
 	r.Prove(t.Context())
 	key := r.key(identity.KeySpec{Agents: []string{"alpha"}, Principal: "ci@example.com"})
 	for i, version := range []string{"2026-07-28", "2025-11-25"} {
@@ -103,7 +104,7 @@ func TestRealClient(t *testing.T) {
 				}
 			}
 			say("before")
-			r.write("alpha.json", strings.Replace(matrix("alpha"), "1.0.0", "1.0."+string(rune('1'+i)), 1))
+			r.write("alpha.json", strings.Replace(alpha, "1.0.0", "1.0."+string(rune('1'+i)), 1))
 			if c, err := r.Reload(ctx); err != nil || len(c.Changed) != 1 {
 				t.Fatalf("the reload did %+v, %v", c, err)
 			}

@@ -2,7 +2,9 @@ package serve
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/ambit-run/ambit/internal/call"
 )
@@ -18,10 +20,15 @@ type problem struct {
 	Stage     string      `json:"stage,omitempty"`
 	Effect    call.Effect `json:"effect,omitempty"`
 	Retryable *bool       `json:"retryable,omitempty"`
-	CallID    string      `json:"call_id,omitempty"`
+	// RetryAfter is how many seconds to wait before a retry can pass.
+	RetryAfter *float64 `json:"retry_after,omitempty"`
+	CallID     string   `json:"call_id,omitempty"`
 }
 
 func (p *problem) write(w http.ResponseWriter) {
+	if p.RetryAfter != nil {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(*p.RetryAfter))))
+	}
 	reply(w, p.status, map[string]any{"error": p})
 }
 
@@ -41,7 +48,7 @@ func refusedProblem(r *call.Refusal, id string) *problem {
 	}
 	return &problem{
 		status: status, Code: string(r.Code), Message: r.Message, Hint: r.Hint,
-		Stage: r.Stage, Effect: r.Effect, Retryable: &r.Retryable, CallID: id,
+		Stage: r.Stage, Effect: r.Effect, Retryable: &r.Retryable, RetryAfter: r.RetrySeconds(), CallID: id,
 	}
 }
 

@@ -87,7 +87,7 @@ func (f *fake) ServeMCP(w http.ResponseWriter, r *http.Request, principal string
 	if f.seen != nil {
 		f.seen <- r.Header.Clone()
 	}
-	if r.Method == http.MethodGet {
+	if isStream(r) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()

@@ -31,11 +31,19 @@ var routes = []route{
 	{method: "GET", path: "/api/v1/agents", answer: (*Daemon).listAgents},
 	{method: "GET", path: "/api/v1/agents/{name}", answer: (*Daemon).showAgent},
 	{method: "POST", path: "/api/v1/agents/{name}/call", answer: (*Daemon).callTool},
+	{method: "GET", path: "/api/v1/agents/{name}/ui", answer: (*Daemon).uiTicket},
+	{method: "GET", path: "/ui/{ticket}", answer: (*Daemon).uiFrame},
+	{method: "GET", path: "/ui/{ticket}/{path...}", answer: (*Daemon).uiPage},
 	{method: "GET", path: "/api/v1/journal", answer: (*Daemon).showJournal},
 	{method: "GET", path: "/api/v1/journal/checkpoint", answer: (*Daemon).checkpoint},
 	{method: "GET", path: "/api/v1/approvals", admin: true, answer: (*Daemon).listApprovals},
 	{method: "POST", path: "/api/v1/approvals/{id}", admin: true, answer: (*Daemon).decideApproval},
+	{method: "GET", path: "/api/v1/intents", answer: (*Daemon).listIntents},
+	{method: "POST", path: "/api/v1/intents", answer: (*Daemon).postIntent},
+	{method: "GET", path: "/api/v1/intents/{id}", answer: (*Daemon).showIntent},
+	{method: "POST", path: "/api/v1/intents/{id}/cancel", answer: (*Daemon).cancelIntent},
 	{method: "POST", path: "/api/v1/reload", admin: true, answer: (*Daemon).reload},
+	{method: "POST", path: "/api/v1/console", admin: true, answer: (*Daemon).makeLink},
 }
 
 func (d *Daemon) routes() http.Handler {
@@ -82,14 +90,27 @@ func (d *Daemon) healthz(w http.ResponseWriter, _ *http.Request) {
 
 // readyz says whether requests should be sent here: the agents of the start
 // have been proven or not, and the daemon is not on its way out.
-func (d *Daemon) readyz(w http.ResponseWriter, _ *http.Request) {
+func (d *Daemon) readyz(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case d.fleet.open.Err() != nil:
 		leavingProblem().write(w)
 	case !d.settled.Load():
 		(&problem{status: http.StatusServiceUnavailable, Code: "starting", Message: "agents are still being proven"}).write(w)
 	default:
-		reply(w, http.StatusOK, map[string]any{"status": "ok"})
+		doc := map[string]any{"status": "ok"}
+		d.tellPolicy(doc, r)
+		reply(w, http.StatusOK, doc)
+	}
+}
+
+// tellPolicy tells whoever runs the daemon that the user's rules cannot be used
+// as they are.
+func (d *Daemon) tellPolicy(doc map[string]any, r *http.Request) {
+	if p := principalOf(r); d.options.PolicyProblem == nil || p == nil || !p.Admin {
+		return
+	}
+	if problem := d.options.PolicyProblem(); problem != "" {
+		doc["policy"] = problem
 	}
 }
 
@@ -117,12 +138,19 @@ func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 	}
 	defer v.leave()
 	if isStream(r) {
-		// A stream has no end of its own, so it ends when the agent retires.
+		// A stream has no end of its own, so it ends when the agent retires, or
+		// when the key it was opened with is not good any more.
 		ctx, stop := v.untilRetired(r.Context())
 		defer stop()
+		ctx, leave := d.streams.hold(ctx, p)
+		defer leave()
 		r = r.WithContext(ctx)
 	}
 	v.running.ServeMCP(w, r, p.Name)
+	if d.fleet.open.Err() != nil {
+		// The answer leaves before the streams end, which wait for this call.
+		_ = http.NewResponseController(w).Flush() // whoever asked may be gone
+	}
 }
 
 // isStream reports whether a request only listens.

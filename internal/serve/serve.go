@@ -10,7 +10,9 @@
 // calls is known before anything else looks at a request, and the key itself is
 // taken off it there, so that nothing behind can send it on. In front of that
 // stands a shield: other host names (DNS rebinding), other origins, requests
-// too large or too slow go no further.
+// too large or too slow go no further. What goes on for long is looked at again:
+// a key that is revoked or expires ends its open streams, and a call that waits
+// for a person under it is not made.
 //
 // # The fleet
 //
@@ -22,8 +24,8 @@
 //
 // # The end
 //
-// On shutdown no new request is taken, streams end, calls under way have
-// [Options.Grace], and then everything is closed.
+// On shutdown no new request is taken, calls under way have [Options.Grace], then
+// streams end, and then everything is closed.
 package serve
 
 import (
@@ -53,6 +55,8 @@ type Tokens interface {
 type Options struct {
 	// Folders are where agents are looked for.
 	Folders []string
+	// Reading is how their manifests are read.
+	Reading manifest.Options
 	// CanRun says why an agent that is valid cannot be run here; nil runs all.
 	CanRun func(*manifest.Manifest) error
 	Start  Starter
@@ -66,14 +70,26 @@ type Options struct {
 	// Grace is how long calls under way may take at the end; 0 means 20 s.
 	Grace time.Duration
 
-	APIKeys Checker
+	APIKeys Keys
 	// Passing is the daemon's own key; nil if it has none.
 	Passing *identity.PassingKey
 	// OIDC is nil without a provider.
 	OIDC    Tokens
 	Journal Journal
+	// PolicyProblem says why the rules in force are not those of the user's file;
+	// empty if they are. Nil means that there is no policy.
+	PolicyProblem func() string
 	// Approvals are the calls that wait for a person.
 	Approvals Approvals
+	// Intents takes what is asked of programs, and Programs is given the daemon so
+	// that it can be done.
+	Intents  Intents
+	Programs *Programs
+	// Tidy is asked now and then to delete what is past its time; nil if nobody
+	// does.
+	Tidy Tidier
+	// Tickets seals the addresses of agents' pages; nil shows none.
+	Tickets *identity.Keys
 	// Neighbours is given the daemon when it is there; nil if no agent calls
 	// another.
 	Neighbours *Neighbours
@@ -95,8 +111,10 @@ type Options struct {
 	// Log is told what a person who runs the daemon should know.
 	Log func(format string, args ...any)
 
-	public   *url.URL
-	loopback bool
+	public    *url.URL
+	loopback  bool
+	lookAgain time.Duration
+	tidyEvery time.Duration
 }
 
 // Daemon serves agents.
@@ -106,6 +124,8 @@ type Daemon struct {
 	settled atomic.Bool // the agents of the start have been proven, or not
 	cert    atomic.Pointer[tls.Certificate]
 	server  *http.Server
+	streams streams
+	console faced
 }
 
 // UsageError says that options contradict each other.
@@ -120,6 +140,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{options: o}
+	d.streams.daemon = d
 	if o.Cert != "" {
 		if err := d.readCertificate(); err != nil {
 			return nil, err
@@ -133,6 +154,9 @@ func New(o Options) (*Daemon, error) {
 	if o.Neighbours != nil {
 		o.Neighbours.of.Store(d)
 	}
+	if o.Programs != nil {
+		o.Programs.of.Store(d)
+	}
 	d.server = &http.Server{
 		Handler: d.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams}, ErrorLog: logTo(o.Log),
@@ -144,6 +168,12 @@ func New(o Options) (*Daemon, error) {
 func (o *Options) fill() error {
 	if o.Grace == 0 {
 		o.Grace = 20 * time.Second
+	}
+	if o.lookAgain == 0 {
+		o.lookAgain = lookAgain
+	}
+	if o.tidyEvery == 0 {
+		o.tidyEvery = tidyEvery
 	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
@@ -213,7 +243,14 @@ func (d *Daemon) Handler() http.Handler {
 	if d.options.Cert != "" {
 		cert = d.leaf
 	}
-	return newShield(d.authenticate(d.routes()), &d.options, cert)
+	rest := d.authenticate(d.routes())
+	return newShield(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c := d.console.of.Load(); c != nil && c.Owns(r.URL.Path) {
+			c.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	}), &d.options, cert)
 }
 
 // Listen takes the address and tells its URL.
@@ -261,6 +298,9 @@ func (d *Daemon) Reload(ctx context.Context) (Change, error) {
 		}
 	}
 	c, err := d.fleet.reload(ctx)
+	if err == nil && d.options.Intents != nil {
+		err = d.options.Intents.Reload(ctx)
+	}
 	d.options.Metrics.reloaded(err)
 	return c, err
 }
@@ -269,6 +309,16 @@ func (d *Daemon) Reload(ctx context.Context) (Change, error) {
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(l) }()
+	tidying, stop := context.WithCancel(ctx)
+	tidied := make(chan struct{})
+	go func() {
+		defer close(tidied)
+		d.tidy(tidying)
+	}()
+	defer func() {
+		stop()
+		<-tidied // before the store is closed
+	}()
 	select {
 	case err := <-failed:
 		d.fleet.close(context.WithoutCancel(ctx))

@@ -39,18 +39,26 @@ type shield struct {
 	cross    *http.CrossOriginProtection
 }
 
+// armour are the headers of every answer. Their values are shared, and have no
+// room for more: whoever adds to one gets a copy.
+var armour = map[string][]string{
+	"X-Content-Type-Options":       {"nosniff"},
+	"X-Frame-Options":              {"DENY"},
+	"Referrer-Policy":              {noReferrer},
+	"Content-Security-Policy":      {contentRule},
+	"Cross-Origin-Resource-Policy": {"same-origin"},
+	"Cache-Control":                {"no-store"},
+}
+
 func newShield(next http.Handler, o *Options, cert func() *x509.Certificate) *shield {
 	return &shield{next: next, public: o.public, cert: cert, loopback: o.loopback, cross: http.NewCrossOriginProtection()}
 }
 
 func (s *shield) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", noReferrer)
-	h.Set("Content-Security-Policy", contentRule)
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
+	for name, value := range armour {
+		h[name] = value
+	}
 	if s.cert != nil || s.public != nil && s.public.Scheme == "https" {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}

@@ -60,24 +60,12 @@ func (b *Bundle) Skill(id string) *Document {
 // the bundle is not what it should be, and otherwise says why it could not be
 // had.
 func Read(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, error) {
-	listed, err := files.List(ctx)
+	b, all, err := inspect(ctx, files, declared, tools)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{files: files, tools: tools}
-	chosen := r.choose(listed)
-	found, err := r.readAll(ctx, chosen)
-	if err != nil {
-		return nil, err
-	}
-	b := &Bundle{Others: len(listed) - len(chosen)}
-	byID := r.unique(found)
-	b.Skills = r.agree(declared, byID)
-	slices.SortStableFunc(r.problems, func(a, b Problem) int {
-		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
-	})
 	var problems []Problem
-	for _, p := range r.problems {
+	for _, p := range all {
 		if p.Warning {
 			b.Warnings = append(b.Warnings, p)
 		} else {
@@ -90,6 +78,39 @@ func Read(ctx context.Context, files Files, declared *agent.Skills, tools []stri
 	return b, nil
 }
 
+// inspect reads a bundle, and tells every problem in the order of the files.
+func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, []Problem, error) {
+	listed, err := files.List(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &reader{files: files, tools: tools}
+	candidates := listed
+	if declared.SourceKind == "" {
+		candidates = among(listed, declared)
+	}
+	chosen := r.choose(candidates)
+	found, err := r.readAll(ctx, chosen)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := &Bundle{Others: len(listed) - len(chosen)}
+	byID := r.unique(found)
+	b.Skills = r.agree(declared, byID)
+	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	return b, r.problems, nil
+}
+
+// among are the files that are listed skills, of those of a bundle of code.
+func among(files []File, declared *agent.Skills) []File {
+	return slices.DeleteFunc(slices.Clone(files), func(f File) bool {
+		id := idOf(f.Path)
+		return formatOf(f.Path) == nil || !slices.ContainsFunc(declared.List, func(s agent.Skill) bool { return s.ID == id })
+	})
+}
+
 // reader reads one bundle.
 type reader struct {
 	files    Files
@@ -97,7 +118,16 @@ type reader struct {
 	problems []Problem
 }
 
-func (r *reader) tell(p Problem) { r.problems = append(r.problems, p) }
+func (r *reader) tell(p Problem) {
+	switch {
+	case p.rule != nil:
+	case p.Warning:
+		p.rule = ruleDoubtful
+	default:
+		p.rule = ruleContent
+	}
+	r.problems = append(r.problems, p)
+}
 
 // choose picks the files that hold skills, within bounds.
 func (r *reader) choose(listed []File) []File {
@@ -112,13 +142,13 @@ func (r *reader) choose(listed []File) []File {
 	for _, f := range listed {
 		switch {
 		case f.Refused != "":
-			r.tell(Problem{File: diag.Printable(f.Path), Message: f.Refused, Hint: "remove it: a bundle holds its own files and nothing else"})
+			r.tell(Problem{File: diag.Printable(f.Path), Message: f.Refused, Hint: "remove it: a bundle holds its own files and nothing else", rule: ruleFile})
 		case formatOf(f.Path) == nil || path.Base(f.Path) != skillFile && within(folders, f.Path):
 		case f.Size > maxDocument:
-			r.tell(Problem{File: f.Path, Message: fmt.Sprintf("it has %d bytes; at most %d are read", f.Size, maxDocument), Hint: "shorten it"})
+			r.tell(Problem{File: f.Path, Message: fmt.Sprintf("it has %d bytes; at most %d are read", f.Size, maxDocument), Hint: "shorten it", rule: ruleFile})
 		default:
 			if total += f.Size; total > maxTotal {
-				r.tell(Problem{Message: fmt.Sprintf("its skills have more than %d bytes", maxTotal), Hint: "make several bundles of it"})
+				r.tell(Problem{Message: fmt.Sprintf("its skills have more than %d bytes", maxTotal), Hint: "make several bundles of it", rule: ruleFile})
 				return nil
 			}
 			chosen = append(chosen, f)
@@ -183,7 +213,7 @@ func (r *reader) unique(found []*Document) map[string]*Document {
 			continue // its name is a problem that was told
 		}
 		if other := byID[d.ID]; other != nil {
-			r.tell(Problem{File: d.File, Message: "it would be the skill " + d.ID + ", which " + other.File + " is", Hint: "rename one of them"})
+			r.tell(Problem{File: d.File, Message: "it would be the skill " + d.ID + ", which " + other.File + " is", Hint: "rename one of them", rule: ruleListed})
 			continue
 		}
 		byID[d.ID] = d
@@ -204,7 +234,7 @@ func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Doc
 	for _, s := range declared.List {
 		d := byID[s.ID]
 		if d == nil {
-			r.tell(Problem{Message: "the manifest lists the skill " + diag.Quote(s.ID) + ", and no file is it", Hint: diag.DidYouMean(s.ID, spare)})
+			r.tell(Problem{Message: "the manifest lists the skill " + diag.Quote(s.ID) + ", and no file is it", Hint: diag.DidYouMean(s.ID, spare), rule: ruleListed})
 			continue
 		}
 		r.declaredAs(d, s)
@@ -214,7 +244,7 @@ func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Doc
 		}
 	}
 	for _, id := range spare {
-		r.tell(Problem{File: byID[id].File, Message: "it is the skill " + diag.Quote(id) + ", which the manifest does not list", Hint: "add it to skills, or remove the file"})
+		r.tell(Problem{File: byID[id].File, Message: "it is the skill " + diag.Quote(id) + ", which the manifest does not list", Hint: "add it to skills, or remove the file", rule: ruleListed})
 	}
 	return skills
 }

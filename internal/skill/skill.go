@@ -17,7 +17,11 @@
 // what is there must agree, both ways: a skill that nobody reviewed is not
 // served, and neither is a bundle that lacks one. All problems are found at
 // once, each with its file and line, and a bundle with any is not served at
-// all; warnings are told and do no harm.
+// all; warnings are told and do no harm. [Check] tells the same as diagnostics.
+//
+// A bundle of code has its skills among its other files. There only the skills
+// that the manifest lists count: an AGENTS.md for whoever works on the code is
+// none of the agent's.
 //
 // An Agent Skill's id is the name of its folder, another file's its own name
 // without the ending, in small letters; AGENTS.md of a folder is FOLDER-agents.
@@ -42,6 +46,8 @@ package skill
 import (
 	"fmt"
 	"strings"
+
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Bounds of a bundle.
@@ -60,6 +66,8 @@ type Problem struct {
 	Message string `json:"message"`
 	Hint    string `json:"hint"`
 	Warning bool   `json:"warning,omitempty"`
+
+	rule *diag.Rule
 }
 
 func (p Problem) String() string {

@@ -64,6 +64,24 @@ type Row interface {
 	Scan(into ...any) error
 }
 
+type within struct{}
+
+// Within is a context for code that is asked something inside a transaction, by
+// somebody who knows nothing of stores: what it looks at with [Look] is then
+// what the transaction sees.
+func Within(ctx context.Context, tx Tx) context.Context {
+	return context.WithValue(ctx, within{}, tx)
+}
+
+// Look runs f on the transaction that ctx carries, or else on a snapshot of db.
+// f only reads.
+func Look(ctx context.Context, db DB, f func(Tx) error) error {
+	if tx, ok := ctx.Value(within{}).(Tx); ok {
+		return f(tx)
+	}
+	return db.Read(ctx, f)
+}
+
 // Errors that callers tell apart.
 var (
 	// ErrNewer says that the store was written by a newer ambit.

@@ -1,6 +1,7 @@
 package toolserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,7 +66,7 @@ func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 		default:
 		}
 		if late == nil {
-			timer := time.NewTimer(patience)
+			timer := time.NewTimer(cmp.Or(s.options.Patience, patience))
 			defer timer.Stop()
 			late = timer.C
 		}
@@ -88,7 +89,10 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 		s.unsettle() // it has gone, and whoever starts it again is about to notice
 	}
 	why := s.proof.Refusal
-	if why == nil && s.conn == nil {
+	switch {
+	case s.resting != nil:
+		why = s.resting.refusal(s.spec.Alias, s.options.clock.Now())
+	case why == nil && s.conn == nil:
 		why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.spec.Alias)
 	}
 	return s.conn, why, s.settled

@@ -182,15 +182,21 @@ func TestRemoteServerComesBack(t *testing.T) {
 	})
 	t.Run("after very many tries", func(t *testing.T) {
 		r := newRig(t)
+		hand := r.byHand()
 		server := handler(sdkServer("echo"), true)
 		there := r.at("web", []string{"echo"}, server)
 		m := r.proven()
 		there.down()
 		r.call(m, "web", "echo", `{}`)
-		r.until("it was tried more often than a program", func() bool {
-			return strings.Count(r.log(), "it could not be started again") > maxRestarts+1
-		})
+		for range 2 * quickRestarts {
+			hand.pass()
+		}
+		hand.waits()
+		_, refusal := r.call(m, "web", "echo", `{}`)
+		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 		there.set(server)
+		hand.pass()
+		r.until("it is back", m.Proven)
 		r.works(m, "web")
 	})
 	t.Run("an answer that is an error is no absence", func(t *testing.T) {

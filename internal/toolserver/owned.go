@@ -147,7 +147,7 @@ func (s *server) connectFor(c *call.Client, o *owned) {
 	defer close(o.opened)
 	ctx, cancel := context.WithTimeout(s.ctx, ownTimeout)
 	defer cancel()
-	transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers})
+	transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.options.RoundTripper})
 	if err != nil {
 		o.err = err
 		return

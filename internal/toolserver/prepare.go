@@ -65,6 +65,10 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	case s.spec.Placeholder || s.spec.Digest == "":
 		l.digest.Status = Placeholder
 	}
+	if s.options.Launch != nil {
+		l.digest.Actual, l.digest.Status = s.spec.Digest, Verified
+		return l, nil
+	}
 	if err := s.compareWithLock(l); err != nil || s.remote() {
 		return l, err
 	}

@@ -37,6 +37,9 @@ type process struct {
 	// initPID is the first process of that namespace, 0 without one.
 	initPID int
 
+	// elsewhere ends a program that was not started here; nil for any other.
+	elsewhere func() error
+
 	exited  chan struct{} // closed when the program has ended
 	err     error         // how, after exited
 	forced  atomic.Bool   // it was ended by us
@@ -110,6 +113,10 @@ func (p *process) outputs() (stdout, stderr *os.File, err error) {
 // stop asks the program to end by closing its input, and ends it by force if
 // it is still there after grace. Nothing that it started outlives it.
 func (p *process) stop(grace time.Duration) {
+	if p.elsewhere != nil {
+		p.stopElsewhere()
+		return
+	}
 	p.stdin.Close()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()

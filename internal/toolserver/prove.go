@@ -2,6 +2,7 @@ package toolserver
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -102,6 +103,12 @@ func (s *server) compareNames(p *Proof, names []string) {
 		if on, ok := t.Binding.(agent.OnServer); ok && on.Alias == s.spec.Alias {
 			declared = append(declared, t.Name)
 		}
+	}
+	if s.options.Learn {
+		if s.first == nil {
+			return
+		}
+		declared = slices.Sorted(maps.Keys(s.first)) // what it advertised first holds
 	}
 	p.Missing, p.Unexpected = without(declared, names), without(names, declared)
 	for _, name := range p.Missing {

@@ -2,29 +2,26 @@ package toolserver
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/guard/secret"
 	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
 // secrets are the values that a server was given for its $env: references. A
-// server may say them back by accident, in its log or in an error; nothing of
-// that is handed on with them in it. A server that means harm can of course
-// spell them in another way: it was given them.
+// server may say them back by accident, in its log or in an error, as they are or
+// in an encoding; nothing of that is handed on with them in it. A server that
+// means harm can of course spell them in another way: it was given them.
 type secrets struct {
-	mu       sync.Mutex
-	values   map[string]string // by name
-	replacer *strings.Replacer
+	mu     sync.Mutex
+	values map[string]string // by name
+	known  *secret.Known
+	broken bool // they cannot be looked for, so nothing is told
 }
-
-// shortSecret is the least length of what is masked: anything shorter would be
-// found everywhere and hides nothing.
-const shortSecret = 6
 
 // keep remembers a value that must not be told.
 func (s *secrets) keep(name, value string) {
@@ -40,23 +37,16 @@ func (s *secrets) keep(name, value string) {
 		s.values = map[string]string{}
 	}
 	s.values[name] = value
-	var found [][2]string
+	var all []secret.Value
 	for name, value := range s.values {
+		all = append(all, secret.Value{Name: name, Secret: value})
 		// Logs and errors are lines, so each line of it is a secret.
 		for part := range strings.Lines(value) {
-			if part = strings.TrimSpace(part); len(part) >= shortSecret {
-				quoted := strconv.Quote(part)
-				found = append(found, [2]string{part, name}, [2]string{quoted[1 : len(quoted)-1], name})
-			}
+			all = append(all, secret.Value{Name: name, Secret: strings.TrimSpace(part)})
 		}
 	}
-	// The longest first: one may be the beginning of another.
-	slices.SortFunc(found, func(a, b [2]string) int { return len(b[0]) - len(a[0]) })
-	var pairs []string
-	for _, f := range found {
-		pairs = append(pairs, f[0], "$env:"+f[1])
-	}
-	s.replacer = strings.NewReplacer(pairs...)
+	known, err := secret.NewKnown(all)
+	s.known, s.broken = known, err != nil
 }
 
 // maskJSON is mask for what a server says in JSON. What would be no JSON any more
@@ -75,10 +65,10 @@ func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 // mask puts the names in the place of the values.
 func (s *secrets) mask(text string) string {
 	s.mu.Lock()
-	r := s.replacer
+	known, broken := s.known, s.broken
 	s.mu.Unlock()
-	if r == nil {
-		return text
+	if broken {
+		return "(not shown: it cannot be looked through for credentials)"
 	}
-	return r.Replace(text)
+	return known.Replace(text, func(name string) string { return "$env:" + name })
 }

@@ -117,6 +117,9 @@ func TestMask(t *testing.T) {
 		"exit status 1":              "exit status 1",
 		"/home/me/x":                 "/home/me/x",
 		"line MIIEpAIBAAKC of a key": "line $env:KEY of a key",
+		"aGVsbG86YWJjZGVmZ2gh":       "aGVsbG86$env:LONGgh", // base64 of hello:abcdefgh!
+		"hex 6162636465666768":       "hex $env:LONG",
+		"x=pass%22word%5c&y":         "x=$env:QUOTED&y",
 		`said pass"word\ and ` + strconv.Quote(`pass"word\`): `said $env:QUOTED and "$env:QUOTED"`,
 	} {
 		if got := s.mask(in); got != want {

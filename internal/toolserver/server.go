@@ -44,6 +44,7 @@ type server struct {
 	watched map[string]*watch // resources that clients of the shared connection watch
 	doubts  int               // how often there was reason to prove it again
 	settled chan struct{}     // closed while nothing is being found out
+	resting *resting          // it ended too often; nil otherwise
 	over    bool              // nothing will be found out any more
 }
 
@@ -65,7 +66,11 @@ func (s *server) progress(step string) { s.options.Progress(s.spec.Alias, s.secr
 func (s *server) lastProof() Proof {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proof
+	p := s.proof
+	if s.resting != nil {
+		p.Refusal = s.resting.refusal(s.spec.Alias, s.options.clock.Now())
+	}
+	return p
 }
 
 // definition is that of a tool as it was proven last, also while the server is
@@ -245,7 +250,7 @@ func (s *server) unsettle() {
 func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
 	log := limited(s.log)
 	if s.remote() {
-		transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers})
+		transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.options.RoundTripper})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -259,7 +264,12 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 	}
 	owner := s.owner(ctx)
 	s.progress("starting")
-	proc, err := start(spec{argv: l.argv, env: env, hide: append([]string{s.options.Home.Dir()}, l.hide...), show: l.show, log: log})
+	var proc *process
+	if s.options.Launch != nil {
+		proc, err = s.launched()
+	} else {
+		proc, err = start(spec{argv: l.argv, env: env, hide: append([]string{s.options.Home.Dir()}, l.hide...), show: l.show, log: log})
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -336,7 +346,7 @@ func logMessage(params []byte) string {
 
 // headers adds what the manifest declares, with credentials, as the last thing
 // before a request leaves.
-func (s *server) headers(_ context.Context, h http.Header) error {
+func (s *server) headers(ctx context.Context, h http.Header) error {
 	for _, set := range s.spec.Headers {
 		value, err := s.resolve(set)
 		if err != nil {
@@ -344,7 +354,14 @@ func (s *server) headers(_ context.Context, h http.Header) error {
 		}
 		h.Set(set.Name, value)
 	}
-	return nil
+	if s.options.Authorize == nil || h.Get("Authorization") != "" {
+		return nil
+	}
+	secret, err := s.options.Authorize(ctx, s.spec, h)
+	if err == nil && secret != "" {
+		s.secrets.keep("login", secret)
+	}
+	return err
 }
 
 func (s *server) close() {
@@ -353,7 +370,7 @@ func (s *server) close() {
 	s.finish()
 	s.mu.Lock()
 	conn, proc := s.conn, s.process
-	s.conn, s.process = nil, nil
+	s.conn, s.process, s.resting = nil, nil, nil
 	s.mu.Unlock()
 	s.releaseAll()
 	end(conn, proc)

@@ -4,25 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
-// How often and how patiently a server that ends is started again. A remote one
-// is asked for ever, since that starts nothing.
+// How patiently a server that ends is started again: at once a few times, while
+// calls wait for it, and from then on less and less often, while calls are
+// refused at once. It is never given up: what made it end may pass.
 const (
-	maxRestarts  = 5
-	firstPause   = 200 * time.Millisecond
-	longestPause = 30 * time.Second
-	steadyPeriod = time.Minute
+	quickRestarts = 5
+	firstPause    = 200 * time.Millisecond
+	longestPause  = 30 * time.Second
+	// forgiven is how long a server has to run for one of its ends to be
+	// forgotten: one that ends as often as this is always started again at once.
+	forgiven = time.Minute / quickRestarts
 )
 
-// supervise keeps the server running until it is closed, has drifted, or ends
-// too often.
+// clock is the time by which servers are started again.
+type clock interface {
+	Now() time.Time
+	After(time.Duration) <-chan time.Time
+}
+
+type wallClock struct{}
+
+func (wallClock) Now() time.Time                         { return time.Now() }
+func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// supervise keeps the server running until it is closed or has drifted.
 func (s *server) supervise(conn *mcpwire.Conn) {
-	r := restarts{pause: s.options.pause, since: time.Now()}
+	r := restarts{first: s.options.pause, since: s.options.clock.Now()}
 	for conn != nil {
 		var why error
 		select {
@@ -49,30 +63,49 @@ func (s *server) supervise(conn *mcpwire.Conn) {
 
 // restarts are what was tried to keep a server running.
 type restarts struct {
-	count int
-	pause time.Duration
-	since time.Time // when it last came up
+	first time.Duration
+	ends  int       // that are not forgotten
+	since time.Time // when it last came up; zero if it did not
+}
+
+// ended counts an end and tells how long to wait before the next start.
+func (r *restarts) ended(now time.Time) (pause time.Duration) {
+	if !r.since.IsZero() {
+		r.ends = max(0, r.ends-int(now.Sub(r.since)/forgiven))
+		r.since = time.Time{}
+	}
+	r.ends++
+	pause = longestPause
+	if doublings := r.ends - 1; doublings < 30 {
+		pause = min(r.first<<doublings, longestPause)
+	}
+	return pause
+}
+
+func (r *restarts) tooMany() bool { return r.ends > quickRestarts }
+
+// spread takes up to half off a pause, so that servers that ended together do
+// not come back together. The share is from 0 to 1.
+func spread(pause time.Duration, share float64) time.Duration {
+	return pause - time.Duration(share*float64(pause)/2)
 }
 
 // restart brings the server up again, nil if that is not to be.
 func (s *server) restart(r *restarts) *mcpwire.Conn {
-	if time.Since(r.since) > steadyPeriod {
-		*r = restarts{pause: s.options.pause}
-	}
 	for {
-		if r.count++; r.count > maxRestarts && !s.remote() {
-			s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s ended %d times and is not started again", s.spec.Alias, r.count))
-			return nil
+		pause := spread(r.ended(s.options.clock.Now()), rand.Float64())
+		if r.tooMany() {
+			s.rest(r.ends, pause)
 		}
 		select {
 		case <-s.ctx.Done():
 			return nil
-		case <-time.After(r.pause):
+		case <-s.options.clock.After(pause):
 		}
-		r.pause = min(2*r.pause, longestPause)
+		s.wake()
 		conn, err := s.bring(s.ctx)
 		if err == nil {
-			r.since = time.Now()
+			r.since = s.options.clock.Now()
 			return conn
 		}
 		if s.ctx.Err() != nil {
@@ -83,6 +116,47 @@ func (s *server) restart(r *restarts) *mcpwire.Conn {
 			return nil // starting it more often would not make it right
 		}
 	}
+}
+
+// resting is a server that ended too often and is left alone for a while.
+type resting struct {
+	ends  int
+	until time.Time
+}
+
+// rest lets calls be refused at once until the server is tried again.
+func (s *server) rest(ends int, pause time.Duration) {
+	s.log(fmt.Sprintf("it ended or failed to start %d times in short order; it is tried again in %v", ends, short(pause)))
+	s.mu.Lock()
+	s.resting = &resting{ends, s.options.clock.Now().Add(pause)}
+	s.settle(s.doubts)
+	s.mu.Unlock()
+}
+
+// wake lets calls wait for what comes of the next try.
+func (s *server) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.resting != nil {
+		s.resting = nil
+		s.unsettle()
+	}
+}
+
+// refusal is that of a call now.
+func (r *resting) refusal(alias string, now time.Time) *call.Refusal {
+	left := max(r.until.Sub(now), time.Millisecond)
+	no := call.Refuse(stage, call.ServerUnavailable, "server %s ended or failed to start %d times in short order; it is tried again in %v", alias, r.ends, short(left)).Again()
+	no.RetryAfter = left
+	return no
+}
+
+// short is a duration as people say it.
+func short(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(time.Second)
+	}
+	return d.Round(time.Millisecond)
 }
 
 func drifted(err error) bool {

@@ -3,8 +3,8 @@
 //
 // # Life of a server
 //
-//	prepare → start → greet → prove → ready ⇄ (crashed → start again) → closed
-//	                            ↘ refused            ↘ drifted: quarantined
+//	prepare → start → greet → prove → ready ⇄ (ended → start again ⇄ rest) → closed
+//	                            ↘ refused              ↘ drifted: quarantined
 //
 // Prepare finds out what would run: the package of the declared digest comes
 // from the package store, hashed again a moment ago; a remote server runs
@@ -18,8 +18,9 @@
 //
 // All servers of an agent are started at the same time, except that their
 // packages are hashed one after the other. A server that ends is
-// started again, a few times and with growing pauses, and proven again before
-// it is used. One that announces other tools is proven again, and so is a
+// started again, with growing pauses, and proven again before it is used. One
+// that keeps ending rests between two tries: its calls are refused at once, with
+// when it is tried again, and it is never given up. One that announces other tools is proven again, and so is a
 // remote one that could not be reached; if it has drifted it is quarantined:
 // its calls are refused, the agent's other servers go on. A call that comes
 // while a server is being started or proven again waits a few seconds for what
@@ -45,6 +46,7 @@ package toolserver
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -63,12 +65,26 @@ type Options struct {
 	Folder string
 	// Lookup resolves $env:NAME references.
 	Lookup func(name string) (string, bool)
+	// Authorize adds to a request to a remote server what says who calls, if the
+	// manifest does not; nil adds nothing. It returns what is secret of that.
+	Authorize func(ctx context.Context, s *agent.Server, h http.Header) (secret string, err error)
 	// Lock is what was proven before; nil if there is none.
 	Lock *pack.Lock
 	// Log is told what servers write to stderr, and what becomes of them.
 	Log func(alias, line string)
 	// Progress is told what is being done, for a person who waits.
 	Progress func(alias, step string)
+	// Launch starts the program of a server in place of its command; nil leaves
+	// that to this package. What it starts was checked by whoever gives it.
+	Launch func() (*Launched, error)
+	// Learn takes whatever tools a server advertises when it is first proven, where
+	// nobody has declared any.
+	Learn bool
+	// Patience is how long a call waits for a server that is being started or proven
+	// again; 0 means 5 s.
+	Patience time.Duration
+	// RoundTripper sends requests to remote servers; nil leaves that to mcpwire.
+	RoundTripper http.RoundTripper
 	// StartTimeout bounds the start of one server, after its package is there;
 	// 0 means 90 s.
 	StartTimeout time.Duration
@@ -83,6 +99,7 @@ type Options struct {
 
 	probe time.Duration // how long to wait for the newer greeting; 0 is mcpwire's choice
 	pause time.Duration // before the first restart
+	clock clock         // nil is the wall's
 }
 
 // Manager runs the servers of one agent.
@@ -101,6 +118,9 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	}
 	if o.pause == 0 {
 		o.pause = firstPause
+	}
+	if o.clock == nil {
+		o.clock = wallClock{}
 	}
 	if o.Lookup == nil {
 		o.Lookup = func(string) (string, bool) { return "", false }

@@ -268,43 +268,6 @@ func TestCrashDuringACall(t *testing.T) {
 	}
 }
 
-func TestTooManyCrashes(t *testing.T) {
-	r := newRig(t)
-	r.fake("one", []string{"echo", "crash"})
-	r.fake("two", []string{"echo"})
-	m := r.proven()
-	for range maxRestarts {
-		_, refusal := r.call(m, "one", "crash", `{}`)
-		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-		r.works(m, "one")
-	}
-	r.call(m, "one", "crash", `{}`)
-	_, refusal := r.call(m, "one", "echo", `{}`)
-	is(t, refusal, call.ServerUnavailable, call.NoEffect, false)
-	if !strings.Contains(refusal.Message, "ended 6 times and is not started again") {
-		t.Error(refusal.Message)
-	}
-	if got := r.read("one/lives"); got != "6" {
-		t.Errorf("it was started %s times", got)
-	}
-	r.works(m, "two")
-}
-
-// A server that cannot be started again is given up, and says why.
-func TestRestartFails(t *testing.T) {
-	r := newRig(t)
-	r.fake("one", []string{"echo", "crash"}, "-do", "exit-later")
-	m := r.proven()
-	r.call(m, "one", "crash", `{}`)
-	r.until("it is given up", func() bool {
-		_, refusal := r.call(m, "one", "echo", `{}`)
-		return strings.Contains(refusal.Message, "is not started again")
-	})
-	if !strings.Contains(r.log(), "could not be started again") || !strings.Contains(r.log(), "exit status 4") {
-		t.Errorf("log:\n%s", r.log())
-	}
-}
-
 // asked is a context that tells when somebody waits for its end.
 type asked struct {
 	context.Context

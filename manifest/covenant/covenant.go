@@ -17,6 +17,8 @@
 // gets a warning.
 package covenant
 
+import "github.com/ambit-run/ambit/agent"
+
 // Manifest is a Covenant agent manifest.
 type Manifest struct {
 	Agent        Agent        `toml:"agent"`
@@ -59,7 +61,7 @@ type Settlement struct {
 var Keys = []string{"agent", "capabilities", "resources", "settlement"}
 
 // namespaces are those that actions live in.
-var namespaces = []string{"intent", "memory", "identity", "tool", "agent"}
+var namespaces = agent.ActionNamespaces
 
 // The words that enumerated fields take.
 var (

@@ -124,6 +124,11 @@ var (
 		"The second entry has no effect; it may have been meant to be another.",
 		"remove the second entry",
 	)
+	Reserved = NewError(
+		"AM108", "a name that is ambit's own",
+		"Sign-ins and the credentials of stores are kept under the name ambit. An agent of that name would get at them.",
+		"give the agent another name",
+	)
 	SecretValue = NewError(
 		"AM110", "a value that looks like a secret",
 		"Manifests are shared, journaled and content-addressed: a secret written into one is known to everybody who ever sees it.",
@@ -140,5 +145,5 @@ var (
 var Shared = []*Rule{
 	TooLarge, NotUTF8, ByteOrderMark, BadJSON, BadTOML, Comment, TrailingComma, DuplicateKey, TooDeep, TooManyValues,
 	InexactNumber, LoneSurrogate, NotObject, Empty, UnknownDialect, MixedDialects, TooMany, WrongType, Missing,
-	UnknownField, NotInEnum, EmptyText, OutOfRange, Repeated, SecretValue, HiddenText,
+	UnknownField, NotInEnum, EmptyText, OutOfRange, Repeated, Reserved, SecretValue, HiddenText,
 }

@@ -38,6 +38,13 @@ var hostMarks = []struct {
 	{"{", ruleHost, "has a placeholder", "write the host out"},
 }
 
+// isLoopback reports whether a host is this machine, in its plain spellings:
+// 127.1 and its like, which not every program reads alike, are none.
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback() && a.Zone() == "" && !a.Is4In6()
+}
+
 // checkHost finds the first fault of a host's name.
 func checkHost(host string) hostFault {
 	if host == "" {
@@ -171,6 +178,9 @@ func (p *parser) hosts(list doc.Value) []string {
 		host := strings.ToLower(v.Text())
 		owner := checkOwner(host)
 		fault := checkHost(host)
+		if p.loopback && isLoopback(host) {
+			fault = hostFault{}
+		}
 		if owner.rule == rulePublicSuffix || fault.rule == nil {
 			fault = owner
 		}

@@ -28,6 +28,8 @@ type parser struct {
 	tools index[inputs]
 	// dangling is true once an auth_ref named no slot.
 	dangling bool
+	// loopback lets hosts be this machine.
+	loopback bool
 }
 
 // index finds values by name. Few are compared one by one; past that a map
@@ -67,8 +69,14 @@ func (x *index[T]) add(name string, value *T) {
 }
 
 // Parse reads a manifest and reports every rule it breaks.
-func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
-	p := &parser{Reader: read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}}
+func Parse(root doc.Value, rep *diag.Reporter) *Manifest { return parse(root, rep, false) }
+
+// ParseLoopback is Parse for development: actions and slots may name this
+// machine, also over plain http.
+func ParseLoopback(root doc.Value, rep *diag.Reporter) *Manifest { return parse(root, rep, true) }
+
+func parse(root doc.Value, rep *diag.Reporter, loopback bool) *Manifest {
+	p := &parser{Reader: read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}, loopback: loopback}
 	m := &Manifest{}
 	o := p.Object(root)
 	m.Schema, _ = o.String("$schema", read.Optional)

@@ -31,10 +31,13 @@ func (p *parser) url(v doc.Value, in *inputs) (host string) {
 		p.Report(ruleHostPlaceholder, v.Within(found[0].Start, found[0].End), "", "a placeholder would choose where the request goes")
 		return ""
 	}
-	switch {
-	case !ok:
+	if !ok {
 		p.Report(ruleURL, v.Place(), "", "%s is not an absolute https address", diag.Quote(s))
 		return ""
+	}
+	host = p.authority(v, start, end)
+	switch {
+	case scheme == "http" && p.loopback && isLoopback(host):
 	case scheme == "http":
 		p.Report(rulePlainHTTP, v.Within(0, len(scheme)), "", "the connection would not be encrypted")
 	case scheme != "https":
@@ -46,12 +49,16 @@ func (p *parser) url(v doc.Value, in *inputs) (host string) {
 	}
 	p.rest(v, end)
 	p.query(v, end)
-	return p.authority(v, start, end)
+	return host
 }
 
 // hostOf is the host of an address that was found good.
 func hostOf(address string) string {
 	_, rest, _ := strings.Cut(address, "://")
+	if inner, ok := strings.CutPrefix(rest, "["); ok {
+		inner, _, _ = strings.Cut(inner, "]")
+		return strings.ToLower(inner)
+	}
 	if end := strings.IndexAny(rest, ":/?"); end >= 0 {
 		rest = rest[:end]
 	}
@@ -67,20 +74,28 @@ func (p *parser) authority(v doc.Value, start, end int) string {
 		p.Report(ruleURL, place, "use a credential slot and auth_ref", "the address has a user name or password in it")
 		start += at + 1
 	}
-	host := s[start:end]
-	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && strings.Count(host, ":") == 1 && !strings.ContainsAny(host, "[]") {
-		port := host[colon+1:]
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || !isDigit(port[0]) {
-			p.Report(ruleURL, v.Within(start+colon, end), "a port is a number from 1 to 65535", "the address has a port that is none")
+	host, port := s[start:end], ""
+	if strings.HasPrefix(host, "[") {
+		if close := strings.IndexByte(host, ']'); close >= 0 {
+			host, port = host[:close+1], host[close+1:]
 		}
-		host = host[:colon]
-	} else if strings.HasPrefix(host, "[") {
-		host, _, _ = strings.Cut(host, "]")
-		host += "]"
+	} else if colon := strings.LastIndexByte(host, ':'); colon >= 0 && strings.Count(host, ":") == 1 {
+		host, port = host[:colon], host[colon:]
 	}
-	fault := checkHost(strings.TrimSuffix(host, "."))
+	if number, ok := strings.CutPrefix(port, ":"); port != "" {
+		if n, err := strconv.Atoi(number); !ok || err != nil || n < 1 || n > 65535 || !isDigit(number[0]) {
+			p.Report(ruleURL, v.Within(end-len(port), end), "a port is a number from 1 to 65535", "the address has a port that is none")
+		}
+	}
+	plain := strings.ToLower(strings.TrimSuffix(host, "."))
+	// An IPv6 address stands in brackets, and nothing else does.
+	name := strings.TrimSuffix(strings.TrimPrefix(plain, "["), "]")
+	if p.loopback && isLoopback(name) && (name == plain) != strings.Contains(name, ":") {
+		return name
+	}
+	fault := checkHost(plain)
 	if fault.rule == nil {
-		return strings.ToLower(strings.TrimSuffix(host, "."))
+		return plain
 	}
 	place := v.Within(start, start+len(host))
 	if host == "" {

@@ -28,10 +28,6 @@ func TestConformance(t *testing.T) {
 		args      []string
 		stateless bool
 		least     int // that pass, so that nobody compares nothing with nothing
-		// inBand are the scenarios that differ in any case. They are those of an
-		// extension, are not scored, and call tools that the fixture does not have:
-		// it answers with an error of the protocol, ambit with a refusal in band.
-		inBand []string
 		// hidden are the scenarios that differ where nothing is exposed: they are
 		// about resources, prompts, completion, sampling and roots.
 		hidden []string
@@ -46,7 +42,6 @@ func TestConformance(t *testing.T) {
 		},
 		{
 			revision: "2026-07-28", args: []string{"--requirements", "2026-07-28"}, stateless: true, least: 165,
-			inBand: []string{"tasks-lifecycle", "tasks-capability-negotiation", "tasks-dispatch-and-envelope"},
 			hidden: []string{
 				"completion-complete",
 				"prompts-list", "prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image",
@@ -71,12 +66,12 @@ func TestConformance(t *testing.T) {
 			}
 			t.Run("everything exposed", func(t *testing.T) {
 				through := suite(t, serve(t, url, front.Exposable...), tt.args...)
-				compare(t, direct, through, tt.inBand)
+				compare(t, direct, through, nil)
 				t.Logf("direct %+v, through ambit %+v", total(direct), total(through))
 			})
 			t.Run("defaults", func(t *testing.T) {
 				through := suite(t, serve(t, url), tt.args...)
-				compare(t, direct, through, slices.Concat(tt.inBand, tt.hidden))
+				compare(t, direct, through, tt.hidden)
 				t.Logf("direct %+v, through ambit %+v", total(direct), total(through))
 			})
 		})

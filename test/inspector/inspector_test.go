@@ -75,38 +75,50 @@ func TestInspector(t *testing.T) {
 		}
 	}
 	t.Run("stdio", func(t *testing.T) { looks(t, ambit, "run", agent) })
-	t.Run("http", func(t *testing.T) {
-		cmd := exec.CommandContext(t.Context(), ambit, "run", agent, "--http", "127.0.0.1:0", "--json")
-		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
+	overHTTP := func(path string, args ...string) func(*testing.T) {
+		return func(t *testing.T) {
+			url, key := start(t, ambit, args...)
+			for _, era := range []string{"legacy", "modern"} {
+				t.Run(era, func(t *testing.T) {
+					looks(t, url+path, "--transport", "http", "--protocol-era", era, "--header", "Authorization: Bearer "+key)
+				})
+			}
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Signal(os.Interrupt)
-			_ = cmd.Wait()
-		})
-		var ready struct {
-			URL     string `json:"url"`
-			KeyFile string `json:"key_file"`
-		}
-		line, err := bufio.NewReader(out).ReadBytes('\n')
-		if err != nil || json.Unmarshal(line, &ready) != nil {
-			t.Fatalf("it said %q, %v", line, err)
-		}
-		key, err := os.ReadFile(ready.KeyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, era := range []string{"legacy", "modern"} {
-			t.Run(era, func(t *testing.T) {
-				looks(t, ready.URL, "--transport", "http", "--protocol-era", era, "--header", "Authorization: Bearer "+strings.TrimSpace(string(key)))
-			})
+	}
+	t.Run("run over HTTP", overHTTP("", "run", agent, "--http", "127.0.0.1:0", "--json"))
+	t.Run("serve", overHTTP("/mcp/greeter", "serve", "--agents", filepath.Dir(agent), "--listen", "127.0.0.1:0", "--json"))
+}
+
+// start runs ambit until the test ends, and returns where it is and its key.
+func start(t *testing.T, ambit string, args ...string) (url, key string) {
+	t.Helper()
+	cmd := exec.Command(ambit, args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("it ended with %v", err)
 		}
 	})
+	var ready struct {
+		URL     string `json:"url"`
+		KeyFile string `json:"key_file"`
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &ready) != nil {
+		t.Fatalf("it said %q, %v", line, err)
+	}
+	text, err := os.ReadFile(ready.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ready.URL, strings.TrimSpace(string(text))
 }
 
 // declare writes the manifest of an agent with the fixture's tool.
@@ -123,7 +135,10 @@ func declare(t *testing.T, dir, fixture string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "greeter.json")
+	file := filepath.Join(dir, "agents", "greeter.json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,161 +1,158 @@
 //go:build prove
 
-// Package soak calls an agent at full load for minutes while its servers crash.
+// Package soak calls an agent at full load for minutes while its servers are
+// killed, and wants every call answered or refused in words, all of them in the
+// journal, and nothing left behind.
+//
+// Two servers are killed now and then, and are to be there again at once. A third
+// is killed whenever it comes up: it is to be tried again and again, and to stay
+// when it is left alone. Half of the calls come over HTTP.
 package soak
 
 import (
-	"context"
+	"bufio"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"math/rand/v2"
+	"io"
 	"os"
-	"path/filepath"
-	"runtime"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/manifest"
 )
 
-// The test runs itself again as a tool server that crashes now and then.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "tool-server" {
-		serve()
-		return
-	}
-	os.Exit(m.Run())
-}
+// tally is what came of the calls of one server.
+type tally struct{ made, answered, refused, rested atomic.Int64 }
 
-type text struct {
-	Text string `json:"text"`
-}
+// counts are the tallies of every server.
+type counts map[string]*tally
 
-func serve() {
-	s := mcp.NewServer(&mcp.Implementation{Name: "frail", Version: "1.0.0"}, nil)
-	for _, name := range []string{"look", "change"} {
-		mcp.AddTool(s, &mcp.Tool{Name: name}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
-			if rand.IntN(2000) == 0 {
-				os.Exit(1)
-			}
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
-		})
-	}
-	_ = s.Run(context.Background(), &mcp.StdioTransport{})
-}
+func newCounts() counts { return counts{"one": {}, "two": {}, "frail": {}} }
 
-// used is what a leak would make grow.
-type used struct {
-	goroutines, files int
-	heap              uint64
-}
-
-func measure(t *testing.T) used {
-	t.Helper()
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return used{runtime.NumGoroutine(), len(open), m.HeapAlloc}
-}
+// parts is in how many parts the load is looked at: calls have to succeed in
+// each, not only before the first crash.
+const parts = 10
 
 // TestSoak runs for AMBIT_SOAK, five minutes if that is not set.
 func TestSoak(t *testing.T) {
 	span := 5 * time.Minute
 	if s := os.Getenv("AMBIT_SOAK"); s != "" {
 		var err error
-		if span, err = time.ParseDuration(s); err != nil {
-			t.Fatal(err)
+		if span, err = time.ParseDuration(s); err != nil || span < 30*time.Second {
+			t.Fatalf("AMBIT_SOAK is %s; it says how long, 30s at least", s)
 		}
 	}
-	dir := t.TempDir()
-	servers := []any{}
-	for _, alias := range []string{"one", "two", "three"} {
-		servers = append(servers, map[string]any{
-			"alias": alias, "transport": "stdio", "command": os.Args[0], "args": []string{"tool-server"}, "version": "1.0.0",
-			"package_digest": "sha256:" + strings.Repeat("0", 64),
-			"tools":          []any{map[string]any{"name": "look", "side_effect_class": "read"}, map[string]any{"name": "change", "side_effect_class": "write"}},
-		})
+	r := newRig(t)
+	stop := r.kill()
+	warm := []counts{newCounts()}
+	r.load(warm, span/5) // everything that grows once has grown
+	before := r.measure()
+	var full []counts
+	for range parts {
+		full = append(full, newCounts())
 	}
-	manifestText, err := json.Marshal(map[string]any{
-		"schema_version": 1, "agent": "matrix://agent/soak", "allowed_side_effects": []string{"read", "write"}, "servers": servers,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "soak.json")
-	if err := os.WriteFile(path, manifestText, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	m, err := manifest.Load(path, manifest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := home.At(filepath.Join(dir, "home"))
-	b, err := books.Open(t.Context(), h, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	a := host.Start(t.Context(), m, host.Options{Home: h, Version: "soak", Books: b})
-	defer a.Close()
-	if err := a.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r.load(full, span*4/5)
+	after := r.measure()
+	kills := stop()
+	r.comesBack()
 
-	var made, answered, refused atomic.Int64
-	load := func(span time.Duration) {
-		var wg sync.WaitGroup
-		end := time.Now().Add(span)
-		for i := range 16 {
-			wg.Go(func() {
-				for n := 0; time.Now().Before(end); n++ {
-					tool := []string{"one_look", "two_change", "three_look", "one_change", "two_look"}[(i+n)%5]
-					args, _ := jsontext.AppendFormat(nil, fmt.Appendf(nil, `{"text":"%d %d"}`, i, n))
-					made.Add(1)
-					_, err := a.Gateway().Call(context.Background(), &call.Call{Tool: tool, Arguments: args, Principal: "soak"})
-					switch r, _ := errors.AsType[*call.Refusal](err); {
-					case err == nil:
-						answered.Add(1)
-					case r != nil && (r.Code == call.ServerUnavailable || r.Code == call.OutcomeUnknown):
-						refused.Add(1)
-					default:
-						t.Error(err)
-						return
-					}
-				}
-			})
+	var sum tally
+	for i, of := range slices.Concat(warm, full) {
+		for alias, c := range of {
+			sum.made.Add(c.made.Load())
+			sum.answered.Add(c.answered.Load())
+			sum.refused.Add(c.refused.Load())
+			sum.rested.Add(c.rested.Load())
+			// A crash costs the calls that are under way, and no others.
+			if made := c.made.Load(); alias != "frail" && (made == 0 || float64(c.answered.Load()) < 0.95*float64(made)) {
+				t.Errorf("part %d: of %d calls of %s only %d were answered", i, made, alias, c.answered.Load())
+			}
 		}
-		wg.Wait()
 	}
-	load(span / 5) // everything that grows once has grown
-	before := measure(t)
-	load(span * 4 / 5)
-	after := measure(t)
-	if after.goroutines > before.goroutines+20 || after.files > before.files+20 || after.heap > before.heap+before.heap/2+(8<<20) {
+	var frail int64
+	for _, of := range full {
+		frail += of["frail"].answered.Load()
+	}
+	t.Logf("%v: %d calls, %.0f/s, %d answered, %d refused, %d of them because the server rested; kills %v", span,
+		sum.made.Load(), float64(sum.made.Load())/span.Seconds(), sum.answered.Load(), sum.refused.Load(), sum.rested.Load(), kills)
+	t.Logf("before %+v, after %+v", before, after)
+	if kills["one"] == 0 || kills["two"] == 0 || kills["frail"] < 6 || sum.rested.Load() == 0 {
+		t.Errorf("too few servers were killed for this to mean anything: %v", kills)
+	}
+	if frail == 0 {
+		t.Error("the server that is always killed never answered in between")
+	}
+	// The servers that are up differ between two looks, by a few goroutines and
+	// files each.
+	if after.goroutines > before.goroutines+40 || after.files > before.files+20 || after.children > before.children+4 {
 		t.Errorf("something leaks: %+v before, %+v after", before, after)
 	}
-	report, err := b.Journal.Verify(t.Context(), journal.Check{})
-	if err != nil || !report.OK || report.Records != made.Load() {
-		t.Errorf("%d calls made, and the journal has %+v, %v", made.Load(), report, err)
+	if after.heap > before.heap+before.heap/4+8<<20 || after.resident > before.resident+before.resident/4+32<<20 {
+		t.Errorf("memory grows: %+v before, %+v after", before, after)
 	}
-	t.Logf("%v: %d calls, %d answered, %d met a crash; before %+v, after %+v", span, made.Load(), answered.Load(), refused.Load(), before, after)
-	if refused.Load() == 0 {
-		t.Error("no server crashed")
+	r.journaled(&sum)
+}
+
+// comesBack waits until every server is there, now that none is killed any more.
+func (r *rig) comesBack() {
+	r.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for r.agent.State() != "ready" {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("the agent is %s a minute after the last kill: %+v", r.agent.State(), r.agent.Proofs())
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks
+	}
+	for _, alias := range aliases {
+		if got := r.door(alias+"_look", `{"text":"again"}`); got != "" {
+			r.t.Errorf("%s does not answer: %s", alias, got)
+		}
+	}
+}
+
+// journaled wants one record for each call, with what became of it.
+func (r *rig) journaled(sum *tally) {
+	r.t.Helper()
+	made := sum.made.Load() + int64(len(aliases)) // those of comesBack
+	answered := sum.answered.Load() + int64(len(aliases))
+	report, err := r.books.Journal.Verify(r.t.Context(), journal.Check{})
+	if err != nil || !report.OK || report.Records != made {
+		r.t.Errorf("%d calls were made, and the journal has %+v, %v", made, report, err)
+	}
+	out, in := io.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() { in.CloseWithError(r.books.Journal.Export(r.t.Context(), in)) })
+	defer wg.Wait()
+	defer out.Close()
+	got, calls := map[journal.Decision]int64{}, map[string]bool{}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct {
+			Record *struct {
+				Call, Code string
+				Decision   journal.Decision
+			}
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			r.t.Fatalf("%s: %v", lines.Bytes(), err)
+		}
+		if line.Record == nil {
+			continue // the last line
+		}
+		got[line.Record.Decision]++
+		calls[line.Record.Call] = true
+		if c := call.Code(line.Record.Code); c != "" && c != call.ServerUnavailable && c != call.OutcomeUnknown {
+			r.t.Fatalf("a record has the code %s", c)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	if got[journal.Allow] != answered || got[journal.Deny]+got[journal.Unknown] != sum.refused.Load() || int64(len(calls)) != made {
+		r.t.Errorf("%d calls, %d answered, %d refused; the journal has %d calls, %v", made, answered, sum.refused.Load(), len(calls), got)
 	}
 }

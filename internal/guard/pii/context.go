@@ -1,41 +1,59 @@
 package pii
 
-import "strings"
-
 // How far from a number a word still speaks for it.
 const (
 	ahead  = 72
 	behind = 28
 )
 
+// words are what a text may say about a number beside it, by their first byte.
+type words [256][]string
+
+func newWords(list ...string) *words {
+	var w words
+	for _, word := range list {
+		w[word[0]] = append(w[word[0]], word)
+	}
+	return &w
+}
+
 // near reports whether one of the words stands beside text[start:end], or in the
 // name that the text stands under. Short words must stand alone, long ones may be
 // the beginning of another.
-func (s *search) near(start, end int, words []string) bool {
+func (s *search) near(start, end int, w *words) bool {
+	if w == nil {
+		return false
+	}
 	if len(s.raw) > 0 {
-		if s.key == "" {
-			s.key = humps(s.raw)
+		if len(s.key) == 0 {
+			s.key = humps(s.key, s.raw)
 		}
-		if mentions(s.key, words) {
+		if w.in(s.key) {
 			return true
 		}
 	}
-	from, to := max(s.lineStart(start), start-ahead), min(len(s.text), end+behind)
-	s.low = s.low[:0]
-	for _, c := range s.text[from:start] {
-		s.low = append(s.low, lower(c))
+	// Several ask about the same place.
+	if s.low.at != start || len(s.low.text) == 0 {
+		s.low.at, s.low.text = start, s.low.text[:0]
+		for _, c := range s.text[max(s.lineStart(start), start-ahead):start] {
+			s.low.text = append(s.low.text, lower(c))
+		}
 	}
-	if mentions(string(s.low), words) {
-		return true
-	}
-	s.low = s.low[:0]
-	for _, c := range s.text[end:to] {
+	return w.in(s.low.text) || s.follows(end, w)
+}
+
+// follows reports whether one of the words stands behind what ends at end.
+func (s *search) follows(end int, w *words) bool {
+	var low [behind]byte
+	n := 0
+	for _, c := range s.text[end:min(len(s.text), end+behind)] {
 		if c == '\n' || c == ';' || c == ',' {
 			break
 		}
-		s.low = append(s.low, lower(c))
+		low[n] = lower(c)
+		n++
 	}
-	return mentions(string(s.low), words)
+	return w.in(low[:n])
 }
 
 // lineStart is where the paragraph before start begins.
@@ -59,38 +77,38 @@ func lower(c byte) byte {
 	return c
 }
 
-// mentions reports whether a text in lower case has one of the words.
-func mentions(text string, words []string) bool {
-	for _, w := range words {
-		for at := 0; ; {
-			i := strings.Index(text[at:], w)
-			if i < 0 {
-				break
+// in reports whether a text in lower case has one of the words.
+func (w *words) in(text []byte) bool {
+	for i := 0; i < len(text); i++ {
+		if i > 0 && alnum(text[i-1]) {
+			continue
+		}
+		for _, word := range w[text[i]] {
+			j := i + len(word)
+			if j > len(text) || string(text[i:j]) != word {
+				continue
 			}
-			i += at
-			j := i + len(w)
-			if (i == 0 || !alnum(text[i-1])) && (len(w) > 4 || j == len(text) || !alnum(text[j]) || text[j] == 's' && (j+1 == len(text) || !alnum(text[j+1]))) {
+			if len(word) > 4 || j == len(text) || !alnum(text[j]) || text[j] == 's' && (j+1 == len(text) || !alnum(text[j+1])) {
 				return true
 			}
-			at = i + 1
 		}
 	}
 	return false
 }
 
-// humps is a name in lower-case words: userSSN and user_ssn are "user ssn".
-func humps(name []byte) string {
-	var b strings.Builder
-	b.Grow(len(name) + 4)
+// humps is a name in lower-case words, in the space of dst: userSSN and user_ssn
+// are "user ssn".
+func humps(dst, name []byte) []byte {
+	dst = dst[:0]
 	for i := range len(name) {
 		c := name[i]
 		if 'A' <= c && c <= 'Z' && i > 0 && (name[i-1] < 'A' || name[i-1] > 'Z') {
-			b.WriteByte(' ')
+			dst = append(dst, ' ')
 		}
 		if c == '.' || c == '/' {
 			c = ' '
 		}
-		b.WriteByte(lower(c))
+		dst = append(dst, lower(c))
 	}
-	return b.String()
+	return dst
 }

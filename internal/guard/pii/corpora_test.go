@@ -4,7 +4,10 @@ package pii_test
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,15 +66,15 @@ var recognizers = map[string]struct{ category, key string }{
 	"fi_personal_identity_code_recognizer": {pii.NationalID, "hetu"},
 	"in_aadhaar_recognizer":                {pii.NationalID, "aadhaar"},
 	"in_gstin_recognizer":                  {pii.NationalID, ""},
-	"in_pan_recognizer":                    {pii.NationalID, ""},
+	"in_pan_recognizer":                    {pii.NationalID, "pan"},
 	"in_voter_recognizer":                  {pii.NationalID, "voter_id"},
-	"it_fiscal_code_recognizer":            {pii.NationalID, ""},
+	"it_fiscal_code_recognizer":            {pii.NationalID, "codice_fiscale"},
 	"kr_frn_recognizer":                    {pii.NationalID, "foreigner_registration"},
 	"kr_rrn_recognizer":                    {pii.NationalID, "rrn"},
 	"ng_nin_recognizer":                    {pii.NationalID, "nin"},
 	"pl_pesel_recognizer":                  {pii.NationalID, ""},
 	"se_personnummer_recognizer":           {pii.NationalID, "personnummer"},
-	"sg_fin_recognizer":                    {pii.NationalID, ""},
+	"sg_fin_recognizer":                    {pii.NationalID, "nric"},
 	"th_tnin_recognizer":                   {pii.NationalID, "thai_id"},
 	"tr_national_id_recognizer":            {pii.NationalID, ""},
 	"uk_driving_licence_recognizer":        {pii.NationalID, ""},
@@ -100,6 +103,21 @@ var oneCountry = map[string]bool{
 	"kr_passport_recognizer": true, "uk_passport_recognizer": true, "us_passport_recognizer": true,
 }
 
+// otherwise are the vectors on which we are of another mind, by the beginning of
+// their hash, and why.
+var otherwise = map[string]string{
+	"3a11d07b": "a Turkish number has these digits and both its check digits",
+	"f33598dd": "a Turkish number has these digits and both its check digits",
+	"337ef434": "the check of an account number holds whatever the case of its letters",
+	"1de3fe67": "any ten letters and digits with four in a row would be one",
+	"69689e80": "five parts are no address",
+	"37a71912": "the same text is said to hold two under another of its settings",
+	"9f50fa16": "the same text is said to hold two under another of its settings",
+	"44897d3a": "the same text is said to hold two under another of its settings",
+	"09a09242": "no such number begins with this letter",
+	"fd3d4c4b": "no such number begins with this letter",
+}
+
 type score struct{ right, wrong, missed int }
 
 func (s score) precision() float64 { return ratio(s.right, s.right+s.wrong) }
@@ -122,7 +140,7 @@ func TestCorporaPresidioVectors(t *testing.T) {
 		Row    []any
 	}
 	corpus(t, "presidio-vectors.json.gz", &rows)
-	byFile, byCategory := map[string]*score{}, map[string]*score{}
+	byFile, byCategory, met := map[string]*score{}, map[string]*score{}, map[string]bool{}
 	for _, row := range rows {
 		r, ok := recognizers[row.File]
 		if !ok || len(row.Row) < 2 {
@@ -154,12 +172,26 @@ func TestCorporaPresidioVectors(t *testing.T) {
 			s.wrong += max(0, got-int(want))
 			s.missed += max(0, int(want)-got)
 		}
-		if got != int(want) && os.Getenv("VERBOSE") != "" {
-			t.Logf("%s: %d, want %.0f: %q", row.File, got, want, text)
+		if got == int(want) {
+			continue
+		}
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", row.File, int(want), text))
+		name := hex.EncodeToString(sum[:4])
+		if os.Getenv("VERBOSE") != "" {
+			t.Logf("%s %s: %d, want %.0f: %q", name, row.File, got, want, text)
+		}
+		if otherwise[name] == "" {
+			t.Errorf("%s: a vector of %s, %s, is judged otherwise: %d, want %.0f", name, row.File, text, got, want)
+		}
+		met[name] = true
+	}
+	for name, why := range otherwise {
+		if !met[name] {
+			t.Errorf("%s: no vector is judged otherwise because %s", name, why)
 		}
 	}
 	report(t, byFile, 0, 0)
-	report(t, byCategory, 0.9, 0.9)
+	report(t, byCategory, 0.97, 0.98)
 }
 
 func report(t *testing.T, scores map[string]*score, precision, recall float64) {
@@ -236,5 +268,5 @@ func TestCorporaPresidioSynthetic(t *testing.T) {
 			}
 		}
 	}
-	report(t, scores, 0.9, 0.9)
+	report(t, scores, 0.99, 0.99)
 }

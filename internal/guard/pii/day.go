@@ -1,6 +1,6 @@
 package pii
 
-var birthWords = []string{"birth", "born", "dob", "birthday", "birthdate", "bday", "geboren", "geburt", "geb", "naissance", "nacimiento", "nascita", "nascimento", "urodz", "geboorte"}
+var birthWords = newWords("birth", "born", "dob", "birthday", "birthdate", "bday", "geboren", "geburt", "geb", "naissance", "nacimiento", "nascita", "nascimento", "urodz", "geboorte")
 
 var months = map[string]bool{
 	"jan": true, "feb": true, "mar": true, "apr": true, "may": true, "jun": true, "jul": true, "aug": true, "sep": true, "oct": true, "nov": true, "dec": true,

@@ -11,63 +11,67 @@ type id struct {
 	// alone are the ways to write it that need no word beside it: lengths of the
 	// groups, or * for any.
 	alone []string
-	words []string
+	words *words
+	// by are the separators that may stand in it, if not any but a colon.
+	by string
 }
 
 var ids = []id{
-	{"us_ssn", "999999999", usSSN, []string{"3-2-4"}, []string{"ssn", "social security", "socialsecurity", "socsec", "soc sec"}},
-	{"us_itin", "999999999", usITIN, []string{"3-2-4"}, []string{"itin", "taxpayer", "tax id", "taxid"}},
-	{"us_npi", "9999999999", usNPI, nil, []string{"npi", "provider"}},
-	{"us_mbi", "9AX9AX9AA99", usMBI, []string{"*"}, nil},
-	{"uk_nino", "AA999999A", ukNINO, []string{"*"}, nil},
-	{"uk_nhs", "9999999999", ukNHS, nil, []string{"nhs", "national health", "health service", "patient"}},
-	{"uk_driving_licence", "XXXXX999999XX9AA", ukDriving, []string{"*"}, nil},
-	{"es_nif", "99999999A", esNIF, []string{"*"}, nil},
-	{"es_nif", "9999999A", esNIF7, nil, []string{"dni", "nif"}},
-	{"es_nie", "A9999999A", esNIE, []string{"*"}, nil},
-	{"it_fiscal_code", "AAAAAAXXAXXAXXXA", itCF, []string{"*"}, nil},
-	{"de_tax_id", "99999999999", deTax, []string{"2-3-3-3"}, []string{"steuer", "idnr", "tax id", "taxid", "tin", "tax identification"}},
-	{"de_social_security", "99999999A999", deSocial, []string{"*"}, nil},
-	{"de_id_card", "XXXXXXXXX", deCard, nil, []string{"ausweis", "personalausweis", "id card", "identity card", "idcard"}},
-	{"de_id_card", "XXXXXXXXX9", deCard, nil, []string{"ausweis", "personalausweis", "id card", "identity card", "idcard"}},
-	{"de_health_insurance", "A999999999", deHealth, nil, []string{"kvnr", "krankenvers", "versichertennummer", "health insurance", "versicherung"}},
-	{"pl_pesel", "99999999999", plPESEL, []string{"*"}, nil},
-	{"fr_nir", "999999999999999", frNIR, []string{"*"}, nil},
-	{"fr_nir", "99999XX99999999", frNIR, []string{"*"}, nil},
-	{"nl_bsn", "999999999", nlBSN, nil, []string{"bsn", "burgerservice", "sofi", "citizen service"}},
-	{"be_nn", "99999999999", beNN, []string{"2.2.2-3.2", "2-2-2-3-2"}, []string{"rijksregister", "registre national", "national number", "insz", "niss"}},
-	{"br_cpf", "99999999999", brCPF, []string{"3.3.3-2"}, []string{"cpf", "cadastro"}},
-	{"br_cnpj", "99999999999999", brCNPJ, []string{"2.3.3/4-2"}, []string{"cnpj"}},
-	{"cn_id", "99999999999999999X", cnID, []string{"*"}, nil},
-	{"in_aadhaar", "999999999999", inAadhaar, []string{"4-4-4"}, []string{"aadhaar", "aadhar", "uidai"}},
-	{"in_pan", "AAAAA9999A", inPAN, []string{"*"}, nil},
-	{"in_pan", "AAAAA9999A", nil, nil, []string{"pan", "permanent account"}},
-	{"in_voter", "AAA9999999", nil, nil, []string{"voter", "epic", "elector"}},
-	{"in_gstin", "99AAAAA9999AXAX", inGSTIN, []string{"*"}, nil},
-	{"mx_curp", "AAAA999999AAAAAAX9", mxCURP, []string{"*"}, nil},
-	{"cl_rut", "99999999X", clRUT, []string{"2.3.3-1"}, []string{"rut", "rol unico"}},
-	{"cl_rut", "9999999X", clRUT, []string{"1.3.3-1"}, []string{"rut", "rol unico"}},
-	{"ca_sin", "999999999", caSIN, nil, []string{"sin", "social insurance", "assurance sociale", "nas"}},
-	{"au_tfn", "999999999", auTFN, nil, []string{"tfn", "tax file"}},
-	{"au_medicare", "9999999999", auMedicare, nil, []string{"medicare"}},
-	{"au_medicare", "99999999999", auMedicare, nil, []string{"medicare"}},
-	{"au_abn", "99999999999", auABN, nil, []string{"abn", "business number"}},
-	{"au_acn", "999999999", auACN, nil, []string{"acn", "company number"}},
-	{"sg_fin", "A9999999A", sgFIN, []string{"*"}, nil},
-	{"fi_hetu", "9999999999", fiHETU, []string{"6-4"}, []string{"hetu", "henkil", "personal identity"}},
-	{"fi_hetu", "999999999A", fiHETU, []string{"6-4"}, []string{"hetu", "henkil", "personal identity"}},
-	{"fi_hetu", "999999A999X", fiHETU, []string{"*"}, nil},
-	{"kr_rrn", "9999999999999", krRRN, []string{"6-7"}, []string{"rrn", "resident registration", "jumin", "주민", "foreigner registration"}},
-	{"se_personnummer", "9999999999", sePersonal, []string{"6-4"}, []string{"personnummer", "personal identity", "samordningsnummer"}},
-	{"se_personnummer", "999999999999", sePersonal12, []string{"*"}, nil},
-	{"tr_tckn", "99999999999", trTCKN, []string{"*"}, nil},
-	{"th_tnin", "9999999999999", thTNIN, []string{"1-4-5-2-1"}, []string{"thai", "tnin", "national id", "citizen id", "identification number", "เลข"}},
-	{"za_id", "9999999999999", zaID, []string{"*"}, nil},
-	{"ng_nin", "99999999999", ngNIN, nil, []string{"nin", "national identification"}},
+	{"us_ssn", "999999999", usSSN, []string{"3-2-4"}, newWords("ssn", "social security", "socialsecurity", "socsec", "soc sec"), ""},
+	{"us_itin", "999999999", usITIN, []string{"3-2-4"}, newWords("itin", "taxpayer", "tax id", "taxid"), ""},
+	{"us_npi", "9999999999", usNPI, nil, newWords("npi", "provider"), ""},
+	{"us_mbi", "9AX9AX9AA99", usMBI, []string{"*"}, nil, ""},
+	{"uk_nino", "AA999999A", ukNINO, []string{"*"}, nil, ""},
+	{"uk_nhs", "9999999999", ukNHS, nil, newWords("nhs", "national health", "health service", "patient"), ""},
+	{"uk_driving_licence", "XXXXX999999XX9AA", ukDriving, []string{"*"}, nil, ""},
+	{"es_nif", "99999999A", esNIF, []string{"*"}, nil, ""},
+	{"es_nif", "9999999A", esNIF7, nil, newWords("dni", "nif"), ""},
+	{"es_nie", "A9999999A", esNIE, []string{"*"}, nil, ""},
+	{"it_fiscal_code", "AAAAAAXXAXXAXXXA", itCF, []string{"*"}, nil, ""},
+	{"it_fiscal_code", "AAAAAAXXAXXAXXXA", itForm, nil, newWords("codice fiscale", "fiscal code", "cod fisc"), ""},
+	{"de_tax_id", "99999999999", deTax, []string{"2-3-3-3"}, newWords("steuer", "idnr", "tax id", "taxid", "tin", "tax identification"), ""},
+	{"de_social_security", "99999999A999", deSocial, []string{"*"}, nil, ""},
+	{"de_id_card", "XXXXXXXXX", deCard, nil, newWords("ausweis", "personalausweis", "id card", "identity card", "idcard"), ""},
+	{"de_id_card", "XXXXXXXXX9", deCard, nil, newWords("ausweis", "personalausweis", "id card", "identity card", "idcard"), ""},
+	{"de_health_insurance", "A999999999", deHealth, nil, newWords("kvnr", "krankenvers", "versichertennummer", "health insurance", "versicherung"), ""},
+	{"pl_pesel", "99999999999", plPESEL, []string{"*"}, nil, ""},
+	{"fr_nir", "999999999999999", frNIR, []string{"*"}, nil, ""},
+	{"fr_nir", "99999XX99999999", frNIR, []string{"*"}, nil, ""},
+	{"nl_bsn", "999999999", nlBSN, nil, newWords("bsn", "burgerservice", "sofi", "citizen service"), ""},
+	{"be_nn", "99999999999", beNN, []string{"2.2.2-3.2", "2-2-2-3-2"}, newWords("rijksregister", "registre national", "national number", "insz", "niss"), ""},
+	{"br_cpf", "99999999999", brCPF, []string{"3.3.3-2"}, newWords("cpf", "cadastro"), ""},
+	{"br_cnpj", "99999999999999", brCNPJ, []string{"2.3.3/4-2"}, newWords("cnpj"), ""},
+	{"cn_id", "99999999999999999X", cnID, []string{"*"}, nil, ""},
+	{"in_aadhaar", "999999999999", inAadhaar, []string{"4-4-4"}, newWords("aadhaar", "aadhar", "uidai"), " -:"},
+	{"in_pan", "AAAAA9999A", inPAN, []string{"*"}, nil, ""},
+	{"in_pan", "AAAAA9999A", nil, nil, newWords("pan", "permanent account"), ""},
+	{"in_voter", "AAA9999999", nil, nil, newWords("voter", "epic", "elector"), ""},
+	{"in_gstin", "99AAAAA9999AXAX", inGSTIN, []string{"*"}, nil, ""},
+	{"mx_curp", "AAAA999999AAAAAAX9", mxCURP, []string{"*"}, nil, ""},
+	{"cl_rut", "99999999X", clRUT, []string{"2.3.3-1"}, newWords("rut", "rol unico"), ""},
+	{"cl_rut", "9999999X", clRUT, []string{"1.3.3-1"}, newWords("rut", "rol unico"), ""},
+	{"ca_sin", "999999999", caSIN, nil, newWords("sin", "social insurance", "assurance sociale", "nas"), ""},
+	{"au_tfn", "999999999", auTFN, nil, newWords("tfn", "tax file"), ""},
+	{"au_medicare", "9999999999", auMedicare, nil, newWords("medicare"), ""},
+	{"au_medicare", "99999999999", auMedicare, nil, newWords("medicare"), ""},
+	{"au_abn", "99999999999", auABN, nil, newWords("abn", "business number"), ""},
+	{"au_acn", "999999999", auACN, nil, newWords("acn", "company number"), ""},
+	{"sg_fin", "A9999999A", sgFIN, []string{"*"}, nil, ""},
+	{"sg_fin", "A9999999A", sgForm, nil, newWords("nric", "fin", "singapore"), ""},
+	{"fi_hetu", "9999999999", fiHETU, []string{"6-4"}, newWords("hetu", "henkil", "personal identity"), "-"},
+	{"fi_hetu", "999999999A", fiHETU, []string{"6-4"}, newWords("hetu", "henkil", "personal identity"), "-"},
+	{"fi_hetu", "999999A999X", fiHETU, []string{"*"}, nil, ""},
+	{"kr_rrn", "9999999999999", krRRN, []string{"6-7"}, newWords("rrn", "resident registration", "jumin", "주민", "foreigner registration"), ""},
+	{"se_personnummer", "9999999999", sePersonal, []string{"6-4"}, newWords("personnummer", "personal identity", "samordningsnummer"), ""},
+	{"se_personnummer", "999999999999", sePersonal12, []string{"*"}, nil, ""},
+	{"tr_tckn", "99999999999", trTCKN, []string{"*"}, nil, ""},
+	{"th_tnin", "9999999999999", thTNIN, []string{"1-4-5-2-1"}, newWords("thai", "tnin", "national id", "citizen id", "identification number", "เลข"), ""},
+	{"za_id", "9999999999999", zaID, []string{"*"}, nil, ""},
+	{"ng_nin", "99999999999", ngNIN, nil, newWords("nin", "national identification"), ""},
 }
 
 // anyID are the names under which any country's number can stand.
-var anyID = []string{"national id", "nationalid", "identity number", "id number", "idnumber", "personal number", "tax number", "taxnumber", "citizen", "passport or id"}
+var anyID = newWords("national id", "nationalid", "identity number", "id number", "idnumber", "personal number", "tax number", "taxnumber", "citizen", "passport or id")
 
 func usSSN(s []byte) bool {
 	area, group, serial := number(s[:3]), number(s[3:5]), number(s[5:])
@@ -84,7 +88,7 @@ func usITIN(s []byte) bool {
 }
 
 func usNPI(s []byte) bool {
-	return (s[0] == '1' || s[0] == '2') && !same(s) && luhn(append([]byte("80840"), s...))
+	return (s[0] == '1' || s[0] == '2') && !same(s[:9]) && luhn(append([]byte("80840"), s...))
 }
 
 func usMBI(s []byte) bool {
@@ -145,12 +149,7 @@ func esNIE(s []byte) bool {
 // have had the same.
 func itCF(s []byte) bool {
 	const odd = "\x01\x00\x05\x07\x09\x0d\x0f\x11\x13\x15\x02\x04\x12\x14\x0b\x03\x06\x08\x0c\x0e\x10\x0a\x16\x19\x18\x17"
-	for _, i := range [...]int{6, 7, 9, 10, 12, 13, 14} {
-		if !digit(s[i]) && bytes.IndexByte([]byte("LMNPQRSTUV"), s[i]) < 0 {
-			return false
-		}
-	}
-	if bytes.IndexByte([]byte("ABCDEHLMPRST"), s[8]) < 0 {
+	if !itForm(s) {
 		return false
 	}
 	sum := 0
@@ -165,6 +164,17 @@ func itCF(s []byte) bool {
 		sum += v
 	}
 	return byte('A'+sum%26) == s[15]
+}
+
+// itForm reports whether all but the check letter can be a codice fiscale: beside
+// the word for it, one with a slip of the pen is one too.
+func itForm(s []byte) bool {
+	for _, i := range [...]int{6, 7, 9, 10, 12, 13, 14} {
+		if !digit(s[i]) && bytes.IndexByte([]byte("LMNPQRSTUV"), s[i]) < 0 {
+			return false
+		}
+	}
+	return bytes.IndexByte([]byte("ABCDEHLMPRST"), s[8]) >= 0
 }
 
 // deTax wants the check digit, and few digits that are there more than once.
@@ -350,6 +360,9 @@ func auACN(s []byte) bool {
 	return (10-weighted(s, 8, 7, 6, 5, 4, 3, 2, 1)%10)%10 == int(s[8]-'0')
 }
 
+// sgForm takes one whose letter is wrong, beside the word for it.
+func sgForm(s []byte) bool { return bytes.IndexByte([]byte("STFGM"), s[0]) >= 0 }
+
 func sgFIN(s []byte) bool {
 	sum := weighted(s[1:], 2, 7, 6, 5, 4, 3, 2)
 	switch s[0] {
@@ -406,11 +419,12 @@ func trTCKN(s []byte) bool {
 			even += int(c - '0')
 		}
 	}
-	return s[0] != '0' && ((odd*7-even)%10+10)%10 == int(s[9]-'0') && sum%10 == int(s[10]-'0')
+	return s[0] != '0' && !same(s[:10]) && ((odd*7-even)%10+10)%10 == int(s[9]-'0') && sum%10 == int(s[10]-'0')
 }
 
 func thTNIN(s []byte) bool {
-	return s[0] != '0' && s[0] != '9' && (11-weighted(s, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11)%10 == int(s[12]-'0')
+	province := number(s[1:3])
+	return s[0] != '0' && s[0] != '9' && province >= 10 && province <= 96 && (11-weighted(s, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11)%10 == int(s[12]-'0')
 }
 
 func zaID(s []byte) bool {

@@ -52,6 +52,9 @@ func (s *search) colon(i int) int {
 	if j >= len(text) || text[j] != ':' {
 		return 0
 	}
+	if s.ip && j == i+1 && s.unspecified(i) {
+		return s.found(IPAddress, i, i+2)
+	}
 	a, b := i, i+1
 	for a > s.done && (hexDigit(text[a-1]) || text[a-1] == ':') && i-a < 46 {
 		a--
@@ -78,6 +81,22 @@ func (s *search) colon(i int) int {
 		return s.found(IPAddress, a, b)
 	}
 	return 0
+}
+
+var ipWords = newWords("ip", "ipv6", "address", "src", "dst", "source", "destination", "unspecified", "listen", "bind")
+
+// unspecified reports whether the two colons at i are the address of no machine
+// in particular: with a prefix length, or beside a word. Programs are full of
+// them otherwise.
+func (s *search) unspecified(i int) bool {
+	text, b := s.text, i+2
+	if i > 0 && text[i-1] != ' ' && text[i-1] != '=' && text[i-1] != '[' {
+		return false
+	}
+	if b+1 < len(text) && text[b] == '/' && digit(text[b+1]) {
+		return true
+	}
+	return (b == len(text) || text[b] == ' ' || text[b] == ']' || text[b] == ',') && s.near(i, b, ipWords)
 }
 
 // pairs reports whether text is six pairs of hex digits.
@@ -135,7 +154,7 @@ func tableOf(s string) *[256]bool {
 	return &t
 }
 
-var emailWords = []string{"email", "e mail", "mail", "correo"}
+var emailWords = newWords("email", "e mail", "mail", "correo")
 
 // at looks for an address around an @.
 func (s *search) at(i int) int {

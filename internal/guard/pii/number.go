@@ -1,10 +1,13 @@
 package pii
 
+import "strings"
+
 // Bounds of what is taken for one number.
 const (
 	maxGroups  = 10
 	maxCompact = 40
 	maxToken   = 100
+	maxGlued   = 12
 )
 
 // group is a run of letters and digits.
@@ -68,6 +71,9 @@ func (s *search) number(i int) int {
 	if end := s.window(start); end > 0 {
 		return end
 	}
+	if end := s.glued(a, i); end > 0 {
+		return end
+	}
 	if s.birth {
 		if start, end := s.day(a, b); end > 0 {
 			return s.found(DateOfBirth, start, end)
@@ -82,6 +88,26 @@ func (s *search) number(i int) int {
 		return s.found(Passport, a, b)
 	}
 	return b
+}
+
+// glued looks for a number that begins at i, right behind a word that begins at
+// a: a space was forgotten.
+func (s *search) glued(a, i int) int {
+	if i == a || i-a > maxGlued || a > 0 && s.text[a-1] != ' ' {
+		return 0
+	}
+	for _, c := range s.text[a:i] {
+		if c < 'a' || c > 'z' {
+			return 0
+		}
+	}
+	if end := s.window(i); end > 0 {
+		return end
+	}
+	if s.phone && s.near(a, a, phoneWords) {
+		return s.dial(i)
+	}
+	return 0
 }
 
 // window looks for the longest number that begins at start.
@@ -111,7 +137,7 @@ func (s *search) window(start int) int {
 		}
 		s.groups[n] = group{at, end}
 		n++
-		if end+1 >= len(text) || !separator(text[end]) || !alnum(text[end+1]) {
+		if end+1 >= len(text) || !separator(text[end]) && text[end] != ':' || !alnum(text[end+1]) {
 			break
 		}
 		at = end + 1
@@ -150,14 +176,34 @@ func (s *search) what(compact []byte, groups []group) string {
 		return ""
 	}
 	for _, n := range lengths[len(compact)] {
-		if !n.matches(compact) {
+		if !s.separated(n, groups) || !n.matches(compact) {
 			continue
 		}
-		if s.alone(n, groups) || s.near(start, end, n.words) || s.near(start, end, anyID) {
+		if s.alone(n, groups) || s.uniform(groups) && (s.near(start, end, n.words) || s.near(start, end, anyID)) {
 			return NationalID
 		}
 	}
 	return ""
+}
+
+// separated reports whether only separators stand between groups that an id has.
+func (s *search) separated(n *id, groups []group) bool {
+	for _, g := range groups[1:] {
+		if c := s.text[g.start-1]; n.by != "" && strings.IndexByte(n.by, c) < 0 || n.by == "" && c == ':' {
+			return false
+		}
+	}
+	return true
+}
+
+// uniform reports whether one kind of separator stands between groups.
+func (s *search) uniform(groups []group) bool {
+	for _, g := range groups[1:] {
+		if s.text[g.start-1] != s.text[groups[0].end] {
+			return false
+		}
+	}
+	return true
 }
 
 // spaced reports whether groups are written as on a card: of one kind of
@@ -228,7 +274,7 @@ func (s *search) layout(groups []group, form string) bool {
 	return true
 }
 
-var passportWords = []string{"passport", "reisepass", "pasaporte", "passaporto", "passeport", "paspoort", "paszport", "passaporte", "travel document"}
+var passportWords = newWords("passport", "reisepass", "pasaporte", "passaporto", "passeport", "paspoort", "paszport", "passaporte", "travel document")
 
 // isPassport reports whether a token is a passport's number: there is no check, so
 // a word must say so.
@@ -247,7 +293,7 @@ func (s *search) isPassport(a, b int) bool {
 	return digits >= 4 && letters <= 4 && (a == 0 || s.text[a-1] != '.') && s.near(a, b, passportWords)
 }
 
-var walletWords = []string{"wallet", "crypto", "solana", "monero", "ethereum", "bitcoin", "btc", "eth", "sol", "xmr", "ltc"}
+var walletWords = newWords("wallet", "crypto", "solana", "monero", "ethereum", "bitcoin", "btc", "eth", "sol", "xmr", "ltc")
 
 // walletNear knows addresses without a check by the word beside them.
 func (s *search) walletNear(a, b int) bool {

@@ -128,7 +128,10 @@ func international(digits string) bool {
 	return false
 }
 
-var phoneWords = []string{"phone", "telephone", "telefon", "telefono", "téléphone", "tel", "mobile", "mobil", "cell", "cellphone", "call", "fax", "sms", "whatsapp", "handy", "contact", "reach", "dial", "text me", "ring", "celular", "telefone", "ph", "office", "voicemail", "answering"}
+var phoneWords = newWords("phone", "telephone", "telefon", "telefono", "téléphone", "tel", "mobile", "mobil", "cell", "cellphone", "call", "fax", "sms", "whatsapp", "handy", "contact", "reach", "dial", "text me", "ring", "celular", "telefone", "ph", "voicemail", "answering", "message", "us number", "uk number", "cn number", "israeli number", "chinese number", "international number")
+
+// phoneLabels say it only behind a number: before one, an office has an address.
+var phoneLabels = newWords("office")
 
 // dial looks for a phone number that begins with the digits at a. What stands
 // before them, a plus or a bracket, is part of it.
@@ -141,7 +144,7 @@ func (s *search) dial(a int) int {
 	if start > s.done && text[start-1] == '+' {
 		start, plus = start-1, true
 	}
-	if start > 0 && !plus && (alnum(text[start-1]) || text[start-1] == '.' || text[start-1] == '-' || text[start-1] == '/' || text[start-1] == '$' || text[start-1] == '=' || text[start-1] == '%') {
+	if start > 0 && !plus && (digit(text[start-1]) || 'A' <= text[start-1] && text[start-1] <= 'Z' || text[start-1] == '.' || text[start-1] == '-' || text[start-1] == '/' || text[start-1] == '$' || text[start-1] == '=' || text[start-1] == '%') {
 		return 0
 	}
 	var digits [16]byte
@@ -206,8 +209,8 @@ func (s *search) rings(digits string, start, end int, plus, sloped bool) bool {
 		return true
 	}
 	// A zero first, and groups: how most of the world writes them.
-	told := grouped && !sloped && digits[0] == '0' && len(digits) >= 10 && bytes.IndexByte(written, '.') < 0
-	if !told && !s.near(start, end, phoneWords) {
+	told := grouped && !sloped && digits[0] == '0' && (len(digits) >= 10 && bytes.IndexByte(written, '.') < 0 || trunk(written))
+	if !told && !s.near(start, end, phoneWords) && !s.follows(end, phoneLabels) {
 		return false
 	}
 	if len(digits) > 10 && international(digits) {
@@ -220,6 +223,9 @@ func (s *search) rings(digits string, start, end int, plus, sloped bool) bool {
 	}
 	return false
 }
+
+// trunk reports whether a number is written 0x-xxxxxxx, an area and a subscriber.
+func trunk(written []byte) bool { return len(written) == 10 && written[2] == '-' }
 
 // american reports whether a number is written 3-3-4, in whatever way.
 func american(written []byte) bool {

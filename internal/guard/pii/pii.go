@@ -76,7 +76,7 @@ func New(categories []string) (*Finder, error) {
 type search struct {
 	*Finder
 	text []byte
-	key  string // the name that the text stands under, as words
+	key  []byte // the name that the text stands under, as words
 	raw  []byte // and as it came
 	done int    // nothing before it is looked at again
 	out  []Span
@@ -84,7 +84,10 @@ type search struct {
 
 	groups  [maxGroups]group
 	compact [maxCompact]byte
-	low     []byte
+	low     struct {
+		text []byte // what stands before a place, in lower case
+		at   int
+	}
 }
 
 // Find appends what it finds in a text to dst, in order and without overlaps. Key
@@ -97,7 +100,8 @@ func (f *Finder) Find(text, key []byte, dst []Span) []Span {
 	defer f.scratch.Put(s)
 	mapped := !view.ASCII(text) && s.view.Normal(text)
 	from := len(dst)
-	s.text, s.raw, s.key, s.done, s.out = text, key, "", 0, dst
+	s.text, s.raw, s.key, s.done, s.out = text, key, s.key[:0], 0, dst
+	s.low.at = -1
 	if mapped {
 		s.text = s.view.Text
 	}
@@ -120,13 +124,14 @@ const (
 	aColon
 	anAt
 	aDash
+	aDot
 )
 
 var signs = func() (t [256]uint8) {
 	for c := '0'; c <= '9'; c++ {
 		t[c] = aDigit
 	}
-	t[':'], t['@'], t['-'] = aColon, anAt, aDash
+	t[':'], t['@'], t['-'], t['.'] = aColon, anAt, aDash, aDot
 	return t
 }()
 
@@ -154,6 +159,13 @@ func (s *search) walk() {
 			end = s.colon(i)
 		case anAt:
 			end = s.at(i)
+		case aDot:
+			// And this one: aabb.ccdd.eeff.
+			if s.mac && i-4 >= s.done && i+9 < len(s.text) && s.text[i+5] == '.' && hexDigit(s.text[i+1]) && hexDigit(s.text[i-1]) {
+				if start, to := s.dashed(i - 4); to > 0 {
+					end = s.found(MACAddress, start, to)
+				}
+			}
 		case aDash:
 			// The one thing that may have no digit: a MAC address.
 			if s.mac && i-2 >= s.done && i+14 < len(s.text) && s.text[i+3] == '-' && hexDigit(s.text[i+1]) && hexDigit(s.text[i-1]) {

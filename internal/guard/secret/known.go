@@ -2,9 +2,12 @@ package secret
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -141,4 +144,27 @@ func (k *Known) pass(text []byte, h *literal.Hits, dst []Match) []Match {
 		}
 	}
 	return dst
+}
+
+// Replace is a text with something else in the place of each value in it, however
+// it is written there; of two that begin alike, the longer one.
+func (k *Known) Replace(text string, with func(name string) string) string {
+	if k == nil {
+		return text
+	}
+	var h literal.Hits
+	found := k.pass([]byte(text), &h, nil)
+	if len(found) == 0 {
+		return text
+	}
+	slices.SortFunc(found, func(a, b Match) int { return cmp.Or(a.Start-b.Start, b.End-a.End) })
+	var out strings.Builder
+	done := 0
+	for _, m := range found {
+		if m.Start >= done {
+			out.WriteString(text[done:m.Start] + with(m.Rule))
+		}
+		done = max(done, m.End)
+	}
+	return out.String() + text[done:]
 }

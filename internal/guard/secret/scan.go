@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/internal/guard/literal"
 	"github.com/ambit-run/ambit/internal/guard/view"
@@ -85,7 +86,7 @@ func (s *scan) layer(text []byte, depth int, dst []Match) []Match {
 		text = l.unescape.Text
 	}
 	dst, hidden := s.pass(text, dst)
-	if hidden && l.strip.Strip(text) {
+	if hidden && l.strip.Strip(text, maxMatch/4) {
 		dst = s.seen(&l.strip, dst)
 	}
 	dst = s.percented(text, l, dst)
@@ -132,7 +133,7 @@ func (s *scan) pass(text []byte, dst []Match) (_ []Match, hidden bool) {
 					for i := range s.words[w] {
 						p := &s.words[w][i]
 						if p.rule == nil {
-							hidden = true
+							hidden = hidden || invisible(text[hit.End-s.set.Size(w):])
 						} else if start := hit.End - s.set.Size(w) - p.shape.offset; start >= s.done[p.index] && p.shape.fits(text, start) {
 							dst = s.verify(text, start, p, dst)
 						}
@@ -145,6 +146,12 @@ func (s *scan) pass(text []byte, dst []Match) (_ []Match, hidden bool) {
 		dst = s.known.pass(text, &s.hits, dst)
 	}
 	return dst, hidden
+}
+
+// invisible reports whether a text begins with a character that nobody sees.
+func invisible(text []byte) bool {
+	r, _ := utf8.DecodeRune(text)
+	return view.Invisible(r)
 }
 
 // fits reports whether the text at start has the shape.

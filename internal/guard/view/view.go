@@ -203,10 +203,11 @@ func (v *View) Unpercent(src []byte) bool {
 	return found
 }
 
-// Strip is src without the characters that nobody sees. It reports whether
-// there was one.
-func (v *View) Strip(src []byte) bool {
-	found, done := false, 0
+// Strip is what stands within reach of the characters of src that nobody sees,
+// without these. It reports whether there was one. What is out of reach is left
+// out, with a gap in its place that no word goes over.
+func (v *View) Strip(src []byte, reach int) bool {
+	found, done := false, 0 // of the source, all before done is in the view or left out
 	for i := 0; i < len(src); {
 		if !suspect[src[i]] {
 			i++
@@ -217,20 +218,31 @@ func (v *View) Strip(src []byte) bool {
 			i += n
 			continue
 		}
+		from := done
 		if !found {
 			found = true
-			v.reset(len(src))
+			v.reset(min(len(src), 4*reach))
+			if from = max(0, i-reach); from > 0 {
+				v.from(from)
+			}
+		} else if i-done > 2*reach {
+			v.Text = append(v.Text, src[done:done+reach]...)
+			v.Text = append(v.Text, gap...)
+			from = i - reach
+			v.from(from)
 		}
-		v.Text = append(v.Text, src[done:i]...)
+		v.Text = append(v.Text, src[from:i]...)
 		i += n
 		done = i
 		v.from(done)
 	}
 	if found {
-		v.Text = append(v.Text, src[done:]...)
+		v.Text = append(v.Text, src[done:min(len(src), done+reach)]...)
 	}
 	return found
 }
+
+const gap = "\n\x00\n"
 
 // Invisible reports whether a character takes no part in what a reader sees:
 // formats, controls, variation selectors and fillers.

@@ -20,8 +20,8 @@ func TestRangesLeadBackToTheSource(t *testing.T) {
 		{"controls of other texts stay", `a\x00b\f\n`, "a\\x00b\\f\n", (*view.View).Unescape, "x00b", "x00b"},
 		{"a lone backslash stays", `a\qb\`, `a\qb\`, (*view.View).Unescape, "qb", "qb"},
 		{"percent", "x%41b%zz%20c", "xAb%zz c", (*view.View).Unpercent, "Ab", "%41b"},
-		{"zero width", "g\u200bh\u2060p_x", "ghp_x", (*view.View).Strip, "ghp_", "g\u200bh\u2060p_"},
-		{"tags and selectors", "k\U000e0041e\ufe0fy", "key", (*view.View).Strip, "key", "k\U000e0041e\ufe0fy"},
+		{"zero width", "g\u200bh\u2060p_x", "ghp_x", strip, "ghp_", "g\u200bh\u2060p_"},
+		{"tags and selectors", "k\U000e0041e\ufe0fy", "key", strip, "key", "k\U000e0041e\ufe0fy"},
 	}
 	var v view.View
 	for _, tt := range tests {
@@ -44,7 +44,7 @@ func TestRangesLeadBackToTheSource(t *testing.T) {
 func TestPlainTextHasNoViews(t *testing.T) {
 	var v view.View
 	text := []byte("Plain text: 100 % plain, “quoted” – with\ttabs\r\nand 日本語.")
-	if v.Unescape(text) || v.Unpercent(text) || v.Strip(text) {
+	if v.Unescape(text) || v.Unpercent(text) || v.Strip(text, 100) {
 		t.Errorf("derived %q", v.Text)
 	}
 }
@@ -75,8 +75,26 @@ func TestSignalsAnnounceEveryInvisibleCharacter(t *testing.T) {
 		if !announced {
 			t.Errorf("%U has no signal", r)
 		}
-		if !v.Strip([]byte("a"+s+"b")) || string(v.Text) != "ab" {
+		if !v.Strip([]byte("a"+s+"b"), 100) || string(v.Text) != "ab" {
 			t.Errorf("%U is not stripped", r)
+		}
+	}
+}
+
+func strip(v *view.View, src []byte) bool { return v.Strip(src, 100) }
+
+// Only what is near an invisible character is looked at again.
+func TestStripReaches(t *testing.T) {
+	var v view.View
+	src := []byte(strings.Repeat("a", 50) + "one\u200btwo" + strings.Repeat("b", 50) + "three\u200bfour" + strings.Repeat("c", 9))
+	if !v.Strip(src, 10) || string(v.Text) != "aaaaaaaonetwobbbbbbb\n\x00\nbbbbbthreefourcccccc" {
+		t.Fatalf("got %q", v.Text)
+	}
+	for _, word := range []string{"onetwo", "threefour", "aaaone", "bthree", "fourccc"} {
+		at := strings.Index(string(v.Text), word)
+		start, end := v.Range(at, at+len(word))
+		if got := strings.ReplaceAll(string(src[start:end]), "\u200b", ""); got != word {
+			t.Errorf("%q comes from %q", word, got)
 		}
 	}
 }

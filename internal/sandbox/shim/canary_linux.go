@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 
 // sing tries what must not work, tells what became of it, and ends. A canary
 // that has to be killed tells nothing.
-func sing(canary string) {
+func sing(o *Order) {
 	var err error
-	switch canary {
+	switch o.Canary {
 	case CanaryRules:
 		err = tryRules()
 	case CanaryForks:
@@ -24,8 +25,10 @@ func sing(canary string) {
 		err = tryMemory()
 	case CanaryDisk:
 		err = tryDisk()
+	case CanaryKernel:
+		err = tryKernel(o.Argv[1])
 	}
-	m := Message{Kind: Sang, What: canary}
+	m := Message{Kind: Sang, What: o.Canary}
 	if f, ok := errors.AsType[*failure](err); ok {
 		m.What, m.Text = f.what, f.err.Error()
 	}
@@ -44,6 +47,32 @@ func tryRules() error {
 	if err := unix.Unshare(unix.CLONE_NEWUSER); err != unix.EPERM {
 		return lacking("seccomp", fmt.Errorf("a refused namespace: %v", err))
 	}
+	if os.Getppid() != 1 {
+		return lacking("pid namespace", errors.New("processes of this machine are in sight"))
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return lacking("mounts", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if name, value, _ := strings.Cut(line, ":"); name == "CapEff" && strings.Trim(value, "0\t\n ") != "" {
+			return lacking("capabilities", errors.New("some were left"))
+		}
+	}
+	return tryOutside()
+}
+
+// tryKernel looks for the kernel of the machine, and for a way out.
+func tryKernel(machine string) error {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil || unix.ByteSliceToString(uts.Release[:]) == machine {
+		return lacking("gvisor", fmt.Errorf("the kernel is this machine's own: %v", err))
+	}
+	return tryOutside()
+}
+
+// tryOutside tries to leave by what both tiers close.
+func tryOutside() error {
 	// An address for documentation: there is no way to it that is not to the
 	// outside.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
@@ -52,6 +81,16 @@ func tryRules() error {
 	}
 	if err != unix.ENETUNREACH {
 		return lacking("network namespace", fmt.Errorf("a way to the outside: %v", err))
+	}
+	// Where this machine has no way out itself, the address tells nothing.
+	interfaces, err := os.ReadFile("/proc/self/net/dev")
+	if err != nil {
+		return lacking("mounts", err)
+	}
+	for line := range strings.Lines(string(interfaces)) {
+		if name, _, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) != "lo" {
+			return lacking("network namespace", errors.New("there is a network interface"))
+		}
 	}
 	if err := os.WriteFile("/usr/canary", nil, 0o600); err == nil {
 		return lacking("mounts", errors.New("/usr can be written to"))

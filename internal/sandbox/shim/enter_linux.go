@@ -15,14 +15,17 @@ import (
 )
 
 func init() {
-	if len(os.Args) != 2 || os.Args[1] != Enter && os.Args[1] != Shim {
+	if len(os.Args) != 2 || os.Args[1] != Enter && os.Args[1] != Shim && os.Args[1] != Guest {
 		return
 	}
 	// What follows belongs to threads, and the thread that it was done to is the
 	// one that goes on as the next program.
 	runtime.LockOSThread()
-	if os.Args[1] == Enter {
+	switch os.Args[1] {
+	case Enter:
 		fail(enter())
+	case Guest:
+		fail(guest())
 	}
 	fail(wear())
 }
@@ -54,21 +57,22 @@ func send(m Message, rights []byte) {
 	}
 }
 
-func readPlan() (*Plan, error) {
-	var p Plan
-	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(FDPlan, "plan"), 0, 1<<24))
+// read reads a memory file, wherever it was left off.
+func read[T any](fd uintptr, name string) (*T, error) {
+	var v T
+	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(fd, name), 0, 1<<24))
 	if err == nil {
-		err = json.Unmarshal(text, &p)
+		err = json.Unmarshal(text, &v)
 	}
 	if err != nil {
-		return nil, lacking("plan", err)
+		return nil, lacking(name, err)
 	}
-	return &p, nil
+	return &v, nil
 }
 
 // enter prepares what only the starting user may do, and becomes bubblewrap.
 func enter() error {
-	p, err := readPlan()
+	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
 		return err
 	}
@@ -77,8 +81,8 @@ func enter() error {
 	if err := unix.CloseRange(uint(FDData+p.Data), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return lacking("close_range", err)
 	}
-	for _, procs := range p.Join {
-		if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+	for _, tasks := range p.Join {
+		if err := os.WriteFile(tasks, []byte("0"), 0); err != nil {
 			return lacking("cgroup", err)
 		}
 	}
@@ -98,7 +102,12 @@ func enter() error {
 	if os.Getppid() != p.Parent {
 		return lacking("parent", errors.New("ambit has ended"))
 	}
-	return lacking("bubblewrap", syscall.Exec(p.Bubblewrap[0], p.Bubblewrap, []string{}))
+	what, env := "bubblewrap", []string{}
+	if p.Guest {
+		// Among what it starts itself with, there must be something to find.
+		what, env = "gvisor", []string{"PATH=/usr/bin:/bin"}
+	}
+	return lacking(what, syscall.Exec(p.Exec[0], p.Exec, env))
 }
 
 // become gives up being root for good.
@@ -123,9 +132,9 @@ func stage(paths []string) error {
 	}
 	fds := make([]int, len(paths))
 	for i, path := range paths {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		fd, err := OpenPlain(path)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
 		fds[i] = fd
 	}
@@ -138,6 +147,16 @@ func stage(paths []string) error {
 		}
 	}
 	return nil
+}
+
+// OpenPlain opens a path that leads through no symbolic link: whoever put one
+// there would decide what is shown.
+func OpenPlain(path string) (int, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return fd, nil
 }
 
 // StagePath is where the i-th staged path is found.

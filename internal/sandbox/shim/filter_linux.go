@@ -88,11 +88,17 @@ func rules() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
 		eperm, allow,
 	)
-	// A pair leads nowhere else; event loops wake themselves with one.
+	// A pair that stays one leads nowhere else; event loops wake themselves with
+	// it. Datagrams could be sent to other sockets than the pair's.
 	when(
 		unix.SYS_SOCKETPAIR,
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1}, eperm, allow,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offArg1, Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
+		eperm, allow,
 	)
 	// Typing into somebody's terminal.
 	when(

@@ -3,7 +3,9 @@
 // ambit starts itself again, twice. As [Enter], outside, it joins the run's
 // cgroups, brings the mounts within reach of an unprivileged user, becomes that
 // user and turns into bubblewrap. As [Shim], inside, it puts on what bubblewrap
-// cannot (rlimits, Landlock, seccomp), says so, and turns into the program.
+// cannot (rlimits, Landlock, seccomp), says so, waits for its order, and turns
+// into the program. A sandbox can so be made ready before there is anything to
+// run in it: the plan says what it is, the order what happens there.
 //
 // Both happen in an init function, so that any binary which can start a sandbox
 // can also be started as its parts, a test binary too, and before the packages
@@ -11,14 +13,16 @@
 //
 // Nothing is best effort. What fails is reported on the control socket and the
 // process ends; the program is then never started. What the two are told is a
-// [Plan] in a memory file and not in arguments or environment, which others on
-// the machine can read.
+// [Plan] and an [Order] in memory files and not in arguments or environment,
+// which others on the machine can read.
 package shim
 
 // The words that make a process one of the parts.
 const (
 	Enter = "ambit-sandbox-enter"
 	Shim  = "ambit-sandbox-shim"
+	// Guest is the shim inside gVisor.
+	Guest = "ambit-sandbox-guest"
 )
 
 // The file descriptors that the parts find open.
@@ -31,6 +35,10 @@ const (
 	FDPlan
 	// FDStatus is where bubblewrap tells the pid of its first process.
 	FDStatus
+	// FDOrder holds the order, once it has been given.
+	FDOrder
+	// FDGate is a pipe that a pre-started interpreter waits at.
+	FDGate
 	// FDData is the first of the files that bubblewrap copies in.
 	FDData
 )
@@ -42,29 +50,43 @@ const ProxyAddress = "127.0.0.1:3128"
 type Plan struct {
 	// Parent is the process that the run must not outlive.
 	Parent int
-	// Join are the cgroup.procs files of the run.
+	// Join are the tasks files of the run's cgroups of the first version. The
+	// thread that goes on as bubblewrap writes itself to them: to move a thread
+	// that asks for it costs the kernel nothing, to move a process makes it wait
+	// for every processor.
 	Join []string
 	// User is who bubblewrap runs as; 0 is whoever starts it.
 	User int
 	// Stage are paths that the user may be unable to reach. They are found
 	// as StagePath says.
 	Stage []string
-	// Bubblewrap is its path and arguments.
-	Bubblewrap []string
-	// Data is how many files from FDData on are for bubblewrap.
+	// Exec is what [Enter] becomes: bubblewrap or gVisor, and its arguments.
+	Exec []string
+	// Guest says that it is gVisor.
+	Guest bool
+	// Data is how many files from FDData on are for it.
 	Data int
 
-	Argv, Env []string
-	Dir       string
 	// ReadOnly are files and folders, ReadWrite folders, Devices files; nothing
 	// else is open to the program.
 	ReadOnly, ReadWrite, Devices []string
 	FileSize                     uint64
 	// Listen asks for a listener at ProxyAddress, which is handed out.
 	Listen bool
+}
+
+// Order is what happens in a sandbox that stands.
+type Order struct {
+	Argv, Env []string
+	Dir       string
+	// Gate leaves FDGate open: the program is an interpreter that waits there.
+	Gate bool
 	// Canary, if set, is what is tried in place of a program.
 	Canary string
 }
+
+// Go is the word that an order has been given.
+const Go = "go"
 
 // StageDir is where staged paths appear to bubblewrap, in a mount namespace of
 // the run's own.
@@ -82,12 +104,17 @@ type Message struct {
 const (
 	// Listener comes with the listener's file descriptor.
 	Listener = "listener"
-	// Ready says that every restriction is in place.
+	// Worn says that every restriction is in place, and that the order is waited
+	// for.
+	Worn = "worn"
+	// Ready says that the program comes next.
 	Ready = "ready"
 	// Failed says that a mechanism could not be put in place.
 	Failed = "failed"
 	// NotStarted says that the program could not be executed.
 	NotStarted = "not-started"
+	// Dial asks for a connection to the way out; the answer comes with it.
+	Dial = "dial"
 	// Sang is what became of a canary.
 	Sang = "sang"
 )
@@ -102,6 +129,9 @@ const (
 	CanaryMemory = "memory"
 	// CanaryDisk writes until it is stopped.
 	CanaryDisk = "disk"
+	// CanaryKernel looks whose kernel it is; its second word is the release of
+	// this machine's.
+	CanaryKernel = "kernel"
 )
 
 // CanaryFile is there, readable to everybody, and not among ReadOnly.

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wear puts on the restrictions and becomes the program.
+// wear puts on the restrictions, waits for the order and carries it out.
 func wear() error {
-	p, err := readPlan()
+	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
 		return err
 	}
@@ -29,22 +29,48 @@ func wear() error {
 	if err := limits(p); err != nil {
 		return lacking("rlimits", err)
 	}
-	if err := os.Chdir(p.Dir); err != nil {
-		return lacking("mounts", err)
-	}
-	path := find(p)
 	if err := confine(p); err != nil {
 		return lacking("landlock", err)
 	}
 	if err := filter(); err != nil {
 		return lacking("seccomp", err)
 	}
-	if p.Canary != "" {
-		send(Message{Kind: Ready}, nil)
-		sing(p.Canary)
+	send(Message{Kind: Worn}, nil)
+	o, err := await()
+	if err != nil {
+		return err
+	}
+	return obey(o)
+}
+
+// await waits for the word, then for nothing: the order was written before it.
+func await() (*Order, error) {
+	var word [len(Go)]byte
+	n, err := 0, error(unix.EINTR)
+	for err == unix.EINTR {
+		n, _, err = unix.Recvfrom(FDControl, word[:], 0)
+	}
+	if err != nil || string(word[:n]) != Go {
+		return nil, lacking("order", errors.New("none was given"))
+	}
+	return read[Order](FDOrder, "order")
+}
+
+// obey becomes the program.
+func obey(o *Order) error {
+	if err := os.Chdir(o.Dir); err != nil {
+		return lacking("mounts", err)
+	}
+	if o.Gate {
+		if _, err := unix.FcntlInt(FDGate, unix.F_SETFD, 0); err != nil {
+			return lacking("gate", err)
+		}
 	}
 	send(Message{Kind: Ready}, nil)
-	err = syscall.Exec(path, p.Argv, p.Env)
+	if o.Canary != "" {
+		sing(o)
+	}
+	err := syscall.Exec(find(o), o.Argv, o.Env)
 	send(Message{Kind: NotStarted, Text: err.Error()}, nil)
 	syscall.Exit(127)
 	return nil
@@ -52,16 +78,16 @@ func wear() error {
 
 // find is the file of the program's first word. What is not found stays as it
 // is, and fails when it is executed.
-func find(p *Plan) string {
-	for _, e := range p.Env {
+func find(o *Order) string {
+	for _, e := range o.Env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {
 			os.Setenv("PATH", path)
 		}
 	}
-	if path, err := exec.LookPath(p.Argv[0]); err == nil {
+	if path, err := exec.LookPath(o.Argv[0]); err == nil {
 		return path
 	}
-	return p.Argv[0]
+	return o.Argv[0]
 }
 
 // listen opens the way out and hands it over: the socket belongs to the
@@ -81,7 +107,11 @@ func listen() error {
 	return unix.Close(fd)
 }
 
-const openFiles = 1024
+// OpenFiles and LockedMemory are limits of one process.
+const (
+	OpenFiles    = 1024
+	LockedMemory = 64 << 10
+)
 
 func limits(p *Plan) error {
 	for _, l := range []struct {
@@ -90,8 +120,8 @@ func limits(p *Plan) error {
 	}{
 		{unix.RLIMIT_CORE, 0},
 		{unix.RLIMIT_FSIZE, p.FileSize},
-		{unix.RLIMIT_NOFILE, openFiles},
-		{unix.RLIMIT_MEMLOCK, 64 << 10},
+		{unix.RLIMIT_NOFILE, OpenFiles},
+		{unix.RLIMIT_MEMLOCK, LockedMemory},
 		{unix.RLIMIT_MSGQUEUE, 0},
 	} {
 		var old unix.Rlimit

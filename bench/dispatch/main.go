@@ -1,0 +1,331 @@
+// Command dispatch measures the queue of intents: how many a machine does in a
+// second, in process and with four workers on one PostgreSQL, beside starting the
+// same program bare; what the queue itself costs, with a program that does
+// nothing; and how long an urgent intent waits while a flood of others does.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/dispatch"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+const (
+	real    = 200  // intents for a real program
+	nothing = 2000 // intents for one that does nothing
+	workers = 4
+	flood   = 1000
+	many    = 64                   // who ask at the same time
+	pace    = 5 * time.Millisecond // what one of the flood takes
+)
+
+// few ask for programs at the same time: enough to keep the CPUs busy.
+var few = 2 * runtime.NumCPU()
+
+func main() {
+	if err := measure(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func measure(ctx context.Context) error {
+	if err := sandbox.Check(ctx, sandbox.Standard, ""); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "ambit-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	m, program, err := build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("dispatch: %d CPUs; a native program that repeats its line\n", runtime.NumCPU())
+	if err := bare(ctx, program); err != nil {
+		return err
+	}
+	for _, f := range []func(context.Context, string, *manifest.Manifest) error{onOne, onFour, overhead, urgent} {
+		if err := f(ctx, dir, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const source = `package main
+
+import ("bufio"; "encoding/json"; "os")
+
+func main() {
+	line, _ := bufio.NewReader(os.Stdin).ReadBytes('\n')
+	var i map[string]any
+	json.Unmarshal(line, &i)
+	json.NewEncoder(os.Stdout).Encode(map[string]any{"intent_id": i["id"], "status": "ok", "text": i["text"], "sources": []string{}})
+}
+`
+
+const manifestText = `[agent]
+id = "echo@bench"
+name = "echo"
+version = "0.1.0"
+runtime = "rust-bin"
+entry = "echo"
+[resources]
+network = "off"
+`
+
+// build makes the agent.
+func build(ctx context.Context, dir string) (*manifest.Manifest, string, error) {
+	folder := filepath.Join(dir, "echo")
+	err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(folder, 0o755),
+		os.WriteFile(filepath.Join(folder, "main.go"), []byte(source), 0o644), os.WriteFile(filepath.Join(folder, "agent.toml"), []byte(manifestText), 0o644))
+	if err != nil {
+		return nil, "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", "echo", "main.go")
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return nil, "", fmt.Errorf("%w: %s", err, text)
+	}
+	m, err := manifest.Load(filepath.Join(folder, "agent.toml"), manifest.Options{})
+	return m, filepath.Join(folder, "echo"), err
+}
+
+// bare starts the program with nothing around it.
+func bare(ctx context.Context, program string) error {
+	return report("bare spawn", real, few, func(int) error {
+		cmd := exec.CommandContext(ctx, program)
+		cmd.Env, cmd.Stdin = []string{}, strings.NewReader(`{"id":"x","text":"hello"}`+"\n")
+		return cmd.Run()
+	})
+}
+
+// report runs something often, so many at a time.
+func report(name string, times, atOnce int, once func(n int) error) error {
+	var mu sync.Mutex
+	var took []time.Duration
+	var failed error
+	turns := make(chan int)
+	var wg sync.WaitGroup
+	begun := time.Now()
+	for range atOnce {
+		wg.Go(func() {
+			for n := range turns {
+				start := time.Now()
+				err := once(n)
+				mu.Lock()
+				took, failed = append(took, time.Since(start)), errors.Join(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	for n := range times {
+		turns <- n
+	}
+	close(turns)
+	wg.Wait()
+	print(name, times, time.Since(begun), took)
+	return failed
+}
+
+func print(name string, times int, all time.Duration, took []time.Duration) {
+	slices.Sort(took)
+	at := func(p int) time.Duration { return took[len(took)*p/100].Round(100 * time.Microsecond) }
+	fmt.Printf("  %-44s %7.0f/s   p50 %-8v p99 %v\n", name, float64(times)/all.Seconds(), at(50), at(99))
+}
+
+// onOne is one process with SQLite.
+func onOne(ctx context.Context, dir string, m *manifest.Manifest) error {
+	d, err := newDesk(ctx, filepath.Join(dir, "one"), "", m, sandboxed, runtime.NumCPU())
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	return report("in process, SQLite, sandboxed", real, few, d.ask)
+}
+
+// onFour is four workers on one PostgreSQL.
+func onFour(ctx context.Context, dir string, m *manifest.Manifest) error {
+	asker, end, err := four(ctx, filepath.Join(dir, "four"), m, sandboxed, max(1, runtime.NumCPU()/2))
+	if err != nil {
+		return err
+	}
+	defer end()
+	return report(fmt.Sprintf("%d workers, PostgreSQL, sandboxed", workers), real, few, asker.ask)
+}
+
+// overhead is the queue alone.
+func overhead(ctx context.Context, dir string, m *manifest.Manifest) error {
+	d, err := newDesk(ctx, filepath.Join(dir, "alone"), "", m, idle, runtime.NumCPU())
+	if err != nil {
+		return err
+	}
+	err = report("in process, SQLite, no program", nothing, many, d.ask)
+	d.close()
+	if err != nil {
+		return err
+	}
+	asker, end, err := four(ctx, filepath.Join(dir, "queue"), m, idle, 8)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return report(fmt.Sprintf("%d workers, PostgreSQL, no program", workers), nothing, many, asker.ask)
+}
+
+// urgent asks for something urgent while a flood waits.
+func urgent(ctx context.Context, dir string, m *manifest.Manifest) error {
+	d, err := newDesk(ctx, filepath.Join(dir, "flood"), "", m, slow, runtime.NumCPU())
+	if err != nil {
+		return err
+	}
+	err = d.flooded("in process, SQLite")
+	d.close()
+	if err != nil {
+		return err
+	}
+	asker, end, err := four(ctx, filepath.Join(dir, "floods"), m, slow, 1)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return asker.flooded(fmt.Sprintf("%d workers, PostgreSQL", workers))
+}
+
+// four opens four workers, and a desk that only asks.
+func four(ctx context.Context, dir string, m *manifest.Manifest, does doing, each int) (*desk, func(), error) {
+	url, err := statetest.Database(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []*desk
+	end := func() {
+		for _, d := range all {
+			d.close()
+		}
+	}
+	for n := range workers + 1 {
+		what := does
+		if n == 0 {
+			what = nil
+		}
+		d, err := newDesk(ctx, dir, url, m, what, each)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		all = append(all, d)
+	}
+	return all[0], end, nil
+}
+
+// desk is one process's share of a queue.
+type desk struct {
+	*dispatch.Desk
+	ctx   context.Context
+	books *books.Books
+	end   func()
+	m     *manifest.Manifest
+}
+
+func newDesk(ctx context.Context, dir, url string, m *manifest.Manifest, does doing, concurrency int) (*desk, error) {
+	h := home.At(dir)
+	b, err := books.Open(ctx, h, url)
+	if err != nil {
+		return nil, err
+	}
+	d := &desk{ctx: ctx, books: b, m: m, end: func() {}}
+	o := dispatch.Options{Books: b, URL: url, Concurrency: concurrency}
+	if does != nil {
+		var door dispatch.Door
+		door, d.end = does(ctx, h, b, m)
+		o.Doors = one{door}
+	}
+	if d.Desk, err = dispatch.Open(ctx, o); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return d, nil
+}
+
+func (d *desk) close() {
+	ctx, cancel := context.WithTimeout(d.ctx, 10*time.Second)
+	defer cancel()
+	d.Close(ctx)
+	d.end()
+	_ = d.books.Close() // the store is thrown away
+}
+
+func (d *desk) request(p dispatch.Priority) dispatch.Request {
+	return dispatch.Request{Agent: d.m.Agent(), Name: "echo", Text: "hello", Priority: p, Principal: "bench@local"}
+}
+
+// ask waits for one answer.
+func (d *desk) ask(int) error {
+	i, err := d.Call(d.ctx, d.request(""), nil)
+	if err == nil && i.Refusal != nil {
+		err = i.Refusal
+	}
+	if err == nil && !json.Valid(i.Answer()) {
+		err = errors.New("there is no answer")
+	}
+	return err
+}
+
+// flooded asks for much that can wait, and then for a little that cannot.
+func (d *desk) flooded(name string) error {
+	begun := time.Now()
+	var mu sync.Mutex
+	var low, high []string
+	put := func(ids *[]string, p dispatch.Priority) error {
+		i, err := d.Submit(d.ctx, d.request(p))
+		if err == nil {
+			mu.Lock()
+			*ids = append(*ids, i.ID)
+			mu.Unlock()
+		}
+		return err
+	}
+	if err := report(name+", to ask", flood, many, func(int) error { return put(&low, dispatch.Low) }); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for range 50 {
+		<-ticker.C
+		if err := put(&high, dispatch.High); err != nil {
+			return err
+		}
+	}
+	var waited [2][]time.Duration
+	for n, ids := range [][]string{low, high} {
+		for _, id := range ids {
+			i, err := d.Wait(d.ctx, id, nil)
+			if err != nil {
+				return err
+			}
+			waited[n] = append(waited[n], i.Started.Sub(i.Asked))
+		}
+	}
+	all := time.Since(begun)
+	print(name+", wait of the low in a flood", len(low), all, waited[0])
+	print(name+", wait of the high in it", len(high), all, waited[1])
+	return nil
+}

@@ -1,0 +1,45 @@
+package approval
+
+import (
+	"context"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// Kept is how long a question is kept after it has expired: somebody may still
+// ask what became of it. Who decided what stays in the journal.
+const Kept = 24 * time.Hour
+
+// Forget deletes questions that are over for longer than they are kept, so many
+// at most, and tells how many. The write is small, whatever there is.
+func Forget(ctx context.Context, b *books.Books, now time.Time, most int) (n int, err error) {
+	before := now.Add(-Kept).UnixMicro()
+	var ids []string
+	// Found by reading, so that nobody who writes waits for the search.
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		ids = nil
+		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 LIMIT $2`, []any{before, int64(most)}, func(row state.Row) error {
+			var id string
+			err := row.Scan(&id)
+			ids = append(ids, id)
+			return err
+		})
+	})
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		n = 0
+		for _, id := range ids {
+			gone, err := tx.Exec(`DELETE FROM approvals WHERE id = $1 AND expires < $2`, id, before)
+			if err != nil {
+				return err
+			}
+			n += int(gone)
+		}
+		return nil
+	})
+	return n, err
+}

@@ -1,0 +1,112 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/cli"
+)
+
+// TestContract breaks a program's contract in every way there is, from the verb to
+// the journal: each has an outcome of its own, is journaled, and leaves nothing
+// running.
+func TestContract(t *testing.T) {
+	h := newProgramHome(t)
+	marker := "marker-" + rand.Text()
+	// A child in a session of its own, which would live on for ten minutes.
+	daemon := "if os.fork() == 0:\n    os.setsid()\n    os.execv('/usr/bin/python3', ['python3', '-c', 'import time; time.sleep(600)', '" + marker + "'])\n"
+	for _, tt := range []struct {
+		name, code, text string
+		reason           string // empty is a good answer
+		more             string
+	}{
+		{name: "noline", code: "pass", reason: "no_answer"},
+		{name: "twolines", code: "answer('a')\nanswer('b')", reason: "two_answers"},
+		{name: "hugeline", code: "for _ in range(100): sys.stdout.write('x' * (1 << 20))", reason: "too_large"},
+		{name: "badjson", code: "print('{\"intent_id\":')", reason: "bad_json"},
+		{name: "otherintent", code: "i['id'] = 'x'\nanswer('a')", reason: "wrong_intent"},
+		{name: "status", code: "print(json.dumps({'intent_id': i['id'], 'status': 'error', 'text': 'no luck', 'sources': []}))", reason: "status_error"},
+		{name: "exit", code: "print('last words', file=sys.stderr)\nanswer('a')\nsys.exit(3)", reason: "exit_code"},
+		{name: "flood", code: "while True: sys.stderr.write('x' * 10000 + '\\n')", reason: "too_large"},
+		{name: "unread", code: "raw", text: strings.Repeat("x", 100_000), reason: "no_answer"},
+		{name: "hungry", code: "b = bytearray(1 << 30)", reason: "oom", more: "memory_mb = 64"},
+		{name: "slow", code: daemon + "time.sleep(600)", reason: "timed_out", more: "cpu_ms_per_task = 1500"},
+		{name: "daemon", code: daemon + "print('forked', file=sys.stderr)\nanswer('gone')"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := &programHome{t: t, dir: h.dir}
+			h.program(tt.name, "off", tt.code, tt.more)
+			if tt.code == "raw" { // it does not even read
+				if err := os.WriteFile(filepath.Join(h.dir, "agents", tt.name, "main.py"), []byte("pass\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text := tt.text
+			if text == "" {
+				text = "hello"
+			}
+			want := 1
+			if tt.reason == "" {
+				want = 0
+			}
+			out, _ := h.dispatch(want, tt.name, text, "--json")
+			if tt.reason != "" && (!strings.Contains(out, `"code": "program_failed"`) || !strings.Contains(out, `"message": "`+tt.reason+`: `)) {
+				t.Errorf("%s", out)
+			}
+			r := lastRecord(t)
+			if r.Agent != tt.name || (r.Decision == "allow") != (tt.reason == "") || !strings.HasPrefix(r.Detail, tt.reason) {
+				t.Errorf("the journal says %+v", r)
+			}
+			if says := map[string]string{"exit": "last words\n", "daemon": "forked\n"}[tt.name]; says != "" {
+				sum := sha256.Sum256([]byte(says))
+				if !strings.HasSuffix(r.Detail, "sha256:"+hex.EncodeToString(sum[:])) {
+					t.Errorf("the journal says of stderr: %s", r.Detail)
+				}
+			}
+			if left := running(t, marker); left != "" {
+				t.Errorf("%s is left running", left)
+			}
+		})
+	}
+}
+
+type record struct{ Agent, Decision, Code, Detail string }
+
+// lastRecord is the newest in the journal.
+func lastRecord(t *testing.T) record {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	if code := cli.Run(t.Context(), []string{"journal", "show", "--json", "--limit", "1"}, strings.NewReader(""), &out, &errOut); code != 0 {
+		t.Fatalf("%d: %s", code, errOut.String())
+	}
+	var doc struct{ Records []record }
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || len(doc.Records) != 1 {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	return doc.Records[0]
+}
+
+// running is a process that has a word in its command line.
+func running(t *testing.T, word string) string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		// A process may end before it is looked at.
+		if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(word)) {
+			return file
+		}
+	}
+	return ""
+}

@@ -1,0 +1,266 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// gateway is a daemon in a process of its own.
+type gateway struct {
+	cmd   *exec.Cmd
+	url   string
+	mu    sync.Mutex
+	log   bytes.Buffer
+	ended chan error
+}
+
+func (g *gateway) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.Write(b)
+}
+
+func (g *gateway) said() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.String()
+}
+
+func startGateway(t *testing.T, args ...string) *gateway {
+	t.Helper()
+	g := &gateway{cmd: exec.Command("ambit", append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, args...)...), ended: make(chan error, 1)}
+	g.cmd.Stderr = g
+	out, err := g.cmd.StdoutPipe()
+	if err == nil {
+		err = g.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = g.cmd.Process.Kill()
+		if t.Failed() {
+			t.Logf("a gateway said: %s", g.said())
+		}
+	})
+	var ready struct{ URL string }
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &ready) != nil || ready.URL == "" {
+		t.Fatalf("it said %q, %v: %s", line, err, g.said())
+	}
+	g.url = ready.URL
+	go func() { g.ended <- g.cmd.Wait() }()
+	return g
+}
+
+// keyHolder sends a key with every request.
+type keyHolder string
+
+func (k keyHolder) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(k))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// client is one of an agent at the gateway.
+func (g *gateway) client(t *testing.T, agent, key, version string) *mcp.ClientSession {
+	t.Helper()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: g.url + "/mcp/" + agent, HTTPClient: &http.Client{Transport: keyHolder(key)}, DisableStandaloneSSE: true,
+	}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	return session
+}
+
+// said calls a tool and returns the text of its answer.
+func said(ctx context.Context, s *mcp.ClientSession, tool, text string) string {
+	result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"text": text}})
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	if len(result.Content) != 1 {
+		return fmt.Sprintf("%d contents", len(result.Content))
+	}
+	content, _ := result.Content[0].(*mcp.TextContent)
+	if content == nil {
+		return "no text"
+	}
+	return content.Text
+}
+
+// TestGateways runs two daemons on one store as an operator does: clients reach
+// the same agents by both, a rate holds for both together, one journal has it
+// all, and a daemon that is told to end finishes the call it has.
+func TestGateways(t *testing.T) {
+	began, release := make(chan struct{}, 1), make(chan struct{})
+	upstream := mcp.NewServer(&mcp.Implementation{Name: "post", Version: "1.0.0"}, nil)
+	type in struct {
+		Text string `json:"text"`
+	}
+	answer := func(text string) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sent " + text}}}, nil, nil
+	}
+	mcp.AddTool(upstream, &mcp.Tool{Name: "send"}, func(_ context.Context, _ *mcp.CallToolRequest, i in) (*mcp.CallToolResult, any, error) {
+		return answer(i.Text)
+	})
+	mcp.AddTool(upstream, &mcp.Tool{Name: "ponder"}, func(ctx context.Context, _ *mcp.CallToolRequest, i in) (*mcp.CallToolResult, any, error) {
+		began <- struct{}{}
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return answer(i.Text)
+	})
+	world := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return upstream }, nil))
+	defer world.Close()
+	agents := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(agents, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("post.json", `{"schema_version": 1, "agent": "matrix://agent/post", "allowed_side_effects": ["write"], "servers": [
+  {"alias": "post", "transport": "http", "endpoint": "`+world.URL+`", "version": "1.0.0",
+   "tools": [{"name": "send", "side_effect_class": "write"}, {"name": "ponder", "side_effect_class": "write"}]}]}`)
+	put("few/findagent.json", `{"name": "Few", "description": "Writes a few prompts.", "kind": "mcp-tool",
+  "system_prompt": "You write prompts, and no more of them than you may in an hour.", "example_prompts": ["Write about bees."],
+  "tools": [{"name": "write", "description": "Write a prompt.", "action": {"type": "prompt-template", "template": "Write about {text}."},
+    "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": false}}],
+  "guardrails": {"output": {"secret_leak_scan": true}, "actions": {"write": {"rate_limit": "3/hour"}}},
+  "delivery": "mcp.stdio", "exec": "user-local", "targets": ["cli"]}`)
+
+	statetest.Places(t, func(t *testing.T, place string) {
+		t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
+		var store []string // SQLite's is the home's
+		if strings.HasPrefix(place, "postgres://") {
+			store = []string{"--store", place}
+		}
+		ambit := func(args ...string) []byte {
+			t.Helper()
+			cmd := exec.CommandContext(t.Context(), "ambit", append(args, store...)...)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v: %v %s %s", args, err, out, stderr.String())
+			}
+			return out
+		}
+		first, second := startGateway(t, append(store, "--agents", agents)...), startGateway(t, append(store, "--agents", agents)...)
+		key := strings.TrimSpace(string(ambit("key", "new", "--principal", "ci@example.com")))
+		a, b := first.client(t, "post", key, "2025-11-25"), second.client(t, "post", key, "2026-07-28")
+		for i := range 3 {
+			text := fmt.Sprint("letter ", i)
+			for name, s := range map[string]*mcp.ClientSession{"first": a, "second": b} {
+				if got := said(t.Context(), s, "send", text); got != "sent "+text {
+					t.Errorf("by the %s: %s", name, got)
+				}
+			}
+		}
+		few := []*mcp.ClientSession{first.client(t, "few", key, "2026-07-28"), second.client(t, "few", key, "2025-11-25")}
+		for i := range 6 {
+			got, want := said(t.Context(), few[i%2], "write", "bees"), "Write about bees."
+			if i >= 3 {
+				want = "rate_limited: "
+			}
+			if !strings.HasPrefix(got, want) {
+				t.Errorf("call %d of a tool that may be called three times: %s", i+1, got)
+			}
+		}
+
+		// The first is told to end while it has a call.
+		pondered := make(chan string, 1)
+		go func() { pondered <- said(context.Background(), a, "ponder", "this") }()
+		<-began
+		if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(30 * time.Second)
+		for {
+			resp, err := http.Get(first.url + "/healthz")
+			if err != nil {
+				break // it takes no more requests
+			}
+			resp.Body.Close()
+			if time.Now().After(deadline) {
+				t.Fatal("it goes on taking requests")
+			}
+			time.Sleep(time.Millisecond) // between two looks
+		}
+		select {
+		case got := <-pondered:
+			t.Fatalf("the call was not finished: %s", got)
+		case err := <-first.ended:
+			t.Fatalf("it ended without its call: %v", err)
+		default:
+		}
+		release <- struct{}{}
+		if got := <-pondered; got != "sent this" {
+			t.Errorf("the call under way: %s", got)
+		}
+		select {
+		case err := <-first.ended:
+			if err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("it does not end")
+		}
+		if got := said(t.Context(), b, "send", "one more"); got != "sent one more" {
+			t.Errorf("by the one that is left: %s", got)
+		}
+
+		var shown struct {
+			Records []struct{ Agent, Tool, Principal, Decision, Code string }
+		}
+		if err := json.Unmarshal(ambit("journal", "show", "--json"), &shown); err != nil {
+			t.Fatal(err)
+		}
+		count := map[string]int{}
+		for _, r := range shown.Records {
+			count[strings.Join([]string{r.Agent, r.Tool, r.Principal, r.Decision, r.Code}, " ")]++
+		}
+		want := map[string]int{
+			"post send ci@example.com allow ": 7, "post ponder ci@example.com allow ": 1,
+			"few write ci@example.com allow ": 3, "few write ci@example.com deny rate_limited": 3,
+		}
+		if fmt.Sprint(count) != fmt.Sprint(want) {
+			t.Errorf("the journal has %v, want %v", count, want)
+		}
+		var report struct {
+			OK      bool
+			Records int
+		}
+		if err := json.Unmarshal(ambit("journal", "verify", "--json"), &report); err != nil || !report.OK || report.Records < 14 {
+			t.Errorf("%+v, %v", report, err)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/grant"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newGrants(t *terminal) *cobra.Command {
+	var store string
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "grants",
+		GroupID: groupRun,
+		Short:   "List who was granted what",
+		Long: "List the capabilities that are granted, and to whom. A grant whose row in the store was changed is listed as\n" +
+			"changed: it counts for nothing until it is granted anew.",
+		Example: "  ambit grants\n  ambit grants --all --json",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.listGrants(cmd.Context(), store, all)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "list also what has expired or was revoked")
+	cmd.Flags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	return cmd
+}
+
+func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
+	b, err := t.books(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	list, err := grant.Of(b).List(ctx)
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	now := time.Now()
+	shown := list[:0]
+	for _, g := range list {
+		if all || g.Changed || g.State(now) == grant.Active {
+			shown = append(shown, g)
+		}
+	}
+	scoped, err := t.scopesGranted()
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.document(map[string]any{"grants": append(grantDocuments(shown), scopeDocuments(scoped)...)})
+	}
+	for _, g := range scoped {
+		t.printf("%s %s\n", scopeState(g), scopeSentence(g))
+	}
+	if len(shown) == 0 && len(scoped) > 0 {
+		return nil
+	}
+	if len(shown) == 0 {
+		t.notef("nothing is granted; grant with: ambit grant PRINCIPAL ACTION")
+		return nil
+	}
+	rows := [][]string{}
+	for _, g := range shown {
+		state, colour := g.State(now), dim
+		switch state {
+		case grant.Active:
+			colour = green
+		case "changed":
+			colour = boldRed
+		}
+		scope, until := "every agent", "no end"
+		if g.Scope != "" {
+			scope = diag.Printable(g.Scope)
+		}
+		if !g.Expires.IsZero() {
+			until = "until " + g.Expires.Local().Format("2006-01-02 15:04")
+		}
+		rows = append(rows, []string{t.paint(colour, state), diag.Printable(g.Subject), diag.Printable(g.Action), scope, until, "by " + diag.Printable(g.GrantedBy)})
+	}
+	t.table("", rows)
+	return nil
+}
+
+// grantDocument is a grant as --json tells it.
+type grantDocument struct {
+	Subject   string  `json:"subject"`
+	Action    string  `json:"action"`
+	Scope     string  `json:"scope"`
+	GrantedBy string  `json:"granted_by"`
+	GrantedAt string  `json:"granted_at"`
+	ExpiresAt *string `json:"expires_at"`
+	State     string  `json:"state"`
+}
+
+func grantDocuments(list []*grant.Grant) []grantDocument {
+	now := time.Now()
+	docs := make([]grantDocument, len(list))
+	for i, g := range list {
+		docs[i] = grantDocument{
+			Subject: g.Subject, Action: g.Action, Scope: g.Scope, GrantedBy: g.GrantedBy,
+			GrantedAt: g.Granted.UTC().Format(time.RFC3339), State: g.State(now),
+		}
+		if !g.Expires.IsZero() {
+			end := g.Expires.UTC().Format(time.RFC3339)
+			docs[i].ExpiresAt = &end
+		}
+	}
+	return docs
+}

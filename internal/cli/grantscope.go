@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// A scope of a server is granted to an agent, by a rule of the user's policy; a
+// capability is granted to a principal, in the store. One verb does both, and
+// --server tells them apart.
+
+// onServer lets a verb that grants or revokes take --server.
+func (t *terminal) onServer(cmd *cobra.Command, f *granting, do func(t *terminal, agent string, f *granting) error) {
+	cmd.Flags().StringVar(&f.server, "server", "", "the `id` of the server whose --scope is meant, for a GPARS agent")
+	args, run := cmd.Args, cmd.RunE
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if f.server == "" {
+			return args(cmd, given)
+		}
+		if f.scope == "" {
+			return usage("name it with --scope, several separated by commas", "--server wants a scope")
+		}
+		return exactly(1, "an agent, with --server and --scope")(cmd, given)
+	}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if f.server == "" {
+			return run(cmd, given)
+		}
+		return do(t, given[0], f)
+	}
+}
+
+// scopeGrants are the grants that flags ask for, one for each scope.
+func (t *terminal) scopeGrants(name string, f *granting) ([]policy.Grant, error) {
+	var problems []error
+	var end time.Time
+	if f.expires != "" {
+		var err error
+		if end, err = parseEnd(f.expires, time.Now()); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	var all []policy.Grant
+	for scope := range strings.SplitSeq(f.scope, ",") {
+		if scope = strings.TrimSpace(scope); scope == "" {
+			problems = append(problems, errors.New("--scope holds an empty name"))
+		}
+		all = append(all, policy.Grant{Agent: name, Server: f.server, Scope: scope, By: identity.LocalName(), At: time.Now().UTC().Truncate(time.Second), Expires: end.UTC().Truncate(time.Second)})
+	}
+	if strings.ContainsAny(name, "\n\r") || name == "" {
+		problems = append(problems, errors.New("the agent's name cannot be one"))
+	}
+	if len(problems) > 0 {
+		return nil, usage("see: ambit grant --help", "%w", errors.Join(problems...))
+	}
+	if end.IsZero() {
+		for i := range all {
+			all[i].Expires = time.Time{}
+		}
+	}
+	return all, nil
+}
+
+func (t *terminal) grantScope(name string, f *granting) error {
+	grants, err := t.scopeGrants(name, f)
+	if err != nil {
+		return err
+	}
+	h, err := ownHome("only the owner may grant")
+	if err != nil {
+		return err
+	}
+	fresh := false
+	err = policy.Edit(h.Policy(), func(text []byte) (out []byte, err error) {
+		out, fresh, err = policy.Add(h.Policy(), text, grants)
+		return out, err
+	})
+	if err != nil {
+		return no("mend it first: ambit policy check", "nothing was granted: %w", err)
+	}
+	if t.json {
+		return t.document(map[string]any{"grants": scopeDocuments(grants), "policy": h.Policy(), "changed": fresh})
+	}
+	for _, g := range grants {
+		t.printf("%s %s\n", t.paint(green, "granted:"), scopeSentence(g))
+	}
+	if !fresh {
+		t.notef("%s", t.paint(dim, "it was granted already"))
+	}
+	t.scopeNotes(h, grants)
+	return nil
+}
+
+// scopeNotes says what a grant comes to, where that is less than it seems.
+func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
+	scopes, err := policy.ReadScopes(h.Config())
+	if err != nil {
+		t.notef("%s %v", t.paint(yellow, "warning:"), err)
+		return
+	}
+	catalogue, err := policy.In(h).Catalogue()
+	if err != nil {
+		t.notef("%s %v", t.paint(yellow, "warning:"), err)
+		return
+	}
+	for _, g := range grants {
+		m := scopes.Map(catalogue, g.Server, g.Scope)
+		if len(m.Tools) == 0 {
+			t.notef("%s the scope %s of %s is mapped to no tool, so it covers none", t.paint(yellow, "warning:"), diag.Quote(g.Scope), diag.Printable(g.Server))
+			t.notef("  %s map it in %s: [scopes.%q] %s = [TOOL, …]", t.paint(dim, "hint:"), h.Config(), g.Server, g.Scope)
+			continue
+		}
+		t.notef("%s", t.paint(dim, fmt.Sprintf("it covers %s (%s)", diag.Printable(strings.Join(m.Tools, ", ")), m.From)))
+	}
+	file := installedAs(h, grants[0].Agent)
+	if file == "" {
+		t.notef("%s no agent is registered as %s yet", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent))
+		return
+	}
+	if m, err := t.load(file, ""); err == nil && m.Dialect != agent.GPARS {
+		t.notef("%s %s is a %s agent: its manifest is its permit, and a grant of a scope changes nothing", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent), m.Dialect)
+	}
+}
+
+func (t *terminal) revokeScope(name string, f *granting) error {
+	grants, err := t.scopeGrants(name, f)
+	if err != nil {
+		return err
+	}
+	h, err := ownHome("only the owner may revoke")
+	if err != nil {
+		return err
+	}
+	var removed []policy.Grant
+	if _, statErr := os.Stat(h.Policy()); statErr == nil {
+		err = policy.Edit(h.Policy(), func(text []byte) (out []byte, err error) {
+			out, removed, err = policy.Remove(h.Policy(), text, grants)
+			if err == nil && len(removed) < len(grants) {
+				return text, nil // all of them or none
+			}
+			return out, err
+		})
+	}
+	switch {
+	case errors.Is(err, policy.ErrChanged):
+		return no("change "+h.Policy()+" by hand", "nothing was revoked: %w", err)
+	case err != nil:
+		return no("mend it first: ambit policy check", "nothing was revoked: %w", err)
+	case len(removed) < len(grants):
+		return no("see what is granted: ambit grants", "nothing was revoked: %s was not granted all of %s on %s", diag.Quote(name), diag.Quote(f.scope), diag.Quote(f.server))
+	}
+	if t.json {
+		return t.document(map[string]any{"revoked": scopeDocuments(removed), "policy": h.Policy()})
+	}
+	for _, g := range removed {
+		t.printf("%s %s\n", t.paint(green, "revoked:"), scopeSentence(g))
+	}
+	return nil
+}
+
+func ownHome(rule string) (home.Home, error) {
+	h, err := home.Find()
+	if err != nil {
+		return h, &failure{code: exitMissing, err: err}
+	}
+	return h, checkOwner(rule)
+}
+
+// scopesGranted are the grants in the user's policy.
+func (t *terminal) scopesGranted() ([]policy.Grant, error) {
+	h, err := home.Find()
+	if err != nil {
+		return nil, &failure{code: exitMissing, err: err}
+	}
+	text, err := os.ReadFile(h.Policy())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unreadable(h.Policy(), err)
+	}
+	rules, err := policy.Parse(h.Policy(), text)
+	if err != nil {
+		return nil, no("mend it: ambit policy check", "%w", err)
+	}
+	all := rules.Grants()
+	slices.SortStableFunc(all, func(a, b policy.Grant) int {
+		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Server, b.Server), cmp.Compare(a.Scope, b.Scope))
+	})
+	return all, nil
+}
+
+func scopeDocuments(list []policy.Grant) []grantDocument {
+	docs := make([]grantDocument, len(list))
+	for i, g := range list {
+		docs[i] = grantDocument{Subject: g.Agent, Action: g.Server, Scope: g.Scope, GrantedBy: g.By, State: scopeState(g)}
+		if !g.At.IsZero() {
+			docs[i].GrantedAt = g.At.UTC().Format(time.RFC3339)
+		}
+		if !g.Expires.IsZero() {
+			end := g.Expires.UTC().Format(time.RFC3339)
+			docs[i].ExpiresAt = &end
+		}
+	}
+	return docs
+}
+
+func scopeState(g policy.Grant) string {
+	if !g.Expires.IsZero() && !time.Now().Before(g.Expires) {
+		return "expired"
+	}
+	return "active"
+}
+
+func scopeSentence(g policy.Grant) string {
+	s := g.Scope + " on " + g.Server + " to " + g.Agent
+	if !g.Expires.IsZero() {
+		s += " until " + g.Expires.Local().Format("2006-01-02 15:04")
+	}
+	return diag.Printable(s)
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/internal/registry"
+	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// needReport is a server that an agent requires or can use, and what became of it
+// here.
+type needReport struct {
+	Server     string `json:"server_id"`
+	Constraint string `json:"version"`
+	// Resolved is the version that was found, empty if none was.
+	Resolved string        `json:"resolved"`
+	From     string        `json:"from"`
+	Package  string        `json:"package"`
+	Digest   string        `json:"package_digest"`
+	Problem  string        `json:"problem"`
+	Scopes   []scopeReport `json:"scopes"`
+}
+
+// scopeReport is a scope that the agent asks for.
+type scopeReport struct {
+	Scope string `json:"scope"`
+	// Granted says that every tool it covers may be called; a scope that covers
+	// none is not granted.
+	Granted bool     `json:"granted"`
+	Tools   []string `json:"tools"`
+	// Allowed are those of the tools that the policy lets through.
+	Allowed []string `json:"allowed"`
+}
+
+// needed are the servers of an agent, in both lists.
+type needed struct{ required, optional []needReport }
+
+// needs tells what an agent's requirements come to here. Nothing is started.
+func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
+	n := needed{required: []needReport{}, optional: []needReport{}}
+	found, err := t.found(ctx, m)
+	if err != nil || len(found) == 0 {
+		return n, err
+	}
+	h, err := home.Find()
+	if err != nil {
+		return n, &failure{code: exitMissing, err: err}
+	}
+	scopes, err := policy.ReadScopes(h.Config())
+	if err != nil {
+		return n, no("mend the file", "%w", err)
+	}
+	c, err := catalog.Open(h)
+	if err != nil {
+		return n, no("mend the file", "%w", err)
+	}
+	door := gateway.New(registry.Agent(m.Agent(), found), gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}})
+	for i := range found {
+		r := needOf(&found[i])
+		for _, scope := range found[i].Requirement.Scopes {
+			s := scopeReport{Scope: scope, Tools: scopes.Map(c, r.Server, scope).Tools, Allowed: []string{}}
+			for _, tool := range s.Tools {
+				if at := slices.IndexFunc(found[i].Tools, func(t agent.Tool) bool { return t.Name == tool }); at < 0 {
+					continue
+				}
+				name := gateway.ServedName(door.Agent(), door.Agent().Tool(r.Server, tool))
+				if ok, _ := door.Why(&call.Call{Tool: name, Principal: identity.LocalName()}); ok {
+					s.Allowed = append(s.Allowed, tool)
+				}
+			}
+			s.Granted = len(s.Tools) > 0 && len(s.Allowed) == len(s.Tools)
+			r.Scopes = append(r.Scopes, s)
+		}
+		if found[i].Requirement.Optional {
+			n.optional = append(n.optional, r)
+		} else {
+			n.required = append(n.required, r)
+		}
+	}
+	return n, nil
+}
+
+func needOf(f *registry.Found) needReport {
+	r := needReport{Server: f.Requirement.Server, Constraint: f.Requirement.Version, Resolved: f.Version, From: f.From, Digest: f.Recipe.Digest, Scopes: []scopeReport{}}
+	if f.Recipe.Kind != "" {
+		r.Package = strings.TrimSuffix(string(f.Recipe.Kind)+":"+f.Recipe.Name+"@"+f.Recipe.Version, "@")
+	}
+	if f.Problem != nil {
+		r.Problem = f.Problem.Error()
+	}
+	return r
+}
+
+// showNeeds prints the servers with what was found and granted.
+func (t *terminal) showNeeds(n needed) {
+	t.needList("Required servers", n.required)
+	t.needList("Optional servers", n.optional)
+}
+
+func (t *terminal) needList(title string, list []needReport) {
+	if len(list) == 0 {
+		return
+	}
+	t.printf("\n%s\n", t.paint(bold, title))
+	for _, r := range list {
+		what := t.paint(red, "not resolved: "+diag.Printable(r.Problem))
+		if r.Resolved != "" {
+			what = diag.Printable(r.Resolved) + "  " + t.paint(dim, diag.Printable(r.From+", "+r.Package))
+			if r.Problem != "" {
+				what += "  " + t.paint(red, diag.Printable(r.Problem))
+			}
+		}
+		t.printf("  %s %s  %s\n", t.paint(bold, diag.Printable(r.Server)), diag.Printable(r.Constraint), what)
+		for _, s := range r.Scopes {
+			mark, text := t.paint(red, "✗"), "not granted"
+			switch {
+			case s.Granted:
+				mark, text = t.paint(green, "✓"), "granted"
+			case len(s.Tools) == 0:
+				text = "not granted: nobody has said which tools it covers"
+			case len(s.Allowed) > 0:
+				mark, text = t.paint(yellow, "!"), "granted in part: "+strconv.Itoa(len(s.Allowed))+" of "+count(len(s.Tools), "tool")
+			}
+			t.printf("    %s %s  %s\n", mark, diag.Printable(s.Scope), text)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/registry"
+	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// lockNeeds locks an agent that only says what it needs: what its servers were
+// resolved to, their packages and their tools. The manifest stays as it is.
+func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolserver.Options, f lockFlags, doc *lockDocument) error {
+	a := m.Agent()
+	r, err := registry.NewResolver(o.Home, o.Lock)
+	if err != nil {
+		return no("mend the file that the message names", "%w", err)
+	}
+	if f.check && (o.Lock == nil || o.Lock.Agents[a.ID] == nil) {
+		return no("make it: ambit lock "+m.Path, "%s is not locked", m.Path)
+	}
+	before := o.Lock
+	if f.update {
+		r.Lock = nil
+	}
+	l := &locking{t: t, m: m, o: o, flags: f, doc: doc, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
+	found := r.Resolve(ctx, a, registered(o.Home, m))
+	if err := t.unresolved(found); err != nil {
+		return err
+	}
+	entry := &pack.LockedAgent{Servers: map[string]*pack.LockedServer{}}
+	var reports []any
+	var proofs []toolserver.Proof
+	for i := range found {
+		if found[i].Problem != nil {
+			continue // it is optional, and was told
+		}
+		proof, err := l.proveNeed(ctx, &found[i])
+		if err != nil {
+			return err
+		}
+		proofs = append(proofs, proof)
+		if proof.OK {
+			if err := l.lockNeed(entry, &found[i], proof, before, &reports); err != nil {
+				return err
+			}
+		}
+	}
+	if end := verdict(proofs); end != nil || f.check {
+		t.report(proofs, f.check, doc)
+		if end != nil && !f.check {
+			t.notef("%s nothing was locked: a server of %s could not be proven", t.paint(boldRed, "ambit:"), m.Path)
+		}
+		return end
+	}
+	return l.writeNeeds(ctx, entry, reports)
+}
+
+// unresolved refuses if a required server was not found, and tells of every one.
+func (t *terminal) unresolved(found []registry.Found) error {
+	var missing []string
+	for i := range found {
+		f := &found[i]
+		if f.Problem == nil {
+			continue
+		}
+		t.notef("%s %s: %s", t.paint(yellow, "warning:"), diag.Printable(f.Requirement.Server), diag.Printable(f.Problem.Error()))
+		if !f.Requirement.Optional {
+			missing = append(missing, f.Requirement.Server)
+		}
+	}
+	if len(missing) > 0 {
+		return no("see what there is: ambit catalog list", "nothing was locked: %s cannot be had", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// proveNeed fetches and hashes the package of a server, and starts it.
+func (l *locking) proveNeed(ctx context.Context, f *registry.Found) (toolserver.Proof, error) {
+	o := l.o
+	if !l.flags.check {
+		o.Lock = nil // it is made anew
+		if kind := f.Recipe.Kind; kind == pack.NPM || kind == pack.PyPI {
+			ref, err := pack.Identify(f.Server)
+			if err != nil {
+				return toolserver.Proof{}, no(pack.HintOf(err), "server %s: %w", f.Requirement.Server, err)
+			}
+			want := pack.Want{Digest: f.Recipe.Digest, Scripts: l.flags.scripts}
+			p, err := l.store.Fetch(ctx, ref, want, func(step string) { l.o.Progress(f.Requirement.Server, step) })
+			if err != nil {
+				return toolserver.Proof{}, no(pack.HintOf(err), "server %s: %w", f.Requirement.Server, err)
+			}
+			l.packages[f.Requirement.Server] = p
+			f.Recipe.Digest = p.Digest
+			f.Server.Digest, f.Server.Placeholder = p.Digest, false
+		}
+	}
+	m, err := host.StartFound(ctx, l.m.Agent(), f, o, egress.New(egress.Switches{}))
+	if err != nil {
+		return toolserver.Proof{}, no("", "server %s: %w", f.Requirement.Server, err)
+	}
+	defer m.Close()
+	return m.Proofs()[0], nil
+}
+
+// lockNeed puts a proven server into the entry.
+func (l *locking) lockNeed(entry *pack.LockedAgent, f *registry.Found, proof toolserver.Proof, before *pack.Lock, reports *[]any) error {
+	id := f.Requirement.Server
+	locked := &pack.LockedServer{
+		Resolved: &pack.Resolved{Version: f.Version, Recipe: f.Recipe}, Protocol: proof.Protocol, Tools: map[string]pack.LockedTool{},
+		Package: pack.LockedPackage{Kind: f.Recipe.Kind, Name: f.Recipe.Name, Version: f.Recipe.Version},
+	}
+	if p := l.packages[id]; p != nil {
+		var was *pack.LockedPackage
+		if old := before.Server(l.m.Agent().ID, id); old != nil {
+			was = &old.Package
+		}
+		locked.Package = p.Locked(was)
+	}
+	for name, raw := range proof.Tools {
+		tool, err := pack.LockTool(raw)
+		if err != nil {
+			return no(pack.HintOf(err), "server %s, tool %s: %w", id, diag.Quote(name), err)
+		}
+		locked.Tools[name] = tool
+	}
+	entry.Servers[id] = locked
+	*reports = append(*reports, lockReport{Agent: l.m.Agent().ID, Alias: id, PackageDigest: locked.Package.Digest, Version: f.Version, Tools: toolNames(proof), Kind: f.Recipe.Kind})
+	return nil
+}
+
+// writeNeeds writes the lock and lets the store notice if it is lost.
+func (l *locking) writeNeeds(ctx context.Context, entry *pack.LockedAgent, reports []any) error {
+	file := filepath.Join(l.o.Folder, pack.LockName)
+	a := l.m.Agent()
+	var changes []pack.Difference
+	changed, err := pack.UpdateLock(file, func(lock *pack.Lock) error {
+		if was := lock.Agents[a.ID]; was != nil {
+			changes = pack.Compare(was, entry)
+		}
+		lock.Agents[a.ID] = entry
+		for _, p := range l.packages {
+			lock.Keep(p)
+		}
+		return nil
+	})
+	if err != nil {
+		return no(pack.HintOf(err), "%w", err)
+	}
+	if err := l.remember(ctx, a, file); err != nil {
+		return err
+	}
+	l.doc.Servers, l.doc.Changes = append(l.doc.Servers, reports...), append(l.doc.Changes, changes...)
+	if !l.t.json {
+		l.t.locked(l.m.Path, shorten(file), changed, reports, changes)
+	}
+	return nil
+}
+
+// onRegistry reports whether an agent's servers are found by their ids.
+func onRegistry(m *manifest.Manifest) bool { return m.Dialect == agent.GPARS }

@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/memory"
+	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newMemory(t *terminal) *cobra.Command {
+	var store string
+	cmd := &cobra.Command{
+		Use:     "memory",
+		GroupID: groupRun,
+		Short:   "See and purge what programs remember",
+		Long: "See and purge what programs remember of their answers. Answers are kept while whoever gives the work holds\n" +
+			"memory.write, and shown to the agent's own program, and no other, while they hold memory.read. AGENT is an agent's\n" +
+			"id or name, or the path of its manifest.",
+		Example: "  ambit memory list research@local\n  ambit memory search research@local landlock\n  ambit memory purge research@local --older-than 7d",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("use list, search, show or purge", "there is no ambit memory %s", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	list := &cobra.Command{
+		Use: "list AGENT", Short: "List what an agent remembers, oldest first", Args: exactly(1, "an agent"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.memory(cmd.Context(), store, args[0], func(m *memory.Memory, id string) error {
+				records, err := m.List(cmd.Context(), id)
+				return t.remembered(id, records, err)
+			})
+		},
+	}
+	search := &cobra.Command{
+		Use: "search AGENT WORD…", Short: "List what an agent remembers with all these words in it", Args: atLeast(2, "an agent and words"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.memory(cmd.Context(), store, args[0], func(m *memory.Memory, id string) error {
+				records, err := m.Search(cmd.Context(), id, strings.Join(args[1:], " "))
+				return t.remembered(id, records, err)
+			})
+		},
+	}
+	show := &cobra.Command{
+		Use: "show AGENT ID", Short: "Show one record", Args: exactly(2, "an agent and the id of an intent"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.memory(cmd.Context(), store, args[0], func(m *memory.Memory, id string) error {
+				r, err := m.Get(cmd.Context(), id, args[1])
+				return t.showMemory(args[1], r, err)
+			})
+		},
+	}
+	cmd.AddCommand(list, search, show, newMemoryPurge(t, &store))
+	return cmd
+}
+
+func newMemoryPurge(t *terminal, store *string) *cobra.Command {
+	var olderThan string
+	cmd := &cobra.Command{
+		Use:     "purge AGENT [ID…]",
+		Short:   "Make an agent forget: some records, or all of them",
+		Example: "  ambit memory purge research@local\n  ambit memory purge research@local --older-than 7d",
+		Args:    atLeast(1, "an agent, and the ids of intents if not all is meant"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var before time.Time
+			if olderThan != "" {
+				if len(args) > 1 {
+					return usage("leave one of them out", "--older-than does not go with ids")
+				}
+				// The same distance as of an end, into the past.
+				now := time.Now()
+				end, err := parseEnd(olderThan, now)
+				if err != nil {
+					return usage("write it as 7d or 12h", "--older-than %q is no time", olderThan)
+				}
+				before = now.Add(-end.Sub(now))
+			}
+			return t.memory(cmd.Context(), *store, args[0], func(m *memory.Memory, id string) error {
+				gone, err := m.Purge(cmd.Context(), id, args[1:], before, identity.LocalName())
+				if errors.Is(err, memory.ErrUnknown) {
+					return no("see: ambit memory list "+shellWord(id), "nothing was purged: %w", err)
+				}
+				if err != nil {
+					return &failure{code: exitMissing, err: err}
+				}
+				if t.json {
+					return t.document(map[string]any{"agent": id, "purged": gone})
+				}
+				t.printf("%s %s of %s\n", t.paint(green, "purged:"), count(int(gone), "record"), diag.Printable(id))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&olderThan, "older-than", "", "only what is older than this `time` (7d, 12h)")
+	return cmd
+}
+
+// memory opens the memory of an agent, by the agent's id, for the time of f.
+func (t *terminal) memory(ctx context.Context, store, name string, f func(*memory.Memory, string) error) error {
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	ttl, err := memory.TTL(h)
+	if err != nil {
+		return no("mend the setting, or take it away", "%w", err)
+	}
+	id, err := t.agentID(h, name)
+	if err != nil {
+		return err
+	}
+	return t.owning(ctx, "only the owner may look into the memory of agents", store, func(b *books.Books) error {
+		return f(memory.Of(b, ttl), id)
+	})
+}
+
+// agentID is the id that somebody means: of an agent that is here, of one whose
+// manifest they name, or of one that is gone.
+func (t *terminal) agentID(h home.Home, name string) (string, error) {
+	found, err := serve.Find(programFolders(h)...)
+	if err != nil {
+		return "", &failure{code: exitMissing, err: err}
+	}
+	for _, f := range found {
+		if f.Manifest != nil && f.Manifest.Agent() != nil && f.Name == name {
+			return f.Manifest.Agent().ID, nil
+		}
+	}
+	if _, err := os.Stat(name); err != nil || strings.Contains(name, "@") {
+		return name, nil
+	}
+	m, err := t.load(name, "")
+	if err != nil {
+		return "", err
+	}
+	return m.Agent().ID, nil
+}
+
+// memoryDocument is a record as --json tells it.
+type memoryDocument struct {
+	memory.Record
+	ExpiresAt string `json:"expires_at"`
+	State     string `json:"state"`
+}
+
+func newMemoryDocument(r memory.Record) memoryDocument {
+	d := memoryDocument{Record: r, ExpiresAt: r.Expires.UTC().Format(time.RFC3339), State: "good"}
+	if r.Changed {
+		d.State = "changed"
+	}
+	if d.Sources == nil {
+		d.Sources = []string{}
+	}
+	return d
+}
+
+func (t *terminal) remembered(id string, records []memory.Record, err error) error {
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	if t.json {
+		docs := make([]memoryDocument, len(records))
+		for i, r := range records {
+			docs[i] = newMemoryDocument(r)
+		}
+		return t.document(map[string]any{"agent": id, "records": docs})
+	}
+	if len(records) == 0 {
+		t.notef("%s remembers nothing of the kind", diag.Printable(id))
+		return nil
+	}
+	rows := [][]string{}
+	for _, r := range records {
+		if r.Changed {
+			rows = append(rows, []string{diag.Printable(r.ID), t.paint(boldRed, "changed"), "", "it was changed in the store, and no program sees it"})
+			continue
+		}
+		rows = append(rows, []string{diag.Printable(r.ID), time.UnixMilli(r.Time).Local().Format("2006-01-02 15:04"), diag.Printable(r.Issuer), brief(r.Text)})
+	}
+	t.table("", rows)
+	return nil
+}
+
+// brief is the beginning of a text, on one line.
+func brief(text string) string {
+	const most = 60
+	line, _, more := strings.Cut(text, "\n")
+	if runes := []rune(line); len(runes) > most {
+		line, more = string(runes[:most]), true
+	}
+	if more {
+		line += "…"
+	}
+	return diag.Printable(line)
+}
+
+func (t *terminal) showMemory(id string, r memory.Record, err error) error {
+	switch {
+	case errors.Is(err, memory.ErrUnknown):
+		return no("see which there are: ambit memory list AGENT", "%w: %s", err, diag.Printable(id))
+	case err != nil:
+		return &failure{code: exitMissing, err: err}
+	case r.Changed:
+		return no("forget it: ambit memory purge AGENT "+shellWord(id), "the record %s was changed in the store, and cannot be read", diag.Printable(id))
+	case t.json:
+		return t.document(newMemoryDocument(r))
+	}
+	rows := [][]string{
+		{"id", diag.Printable(r.ID)},
+		{"time", time.UnixMilli(r.Time).Local().Format("2006-01-02 15:04:05")},
+		{"issuer", diag.Printable(r.Issuer)},
+		{"forgotten", r.Expires.Local().Format("2006-01-02 15:04")},
+	}
+	for _, s := range r.Sources {
+		rows = append(rows, []string{"source", diag.Printable(s)})
+	}
+	t.table("", rows)
+	for line := range strings.SplitSeq(r.Text, "\n") {
+		t.printf("%s\n", diag.Printable(line))
+	}
+	return nil
+}

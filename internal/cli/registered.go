@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// registered is the name under which the agent of a manifest acts: that of its
+// file, as on a daemon, and never what the manifest says of itself. A file
+// elsewhere that is called like an installed agent, and is another, acts under
+// its whole path: it must not get what was granted to the installed one.
+func registered(h home.Home, m *manifest.Manifest) string {
+	if m.Path == stdinName {
+		return "stdin"
+	}
+	path, err := filepath.Abs(m.Path)
+	if err != nil {
+		return m.Path
+	}
+	folder, base := filepath.Split(path)
+	folder = filepath.Clean(folder)
+	name := strings.TrimSuffix(base, filepath.Ext(base))
+	if alwaysManifest(base) {
+		if name = filepath.Base(folder); folder == filepath.Clean(h.Agents()) {
+			return agent.Slug(m.Agent().Name)
+		}
+	}
+	theirs := installedAs(h, name)
+	if theirs == "" || theirs == path {
+		return name
+	}
+	if other, err := manifest.Load(theirs, manifest.Options{}); err == nil && other.Digest() == m.Digest() {
+		return name
+	}
+	return path
+}
+
+// rules are the user's policy, as everything that judges a call is given it.
+func (t *terminal) rules(h home.Home) *policy.Live {
+	if t.policy == nil {
+		o := policy.In(h)
+		o.Log = func(message string) { t.serverLog("policy", message) }
+		t.policy = policy.Open(o)
+	}
+	return t.policy
+}
+
+// policyTrouble tells a person that the rules are not those of the file.
+func (t *terminal) policyTrouble(problem string) {
+	if problem != "" {
+		t.notef("%s the policy is not what its file says: %s", t.paint(boldRed, "ambit:"), diag.Printable(problem))
+	}
+}

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"os"
+
+	"github.com/ambit-run/ambit/internal/dispatch"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// soleID refuses a program from elsewhere that has the id of one that is
+// installed. An id is what grants are scoped to and what memory belongs to, and
+// any manifest can say that it has it.
+func soleID(m *manifest.Manifest) error {
+	if !dispatch.TakesIntents(m.Agent()) {
+		return nil
+	}
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	found, err := serve.Find(programFolders(h)...)
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	for _, f := range found {
+		if f.Manifest == nil || f.Manifest.Agent() == nil || f.Manifest.Agent().ID != m.Agent().ID {
+			continue
+		}
+		mine, err := os.Stat(m.Path)
+		if err != nil {
+			return &failure{code: exitMissing, err: err}
+		}
+		if theirs, err := os.Stat(f.Path); err == nil && os.SameFile(mine, theirs) {
+			return nil
+		}
+		return no("use the one that is installed, by its id; or give this one an id of its own",
+			"%s is not the agent %s: another one of that id is installed at %s", m.Path, diag.Quote(m.Agent().ID), f.Path)
+	}
+	return nil
+}

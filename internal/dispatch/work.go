@@ -1,0 +1,173 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// enqueue has an intent of this process's own done when its turn comes.
+func (d *Desk) enqueue(i *Intent) {
+	settled := make(chan struct{})
+	waiting, cancel := context.WithCancel(d.open)
+	d.mu.Lock()
+	d.settled[i.ID], d.running[i.ID] = settled, cancel
+	d.mu.Unlock()
+	d.work.Go(func() {
+		defer func() {
+			cancel()
+			d.mu.Lock()
+			delete(d.settled, i.ID)
+			delete(d.running, i.ID)
+			d.mu.Unlock()
+			close(settled)
+		}()
+		done, err := d.line.wait(waiting, i.effective().level(), i.Asked)
+		if err != nil {
+			return // it was cancelled, or another process will find it
+		}
+		defer done()
+		if err := d.do(i.ID, i.Digest); err != nil {
+			d.options.Log("intent %s waits: %v", UUID(i.ID), err)
+		}
+	})
+}
+
+// errNoDoor says that an agent is not served here.
+var errNoDoor = errors.New("the agent is no longer served here")
+
+// do claims an intent and makes the call that it is. Whoever comes second finds
+// that it is taken, and leaves it. It fails with errNoDoor only.
+func (d *Desk) do(id, digest string) error {
+	door, leave, ok := d.door(digest)
+	if !ok {
+		return errNoDoor
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(context.WithValue(d.ctx, turnTaken{}, true))
+	defer cancel()
+	// Before the claim, so that whoever sees it running can stop it.
+	d.mu.Lock()
+	d.running[id] = cancel
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		delete(d.running, id)
+		d.mu.Unlock()
+	}()
+	c, err := d.claim(id)
+	if err != nil {
+		if !errors.Is(err, errTaken) {
+			d.options.Log("intent %s cannot be taken: %v", UUID(id), err)
+		}
+		return nil
+	}
+	c.Tool = door.Agent().Tools[0].Name
+	result, err := door.Call(ctx, c)
+	if err := d.conclude(id, result, err); err != nil {
+		d.options.Log("what became of intent %s could not be kept: %v", UUID(id), err)
+	}
+	return nil
+}
+
+// claim makes an intent this owner's, and the call of it. It is errTaken if
+// somebody else has it, or nobody needs it any more.
+func (d *Desk) claim(id string) (*call.Call, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
+	defer cancel()
+	c := &call.Call{ID: id}
+	var sealed []byte
+	err := d.books.DB.Write(ctx, func(tx state.Tx) error {
+		sealed = nil
+		args := []any{d.books.DB.Owner(), time.Now().UnixMicro(), number(d.options.Unconfined), id}
+		err := tx.Query(claimIntent, args, func(row state.Row) error { return row.Scan(&c.Parent, &sealed) })
+		if err == nil && sealed == nil {
+			err = errTaken
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var asked asking
+	text, err := d.books.Keys.Open(sealAsked+id, sealed)
+	if err == nil {
+		err = json.Unmarshal(text, &asked)
+	}
+	if err != nil {
+		unread := call.Refuse(stage, call.StoreUnavailable, "what was asked cannot be read: %v", err)
+		return nil, errors.Join(err, d.conclude(id, call.Result{}, unread))
+	}
+	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
+	return c, nil
+}
+
+const isMine = `SELECT id FROM intents WHERE id = $1 AND state = 'running' AND owner = $2`
+
+// claimTime bounds the writing of what nobody can cancel.
+const claimTime = 30 * time.Second
+
+// conclude sees to it that an intent that was claimed here has an answer. Its
+// door has kept it with the record of the call, unless it could not.
+func (d *Desk) conclude(id string, result call.Result, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
+	defer cancel()
+	open := false
+	readErr := d.books.DB.Read(ctx, func(tx state.Tx) error {
+		open = false
+		return tx.Query(isMine, []any{id, d.books.DB.Owner()}, func(state.Row) error { open = true; return nil })
+	})
+	if readErr != nil || !open {
+		return readErr
+	}
+	stopped, ok := errors.AsType[*call.Refusal](err)
+	if err != nil && !ok {
+		stopped = call.Uncertain(stage, call.ServerUnavailable, "%v", err)
+	}
+	return d.books.DB.Write(ctx, func(tx state.Tx) error {
+		_, err := settle(tx, d.books, id, result, stopped)
+		return err
+	})
+}
+
+const (
+	cancelQueued  = `UPDATE intents SET state = 'cancelled', cancel = 1, ended = $1, answer = $2, sealed = NULL WHERE id = $3 AND state = 'queued'`
+	cancelRunning = `UPDATE intents SET cancel = 1 WHERE id = $1 AND state = 'running'`
+)
+
+// Cancel ends an intent: at once if it has not begun, and otherwise as soon as
+// whoever does it hears of it. One that has ended stays as it is.
+func (d *Desk) Cancel(ctx context.Context, id string) error {
+	text, err := json.Marshal(kept{Refusal: call.Refuse(stage, call.TimedOut, "the intent was cancelled before it began")})
+	if err != nil {
+		return err
+	}
+	err = d.books.DB.Write(ctx, func(tx state.Tx) error {
+		n, err := tx.Exec(cancelQueued, time.Now().UnixMicro(), d.books.Keys.Seal(sealAnswer+id, text), id)
+		if err != nil || n == 1 {
+			return err
+		}
+		_, err = tx.Exec(cancelRunning, id)
+		return err
+	})
+	if err == nil {
+		d.stop(id)
+	}
+	return err
+}
+
+// stop ends what this process has under way, or waits to begin.
+func (d *Desk) stop(id string) {
+	d.mu.Lock()
+	cancel := d.running[id]
+	d.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}

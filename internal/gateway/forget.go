@@ -1,0 +1,47 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// AnswersKept is how long an idempotency key is remembered once its call was
+// answered. Whoever sends it after that makes another call.
+const AnswersKept = 30 * 24 * time.Hour
+
+// ForgetAnswers deletes the answers of keys that need not be remembered any
+// more, so many at most, and tells how many. A key whose call was not answered
+// is never forgotten.
+func ForgetAnswers(ctx context.Context, b *books.Books, now time.Time, most int) (n int, err error) {
+	before := now.Add(-AnswersKept).UnixMicro()
+	type key struct{ agent, principal, idem string }
+	var keys []key
+	// Found by reading, so that nobody who writes waits for the search.
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		keys = nil
+		return tx.Query(`SELECT agent, principal, idem FROM answers WHERE done > 0 AND done < $1 LIMIT $2`, []any{before, int64(most)}, func(row state.Row) error {
+			var k key
+			err := row.Scan(&k.agent, &k.principal, &k.idem)
+			keys = append(keys, k)
+			return err
+		})
+	})
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		n = 0
+		for _, k := range keys {
+			gone, err := tx.Exec(`DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND done > 0 AND done < $4`, k.agent, k.principal, k.idem, before)
+			if err != nil {
+				return err
+			}
+			n += int(gone)
+		}
+		return nil
+	})
+	return n, err
+}

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/grant"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// meanwhile lets something happen after the gate was first asked.
+type meanwhile struct {
+	gate.Grants
+	happens func()
+	asked   int
+}
+
+func (m *meanwhile) Missing(ctx context.Context, principal string, actions []string) ([]string, error) {
+	missing, err := m.Grants.Missing(ctx, principal, actions)
+	if m.asked++; m.asked == 1 && m.happens != nil {
+		m.happens()
+	}
+	return missing, err
+}
+
+// TestRevokedOnTheWay revokes a grant after the gate has let the call pass, and
+// before it is intended: it is not made.
+func TestRevokedOnTheWay(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, store func() state.DB) {
+		b := open(t, store())
+		grants := grant.Of(b)
+		give := func() {
+			t.Helper()
+			if _, err := grants.Give(t.Context(), grant.Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "owner@local"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := testAgent(t)
+		a.Capabilities = agent.Capabilities{Required: []string{"tool.a"}, Optional: []string{"tool.b"}}
+		tool := &recorder{}
+		rules := &meanwhile{Grants: grants.For(a.ID)}
+		door := New(a, Options{Binding: tool, Books: b, Rules: gate.Rules{Grants: rules}})
+		// The key makes a read one that is intended.
+		make := func(key string) error {
+			rules.asked = 0
+			_, err := door.Call(t.Context(), &call.Call{
+				Tool: "read", Principal: "me@local", By: "owner@local", IdempotencyKey: key, Held: []string{"memory.read"},
+			})
+			return err
+		}
+		give()
+		if err := make("1"); err != nil || rules.asked != 2 || len(tool.calls) != 1 {
+			t.Fatalf("asked %d times: %v", rules.asked, err)
+		}
+		last, err := b.Journal.Show(t.Context(), journal.Filter{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := last[0].Capabilities; c == nil || !slices.Equal(c.Required, []string{"tool.a"}) || !slices.Equal(c.Optional, []string{"tool.b"}) ||
+			!slices.Equal(c.Held, []string{"tool.a"}) || last[0].By != "owner@local" || last[0].Principal != "me@local" {
+			t.Errorf("%+v %+v", last[0], c)
+		}
+		rules.happens = func() {
+			if _, err := grants.Revoke(t.Context(), "me@local", []string{"tool.a"}, "", "owner@local"); err != nil {
+				t.Error(err)
+			}
+		}
+		r, ok := errors.AsType[*call.Refusal](make("2"))
+		if !ok || r.Code != call.CapabilityMissing || r.Stage != gate.Stage || rules.asked != 2 || len(tool.calls) != 1 {
+			t.Errorf("asked %d times, made %d: %+v", rules.asked, len(tool.calls), r)
+		}
+	})
+}

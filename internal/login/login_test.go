@@ -1,0 +1,185 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+)
+
+// provider renews tokens, each one once, and counts.
+type provider struct {
+	*httptest.Server
+	mu      sync.Mutex
+	renewed int
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	p := &provider{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":%q,"token_endpoint":%q,"device_authorization_endpoint":%q,"jwks_uri":%q}`,
+			p.URL, p.URL+"/auth", p.URL+"/token", p.URL+"/device", p.URL+"/jwks")
+	})
+	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if r.FormValue("refresh_token") != fmt.Sprintf("refresh-%d", p.renewed) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"error":"invalid_grant"}`)
+			return
+		}
+		p.renewed++
+		fmt.Fprintf(w, `{"access_token":"fresh-%d","token_type":"Bearer","refresh_token":"refresh-%d","expires_in":3600}`, p.renewed, p.renewed)
+	})
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func newKeeper(t *testing.T) *Keeper {
+	t.Helper()
+	t.Setenv("AMBIT_HOME", t.TempDir()) // so that no keyring is asked
+	h, err := home.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(h, credential.Open(h))
+}
+
+func signedIn(t *testing.T, k *Keeper, issuer, token string, expires time.Time, hosts ...string) {
+	t.Helper()
+	l, err := identity.OpenLogin(fmt.Sprintf(`{"issuer":%q,"client_id":"ambit","expires":%q,"access_token":%q,"refresh_token":"refresh-0"}`,
+		issuer, expires.Format(time.RFC3339), token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Keep(l, hosts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A token goes to the host it is for, over a connection that nobody reads, and
+// nowhere else.
+func TestTokenGoesToItsHost(t *testing.T) {
+	k := newKeeper(t)
+	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "agents.example.com", "127.0.0.1")
+	for _, address := range []string{"https://agents.example.com/mcp/x", "https://AGENTS.example.com.:8443/", "http://127.0.0.1:80/mcp", "https://127.0.0.1/"} {
+		if token, found, err := k.Token(t.Context(), address); token != "canary-token" || !found || err != nil {
+			t.Errorf("%s: %t, %v", address, found, err)
+		}
+	}
+	for _, address := range []string{
+		"http://agents.example.com/", "https://x.agents.example.com/", "https://example.com/", "https://login.example.com/", "https://agents.example.com.evil.test/",
+		"https://agents.example.com@evil.test/", "https://me@agents.example.com/", "wss://agents.example.com/", "http://localhost/", "http://[::1]/", "https://127.0.0.2/", "https://%zz/", "",
+	} {
+		if token, found, err := k.Token(t.Context(), address); token != "" || found || err != nil {
+			t.Errorf("%s got it: %t, %v", address, found, err)
+		}
+	}
+	if got := k.Given(); !slices.Equal(got, []string{"canary-token"}) {
+		t.Errorf("%d tokens were given out", len(got))
+	}
+	// Two sign-ins for one host: nobody guesses.
+	signedIn(t, k, "https://other.example.com", "canary-other", time.Now().Add(time.Hour), "agents.example.com")
+	_, found, err := k.Token(t.Context(), "https://agents.example.com/")
+	if several, ok := errors.AsType[*SeveralError](err); !ok || found || len(several.Where) != 2 {
+		t.Errorf("two sign-ins: %v", err)
+	}
+	if _, _, err := k.Kept(""); err == nil || err.Error() != `you are signed in at several providers: login.example.com and other.example.com` {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An ended token is renewed by one of many who ask, for the same hosts.
+func TestTokenIsRenewedOnce(t *testing.T) {
+	p := newProvider(t)
+	k := newKeeper(t)
+	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			other := New(k.home, credential.Open(k.home)) // as another process has
+			if token, found, err := other.Token(t.Context(), "https://agents.example.com/"); token != "fresh-1" || !found || err != nil {
+				t.Errorf("got %q, %t, %v", token, found, err)
+			}
+		})
+	}
+	wait.Wait()
+	if _, hosts, err := k.Kept(p.URL); err != nil || !slices.Equal(hosts, []string{"agents.example.com"}) || p.renewed != 1 {
+		t.Errorf("it is for %q, renewed %d times, %v", hosts, p.renewed, err)
+	}
+	// What the provider does not renew has ended.
+	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
+	if _, _, err := k.Token(t.Context(), "https://agents.example.com/"); !errors.Is(err, identity.ErrSignedOut) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNobodySignedIn(t *testing.T) {
+	k := newKeeper(t)
+	for issuer, want := range map[string]string{"": "you are not signed in anywhere", "https://login.example.com": "you are not signed in at login.example.com"} {
+		_, err := k.Fresh(t.Context(), issuer)
+		if _, ok := errors.AsType[*NoneError](err); !ok || err.Error() != want {
+			t.Errorf("%q: %v", issuer, err)
+		}
+	}
+	signedIn(t, k, "https://login.example.com", "canary", time.Now().Add(time.Hour))
+	if _, found, err := k.Token(t.Context(), "https://login.example.com/"); found || err != nil {
+		t.Errorf("a sign-in that is for no host: %t, %v", found, err)
+	}
+	if err := k.Forget("https://login.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := k.Kept(""); err == nil {
+		t.Error("it was not forgotten")
+	}
+}
+
+// A vault that cannot be used is said to be that.
+func TestBrokenVault(t *testing.T) {
+	k := newKeeper(t)
+	k.vault = broken{}
+	errs := map[string]error{"forget": k.Forget("https://login.example.com")}
+	_, _, errs["kept"] = k.Kept("https://login.example.com")
+	_, _, errs["only"] = k.Kept("")
+	_, _, errs["token"] = k.Token(t.Context(), "https://agents.example.com/")
+	_, errs["device"] = k.Device(context.Background(), identity.LoginConfig{Issuer: "https://login.example.com", ClientID: "ambit"})
+	for what, err := range errs {
+		if _, ok := errors.AsType[*VaultError](err); !ok || !errors.Is(err, errBroken) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type broken struct{}
+
+func (broken) Get(string, string) (credential.Secret, bool, error) {
+	return credential.Secret{}, false, errBroken
+}
+func (broken) Set(string, string, credential.Secret) error { return errBroken }
+func (broken) List() ([]credential.Entry, error)           { return nil, errBroken }
+func (broken) Remove(string, string) (bool, error)         { return false, errBroken }
+
+func TestHost(t *testing.T) {
+	for in, want := range map[string]string{
+		"Agents.Example.com.": "agents.example.com", "127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "localhost",
+		"https://agents.example.com": "", "agents.example.com:8443": "", "a b": "", "*.example.com": "", "a/b": "", "me@host": "", "": "", "a?b": "", "[::1]": "",
+	} {
+		if got, err := Host(in); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v", in, got, err)
+		}
+	}
+}

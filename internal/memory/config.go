@@ -1,0 +1,41 @@
+package memory
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/home"
+)
+
+// TTL is how long records are kept, as the settings of a home say: ttl in the
+// table [memory] of config.toml, such as "30d" or "12h". Without it, that is
+// [DefaultTTL].
+func TTL(h home.Home) (time.Duration, error) {
+	var table struct {
+		TTL string `toml:"ttl"`
+	}
+	file := filepath.Join(h.Dir(), "config.toml")
+	found, err := home.ReadTable(file, "memory", &table)
+	if err != nil || !found || table.TTL == "" {
+		return DefaultTTL, err
+	}
+	ttl, err := time.ParseDuration(table.TTL)
+	if days, ok := strings.CutSuffix(table.TTL, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		ttl = time.Duration(n) * 24 * time.Hour
+		if n > maxDays {
+			err = strconv.ErrRange
+		}
+	}
+	if err != nil || ttl <= 0 {
+		return 0, fmt.Errorf(`%s: [memory]: ttl is a time such as "30d" or "12h"`, file)
+	}
+	return ttl, nil
+}
+
+// maxDays is a hundred years.
+const maxDays = 36525

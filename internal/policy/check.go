@@ -1,0 +1,347 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
+	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+// Severity is how bad a problem is.
+type Severity string
+
+// The severities. A rule with an error is in force all the same: it may forbid
+// too much or permit nothing, but never the other way round.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// Problem is what is wrong with a rule.
+type Problem struct {
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	Line     int      `json:"line"`
+	Rule     string   `json:"rule"`
+	Message  string   `json:"message"`
+	Hint     string   `json:"hint"`
+}
+
+// The codes of problems.
+const (
+	NoGuard      = "no_guard"
+	NotInSchema  = "not_in_schema"
+	TwoTypes     = "two_types"
+	Unused       = "unused"
+	Shadowed     = "shadowed"
+	NoEffect     = "no_effect"
+	RawText      = "raw_text"
+	AllOfNone    = "all_of_none"
+	EditedGrant  = "edited_grant"
+	ScopeUnknown = "scope_unmapped"
+)
+
+// Known are the agents that rules can be about, by the names that they are
+// registered under.
+type Known struct {
+	Name  string
+	Agent *agent.Agent
+}
+
+// Checking is what a check knows besides the rules.
+type Checking struct {
+	// Declared are the arguments that the user's schema names, and their types.
+	Declared map[string]string
+	// Agents are those that are registered. Without any, no rule counts as unused.
+	Agents    []Known
+	Scopes    Scopes
+	Catalogue Catalogue
+}
+
+// Check tells everything that is wrong with the rules, in their order.
+func (r *Rules) Check(c Checking) []Problem {
+	var all []Problem
+	for i, one := range r.list {
+		add := func(code string, severity Severity, hint, format string, args ...any) {
+			p := Problem{Code: code, Severity: severity, Line: one.line, Rule: one.String(), Message: fmt.Sprintf(format, args...), Hint: hint}
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+		one.checkTypes(c.Declared, add)
+		one.checkText(add)
+		if by, how := r.shadow(i); by != nil {
+			add(Shadowed, Warning, "take one of them out", "it never decides anything: %s %s", by, how)
+		}
+		one.checkUse(c, add)
+		if _, whole := grantOf(one); !whole && one.cedar.Annotations()["ambit"] == mark {
+			add(EditedGrant, Warning, `take out @ambit("grant") if the rule is yours now`, "it was written by ambit grant and changed by hand: ambit revoke leaves it alone")
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	return all
+}
+
+type adder func(code string, severity Severity, hint, format string, args ...any)
+
+// checkTypes holds a rule to the schema.
+func (r *rule) checkTypes(declared map[string]string, add adder) {
+	e := expect(r.ast, declared)
+	for _, problem := range e.problems {
+		add(TwoTypes, Error, "an argument is of one type; compare it in one way", "%s", problem)
+	}
+	s, err := schemaFor(e.arguments.schema(), e.pathOf)
+	if err != nil {
+		add(NotInSchema, Error, "", "its arguments fit no schema: %v", err)
+		return
+	}
+	found := flat(validate.New(s).Policy("", r.ast))
+	for i, problem := range found {
+		if i > 0 && strings.HasPrefix(problem.Error(), "unable to find an applicable action") {
+			continue // it follows from what was said before
+		}
+		r.typeProblem(problem.Error(), len(e.problems) > 0, add)
+	}
+}
+
+// typeProblem tells one finding of the validator in our words.
+func (r *rule) typeProblem(message string, told bool, add adder) {
+	const unguarded = "unable to guarantee safety of access to optional attribute `"
+	switch {
+	case strings.HasPrefix(message, unguarded):
+		name, _, _ := strings.Cut(strings.TrimPrefix(message, unguarded), "`")
+		where, last := "context", name
+		if at := strings.LastIndexByte(name, '.'); at >= 0 {
+			where, last = "context."+name[:at], name[at+1:]
+		}
+		effect := "a permit that fails permits nothing"
+		if r.forbid {
+			effect = "a forbid that fails counts as matched"
+		}
+		add(NoGuard, Warning, fmt.Sprintf("write %s has %s && … before it", where, last), "it uses %s with no has before it; where that is absent the rule fails, and %s", quote("context."+name), effect)
+	case strings.Contains(message, "extension constructors may not be called with non-literal expressions"):
+		effect := "permits nothing"
+		if r.forbid {
+			effect = "forbids"
+		}
+		add(NotInSchema, Warning, "", "it makes an address, number or time of an argument; where that fails, it %s", effect)
+	case told && strings.Contains(message, "type"):
+		// The same, once more.
+	default:
+		add(NotInSchema, Error, "ambit policy init --print-schema shows what rules can speak of", "%s", message)
+	}
+}
+
+func flat(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range many.Unwrap() {
+			all = append(all, flat(one)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// checkText finds arguments that are compared as they were spelt, where another
+// spelling means the same.
+func (r *rule) checkText(add adder) {
+	for _, c := range r.ast.Conditions {
+		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
+			var side ast.IsNode
+			text := ""
+			switch n := n.(type) {
+			case ast.NodeTypeLike:
+				side, text = n.Arg, strings.Trim(string(n.Value.MarshalCedar()), `"`)
+			case ast.NodeTypeEquals:
+				side, text = n.Left, textOf(n.Right)
+			case ast.NodeTypeNotEquals:
+				side, text = n.Left, textOf(n.Right)
+			case ast.NodeTypeContainsAll:
+				if access, ok := n.Right.(ast.NodeTypeAccess); ok && isContext(access.Arg) && contextSets[string(access.Value)] && !r.forbid && !r.asksForSome(string(access.Value)) {
+					add(AllOfNone, Warning, fmt.Sprintf("add !context.%s.isEmpty() && …", access.Value), "it also permits calls in which context.%s is empty", access.Value)
+				}
+			}
+			if !isArgument(side) {
+				return true
+			}
+			switch {
+			case looksLikeURL(text, new(int)):
+				add(RawText, Warning, "use context.hosts, context.hosts_any_under or context.hosts_all_under", "it compares an argument as it is spelt, and a URL can be spelt in many ways")
+			case looksLikePath(text, new(int)):
+				add(RawText, Warning, "use context.paths, context.paths_any_under, context.paths_all_under or context.path_of", "it compares an argument as it is spelt, and /data/../etc is another spelling of /etc")
+			}
+			return true
+		})
+	}
+}
+
+// asksForSome reports whether a rule asks anywhere whether a set is empty.
+func (r *rule) asksForSome(part string) bool {
+	found := false
+	for _, c := range r.ast.Conditions {
+		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
+			if empty, ok := n.(ast.NodeTypeIsEmpty); ok {
+				if access, ok := empty.Arg.(ast.NodeTypeAccess); ok && string(access.Value) == part {
+					found = true
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func isArgument(n ast.IsNode) bool {
+	access, ok := n.(ast.NodeTypeAccess)
+	if !ok {
+		return false
+	}
+	if isContext(access.Arg) {
+		return access.Value == "arguments"
+	}
+	return isArgument(access.Arg)
+}
+
+func textOf(n ast.IsNode) string {
+	if v, ok := n.(ast.NodeValue); ok {
+		if s, ok := v.Value.(types.String); ok {
+			return string(s)
+		}
+	}
+	return ""
+}
+
+// shadow is a rule that always decides before this one can, and how.
+func (r *Rules) shadow(i int) (*rule, string) {
+	one := r.list[i]
+	for j, other := range r.list {
+		if i == j || !covers(other.ast, one.ast) {
+			continue
+		}
+		same := sameConditions(other.ast, one.ast)
+		switch {
+		case len(other.ast.Conditions) > 0 && !same:
+			continue
+		case other.forbid && !one.forbid:
+			return other, "forbids all that it permits"
+		case other.forbid != one.forbid:
+			continue
+		case same && covers(one.ast, other.ast) && j > i:
+			continue // of two alike, the second one is too many
+		}
+		return other, "says as much and more"
+	}
+	return nil, ""
+}
+
+// covers reports whether the scope of a holds wherever that of b does.
+func covers(a, b *ast.Policy) bool {
+	return coversScope(a.Principal, b.Principal) && coversScope(a.Action, b.Action) && coversScope(a.Resource, b.Resource)
+}
+
+func coversScope(a, b ast.IsScopeNode) bool {
+	switch a := a.(type) {
+	case ast.ScopeTypeAll:
+		return true
+	case ast.ScopeTypeEq:
+		other, ok := b.(ast.ScopeTypeEq)
+		return ok && a.Entity == other.Entity
+	case ast.ScopeTypeIn:
+		switch b := b.(type) {
+		case ast.ScopeTypeEq:
+			return within(b.Entity, a.Entity)
+		case ast.ScopeTypeIn:
+			return within(b.Entity, a.Entity)
+		}
+	}
+	return false
+}
+
+// within reports whether a tool or scope is known to be in a server by its name.
+func within(e, in types.EntityUID) bool {
+	return e == in || in.Type == serverType && (e.Type == toolType || e.Type == scopeType) && strings.HasPrefix(string(e.ID), string(in.ID)+"/") &&
+		!strings.Contains(strings.TrimPrefix(string(e.ID), string(in.ID)+"/"), "/")
+}
+
+func sameConditions(a, b *ast.Policy) bool {
+	return slices.EqualFunc(a.Conditions, b.Conditions, func(x, y ast.ConditionType) bool {
+		return x.Condition == y.Condition && ast.Equal(ast.NewNode(x.Body), ast.NewNode(y.Body))
+	})
+}
+
+// checkUse finds rules that apply to nothing that is registered, and permits for
+// agents that need none.
+func (r *rule) checkUse(c Checking, add adder) {
+	if len(c.Agents) == 0 {
+		return
+	}
+	applies, needed := false, false
+	for _, k := range c.Agents {
+		principal := []types.EntityUID{types.NewEntityUID(agentType, types.String(k.Name))}
+		if fits(r.ast.Principal, principal) && r.appliesTo(k) {
+			applies = true
+			needed = needed || k.Agent.Dialect == agent.GPARS
+		}
+	}
+	switch who, named := r.ast.Principal.(ast.ScopeTypeEq); {
+	case applies && !needed && !r.forbid:
+		add(NoEffect, Warning, "forbid what they should not do", "it permits what needs no permit: only GPARS agents need one")
+	case !applies && named && !slices.ContainsFunc(c.Agents, func(k Known) bool { return types.String(k.Name) == who.Entity.ID }):
+		add(Unused, Warning, "ambit agents lists them", "no agent is registered as %s", quote(string(who.Entity.ID)))
+	case !applies:
+		add(Unused, Warning, "ambit agents and ambit tools show what there is", "it applies to no tool of a registered agent")
+	}
+	if g, ok := grantOf(r); ok && len(c.Scopes.Map(c.Catalogue, g.Server, g.Scope).Tools) == 0 {
+		add(ScopeUnknown, Warning, fmt.Sprintf("map it in config.toml: [scopes.%q] %s = [TOOL, …]", g.Server, g.Scope), "the scope %s of %s is mapped to no tool, so it covers none", quote(g.Scope), quote(g.Server))
+	}
+}
+
+// appliesTo reports whether the resource of a rule can be a tool of an agent.
+// The tools of a server that was never seen are not known: it could.
+func (r *rule) appliesTo(k Known) bool {
+	for i := range k.Agent.Tools {
+		t := &k.Agent.Tools[i]
+		server := ServerOf(k.Name, t)
+		line := []types.EntityUID{types.NewEntityUID(toolType, types.String(server+"/"+t.Name)), types.NewEntityUID(serverType, types.String(server))}
+		if fits(r.ast.Resource, line) || onServer(r.ast.Resource, scopeType, server) {
+			return true
+		}
+	}
+	for i := range k.Agent.Requirements {
+		server := k.Agent.Requirements[i].Server
+		if fits(r.ast.Resource, []types.EntityUID{types.NewEntityUID(toolType, types.String(server)), types.NewEntityUID(serverType, types.String(server))}) ||
+			onServer(r.ast.Resource, toolType, server) || onServer(r.ast.Resource, scopeType, server) {
+			return true
+		}
+	}
+	return false
+}
+
+// onServer reports whether a scope names something of a kind on a server.
+func onServer(scope ast.IsScopeNode, kind types.EntityType, server string) bool {
+	var e types.EntityUID
+	switch s := scope.(type) {
+	case ast.ScopeTypeEq:
+		e = s.Entity
+	case ast.ScopeTypeIn:
+		e = s.Entity
+	default:
+		return false
+	}
+	return e.Type == kind && within(e, types.NewEntityUID(serverType, types.String(server)))
+}
+
+// LooksAtArguments reports whether any rule does, so that how they map matters.
+func (r *Rules) LooksAtArguments() bool {
+	return slices.ContainsFunc(r.list, func(one *rule) bool { return one.uses.has("arguments") })
+}

@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+func TestCheck(t *testing.T) {
+	gpars := &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: "registry.openmcp.org/fs", Scopes: []string{"read"}}}}
+	matrix := &agent.Agent{Dialect: agent.Matrix, Tools: []agent.Tool{{Name: "run", Binding: agent.OnServer{Alias: "exec"}}}}
+	known := Checking{
+		Agents: []Known{{"coder", gpars}, {"forge", matrix}}, Scopes: Scopes{"registry.openmcp.org/fs": {"read": {"read_file"}}},
+		Declared: map[string]string{"count": "Long"},
+	}
+	for _, tt := range []struct{ name, rule, want string }{
+		{"nothing wrong", `forbid (principal, action, resource) when { context.arguments has path && context.arguments.path like "x*" };`, ""},
+		{"no guard", `forbid (principal, action, resource) when { context.arguments.x == 1 };`, "warning no_guard"},
+		{"no guard deep inside", `forbid (principal, action, resource) when { context.arguments has o && context.arguments.o.x == 1 };`, "warning no_guard"},
+		{"no guard before a path", `forbid (principal, action, resource) when { context.path_of.x.any_under.contains("/x") };`, "warning no_guard"},
+		{"no guard before a skill", `forbid (principal, action, resource) when { context.skill == "x" };`, "warning no_guard"},
+		{"Cedar sees no guard behind a not", `forbid (principal, action, resource) when { !(context.arguments has x) || context.arguments.x == 1 };`, "warning no_guard"},
+		{"two types", `forbid (principal, action, resource) when { context.arguments has x && (context.arguments.x == 1 || context.arguments.x like "a") };`, "error two_types"},
+		{"another type than declared", `forbid (principal, action, resource) when { context.arguments has count && context.arguments.count like "a" };`, "error not_in_schema"},
+		{"an attribute that is not there", `forbid (principal, action, resource) when { resource.colour == "red" };`, "error not_in_schema"},
+		{"a part of the context that is not there", `forbid (principal, action, resource) when { context.argument.x == 1 };`, "error not_in_schema"},
+		{"an entity type that is not there", `forbid (principal == User::"x", action, resource);`, "error not_in_schema warning unused"},
+		{"an action that is not there", `forbid (principal, action == Action::"read", resource);`, "error not_in_schema"},
+		{"a condition that is no truth value", `forbid (principal, action, resource) when { "x" };`, "error not_in_schema"},
+		{"numbers, addresses and times", `forbid (principal, action, resource) when { context.arguments has a && context.arguments.a.lessThan(decimal("1.5")) && context.time > datetime("2026-01-01") };`, ""},
+		{"an address of an argument", `forbid (principal, action, resource) when { context.arguments has a && ip(context.arguments.a).isLoopback() };`, "warning not_in_schema"},
+		{"sets", `forbid (principal, action, resource) unless { context.arguments has l && ["a"].containsAll(context.arguments.l) };`, ""},
+		{"a raw path", `forbid (principal, action, resource) when { context.arguments has path && context.arguments.path like "/etc/*" };`, "warning raw_text"},
+		{"a raw path, compared", `forbid (principal, action, resource) when { context.arguments has path && context.arguments.path == "/etc" };`, "warning raw_text"},
+		{"a raw URL", `forbid (principal, action, resource) when { context.arguments has url && context.arguments.url like "https://evil.com/*" };`, "warning raw_text"},
+		{"all of none", `permit (principal == Agent::"coder", action, resource) when { ["a"].containsAll(context.databases) };`, "warning all_of_none"},
+		{"all of some", `permit (principal == Agent::"coder", action, resource) when { !context.databases.isEmpty() && ["a"].containsAll(context.databases) };`, ""},
+		{"nobody is called that", `forbid (principal == Agent::"nobody", action, resource);`, "warning unused"},
+		{"no such server", `forbid (principal, action, resource in Server::"other");`, "warning unused"},
+		{"no such tool", `forbid (principal, action, resource == Tool::"exec/stop");`, "warning unused"},
+		{"a tool of a server that was never seen", `forbid (principal, action, resource == Tool::"registry.openmcp.org/fs/anything");`, ""},
+		{"a permit that nobody needs", `permit (principal == Agent::"forge", action, resource);`, "warning no_effect"},
+		{"twice the same", `forbid (principal == Agent::"forge", action, resource); forbid (principal == Agent::"forge", action, resource);`, "warning shadowed"},
+		{"less than another", `forbid (principal, action, resource in Server::"exec"); forbid (principal == Agent::"forge", action, resource == Tool::"exec/run") when { context.caller == "x" };`, "warning shadowed"},
+		{"permitted and forbidden", `permit (principal == Agent::"coder", action, resource) when { context.caller == "x" }; forbid (principal, action, resource);`, "warning shadowed"},
+		{"not shadowed by a condition", `permit (principal == Agent::"coder", action, resource); forbid (principal, action, resource) when { context.caller == "x" };`, ""},
+		{"not shadowed by another server", `forbid (principal, action, resource in Server::"exec"); forbid (principal, action, resource in Server::"registry.openmcp.org/fs");`, ""},
+		{"a grant", Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "read", By: "me"}.Rule(), ""},
+		{"a grant of what is not mapped", Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "write", By: "me"}.Rule(), "warning scope_unmapped"},
+		{"a grant that was changed", strings.Replace(Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "read"}.Rule(), "permit", "forbid", 1), "warning edited_grant"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rules, err := Parse("p", []byte(tt.rule))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range rules.Check(known) {
+				got = append(got, string(p.Severity)+" "+p.Code)
+				if p.Message == "" || p.Line == 0 || p.Rule == "" {
+					t.Errorf("it says too little: %+v", p)
+				}
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("got %q, want %q\n%+v", got, tt.want, rules.Check(known))
+			}
+		})
+	}
+}
+
+// What ships is without fault, and so are its rules when they are uncommented.
+func TestStarter(t *testing.T) {
+	text := Starter[strings.Index(Starter, "// Nothing touches"):]
+	var rules strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimPrefix(line, "// ")
+		if !strings.Contains(line, ".\n") {
+			rules.WriteString(line)
+		}
+	}
+	for _, text := range []string{Starter, rules.String()} {
+		r, err := Parse("starter.cedar", []byte(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if problems := r.Check(Checking{}); problems != nil {
+			t.Errorf("%+v", problems)
+		}
+	}
+	if r, _ := Parse("x", []byte(rules.String())); r.Len() != 3 {
+		t.Errorf("%d rules", r.Len())
+	}
+	if declared, err := ParseSchema("x", []byte(Schema)); err != nil || len(declared) != 0 {
+		t.Errorf("%v, %v", declared, err)
+	}
+}
+
+func TestParseSchema(t *testing.T) {
+	text := strings.Replace(Schema, "type Arguments = {\n", "type Arguments = {\n  path?: String, \"how many\"?: Long, list?: Set<String>, o?: {a: Bool}, at?: Tool,\n", 1)
+	declared, err := ParseSchema("x", []byte(text))
+	if err != nil || fmt.Sprint(declared) != "map[how many:Long list:Set<String> o:{\n  \"a\"?: Bool,\n} path:String]" {
+		t.Errorf("%v, %v", declared, err)
+	}
+	if _, err := ParseSchema("x", []byte("entity A in B;")); err == nil {
+		t.Error("a type that is not there was taken")
+	}
+}

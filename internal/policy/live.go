@@ -1,0 +1,397 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/registry/catalog"
+)
+
+// Options say where rules come from.
+type Options struct {
+	// File holds the rules, Config the user's map of scopes.
+	File, Config string
+	// Catalogue reads what maps the scopes that the user does not, and
+	// CatalogueFile is where that can change; nil maps none.
+	Catalogue     func() (Catalogue, error)
+	CatalogueFile string
+	// Log is told when rules were read, and when they could not be.
+	Log func(message string)
+	// Now is the time that rules see; nil means the clock.
+	Now func() time.Time
+}
+
+// In is where the rules of a home are.
+func In(h home.Home) Options {
+	return Options{
+		File: h.Policy(), Config: h.Config(), CatalogueFile: catalog.File(h),
+		Catalogue: func() (Catalogue, error) { return catalog.Open(h) },
+	}
+}
+
+// Live is the user's policy as it stands in its file at any moment. It is a
+// [gate.Policy].
+//
+// A new file is taken as a whole or not at all. One that was moved into place is
+// taken at once; one that is being written where it stands is left alone until
+// the writing has paused, since half a file can be valid and mean less. A file
+// that cannot be used leaves the last good rules in force. One that vanished
+// leaves their forbids: neither losing it nor deleting it opens anything.
+type Live struct {
+	options Options
+	current atomic.Pointer[snapshot]
+	mu      sync.Mutex // held while files are read
+	rules   source
+	others  []source // what maps scopes
+}
+
+// snapshot is what is in force. It does not change, apart from what it remembers.
+type snapshot struct {
+	rules     *Rules // nil if there are none
+	scopes    Scopes
+	catalogue Catalogue
+	// problem is why the file as it is now is not in force; shut says that
+	// nothing is, so that everything is refused.
+	problem error
+	shut    bool
+	loaded  time.Time
+
+	views sync.Map // viewKey → *view
+	count atomic.Int64
+}
+
+// Status is how the policy is.
+type Status struct {
+	File   string    `json:"file"`
+	Rules  int       `json:"rules"`
+	Loaded time.Time `json:"loaded"`
+	// Problem is why the file as it is now is not in force; empty if it is.
+	Problem string `json:"problem"`
+}
+
+var _ gate.Policy = (*Live)(nil)
+
+// Open reads the policy. It always gives one: if the file cannot be used, one
+// that refuses everything until it can.
+func Open(o Options) *Live {
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	l := &Live{options: o, rules: source{path: o.File}}
+	for _, path := range []string{o.Config, o.CatalogueFile} {
+		if path != "" {
+			l.others = append(l.others, source{path: path})
+		}
+	}
+	l.refresh()
+	return l
+}
+
+// Status tells how the policy is now.
+func (l *Live) Status() Status {
+	s := l.refresh()
+	status := Status{File: l.options.File, Loaded: s.loaded}
+	if s.rules != nil {
+		status.Rules = s.rules.Len()
+	}
+	if s.problem != nil {
+		status.Problem = s.problem.Error()
+	}
+	return status
+}
+
+// refresh takes what changed in the files, and gives what is in force.
+func (l *Live) refresh() *snapshot {
+	was := l.current.Load()
+	if was != nil && !l.mu.TryLock() {
+		return was // somebody else is at it
+	}
+	if was == nil {
+		l.mu.Lock()
+	}
+	defer l.mu.Unlock()
+	if was = l.current.Load(); was != nil && !l.changed() {
+		return was
+	}
+	next := l.next(was)
+	l.current.Store(next)
+	l.tell(was, next)
+	return next
+}
+
+func (l *Live) changed() bool {
+	changed := l.rules.changed()
+	for i := range l.others {
+		changed = l.others[i].changed() || changed
+	}
+	return changed
+}
+
+// next is what comes into force after a change.
+func (l *Live) next(was *snapshot) *snapshot {
+	now := &snapshot{loaded: time.Now()}
+	text, there, err := l.rules.read()
+	if err == nil && there {
+		now.rules, err = Parse(l.options.File, text)
+	}
+	for i := range l.others {
+		_, _, failed := l.others[i].read()
+		err = cmp.Or(err, failed)
+	}
+	if err == nil {
+		now.scopes, err = ReadScopes(l.options.Config)
+	}
+	if err == nil && l.options.Catalogue != nil {
+		now.catalogue, err = l.options.Catalogue()
+	}
+	switch {
+	case err != nil && (was == nil || was.shut):
+		now.rules, now.problem, now.shut = nil, err, true
+	case err != nil:
+		now.rules, now.scopes, now.catalogue, now.loaded, now.problem = was.rules, was.scopes, was.catalogue, was.loaded, err
+	case !there && was != nil && was.rules != nil:
+		now.rules, now.loaded = was.rules.withoutPermits(), was.loaded
+		now.problem = fmt.Errorf("%s is gone: what it forbade stays forbidden, and nothing is permitted", l.options.File)
+	}
+	return now
+}
+
+// tell says what changed, loudly if it is bad.
+func (l *Live) tell(was, now *snapshot) {
+	if was != nil && was.problem != nil && now.problem != nil && was.problem.Error() == now.problem.Error() {
+		return // it was said
+	}
+	switch {
+	case now.shut:
+		l.options.Log(fmt.Sprintf("THE POLICY CANNOT BE USED, and every call is refused: %v", now.problem))
+	case now.problem != nil:
+		l.options.Log(fmt.Sprintf("THE POLICY CHANGED AND CANNOT BE USED; the last good rules stay in force: %v", now.problem))
+	case was != nil:
+		rules := 0
+		if now.rules != nil {
+			rules = now.rules.Len()
+		}
+		l.options.Log(fmt.Sprintf("the policy was read again: %s in force", counted(rules)))
+	}
+}
+
+// source is a file that may change.
+type source struct {
+	path string
+	seen fs.FileInfo // nil if it was not there
+	err  error       // why it could not be looked at
+	// young says that the file was read so soon after it was written that its
+	// times would not show another change.
+	young bool
+	text  []byte
+}
+
+// The times of a file: it counts as written when it has not changed for settled,
+// and its times can be trusted after trusted.
+const (
+	settled = 100 * time.Millisecond
+	trusted = time.Second
+)
+
+// changed reports whether the file is another than was read, and can be read now.
+func (s *source) changed() bool {
+	info, err := os.Stat(s.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s.seen != nil || s.err != nil
+	case err != nil:
+		return s.err == nil || s.err.Error() != err.Error()
+	case s.seen == nil:
+		return true
+	}
+	same := os.SameFile(s.seen, info) && s.seen.Mode().Type() == info.Mode().Type()
+	if same && info.Size() == s.seen.Size() && info.ModTime().Equal(s.seen.ModTime()) {
+		return s.young && s.differs()
+	}
+	age := time.Since(info.ModTime())
+	return !same || age < 0 || age >= settled
+}
+
+// differs reads a file whose times say nothing.
+func (s *source) differs() bool {
+	var text []byte
+	f, err := os.Open(s.path)
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+		_ = f.Close()
+	}
+	if err == nil && bytes.Equal(text, s.text) {
+		s.young = time.Since(s.seen.ModTime()) < trusted
+		return false
+	}
+	return true
+}
+
+// read reads the file, and remembers which it was.
+func (s *source) read() (text []byte, there bool, err error) {
+	*s = source{path: s.path}
+	defer func() { s.err, s.text = err, text }()
+	f, err := os.Open(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	if s.seen = info; !info.Mode().IsRegular() {
+		return nil, false, fmt.Errorf("%s is not a regular file", s.path)
+	}
+	s.young = time.Since(info.ModTime()) < trusted
+	text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	return text, err == nil, err
+}
+
+// viewKey is all of a call that its view depends on.
+type viewKey struct {
+	subject
+	asked string // the scopes that the manifest asks for
+}
+
+// maxViews bounds what a snapshot remembers.
+const maxViews = 10_000
+
+// Judge says what the user's rules say of a call.
+func (l *Live) Judge(_ context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
+	return l.refresh().judge(l.options, a, name, t, c)
+}
+
+func (s *snapshot) view(a *agent.Agent, on subject) *view {
+	key := viewKey{subject: on, asked: a.Digest}
+	if v, ok := s.views.Load(key); ok {
+		return v.(*view)
+	}
+	scopes := s.scopes.covering(s.catalogue, s.rules, a, on.server, on.tool)
+	v := s.rules.view(on, scopes)
+	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
+	if s.count.Add(1) <= maxViews {
+		s.views.Store(key, v)
+	}
+	return v
+}
+
+// ServerOf is the server that a tool's name in Cedar begins with.
+func ServerOf(name string, t *agent.Tool) string {
+	switch b := t.Binding.(type) {
+	case agent.OnServer:
+		return b.Alias
+	case agent.Native:
+		return b.Namespace
+	}
+	return name
+}
+
+func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
+	asksPermit := a.Dialect == agent.GPARS
+	file := o.File
+	switch {
+	case s.shut:
+		return []call.Reason{no(call.PolicyDenied, "the policy cannot be used, so nothing is allowed: %v", s.problem)}
+	case s.rules == nil && !asksPermit:
+		return nil
+	case s.rules == nil:
+		return []call.Reason{no(call.ScopeNotGranted, "there is no policy at %s, so nothing is granted", file)}
+	}
+	on := subject{agent: name, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect)}
+	v := s.view(a, on)
+	m := moment{caller: c.Principal, sideEffect: on.sideEffect, time: o.Now(), annotations: t.Annotations}
+	if c.Skill != nil {
+		m.skill = c.Skill.Name()
+	}
+	reasons := s.trouble()
+	if len(v.rules) > 0 {
+		seen, err := makeContext(&v.uses, m, c.Arguments)
+		if err != nil {
+			return append(reasons, no(call.PolicyDenied, "rules look at the arguments, and cannot: %v", err))
+		}
+		found := s.rules.judge(v, seen)
+		reasons = append(reasons, s.rules.forbidden(found)...)
+		if asksPermit {
+			return append(reasons, s.permitted(v, found)...)
+		}
+	} else if asksPermit {
+		return append(reasons, s.permitted(v, verdict{})...)
+	}
+	if len(reasons) == 0 {
+		reasons = append(reasons, yes("no rule of %s forbids it", s.rules.short()))
+	}
+	return reasons
+}
+
+// trouble tells whoever asks that the rules are not those of the file.
+func (s *snapshot) trouble() []call.Reason {
+	if s.problem == nil {
+		return nil
+	}
+	return []call.Reason{yes("the last good rules are in force, since the policy cannot be used: %v", s.problem)}
+}
+
+// forbidden is every reason why rules forbid a call.
+func (r *Rules) forbidden(found verdict) []call.Reason {
+	var reasons []call.Reason
+	for _, f := range found.forbids {
+		if f.failed != "" {
+			reasons = append(reasons, no(call.PolicyDenied, "%s of %s could not be evaluated, which counts as a match: %s", f.rule, r.short(), f.failed))
+		} else {
+			reasons = append(reasons, no(call.PolicyDenied, "%s of %s forbids it", f.rule, r.short()))
+		}
+	}
+	return reasons
+}
+
+// permitted is every reason why rules permit a call, or that none does.
+func (s *snapshot) permitted(v *view, found verdict) []call.Reason {
+	reasons := make([]call.Reason, 0, 1+len(found.permits))
+	reasons = append(reasons, call.Reason{Stage: gate.Stage, Allowed: true, Detail: v.covered})
+	for _, f := range found.permits {
+		reasons = append(reasons, call.Reason{Stage: gate.Stage, Allowed: true, Detail: f.rule.permits})
+	}
+	if len(found.permits) > 0 || len(found.forbids) > 0 {
+		return reasons
+	}
+	detail := fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.short(), v.principal, v.resource)
+	for _, f := range found.failed {
+		detail += fmt.Sprintf("; %s could not be evaluated: %s", f.rule, f.failed)
+	}
+	return append(reasons, no(call.ScopeNotGranted, "%s", detail))
+}
+
+func yes(format string, args ...any) call.Reason {
+	return call.Reason{Stage: gate.Stage, Allowed: true, Detail: fmt.Sprintf(format, args...)}
+}
+
+func no(code call.Code, format string, args ...any) call.Reason {
+	return call.Reason{Stage: gate.Stage, Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+func counted(rules int) string {
+	if rules == 1 {
+		return "1 rule is"
+	}
+	return fmt.Sprintf("%d rules are", rules)
+}

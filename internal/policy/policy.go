@@ -1,0 +1,335 @@
+// Package policy is the user's own word on calls: rules in Cedar, for agents of
+// every dialect.
+//
+// # What a rule can do
+//
+// For a GPARS agent nothing is allowed that no rule permits. For the others the
+// manifest is the permit, and rules can only forbid, so that writing a first
+// grant breaks nobody. A forbid wins over every permit, and one that cannot be
+// evaluated counts as matched: an absent or odd argument never opens a door. A
+// permit that cannot be evaluated permits nothing.
+//
+// # Who and what
+//
+// The principal is Agent::"NAME", where NAME is what the agent is registered
+// under; what the manifest says of itself is in no entity. The resource is
+// Tool::"<server>/<tool>" in Server::"<server>", where the server is an alias, a
+// registry id, a native namespace, or for tools on no server the agent's own
+// NAME. A tool is also in Scope::"<server>/<scope>" for every scope that the
+// user or the catalogue maps to it; a scope that nobody maps covers no tool.
+//
+// # Arguments
+//
+// context.arguments holds them as they were sent (see context.go for how JSON
+// becomes Cedar). Text can be spelt in many ways, so there are companions that
+// hold what it could mean: context.paths, context.hosts, context.databases and
+// what stands beside them (place.go, host.go). They hold every reading of the
+// text that some tool may have. What is asked of all must then hold for all of
+// them, and what is asked of any is found in any.
+//
+// # How it stays fast and fresh
+//
+// Which rules can apply to a tool of an agent at all is worked out once, and so
+// is which parts of the context they look at; a call evaluates only those and
+// builds only these. [Live] looks at the file on every call, so that a
+// revocation counts at once in every process. A file that became unusable leaves
+// the last good rules in force, and says so; one that is unusable from the start
+// refuses everything.
+package policy
+
+import (
+	"fmt"
+	"iter"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
+)
+
+// The names of things in Cedar.
+const (
+	agentType  = types.EntityType("Agent")
+	serverType = types.EntityType("Server")
+	toolType   = types.EntityType("Tool")
+	scopeType  = types.EntityType("Scope")
+)
+
+// callAction is the one action.
+var callAction = types.NewEntityUID("Action", "call")
+
+// maxFile bounds a policy file.
+const maxFile = 4 << 20
+
+// Rules are the rules of one file. They do not change.
+type Rules struct {
+	file  string
+	list  []*rule
+	byID  map[types.PolicyID]*rule
+	words map[string]bool // every text in them: a scope that is none of these matters to no rule
+}
+
+// rule is one of them.
+type rule struct {
+	id     types.PolicyID
+	forbid bool
+	cedar  *cedar.Policy
+	ast    *ast.Policy
+	uses   uses
+	name   string // how people are told of it
+	// permits says that it permits a call.
+	permits string
+	line   int
+	// start and end are where its text stands.
+	start, end int
+}
+
+// Parse reads rules. The file's name is for messages.
+func Parse(file string, text []byte) (*Rules, error) {
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are taken", file, len(text), maxFile)
+	}
+	list, err := cedar.NewPolicyListFromBytes(file, text)
+	if err != nil {
+		return nil, syntaxError(file, err)
+	}
+	spans := statements(text)
+	if len(spans) != len(list) {
+		return nil, &SyntaxError{File: file, What: fmt.Sprintf("%d rules were read, and %d stand there", len(list), len(spans))}
+	}
+	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list)), words: map[string]bool{}}
+	for i, p := range list {
+		one := &rule{
+			id: types.PolicyID(fmt.Sprintf("rule%d", i)), forbid: p.Effect() == cedar.Forbid, cedar: p, ast: (*ast.Policy)(p.AST()),
+			line: spans[i].line, start: spans[i].start, end: spans[i].end,
+		}
+		one.name = one.title(p.Annotations())
+		one.permits = one.name + " of " + filepath.Base(file) + " permits it"
+		one.uses = usesOf(one.ast, r.words)
+		r.list = append(r.list, one)
+		r.byID[one.id] = one
+	}
+	return r, nil
+}
+
+// SyntaxError says where a file is not Cedar.
+type SyntaxError struct {
+	File         string
+	Line, Column int // 0 if it is not known
+	What         string
+}
+
+func (e *SyntaxError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s is not valid Cedar: %s", e.File, e.What)
+	}
+	return fmt.Sprintf("%s:%d:%d is not valid Cedar: %s", e.File, e.Line, e.Column, e.What)
+}
+
+// parserWords is how Cedar's parser tells a place.
+var parserWords = regexp.MustCompile(`(?s)parse error at .*?:(\d+):(\d+) (.*)`)
+
+func syntaxError(file string, err error) *SyntaxError {
+	e := &SyntaxError{File: file, What: err.Error()}
+	if m := parserWords.FindStringSubmatch(err.Error()); m != nil {
+		e.Line, _ = strconv.Atoi(m[1])
+		e.Column, _ = strconv.Atoi(m[2])
+		near, what, _ := strings.Cut(m[3], ": ")
+		if e.What = what; near == `""` {
+			e.What = "the file ends too early"
+		}
+	}
+	return e
+}
+
+// Len is how many rules there are.
+func (r *Rules) Len() int { return len(r.list) }
+
+// withoutPermits are the same rules, but nothing is permitted.
+func (r *Rules) withoutPermits() *Rules {
+	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}, words: r.words}
+	for _, one := range r.list {
+		if one.forbid {
+			rest.list = append(rest.list, one)
+			rest.byID[one.id] = one
+		}
+	}
+	return rest
+}
+
+// title names the rule for people: its @id if it has one, and its place.
+func (r *rule) title(notes cedar.Annotations) string {
+	effect := "permit"
+	switch {
+	case r.forbid:
+		effect = "forbid"
+	case notes["ambit"] == mark:
+		effect = "grant"
+	}
+	if id := notes["id"]; id != "" {
+		effect += fmt.Sprintf(" %q", string(id))
+	}
+	return fmt.Sprintf("%s (line %d)", effect, r.line)
+}
+
+func (r *rule) String() string { return r.name }
+
+// short is the last part of the file's name.
+func (r *Rules) short() string { return filepath.Base(r.file) }
+
+// subject is who calls and what is called, as far as it is the same for every
+// call.
+type subject struct {
+	agent, dialect, server, tool, sideEffect string
+}
+
+// view is what the rules have to say of one subject.
+type view struct {
+	rules     []*rule // those whose scope fits, in order
+	permits   int
+	uses      uses
+	principal types.EntityUID
+	resource  types.EntityUID
+	entities  types.EntityMap
+	covered   string // which scopes cover the tool, in words
+}
+
+// view works out which rules can apply, and the entities that they see.
+func (r *Rules) view(s subject, scopes []string) *view {
+	v := &view{
+		principal: types.NewEntityUID(agentType, types.String(s.agent)),
+		resource:  types.NewEntityUID(toolType, types.String(s.server+"/"+s.tool)),
+	}
+	server := types.NewEntityUID(serverType, types.String(s.server))
+	parents := []types.EntityUID{server}
+	covered := make([]types.Value, len(scopes))
+	for i, scope := range scopes {
+		covered[i] = types.String(scope)
+		parents = append(parents, types.NewEntityUID(scopeType, types.String(s.server+"/"+scope)))
+	}
+	v.entities = types.EntityMap{
+		v.principal: {UID: v.principal, Attributes: types.NewRecord(types.RecordMap{
+			"name": types.String(s.agent), "dialect": types.String(s.dialect),
+		})},
+		v.resource: {UID: v.resource, Parents: types.NewEntityUIDSet(parents...), Attributes: types.NewRecord(types.RecordMap{
+			"name": types.String(s.tool), "server": types.String(s.server), "side_effect": types.String(s.sideEffect), "scopes": types.NewSet(covered...),
+		})},
+		callAction: {UID: callAction},
+	}
+	for _, p := range parents {
+		v.entities[p] = types.Entity{UID: p}
+	}
+	ofAgent, ofTool := []types.EntityUID{v.principal}, append([]types.EntityUID{v.resource}, parents...)
+	for _, one := range r.list {
+		if fits(one.ast.Principal, ofAgent) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, ofTool) {
+			v.rules = append(v.rules, one)
+			v.uses.add(one.uses)
+			if !one.forbid {
+				v.permits++
+			}
+		}
+	}
+	return v
+}
+
+// fits reports whether the scope of a rule can hold for something, given with all
+// that it is in.
+func fits(scope ast.IsScopeNode, line []types.EntityUID) bool {
+	in := func(e types.EntityUID) bool {
+		for _, one := range line {
+			if one == e {
+				return true
+			}
+		}
+		return false
+	}
+	switch s := scope.(type) {
+	case ast.ScopeTypeAll:
+		return true
+	case ast.ScopeTypeEq:
+		return line[0] == s.Entity
+	case ast.ScopeTypeIn:
+		return in(s.Entity)
+	case ast.ScopeTypeInSet:
+		for _, e := range s.Entities {
+			if in(e) {
+				return true
+			}
+		}
+		return false
+	case ast.ScopeTypeIs:
+		return line[0].Type == s.Type
+	case ast.ScopeTypeIsIn:
+		return line[0].Type == s.Type && in(s.Entity)
+	}
+	return true // whatever it is, Cedar will say
+}
+
+// All lets Cedar see only these rules.
+func (v *view) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
+	return func(yield func(types.PolicyID, *cedar.Policy) bool) {
+		for _, one := range v.rules {
+			if !yield(one.id, one.cedar) {
+				return
+			}
+		}
+	}
+}
+
+// finding is what one rule said of a call.
+type finding struct {
+	rule *rule
+	// failed is why the rule could not be evaluated; empty if it matched.
+	failed string
+}
+
+// verdict is what all rules said.
+type verdict struct {
+	forbids []finding // each of them forbids, also those that failed
+	permits []finding
+	failed  []finding // permits that could not be evaluated, and permit nothing
+}
+
+// judge evaluates the rules of a view.
+func (r *Rules) judge(v *view, context types.Record) verdict {
+	decision, said := cedar.Authorize(v, v.entities, cedar.Request{Principal: v.principal, Action: callAction, Resource: v.resource, Context: context})
+	var out verdict
+	for _, e := range said.Errors {
+		one := r.byID[e.PolicyID]
+		f := finding{one, plainly(e.Message)}
+		if one.forbid {
+			out.forbids = append(out.forbids, f)
+		} else {
+			out.failed = append(out.failed, f)
+		}
+	}
+	for _, reason := range said.Reasons {
+		if f := (finding{rule: r.byID[reason.PolicyID]}); decision == cedar.Deny {
+			out.forbids = append(out.forbids, f)
+		} else {
+			out.permits = append(out.permits, f)
+		}
+	}
+	return out
+}
+
+// plainly tells an evaluation error in words that hold no value of a call.
+func plainly(message string) string {
+	const missing = "does not have the attribute `"
+	if _, attribute, ok := strings.Cut(message, missing); ok {
+		attribute, _, _ = strings.Cut(attribute, "`")
+		return "there is no " + attribute
+	}
+	switch {
+	case strings.Contains(message, "overflow"):
+		return "a number became too large"
+	case strings.Contains(message, "type error"):
+		return "a value is of another type than the rule expects"
+	case strings.Contains(message, "does not exist"):
+		return "it names what is not there"
+	}
+	return "a value could not be read"
+}

@@ -1,0 +1,40 @@
+// Package registry turns what an agent requires, a server id and a version
+// constraint, into a server that can be started.
+//
+// # Where a server is looked up
+//
+// A server id is <host>/<rest>. In this order:
+//
+//   - ambit.lock beside the manifest: what was resolved once stays, for as long as
+//     the constraint takes it, and needs nobody else.
+//   - the catalogue ([catalog]), which is on this machine.
+//   - the registry of that host, by the official MCP registry API (v0.1).
+//
+// A registry that the user has configured for a host is asked before the
+// catalogue, which then only helps with what that registry does not know.
+//
+// Of a registry's versions those that are deleted, deprecated, or no semantic
+// version are left out; of the others that the constraint takes, the newest is
+// chosen, by comparing versions and not by what the registry calls its latest.
+//
+// # What a registry may decide
+//
+// A registry is somebody else. It may name a package of npm or the Python index at
+// one exact version, whose bytes are hashed and locked here, or a public https
+// address. It may not hand out this machine's secrets: the value of a variable
+// that it marks as secret, or requires, comes from the user's own settings or the
+// server does not start. Options for the runtime that starts a package are refused,
+// since they could run something else. Answers are bounded, redirects are not
+// followed, and only public addresses are dialled, but for a registry that the user
+// has configured on this very machine, or as private.
+//
+// Answers are kept for an hour. When a registry cannot be reached, older ones are
+// used, for a month, and that is told.
+//
+// # What comes of it
+//
+// [Resolver.Agent] gives a copy of the agent with the servers and, as far as they
+// are known, their tools: from the lock, from what was proven earlier on this
+// machine, or from the catalogue. A requirement that cannot be met is no error. It
+// says why in [Found], and its tools refuse when they are called.
+package registry

@@ -1,0 +1,292 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/sandbox/shim"
+)
+
+// The tier strong is the same run with gVisor in the place of bubblewrap: the
+// cgroup, the user that exists nowhere, the pipes and the shim are those of the
+// other tier. The shim needs neither Landlock nor a filter there, because the
+// kernel that the program talks to is gVisor's own. A listener in there cannot be
+// handed out, so the shim stays beside the program and asks ambit for a
+// connection each time one is made to the proxy's address. The program itself
+// can reach no socket of the machine.
+
+// Runsc is the name of gVisor's program. It is looked for in the folder of
+// proofs, and then where programs are found.
+const Runsc = "runsc"
+
+// What gVisor itself needs beside the program.
+const (
+	sentryMemory    = 64 << 20
+	sentryThreads   = 256
+	threadsPerGuest = 16
+)
+
+func findRunsc(folder string) (string, error) {
+	if folder != "" {
+		path, err := filepath.Abs(filepath.Join(folder, Runsc))
+		if err != nil {
+			return "", err
+		}
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath(Runsc)
+	if err != nil {
+		return "", errors.New("there is no runsc")
+	}
+	return filepath.Abs(path)
+}
+
+// bundle is the part of a runtime bundle's config.json that is used here.
+type bundle struct {
+	Version  string        `json:"ociVersion"`
+	Process  bundleProcess `json:"process"`
+	Root     bundleRoot    `json:"root"`
+	Hostname string        `json:"hostname"`
+	Mounts   []bundleMount `json:"mounts"`
+	Linux    bundleLinux   `json:"linux"`
+}
+
+type bundleProcess struct {
+	User struct {
+		UID int `json:"uid"`
+		GID int `json:"gid"`
+	} `json:"user"`
+	Args    []string      `json:"args"`
+	Dir     string        `json:"cwd"`
+	Limits  []bundleLimit `json:"rlimits"`
+	NoPrivs bool          `json:"noNewPrivileges"`
+}
+
+type bundleLimit struct {
+	Type string `json:"type"`
+	Hard uint64 `json:"hard"`
+	Soft uint64 `json:"soft"`
+}
+
+type bundleRoot struct {
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"readonly"`
+}
+
+type bundleMount struct {
+	To      string   `json:"destination"`
+	Type    string   `json:"type"`
+	Source  string   `json:"source"`
+	Options []string `json:"options,omitempty"`
+}
+
+type bundleLinux struct {
+	Namespaces []map[string]string `json:"namespaces"`
+}
+
+// arrangeStrong writes a bundle into a folder of the run's own, and makes gVisor's
+// arguments.
+func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
+	var err error
+	if r.folder, err = os.MkdirTemp("", "ambit-run"); err != nil {
+		return err
+	}
+	// As it is seen from where gVisor runs.
+	folder := r.folder
+	within := func(source string) string {
+		if p.User == 0 {
+			return source
+		}
+		p.Stage = append(p.Stage, source)
+		return shim.StagePath(len(p.Stage) - 1)
+	}
+	folder, runsc = within(folder), within(runsc)
+	root := filepath.Join(r.folder, "root")
+	for _, dir := range []string{"root", "state"} {
+		if err := os.Mkdir(filepath.Join(r.folder, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	b := bundle{Version: "1.0.0", Root: bundleRoot{"root", true}, Hostname: "sandbox"}
+	b.Process.User.UID, b.Process.User.GID = insideUser, insideUser
+	b.Process.Args, b.Process.Dir, b.Process.NoPrivs = []string{"ambit", shim.Guest}, "/", true
+	for name, limit := range map[string]uint64{
+		"RLIMIT_NPROC": uint64(r.shape.bounds.pids - ownProcesses), "RLIMIT_CORE": 0, "RLIMIT_FSIZE": p.FileSize,
+		"RLIMIT_NOFILE": shim.OpenFiles, "RLIMIT_MEMLOCK": shim.LockedMemory,
+	} {
+		b.Process.Limits = append(b.Process.Limits, bundleLimit{name, limit, limit})
+	}
+	for _, ns := range []string{"pid", "network", "ipc", "uts", "mount"} {
+		b.Linux.Namespaces = append(b.Linux.Namespaces, map[string]string{"type": ns})
+	}
+	place := func(source, to string) error {
+		info, err := os.Stat(source)
+		if err != nil {
+			return &setupError{"mounts", err.Error()}
+		}
+		at := filepath.Join(root, to)
+		if err = os.MkdirAll(filepath.Dir(at), 0o755); err == nil {
+			if info.IsDir() {
+				err = os.MkdirAll(at, 0o755)
+			} else {
+				err = os.WriteFile(at, nil, 0o644)
+			}
+		}
+		b.Mounts = append(b.Mounts, bundleMount{to, "bind", source, []string{"ro", "rbind"}})
+		return err
+	}
+	if err := place("/usr", "/usr"); err != nil {
+		return err
+	}
+	for _, dir := range roots {
+		if to, err := os.Readlink(dir); err == nil {
+			err = os.Symlink(to, filepath.Join(root, dir))
+			if err != nil {
+				return err
+			}
+		} else if _, err := os.Stat(dir); err == nil {
+			if err := place(dir, dir); err != nil {
+				return err
+			}
+		}
+	}
+	for _, file := range settings {
+		if _, err := os.Stat(file); err == nil {
+			if err := place(file, file); err != nil {
+				return err
+			}
+		}
+	}
+	for _, f := range made(r.shape) {
+		at := filepath.Join(root, f[0])
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(f[1]), 0o444)); err != nil {
+			return err
+		}
+	}
+	for _, m := range r.shape.mounts {
+		if m.Write {
+			return &setupError{"mounts", "a folder cannot be given to write in at this tier"}
+		}
+		if err := place(m.Source, m.To); err != nil {
+			return err
+		}
+		b.Mounts[len(b.Mounts)-1].Source = within(m.Source)
+	}
+	for _, dir := range []string{"proc", "dev", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink("tmp", filepath.Join(root, scratch)); err != nil {
+		return err
+	}
+	size := "size=" + strconv.FormatInt(r.shape.disk, 10)
+	b.Mounts = append(
+		b.Mounts, bundleMount{"/proc", "proc", "proc", nil}, bundleMount{"/tmp", "tmpfs", "tmpfs", []string{size, "mode=0777", "nosuid", "nodev"}},
+		bundleMount{"/dev/shm", "tmpfs", "tmpfs", []string{"size=65536", "mode=0777", "nosuid", "nodev"}},
+	)
+	args := []string{
+		runsc, "--rootless", "--root", filepath.Join(folder, "state"), "--platform", "systrap", "--network", "none", "--ignore-cgroups", "--overlay2", "none",
+		"--file-access-mounts", "shared",
+	}
+	if r.shape.egress {
+		r.listener = newHanded()
+	}
+	text, err := json.Marshal(b)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.folder, "config.json"), text, 0o444)
+	}
+	if err == nil && p.User != 0 {
+		err = errors.Join(os.Chown(filepath.Join(r.folder, "state"), p.User, p.User), os.Chown(r.folder, p.User, p.User))
+	}
+	args = append(args, "run", "--bundle", folder, "--exec-fd", strconv.Itoa(shim.FDExe))
+	for _, fd := range []int{shim.FDControl, shim.FDPlan, shim.FDOrder} {
+		args = append(args, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
+	}
+	p.Exec = append(args, "run"+filepath.Base(r.folder))
+	p.Guest = true
+	return err
+}
+
+// handed is a listener whose connections are made by ambit, one for each that
+// the shim asks for.
+type handed struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+const backlog = 128
+
+func newHanded() *handed {
+	return &handed{conns: make(chan net.Conn, backlog), done: make(chan struct{})}
+}
+
+func (h *handed) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handed) Close() error {
+	h.once.Do(func() {
+		close(h.done)
+		for len(h.conns) > 0 {
+			(<-h.conns).Close()
+		}
+	})
+	return nil
+}
+
+func (h *handed) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+// dial makes a connection: one end for whoever serves the way out, the other for
+// the guest. Without it, the answer is a no.
+func (r *running) dial() {
+	h, ok := r.listener.(*handed)
+	var rights []byte
+	if ok && len(h.conns) < backlog {
+		theirs, ours, err := connection()
+		if err == nil {
+			defer theirs.Close()
+			rights = unix.UnixRights(int(theirs.Fd()))
+			h.conns <- ours // only here are there any put in
+		}
+	}
+	raw, err := r.control.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Write(func(fd uintptr) bool {
+		return unix.Sendmsg(int(fd), []byte{0}, rights, nil, unix.MSG_NOSIGNAL) != unix.EAGAIN
+	})
+}
+
+func connection() (theirs *os.File, ours net.Conn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = os.NewFile(uintptr(fds[0]), "guest")
+	f := os.NewFile(uintptr(fds[1]), "way out")
+	defer f.Close()
+	if ours, err = net.FileConn(f); err != nil {
+		theirs.Close()
+	}
+	return theirs, ours, err
+}

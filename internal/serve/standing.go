@@ -1,0 +1,119 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/identity"
+)
+
+// A key is checked when a request comes. Some requests go on for long: a stream,
+// and a call that waits for a person. Both are looked at again, so that a key
+// that was revoked or has expired ends what it has open.
+
+// lookAgain is how often the keys of open streams are.
+const lookAgain = time.Second
+
+// mayEnd reports whether what a principal showed can end before the daemon does.
+func mayEnd(p *identity.Principal) bool { return p.Kind == identity.ByKey || !p.Until.IsZero() }
+
+// standing says why a principal that was let in would not be now: with a refusal,
+// or with the error for which it cannot be told.
+func (d *Daemon) standing(ctx context.Context, p *identity.Principal) error {
+	var err error
+	if p.Kind == identity.ByKey {
+		err = d.options.APIKeys.Standing(ctx, p.KeyID)
+	} else if !p.Until.IsZero() && !time.Now().Before(p.Until) {
+		err = errTokenOver
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, identity.ErrRevoked), errors.Is(err, identity.ErrExpired), errors.Is(err, identity.ErrUnknown), errors.Is(err, errTokenOver):
+		refusal := call.Refuse("approve", call.ApprovalDenied, "%v while the call waited for a person, so it is not made", err)
+		refusal.Hint = "call again with a key that is good"
+		return refusal
+	}
+	return err
+}
+
+var errTokenOver = errors.New("the token has expired")
+
+// streams are the open streams of principals whose keys may end.
+type streams struct {
+	daemon *Daemon
+
+	mu       sync.Mutex
+	open     map[*identity.Principal]context.CancelFunc
+	watching bool
+}
+
+// hold is a context that also ends when the principal's key does.
+func (s *streams) hold(ctx context.Context, p *identity.Principal) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if !mayEnd(p) {
+		return ctx, cancel
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[*identity.Principal]context.CancelFunc{}
+	}
+	if !s.watching {
+		s.watching = true
+		go s.watch()
+	}
+	s.open[p] = cancel // each request has a principal of its own
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, p)
+	}
+}
+
+// watch looks at the keys for as long as a stream is open.
+func (s *streams) watch() {
+	tick := time.NewTicker(s.daemon.options.lookAgain)
+	defer tick.Stop()
+	for range tick.C {
+		s.mu.Lock()
+		if len(s.open) == 0 {
+			s.watching = false
+			s.mu.Unlock()
+			return
+		}
+		byKey := map[string][]*identity.Principal{}
+		for p := range s.open {
+			name := p.KeyID
+			if p.Kind != identity.ByKey {
+				name = p.Until.String()
+			}
+			byKey[name] = append(byKey[name], p)
+		}
+		s.mu.Unlock()
+		for _, of := range byKey {
+			s.look(of)
+		}
+	}
+}
+
+// look ends the streams of one key, if it is not good any more. While that cannot
+// be told they go on: what comes by them was asked for when it was good.
+func (s *streams) look(of []*identity.Principal) {
+	ctx, cancel := context.WithTimeout(context.Background(), headerTime)
+	defer cancel()
+	if _, over := errors.AsType[*call.Refusal](s.daemon.standing(ctx, of[0])); !over {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range of {
+		if end := s.open[p]; end != nil {
+			end()
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package skill
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// What can be wrong with the files of a bundle.
+var (
+	ruleContent = diag.NewError(
+		"SK001", "a skill that is not as its format says",
+		"Clients find a skill by its front matter, and ambit holds its user to its §TOOLS section. What cannot be read in one way is not served.",
+		"write the file as its format asks",
+	)
+	ruleDoubtful = diag.NewWarning(
+		"SK002", "a skill that may not be what it seems",
+		"It is served, but some client reads it differently, or a person who reviews it does not see all of it.",
+		"make it plain",
+	)
+	ruleFile = diag.NewError(
+		"SK003", "a file that is not read",
+		"A bundle is its own files: links that lead out of it, devices, and files of any size would make something else of it.",
+		"remove it from the bundle",
+	)
+	ruleListed = diag.NewError(
+		"SK004", "the manifest and the skills disagree",
+		"People say yes to the skills that the manifest lists. One that it does not list was not reviewed, and one that is not there cannot be served.",
+		"make the list in the manifest and the files the same",
+	)
+)
+
+// Rules lists them.
+var Rules = []*diag.Rule{ruleContent, ruleDoubtful, ruleFile, ruleListed}
+
+// Check reads the bundle that a manifest declares and reports everything that is
+// wrong with it, file by file, in the order of their names. The error says why
+// it could not be had.
+func Check(ctx context.Context, files Files, declared *agent.Skills, tools []string, strict bool) ([]*diag.Reporter, error) {
+	_, problems, err := inspect(ctx, files, declared, tools)
+	if err != nil {
+		return nil, err
+	}
+	var found []*diag.Reporter
+	last := ""
+	for i, p := range problems {
+		if i == 0 || p.File != last {
+			text := ""
+			if p.File != "" && p.rule != ruleFile {
+				raw, err := files.Read(ctx, p.File)
+				if err != nil {
+					return nil, err
+				}
+				text = strings.ToValidUTF8(string(raw), "\uFFFD")
+			}
+			found = append(found, diag.Open(filepath.Join(files.Name(), filepath.FromSlash(p.File)), text, strict))
+			last = p.File
+		}
+		r := found[len(found)-1]
+		r.Report(p.rule, lineOf(r.Source.Text, p.Line), p.Hint, "%s", p.Message)
+	}
+	return found, nil
+}
+
+// lineOf is the place of a line, counted from 1; 0 is the beginning.
+func lineOf(text string, line int) diag.Place {
+	start := 0
+	for range line - 1 {
+		next := strings.IndexByte(text[start:], '\n')
+		if next < 0 {
+			break
+		}
+		start += next + 1
+	}
+	end := len(text)
+	if next := strings.IndexByte(text[start:], '\n'); next >= 0 {
+		end = start + next
+	}
+	return diag.Place{Start: start, End: start + len(strings.TrimRight(text[start:end], " \t\r"))}
+}

@@ -1,0 +1,76 @@
+package skill
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+// Everything that is wrong is told at once, each in its file and line; a secret
+// is not shown where it is complained about.
+func TestCheck(t *testing.T) {
+	token := "ghp_" + (rand.Text() + rand.Text())[:36]
+	files := fake{
+		"one/SKILL.md":   "---\nname: other\ndescription: One.\nx: y\n---\nUse " + token + ".\n",
+		"two/SKILL.md":   "---\nname: two\ndescription: Two.\n---\nFine.\n",
+		"three/SKILL.md": "---\nname: three\ndescription: Three.\n---\n\n§TOOLS\nnothing://at/all\n",
+		"bad/SKILL.md":   "\xff",
+	}
+	declared := &agent.Skills{SourceKind: "r2", List: []agent.Skill{{ID: "one"}, {ID: "two"}, {ID: "four"}, {ID: "bad"}}}
+	found, err := Check(t.Context(), files, declared, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, r := range found {
+		for _, d := range r.Finish() {
+			fmt.Fprintf(&got, "%s:%d:%d %s %s %s\n", r.Source.Name, d.Line, d.Column, d.Severity, d.Code, d.Message)
+			if text := r.Source.Frame(d).Text; strings.Contains(text, token) {
+				t.Errorf("the frame shows it: %s", text)
+			}
+		}
+	}
+	const want = `memory:1:1 error SK004 the manifest lists the skill "four", and no file is it
+memory/bad/SKILL.md:1:1 error SK001 it is not UTF-8 text
+memory/one/SKILL.md:2:1 error SK001 the skill is called "other", and its folder "one"
+memory/one/SKILL.md:4:1 warning SK002 an Agent Skill has no field "x"
+memory/one/SKILL.md:6:1 error SK001 this looks like a secret: GitHub token
+memory/three/SKILL.md:1:1 error SK004 it is the skill "three", which the manifest does not list
+memory/three/SKILL.md:7:1 error SK001 `
+	if !strings.HasPrefix(got.String(), want) {
+		t.Errorf("got\n%s", got.String())
+	}
+	// Strictly, a warning is an error.
+	found, err = Check(t.Context(), files, declared, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range found {
+		if r.Errors() != len(r.Finish()) {
+			t.Errorf("%s has something that is no error", r.Source.Name)
+		}
+	}
+	errBroken := errors.New("broken")
+	if _, err := Check(t.Context(), failing{files, errBroken}, declared, nil, false); !errors.Is(err, errBroken) {
+		t.Errorf("a file that cannot be read: %v", err)
+	}
+}
+
+// Among the files of a bundle of code, only what is listed is a skill.
+func TestSkillsAmongCode(t *testing.T) {
+	files := fake{
+		"AGENTS.md": "For people.", "docs/SKILL.md": "no front matter", "src/agent.mjs": "1",
+		"help/SKILL.md": "---\nname: help\ndescription: Helps.\n---\nHelp.\n",
+	}
+	b, err := Read(t.Context(), files, &agent.Skills{List: []agent.Skill{{ID: "help", Name: "help"}}}, nil)
+	if err != nil || len(b.Skills) != 1 || b.Skills[0].Text != "Help." || b.Others != 3 {
+		t.Fatalf("got %+v, %v", b, err)
+	}
+	if _, err := Read(t.Context(), files, &agent.Skills{List: []agent.Skill{{ID: "docs"}, {ID: "gone"}}}, nil); err == nil || !strings.Contains(err.Error(), `"gone", and no file is it`) || !strings.Contains(err.Error(), "docs/SKILL.md:1") {
+		t.Errorf("got %v", err)
+	}
+}
