@@ -31,7 +31,7 @@ type room struct {
 	develop parseFunc
 	// named leads to what the agent is called.
 	named []string
-	from    func(*agent.Agent, *convert.Notes) (any, error)
+	from  func(*agent.Agent, *convert.Notes) (any, error)
 }
 
 var rooms = map[agent.Dialect]*room{

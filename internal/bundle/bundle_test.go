@@ -202,7 +202,8 @@ func TestHostileArchives(t *testing.T) {
 func TestEveryProblem(t *testing.T) {
 	b := opened(t, tarOf(t, []entry{
 		{name: ManifestName, body: strings.Replace(manifestText, "main.mjs", "gone.mjs", 1)},
-		{name: "../up", body: "x"}, {name: "l", kind: tar.TypeSymlink, link: "x"},
+		{name: "../up", body: "x"},
+		{name: "l", kind: tar.TypeSymlink, link: "x"},
 		{name: "code.js", body: "\n\nfetch('https://evil.example.net/');fetch('https://api.example.com/')"},
 		{name: "keys.txt", body: "x\ny\n-----BEGIN RSA " + "PRIVATE KEY-----\n" + strings.Repeat("MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn/ygWyF8PbnGy0AHB7MhgwMbRvI0MBZhpC\n", 4) + "-----END RSA " + "PRIVATE KEY-----\n"},
 		{name: "lib.so", body: "\x7fELF\x02\x01\x01"},

@@ -102,7 +102,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 	}
 	defer b.Close()
 	request.Agent, request.Name = m.Agent(), registered(o.Home, m)
-	desk := dispatch.Options{Books: b, URL: f.store, Unconfined: o.Unconfined, Log: t.tell}
+	desk := dispatch.Options{Books: b, URL: f.store, Log: t.tell}
 	if f.store == "" {
 		o.Books, o.Name = b, request.Name
 		o.Log = func(_, line string) { t.serverLog(request.Name, line) }

@@ -61,7 +61,7 @@ func (s *remote) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "tools/list":
 		answer = `"result":{"tools":[{"name":"whoami","inputSchema":{"type":"object"}}]}`
 	case "tools/call":
-		said, _ := json.Marshal("you sent " + authorization)
+		said, _ := json.Marshal("you are " + strings.TrimPrefix(authorization, "Bearer "))
 		answer = `"result":{"content":[{"type":"text","text":` + string(said) + `}]}`
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -143,7 +143,7 @@ func TestLoginReachesItsHosts(t *testing.T) {
 				t.Errorf("%s tells a token, or sends none", what)
 			}
 		}
-		if strings.Contains(what, "a ") && !strings.Contains(said, "you sent Bearer [") {
+		if strings.Contains(what, "a ") && !strings.Contains(said, "you are [secret:") {
 			t.Errorf("%s: %s", what, said)
 		}
 	}
@@ -183,7 +183,7 @@ func TestHostedAgentWithAKey(t *testing.T) {
 		t.Errorf("it said %s", out)
 	}
 	trusting(t, server, 0, key, "secret", "set", agent, "FINDAGENT_TOKEN")
-	if out := trusting(t, server, 0, "", "call", agent, "whoami"); !strings.Contains(out, "you sent Bearer [") || strings.Contains(out, key) {
+	if out := trusting(t, server, 0, "", "call", agent, "whoami"); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
 		t.Errorf("it said %s", out)
 	}
 	// The same agent, said to be elsewhere.
@@ -197,7 +197,7 @@ func TestHostedAgentWithAKey(t *testing.T) {
 	}
 	hello := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}` + "\n" +
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"whoami","arguments":{}}}` + "\n"
-	if out := trusting(t, server, 0, hello, "run", "--remote", agent); !strings.Contains(out, "you sent Bearer [") || strings.Contains(out, key) {
+	if out := trusting(t, server, 0, hello, "run", "--remote", agent); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
 		t.Errorf("it said %s", out)
 	}
 }

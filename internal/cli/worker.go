@@ -80,7 +80,7 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 // work takes dispatches until ctx ends.
 func (t *terminal) work(ctx context.Context, f *working, b *books.Books, w *workbench) error {
 	d, err := dispatch.Open(ctx, dispatch.Options{
-		Books: b, URL: f.store, Doors: w, Concurrency: f.concurrency, Unconfined: f.isolation.tier == noIsolation, Log: t.tell,
+		Books: b, URL: f.store, Doors: w, Concurrency: f.concurrency, Log: t.tell,
 	})
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
@@ -174,7 +174,7 @@ func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*
 	}
 	s.Programs = new(serve.Programs)
 	options := dispatch.Options{
-		Books: o.Books, URL: s.store, Doors: s.Programs, Concurrency: s.concurrency, Unconfined: o.Unconfined, Daemon: true, Log: t.tell,
+		Books: o.Books, URL: s.store, Doors: s.Programs, Concurrency: s.concurrency, Daemon: true, Log: t.tell,
 	}
 	if s.store != "" && !o.Unconfined {
 		if err := sandbox.Check(ctx, o.Isolation, o.Home.Dir()); err != nil {

@@ -157,3 +157,28 @@ func FuzzAudience(f *testing.F) {
 		}
 	})
 }
+
+// For development a credential may go to this machine without TLS: to the very
+// address that its slot allows, and to no other machine.
+func TestLoopbackAudience(t *testing.T) {
+	s := mustNew(t, Masked, canary)
+	here := &agent.Slot{Ref: "token", Hosts: []string{"127.0.0.1", "localhost", "::1", "api.example.com"}}
+	dev := egress.Switches{LoopbackHTTP: true}
+	for _, address := range []string{"http://127.0.0.1:8080/", "http://LOCALHOST/", "http://[::1]:8080/", "https://127.0.0.1/", "https://api.example.com/"} {
+		req := request(t, address)
+		if err := Attach(dev, req, here, s, nil, nil); err != nil || req.Header.Get("Authorization") != "Bearer "+canary {
+			t.Errorf("%s: %v", address, err)
+		}
+		if req := request(t, address); address != "https://api.example.com/" {
+			if err := Attach(egress.Switches{}, req, here, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
+				t.Errorf("%s without the switch: %v", address, err)
+			}
+		}
+	}
+	for _, address := range []string{"http://api.example.com/", "http://127.0.0.2/", "http://10.0.0.1/", "http://127.0.0.1.evil.test/", "http://localhost.evil.test/", "http://me@127.0.0.1/", "ftp://127.0.0.1/"} {
+		req := request(t, address)
+		if err := Attach(dev, req, here, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}

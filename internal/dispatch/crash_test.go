@@ -33,8 +33,8 @@ const (
 
 // The points at which a worker can be told to stop and wait for its death.
 const (
-	atDoor   = "door"   // its job is fetched, and the intent not claimed
-	atCall   = "call"   // claimed, and the call not begun
+	atDoor   = "door"   // its job is fetched
+	atCall   = "call"   // it is about to make the call, which claims the intent
 	atWork   = "work"   // the program runs
 	atAnswer = "answer" // the answer is kept, and River not told
 )
@@ -141,7 +141,7 @@ func live(place string) {
 	for _, network := range []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull} {
 		a := echo(network, 0)
 		work := outside(dir)
-		g := gateway.New(a, gateway.Options{Books: b, Keep: Keep(b, a), Binding: act(func(ctx context.Context, c *call.Call) (call.Result, error) {
+		g := gateway.New(a, gateway.Options{Books: b, Begin: Begin(b, false), Keep: Keep(b, a), Binding: act(func(ctx context.Context, c *call.Call) (call.Result, error) {
 			result, err := work(ctx, c)
 			if point == atWork {
 				here()
@@ -151,7 +151,9 @@ func live(place string) {
 		fail(g.Recover(ctx))
 		m.doors[a.Digest] = mortal{g, point}
 	}
-	d, err := Open(ctx, Options{Books: b, URL: urlOf(place), Doors: m, Concurrency: 4, Daemon: true})
+	d, err := Open(ctx, Options{Books: b, URL: urlOf(place), Doors: m, Concurrency: 4, Daemon: true, Log: func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%s: "+format+"\n", append([]any{b.DB.Owner()}, args...)...)
+	}})
 	fail(err)
 	fmt.Println("ready")
 	if point != "" {
@@ -181,6 +183,7 @@ func startWorker(t testing.TB, place, dir, point string) *worker {
 	t.Helper()
 	w := &worker{Cmd: exec.Command(os.Args[0])}
 	w.Env = append(os.Environ(), envPlace+"="+place, envDir+"="+dir, envPoint+"="+point)
+	w.Stderr = os.Stderr
 	out, err := w.StdoutPipe()
 	if err == nil {
 		w.in, err = w.StdinPipe()
@@ -221,7 +224,7 @@ func TestDeath(t *testing.T) {
 		journal  []journal.Decision
 	}{
 		{atDoor, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
-		{atCall, agent.NetworkFull, Done, 2, 1, []journal.Decision{journal.Allow}},
+		{atCall, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
 		{atWork, agent.NetworkOff, Done, 2, 2, []journal.Decision{journal.Allow}},
 		{atWork, agent.NetworkFull, Unknown, 1, 1, []journal.Decision{journal.Unknown}},
 		{atAnswer, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},

@@ -118,9 +118,6 @@ type Options struct {
 	// Concurrency is how many intents are done at the same time; 0 means the
 	// number of CPUs.
 	Concurrency int
-	// Unconfined says that programs run without a sandbox here, so that none of
-	// them may be repeated.
-	Unconfined bool
 	// Daemon takes over what dead processes left.
 	Daemon bool
 	// Log is told what an operator should know.
@@ -144,6 +141,7 @@ type Desk struct {
 	open   context.Context // ends when nothing new is begun
 	shut   context.CancelFunc
 	work   sync.WaitGroup
+	forgot time.Time // when old intents were last deleted; used by tend alone
 
 	mu      sync.Mutex
 	running map[string]context.CancelFunc // what is under way here

@@ -118,20 +118,19 @@ state, owner, kind, job, attempts, cancel, asked, started, ended)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, $15, 0, 0)`
 
 // insert writes a new intent, and its job where the queue is shared.
-func (d *Desk) insert(ctx context.Context, i *Intent, args []byte) error {
-	sealed := d.books.Keys.Seal(sealAsked+i.ID, args)
+func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
+	sealed := d.books.Keys.Seal(sealAsked+i.ID, asked)
 	i.kind = kindOf(d.books.Keys, i.Digest)
 	return d.books.DB.Write(ctx, func(tx state.Tx) error {
-		owner := ""
-		if d.shared == nil {
-			owner = d.books.DB.Owner()
+		args := []any{
+			i.ID, i.Agent, i.Digest, i.Name, i.Principal, i.Parent, string(i.Priority), i.effective().level(),
+			number(i.OverBudget), number(i.repeatable), sealed, string(Queued),
 		}
-		_, err := tx.Exec(insertIntent, i.ID, i.Agent, i.Digest, i.Name, i.Principal, i.Parent, string(i.Priority), i.effective().level(),
-			number(i.OverBudget), number(i.repeatable), sealed, string(Queued), owner, i.kind, i.Asked.UnixMicro())
-		if err != nil || d.shared == nil {
-			return err
+		if d.shared != nil {
+			return insertWithJob(tx, i, args)
 		}
-		return insertJob(tx, i)
+		_, err := tx.Exec(insertIntent, append(args, d.books.DB.Owner(), i.kind, i.Asked.UnixMicro())...)
+		return err
 	})
 }
 
@@ -252,18 +251,21 @@ AND ($4 = '' OR state = $4) ORDER BY asked DESC LIMIT $5`
 
 const (
 	claimIntent = `UPDATE intents SET state = 'running', owner = $1, started = $2, attempts = attempts + 1,
-repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state = 'queued' RETURNING parent, sealed`
+repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state = 'queued'`
 	// Whoever has it settles it, and a late answer settles what was unknown.
 	settleIntent = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END, ended = $2, answer = $3, sealed = NULL
 WHERE id = $4 AND (state = 'running' AND owner = $5 OR state = 'unknown')`
+	// What was refused before it began is nobody's yet.
+	refuseIntent = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END, ended = $2, answer = $3, sealed = NULL
+WHERE id = $4 AND state = 'queued'`
 	stateOf = `SELECT state FROM intents WHERE id = $1`
 )
 
 // errTaken says that an intent is no longer this owner's.
-var errTaken = errors.New("the intent was taken over, since its worker was believed dead")
+var errTaken = errors.New("somebody else has the intent")
 
 // settle writes the answer to an intent; false if the call was none.
-func settle(tx state.Tx, b *books.Books, id string, r call.Result, stopped *call.Refusal) (bool, error) {
+func settle(tx state.Tx, b *books.Books, id string, r call.Result, stopped *call.Refusal, begun bool) (bool, error) {
 	k := kept{Refusal: stopped}
 	if stopped == nil {
 		k = kept{Raw: json.RawMessage(r.Raw), IsError: r.IsError, Took: r.Duration}
@@ -272,7 +274,11 @@ func settle(tx state.Tx, b *books.Books, id string, r call.Result, stopped *call
 	if err != nil {
 		return false, err
 	}
-	n, err := tx.Exec(settleIntent, string(outcome(stopped)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id, b.DB.Owner())
+	query, args := refuseIntent, []any{string(outcome(stopped)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
+	if begun {
+		query, args = settleIntent, append(args, b.DB.Owner())
+	}
+	n, err := tx.Exec(query, args...)
 	if err != nil || n == 1 {
 		return n == 1, err
 	}

@@ -18,7 +18,8 @@ const (
 	// maxAttempts is how many workers may die of one intent.
 	maxAttempts = 5
 	// keepFor is how long an intent is remembered after its end.
-	keepFor = 7 * 24 * time.Hour
+	keepFor     = 7 * 24 * time.Hour
+	forgetEvery = time.Hour
 )
 
 // tend looks after intents while the desk is open.
@@ -90,7 +91,11 @@ func (d *Desk) tidy(ctx context.Context) error {
 			return err
 		}
 	}
-	old := time.Now().Add(-keepFor).UnixMicro()
+	if time.Since(d.forgot) < forgetEvery {
+		return nil
+	}
+	d.forgot = time.Now()
+	old := d.forgot.Add(-keepFor).UnixMicro()
 	return d.books.DB.Write(ctx, func(tx state.Tx) error {
 		_, err := tx.Exec(`DELETE FROM intents WHERE asked < $1 AND ended > 0 AND ended < $2`, old, old)
 		return err
@@ -195,6 +200,9 @@ func (d *Desk) takeOver(ctx context.Context, i *Intent) error {
 		again = true
 		return d.putBack(tx, i, here)
 	})
+	if err == nil {
+		d.options.Log("intent %s had been left by %s while it was %s; it was taken over", UUID(i.ID), i.owner, i.State)
+	}
 	switch {
 	case errors.Is(err, errMoved):
 		return nil

@@ -104,7 +104,7 @@ func urlOf(place string) string {
 func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t, place: place, books: openBooks(t, place, dir), agent: a}
-	r.gate = gateway.New(a, gateway.Options{Binding: do, Books: r.books, Keep: Keep(r.books, a)})
+	r.gate = gateway.New(a, gateway.Options{Binding: do, Books: r.books, Begin: Begin(r.books, false), Keep: Keep(r.books, a)})
 	t.Cleanup(r.gate.Close)
 	o.Books, o.URL = r.books, urlOf(place)
 	if do != nil {

@@ -216,13 +216,31 @@ VALUES (CAST($1 AS TEXT)::jsonb, $2, 25, $3, '` + queue + `', to_timestamp($4 / 
 	haveJob = `UPDATE intents SET job = $1 WHERE id = $2`
 )
 
-// insertJob writes River's job for an intent, in the intent's own transaction.
+const putBoth = `WITH j AS (INSERT INTO river_job (args, kind, max_attempts, priority, queue, scheduled_at, created_at)
+VALUES (CAST($14 AS TEXT)::jsonb, $13, 25, $8, '` + queue + `', to_timestamp($15 / 1000000.0), to_timestamp($15 / 1000000.0)) RETURNING id)
+INSERT INTO intents (id, agent, digest, name, principal, parent, priority, level, over, repeatable, sealed,
+state, owner, kind, job, attempts, cancel, asked, started, ended)
+SELECT $1, $2, $3, $4, $5, $6, $7, CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BYTEA), $12, '', $13, j.id, 0, 0, CAST($15 AS BIGINT), 0, 0 FROM j`
+
+// insertWithJob writes a new intent and its job. It is one statement that reads
+// nothing, so that no other transaction can stand in its way.
+func insertWithJob(tx state.Tx, i *Intent, args []any) error {
+	if _, err := tx.Exec(putBoth, append(args, i.kind, i.jobArgs(), i.Asked.UnixMicro())...); err != nil {
+		return err
+	}
+	return tx.Query(wakeUp, nil, func(state.Row) error { return nil })
+}
+
+func (i *Intent) jobArgs() string {
+	return fmt.Sprintf(`{"intent":%q,"level":%d}`, i.ID, i.effective().level())
+}
+
+// insertJob writes another job for an intent, in the intent's own transaction.
 // River's client can do so only in a transaction of pgx, of which the store has
 // none to give away: its own begin, save and retry in their way. River's table
 // is made to be written like this, and a test holds the two together.
 func insertJob(tx state.Tx, i *Intent) error {
-	args := fmt.Sprintf(`{"intent":%q,"level":%d}`, i.ID, i.effective().level())
-	err := tx.Query(putJob, []any{args, i.kind, i.effective().level(), i.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&i.job) })
+	err := tx.Query(putJob, []any{i.jobArgs(), i.kind, i.effective().level(), i.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&i.job) })
 	if err != nil {
 		return err
 	}

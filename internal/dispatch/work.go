@@ -61,10 +61,10 @@ func (d *Desk) do(id, digest string) error {
 		delete(d.running, id)
 		d.mu.Unlock()
 	}()
-	c, err := d.claim(id)
-	if err != nil {
-		if !errors.Is(err, errTaken) {
-			d.options.Log("intent %s cannot be taken: %v", UUID(id), err)
+	c, err := d.read(id)
+	if c == nil || err != nil {
+		if err != nil {
+			d.options.Log("intent %s cannot be read: %v", UUID(id), err)
 		}
 		return nil
 	}
@@ -76,23 +76,20 @@ func (d *Desk) do(id, digest string) error {
 	return nil
 }
 
-// claim makes an intent this owner's, and the call of it. It is errTaken if
-// somebody else has it, or nobody needs it any more.
-func (d *Desk) claim(id string) (*call.Call, error) {
+const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state = 'queued'`
+
+// read makes the call of an intent; nil if somebody else has it, or nobody needs
+// it any more. It is claimed when its door commits to the call, see [Begin].
+func (d *Desk) read(id string) (*call.Call, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
 	c := &call.Call{ID: id}
 	var sealed []byte
-	err := d.books.DB.Write(ctx, func(tx state.Tx) error {
+	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
 		sealed = nil
-		args := []any{d.books.DB.Owner(), time.Now().UnixMicro(), number(d.options.Unconfined), id}
-		err := tx.Query(claimIntent, args, func(row state.Row) error { return row.Scan(&c.Parent, &sealed) })
-		if err == nil && sealed == nil {
-			err = errTaken
-		}
-		return err
+		return tx.Query(selectAsked, []any{id}, func(row state.Row) error { return row.Scan(&c.Parent, &sealed) })
 	})
-	if err != nil {
+	if err != nil || sealed == nil {
 		return nil, err
 	}
 	var asked asking
@@ -102,36 +99,43 @@ func (d *Desk) claim(id string) (*call.Call, error) {
 	}
 	if err != nil {
 		unread := call.Refuse(stage, call.StoreUnavailable, "what was asked cannot be read: %v", err)
-		return nil, errors.Join(err, d.conclude(id, call.Result{}, unread))
+		return nil, errors.Join(err, d.settleNow(ctx, id, call.Result{}, unread, false))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
 	return c, nil
 }
 
-const isMine = `SELECT id FROM intents WHERE id = $1 AND state = 'running' AND owner = $2`
+const openState = `SELECT state FROM intents WHERE id = $1 AND state IN ('queued', 'running') AND (owner = $2 OR state = 'queued' AND $3 = 1)`
 
 // claimTime bounds the writing of what nobody can cancel.
 const claimTime = 30 * time.Second
 
-// conclude sees to it that an intent that was claimed here has an answer. Its
-// door has kept it with the record of the call, unless it could not.
+// conclude sees to it that an intent that was done here has an answer. Its door
+// has kept it with the record of the call, unless it could not.
 func (d *Desk) conclude(id string, result call.Result, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
-	open := false
+	is := ""
 	readErr := d.books.DB.Read(ctx, func(tx state.Tx) error {
-		open = false
-		return tx.Query(isMine, []any{id, d.books.DB.Owner()}, func(state.Row) error { open = true; return nil })
+		is = ""
+		return tx.Query(openState, []any{id, d.books.DB.Owner(), number(d.shared != nil)}, func(row state.Row) error { return row.Scan(&is) })
 	})
-	if readErr != nil || !open {
+	if readErr != nil || is == "" {
 		return readErr
 	}
 	stopped, ok := errors.AsType[*call.Refusal](err)
 	if err != nil && !ok {
 		stopped = call.Uncertain(stage, call.ServerUnavailable, "%v", err)
 	}
+	if State(is) == Queued && (stopped == nil || stopped.Effect != call.NoEffect || d.shared != nil && stopped.Code == call.StoreUnavailable) {
+		return nil // it is waiting for somebody again
+	}
+	return d.settleNow(ctx, id, result, stopped, State(is) == Running)
+}
+
+func (d *Desk) settleNow(ctx context.Context, id string, result call.Result, stopped *call.Refusal, begun bool) error {
 	return d.books.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := settle(tx, d.books, id, result, stopped)
+		_, err := settle(tx, d.books, id, result, stopped, begun)
 		return err
 	})
 }

@@ -95,6 +95,9 @@ func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *
 		for _, r := range rules.Policy.Judge(ctx, a, name, t, c) {
 			d.add(r)
 		}
+	} else if a.Dialect == agent.GPARS {
+		// Only a policy grants, so where nobody handed one in nothing is granted.
+		add(call.ScopeNotGranted, false, "there is no policy, so nothing is granted")
 	}
 	return d
 }

@@ -45,9 +45,13 @@ type Options struct {
 	// KnownChanged reports whether Known would answer otherwise than last time;
 	// nil if it never does while servers run.
 	KnownChanged func() bool
+	// Begin is asked in the transaction that commits to a call, after everything
+	// else; nil lets all pass.
+	Begin func(tx state.Tx, c *call.Call) (*call.Refusal, error)
 	// Keep writes what became of a call elsewhere too, in the transaction that
-	// records it; nil if nobody wants that. An error of it undoes the record.
-	Keep func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal) error
+	// records it; nil if nobody wants that. begun says that the door had committed
+	// to the call. An error of it undoes the record.
+	Keep func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal, begun bool) error
 	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
 	ApprovalTTL time.Duration
 	// OnAsk is told that a call waits for a person.
@@ -69,7 +73,8 @@ type Gateway struct {
 	approvalTTL      time.Duration
 	trustElicitation bool
 	onAsk            func(string)
-	keep             func(state.Tx, *call.Call, call.Result, *call.Refusal) error
+	begin            func(state.Tx, *call.Call) (*call.Refusal, error)
+	keep             func(state.Tx, *call.Call, call.Result, *call.Refusal, bool) error
 
 	late      sync.WaitGroup // answers that may still come
 	closing   chan struct{}
@@ -87,7 +92,7 @@ func New(a *agent.Agent, o Options) *Gateway {
 	}
 	return &Gateway{
 		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o),
-		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
+		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, begin: o.Begin, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 

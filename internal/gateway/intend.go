@@ -88,6 +88,11 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 			if stopped, err = g.useApproval(tx, p); err != nil || stopped != nil {
 				return errors.Join(err, errStopped)
 			}
+			if g.begin != nil {
+				if stopped, err = g.begin(tx, p.Call); err != nil || stopped != nil {
+					return errors.Join(err, errStopped)
+				}
+			}
 			return g.writeIntent(tx, p)
 		})
 		switch {

@@ -66,7 +66,7 @@ func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) er
 			}
 		}
 		if g.keep != nil {
-			if err := g.keep(tx, p.Call, p.result, stopped); err != nil {
+			if err := g.keep(tx, p.Call, p.result, stopped, p.intended); err != nil {
 				return err
 			}
 		}

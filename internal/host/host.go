@@ -234,22 +234,30 @@ func (a *Agent) open() {
 	}
 	a.doorOptions = gateway.Options{
 		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, KnownChanged: a.knownChanged(),
-		Keep:        a.keep(b),
+		Begin: a.begin(b), Keep: a.keep(b),
 		OnAsk:       func(message string) { a.options.Log("approvals", message) },
 		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,
 	}
 	a.door = gateway.New(a.manifest.Agent(), a.doorOptions)
 }
 
+// begin makes an intent this process's own; nil for an agent that is no program.
+func (a *Agent) begin(b *books.Books) func(state.Tx, *call.Call) (*call.Refusal, error) {
+	if !dispatch.TakesIntents(a.manifest.Agent()) {
+		return nil
+	}
+	return dispatch.Begin(b, a.options.Unconfined)
+}
+
 // keep keeps the answers to intents, what programs use of their budgets and what
 // they remember; nil for an agent that is no program.
-func (a *Agent) keep(b *books.Books) func(state.Tx, *call.Call, call.Result, *call.Refusal) error {
+func (a *Agent) keep(b *books.Books) func(state.Tx, *call.Call, call.Result, *call.Refusal, bool) error {
 	if !dispatch.TakesIntents(a.manifest.Agent()) {
 		return nil
 	}
 	answer, remember := dispatch.Keep(b, a.manifest.Agent()), a.memory.Keep(a.manifest.Agent())
-	return func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal) error {
-		if err := answer(tx, c, r, stopped); err != nil {
+	return func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal, begun bool) error {
+		if err := answer(tx, c, r, stopped, begun); err != nil {
 			return err
 		}
 		return remember(tx, c, r, stopped)

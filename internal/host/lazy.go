@@ -59,8 +59,8 @@ type lazy struct {
 	options  toolserver.Options
 	idle     time.Duration
 
-	servers  []*remoteServer
-	byID     map[string]*remoteServer
+	servers []*remoteServer
+	byID    map[string]*remoteServer
 
 	snapshot atomic.Pointer[agent.Agent]
 	door     atomic.Pointer[gateway.Gateway]

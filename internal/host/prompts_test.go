@@ -189,3 +189,34 @@ func TestStoreCredential(t *testing.T) {
 		}
 	}
 }
+
+// A bundle of code serves the skills among its files that its manifest lists, and
+// no others.
+func TestSkillsOfCode(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"findagent.json": `{"name":"Coded","system_prompt":"You are a program that has skills among its files, and serves them.","kind":"code-bundle",
+			"entrypoint":{"path":"src/agent.mjs"},"runtime":{"kind":"node"},"mcp":{"mode":"wrap"},"skills":[{"id":"help","name":"Help"}],"example_prompts":["Go."]}`,
+		"src/agent.mjs": "export const handler = () => 1\n", "AGENTS.md": "For people.\n",
+		"help/SKILL.md": "---\nname: help\ndescription: Helps.\n---\nHelp them.\n",
+	} {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := manifest.Load(filepath.Join(dir, "findagent.json"), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompts := begin(t, m, nil).Front().Prompts
+	if len(prompts) != 1 || prompts[0].Name != "help" {
+		t.Fatalf("%d prompts", len(prompts))
+	}
+	if text, err := prompts[0].Get(t.Context(), "ada@local", nil); err != nil || !strings.Contains(string(text), "Help them.") {
+		t.Errorf("got %s, %v", text, err)
+	}
+}

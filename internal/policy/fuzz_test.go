@@ -118,3 +118,26 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// FuzzSuite: whatever a file of cases holds, it is cases or an error, and every
+// case gets a verdict.
+func FuzzSuite(f *testing.F) {
+	f.Add("[[case]]\nname = \"x\"\nagent = \"a\"\ndialect = \"gpars\"\ntool = \"s/t\"\narguments = '{\"path\": \"/x\"}'\nexpect = \"deny\"\n")
+	f.Add("[scopes.s]\nread = [\"t\"]\n[[case]]\nagent = \"a\"\ndialect = \"matrix\"\ntool = \"s/t\"\nexpect = \"allow\"\nannotations = {destructive = true}\n")
+	rules, err := Parse("p", []byte(gated))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseSuite([]byte(text))
+		if err != nil {
+			return
+		}
+		in := &snapshot{rules: rules, scopes: s.Scopes}
+		for i := range s.Cases {
+			if o := s.Cases[i].run(in, Options{}, now()); o.Got != "allow" && o.Got != "deny" {
+				t.Fatalf("%+v", o)
+			}
+		}
+	})
+}

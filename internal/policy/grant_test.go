@@ -64,9 +64,13 @@ func TestGrantAndRevoke(t *testing.T) {
 func TestRevokeLeavesChangedRules(t *testing.T) {
 	g := Grant{Agent: "coder", Server: "fs", Scope: "read", By: "me"}
 	for name, change := range map[string]func(string) string{
-		"a condition more": func(s string) string { return strings.Replace(s, `contains("read")`, `contains("read") && context.caller == "x"`, 1) },
-		"another effect":   func(s string) string { return strings.Replace(s, "permit", "forbid", 1) },
-		"a second scope":   func(s string) string { return strings.Replace(s, `contains("read")`, `containsAny(["read", "write"])`, 1) },
+		"a condition more": func(s string) string {
+			return strings.Replace(s, `contains("read")`, `contains("read") && context.caller == "x"`, 1)
+		},
+		"another effect": func(s string) string { return strings.Replace(s, "permit", "forbid", 1) },
+		"a second scope": func(s string) string {
+			return strings.Replace(s, `contains("read")`, `containsAny(["read", "write"])`, 1)
+		},
 	} {
 		text := change(g.Rule())
 		if _, removed, err := Remove("p", []byte(text), []Grant{g}); !errors.Is(err, ErrChanged) {

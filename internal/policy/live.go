@@ -9,9 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
@@ -289,10 +291,23 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	scopes := s.scopes.covering(s.catalogue, s.rules, a, on.server, on.tool)
 	v := s.rules.view(on, scopes)
 	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
+	// Names that a shell would read otherwise are in no line that people copy.
+	switch {
+	case len(scopes) > 0 && plainWord(on.agent) && plainWord(on.server) && plainWord(scopes[0]):
+		v.hint = fmt.Sprintf("grant it: ambit grant %s --server %s --scope %s", on.agent, on.server, scopes[0])
+	case len(scopes) == 0 && plainWord(on.server) && plainWord(on.tool):
+		v.hint = fmt.Sprintf("map a scope to it in config.toml: [scopes.%q] SCOPE = [%q], then grant that", on.server, on.tool)
+	}
 	if s.count.Add(1) <= maxViews {
 		s.views.Store(key, v)
 	}
 	return v
+}
+
+func plainWord(s string) bool {
+	return s != "" && s[0] != '-' && strings.IndexFunc(s, func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("@:./-_", r)
+	}) < 0
 }
 
 // ServerOf is the server that a tool's name in Cedar begins with.
@@ -378,7 +393,9 @@ func (s *snapshot) permitted(v *view, found verdict) []call.Reason {
 	for _, f := range found.failed {
 		detail += fmt.Sprintf("; %s could not be evaluated: %s", f.rule, f.failed)
 	}
-	return append(reasons, no(call.ScopeNotGranted, "%s", detail))
+	refused := no(call.ScopeNotGranted, "%s", detail)
+	refused.Hint = v.hint
+	return append(reasons, refused)
 }
 
 func yes(format string, args ...any) call.Reason {

@@ -95,6 +95,30 @@ func TestNoPolicy(t *testing.T) {
 	}
 }
 
+// A hint is a line that people copy into a shell.
+func TestHint(t *testing.T) {
+	b := newBench(t, "// nothing")
+	if err := replace(filepath.Join(b.dir, "config.toml"), []byte("[scopes]\ns = {read = [\"t\"]}\n\"x;ls\" = {read = [\"t\"]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for server, want := range map[string]string{"s": "grant it: ambit grant a --server s --scope read", "x;ls": "", "u": `map a scope to it in config.toml: [scopes."u"] SCOPE = ["t"], then grant that`} {
+		reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.GPARS}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: server}}, &call.Call{})
+		if last := reasons[len(reasons)-1]; last.Allowed || last.Hint != want {
+			t.Errorf("%s: %+v", server, last)
+		}
+	}
+}
+
+// Where nobody handed a policy in, a GPARS agent may nothing.
+func TestNoPolicyHandedIn(t *testing.T) {
+	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
+	for d, want := range map[agent.Dialect]string{agent.GPARS: "scope_not_granted", agent.Matrix: "yes"} {
+		if got := first(gate.Decide(context.Background(), &agent.Agent{Dialect: d}, "a", tool, &call.Call{}, gate.Rules{}).Reasons); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestAFirstPermitBreaksNobody(t *testing.T) {
 	b := newBench(t, `permit (principal == Agent::"other", action, resource);`)
 	b.want("a Matrix agent", b.ask(agent.Matrix, agent.Write), "yes")
@@ -104,10 +128,12 @@ func TestAFirstPermitBreaksNobody(t *testing.T) {
 // A policy that cannot be used from the start refuses everything, until it can.
 func TestUnusableAtStart(t *testing.T) {
 	for name, spoil := range map[string]func(b *bench){
-		"syntax":      func(b *bench) { b.move("permit (principal") },
-		"a folder":    func(b *bench) { _ = os.Remove(b.file()); _ = os.Mkdir(b.file(), 0o700) },
-		"too large":   func(b *bench) { b.move("//" + strings.Repeat("x", maxFile)) },
-		"scopes":      func(b *bench) { _ = os.WriteFile(filepath.Join(b.dir, "config.toml"), []byte("[scopes]\nx = 1\n"), 0o600) },
+		"syntax":    func(b *bench) { b.move("permit (principal") },
+		"a folder":  func(b *bench) { _ = os.Remove(b.file()); _ = os.Mkdir(b.file(), 0o700) },
+		"too large": func(b *bench) { b.move("//" + strings.Repeat("x", maxFile)) },
+		"scopes": func(b *bench) {
+			_ = os.WriteFile(filepath.Join(b.dir, "config.toml"), []byte("[scopes]\nx = 1\n"), 0o600)
+		},
 		"config.toml": func(b *bench) { _ = os.WriteFile(filepath.Join(b.dir, "config.toml"), []byte("[scopes"), 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,7 +82,7 @@ type rule struct {
 	name   string // how people are told of it
 	// permits says that it permits a call.
 	permits string
-	line   int
+	line    int
 	// start and end are where its text stands.
 	start, end int
 }
@@ -195,6 +195,7 @@ type view struct {
 	resource  types.EntityUID
 	entities  types.EntityMap
 	covered   string // which scopes cover the tool, in words
+	hint      string // what to do if nothing permits the call
 }
 
 // view works out which rules can apply, and the entities that they see.

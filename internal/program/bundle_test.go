@@ -453,9 +453,11 @@ func TestBundleCredentialKeepsItsAudience(t *testing.T) {
 type oneSecret struct{ s credential.Secret }
 
 func (v oneSecret) Get(string, string) (credential.Secret, bool, error) { return v.s, true, nil }
-func (v oneSecret) Set(string, string, credential.Secret) error         { return errors.ErrUnsupported }
-func (v oneSecret) Remove(string, string) (bool, error)                 { return false, errors.ErrUnsupported }
-func (v oneSecret) List() ([]credential.Entry, error)                   { return nil, errors.ErrUnsupported }
+func (v oneSecret) Set(string, string, credential.Secret) error { return errors.ErrUnsupported }
+
+func (v oneSecret) Remove(string, string) (bool, error) { return false, errors.ErrUnsupported }
+
+func (v oneSecret) List() ([]credential.Entry, error) { return nil, errors.ErrUnsupported }
 
 func TestBundleCredentialMissing(t *testing.T) {
 	r := newBundleRig(t)

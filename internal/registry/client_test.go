@@ -23,14 +23,19 @@ import (
 type fake struct {
 	url   string
 	asked atomic.Int64
-	last  atomic.Pointer[string]
 	serve atomic.Pointer[http.HandlerFunc]
 }
 
 // versions are those of com.example/tool: version, status, package version.
 var versions = [][2]string{
-	{"1.9.0", "active"}, {"1.10.0", "active"}, {"2.0.0", "deprecated"}, {"1.11.0", "deleted"}, {"nightly", "active"},
-	{"1.12.0-beta.1", "active"}, {"2024-11-05", "active"}, {"0.9.0", "active"},
+	{"1.9.0", "active"},
+	{"1.10.0", "active"},
+	{"2.0.0", "deprecated"},
+	{"1.11.0", "deleted"},
+	{"nightly", "active"},
+	{"1.12.0-beta.1", "active"},
+	{"2024-11-05", "active"},
+	{"0.9.0", "active"},
 }
 
 func listing(version, status string) map[string]any {
@@ -192,6 +197,7 @@ func TestCache(t *testing.T) {
 
 func TestRegistryIsBounded(t *testing.T) {
 	other := newFake(t)
+	says := map[string]string{"a large answer is not read": "larger than", "pages that go round": "circle", "pages without an end": "more than"}
 	for name, h := range map[string]http.HandlerFunc{
 		"a redirect is not followed": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.url+r.URL.EscapedPath(), http.StatusFound)
@@ -217,8 +223,9 @@ func TestRegistryIsBounded(t *testing.T) {
 			f := newFake(t)
 			f.set(h)
 			before := other.asked.Load()
-			if found := ask(resolver(t, settled(t, f.url)), "mcp.example.com/tool", "*"); !errors.Is(found.Problem, ErrUnreachable) {
-				t.Errorf("%v, %v", found.Version, found.Problem)
+			found := ask(resolver(t, settled(t, f.url)), "mcp.example.com/tool", "*")
+			if !errors.Is(found.Problem, ErrUnreachable) || !strings.Contains(found.Problem.Error(), says[name]) {
+				t.Errorf("%v, %v; want %q", found.Version, found.Problem, says[name])
 			}
 			if other.asked.Load() != before {
 				t.Error("somebody else was asked")

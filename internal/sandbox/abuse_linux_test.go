@@ -153,7 +153,11 @@ for p in pids: os.waitpid(p, 0)
 t = os.times()
 print((t.children_user + t.children_system) / (time.monotonic() - begun))
 `)})
-	if share, err := strconv.ParseFloat(got, 64); err != nil || share > 0.45 {
+	most := 0.45
+	if strong {
+		most = 0.9 // gVisor counts in its own time; without bounds it would be 2
+	}
+	if share, err := strconv.ParseFloat(got, 64); err != nil || share > most {
 		t.Errorf("used %s of a core", got)
 	}
 }

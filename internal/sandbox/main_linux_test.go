@@ -94,7 +94,7 @@ func execute(ctx context.Context, s Spec) (Outcome, error) {
 	if pooled {
 		s.Pool = NewPool(1, true)
 		defer s.Pool.Close()
-		if len(s.Argv) > 0 {
+		if len(s.Argv) > 0 && s.Pool.keeps(&s) {
 			if err := s.Pool.Prepare(ctx, s); err != nil {
 				return Outcome{}, err
 			}

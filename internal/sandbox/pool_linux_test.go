@@ -252,6 +252,13 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
 			if p.spare[0].shape.interpreter != tt.runtime {
 				t.Fatal("no interpreter waits")
 			}
+			// One that does not wait has the time of another run to give itself away.
+			if _, err := Run(t.Context(), Spec{Argv: []string{tt.runtime, "--version"}}); err != nil {
+				t.Fatal(err)
+			}
+			if p.spare[0].dead() {
+				t.Fatal("it did not wait")
+			}
 			// Only now is there a program.
 			if text, ok := files[tt.file]; ok {
 				write(tt.file, text)

@@ -28,6 +28,13 @@
 //     which accepts outside. There is no socket file, no process in between and no
 //     question whose connection it is: the policy belongs to the listener.
 //   - Files on the memory disk count as memory: the kernel charges both alike.
+//   - What is shown of this machine leads through no symbolic link.
+//   - A sandbox can be made before there is something to run in it ([Pool]). It is
+//     the same code, and the same sandbox; it is used once.
+//
+// At the tier [Strong] gVisor's runsc takes the place of bubblewrap, Landlock and
+// seccomp: the program talks to a kernel of gVisor's own. Cgroup, user, pipes and
+// canaries are the same.
 //
 // The standard tier shares the kernel with everybody else; a hole in the kernel
 // is a way out.

@@ -111,7 +111,7 @@ func (h house) Agent(_ context.Context, name string) *console.Agent {
 
 func problemsOf(m *manifest.Manifest) (out []console.Problem) {
 	for _, d := range m.Diagnostics {
-		p := console.Problem{Code: d.Code, Severity: string(d.Severity), Message: d.Message, Hint: d.Hint, Line: d.Line, Column: d.Column}
+		p := console.Problem{Code: d.Code, Severity: d.Severity.String(), Message: d.Message, Hint: d.Hint, Line: d.Line, Column: d.Column}
 		if m.Source != nil && d.Line > 0 {
 			f := m.Source.Frame(d)
 			p.Frame = f.Text + "\n" + strings.Repeat(" ", f.Before) + strings.Repeat("^", max(1, f.Marked))
@@ -392,7 +392,9 @@ func (h house) Mark(ctx context.Context) string {
 }
 
 // faced is a daemon's console, once it has one.
-type faced struct{ of atomic.Pointer[console.Console] }
+type faced struct {
+	of atomic.Pointer[console.Console]
+}
 
 // OpenConsole gives the daemon its face for people, until ctx ends.
 func (d *Daemon) OpenConsole(ctx context.Context, room *Room) error {

@@ -66,7 +66,7 @@ func (s *shield) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.knowsHost(r.Host):
 		(&problem{status: http.StatusMisdirectedRequest, Code: "bad_host", Message: "this daemon does not answer to that host name", Hint: "use the address it printed, or name the host: ambit serve --public-url URL"}).write(w)
 		return
-	case !s.sameOrigin(r) || s.cross.Check(r) != nil:
+	case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:
 		(&problem{status: http.StatusForbidden, Code: "bad_origin", Message: "requests from other sites are not taken"}).write(w)
 		return
 	}

@@ -71,6 +71,13 @@ func (d *Daemon) uiTicket(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, map[string]any{"url": "/ui/" + sealed, "expires_at": until.UTC().Format(time.RFC3339)})
 }
 
+// fromPages reports whether a page in its sandbox, which is of no site, asks for
+// a file beside it. It could show the answer, and cannot read it.
+func fromPages(r *http.Request) bool {
+	origins := r.Header.Values("Origin")
+	return r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/ui/") && len(origins) == 1 && origins[0] == "null"
+}
+
 func noPages() *problem {
 	return &problem{status: http.StatusNotFound, Code: "not_found", Message: "there are no pages here", Hint: "ask for their address: GET /api/v1/agents/NAME/ui"}
 }

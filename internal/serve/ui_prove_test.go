@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +47,6 @@ type heard struct {
 }
 
 func (h heard) Open(name string) (fs.File, error) {
-	println("open", name)
 	if strings.HasPrefix(name, "told-") {
 		select {
 		case h.told <- name:
@@ -82,14 +80,9 @@ func TestUIInABrowser(t *testing.T) {
 			return paged{start(ctx, name, m).(*fake), pages}
 		}
 	})
-	next := r.server.Config.Handler
-	r.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		next.ServeHTTP(w, q)
-		fmt.Println(q.Method, q.URL.Path[max(0, len(q.URL.Path)-20):], q.Header, w.Header().Get("Content-Type"))
-	})
 	ticket := base64.RawURLEncoding.EncodeToString(keys.Seal(uiPurpose, fmt.Appendf(nil, `{"agent":"pages","until":%d}`, time.Now().Add(uiTime).Unix())))
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	defer cancel()

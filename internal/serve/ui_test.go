@@ -173,11 +173,14 @@ func TestUITickets(t *testing.T) {
 			}
 		}
 	}
+	if resp, _ := r.get("/ui/"+good+"/app.js", http.Header{"Origin": {"null"}}); resp.StatusCode != 200 || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a file for a page: %d", resp.StatusCode)
+	}
 	// A ticket is no key, and the pages' own requests are refused.
 	for path, header := range map[string]http.Header{
 		"/api/v1/agents":              {"Authorization": {"Bearer " + good}},
 		"/api/v1/whoami":              {"Origin": {"null"}},
-		"/ui/" + good + "/index.html": {"Origin": {"null"}},
+		"/ui/" + good + "/index.html": {"Origin": {"https://elsewhere.example.com"}},
 	} {
 		if resp, _ := r.get(path, header); resp.StatusCode < 400 {
 			t.Errorf("%s with %v: %d", path, header, resp.StatusCode)

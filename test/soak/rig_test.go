@@ -67,6 +67,7 @@ type rig struct {
 	agent  *host.Agent
 	url    string
 	client *http.Client
+	looks  int64 // calls that are made to see whether the servers are back
 }
 
 func newRig(t *testing.T) *rig {
@@ -79,6 +80,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.books.Close() })
+	r.books.Journal.KeepDaybook() // as a daemon does
 	r.agent = host.Start(t.Context(), r.declare(dir), host.Options{Home: h, Version: "soak", Books: r.books})
 	t.Cleanup(r.agent.Close)
 	if err := r.agent.Ready(t.Context()); err != nil {
@@ -138,12 +140,11 @@ func (r *rig) processes(alias string) (found []int) {
 	return found
 }
 
-// kill kills servers until it is stopped, and tells how often.
-func (r *rig) kill() (stop func() map[string]int) {
+// kill kills servers until it is stopped, and counts them.
+func (r *rig) kill(kills map[string]int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	kills := map[string]int{}
 	for _, alias := range aliases {
 		// One that is killed less often than every 12 s is always started again at
 		// once.
@@ -170,12 +171,11 @@ func (r *rig) kill() (stop func() map[string]int) {
 			}
 		})
 	}
-	stop = sync.OnceValue(func() map[string]int {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
-		return kills
 	})
-	r.t.Cleanup(func() { stop() })
+	r.t.Cleanup(stop)
 	return stop
 }
 

