@@ -100,33 +100,64 @@ func TestNobodyStarves(t *testing.T) {
 	each(t, func(t *testing.T, place, dir string) {
 		var r *rig
 		var lowDone atomic.Bool
-		again := make(chan struct{}, 100)
+		more := func() error {
+			_, err := r.Submit(context.Background(), Request{Agent: r.agent, Name: "echo", Text: "high", Priority: High, Principal: "me@local"})
+			return err
+		}
+		ready := make(chan struct{})
 		r = newRig(t, place, dir, echo(agent.NetworkOff, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			<-ready
 			if strings.HasPrefix(textOf(c), "low") {
 				lowDone.Store(true)
-			} else {
-				again <- struct{}{}
+			} else if !lowDone.Load() {
+				// Before it ends, so that one more always waits.
+				if err := more(); err != nil {
+					return call.Result{}, call.Refuse("act", call.ProgramFailed, "%v", err)
+				}
 			}
 			return answer(ctx, c)
 		}, Options{Concurrency: 1, Step: 200 * time.Millisecond})
-		for range 10 {
-			r.submit("high", High)
-		}
-		low := r.submit("low", Low)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		// For each that is done another one is asked, so that some always wait.
-		for !lowDone.Load() {
-			select {
-			case <-again:
-				r.submit("high", High)
-			case <-ctx.Done():
-				t.Fatal("the low one starves")
-			case <-time.After(10 * time.Millisecond):
+		for range 5 {
+			if err := more(); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if i := r.wait(low.ID); i.State != Done {
+		low := r.submit("low", Low)
+		close(ready)
+		i := r.wait(low.ID)
+		lowDone.Store(true)
+		if i.State != Done {
 			t.Errorf("%+v", i)
+		}
+	})
+}
+
+// TestBegin claims an intent once, whoever asks.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, place, dir string) {
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
+		i := r.submit("x", "")
+		for n, want := range []bool{true, false} {
+			var stopped *call.Refusal
+			err := r.books.DB.Write(t.Context(), func(tx state.Tx) (err error) {
+				stopped, err = Begin(r.books, false)(tx, &call.Call{ID: i.ID})
+				return err
+			})
+			if err != nil || (stopped == nil) != want {
+				t.Errorf("%d: %v %v", n, err, stopped)
+			}
+		}
+		// What is no intent passes.
+		err := r.books.DB.Write(t.Context(), func(tx state.Tx) error {
+			stopped, err := Begin(r.books, false)(tx, &call.Call{ID: strings.Repeat("0", 32)})
+			if stopped != nil {
+				t.Error(stopped)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 		return call.Result{}, err
 	}
 	if b.of.lazy != nil {
-		return b.of.lazy.act(ctx, t, c)
+		return b.of.lazy.Act(ctx, t, c)
 	}
 	return s.Act(ctx, t, c)
 }

@@ -72,7 +72,7 @@ var _ call.Binding = codeBinding{}
 
 // Act carries out a call, once the code is ready.
 func (b codeBinding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
-	servers, err := binding{of: b.of}.wait(ctx)
+	servers, err := binding(b).wait(ctx)
 	if err != nil {
 		return call.Result{}, err
 	}

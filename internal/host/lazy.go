@@ -179,8 +179,8 @@ func (s *remoteServer) refusal(format string, args ...any) *call.Refusal {
 	return r
 }
 
-// act calls a tool on its server.
-func (l *lazy) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+// Act calls a tool on its server.
+func (l *lazy) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	m, done, err := l.use(ctx, t)
 	if err != nil {
 		return call.Result{}, err

@@ -28,17 +28,15 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Front room: what the console needs of the daemon, besides what the API does.
+// Room is what the console shows besides what the API does.
 type Room struct {
 	Books *books.Books
 	// Credentials tell which slots are filled, and Vault fills them.
 	Credentials *credential.Source
 	Vault       credential.Vault
 	Operator    guard.Operator
-	// PolicyFile is where the user's policy lies, and PolicyProblem says what is
-	// wrong with it; nil if nobody knows.
-	PolicyFile    string
-	PolicyProblem func() string
+	// PolicyFile is where the user's policy lies.
+	PolicyFile string
 }
 
 // house is the daemon as the console sees it.
@@ -343,8 +341,8 @@ func (h house) Policy() (file, text, problem string) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		problem = "the file cannot be read"
 	}
-	if h.room.PolicyProblem != nil {
-		problem = cmp.Or(h.room.PolicyProblem(), problem)
+	if h.options.PolicyProblem != nil {
+		problem = cmp.Or(h.options.PolicyProblem(), problem)
 	}
 	return h.room.PolicyFile, string(raw), problem
 }
@@ -407,7 +405,7 @@ func (d *Daemon) OpenConsole(ctx context.Context, room *Room) error {
 	}
 	d.console.of.Store(c)
 	go func() {
-		if err := c.Follow(ctx, room.Books.Journal); err != nil && ctx.Err() == nil {
+		if err := c.Follow(ctx, room.Books.Journal); ctx.Err() == nil {
 			d.options.Log("the console's charts stand still: %v", err)
 		}
 	}()
