@@ -20,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/sandbox"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -110,6 +111,10 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	return err
 }
 
+// waitingSandboxes is how many sandboxes stand ready for programs. One is made for
+// the next run when one like it has ended, so a daemon without programs has none.
+const waitingSandboxes = 4
+
 // serveWith serves with open books.
 func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *books.Books) error {
 	ctx, reloads, stop := takeSignals(ctx)
@@ -128,6 +133,8 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	if o.Expose, err = exposed(s.expose); err != nil {
 		return err
 	}
+	o.Pool = sandbox.NewPool(waitingSandboxes, true)
+	defer o.Pool.Close()
 	hosting := &serve.Hosting{
 		Host: o, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
 		Metrics: s.Metrics, Production: s.Production,

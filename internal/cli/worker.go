@@ -66,7 +66,8 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 		return err
 	}
 	defer b.Close()
-	o.Books = b
+	o.Books, o.Pool = b, sandbox.NewPool(f.concurrency+1, true)
+	defer o.Pool.Close()
 	ctx, _, stop := takeSignals(ctx)
 	defer stop()
 	bench, err := t.bench(ctx, o)

@@ -183,7 +183,9 @@ func startWorker(t testing.TB, place, dir, point string) *worker {
 	t.Helper()
 	w := &worker{Cmd: exec.Command(os.Args[0])}
 	w.Env = append(os.Environ(), envPlace+"="+place, envDir+"="+dir, envPoint+"="+point)
-	w.Stderr = os.Stderr
+	if testing.Verbose() {
+		w.Stderr = os.Stderr // who took over what
+	}
 	out, err := w.StdoutPipe()
 	if err == nil {
 		w.in, err = w.StdinPipe()
@@ -298,7 +300,10 @@ func TestKills(t *testing.T) {
 		if err := <-asking; err != nil {
 			t.Fatal(err)
 		}
-		done := effects(t, dir)
+		for _, i := range asked {
+			asker.wait(i.ID)
+		}
+		done := effects(t, dir) // when nothing is under way any more
 		states := map[State]int{}
 		again := 0
 		for _, i := range asked {

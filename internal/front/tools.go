@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -70,6 +71,7 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 		return nil, err
 	}
 	who := a.Door.Agent()
+	served := gateway.ServedNames(who)
 	var b bytes.Buffer
 	b.WriteString(`{"tools":[`)
 	comma := ""
@@ -82,8 +84,8 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 		if raw == nil {
 			continue
 		}
-		if served := gateway.ServedName(who, t); served != t.Name {
-			raw = set(raw, "name", marshal(served))
+		if name := served(t); name != t.Name {
+			raw = set(raw, "name", marshal(name))
 		}
 		b.WriteString(comma)
 		b.Write(raw)
@@ -101,7 +103,8 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 func (a *Agent) served(name string) *agent.Tool {
 	who := a.Door.Agent()
 	for i := range who.Tools {
-		if t := &who.Tools[i]; gateway.ServedName(who, t) == name || t.URI != nil && t.URI.String() == name {
+		// Most names are told apart by their ends.
+		if t := &who.Tools[i]; strings.HasSuffix(name, t.Name) && gateway.ServedName(who, t) == name || t.URI != nil && t.URI.String() == name {
 			return t
 		}
 	}

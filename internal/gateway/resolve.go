@@ -107,6 +107,21 @@ func ServedName(a *agent.Agent, t *agent.Tool) string {
 	return t.Name
 }
 
+// ServedNames is ServedName for whoever asks about all tools of an agent: which
+// names several have is looked up once.
+func ServedNames(a *agent.Agent) func(*agent.Tool) string {
+	times := make(map[string]int, len(a.Tools))
+	for i := range a.Tools {
+		times[a.Tools[i].Name]++
+	}
+	return func(t *agent.Tool) string {
+		if times[t.Name] < 2 {
+			return t.Name
+		}
+		return ServedName(a, t)
+	}
+}
+
 // prefix is an alias in a form that clients take in the name of a tool. One that is
 // the id of a registry has slashes and dots, which many do not: its last part will
 // do, if no other server has it, and otherwise all of it.

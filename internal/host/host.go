@@ -76,6 +76,8 @@ type Options struct {
 	Unconfined bool
 	// Agents reaches the agents that compose actions name.
 	Agents action.Caller
+	// Pool keeps sandboxes ready for programs; it belongs to the caller.
+	Pool *sandbox.Pool
 	// Log is told what servers write and what becomes of them, Progress what is
 	// being done, for a person who waits.
 	Log      func(alias, line string)
@@ -200,7 +202,7 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 // programs runs the program that the agent is, in its sandbox.
 func programs(a *Agent, m *manifest.Manifest, o Options) call.Binding {
 	return program.New(m.Agent(), program.Options{
-		Manifest: m.Path, Isolation: o.Isolation, Unconfined: o.Unconfined, Egress: o.Switches, Home: o.Home, Pubkey: a.pubkey, Memory: remembered{a}, Log: func(line string) { o.Log("program", line) },
+		Manifest: m.Path, Isolation: o.Isolation, Unconfined: o.Unconfined, Pool: o.Pool, Egress: o.Switches, Home: o.Home, Pubkey: a.pubkey, Memory: remembered{a}, Log: func(line string) { o.Log("program", line) },
 	})
 }
 

@@ -57,6 +57,8 @@ type Options struct {
 	// Log is told what the program writes to stderr, and what became of its
 	// connections.
 	Log func(line string)
+	// Pool may have a sandbox waiting; nil makes one for every run.
+	Pool *sandbox.Pool
 	// Home is what no program may see into, but for agents in it. Sandboxes
 	// remember there what this machine can do.
 	Home home.Home
@@ -248,7 +250,7 @@ func (b *binding) network() agent.NetworkAccess {
 func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	s := sandbox.Spec{
 		Tier: b.options.Isolation, Stdin: line, PIDs: processes, MaxStdout: maxAnswer, MaxStderr: maxLog,
-		OnStderr: b.options.Log, Proofs: b.options.Home.Dir(),
+		OnStderr: b.options.Log, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
 	}
 	if r := b.agent.Resources; r != nil {
 		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, time.Duration(r.WallClockMS)*time.Millisecond

@@ -55,7 +55,7 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("tool %s: %v", diag.Quote(t.Name), t.Invalid))
 			continue
 		}
-		if slices.Contains(names, t.Name) {
+		if _, twice := now[t.Name]; twice {
 			// Two tools of one name cannot both be what is declared.
 			p.Twice = append(p.Twice, t.Name)
 			continue
@@ -123,8 +123,12 @@ func (s *server) compareNames(p *Proof, names []string) {
 
 // without lists what is in a and not in b.
 func without(a, b []string) (rest []string) {
+	in := make(map[string]bool, len(b))
+	for _, name := range b {
+		in[name] = true
+	}
 	for _, name := range a {
-		if !slices.Contains(b, name) {
+		if !in[name] {
 			rest = append(rest, name)
 		}
 	}

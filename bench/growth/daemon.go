@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// writeAgent writes an agent whose one server has so many tools.
+func (s *setup) writeAgent(dir, name string, tools int) error {
+	list := make([]any, tools)
+	for i := range list {
+		list[i] = map[string]any{"name": toolName(i), "side_effect_class": "read"}
+	}
+	text, err := json.Marshal(map[string]any{
+		"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Says what it is told.", "allowed_side_effects": []string{"read"},
+		"servers": []any{map[string]any{"alias": "stub", "transport": "http", "endpoint": fmt.Sprintf("%s/%d", s.stub.url, tools), "version": "1.0.0", "tools": list}},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600)
+}
+
+// daemon is an ambit that serves.
+type daemon struct {
+	cmd    *exec.Cmd
+	url    string
+	bearer string
+	up     time.Duration // from its start to the line that says it is up
+	ready  time.Duration // until every agent was proven
+	client *http.Client
+}
+
+// serve starts a daemon with the agents of a folder, and waits until all of them
+// are ready.
+func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, error) {
+	home, err := os.MkdirTemp(s.dir, "home-")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, s.ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
+	cmd.Env = append(os.Environ(), "AMBIT_HOME="+home)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	d := &daemon{cmd: cmd, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		d.close()
+		return nil, fmt.Errorf("ambit did not start: %w: %.500s", err, said.String())
+	}
+	d.up = time.Since(start)
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	var is struct {
+		URL     string `json:"url"`
+		KeyFile string `json:"key_file"`
+	}
+	err = json.Unmarshal([]byte(line), &is)
+	if err == nil {
+		var secret []byte
+		secret, err = os.ReadFile(is.KeyFile)
+		d.url, d.bearer = is.URL, strings.TrimSpace(string(secret))
+	}
+	if err == nil {
+		err = d.wait(ctx, want)
+	}
+	d.ready = time.Since(start)
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// wait asks until every agent is ready.
+func (d *daemon) wait(ctx context.Context, want int) error {
+	for {
+		var list struct {
+			Agents []struct{ Name, State, Error string }
+		}
+		if err := d.get(ctx, "/api/v1/agents", &list); err != nil {
+			return err
+		}
+		ready := 0
+		for _, a := range list.Agents {
+			switch a.State {
+			case "ready":
+				ready++
+			case "starting":
+			default:
+				return fmt.Errorf("agent %s is %s: %s", a.Name, a.State, a.Error)
+			}
+		}
+		if ready == want {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (d *daemon) get(ctx context.Context, path string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+path, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+d.bearer)
+	answer, err := d.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, answer.Status)
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+// memory is what the kernel counts as the daemon's own.
+func (d *daemon) memory() int64 {
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+func (d *daemon) close() {
+	d.client.CloseIdleConnections()
+	_ = d.cmd.Process.Signal(os.Interrupt)
+	timer := time.AfterFunc(20*time.Second, func() { _ = d.cmd.Process.Kill() })
+	_ = d.cmd.Wait()
+	timer.Stop()
+}
+
+// session is an MCP client of one agent.
+type session struct {
+	d   *daemon
+	url string
+	id  string
+	n   int
+}
+
+func (d *daemon) connect(ctx context.Context, agent string) (*session, error) {
+	s := &session{d: d, url: d.url + "/mcp/" + agent}
+	_, err := s.ask(ctx, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}`)
+	return s, err
+}
+
+// ask sends one request and returns the whole answer.
+func (s *session) ask(ctx context.Context, method, params string) ([]byte, error) {
+	s.n++
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, s.n, method, params)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.d.bearer)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if s.id != "" {
+		r.Header.Set("Mcp-Session-Id", s.id)
+	}
+	answer, err := s.d.client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %.300s", method, answer.Status, text)
+	}
+	if id := answer.Header.Get("Mcp-Session-Id"); id != "" {
+		s.id = id
+	}
+	return text, nil
+}
+
+var errWrong = errors.New("the answer is another one")
+
+// call calls a tool and looks at what it says.
+func (s *session) call(ctx context.Context, tool string) error {
+	text, err := s.ask(ctx, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"text":"sixty-four bytes or so of a text that goes there and back"}}`, tool))
+	if err == nil && (!bytes.Contains(text, []byte("there and back")) || bytes.Contains(text, []byte(`"isError":true`))) {
+		err = fmt.Errorf("%w: %.300s", errWrong, text)
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/ambit-run/ambit/bench/plot/chart"
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// batch is how many records are appended in one transaction.
+const batch = 5000
+
+// growJournal fills a journal and asks the command line about it.
+func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
+	lines := map[string]*chart.Line{}
+	for _, name := range []string{"verify", "export", "prove", "newest 100", "a tool of the newest hour", "a tool used once, long ago", "unknown outcomes", "store"} {
+		lines[name] = &chart.Line{Name: name}
+	}
+	where := home.At(filepath.Join(s.dir, "home"))
+	have := 0
+	for _, n := range sizes {
+		if err := fill(ctx, where, have, n); err != nil {
+			return chart.Chart{}, err
+		}
+		have = n
+		export := filepath.Join(s.dir, "export.jsonl")
+		for _, ask := range []struct {
+			name string
+			args []string
+			want func([]byte) bool
+		}{
+			{"verify", []string{"verify", "--json"}, holds("records", n)},
+			{"export", []string{"export", "-o", export}, nil},
+			{"prove", []string{"prove", strconv.Itoa(n / 2)}, nil},
+			{"newest 100", []string{"show", "--json"}, counts(100)},
+			{"a tool of the newest hour", []string{"show", "--json", "--tool", toolName(7)}, counts(100)},
+			{"a tool used once, long ago", []string{"show", "--json", "--tool", rare}, counts(1)},
+			{"unknown outcomes", []string{"show", "--json", "--unknown"}, counts(0)},
+		} {
+			took, err := s.journal(ctx, where, ask.args, ask.want)
+			if err != nil {
+				return chart.Chart{}, fmt.Errorf("journal %v: %w", ask.args, err)
+			}
+			lines[ask.name].Add(n, ms(took))
+		}
+		size, err := weigh(where)
+		if err != nil {
+			return chart.Chart{}, err
+		}
+		lines["store"].Add(n, mib(size))
+	}
+	return chart.Chart{
+		Title: "Records in the journal (whole commands, start of the process included)", X: "records", Command: "go run ./bench/growth -only journal",
+		Panels: []chart.Panel{
+			{Title: "Whole journal", Unit: "ms", Log: true, Lines: []chart.Line{*lines["verify"], *lines["export"]}},
+			{Title: "Part of it", Unit: "ms", Log: true, Lines: []chart.Line{*lines["prove"], *lines["newest 100"], *lines["a tool of the newest hour"], *lines["a tool used once, long ago"], *lines["unknown outcomes"]}},
+			{Title: "Size", Unit: "MiB", Log: true, Lines: []chart.Line{*lines["store"]}},
+		},
+	}, nil
+}
+
+// rare is the tool of the very first record, and of no other.
+const rare = "used_once"
+
+// fill appends records until there are as many as wanted, one a second.
+func fill(ctx context.Context, where home.Home, have, want int) (err error) {
+	b, err := books.Open(ctx, where, "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for from := have; from < want; from += batch {
+		err := b.DB.Write(ctx, func(tx state.Tx) error {
+			for i := from; i < min(from+batch, want); i++ {
+				if _, err := b.Journal.Append(tx, record(i, start.Add(time.Duration(i)*time.Second))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record is a call as the door writes them down, of about 600 bytes.
+func record(i int, at time.Time) *journal.Record {
+	tool := toolName(i % 32)
+	if i == 0 {
+		tool = rare
+	}
+	return &journal.Record{
+		Time: at, Call: fmt.Sprintf("01J%023d", i), Agent: "echo", ID: "matrix://agent/echo", Digest: fmt.Sprintf("sha256:%064d", 1), Principal: "someone@local",
+		Tool: tool, URI: "matrix://tool/stub/" + tool, SideEffect: "read", Decision: journal.Allow, Arguments: json.RawMessage(`{"text":"a text of a usual length that goes there and back"}`),
+		ArgumentsMAC: fmt.Sprintf("%064d", i), ArgumentsSize: 63, ResultHash: fmt.Sprintf("%064d", i), ResultSize: 120, DurationUS: 900,
+	}
+}
+
+// journal runs ambit journal, and tells how long the quickest of a few runs took.
+func (s *setup) journal(ctx context.Context, where home.Home, args []string, want func([]byte) bool) (time.Duration, error) {
+	best := time.Duration(0)
+	for run := 0; run < 5; run++ {
+		cmd := exec.CommandContext(ctx, s.ambit, append([]string{"journal"}, args...)...)
+		cmd.Env = append(os.Environ(), "AMBIT_HOME="+where.Dir())
+		start := time.Now()
+		out, err := cmd.Output()
+		took := time.Since(start)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %.300s", err, out)
+		}
+		if want != nil && !want(out) {
+			return 0, fmt.Errorf("%w: %.300s", errWrong, out)
+		}
+		if run == 0 || took < best {
+			best = took
+		}
+		if took > 2*time.Second { // once is enough
+			break
+		}
+	}
+	return best, nil
+}
+
+func holds(member string, want int) func([]byte) bool {
+	return func(out []byte) bool {
+		var doc map[string]any
+		return json.Unmarshal(out, &doc) == nil && doc["ok"] == true && doc[member] == float64(want)
+	}
+}
+
+func counts(want int) func([]byte) bool {
+	return func(out []byte) bool {
+		var doc struct{ Records []any }
+		return json.Unmarshal(out, &doc) == nil && len(doc.Records) == want
+	}
+}
+
+// weigh is what the store takes on the disk.
+func weigh(where home.Home) (sum int64, err error) {
+	files, err := filepath.Glob(where.State() + "*")
+	for _, f := range files {
+		info, e := os.Stat(f)
+		if e != nil {
+			return 0, e
+		}
+		sum += info.Size()
+	}
+	return sum, err
+}

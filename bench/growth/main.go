@@ -1,0 +1,177 @@
+// Command growth measures how ambit's costs grow with what it is given: agents
+// in one daemon, tools in one agent, clients at once, records in the journal.
+//
+//	make build && go run ./bench/growth
+//
+// Tool servers are stubs over HTTP in this process, on loopback: they cost next
+// to nothing, and a thousand of them are one. ambit is the real binary in a
+// process of its own, and its memory is what the kernel says. What is measured
+// is printed as tables and written as JSON, from which bench/plot draws.
+//
+// Each part takes a list of sizes: -journal 10000,100000,1000000,5000000 adds
+// five million records, which takes some minutes more to fill.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ambit-run/ambit/bench/plot/chart"
+)
+
+// sizes are a list of numbers on the command line.
+type sizes []int
+
+func (s *sizes) String() string {
+	var texts []string
+	for _, n := range *s {
+		texts = append(texts, strconv.Itoa(n))
+	}
+	return strings.Join(texts, ",")
+}
+
+func (s *sizes) Set(text string) error {
+	*s = nil
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is no size", part)
+		}
+		*s = append(*s, n)
+	}
+	slices.Sort(*s)
+	return nil
+}
+
+// setup is what every part needs.
+type setup struct {
+	ambit string
+	dir   string
+	stub  *stub
+	span  time.Duration
+}
+
+// part is one thing that grows.
+type part struct {
+	name  string
+	sizes *sizes
+	run   func(context.Context, *setup, sizes) (chart.Chart, error)
+}
+
+func main() {
+	agents, tools, clients, records := sizes{10, 100, 1000}, sizes{100, 1000, 10000}, sizes{1, 32, 500}, sizes{10_000, 100_000, 1_000_000}
+	flag.Var(&agents, "agents", "how many `agents` in one daemon")
+	flag.Var(&tools, "tools", "how many `tools` in one agent")
+	flag.Var(&clients, "clients", "how many `clients` at once")
+	flag.Var(&records, "journal", "how many `records` in the journal")
+	span := flag.Duration("span", 4*time.Second, "how long clients call at once")
+	only := flag.String("only", "", "only these `parts`, separated by commas: agents, tools, clients, journal")
+	out := flag.String("o", "bench/results/growth.json", "where the numbers are written; parts that were not run stay as they are")
+	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
+	flag.Parse()
+	parts := []part{{"agents", &agents, growAgents}, {"tools", &tools, growTools}, {"clients", &clients, growClients}, {"journal", &records, growJournal}}
+	if err := run(*ambit, *only, *out, *span, parts); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ambit, only, out string, span time.Duration, parts []part) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+	ambit, err := filepath.Abs(ambit)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "growth-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	stub, err := newStub()
+	if err != nil {
+		return err
+	}
+	defer stub.close()
+	for _, p := range parts {
+		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+			continue
+		}
+		s := &setup{ambit: ambit, dir: filepath.Join(dir, p.name), stub: stub, span: span}
+		c, err := p.run(ctx, s, *p.sizes)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		c.Name = p.name
+		table(c)
+		if err := keep(out, c); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(s.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// table prints a chart's numbers: a row for each size.
+func table(c chart.Chart) {
+	fmt.Printf("%s\n", c.Title)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, c.X, "\t")
+	for _, panel := range c.Panels {
+		for _, l := range panel.Lines {
+			fmt.Fprintf(w, "%s, %s\t", l.Name, panel.Unit)
+		}
+	}
+	fmt.Fprintln(w)
+	for _, row := range c.Rows() {
+		for i, v := range row {
+			if i == 0 {
+				fmt.Fprintf(w, "%.0f\t", v)
+			} else {
+				fmt.Fprintf(w, "%s\t", chart.Number(v))
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	fmt.Println()
+}
+
+// keep writes a chart into the file, in the place of an older one.
+func keep(file string, c chart.Chart) error {
+	var all []chart.Chart
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = os.MkdirAll(filepath.Dir(file), 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(all, func(old chart.Chart) bool { return old.Name == c.Name }); i >= 0 {
+		all[i] = c
+	} else {
+		all = append(all, c)
+	}
+	if text, err = json.MarshalIndent(all, "", "  "); err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ambit-run/ambit/bench/plot/chart"
+)
+
+// growAgents puts more and more agents into one daemon.
+func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
+	var up, ready, rss chart.Line
+	up.Name, ready.Name, rss.Name = "listening", "all agents proven", "resident"
+	for _, n := range sizes {
+		dir := filepath.Join(s.dir, fmt.Sprint(n))
+		for i := range n {
+			if err := s.writeAgent(dir, fmt.Sprintf("agent-%05d", i), 3); err != nil {
+				return chart.Chart{}, err
+			}
+		}
+		d, err := s.serve(ctx, dir, n)
+		if err != nil {
+			return chart.Chart{}, err
+		}
+		up.Add(n, ms(d.up))
+		ready.Add(n, ms(d.ready))
+		rss.Add(n, mib(d.memory()))
+		d.close()
+	}
+	return chart.Chart{
+		Title: "Agents in one daemon, each with an HTTP server of three tools", X: "agents", Command: "go run ./bench/growth -only agents",
+		Panels: []chart.Panel{{Title: "Start-up", Unit: "ms", Log: true, Lines: []chart.Line{up, ready}}, {Title: "Memory", Unit: "MiB", Log: true, Lines: []chart.Line{rss}}},
+	}, nil
+}
+
+// growTools gives one agent more and more tools.
+func growTools(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
+	var list, call, ready, rss chart.Line
+	list.Name, call.Name, ready.Name, rss.Name = "tools/list p50", "call p50", "agent proven", "resident"
+	for _, n := range sizes {
+		dir := filepath.Join(s.dir, fmt.Sprint(n))
+		if err := s.writeAgent(dir, "many", n); err != nil {
+			return chart.Chart{}, err
+		}
+		d, err := s.serve(ctx, dir, 1)
+		if err != nil {
+			return chart.Chart{}, err
+		}
+		err = func() error {
+			defer d.close()
+			client, err := d.connect(ctx, "many")
+			if err != nil {
+				return err
+			}
+			took, err := median(21, func(int) error { return client.listAll(ctx, n) })
+			if err != nil {
+				return err
+			}
+			list.Add(n, ms(took))
+			if took, err = median(401, func(i int) error { return client.call(ctx, toolName(i*7919%n)) }); err != nil {
+				return err
+			}
+			call.Add(n, ms(took))
+			ready.Add(n, ms(d.ready))
+			rss.Add(n, mib(d.memory()))
+			return nil
+		}()
+		if err != nil {
+			return chart.Chart{}, err
+		}
+	}
+	return chart.Chart{
+		Title: "Tools in one agent", X: "tools", Command: "go run ./bench/growth -only tools",
+		Panels: []chart.Panel{{Title: "Time", Unit: "ms", Log: true, Lines: []chart.Line{list, call, ready}}, {Title: "Memory", Unit: "MiB", Log: true, Lines: []chart.Line{rss}}},
+	}, nil
+}
+
+// listAll reads the list of tools, page by page, and counts them.
+func (s *session) listAll(ctx context.Context, want int) error {
+	n, params := 0, `{}`
+	for {
+		text, err := s.ask(ctx, "tools/list", params)
+		if err != nil {
+			return err
+		}
+		n += bytes.Count(text, []byte(`"inputSchema"`))
+		_, rest, more := bytes.Cut(text, []byte(`"nextCursor":`))
+		if !more {
+			break
+		}
+		cursor, _, _ := bytes.Cut(rest[1:], []byte(`"`))
+		params = fmt.Sprintf(`{"cursor":%q}`, cursor)
+	}
+	if n != want {
+		return fmt.Errorf("tools/list has %d tools, not %d", n, want)
+	}
+	return nil
+}
+
+// median is that of n runs, after one that does not count.
+func median(n int, f func(int) error) (time.Duration, error) {
+	took := make([]time.Duration, 0, n)
+	for i := range n + 1 {
+		start := time.Now()
+		if err := f(i); err != nil {
+			return 0, err
+		}
+		if i > 0 {
+			took = append(took, time.Since(start))
+		}
+	}
+	slices.Sort(took)
+	return took[n/2], nil
+}
+
+// growClients lets more and more clients call at once.
+func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
+	var rate, p50, p99, rss chart.Line
+	rate.Name, p50.Name, p99.Name, rss.Name = "calls", "p50", "p99", "resident"
+	dir := filepath.Join(s.dir, "agents")
+	if err := s.writeAgent(dir, "echo", 3); err != nil {
+		return chart.Chart{}, err
+	}
+	d, err := s.serve(ctx, dir, 1)
+	if err != nil {
+		return chart.Chart{}, err
+	}
+	defer d.close()
+	for _, n := range sizes {
+		took, span, err := crowd(ctx, d, n, s.span)
+		if err != nil {
+			return chart.Chart{}, err
+		}
+		rate.Add(n, float64(len(took))/span.Seconds())
+		p50.Add(n, ms(took[len(took)/2]))
+		p99.Add(n, ms(took[len(took)*99/100]))
+		rss.Add(n, mib(d.memory()))
+	}
+	return chart.Chart{
+		Title: "Clients of one agent at once, each with a session", X: "clients", Command: "go run ./bench/growth -only clients",
+		Panels: []chart.Panel{
+			{Title: "Throughput", Unit: "calls/s", Lines: []chart.Line{rate}},
+			{Title: "One call", Unit: "ms", Log: true, Lines: []chart.Line{p50, p99}},
+			{Title: "Memory", Unit: "MiB", Lines: []chart.Line{rss}},
+		},
+	}, nil
+}
+
+// crowd has clients call for a while and returns how long each call took, the
+// quickest first.
+func crowd(ctx context.Context, d *daemon, n int, span time.Duration) ([]time.Duration, time.Duration, error) {
+	clients := make([]*session, n)
+	for i := range clients {
+		c, err := d.connect(ctx, "echo")
+		if err == nil {
+			err = c.call(ctx, toolName(0))
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		clients[i] = c
+	}
+	times, failed := make([][]time.Duration, n), make([]error, n)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i, c := range clients {
+		wg.Go(func() {
+			for time.Since(start) < span && failed[i] == nil {
+				began := time.Now()
+				failed[i] = c.call(ctx, toolName(i%3))
+				times[i] = append(times[i], time.Since(began))
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	for _, err := range failed {
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	all := slices.Concat(times...)
+	slices.Sort(all)
+	return all, took, nil
+}

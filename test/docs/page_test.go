@@ -1,0 +1,181 @@
+//go:build unix
+
+package docs
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// step is one thing that a page says, and that is checked.
+type step struct {
+	line int
+	kind kind
+	text string // the commands, the file's content, or what to see
+	// Of commands:
+	reason     string // why they are run only by make prove
+	background bool
+	exit       int
+	want       []string // the lines that they print; nil if the page does not say
+	// Of a file: its name. Of a look at the console: the path, and what is filled in.
+	name   string
+	fields []string
+}
+
+type kind int
+
+const (
+	commands kind = iota
+	file
+	look
+)
+
+var (
+	directive  = regexp.MustCompile(`^<!-- (.*) -->$`)
+	lookAt     = regexp.MustCompile(`^console (/\S*)((?: [a-z_]+="[^"]*")*) shows "([^"]+)"$`)
+	fieldValue = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+)
+
+// mark is what a comment says about the block below it.
+type mark struct {
+	line            int
+	notRun, prove   string
+	background      bool
+	exit            int
+	file            string
+	said            bool
+}
+
+// readPage finds the steps of a page. Commands are run, or say why not: a command
+// that nobody runs is one that lies one day.
+//
+//	sh       commands; all of a page run in one shell
+//	output   what the commands just above print; … stands for anything, and
+//	         alone on a line for any lines
+//	others   written to a file if <!-- file: NAME --> stands above
+//
+// Comments above a block: "not run: REASON", "prove: REASON" (only make prove
+// runs it), "background", "exit N", "file: NAME". A comment
+// <!-- console /PATH shows "TEXT" --> looks at the console, after filling in its
+// form if fields stand in front of shows: text="one two".
+func readPage(path string) ([]step, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var steps []step
+	var m mark
+	lines := strings.Split(string(src), "\n")
+	after := -1 // the step whose output may follow
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		at := fmt.Sprintf("%s:%d", path, i+1)
+		if d := directive.FindStringSubmatch(line); d != nil {
+			s, err := m.read(d[1], i+1)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", at, err)
+			}
+			if s != nil {
+				steps = append(steps, *s)
+			}
+			after = -1
+			continue
+		}
+		lang, ok := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
+		if !ok {
+			if strings.TrimSpace(line) != "" {
+				if m.said {
+					return nil, fmt.Errorf("%s:%d: this comment belongs to no block", path, m.line)
+				}
+				after = -1
+			}
+			continue
+		}
+		start, indent := i+1, len(line)-len(strings.TrimLeft(line, " "))
+		var body []string
+		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != "```"; i++ {
+			body = append(body, strings.TrimPrefix(lines[i], strings.Repeat(" ", indent)))
+		}
+		if i == len(lines) {
+			return nil, fmt.Errorf("%s: this block never ends", at)
+		}
+		text := strings.Join(body, "\n") + "\n"
+		switch {
+		case m.notRun != "":
+		case m.file != "":
+			steps = append(steps, step{line: start, kind: file, name: m.file, text: text})
+		case lang == "sh":
+			steps = append(steps, step{line: start, kind: commands, text: text, reason: m.prove, background: m.background, exit: m.exit})
+			after = len(steps) - 1
+			m = mark{}
+			continue
+		case lang == "output" && after >= 0:
+			steps[after].want = body
+		case lang == "output":
+			return nil, fmt.Errorf("%s: output stands below the commands that print it", at)
+		case lang == "console" || lang == "bash" || lang == "shell":
+			return nil, fmt.Errorf("%s: commands are a block of sh, and are run, or say why not", at)
+		}
+		m, after = mark{}, -1
+	}
+	return steps, nil
+}
+
+func (m *mark) read(text string, line int) (*step, error) {
+	key, value, _ := strings.Cut(text, ":")
+	value = strings.TrimSpace(value)
+	m.line, m.said = line, true
+	switch {
+	case key == "not run" && value != "":
+		m.notRun = value
+	case key == "prove" && value != "":
+		m.prove = value
+	case key == "file" && value != "":
+		m.file = value
+	case text == "background":
+		m.background = true
+	case strings.HasPrefix(text, "exit "):
+		n, err := strconv.Atoi(strings.TrimPrefix(text, "exit "))
+		m.exit = n
+		return nil, err
+	default:
+		l := lookAt.FindStringSubmatch(text)
+		if l == nil {
+			m.said = false
+			if strings.HasPrefix(text, "console") || strings.HasPrefix(text, "not run") {
+				return nil, fmt.Errorf("cannot read the comment %q", text)
+			}
+			return nil, nil // a comment for people
+		}
+		m.said = false
+		return &step{line: line, kind: look, name: l[1], fields: fieldValue.FindAllString(l[2], -1), text: l[3]}, nil
+	}
+	return nil, nil
+}
+
+// matches reports whether lines are what a page says.
+func matches(want, got []string) bool {
+	if len(want) == 0 {
+		return len(got) == 0
+	}
+	if want[0] == "…" {
+		for skip := 0; skip <= len(got); skip++ {
+			if matches(want[1:], got[skip:]) {
+				return true
+			}
+		}
+		return false
+	}
+	return len(got) > 0 && matchesLine(want[0], got[0]) && matches(want[1:], got[1:])
+}
+
+func matchesLine(want, got string) bool {
+	parts := strings.Split(want, "…")
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(strings.TrimRight(got, " "))
+}
