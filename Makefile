@@ -52,8 +52,7 @@ setup: ## install what is missing, or say what to install
 	@scripts/setup
 
 run: setup build ## serve the agents that ship, on this machine
-	bin/ambit validate agents/
-	bin/ambit serve --agents agents
+	@scripts/run
 
 conformance: setup build ## run the official MCP conformance suite, direct and through ambit
 	$(GO) test -vet=off -count=1 -v -run TestConformance ./test/conformance

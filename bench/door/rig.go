@@ -36,6 +36,7 @@ type rig struct {
 	ways  []*way
 	procs []*exec.Cmd
 	dir   string
+	home  string // of the next process
 }
 
 func (r *rig) close() {
@@ -64,7 +65,7 @@ func (r *rig) keep(only string) {
 // start runs a process and returns the first line it prints.
 func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Process, string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), "AMBIT_HOME="+filepath.Join(r.dir, "home"))
+	cmd.Env = append(os.Environ(), "AMBIT_HOME="+r.home)
 	log, err := os.Create(filepath.Join(r.dir, fmt.Sprintf("log-%d", len(r.procs))))
 	if err != nil {
 		return nil, "", err
@@ -96,7 +97,7 @@ func build(ctx context.Context, ambit string) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir}
+	r := &rig{dir: dir, home: filepath.Join(dir, "home")}
 	_, echo, err := r.start(ctx, self, "-role", "echo")
 	if err != nil {
 		return r, err
@@ -109,29 +110,25 @@ func build(ctx context.Context, ambit string) (*rig, error) {
 	if err := writeAgents(agents, echo, self); err != nil {
 		return r, err
 	}
-	daemon, line, err := r.start(ctx, ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
+	daemon, url, bearer, err := r.serve(ctx, ambit, agents)
 	if err != nil {
 		return r, err
 	}
-	var ready struct {
-		URL     string `json:"url"`
-		KeyFile string `json:"key_file"`
+	if r.home, err = writeRails(dir); err != nil {
+		return r, err
 	}
-	if err := json.Unmarshal([]byte(line), &ready); err != nil {
-		return r, fmt.Errorf("ambit said %q: %w", line, err)
-	}
-	secret, err := os.ReadFile(ready.KeyFile)
+	railed, railedURL, railedBearer, err := r.serve(ctx, ambit, agents)
 	if err != nil {
 		return r, err
 	}
-	bearer := strings.TrimSpace(string(secret))
 	const floor = "ReverseProxy"
 	r.ways = []*way{
 		{name: "direct", beside: floor, tool: "echo", connect: overHTTP(echo, "")},
 		{name: floor, beside: floor, tool: "echo", connect: overHTTP(proxied, ""), middle: proxy},
-		{name: "ambit, HTTP to HTTP, read", beside: floor, tool: "echo", connect: overHTTP(ready.URL+"/mcp/reads", bearer), middle: daemon},
-		{name: "ambit, HTTP to HTTP, write", beside: floor, tool: "echo", connect: overHTTP(ready.URL+"/mcp/writes", bearer), middle: daemon},
-		{name: "ambit, HTTP to stdio", beside: floor, tool: "echo", connect: overHTTP(ready.URL+"/mcp/pipe", bearer), middle: daemon},
+		{name: "ambit, HTTP to HTTP, read", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/reads", bearer), middle: daemon},
+		{name: "ambit, HTTP to HTTP, read, every rail", beside: floor, tool: "echo", connect: overHTTP(railedURL+"/mcp/reads", railedBearer), middle: railed},
+		{name: "ambit, HTTP to HTTP, write", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/writes", bearer), middle: daemon},
+		{name: "ambit, HTTP to stdio", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/pipe", bearer), middle: daemon},
 	}
 	stdio := &way{name: "direct, stdio", beside: "direct, stdio", tool: "echo", shared: true}
 	stdio.connect = stdio.overStdio(r, false, self, "-role", "echo-stdio")
@@ -139,6 +136,40 @@ func build(ctx context.Context, ambit string) (*rig, error) {
 	through.connect = through.overStdio(r, true, ambit, "run", filepath.Join(agents, "pipe.json"))
 	r.ways = append(r.ways, stdio, through)
 	return r, nil
+}
+
+// serve starts a daemon in the home that is next.
+func (r *rig) serve(ctx context.Context, ambit, agents string) (p *os.Process, url, bearer string, err error) {
+	p, line, err := r.start(ctx, ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
+	if err != nil {
+		return nil, "", "", err
+	}
+	var ready struct {
+		URL     string `json:"url"`
+		KeyFile string `json:"key_file"`
+	}
+	if err := json.Unmarshal([]byte(line), &ready); err != nil {
+		return nil, "", "", fmt.Errorf("ambit said %q: %w", line, err)
+	}
+	secret, err := os.ReadFile(ready.KeyFile)
+	return p, ready.URL, strings.TrimSpace(string(secret)), err
+}
+
+// writeRails makes a home with every rail that an operator can set for all agents,
+// and with rules: nothing of what is sent here meets one, and all of it is held
+// against each.
+func writeRails(dir string) (home string, err error) {
+	home = filepath.Join(dir, "home-rails")
+	err = os.MkdirAll(home, 0o700)
+	for name, text := range map[string]string{
+		"guardrails.json": `{"input": {"max_length": 100000, "deny_patterns": ["drop table", "rm -rf"], "deny_defaults": true, "pii_redaction": ["email", "phone", "credit_card", "iban"]}, "output": {"on_leak": "block"}}`,
+		"policy.cedar":    `forbid (principal, action, resource) when { context.arguments has path && context.arguments.path like "/etc/*" };`,
+	} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(home, name), []byte(text), 0o600)
+		}
+	}
+	return home, err
 }
 
 // writeAgents writes one agent for each way through the daemon.

@@ -151,6 +151,21 @@ func (d *daemon) memory() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
+// used is the processor time that the daemon has used.
+func (d *daemon) used() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	// The name in parentheses may hold spaces; utime and stime are the 12th and
+	// 13th fields after it, in ticks of 10 ms.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	f := strings.Fields(rest)
+	user, _ := strconv.ParseInt(f[11], 10, 64)
+	system, _ := strconv.ParseInt(f[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
 func (d *daemon) close() {
 	d.client.CloseIdleConnections()
 	_ = d.cmd.Process.Signal(os.Interrupt)

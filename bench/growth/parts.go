@@ -120,8 +120,8 @@ func median(n int, f func(int) error) (time.Duration, error) {
 
 // growClients lets more and more clients call at once.
 func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
-	var rate, p50, p99, rss chart.Line
-	rate.Name, p50.Name, p99.Name, rss.Name = "calls", "p50", "p99", "resident"
+	var rate, p50, p99, cpu, rss chart.Line
+	rate.Name, p50.Name, p99.Name, cpu.Name, rss.Name = "calls", "p50", "p99", "daemon's CPU", "resident"
 	dir := filepath.Join(s.dir, "agents")
 	if err := s.writeAgent(dir, "echo", 3); err != nil {
 		return chart.Chart{}, err
@@ -132,10 +132,12 @@ func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 	}
 	defer d.close()
 	for _, n := range sizes {
+		before := d.used()
 		took, span, err := crowd(ctx, d, n, s.span)
 		if err != nil {
 			return chart.Chart{}, err
 		}
+		cpu.Add(n, ms(d.used()-before)/float64(len(took)))
 		rate.Add(n, float64(len(took))/span.Seconds())
 		p50.Add(n, ms(took[len(took)/2]))
 		p99.Add(n, ms(took[len(took)*99/100]))
@@ -145,7 +147,7 @@ func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 		Title: "Clients of one agent at once, each with a session", X: "clients", Command: "go run ./bench/growth -only clients",
 		Panels: []chart.Panel{
 			{Title: "Throughput", Unit: "calls/s", Lines: []chart.Line{rate}},
-			{Title: "One call", Unit: "ms", Log: true, Lines: []chart.Line{p50, p99}},
+			{Title: "One call", Unit: "ms", Log: true, Lines: []chart.Line{p50, p99, cpu}},
 			{Title: "Memory", Unit: "MiB", Lines: []chart.Line{rss}},
 		},
 	}, nil

@@ -66,7 +66,7 @@ func (t *terminal) importAgent(src, output string, force bool) error {
 		})
 	}
 	if output == "" {
-		t.printf("%s", r.Text)
+		t.printf("%s", harmless(string(r.Text)))
 	}
 	for _, n := range r.Notes {
 		s := yellow

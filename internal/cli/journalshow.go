@@ -136,7 +136,7 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 			if err != nil {
 				return err
 			}
-			t.printf("%s\n", line)
+			t.printf("%s\n", harmless(string(line)))
 		} else {
 			t.records([]journal.Entry{e})
 		}

@@ -102,6 +102,13 @@ func (l *locking) proveNeed(ctx context.Context, f *registry.Found) (toolserver.
 			f.Server.Digest, f.Server.Placeholder = p.Digest, false
 		}
 	}
+	if f.Package != nil && !l.flags.check {
+		p, err := f.Package(ctx, pack.Want{Digest: f.Recipe.Digest, Scripts: l.flags.scripts}, func(step string) { l.o.Progress(f.Requirement.Server, step) })
+		if err != nil {
+			return toolserver.Proof{}, no(pack.HintOf(err), "server %s: %w", f.Requirement.Server, err)
+		}
+		l.packages[f.Requirement.Server] = p
+	}
 	m, err := host.StartFound(ctx, l.m.Agent(), f, o, egress.New(egress.Switches{}))
 	if err != nil {
 		return toolserver.Proof{}, no("", "server %s: %w", f.Requirement.Server, err)

@@ -67,7 +67,7 @@ func (t *terminal) reportGitHub(c *checked) error {
 				message += "\nhint: " + d.Hint
 			}
 			t.printf("::%s file=%s,line=%d,col=%d,endLine=%d,endColumn=%d,title=%s::%s\n",
-				d.Severity, property.Replace(m.Path), d.Line, d.Column, d.EndLine, d.EndColumn, d.Code, data.Replace(message))
+				d.Severity, diag.Printable(property.Replace(m.Path)), d.Line, d.Column, d.EndLine, d.EndColumn, d.Code, data.Replace(message))
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/home"
@@ -45,6 +46,7 @@ func registered(h home.Home, m *manifest.Manifest) string {
 func (t *terminal) rules(h home.Home) *policy.Live {
 	if t.policy == nil {
 		o := policy.In(h)
+		o.Glance = 2 * time.Millisecond
 		o.Log = func(message string) { t.serverLog("policy", message) }
 		t.policy = policy.Open(o)
 	}

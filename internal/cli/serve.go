@@ -33,6 +33,7 @@ type serving struct {
 	approval      approving
 	expose        []string
 	concurrency   int
+	serverLog     string
 }
 
 func newServe(t *terminal) *cobra.Command {
@@ -66,6 +67,7 @@ func newServe(t *terminal) *cobra.Command {
 	s.approval.flags(cmd)
 	s.dev.isolation.flag(cmd)
 	f.IntVar(&s.concurrency, "concurrency", runtime.NumCPU(), "how many programs run at the same time (`N`)")
+	f.StringVar(&s.serverLog, "server-log", "", "write what tool servers say to this `file` instead of to standard error")
 	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` calls under way have at the end")
 	return cmd
 }
@@ -135,10 +137,15 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	}
 	o.Pool = sandbox.NewPool(waitingSandboxes, true)
 	defer o.Pool.Close()
+	log, closeLog, err := t.logServersTo(s.serverLog)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
 	hosting := &serve.Hosting{
 		Host: o, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
 		Metrics: s.Metrics, Production: s.Production,
-		Log: func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) },
+		Log: log,
 	}
 	s.Neighbours, s.Approvals = new(serve.Neighbours), serve.ApprovalsOf(b)
 	s.Tidy = serve.TidierOf(b)
@@ -199,7 +206,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		defer close(proven)
 		d.Prove(ctx)
 	}()
-	if err := t.ready(ctx, d, presence, proven); err != nil {
+	if err := t.ready(ctx, d, s, presence, proven); err != nil {
 		t.tell("%v", err)
 	}
 	for {
@@ -221,7 +228,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 const settleTime = 10 * time.Second
 
 // ready says what is served where.
-func (t *terminal) ready(ctx context.Context, d *serve.Daemon, p serve.Presence, proven <-chan struct{}) error {
+func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p serve.Presence, proven <-chan struct{}) error {
 	timer := time.NewTimer(settleTime)
 	defer timer.Stop()
 	select {
@@ -241,11 +248,18 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, p serve.Presence,
 	cards := d.Agents()
 	t.printf("%s %s at %s\n", t.paint(green, "serving"), count(len(cards), "agent"), t.paint(bold, p.URL))
 	t.agentTable(cards, p.URL)
-	t.printf("\n  console: %s\n  %s\n", t.paint(bold, d.ConsoleLink(p.URL, identity.LocalName())), t.paint(dim, "the link is good once, for ten minutes; another: ambit console"))
+	t.printf("\n  console: %s\n  %s\n", t.paint(bold, d.ConsoleLink(p.URL, identity.LocalName())), t.paint(dim, "the link is good once, for ten minutes; another: "+myself()+" console"))
 	if name := firstReady(cards); name != "" {
-		t.printf("\n  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(ambit key new --agents %s)\"\n", name, p.URL, name, name)
+		t.printf("\n")
+		if line := installLine(s.Folders, name); line != "" {
+			t.printf("  into a client: %s\n", t.paint(bold, line))
+		}
+		t.printf("  or over HTTP:  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(%s key new --agents %s)\"\n", name, p.URL, name, myself(), name)
 	}
-	t.printf("  curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", p.KeyFile, p.URL)
+	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", p.KeyFile, p.URL)
+	if s.serverLog != "" {
+		t.printf("  %s\n", t.paint(dim, "what tool servers write: "+nearest(s.serverLog)))
+	}
 	return t.flush()
 }
 

@@ -11,7 +11,8 @@ package cli
 //     colour alone.
 //   - Text from a manifest is printed through diag.Printable, so that it
 //     cannot drive the terminal.
-//   - With --json there is exactly one document on stdout.
+//   - With --json there is exactly one document on stdout. In JSON the same
+//     characters are written as escapes.
 
 import (
 	"bufio"
@@ -23,6 +24,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -127,10 +130,33 @@ func (t *terminal) notef(format string, args ...any) {
 
 // document prints the one JSON document of a verb.
 func (t *terminal) document(v any) error {
-	e := json.NewEncoder(t.out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	var b strings.Builder
+	if err := writeJSON(&b, v); err != nil {
+		return err
+	}
+	_, err := t.out.WriteString(harmless(b.String()))
+	return err
+}
+
+// harmless is JSON in which no character drives a terminal, or hides: written as
+// escapes they mean the same.
+func harmless(text string) string {
+	odd := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+	if strings.IndexFunc(text, odd) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		switch first, second := utf16.EncodeRune(r); {
+		case !odd(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\u%04x\u%04x`, first, second)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // fail says why a verb ended.

@@ -334,6 +334,8 @@ func StartFound(ctx context.Context, a *agent.Agent, f *registry.Found, o toolse
 	switch {
 	case f.Recipe.Kind == pack.Builtin:
 		o.Launch = func() (*toolserver.Launched, error) { return launch(ctx, f, o) }
+	case f.Recipe.Kind == pack.MCPB:
+		o.Package = f.Package
 	case f.Recipe.Kind == pack.Remote && f.Recipe.Foreign:
 		o.RoundTripper = outside{client}
 	}

@@ -190,6 +190,9 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 	for more := true; more; {
 		err := j.db.Write(ctx, func(tx state.Tx) error {
 			e, err := j.look(tx, name, to)
+			if err == nil && len(e.Bodies) == 0 && e.End < to {
+				err = errSpoilt
+			}
 			if err == nil && len(e.Bodies) == 0 && e.Left > 0 && over {
 				e.Bodies, e.End = [][]byte{torn(e.Left, j.now())}, e.End+e.Left
 			}
@@ -209,6 +212,10 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 	}
 	return nil
 }
+
+// errSpoilt says that what this process wrote is not there any more. It is told
+// when the book is over; until then nothing is noted behind it.
+var errSpoilt = errors.New("an entry of the daybook was changed before it was posted")
 
 // look reads what is to be posted next. A file that is gone was posted; its mark
 // may be gone too.

@@ -195,7 +195,7 @@ func (r *lockReader) pkg(v doc.Value) LockedPackage {
 		r.digest(d.Text(), d.Place())
 		p.Digest = d.Text()
 	}
-	stored := p.Kind == NPM || p.Kind == PyPI
+	stored := p.Kind == NPM || p.Kind == PyPI || p.Kind == MCPB
 	builds := o.Get("builds", read.Presence(stored))
 	if kind != "" && builds.Is(doc.Object) && (builds.Len() > 0) != stored {
 		r.Report(ruleEntry, builds.Place(), "", "a package of kind %s is not built like this", diag.Quote(kind))

@@ -37,12 +37,24 @@ type Package struct {
 	// Strays are folders outside the package in which Node.js would look for a
 	// module that the package lacks. A sandbox should hide them.
 	Strays []string
+	// Env are variables that a bundle sets for its program, and Needs those that
+	// only its user can.
+	Env   map[string]string
+	Needs []string
 
 	argv []string
+	// args are a bundle's own arguments, and lacks those of them without a value.
+	args, lacks []string
 }
 
-// Argv is the command that runs the package's program with these arguments.
-func (p *Package) Argv(args []string) []string { return slices.Concat(p.argv, args) }
+// Argv is the command that runs the package's program with these arguments; those
+// that a bundle brings are for where there are none.
+func (p *Package) Argv(args []string) []string {
+	if len(args) == 0 {
+		args = p.args
+	}
+	return slices.Concat(p.argv, args)
+}
 
 // Want is what a package must be. Empty fields ask for nothing.
 type Want struct {
@@ -83,8 +95,8 @@ const maxListing = 256 << 20
 // Open returns the package of that digest, after hashing all of it again. What
 // is not what it was is refused as Tampered; what is not there is NotStored.
 func (s *Store) Open(ref Ref, want Want) (*Package, error) {
-	if ref.Kind != NPM && ref.Kind != PyPI {
-		return nil, &Error{Code: Unpinnable, What: ref.Name, Detail: "is not a package", Hint: "the package store holds npm and Python packages only"}
+	if ref.Kind != NPM && ref.Kind != PyPI && ref.Kind != MCPB {
+		return nil, &Error{Code: Unpinnable, What: ref.Name, Detail: "is not a package", Hint: "the package store holds npm and Python packages and bundles only"}
 	}
 	dirs, err := s.candidates(want)
 	if err != nil {
@@ -197,11 +209,18 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 		Kind: r.Kind, Name: r.Name, Version: r.Version, Digest: r.Digest, Tree: tree, Lockfile: r.Lockfile,
 		Dependencies: deps, Scripts: r.Scripts, Platform: platform(), Dir: dir,
 	}
-	if r.Kind == PyPI {
-		p.argv, err = pythonProgram(filepath.Join(dir, dirTree), ref, r.Runtime)
-	} else {
+	switch root := filepath.Join(dir, dirTree); r.Kind {
+	case PyPI:
+		p.argv, err = pythonProgram(root, ref, r.Runtime)
+	case MCPB:
+		var b *bundle
+		p.Name = ref.Name // the same bytes may be published at several addresses
+		if b, err = readBundle(root, ref); err == nil {
+			err = b.program(p, root, ref)
+		}
+	default:
 		p.Strays = strays(dir)
-		p.argv, err = nodeProgram(filepath.Join(dir, dirTree), ref)
+		p.argv, err = nodeProgram(root, ref)
 	}
 	if err != nil {
 		return nil, err
@@ -212,7 +231,7 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 // fits holds a package in the store to what was asked for.
 func (r *record) fits(ref Ref, want Want) error {
 	switch {
-	case r.Kind != ref.Kind || r.Name != ref.Name && !(r.Kind == PyPI && samePython(r.Name, ref.Name)):
+	case r.Kind != ref.Kind || r.Name != ref.Name && r.Kind != MCPB && !(r.Kind == PyPI && samePython(r.Name, ref.Name)):
 		return &Error{
 			Code: DigestMismatch, What: ref.String(), Detail: "the digest is that of another package, " + r.Name,
 			Hint: "compute the digest anew: ambit lock",

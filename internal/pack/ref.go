@@ -28,7 +28,7 @@ const (
 )
 
 // Kinds lists them.
-var Kinds = []Kind{NPM, PyPI, File, Program, Remote, Builtin}
+var Kinds = []Kind{NPM, PyPI, MCPB, File, Program, Remote, Builtin}
 
 // Ref is what a server's command names.
 type Ref struct {

@@ -34,6 +34,9 @@ type Options struct {
 	Log func(message string)
 	// Now is the time that rules see; nil means the clock.
 	Now func() time.Time
+	// Glance is how long one look at the files is good for; 0 looks at every
+	// decision. Under load those come faster than people change their minds.
+	Glance time.Duration
 }
 
 // In is where the rules of a home are.
@@ -57,7 +60,8 @@ type Live struct {
 	current atomic.Pointer[snapshot]
 	mu      sync.Mutex // held while files are read
 	rules   source
-	others  []source // what maps scopes
+	others  []source     // what maps scopes
+	looked  atomic.Int64 // when the files were last looked at
 }
 
 // snapshot is what is in force. It does not change, apart from what it remembers.
@@ -121,9 +125,11 @@ func (l *Live) Status() Status {
 // refresh takes what changed in the files, and gives what is in force.
 func (l *Live) refresh() *snapshot {
 	was := l.current.Load()
-	if was != nil && !l.mu.TryLock() {
-		return was // somebody else is at it
+	now := time.Now().UnixNano()
+	if was != nil && (now-l.looked.Load() < int64(l.options.Glance) || !l.mu.TryLock()) {
+		return was // somebody has just looked, or is at it
 	}
+	l.looked.Store(now)
 	if was == nil {
 		l.mu.Lock()
 	}

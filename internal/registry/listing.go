@@ -147,13 +147,18 @@ func (p *Package) recipe() (Recipe, error) {
 	case "pypi":
 		out.Kind, name = pack.PyPI, pypiName
 	case "oci":
-		return out, fmt.Errorf("it is a container image, and containers are not run here")
+		return out, fmt.Errorf("it is a container image, and there is no container runtime here")
 	case "mcpb":
-		return p.bundle()
+		out.Kind = pack.MCPB
 	default:
 		return out, fmt.Errorf("packages of this kind are not run here")
 	}
-	if !name.MatchString(p.Identifier) || !exact.MatchString(p.Version) {
+	switch {
+	case out.Kind == pack.MCPB:
+		if err := p.bundle(); err != nil {
+			return out, err
+		}
+	case !name.MatchString(p.Identifier) || !exact.MatchString(p.Version):
 		return out, fmt.Errorf("it does not name one package at one exact version")
 	}
 	if p.FileSHA256 != "" {
@@ -173,16 +178,13 @@ func (p *Package) recipe() (Recipe, error) {
 		}
 		out.Args = append(out.Args, words...)
 	}
+	for _, in := range p.Environment {
+		if pack.LoaderVariable(in.Name) {
+			return out, fmt.Errorf("it sets the variable %s, which no registry may", diag.Quote(in.Name))
+		}
+	}
 	out.Env, out.Needs = settings(p.Environment)
 	return out, nil
-}
-
-// bundle is refused: what its hash covers is known, and how it is started is not.
-func (p *Package) bundle() (Recipe, error) {
-	if !tooluri.IsDigest("sha256:" + strings.ToLower(p.FileSHA256)) {
-		return Recipe{}, fmt.Errorf("it is a bundle without a sha256, which must have one")
-	}
-	return Recipe{}, fmt.Errorf("bundles are not started from a registry: download it, check that its sha256 is %s, and see ambit import", strings.ToLower(p.FileSHA256))
 }
 
 func (r *Remote) recipe() (Recipe, error) {

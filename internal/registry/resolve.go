@@ -37,6 +37,8 @@ type Found struct {
 	Recipe Recipe
 	// Server is the recipe with the user's settings in it.
 	Server agent.Server
+	// Package gets its package, for one that no command names; nil for all others.
+	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 	// Work is the folder that it works in, empty if it has none.
 	Work string
 	// Own says that ambit made that folder for the agent.
@@ -195,6 +197,9 @@ func (r *Resolver) settle(f *Found, name string) {
 		return
 	}
 	f.Server = server
+	if f.Recipe.Kind == pack.MCPB {
+		f.Package = r.bundle(id, f.Recipe)
+	}
 	if uses(f.Recipe, set) {
 		f.Work, f.Own = work, set.Work == ""
 	}
@@ -250,6 +255,8 @@ func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, 
 		s.Command, s.Args, s.Env = "npx", append([]string{"-y", recipe.Name + "@" + recipe.Version}, args...), settings
 	case pack.PyPI:
 		s.Command, s.Args, s.Env = "uvx", append([]string{recipe.Name + "==" + recipe.Version}, args...), settings
+	case pack.MCPB:
+		s.Command, s.Args, s.Env = string(pack.MCPB), args, settings // what runs is in the bundle: see Found.Package
 	case pack.Builtin:
 		exe, err := os.Executable()
 		if err != nil {

@@ -314,6 +314,12 @@ func (h house) Show(ctx context.Context, f journal.Filter) ([]journal.Entry, err
 	return h.room.Books.Journal.Show(ctx, f)
 }
 
+func (h house) Ends(ctx context.Context) (journal.Ends, error) { return h.room.Books.Journal.Ends(ctx) }
+
+func (h house) Follow(ctx context.Context, from journal.Ends, f journal.Filter, each func(journal.Entry) error) error {
+	return h.room.Books.Journal.Follow(ctx, from, f, each)
+}
+
 func (h house) Prove(ctx context.Context, log, seq int64) (*journal.Proof, error) {
 	return h.room.Books.Journal.Prove(ctx, log, seq)
 }
@@ -397,18 +403,13 @@ type faced struct {
 // OpenConsole gives the daemon its face for people, until ctx ends.
 func (d *Daemon) OpenConsole(ctx context.Context, room *Room) error {
 	c, err := console.New(console.Options{
-		House: house{d, room}, Keys: room.Books.Keys, Version: d.options.Version, Log: d.options.Log,
+		Context: ctx, House: house{d, room}, Keys: room.Books.Keys, Version: d.options.Version, Log: d.options.Log,
 		Secure: d.options.Cert != "" || d.options.public != nil && d.options.public.Scheme == "https",
 	})
 	if err != nil {
 		return err
 	}
 	d.console.of.Store(c)
-	go func() {
-		if err := c.Follow(ctx, room.Books.Journal); ctx.Err() == nil {
-			d.options.Log("the console's charts stand still: %v", err)
-		}
-	}()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -48,6 +49,8 @@ type plan struct {
 	// code that nobody has hashed.
 	show string
 	hide []string
+	// env are variables that the package itself sets.
+	env map[string]string
 	// warnings are for whoever starts it.
 	warnings []string
 	// lacking says that this machine lacks something that is needed.
@@ -71,6 +74,9 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	}
 	if err := s.compareWithLock(l); err != nil || s.remote() {
 		return l, err
+	}
+	if s.options.Package != nil {
+		return l, s.given(ctx, l)
 	}
 	ref, err := pack.Identify(*s.spec)
 	if l.digest.Status == Placeholder {
@@ -96,6 +102,30 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	l.argv, l.show, l.hide = p.Argv(ref.Args), s.shown(p), p.Strays
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
 	return l, nil
+}
+
+// given plans a package that somebody else gets. It runs only with everything that
+// it says it needs.
+func (s *server) given(ctx context.Context, l *plan) error {
+	if err := s.turn.wait(ctx); err != nil {
+		return err
+	}
+	p, err := s.options.Package(ctx, s.want(), s.progress)
+	if err != nil {
+		return s.unfit(l, err)
+	}
+	l.argv, l.show, l.hide, l.env = p.Argv(s.spec.Args), p.Dir, p.Strays, p.Env
+	l.digest.Actual, l.digest.Status = p.Digest, Verified
+	set := func(name string) bool {
+		return slices.ContainsFunc(s.spec.Env, func(v agent.Setting) bool { return v.Name == name })
+	}
+	if lacks := p.Lacks(s.spec.Args, set); len(lacks) > 0 {
+		l.lacking = true
+		r := call.Refuse(stage, call.ServerUnavailable, "server %s needs %s", s.spec.Alias, strings.Join(lacks, ", "))
+		r.Hint = fmt.Sprintf("set it in config.toml, under [server.%q], in env or args", s.spec.Alias)
+		return r
+	}
+	return nil
 }
 
 // compareWithLock refuses a server that is declared otherwise than it was
@@ -204,14 +234,17 @@ func lacking(err error) bool {
 	return ok && r.Code == call.CredentialMissing || errors.Is(err, exec.ErrNotFound)
 }
 
-// environment is everything that a server gets: what every program needs, and
-// what the manifest declares, with its references resolved.
-func (s *server) environment() ([]string, error) {
+// environment is everything that a server gets: what every program needs, what its
+// package sets, and what the manifest declares, with its references resolved.
+func (s *server) environment(l *plan) ([]string, error) {
 	var env []string
 	for _, name := range agent.PlainEnv {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
+	}
+	for name, value := range l.env {
+		env = append(env, name+"="+value)
 	}
 	for _, set := range s.spec.Env {
 		value, err := s.resolve(set)

@@ -258,7 +258,7 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 		conn := mcpwire.New(transport, s.wire(log, s.owner(ctx)))
 		return conn, nil, s.greet(ctx, conn, p)
 	}
-	env, err := s.environment()
+	env, err := s.environment(l)
 	if err != nil {
 		return nil, nil, err
 	}

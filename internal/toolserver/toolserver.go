@@ -77,6 +77,9 @@ type Options struct {
 	// Launch starts the program of a server in place of its command; nil leaves
 	// that to this package. What it starts was checked by whoever gives it.
 	Launch func() (*Launched, error)
+	// Package gives the package of a server that is not named by its command; nil
+	// for all others. It is what is wanted, and was hashed a moment ago.
+	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 	// Learn takes whatever tools a server advertises when it is first proven, where
 	// nobody has declared any.
 	Learn bool

@@ -15,6 +15,7 @@
 package daybook
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -246,12 +248,16 @@ func Files(dir string) (files []File, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+	numbers := map[string]int{}
 	for _, e := range entries {
 		owner, number, ok := strings.Cut(e.Name(), ".")
-		if _, err := strconv.Atoi(number); ok && err == nil && e.Type().IsRegular() {
-			files = append(files, File{e.Name(), owner})
+		if n, err := strconv.Atoi(number); ok && err == nil && e.Type().IsRegular() {
+			files, numbers[e.Name()] = append(files, File{e.Name(), owner}), n
 		}
 	}
+	slices.SortStableFunc(files, func(a, b File) int {
+		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(numbers[a.Name], numbers[b.Name]))
+	})
 	return files, err
 }
 

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"math"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -28,6 +27,7 @@ type activity struct {
 	watching atomic.Int64
 
 	mu    sync.Mutex
+	rest  *time.Timer     // nil while nobody looks
 	slots map[int64]*slot // by time over span
 }
 
@@ -142,20 +142,49 @@ func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent [
 	return start, calls, latency, spent
 }
 
-// Follow keeps the charts up to date until ctx ends.
-func (c *Console) Follow(ctx context.Context, j *journal.Journal) error {
-	ends, err := j.Ends(ctx)
+// idle is how long the journal is still followed when nobody looks any more.
+const idle = 10 * time.Minute
+
+// seen says that somebody looks. Charts are kept up to date from then on, for a
+// while: nobody should pay for what nobody sees.
+func (c *Console) seen() {
+	a := c.activity
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rest != nil {
+		a.rest.Reset(idle)
+		return
+	}
+	ctx, cancel := context.WithCancel(c.o.Context)
+	a.rest = time.AfterFunc(idle, cancel)
+	go func() {
+		err := c.follow(ctx)
+		if ctx.Err() == nil {
+			c.o.Log("the console's charts stand still: %v", err)
+		}
+		cancel()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.rest.Stop()
+		a.rest, a.slots = nil, map[int64]*slot{}
+	}()
+}
+
+// follow counts what the journal tells of the last day, and goes on until ctx
+// ends.
+func (c *Console) follow(ctx context.Context) error {
+	ends, err := c.o.House.Ends(ctx)
 	if err != nil {
 		return err
 	}
-	past, err := j.Show(ctx, journal.Filter{Since: time.Now().Add(-points * span), Limit: maxPast, Before: ends})
+	past, err := c.o.House.Show(ctx, journal.Filter{Since: time.Now().Add(-points * span), Limit: maxPast, Before: ends})
 	if err != nil {
 		return err
 	}
-	for i := range slices.Backward(past) {
+	for i := range past {
 		c.activity.take(&past[i])
 	}
-	return j.Follow(ctx, ends, journal.Filter{}, func(e journal.Entry) error {
+	return c.o.House.Follow(ctx, ends, journal.Filter{}, func(e journal.Entry) error {
 		c.activity.take(&e)
 		return nil
 	})

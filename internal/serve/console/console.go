@@ -50,6 +50,8 @@ type House interface {
 	Decide(ctx context.Context, id string, yes bool, who, reason string) error
 
 	Show(ctx context.Context, f journal.Filter) ([]journal.Entry, error)
+	Ends(ctx context.Context) (journal.Ends, error)
+	Follow(ctx context.Context, from journal.Ends, f journal.Filter, each func(journal.Entry) error) error
 	Prove(ctx context.Context, log, seq int64) (*journal.Proof, error)
 	Intents(ctx context.Context) ([]Intent, error)
 	// Policy is the text of the user's policy, where it lies, and what is wrong
@@ -140,7 +142,9 @@ var (
 
 // Options are what a console is made of.
 type Options struct {
-	House House
+	// Context ends with the daemon.
+	Context context.Context
+	House   House
 	// Keys seal cookies and links.
 	Keys *identity.Keys
 	// Secure says that people come by TLS.

@@ -146,6 +146,7 @@ func (c *Console) signedIn(next page) http.Handler {
 				return
 			}
 		}
+		c.seen()
 		next(c, w, r, s)
 	})
 }

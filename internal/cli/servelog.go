@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// logServersTo has what tool servers write go to a file, so that it does not
+// drown what the daemon says.
+func (t *terminal) logServersTo(name string) (func(agent, alias, line string), func(), error) {
+	if name == "" {
+		return func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) }, func() {}, nil
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, usage("name a file that can be written", "cannot open the log of the tool servers: %w", err)
+	}
+	write := func(agent, alias, line string) {
+		t.logMu.Lock()
+		defer t.logMu.Unlock()
+		// A full disk must not end the daemon.
+		_, _ = fmt.Fprintf(f, "[%s] %s\n", diag.Printable(agent+"/"+alias), diag.Printable(line))
+	}
+	return write, func() { _ = f.Close() }, nil
+}
+
+// installLine is the command that puts a served agent into a client; empty if
+// its file is not found any more.
+func installLine(folders []string, name string) string {
+	all, err := serve.Find(folders...)
+	if err != nil {
+		return ""
+	}
+	for _, f := range all {
+		if f.Name == name && f.Problem == nil {
+			return myself() + " install " + shellWord(nearest(f.Path)) + " --client claude-code"
+		}
+	}
+	return ""
+}
+
+// nearest is a path as somebody here would write it.
+func nearest(path string) string {
+	here, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if rel, err := filepath.Rel(here, path); err == nil && !strings.HasPrefix(rel, "..") {
+		return rel
+	}
+	return path
+}
+
+// myself is how a person calls this program from here.
+func myself() string {
+	if _, err := exec.LookPath("ambit"); err == nil || !strings.ContainsRune(os.Args[0], filepath.Separator) {
+		return "ambit"
+	}
+	return shellWord(nearest(os.Args[0]))
+}

@@ -1,0 +1,102 @@
+package adversary
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// findagent is a FindAgent manifest with the given text wherever text may stand.
+func findagent(t *testing.T, text string) string {
+	t.Helper()
+	doc, err := json.Marshal(map[string]any{
+		"name": "Evil " + text, "description": "It does things. " + text, "system_prompt": "You help. " + text, "kind": "mcp-tool", "category": text,
+		"tools": []any{map[string]any{
+			"name": "look", "description": "Looks. " + text,
+			"input_schema": map[string]any{"type": "object", "description": text, "properties": map[string]any{"q": map[string]any{"type": "string", "description": text}}},
+			"annotations":  map[string]any{"readOnlyHint": true, "title": text},
+			"action":       map[string]any{"type": "http", "method": "GET", "url": "https://api.example.com/look?q={q}", "auth_ref": "KEY"},
+		}},
+		"credential_slots": []any{map[string]any{"ref": "KEY", "label": text, "description": text, "type": "secret", "hosts": []string{"api.example.com"}, "required": false}},
+		"unknown " + text:  text,
+		"examples":         []any{map[string]any{"title": text, "input": text, "output": text}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(doc)
+}
+
+// Whatever a manifest, a tool server, a file's name or a caller says, nothing that
+// is printed drives the terminal, hides text or begins a line of its own.
+func TestNothingDrivesTheTerminal(t *testing.T) {
+	w := newWorld(t)
+	evil := w.write("evil/findagent.json", findagent(t, poison))
+	mild := w.write("mild/findagent.json", findagent(t, "fine"))
+	covenant := w.write("cov/agent.toml", "[agent]\nname = \"bad\\u001b[2Jname\"\nhost = \"x\\u202ey\"\n[capabilities]\nrequired = [\"tool.\\u009b\"]\n")
+	gpars := w.write("gpars.json", `{"name":"g`+`\u001b[2J\u202e`+`","required_mcp_servers":[{"server_id":"registry.openmcp.org/\u001b[31m","version_constraint":"\u202e","scopes":["\u009b"]}]}`)
+	broken := w.write("broken.json", "{\"schema_version\": \"\x1b[2J\u202e\", \"agent\": \"matrix://agent/\u009b\", \x1b}")
+	poisoned := w.matrix("poisoned.json", "poison")
+	named := w.matrix("named.json", "named")
+	refuses := w.matrix("refuses.json", "refuses")
+	dies := w.matrix("dies.json", "dies")
+	odd := filepath.Join(w.dir, "walk", "odd\x1b[2J\u202e\nname.json")
+	if err := os.MkdirAll(filepath.Dir(odd), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(odd, []byte(`{"schema_version": 1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	servers := w.write("mcp.json", `{"mcpServers":{"a\u001b[2J\u202e":{"command":"npx\u009b","args":["-y","x\u001b[31m"],"env":{"A\u202e":"b"}}}}`)
+	skill := w.write("SKILL.md", "§TOOLS\nmatrix://tool/\x1b[2J\u202e\n")
+
+	for _, args := range [][]string{
+		{"validate", w.dir}, {"validate", filepath.Join(w.dir, "walk")}, {"validate", "--format", "github", w.dir}, {"validate", "--format", "sarif", w.dir},
+		{"validate", broken}, {"validate", gpars}, {"validate", covenant},
+		{"inspect", evil}, {"inspect", covenant}, {"inspect", gpars}, {"inspect", poisoned},
+		{"tools", evil}, {"tools", gpars}, {"diff", evil, mild}, {"diff", mild, evil},
+		{"why", evil, "look"}, {"why", evil, "look\x1b[2J\u202e"}, {"why", poisoned, "look", "--skill", skill},
+		{"call", poisoned, "look"}, {"call", poisoned, "look\x1b[2J\u202e"}, {"call", poisoned, "look", "--input", "{\"\x1b\u202e\":1}"},
+		{"call", refuses, "look"}, {"call", dies, "look"}, {"call", named, "look"}, {"call", evil, "look", "--input", `{"q":"\u001b\u202e"}`},
+		{"verify", poisoned}, {"verify", named}, {"verify", dies}, {"lock", poisoned}, {"lock", named},
+		{"export", evil, "--as", "recipe"}, {"export", evil, "--as", "mcp.json"},
+		{"convert", "--to", "matrix", evil}, {"convert", "--to", "gpars", poisoned}, {"convert", "--to", "covenant", evil},
+		{"import", servers}, {"new", "x", "--from", evil},
+		{"install", evil, "--client", "cursor", "--dry-run"}, {"secret", "list"}, {"grants"}, {"agents"}, {"approvals", "list"},
+		{"grant", "eve\x1b[2J\u202e", "tool.\u009bx"}, {"revoke", "eve\x1b[2J\u202e", "tool.a"}, {"explain", "X\x1b[2J\u202e"},
+		{"journal", "show"}, {"journal", "verify"}, {"dispatch", "x\x1b[2J\u202e@h", "hello"}, {"bundle", "check", filepath.Dir(evil)},
+		{"no\x1b[2J\u202everb"}, {"validate", "--no\x1b[2J\u202eflag"}, {"schema", "\x1b[2J\u202e"},
+	} {
+		for _, form := range []string{"", "--json"} {
+			if form != "" {
+				if args[0] == "validate" && len(args) > 2 {
+					continue // it has a form of its own
+				}
+				args = append(args[:len(args):len(args)], form)
+			}
+			stdout, stderr, code := w.ambit(args...)
+			name := strings.Join(args, " ")
+			if r := harm(stdout); r != 0 {
+				t.Errorf("%q (exit %d) prints %U on stdout: %.300q", name, code, r, around(stdout, r))
+			}
+			if r := harm(stderr); r != 0 {
+				t.Errorf("%q (exit %d) prints %U on stderr: %.300q", name, code, r, around(stderr, r))
+			}
+			for _, out := range []string{stdout, stderr} {
+				for line := range strings.Lines(out) {
+					if strings.HasPrefix(line, "forged line") && args[0] != "call" && args[0] != "export" {
+						t.Errorf("%q prints a line that somebody else wrote: %.200q", name, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+// around is the text about a character.
+func around(text string, r rune) string {
+	at := strings.IndexRune(text, r)
+	return text[max(0, at-100):min(len(text), at+60)]
+}
