@@ -156,7 +156,7 @@ func newRoot(t *terminal) *cobra.Command {
 	root.SetCompletionCommandGroupID(groupHelp)
 	root.AddCommand(
 		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t), newJournal(t),
-		newNew(t), newConvert(t), newImport(t), newExport(t), newSchema(t),
+		newNew(t), newInit(t), newConvert(t), newImport(t), newExport(t), newSchema(t),
 		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t), newApprovals(t),
 		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newLogin(t), newLogout(t), newWhoami(t),
 		newInstall(t), newUninstall(t), newCatalog(t), newToolServer(t), newBundle(t),

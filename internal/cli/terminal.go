@@ -17,7 +17,6 @@ package cli
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -130,12 +129,7 @@ func (t *terminal) notef(format string, args ...any) {
 
 // document prints the one JSON document of a verb.
 func (t *terminal) document(v any) error {
-	var b strings.Builder
-	if err := writeJSON(&b, v); err != nil {
-		return err
-	}
-	_, err := t.out.WriteString(harmless(b.String()))
-	return err
+	return writeJSON(t.out, v)
 }
 
 // harmless is JSON in which no character drives a terminal, or hides: written as

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -53,10 +54,23 @@ func shorten(canonical []byte) []byte {
 	return shown
 }
 
+// look is a look at arguments, kept for the next.
+type look struct {
+	bytes.Reader
+	decoder *jsontext.Decoder
+}
+
+var looks = sync.Pool{New: func() any { return &look{decoder: new(jsontext.Decoder)} }}
+
 // namesSecret reports whether a member of what may be shown has the name of a
 // secret.
 func namesSecret(b []byte) bool {
-	d := jsontext.NewDecoder(bytes.NewBuffer(b))
+	l := looks.Get().(*look)
+	defer looks.Put(l)
+	l.Reset(b)
+	d := l.decoder
+	// They were canonical before they came here: no name is there twice.
+	d.Reset(&l.Reader, jsontext.AllowDuplicateNames(true))
 	for d.InputOffset() < maxShown {
 		t, err := d.ReadToken()
 		if err != nil {

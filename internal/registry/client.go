@@ -56,7 +56,6 @@ var (
 
 // private sends to the user's own network, which an egress client would refuse.
 var private = &http.Client{
-	Timeout:       askTimeout,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	Transport:     &http.Transport{Proxy: nil, TLSHandshakeTimeout: askTimeout, MaxResponseHeaderBytes: 64 << 10},
 }

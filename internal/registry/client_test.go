@@ -275,8 +275,11 @@ func TestRecipes(t *testing.T) {
 		{"pypi", `{"packages":[{"registryType":"pypi","identifier":"a-b","version":"1.2.3",` + stdio + `}]}`, "uvx a-b==1.2.3", ""},
 		{"the first that can be run", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"},{"registryType":"npm","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
 		{"an address", `{"remotes":[{"type":"sse","url":"https://a.example.com/sse"},{"type":"streamable-http","url":"https://a.example.com/mcp"}]}`, "https://a.example.com/mcp", ""},
-		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "containers are not run here"},
-		{"a bundle", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `"}]}`, "", "check that its sha256 is " + sum},
+		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "it is a container image, and there is no container runtime here"},
+		{"a bundle", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `"}]}`, "mcpb", ""},
+		{"a bundle with options of its runtime", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `","runtimeArguments":[{"type":"positional","value":"-r"}]}]}`, "", "could run something else"},
+		{"a bundle that is a file", `{"packages":[{"registryType":"mcpb","identifier":"file:///etc/passwd","fileSha256":"` + sum + `"}]}`, "", "the address of one archive"},
+		{"a variable of the loader", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"LD_PRELOAD","value":"/x.so"}]}]}`, "", "which no registry may"},
 		{"a bundle without a hash", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb"}]}`, "", "without a sha256"},
 		{"a range", `{"packages":[{"registryType":"npm","identifier":"b","version":"^1.0.0"}]}`, "", "one exact version"},
 		{"an option as a name", `{"packages":[{"registryType":"npm","identifier":"--call=evil","version":"1.0.0"}]}`, "", "one exact version"},
@@ -362,6 +365,7 @@ func TestRegistrySecrets(t *testing.T) {
 func FuzzListing(f *testing.F) {
 	f.Add([]byte(`{"servers":[{"server":{"name":"a/b","version":"1.0.0","packages":[{"registryType":"npm","identifier":"b","version":"1.0.0"}]}}]}`))
 	f.Add([]byte(`{"servers":[{"server":{"name":"a/b","version":"1.0.0","remotes":[{"url":"https://x.example.com/mcp"}]}}]}`))
+	f.Add([]byte(`{"servers":[{"server":{"name":"a/b","version":"1.0.0","packages":[{"registryType":"mcpb","identifier":"https://x.example.com/b.mcpb","fileSha256":"` + strings.Repeat("ab", 32) + `"}]}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var p page
 		if json.Unmarshal(text, &p) != nil {
@@ -376,7 +380,7 @@ func FuzzListing(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if s.Command != "npx" && s.Command != "uvx" && s.Endpoint == "" {
+			if s.Command != "npx" && s.Command != "uvx" && s.Endpoint == "" && (recipe.Kind != pack.MCPB || recipe.Digest == "") {
 				t.Errorf("it starts %q", s.Command)
 			}
 			for _, set := range append(s.Env, s.Headers...) {
@@ -384,7 +388,7 @@ func FuzzListing(f *testing.F) {
 					t.Errorf("a registry refers to %q", set.Refs)
 				}
 			}
-			if s.Endpoint == "" {
+			if s.Endpoint == "" && recipe.Kind != pack.MCPB {
 				if ref, err := pack.Identify(s); err == nil && (ref.Name != recipe.Name || ref.Version != recipe.Version) {
 					t.Errorf("%q is started as %s %s", s.Args, ref.Name, ref.Version)
 				}

@@ -1,7 +1,6 @@
-// Package house holds the source to what is written about it: that
-// ARCHITECTURE.md lists the packages that exist and who imports whom, that every
-// package says what it is, that files stay readable, and that the transcripts
-// show every verb.
+// Package house holds the source to what is written about it: ARCHITECTURE.md
+// lists the packages that exist and who imports whom, every package says what it
+// is, files stay readable, and every agent that ships does what it is there for.
 package house
 
 import (

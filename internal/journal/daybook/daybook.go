@@ -39,6 +39,8 @@ const (
 	// size to write down.
 	roomAfter = 16
 	roomSize  = 1 << 20
+	// maxSpare bounds the room that is kept for the next page.
+	maxSpare = 256 << 10
 )
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -58,6 +60,7 @@ type Book struct {
 	room    int64 // of the file
 	entries int
 	next    *page
+	spare   []byte // room for a page
 	writing bool
 	quiet   sync.Cond // writing has ended
 	broken  error
@@ -128,13 +131,17 @@ func (b *Book) rested() {
 
 // turn writes a page. It is called, and returns, with the lock held.
 func (b *Book) turn(p *page) {
-	b.next = new(page)
+	b.next = &page{bytes: b.spare}
+	b.spare = nil
 	broken := b.broken
 	b.mu.Unlock()
 	if p.err = broken; p.err == nil {
 		p.err = b.write(p)
 	}
 	b.mu.Lock()
+	if cap(p.bytes) <= maxSpare {
+		b.spare = p.bytes[:0]
+	}
 	if p.err != nil && b.broken == nil {
 		b.broken = p.err
 	}
