@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: build setup run conformance test lint fmt fuzz bench prove cross clean help
+.PHONY: build setup run conformance test lint fmt fuzz bench prove cross release clean help
 
 GO       ?= go
 FUZZTIME ?= 10s
@@ -97,9 +97,12 @@ cross:
 		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) vet ./... || exit 1; \
 	done
 
+release: setup ## build what is published, for every platform, into dist/: binaries, digests, SBOM, licences
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(GO) run ./scripts/release -version $(VERSION) -o dist $(PLATFORMS)
+
 clean: ## remove what was built; Go's caches stay
 	@if [ -e .home ]; then chmod -R u+w .home; fi
-	rm -rf bin .home
+	rm -rf bin dist .home
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -24,3 +24,28 @@ func ExampleSlug() {
 	fmt.Println(agent.Slug("GA Report Builder"))
 	// Output: ga-report-builder
 }
+
+// A name covers the names below it, and not those that only end alike.
+func ExampleCovers() {
+	hosts := []string{"example.com"}
+	for _, host := range []string{"example.com", "api.example.com", "notexample.com"} {
+		fmt.Println(host, agent.Covers(hosts, host))
+	}
+	// Output:
+	// example.com true
+	// api.example.com true
+	// notexample.com false
+}
+
+// Braces around anything but a name are text, as in JSON; their places are told.
+func ExamplePlaceholders() {
+	found, stray := agent.Placeholders(`{ "amount": {amount}, "to": "{name}" }`)
+	for _, p := range found {
+		fmt.Println(p.Name)
+	}
+	fmt.Println(stray)
+	// Output:
+	// amount
+	// name
+	// [0 37]
+}

@@ -3,7 +3,6 @@ package tooluri_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -142,15 +141,4 @@ func FuzzPin(f *testing.F) {
 			t.Fatalf("%q: %v, but the library says %v %v", s, err, v, libErr)
 		}
 	})
-}
-
-func ExampleParse() {
-	u, err := tooluri.Parse("matrix://tool/mcp/fs/read_text_file@2026.1.14")
-	fmt.Println(u.Server, u.Name, u.Pin, err)
-
-	_, err = tooluri.Parse("matrix://tool/mcp/fs/read_text_file")
-	fmt.Println(errors.Is(err, tooluri.ErrUnpinnedTool))
-	// Output:
-	// fs read_text_file 2026.1.14 <nil>
-	// true
 }

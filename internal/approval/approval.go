@@ -158,7 +158,7 @@ func (q *Question) open(b *books.Books) error {
 	if q.sealed == nil {
 		return nil
 	}
-	arguments, err := b.Keys.Open(purpose(q.ID), q.sealed)
+	arguments, err := b.Keys.OpenKept(purpose(q.ID), q.sealed)
 	q.Arguments, q.sealed = arguments, nil
 	return err
 }

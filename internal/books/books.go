@@ -1,5 +1,11 @@
 // Package books opens what an ambit keeps: the store, the keys and the journal,
 // which belong together.
+//
+// They are never opened apart: a journal is signed with the keys of the home whose
+// calls it records, and whatever changes the store for good is journaled in the
+// same transaction. A process has one, however many agents it serves. One that
+// lives on may keep a daybook (OpenLong); a command that ends at once writes to the
+// store itself.
 package books
 
 import (

@@ -194,25 +194,32 @@ func (b *Bundle) readTar(data []byte) {
 	unzipped.Multistream(false)
 	// All of it is bounded, also what stands between the files.
 	safe := &io.LimitedReader{R: &watched{from: unzipped, in: func() int64 { return raw.n }}, N: 2 * maxUnpacked}
-	in, archive := newIntake(b), tar.NewReader(safe)
+	if b.readEntries(safe) {
+		b.tarEnd(safe, buffered)
+	}
+}
+
+// readEntries takes the entries of a tar. It is false if it does not come to its
+// end.
+func (b *Bundle) readEntries(from io.Reader) bool {
+	in, archive := newIntake(b), tar.NewReader(from)
 	for {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return true
 		}
 		if err != nil {
 			b.damaged(err)
-			return
+			return false
 		}
 		mode := h.FileInfo().Mode()
 		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir {
 			mode = fs.ModeIrregular
 		}
 		if !in.entry(h.Name, mode, func() (io.ReadCloser, error) { return io.NopCloser(archive), nil }) {
-			return
+			return false
 		}
 	}
-	b.tarEnd(safe, buffered)
 }
 
 func (b *Bundle) damaged(err error) {
@@ -279,7 +286,11 @@ func (t Tree) Pack(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	archive := tar.NewWriter(zipped)
+	return errors.Join(t.writeEntries(zipped), zipped.Close())
+}
+
+func (t Tree) writeEntries(w io.Writer) error {
+	archive := tar.NewWriter(w)
 	for i := range t {
 		f := &t[i]
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Size: int64(len(f.Data)), Mode: 0o644}
@@ -293,5 +304,5 @@ func (t Tree) Pack(w io.Writer) error {
 			return err
 		}
 	}
-	return errors.Join(archive.Close(), zipped.Close())
+	return archive.Close()
 }

@@ -411,36 +411,3 @@ func TestTypeScript(t *testing.T) {
 		}
 	}
 }
-
-// Whatever the bytes, reading ends, names are plain, and what is written stays
-// inside.
-func FuzzOpen(f *testing.F) {
-	f.Add(tarOf(f, good()))
-	f.Add(zipOf(f, good()))
-	f.Add(tarOf(f, append(good(), entry{name: "../x", body: "x"}, entry{name: "l", kind: tar.TypeSymlink, link: "/"})))
-	f.Add(zipOf(f, append(good(), entry{name: "a/../../x", body: "x"})))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		b := &Bundle{Path: "fuzz"}
-		b.readArchive(data)
-		if b.Tree.Size() > maxUnpacked || len(b.Tree) > maxFiles {
-			t.Fatalf("%d files of %d bytes", len(b.Tree), b.Tree.Size())
-		}
-		for i := range b.Tree {
-			if !plain(b.Tree[i].Path) || !filepath.IsLocal(filepath.FromSlash(b.Tree[i].Path)) || i > 0 && b.Tree[i-1].Path >= b.Tree[i].Path {
-				t.Fatalf("%q", b.Tree[i].Path)
-			}
-		}
-		if len(b.Tree) == 0 {
-			return
-		}
-		var packed bytes.Buffer
-		if err := b.Tree.Pack(&packed); err != nil {
-			t.Fatal(err)
-		}
-		again := &Bundle{Path: "again"}
-		again.readArchive(packed.Bytes())
-		if again.Tree.Digest() != b.Tree.Digest() && again.Errors() == 0 {
-			t.Fatal("packing changed it")
-		}
-	})
-}

@@ -354,15 +354,7 @@ func newBundleRun(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.json {
-				err = t.document(resultDocument(c, result))
-			} else {
-				t.result(result)
-			}
-			if err == nil && result.IsError {
-				return errNo
-			}
-			return err
+			return t.answer(c, result)
 		},
 	}
 	f.flags(cmd)

@@ -89,15 +89,7 @@ func newCall(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.json {
-				err = t.document(resultDocument(c, result))
-			} else {
-				t.result(result)
-			}
-			if err == nil && result.IsError {
-				return errNo
-			}
-			return err
+			return t.answer(c, result)
 		},
 	}
 	f.flags(cmd)
@@ -158,21 +150,19 @@ func asFailure(err error) error {
 	return f
 }
 
-// resultDocument is a result as --json tells it.
-func resultDocument(c *call.Call, r call.Result) map[string]any {
-	doc := map[string]any{"call_id": c.ID, "duration_ms": r.Duration.Milliseconds(), "is_error": r.IsError}
-	var raw struct {
-		Content           json.RawMessage `json:"content"`
-		StructuredContent json.RawMessage `json:"structuredContent"`
+// answer tells what came of a call, and ends the verb by it.
+func (t *terminal) answer(c *call.Call, r call.Result) error {
+	if t.json {
+		if err := t.document(r.Document(c.ID)); err != nil {
+			return err
+		}
+	} else {
+		t.result(r)
 	}
-	if json.Unmarshal(r.Raw, &raw) != nil || len(raw.Content) == 0 || raw.Content[0] != '[' {
-		raw.Content = json.RawMessage("[]")
+	if r.IsError {
+		return errNo
 	}
-	doc["content"] = raw.Content
-	if raw.StructuredContent != nil {
-		doc["structuredContent"] = raw.StructuredContent
-	}
-	return doc
+	return nil
 }
 
 // result prints the texts of a result; other content is named.

@@ -30,13 +30,13 @@ func newCatalog(t *terminal) *cobra.Command {
 		Example: "  ambit catalog list\n  ambit catalog show registry.openmcp.org/filesystem",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("use list, show or add", "there is no ambit catalog %s", args[0])
+				return usage("use list, show, add or rm", "there is no ambit catalog %s", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCatalogList(t), newCatalogShow(t), newCatalogAdd(t))
+	cmd.AddCommand(newCatalogList(t), newCatalogShow(t), newCatalogAdd(t), newCatalogRemove(t))
 	return cmd
 }
 
@@ -239,6 +239,43 @@ func newCatalogAdd(t *terminal) *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.scopes, "scope", nil, "what a scope covers, as `SCOPE=tool,tool`")
 	cmd.Flags().StringArrayVar(&f.effects, "effect", nil, "the class of a tool, as `TOOL=read|write|network|shell`")
 	return cmd
+}
+
+func newCatalogRemove(t *terminal) *cobra.Command {
+	return &cobra.Command{
+		Use:     "rm ID",
+		Short:   "Take a server of your own out again",
+		Long:    "Take a server out of the catalogue of this home. One that ambit brings stays, or counts again if yours stood\nin its place. What is locked stays locked.",
+		Example: "  ambit catalog rm registry.openmcp.org/time",
+		Args:    exactly(1, "the id of a server"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, h, err := t.catalogue()
+			if err != nil {
+				return err
+			}
+			id := args[0]
+			removed, err := catalog.Remove(h, id)
+			switch {
+			case err != nil:
+				return no("", "%w", err)
+			case !removed && c.Entries[id] != nil:
+				return no("a server of yours under the same id would count in its place: ambit catalog add", "%s is one that ambit brings", diag.Printable(id))
+			case !removed:
+				return no("see what there is: ambit catalog list", "there is no server %s in the catalogue", diag.Quote(id))
+			}
+			if c, err = catalog.Open(h); err != nil {
+				return no("mend the file", "%w", err)
+			}
+			own := c.Entries[id]
+			if t.json {
+				return t.document(map[string]any{"id": id, "removed": true, "shipped": own != nil})
+			}
+			if t.printf("%s is out of the catalogue\n", diag.Printable(id)); own != nil {
+				t.printf("the one that ambit brings counts again: %s %s\n", diag.Printable(own.Package.Name), own.Version)
+			}
+			return nil
+		},
+	}
 }
 
 // entry reads the flags. Every problem is told at once.

@@ -160,7 +160,7 @@ func newRoot(t *terminal) *cobra.Command {
 		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t), newApprovals(t),
 		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newLogin(t), newLogout(t), newWhoami(t),
 		newInstall(t), newUninstall(t), newCatalog(t), newToolServer(t), newBundle(t),
-		newDoctor(t), newDispatch(t), newWorker(t), newConsole(t), newBackup(t), newRestore(t), newGrant(t), newRevoke(t), newGrants(t), newPolicy(t), newMemory(t), newVersion(t), newMan(t),
+		newDoctor(t), newDispatch(t), newWorker(t), newConsole(t), newBackup(t), newRestore(t), newRotate(t), newGrant(t), newRevoke(t), newGrants(t), newPolicy(t), newMemory(t), newVersion(t), newMan(t),
 	)
 	refuseUnknown(root)
 	return root

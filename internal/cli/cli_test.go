@@ -38,6 +38,6 @@ func TestScripts(t *testing.T) {
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // with the race detector, ending takes a second unless told
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "jsonpath": jsonpath, "upstream": upstream},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "jsonpath": jsonpath, "upstream": upstream, "sources": sources},
 	})
 }

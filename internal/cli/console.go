@@ -1,13 +1,6 @@
 package cli
 
-import (
-	"net/http"
-
-	"github.com/spf13/cobra"
-
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/serve"
-)
+import "github.com/spf13/cobra"
 
 func newConsole(t *terminal) *cobra.Command {
 	return &cobra.Command{
@@ -19,19 +12,11 @@ func newConsole(t *terminal) *cobra.Command {
 		Example: "  ambit console\n  xdg-open \"$(ambit console)\"",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
-			d, err := serve.FindDaemon(h)
 			var made struct {
 				URL string `json:"url"`
 			}
-			if err == nil {
-				err = d.Do(cmd.Context(), http.MethodPost, "/api/v1/console", &made)
-			}
-			if err != nil {
-				return daemonFailure(err)
+			if err := tellDaemon(cmd.Context(), "/api/v1/console", &made); err != nil {
+				return err
 			}
 			if t.json {
 				return t.document(made)

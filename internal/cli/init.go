@@ -51,7 +51,7 @@ func newInit(t *terminal) *cobra.Command {
 				return no("mend the file: "+catalog.File(h), "%w", err)
 			}
 			if d.Name == "" || d.Dialect == "" {
-				if !t.canAsk() || !t.interactive() {
+				if !t.canAsk() {
 					return usage("give them: ambit init NAME --dialect "+strings.Join(dialectNames(), "|"), "init needs a NAME and a --dialect where it cannot ask")
 				}
 				if err := t.askDraft(cmd.Context(), &d, known); err != nil {
@@ -165,10 +165,13 @@ func (t *terminal) badDraft(p *draft.Problems) error {
 		}
 		return no("nothing was written", "that would not be a valid manifest: %w", p)
 	}
-	if len(p.Answers) == 1 {
-		return usage("nothing was written", "%s", p.Answers[0])
+	if len(p.Answers) == 1 || t.json {
+		return usage("nothing was written", "%w", p)
 	}
-	return usage("nothing was written", "%s:\n  %s", count(len(p.Answers), "problem"), strings.Join(p.Answers, "\n  "))
+	for _, a := range p.Answers {
+		t.notef("%s %s", t.paint(red, "error:"), diag.Printable(a))
+	}
+	return usage("nothing was written", "%s with the answers", count(len(p.Answers), "problem"))
 }
 
 func manifestValue(d agent.Dialect, text []byte) any {
@@ -198,8 +201,8 @@ func nextAfterInit(d *draft.Draft, r *draft.Result, path string) []string {
 	case agent.Matrix:
 		next = append(next, "ambit lock "+word)
 	case agent.GPARS:
-		for _, n := range r.Manifest.Agent().Requires {
-			next = append(next, "ambit grant "+shellWord(d.Name)+" --server "+shellWord(n.ID)+" --scope "+shellWord(strings.Join(n.Scopes, ",")))
+		for _, n := range r.Manifest.Agent().Requirements {
+			next = append(next, "ambit grant "+shellWord(d.Name)+" --server "+shellWord(n.Server)+" --scope "+shellWord(strings.Join(n.Scopes, ",")))
 		}
 	case agent.Covenant:
 		next = append(next, "ambit call "+word+" "+shellWord(d.Name)+" --input '{\"text\": \"hello\"}'")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -192,7 +193,7 @@ func isOurs(key journal.Key) bool {
 		return false
 	}
 	keys, err := identity.OpenKeys(h.Root())
-	return err == nil && key.Is(keys.Signer())
+	return err == nil && slices.ContainsFunc(keys.Signers(), key.IsOf)
 }
 
 func parseKey(s string) (journal.Key, error) {

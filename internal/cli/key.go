@@ -19,19 +19,19 @@ func newKey(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "key",
 		GroupID: groupRun,
-		Short:   "Make, list and revoke the API keys of the daemon",
-		Long: "Make, list and revoke the API keys that a daemon takes. A key is shown once, when it is made; only its hash is\n" +
+		Short:   "Make, list, rotate and revoke the API keys of the daemon",
+		Long: "Make, list, rotate and revoke the API keys that a daemon takes. A key is shown once, when it is made; only its hash is\n" +
 			"kept. A revoked key opens nothing from that moment on, also in a daemon that runs.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("use new, list or revoke", "there is no ambit key %s", args[0])
+				return usage("use new, list, rotate or revoke", "there is no ambit key %s", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&store, "store", "", "the postgres:// `URL` of the daemon's store, if it is not in AMBIT_HOME")
-	cmd.AddCommand(newKeyNew(t, &store), newKeyList(t, &store), newKeyRevoke(t, &store))
+	cmd.AddCommand(newKeyNew(t, &store), newKeyList(t, &store), newKeyRotate(t, &store), newKeyRevoke(t, &store))
 	return cmd
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -170,7 +169,7 @@ func loginHosts(named []string, resource string) ([]string, error) {
 
 // loginConfig is where to sign in.
 func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig, error) {
-	file := filepath.Join(h.Dir(), "config.toml")
+	file := h.Config()
 	c, err := identity.ReadLogin(file)
 	if err != nil {
 		return c, usage("mend the file, or take the table out", "%w", err)

@@ -240,7 +240,7 @@ func (c *mcl) call(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.t.document(resultDocument(asked, result)); err != nil {
+	if err := c.t.document(result.Document(asked.ID)); err != nil {
 		return err
 	}
 	if result.IsError {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,17 +22,9 @@ func newReload(t *terminal) *cobra.Command {
 		Example: "  ambit reload",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
-			d, err := serve.FindDaemon(h)
 			var c serve.Change
-			if err == nil {
-				err = d.Do(cmd.Context(), http.MethodPost, "/api/v1/reload", &c)
-			}
-			if err != nil {
-				return daemonFailure(err)
+			if err := tellDaemon(cmd.Context(), "/api/v1/reload", &c); err != nil {
+				return err
 			}
 			if t.json {
 				return t.document(c)
@@ -40,6 +33,22 @@ func newReload(t *terminal) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// tellDaemon has the daemon that runs here do something.
+func tellDaemon(ctx context.Context, path string, into any) error {
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	d, err := serve.FindDaemon(h)
+	if err == nil {
+		err = d.Do(ctx, http.MethodPost, path, into)
+	}
+	if err != nil {
+		return daemonFailure(err)
+	}
+	return nil
 }
 
 // reloaded tells of a reload that a signal asked for.

@@ -89,7 +89,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if err != nil {
 		return usage("write it as http://HOST:4318", "%w", err)
 	}
-	oidc, err := identity.ReadOIDC(filepath.Join(h.Dir(), "config.toml"))
+	oidc, err := identity.ReadOIDC(h.Config())
 	if err != nil {
 		return usage("mend the file, or take the table out", "%w", err)
 	}

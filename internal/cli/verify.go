@@ -21,13 +21,17 @@ func newVerify(t *terminal) *cobra.Command {
 		Short:   "Prove that the world matches a manifest",
 		Long: "Prove that the world matches a manifest: start its tool servers, compare what they advertise with what is\n" +
 			"declared, and the packages with their digests. With a lock beside the manifest, whole definitions are\n" +
-			"compared. Exits 1 and names every difference if anything is not as declared.",
+			"compared. Exits 1 and names every difference if anything is not as declared. For a GPARS agent, every server\n" +
+			"that it requires must be had as it is locked; an optional one that is not is a warning.",
 		Example: "  ambit verify agents/default.json\n  ambit verify --offline agents/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := t.load(args[0], "")
 			if err != nil {
 				return err
+			}
+			if onRegistry(m) {
+				return t.verifyNeeds(cmd.Context(), m, offline)
 			}
 			if err := onServers(m); err != nil {
 				return err
@@ -127,26 +131,7 @@ func (t *terminal) proofs(proofs []toolserver.Proof, locked bool) {
 			mark, verdict = t.paint(red, "✗"), string(p.Refusal.Code)
 		}
 		t.printf("%s %s  %s\n", mark, t.paint(bold, diag.Printable(p.Alias)), t.paint(dim, verdict))
-		for _, name := range p.Missing {
-			note := ""
-			if now := p.Renamed[name]; now != "" {
-				note = "; was it renamed to " + diag.Quote(now) + "?"
-			}
-			t.printf("    %s declared, but not advertised: %s%s\n", t.paint(red, "-"), diag.Quote(name), note)
-		}
-		for _, name := range p.Unexpected {
-			t.printf("    %s advertised, but not declared: %s\n", t.paint(red, "+"), diag.Quote(name))
-		}
-		for _, name := range p.Twice {
-			t.printf("    %s advertised more than once: %s\n", t.paint(red, "+"), diag.Quote(name))
-		}
-		t.differences("    ", p.Changed)
-		if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Twice)+len(p.Changed) == 0 {
-			t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
-		}
-		if !p.OK && p.Refusal.Hint != "" {
-			t.printf("    %s %s\n", t.paint(dim, "hint:"), p.Refusal.Hint)
-		}
+		t.whyNot(p)
 		for _, w := range p.Warnings {
 			t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))
 		}
@@ -158,6 +143,30 @@ func (t *terminal) proofs(proofs []toolserver.Proof, locked bool) {
 		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest and the lock say (%d)", len(proofs))))
 	default:
 		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest says (%d)", len(proofs))))
+	}
+}
+
+// whyNot shows every way in which a server is not what it should be.
+func (t *terminal) whyNot(p toolserver.Proof) {
+	for _, name := range p.Missing {
+		note := ""
+		if now := p.Renamed[name]; now != "" {
+			note = "; was it renamed to " + diag.Quote(now) + "?"
+		}
+		t.printf("    %s declared, but not advertised: %s%s\n", t.paint(red, "-"), diag.Quote(name), note)
+	}
+	for _, name := range p.Unexpected {
+		t.printf("    %s advertised, but not declared: %s\n", t.paint(red, "+"), diag.Quote(name))
+	}
+	for _, name := range p.Twice {
+		t.printf("    %s advertised more than once: %s\n", t.paint(red, "+"), diag.Quote(name))
+	}
+	t.differences("    ", p.Changed)
+	if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Twice)+len(p.Changed) == 0 {
+		t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
+	}
+	if !p.OK && p.Refusal.Hint != "" {
+		t.printf("    %s %s\n", t.paint(dim, "hint:"), p.Refusal.Hint)
 	}
 }
 

@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +35,8 @@ func newWorker(t *terminal) *cobra.Command {
 		Long: "Take dispatches from the queue that a PostgreSQL store holds, and do them. There may be any number of workers,\n" +
 			"on any machines; each does what the programs in its own AMBIT_HOME and COVENANT_HOME can do, to the byte of their\n" +
 			"manifests, and leaves the rest to others. All of them need the same root key: copy keys/root in AMBIT_HOME.\n" +
-			"SIGTERM and SIGINT take no more, and finish what is under way.",
+			"SIGHUP reads the programs again; what is under way goes on. SIGTERM and SIGINT take no more, and finish what is\n" +
+			"under way.",
 		Example: "  ambit worker --store postgres://ambit@db/ambit\n  ambit worker --store postgres://ambit@db/ambit --concurrency 8",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.worker(cmd.Context(), &f) },
@@ -68,18 +71,44 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 	defer b.Close()
 	o.Books, o.Pool = b, sandbox.NewPool(f.concurrency+1, true)
 	defer o.Pool.Close()
-	ctx, _, stop := takeSignals(ctx)
+	ctx, reloads, stop := takeSignals(ctx)
 	defer stop()
-	bench, err := t.bench(ctx, o)
-	if err != nil {
+	bench := &workbench{programs: map[string]*seat{}}
+	defer bench.close()
+	if err := t.seat(ctx, bench, o); err != nil {
 		return err
 	}
-	defer bench.close()
-	return t.work(ctx, f, b, bench)
+	if len(bench.Digests()) == 0 {
+		return no("put their folders into agents/ in AMBIT_HOME or COVENANT_HOME", "there is no program here that could be given a task")
+	}
+	return t.work(ctx, f, b, bench, func(d *dispatch.Desk) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-reloads:
+				t.reseat(ctx, d, bench, o)
+			}
+		}
+	})
 }
 
-// work takes dispatches until ctx ends.
-func (t *terminal) work(ctx context.Context, f *working, b *books.Books, w *workbench) error {
+// reseat reads the programs again. What cannot be read leaves everything as it
+// is.
+func (t *terminal) reseat(ctx context.Context, d *dispatch.Desk, w *workbench, o host.Options) {
+	err := t.seat(ctx, w, o)
+	if err == nil {
+		err = d.Reload(ctx)
+	}
+	if err != nil {
+		t.tell("the programs could not be read again: %v", err)
+		return
+	}
+	t.tell("read again: taking dispatches to %s", count(len(w.Digests()), "program"))
+}
+
+// work takes dispatches while until goes on.
+func (t *terminal) work(ctx context.Context, f *working, b *books.Books, w *workbench, until func(*dispatch.Desk)) error {
 	d, err := dispatch.Open(ctx, dispatch.Options{
 		Books: b, URL: f.store, Doors: w, Concurrency: f.concurrency, Log: t.tell,
 	})
@@ -93,12 +122,12 @@ func (t *terminal) work(ctx context.Context, f *working, b *books.Books, w *work
 		}
 		t.printf("%s\n", line)
 	} else {
-		t.printf("%s dispatches to %s, %d at a time\n", t.paint(green, "taking"), count(len(w.agents), "program"), f.concurrency)
+		t.printf("%s dispatches to %s, %d at a time\n", t.paint(green, "taking"), count(len(w.Digests()), "program"), f.concurrency)
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	until(d)
 	t.tell("finishing what is under way")
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.grace)
 	defer cancel()
@@ -107,63 +136,109 @@ func (t *terminal) work(ctx context.Context, f *working, b *books.Books, w *work
 }
 
 // workbench is the programs of a worker, by the digest of their manifest.
-type workbench struct{ agents map[string]*host.Agent }
+type workbench struct {
+	mu       sync.Mutex
+	programs map[string]*seat
+	closing  sync.WaitGroup
+}
 
-// bench brings every program to life that can be found here. What cannot be used
-// is told and left out.
-func (t *terminal) bench(ctx context.Context, o host.Options) (*workbench, error) {
+// seat is a program and how many dispatches it does. One that is gone is closed
+// after the last of them.
+type seat struct {
+	*host.Agent
+	users int
+	gone  bool
+}
+
+// seat brings every program to life that can be found here and is not alive yet,
+// and lets go of those that are gone. What cannot be used is told and left out.
+func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error {
 	found, err := serve.Find(programFolders(o.Home)...)
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
+		return &failure{code: exitMissing, err: err}
 	}
-	w := &workbench{map[string]*host.Agent{}}
+	usable := map[string]serve.Found{}
 	for _, f := range found {
 		switch {
 		case f.Problem != nil:
 			t.tell("%s cannot be used: %v", f.Name, f.Problem)
 		case dispatch.TakesIntents(f.Manifest.Agent()):
-			// Programs go on to their end: the desk says when.
-			one := o
-			one.Name = f.Name
-			one.Log = func(_, line string) { t.serverLog(f.Name, line) }
-			w.agents[f.Manifest.Agent().Digest] = host.Start(context.WithoutCancel(ctx), f.Manifest, one)
+			usable[f.Manifest.Agent().Digest] = f
 		}
 	}
-	if len(w.agents) == 0 {
-		return nil, no("put their folders into agents/ in AMBIT_HOME or COVENANT_HOME", "there is no program here that could be given a task")
+	w.replace(usable, func(f serve.Found) *host.Agent {
+		one := o
+		one.Name = f.Name
+		one.Log = func(_, line string) { t.serverLog(f.Name, line) }
+		// Programs go on to their end: the desk says when.
+		return host.Start(context.WithoutCancel(ctx), f.Manifest, one)
+	})
+	return nil
+}
+
+// replace makes the programs those that were found.
+func (w *workbench) replace(found map[string]serve.Found, start func(serve.Found) *host.Agent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for digest, s := range w.programs {
+		if f, ok := found[digest]; ok && f.Manifest.Path == s.Manifest().Path && f.Name == s.Name() {
+			delete(found, digest)
+			continue
+		}
+		delete(w.programs, digest)
+		if s.gone = true; s.users == 0 {
+			w.closing.Go(s.Close)
+		}
 	}
-	return w, nil
+	for digest, f := range found {
+		w.programs[digest] = &seat{Agent: start(f)}
+	}
 }
 
 func (w *workbench) Digests() []string {
-	var digests []string
-	for digest := range w.agents {
-		digests = append(digests, digest)
-	}
-	return digests
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.programs))
 }
 
 func (w *workbench) Open(digest string) (dispatch.Door, func(), bool) {
-	a := w.agents[digest]
-	if a == nil || a.Gateway() == nil {
+	w.mu.Lock()
+	s := w.programs[digest]
+	if s != nil {
+		s.users++
+	}
+	w.mu.Unlock()
+	if s == nil {
 		return nil, nil, false
 	}
-	return a.Gateway(), func() {}, true
+	leave := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if s.users--; s.users == 0 && s.gone {
+			w.closing.Go(s.Close)
+		}
+	}
+	if s.Gateway() == nil {
+		leave()
+		return nil, nil, false
+	}
+	return s.Gateway(), leave, true
 }
 
 func (w *workbench) names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var names []string
-	for _, a := range w.agents {
-		names = append(names, a.Name())
+	for _, s := range w.programs {
+		names = append(names, s.Name())
 	}
 	slices.Sort(names)
 	return names
 }
 
 func (w *workbench) close() {
-	for _, a := range w.agents {
-		a.Close()
-	}
+	w.replace(nil, nil)
+	w.closing.Wait()
 }
 
 var _ dispatch.Doors = (*workbench)(nil)

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,4 +165,133 @@ func TestWorker(t *testing.T) {
 			t.Error("the worker does not end")
 		}
 	})
+}
+
+// TestWorkerReload: a worker that is told so takes dispatches to programs that
+// came later, and what it has under way goes on.
+func TestWorkerReload(t *testing.T) {
+	onPostgres(t, func(t *testing.T, url string) {
+		h := newProgramHome(t)
+		h.store = url
+		h.program("slow", "off", "print('begun', file=sys.stderr, flush=True)\ntime.sleep(3)\nanswer('slow')")
+		p := h.worker("--concurrency", "2")
+		slow := make(chan string, 1)
+		go func() {
+			var out, errOut bytes.Buffer
+			cli.Run(t.Context(), []string{"dispatch", "slow@local", "x", "--json", "--store", url}, strings.NewReader(""), &out, &errOut)
+			slow <- out.String() + errOut.String()
+		}()
+		p.until("[slow] begun")
+		h.program("later", "off", "answer('later')")
+		if err := os.Rename(filepath.Join(h.dir, "agents", "slow", "agent.toml"), filepath.Join(h.dir, "agents", "slow", "gone")); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := h.dispatch(0, "later", "x", "--json"); !strings.Contains(out, `"text": "later"`) {
+			t.Error(out)
+		}
+		if out := <-slow; !strings.Contains(out, `"text": "slow"`) {
+			t.Error(out)
+		}
+		p.until("read again: taking dispatches to 1 program")
+	})
+}
+
+// until waits for a word in what a process tells.
+func (p *process) until(word string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(p.said(), word); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("it never says %q: %s", word, p.said())
+		}
+	}
+}
+
+// TestWorkersOfADaemon: what is posted at a daemon that cannot isolate programs
+// is done by workers, and the daemon has the answer.
+func TestWorkersOfADaemon(t *testing.T) {
+	onPostgres(t, func(t *testing.T, url string) {
+		h := newProgramHome(t)
+		h.store = url
+		h.program("echo", "off", "print('thinking', file=sys.stderr)\nanswer(i['text'])")
+		p := h.worker("--concurrency", "2")
+		t.Setenv("PATH", bareFolder(t)) // no bubblewrap
+		d := h.start("serve", "--json", "--listen", "127.0.0.1:0", "--store", url)
+		var ready struct {
+			URL     string
+			KeyFile string `json:"key_file"`
+		}
+		if !d.stdout.Scan() || json.Unmarshal(d.stdout.Bytes(), &ready) != nil {
+			t.Fatalf("the daemon does not start: %s", d.said())
+		}
+		if !strings.Contains(d.said(), "dispatches are left to workers") {
+			t.Errorf("the daemon says %q", d.said())
+		}
+		key, err := os.ReadFile(ready.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(method, path, body string) (int, string) {
+			req, err := http.NewRequestWithContext(t.Context(), method, ready.URL+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.StatusCode, string(text)
+		}
+		if status, text := ask("POST", "/api/v1/intents", `{"agent":"echo","text":"at once"}`); status != http.StatusOK || !strings.Contains(text, `"at once"`) {
+			t.Errorf("%d %s", status, text)
+		}
+		status, text := ask("POST", "/api/v1/intents", `{"agent":"echo","text":"later","wait":false}`)
+		var posted struct {
+			ID string `json:"intent_id"`
+		}
+		if err := json.Unmarshal([]byte(text), &posted); err != nil || status != http.StatusAccepted {
+			t.Fatalf("%d %s", status, text)
+		}
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(text, `"state":"done"`); time.Sleep(20 * time.Millisecond) {
+			if _, text = ask("GET", "/api/v1/intents/"+posted.ID, ""); time.Now().After(deadline) {
+				t.Fatal(text)
+			}
+		}
+		if !strings.Contains(text, `"later"`) || strings.Count(p.said(), "[echo] thinking") != 2 {
+			t.Errorf("%s; the worker says %q", text, p.said())
+		}
+	})
+}
+
+// bareFolder has the test's own ambit, and nothing else.
+func bareFolder(t *testing.T) string {
+	t.Helper()
+	file, err := exec.LookPath("ambit")
+	dir := t.TempDir()
+	if err == nil {
+		err = os.Symlink(file, filepath.Join(dir, "ambit"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestLargestAmounts: bounds that are more than any machine can count are bounds
+// all the same.
+func TestLargestAmounts(t *testing.T) {
+	h := newProgramHome(t)
+	const most = "9007199254740992"
+	h.program("patient", "off", "answer('x')", "cpu_ms_per_task = "+most, "memory_mb = "+most, "disk_mb = "+most)
+	if out, _ := h.dispatch(0, "patient", "x", "--json"); !strings.Contains(out, `"text": "x"`) {
+		t.Error(out)
+	}
 }

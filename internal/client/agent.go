@@ -136,9 +136,6 @@ func (s *Staged) Write(rel string, text []byte) error {
 	return os.WriteFile(filepath.Join(s.Dir, s.name, rel), text, 0o600)
 }
 
-// Path is where a file of the copy is now.
-func (s *Staged) Path(rel string) string { return filepath.Join(s.Dir, s.name, rel) }
-
 // Commit puts the copy into its place. What was there goes.
 func (s *Staged) Commit() error {
 	defer s.Discard()

@@ -181,6 +181,14 @@ type worker struct {
 
 func startWorker(t testing.TB, place, dir, point string) *worker {
 	t.Helper()
+	w := beginWorker(t, place, dir, point)
+	w.says(t, "ready")
+	return w
+}
+
+// beginWorker does not wait until it is ready.
+func beginWorker(t testing.TB, place, dir, point string) *worker {
+	t.Helper()
 	w := &worker{Cmd: exec.Command(os.Args[0])}
 	w.Env = append(os.Environ(), envPlace+"="+place, envDir+"="+dir, envPoint+"="+point)
 	if testing.Verbose() {
@@ -198,7 +206,6 @@ func startWorker(t testing.TB, place, dir, point string) *worker {
 	}
 	w.out = bufio.NewScanner(out)
 	t.Cleanup(func() { _ = w.Process.Kill(); _ = w.Wait() })
-	w.says(t, "ready")
 	return w
 }
 
@@ -209,9 +216,15 @@ func (w *worker) says(t testing.TB, word string) {
 	}
 }
 
-func (w *worker) kill() {
+// kill ends a worker, and returns what it still had to say.
+func (w *worker) kill() string {
 	_ = w.Process.Kill()
+	said := ""
+	for w.out.Scan() {
+		said += w.out.Text()
+	}
 	_ = w.Wait()
+	return said
 }
 
 // TestDeath kills a worker at each point, and lets another one go on.
@@ -259,8 +272,9 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// TestKills kills workers at any moment while intents come in: none is lost, none
-// is answered twice, and none that must not be is done twice.
+// TestKills kills workers at any moment while intents come in, also while they
+// start: none is lost, none is answered twice, and none that must not be is done
+// twice.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -269,6 +283,7 @@ func TestKills(t *testing.T) {
 		for n := range workers {
 			workers[n] = startWorker(t, place, dir, "")
 		}
+		stood := len(workers) // workers that came to take intents
 		stop := make(chan struct{})
 		var asked []*Intent
 		asking := make(chan error, 1)
@@ -289,13 +304,20 @@ func TestKills(t *testing.T) {
 				asked = append(asked, i)
 			}
 		}()
-		ticker := time.NewTicker(killEvery)
+		begun, ticker := time.Now(), time.NewTicker(killEvery)
 		defer ticker.Stop()
 		for n := range kills {
 			<-ticker.C
-			workers[n%len(workers)].kill()
-			workers[n%len(workers)] = startWorker(t, place, dir, "")
+			old := workers[n%len(workers)]
+			workers[n%len(workers)] = beginWorker(t, place, dir, "")
+			switch said := old.kill(); {
+			case said == "ready":
+				stood++
+			case said != "":
+				t.Errorf("a worker says %q", said)
+			}
 		}
+		took := time.Since(begun)
 		close(stop)
 		if err := <-asking; err != nil {
 			t.Fatal(err)
@@ -329,6 +351,6 @@ func TestKills(t *testing.T) {
 				t.Errorf("%s was answered %d times (%d done)", i.ID, allowed, want)
 			}
 		}
-		t.Logf("%d intents, %d kills: %v, %d done again", len(asked), kills, states, again)
+		t.Logf("%d intents, %d kills in %v of %d workers that stood: %v, %d done again", len(asked), kills, took.Round(time.Second), stood, states, again)
 	})
 }

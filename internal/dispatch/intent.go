@@ -206,7 +206,7 @@ func (i *Intent) read(b *books.Books, sealed []byte) error {
 	if sealed == nil {
 		return nil
 	}
-	text, err := b.Keys.Open(sealAnswer+i.ID, sealed)
+	text, err := b.Keys.OpenKept(sealAnswer+i.ID, sealed)
 	var k kept
 	if err == nil {
 		err = json.Unmarshal(text, &k)

@@ -93,7 +93,7 @@ func (d *Desk) read(id string) (*call.Call, error) {
 		return nil, err
 	}
 	var asked asking
-	text, err := d.books.Keys.Open(sealAsked+id, sealed)
+	text, err := d.books.Keys.OpenKept(sealAsked+id, sealed)
 	if err == nil {
 		err = json.Unmarshal(text, &asked)
 	}

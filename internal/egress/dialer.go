@@ -128,9 +128,6 @@ func loopback(a netip.Addr) error {
 	return errNotLoopback
 }
 
-// Public reports whether an address is one that actions may reach.
-func Public(a netip.Addr) bool { return public(a.Unmap()) == nil }
-
 func blocked(host string) *call.Refusal {
 	return call.Refuse(Stage, call.AddressBlocked, "%s leads to an address that is off limits", diag.Quote(host))
 }

@@ -17,6 +17,9 @@ const (
 	defaultTimeout = 30 * time.Second
 	// lateGrace is how long an answer is waited for after a call's time is over.
 	lateGrace = 60 * time.Second
+	// longest is a century in milliseconds. What a manifest says beyond that may
+	// be more than can be counted.
+	longest = 100 * 365 * 24 * 60 * 60 * 1000
 )
 
 // outcome is what a binding gave.
@@ -44,7 +47,7 @@ func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 func (p *passing) timeout() time.Duration {
 	timeout := defaultTimeout
 	if p.tool.TimeoutMS > 0 {
-		timeout = time.Duration(p.tool.TimeoutMS) * time.Millisecond
+		timeout = time.Duration(min(p.tool.TimeoutMS, longest)) * time.Millisecond
 	}
 	if p.Timeout > 0 {
 		timeout = min(timeout, p.Timeout)

@@ -108,7 +108,7 @@ func (o *orphan) draft() journal.Record {
 
 // resend sends an idempotent call once more, under the same id and key.
 func (g *Gateway) resend(ctx context.Context, o *orphan) error {
-	arguments, err := g.books.Keys.Open(sealArguments+o.id, o.sealed)
+	arguments, err := g.books.Keys.OpenKept(sealArguments+o.id, o.sealed)
 	if err != nil {
 		return giveUp(ctx, g.books, o)
 	}

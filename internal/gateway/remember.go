@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"time"
@@ -28,9 +27,11 @@ func (p *passing) needsIntent() bool {
 
 // keyMAC stands for the tool and the arguments that a key was used with.
 func (g *Gateway) keyMAC(p *passing) []byte {
-	mac := g.books.Keys.MAC("idempotency "+nameOf(p.tool), p.canonical)
+	mac := g.books.Keys.MAC(keyPurpose(p), p.canonical)
 	return mac[:]
 }
+
+func keyPurpose(p *passing) string { return "idempotency " + nameOf(p.tool) }
 
 // earlier is what the store knows of an earlier call of the same key.
 type earlier struct {
@@ -47,13 +48,12 @@ WHERE a.agent = $1 AND a.principal = $2 AND a.idem = $3`
 
 func (g *Gateway) findEarlier(tx state.Tx, p *passing) (*earlier, error) {
 	var found *earlier
-	mac := g.keyMAC(p)
 	err := tx.Query(selectEarlier, []any{g.name, p.Principal, p.IdempotencyKey}, func(row state.Row) error {
 		var e earlier
 		var had []byte
 		var done int64
 		err := row.Scan(&e.call, &had, &e.sent, &done, &e.state, &e.owner)
-		e.same, e.done = bytes.Equal(had, mac), done != 0
+		e.same, e.done = g.books.Keys.SameMAC(keyPurpose(p), p.canonical, had), done != 0
 		found = &e
 		return err
 	})
@@ -135,7 +135,7 @@ func unsettled(id string) *call.Refusal {
 }
 
 func (g *Gateway) replay(p *passing, e *earlier) *call.Refusal {
-	raw, err := g.books.Keys.Open(sealAnswer+e.call, e.sent)
+	raw, err := g.books.Keys.OpenKept(sealAnswer+e.call, e.sent)
 	if err != nil || len(raw) == 0 {
 		return call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was carried out, and its answer cannot be read", e.call)
 	}

@@ -1,4 +1,10 @@
 // Package home knows where ambit keeps things: $AMBIT_HOME, or ~/.ambit.
+//
+// One folder holds all of it, so that it can be moved, backed up, and hidden from
+// tool servers and programs as a whole. Nothing is made before something is kept:
+// looking at a manifest leaves no trace. Settings are tables of one file,
+// config.toml, and each is read by the package that it is for, which refuses a
+// setting that it does not know.
 package home
 
 import (

@@ -327,6 +327,12 @@ func StartFound(ctx context.Context, a *agent.Agent, f *registry.Found, o toolse
 			return nil, fmt.Errorf("it has no work folder: %w", err)
 		}
 	}
+	if o.Progress == nil {
+		o.Progress = func(string, string) {}
+	}
+	if err := registry.Pin(ctx, o.Home, f, func(step string) { o.Progress(f.Requirement.Server, step) }); err != nil {
+		return nil, err
+	}
 	who := *a
 	who.Servers, who.Tools = []agent.Server{f.Server}, f.Tools
 	// What was only seen before is no promise of anybody's.

@@ -126,7 +126,7 @@ func SkillTools(a *agent.Agent) []string {
 func ReadSkills(ctx context.Context, m *manifest.Manifest, h home.Home, credentials *credential.Source) (*skill.Bundle, error) {
 	who := m.Agent()
 	tools := SkillTools(who)
-	config, err := skill.ReadStore(filepath.Join(h.Dir(), "config.toml"))
+	config, err := skill.ReadStore(h.Config())
 	if err != nil {
 		return nil, err
 	}

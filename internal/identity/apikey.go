@@ -97,23 +97,11 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 	case spec.Admin && len(spec.Agents) > 0:
 		return nil, "", errors.New("an admin key cannot be limited to agents")
 	}
-	agents := ""
-	if len(spec.Agents) > 0 {
-		list, err := json.Marshal(spec.Agents)
-		if err != nil {
-			return nil, "", err
-		}
-		agents = string(list)
-	}
 	k := &APIKey{ID: newID(), KeySpec: spec, Made: a.now()}
 	text := newText(k.ID)
 	hash := sha256.Sum256([]byte(text))
-	err := a.db.Write(ctx, func(tx state.Tx) error {
-		_, err := tx.Exec(`INSERT INTO api_keys (id, name, hash, principal, agents, admin, made, expires, revoked) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)`,
-			k.ID, k.Name, hash[:], k.Principal, agents, number(k.Admin), k.Made.UnixMicro(), micros(k.Expires))
-		return err
-	})
-	if err != nil {
+	k.hash = hash[:]
+	if err := a.db.Write(ctx, func(tx state.Tx) error { return insertKey(tx, k) }); err != nil {
 		return nil, "", fmt.Errorf("the key could not be kept: %w", err)
 	}
 	return k, text, nil

@@ -1,4 +1,25 @@
 // Package identity knows who calls, and holds the keys that ambit itself uses.
+//
+// # Who calls
+//
+// A Principal is known in one of three ways: it is the person whose process this
+// is, it holds an API key, or it has a token of the configured OpenID provider.
+// What an agent says of itself counts for nothing.
+//
+//   - An API key is kept as a hash, and is looked up in the store on every check:
+//     one that is revoked anywhere is refused everywhere from then on.
+//   - A token is checked against the provider's keys, and is worth only what the
+//     settings say of its subject or groups. Whoever is in no list may use nothing.
+//   - To whoever holds no key of ours, every wrong key is wrong in the same way.
+//
+// The owner of a home is the user to whom the file of the root key belongs. Acting
+// for somebody else, and writing rules, is for owners only.
+//
+// # The keys of ambit
+//
+// Everything that ambit signs, seals or recognises again is derived from one root
+// secret, a key for each use, so that there is one file to protect and to back
+// up, and a text of one use is nothing to another.
 package identity
 
 import (
@@ -23,10 +44,15 @@ import (
 
 // Keys are those of one home, or of one fleet that shares its root. All are
 // derived from one root secret, each for one use.
+//
+// A root can be rotated. What was kept under an older one is still read, with
+// [Keys.OpenKept] and [Keys.SameMAC]; what only passes by, such as a session, is
+// not, since whoever has the older root could make it up.
 type Keys struct {
 	sign ed25519.PrivateKey
 	seal cipher.AEAD
 	macs *sync.Pool // of hash.Hash
+	old  []*Keys    // of older roots, the newest first
 }
 
 const rootSize = 32
@@ -36,30 +62,53 @@ const rootSize = 32
 var ErrSealed = errors.New("it was not sealed by this ambit, or was changed since")
 
 // OpenKeys reads the root secret from a file, and makes it on first use. Two
-// processes that make it at once end up with the same one.
+// processes that make it at once end up with the same one. The file has a line
+// for each root, the newest first.
 func OpenKeys(file string) (*Keys, error) {
-	root, err := readRoot(file)
+	roots, err := readRoots(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeRoot(file); err == nil {
-			root, err = readRoot(file)
+			roots, err = readRoots(file)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the root key: %w", err)
 	}
-	return deriveKeys(root)
+	return keysOf(roots)
 }
 
-func readRoot(file string) ([]byte, error) {
+func keysOf(roots [][]byte) (*Keys, error) {
+	k, err := deriveKeys(roots[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range roots[1:] {
+		old, err := deriveKeys(root)
+		if err != nil {
+			return nil, err
+		}
+		k.old = append(k.old, old)
+	}
+	return k, nil
+}
+
+func readRoots(file string) ([][]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	root, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(root) != rootSize {
+	var roots [][]byte
+	for line := range strings.Lines(strings.TrimSpace(string(text))) {
+		root, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
+		if err != nil || len(root) != rootSize {
+			return nil, fmt.Errorf("%s does not hold %d bytes in base64", file, rootSize)
+		}
+		roots = append(roots, root)
+	}
+	if len(roots) == 0 {
 		return nil, fmt.Errorf("%s does not hold %d bytes in base64", file, rootSize)
 	}
-	return root, nil
+	return roots, nil
 }
 
 // makeRoot writes a new root beside its place and links it there, so that the
@@ -116,7 +165,12 @@ func (k *Keys) Signer() ed25519.PrivateKey { return k.sign }
 // work for it, in base64. It is derived from the root, so that it is the same
 // wherever that root is, and tells principals apart whose names look alike.
 // Nothing is signed with it: those who have a key here are known by name.
+//
+// It is that of the oldest root, so that a rotation does not make people strangers.
 func (k *Keys) PublicOf(principal string) string {
+	if n := len(k.old); n > 0 {
+		k = k.old[n-1]
+	}
 	seed := k.MAC("principal", []byte(principal))
 	public := ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey)
 	return base64.StdEncoding.EncodeToString(public)

@@ -178,6 +178,8 @@ type roster struct {
 	born   map[int64]bool
 	vows   map[int64][]vow
 	erased map[int64]int64 // up to where
+	// handovers are those that log 0 tells of.
+	handovers []Handover
 	size   int             // how many records it had
 }
 
@@ -204,6 +206,13 @@ func (r *roster) take(record []byte, n int) error {
 		r.born[ro.Log] = true
 	case rec.Kind == kindCheckpoint && ro.Root != nil:
 		r.vows[ro.Log] = append(r.vows[ro.Log], vow{size: ro.Size, root: *ro.Root, by: "the roster in log 0", signed: true})
+	case rec.Kind == kindHandover && rec.Handover != nil:
+		h := rec.Handover
+		if _, _, err := h.check(); err != nil {
+			return err
+		}
+		r.handovers = append(r.handovers, *h)
+		r.vows[h.Log] = append(r.vows[h.Log], vow{size: h.Size, root: h.Root, by: "the hand-over to another key", signed: true})
 	case rec.Kind == kindErased:
 		r.erased[ro.Log] = max(r.erased[ro.Log], ro.Size)
 	default:

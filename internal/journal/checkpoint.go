@@ -62,8 +62,8 @@ func (k Key) String() string {
 // IsZero reports whether there is no key.
 func (k Key) IsZero() bool { return k.public == nil }
 
-// Is reports whether a signer's checkpoints are checked with this key.
-func (k Key) Is(signer ed25519.PrivateKey) bool { return k.public.Equal(signer.Public()) }
+// IsOf reports whether a signer's checkpoints are checked with this key.
+func (k Key) IsOf(signer ed25519.PublicKey) bool { return k.public.Equal(signer) }
 
 // Equal reports whether two keys are the same.
 func (k Key) Equal(other Key) bool { return k.name == other.name && k.public.Equal(other.public) }
@@ -195,6 +195,9 @@ func (j *Journal) markRoster(tx state.Tx, now time.Time) ([]byte, error) {
 
 // keep signs and stores a checkpoint.
 func (j *Journal) keep(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, error) {
+	if err := j.inForce(tx); err != nil {
+		return nil, err
+	}
 	text, err := j.sign(log, e.size, e.root())
 	if err != nil {
 		return nil, err

@@ -51,6 +51,13 @@ func appendBody(b []byte, r *Record) []byte {
 		b = append(b, '}')
 		b = appendSome(b, `,"principal":`, r.Principal)
 	}
+	if h := r.Handover; h != nil {
+		text, err := json.Marshal(h)
+		if err != nil {
+			panic(err) // it holds numbers and texts only
+		}
+		b = append(append(b, `,"handover":`...), text...)
+	}
 	if r.Kind == "" {
 		b = appendText(b, `,"call":`, r.Call)
 		b = appendSome(b, `,"parent":`, r.Parent)

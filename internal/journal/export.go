@@ -256,14 +256,18 @@ func (v *exported) finish(last *lastLine) error {
 		}
 	}
 	v.report.Key, v.report.Logs = key, len(v.done)
+	keys, err := newKeyring(key, v.roster.handovers)
+	if err != nil {
+		return v.fault("the hand-overs from key to key were changed: %v", err)
+	}
 	for _, text := range v.want.Checkpoints {
-		if _, err := key.Open(text); err != nil {
+		if _, err := keys.open(text); err != nil {
 			return fmt.Errorf("the given checkpoint cannot be used: %w", err)
 		}
 	}
 	covered := map[int64]bool{}
 	for _, text := range last.Checkpoints {
-		m, err := key.Open([]byte(text))
+		m, err := keys.open([]byte(text))
 		if err != nil {
 			return v.fault("a checkpoint of the export cannot be used: %v", err)
 		}

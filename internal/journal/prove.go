@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -32,6 +33,9 @@ type Proof struct {
 	Erased bool       `json:"erased,omitempty"`
 	// Older is the checkpoint that a consistency starts from.
 	Older string `json:"older,omitempty"`
+
+	// Handovers lead from the key that somebody was told to the one that signed.
+	Handovers []Handover `json:"handovers,omitempty"`
 
 	Path       []tlog.Hash `json:"path"`
 	Checkpoint string      `json:"checkpoint"`
@@ -75,6 +79,9 @@ func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
 			return err
 		}
 		p = &Proof{Proves: Inclusion, Log: log, Seq: seq, Hash: &hash, Path: path, Checkpoint: string(mark.Note), Key: j.key.String()}
+		if p.Handovers, err = handoversOf(tx, log); err != nil {
+			return err
+		}
 		if p.Erased = r.record == nil; !p.Erased {
 			text := string(r.record)
 			p.Record = &text
@@ -97,7 +104,14 @@ func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
 // ProveSince makes the proof that what an older checkpoint told of is the
 // beginning of what the journal holds now.
 func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) {
-	old, err := j.key.Open(older)
+	var old Checkpoint
+	err := j.db.Read(ctx, func(tx state.Tx) error {
+		keys, _, err := j.keyring(tx)
+		if err == nil {
+			old, err = keys.open(older)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +134,8 @@ func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) 
 			}
 		}
 		p = &Proof{Proves: Consistency, Log: old.Log, Older: string(older), Path: path, Checkpoint: string(mark.Note), Key: j.key.String()}
-		return nil
+		p.Handovers, err = handoversOf(tx, old.Log)
+		return err
 	})
 	return j.checked(p, err)
 }
@@ -136,6 +151,12 @@ func (j *Journal) checked(p *Proof, err error) (*Proof, error) {
 		return nil, errUnprovable
 	}
 	return p, nil
+}
+
+// handoversOf are those of one log.
+func handoversOf(tx state.Tx, log int64) ([]Handover, error) {
+	list, err := readHandovers(tx)
+	return slices.DeleteFunc(list, func(h Handover) bool { return h.Log != log }), err
 }
 
 func newestMark(tx state.Tx, log int64) (c *Checkpoint, err error) {
@@ -169,7 +190,11 @@ func VerifyProof(text []byte, key Key) (*Proven, error) {
 }
 
 func (p *Proof) check(key Key) (*Proven, error) {
-	mark, err := key.Open([]byte(p.Checkpoint))
+	keys, err := newKeyring(key, p.Handovers)
+	if err != nil {
+		return nil, err
+	}
+	mark, err := keys.open([]byte(p.Checkpoint))
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +206,7 @@ func (p *Proof) check(key Key) (*Proven, error) {
 	case Inclusion:
 		err = p.checkInclusion(mark, out)
 	case Consistency:
-		err = p.checkConsistency(key, mark, out)
+		err = p.checkConsistency(keys, mark, out)
 	default:
 		err = fmt.Errorf("it proves %q, which nobody knows here", p.Proves)
 	}
@@ -212,8 +237,8 @@ func (p *Proof) checkInclusion(mark Checkpoint, out *Proven) error {
 	return nil
 }
 
-func (p *Proof) checkConsistency(key Key, mark Checkpoint, out *Proven) error {
-	old, err := key.Open([]byte(p.Older))
+func (p *Proof) checkConsistency(keys *keyring, mark Checkpoint, out *Proven) error {
+	old, err := keys.open([]byte(p.Older))
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ const (
 	// kindErased says that the records of a log before a size were erased, but
 	// for those of the roster.
 	kindErased = "log_erased"
+	// kindHandover says that another key took over.
+	kindHandover = "log_handover"
 	// kindUnreadable is shown in place of a record that is damaged.
 	kindUnreadable = "unreadable"
 )
@@ -77,6 +79,8 @@ type Record struct {
 
 	// Roster is what log 0 keeps about another log.
 	Roster *Roster `json:"roster,omitempty"`
+	// Handover is of a record that says that another key took over.
+	Handover *Handover `json:"handover,omitempty"`
 }
 
 // Capabilities are what an agent requires of whoever calls, what it would use

@@ -50,6 +50,8 @@ type verification struct {
 	roster *roster
 	total  int64
 	report Report
+	keys   *keyring
+	handed []Handover
 }
 
 // outline is what one snapshot of the store says about a log.
@@ -61,8 +63,11 @@ type outline struct {
 
 func (v *verification) run(ctx context.Context) error {
 	given := map[int64][]vow{}
+	if err := v.readKeys(ctx); err != nil {
+		return err
+	}
 	for _, text := range v.want.Checkpoints {
-		c, err := v.j.key.Open(text)
+		c, err := v.keys.open(text)
 		if err != nil {
 			return fmt.Errorf("the given checkpoint cannot be used: %w", err)
 		}
@@ -81,13 +86,16 @@ func (v *verification) run(ctx context.Context) error {
 	}
 	v.report.Logs = len(logs)
 	for _, o := range logs {
-		vows := slices.Concat(given[o.log], v.roster.vows[o.log], o.vows)
+		vows := slices.Concat(given[o.log], v.roster.vows[o.log], o.vows, v.vows(o.log))
 		delete(given, o.log)
 		if err := v.log(ctx, o, vows); err != nil {
 			return err
 		}
 		if o.log == 0 {
 			if err := v.roster.missing(there); err != nil {
+				return err
+			}
+			if err := v.roster.told(v.keys, v.handed); err != nil {
 				return err
 			}
 		}
@@ -101,6 +109,33 @@ func (v *verification) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readKeys finds out which keys the checkpoints may be signed with.
+func (v *verification) readKeys(ctx context.Context) error {
+	var wrong error
+	err := v.j.db.Read(ctx, func(tx state.Tx) (err error) {
+		wrong = nil
+		if v.handed, err = readHandovers(tx); err == nil {
+			v.keys, wrong = newKeyring(v.j.key, v.handed)
+		}
+		return err
+	})
+	if err == nil && wrong != nil {
+		err = faultAt(0, 0, "the hand-overs from key to key were changed: %v", wrong)
+	}
+	return err
+}
+
+// vows are what the keys said of a log when one took over from another. Those of
+// other logs than 0 are also in the roster.
+func (v *verification) vows(log int64) (list []vow) {
+	for _, h := range v.handed {
+		if h.Log == log && log == 0 {
+			list = append(list, vow{size: h.Size, root: h.Root, by: "the hand-over to another key", signed: true})
+		}
+	}
+	return list
 }
 
 func (v *verification) outlines(tx state.Tx) ([]outline, error) {
@@ -220,7 +255,7 @@ func (v *verification) marks(tx state.Tx, h head) ([]vow, error) {
 		if err := r.Scan(&size, &text); err != nil {
 			return err
 		}
-		c, err := v.j.key.Open(text)
+		c, err := v.keys.open(text)
 		if err != nil || c.Log != h.log || c.Size != size {
 			return faultAt(h.log, max(0, size-1), "the stored checkpoint of %d records of log %d was changed, or signed with another key", size, h.log)
 		}

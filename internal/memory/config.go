@@ -2,7 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +16,7 @@ func TTL(h home.Home) (time.Duration, error) {
 	var table struct {
 		TTL string `toml:"ttl"`
 	}
-	file := filepath.Join(h.Dir(), "config.toml")
+	file := h.Config()
 	found, err := home.ReadTable(file, "memory", &table)
 	if err != nil || !found || table.TTL == "" {
 		return DefaultTTL, err

@@ -206,7 +206,7 @@ func (m *Memory) List(ctx context.Context, agentID string) (list []Record, err e
 // open reads one record, or says that it was changed.
 func (m *Memory) open(agentID, id string, sealed []byte) Record {
 	var r Record
-	text, err := m.books.Keys.Open(purpose(agentID, id), sealed)
+	text, err := m.books.Keys.OpenKept(purpose(agentID, id), sealed)
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}

@@ -114,7 +114,7 @@ func TestIdentifyRefuses(t *testing.T) {
 
 func TestIdentifyRemote(t *testing.T) {
 	ref, err := Identify(agent.Server{Transport: agent.StreamableHTTP, Endpoint: "https://example.com/mcp", Version: "1.0.0"})
-	if err != nil || ref.Kind != Remote || ref.Verifiable() || ref.Name != "https://example.com/mcp" {
+	if err != nil || ref.Kind != Remote || ref.Name != "https://example.com/mcp" {
 		t.Errorf("got %+v, %v", ref, err)
 	}
 }

@@ -68,9 +68,6 @@ func (r Ref) String() string {
 	return r.Name + "@" + r.Version
 }
 
-// Verifiable reports whether what the ref names can be hashed here.
-func (r Ref) Verifiable() bool { return r.Kind != Remote }
-
 // Identify says what a server's command names. It reads only the command: it
 // looks at no file and asks nobody.
 func Identify(s agent.Server) (Ref, error) {

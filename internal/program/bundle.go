@@ -349,7 +349,7 @@ func Settings(h home.Home, name string) (map[string]string, error) {
 	var bundles map[string]struct {
 		Env map[string]string `toml:"env"`
 	}
-	if _, err := home.ReadTable(filepath.Join(h.Dir(), "config.toml"), "bundles", &bundles); err != nil {
+	if _, err := home.ReadTable(h.Config(), "bundles", &bundles); err != nil {
 		return nil, fmt.Errorf("the settings of bundles cannot be read: %w", err)
 	}
 	return bundles[name].Env, nil

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,6 +247,10 @@ func (b *binding) network() agent.NetworkAccess {
 	return b.agent.Resources.Network
 }
 
+// longest is the longest time that can be told, in milliseconds. A manifest may
+// say more.
+const longest = math.MaxInt64 / int64(time.Millisecond)
+
 // spec is the run of one intent.
 func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	s := sandbox.Spec{
@@ -253,7 +258,7 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 		OnStderr: b.options.Log, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
 	}
 	if r := b.agent.Resources; r != nil {
-		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, time.Duration(r.WallClockMS)*time.Millisecond
+		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, time.Duration(min(r.WallClockMS, longest))*time.Millisecond
 	}
 	if f := b.place(&s); f != nil {
 		return s, f

@@ -116,7 +116,9 @@ func main() {
 }
 `
 
-func TestContract(t *testing.T) {
+func TestContract(t *testing.T) { contract(t, sandbox.Standard) }
+
+func contract(t *testing.T, tier sandbox.Tier) {
 	for _, tt := range []struct{ runtime, entry, source string }{
 		{"python3", "main.py", echoPython},
 		{"node", "src/main.js", echoNode},
@@ -125,6 +127,7 @@ func TestContract(t *testing.T) {
 		t.Run(tt.runtime, func(t *testing.T) {
 			r := newRig(t)
 			r.agent.Program.Runtime, r.agent.Program.Entry = tt.runtime, tt.entry
+			r.options.Isolation = tier
 			r.write(t, tt.entry, tt.source)
 			if tt.source == "" {
 				r.write(t, "main.go", echoGo)

@@ -61,7 +61,7 @@ func known() map[string]Host {
 
 // ReadConfig reads the tables of config.toml; a file that is not there has none.
 func ReadConfig(h home.Home) (Config, error) {
-	file := filepath.Join(h.Dir(), "config.toml")
+	file := h.Config()
 	c := Config{Hosts: known(), Servers: map[string]Settings{}}
 	hosts := map[string]Host{}
 	if _, err := home.ReadTable(file, "registry", &hosts); err != nil {

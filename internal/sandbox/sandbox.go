@@ -179,6 +179,10 @@ func (t Tier) known() error {
 	return lacks(t, []Missing{{"tier", "there is none of that name", "ask for --isolation standard or strong"}})
 }
 
+// mostMB is more than any machine has, and still a number of bytes: past it, a
+// bound would come out as none.
+const mostMB = 1 << 30
+
 func (s *Spec) defaults() {
 	if s.Tier == "" {
 		s.Tier = Standard
@@ -190,6 +194,7 @@ func (s *Spec) defaults() {
 	}
 	set(&s.MemoryMB, 512)
 	set(&s.DiskMB, 100)
+	s.MemoryMB, s.DiskMB = min(s.MemoryMB, mostMB), min(s.DiskMB, mostMB)
 	set(&s.PIDs, 64)
 	set(&s.MaxStdout, 16<<20)
 	set(&s.MaxStderr, 16<<20)

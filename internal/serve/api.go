@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -208,24 +207,7 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *http.Request) {
 		refusedProblem(refusal, c.ID).write(w)
 		return
 	}
-	reply(w, http.StatusOK, called(c, result))
-}
-
-// called is the result of a call, as call --json tells it.
-func called(c *call.Call, r call.Result) map[string]any {
-	doc := map[string]any{"call_id": c.ID, "duration_ms": r.Duration.Milliseconds(), "is_error": r.IsError}
-	var raw struct {
-		Content           json.RawMessage `json:"content"`
-		StructuredContent json.RawMessage `json:"structuredContent"`
-	}
-	if json.Unmarshal(r.Raw, &raw) != nil || len(raw.Content) == 0 || raw.Content[0] != '[' {
-		raw.Content = json.RawMessage("[]")
-	}
-	doc["content"] = raw.Content
-	if raw.StructuredContent != nil {
-		doc["structuredContent"] = raw.StructuredContent
-	}
-	return doc
+	reply(w, http.StatusOK, result.Document(c.ID))
 }
 
 func readJSON(r *http.Request, into any) *problem {

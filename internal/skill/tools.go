@@ -26,9 +26,6 @@ func (t *Tools) Allows(uri string) bool { return !t.constrained || t.uris[uri] }
 // Name is what the skill is called in messages.
 func (t *Tools) Name() string { return t.name }
 
-// Constrained reports whether the skill has a §TOOLS section.
-func (t *Tools) Constrained() bool { return t.constrained }
-
 // maxBytes bounds a skill file.
 const maxBytes = 4 << 20
 

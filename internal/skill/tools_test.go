@@ -43,8 +43,8 @@ func TestParseTools(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Constrained() != tt.constrained || got.Allows(read) != tt.allowsRead || got.Allows(write) != tt.allowsW {
-				t.Errorf("constrained=%t read=%t write=%t", got.Constrained(), got.Allows(read), got.Allows(write))
+			if got.constrained != tt.constrained || got.Allows(read) != tt.allowsRead || got.Allows(write) != tt.allowsW {
+				t.Errorf("constrained=%t read=%t write=%t", got.constrained, got.Allows(read), got.Allows(write))
 			}
 		})
 	}

@@ -12,16 +12,16 @@ import (
 func findagent(t *testing.T, text string) string {
 	t.Helper()
 	doc, err := json.Marshal(map[string]any{
-		"name": "Evil " + text, "description": "It does things. " + text, "system_prompt": "You help. " + text, "kind": "mcp-tool", "category": text,
+		"name": "Evil " + text, "description": "It does things. " + text, "system_prompt": "You help whoever asks, and say what you did and why. " + text, "kind": "mcp-tool", "category": text,
 		"tools": []any{map[string]any{
 			"name": "look", "description": "Looks. " + text,
 			"input_schema": map[string]any{"type": "object", "description": text, "properties": map[string]any{"q": map[string]any{"type": "string", "description": text}}},
 			"annotations":  map[string]any{"readOnlyHint": true, "title": text},
 			"action":       map[string]any{"type": "http", "method": "GET", "url": "https://api.example.com/look?q={q}", "auth_ref": "KEY"},
 		}},
-		"credential_slots": []any{map[string]any{"ref": "KEY", "label": text, "description": text, "type": "secret", "hosts": []string{"api.example.com"}, "required": false}},
+		"credential_slots": []any{map[string]any{"ref": "KEY", "label": text, "description": text, "type": "secret", "allowed_hosts": []string{"api.example.com"}, "required": false}},
 		"unknown " + text:  text,
-		"examples":         []any{map[string]any{"title": text, "input": text, "output": text}},
+		"example_prompts":  []string{"Look it up. " + text, "Look again. " + text, "Look once more. " + text},
 	})
 	if err != nil {
 		t.Fatal(err)

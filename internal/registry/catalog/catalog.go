@@ -123,20 +123,6 @@ func (c *Catalog) ScopeTools(server, scope string) []string {
 	return nil
 }
 
-// ScopeTools asks the catalogue of this user's home. What cannot be read covers
-// nothing.
-func ScopeTools(server, scope string) []string {
-	h, err := home.Find()
-	if err != nil {
-		return nil
-	}
-	c, err := Open(h)
-	if err != nil {
-		return nil
-	}
-	return c.ScopeTools(server, scope)
-}
-
 const maxFile = 4 << 20
 
 // Parse reads entries. Its error has every problem, one to a line.
@@ -221,20 +207,41 @@ func Add(h home.Home, id string, e *Entry) error {
 	if problems := e.Problems(); len(problems) > 0 {
 		return errors.New(strings.Join(problems, "; "))
 	}
-	file := File(h)
-	entries := map[string]*Entry{}
-	switch text, err := os.ReadFile(file); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	entries, err := added(h)
+	if err != nil {
 		return err
-	default:
-		if entries, err = Parse(file, text); err != nil {
-			return err
-		}
 	}
 	copied := *e
 	copied.Added = false
 	entries[id] = &copied
+	return write(h, entries)
+}
+
+// Remove takes an entry out of the user's file, and reports whether it was there.
+func Remove(h home.Home, id string) (bool, error) {
+	entries, err := added(h)
+	if err != nil || entries[id] == nil {
+		return false, err
+	}
+	delete(entries, id)
+	return true, write(h, entries)
+}
+
+// added are the entries of the user's file.
+func added(h home.Home) (map[string]*Entry, error) {
+	text, err := os.ReadFile(File(h))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return map[string]*Entry{}, nil
+	case err != nil:
+		return nil, err
+	}
+	return Parse(File(h), text)
+}
+
+// write replaces the user's file in one step.
+func write(h home.Home, entries map[string]*Entry) error {
+	file := File(h)
 	text, err := json.MarshalIndent(entries, "", "  ")
 	if err != nil {
 		return err

@@ -1,0 +1,36 @@
+package books
+
+import (
+	"context"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// Rotate gives a home a new root, and with it new keys that sign, seal and hash.
+// The older roots are kept, to read what lies sealed and to check what was
+// signed. The new root is written down first, then the store is handed over in
+// one transaction, and only then the new root takes its place: a rotation that is
+// broken off is taken up where it ended by the next one. Also does, in that
+// transaction, what others have to do about keys. Afterwards the books are under
+// the new root; other processes that have the store open can no longer write to
+// its journal until they begin anew.
+func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(state.Tx, *Books) error) error {
+	next, err := identity.NextKeys(h.Root())
+	if err != nil {
+		return err
+	}
+	fresh, err := b.Journal.HandOver(ctx, next.Signer(), by, func(tx state.Tx, j *journal.Journal) error {
+		return also(tx, &Books{DB: b.DB, Keys: next, Journal: j})
+	})
+	if err != nil {
+		return err
+	}
+	if err := identity.AdoptNext(h.Root()); err != nil {
+		return err
+	}
+	b.Keys, b.Journal = next, fresh
+	return nil
+}

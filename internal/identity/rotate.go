@@ -1,0 +1,113 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// OpenKept reads what Seal wrote and the store kept, under this root or an older
+// one. It fails with ErrSealed.
+func (k *Keys) OpenKept(purpose string, sealed []byte) ([]byte, error) {
+	data, err := k.Open(purpose, sealed)
+	for i := 0; err != nil && i < len(k.old); i++ {
+		data, err = k.old[i].Open(purpose, sealed)
+	}
+	return data, err
+}
+
+// SameMAC reports whether a keyed hash that the store kept is that of data, under
+// this root or an older one.
+func (k *Keys) SameMAC(purpose string, data, mac []byte) bool {
+	same := func(k *Keys) bool {
+		own := k.MAC(purpose, data)
+		return subtle.ConstantTimeCompare(own[:], mac) == 1
+	}
+	if same(k) {
+		return true
+	}
+	for _, old := range k.old {
+		if same(old) {
+			return true
+		}
+	}
+	return false
+}
+
+// Signers are the keys that sign, and that signed before: the newest first.
+func (k *Keys) Signers() []ed25519.PublicKey {
+	list := []ed25519.PublicKey{k.sign.Public().(ed25519.PublicKey)}
+	for _, old := range k.old {
+		list = append(list, old.sign.Public().(ed25519.PublicKey))
+	}
+	return list
+}
+
+// next is where the next root waits for the store to know of it.
+func next(file string) string { return file + ".next" }
+
+// NextKeys prepares a rotation: it makes the next root, or finds the one of a
+// rotation that was broken off, and returns the keys under it. Nothing uses them
+// until [AdoptNext].
+func NextKeys(file string) (*Keys, error) {
+	roots, err := readRoots(file)
+	if err != nil {
+		return nil, fmt.Errorf("the root key: %w", err)
+	}
+	if err := makeRoot(next(file)); err != nil {
+		return nil, fmt.Errorf("the next root key: %w", err)
+	}
+	fresh, err := readRoots(next(file))
+	if err != nil {
+		return nil, fmt.Errorf("the next root key: %w", err)
+	}
+	if bytes.Equal(fresh[0], roots[0]) { // it is already in its place
+		return keysOf(roots)
+	}
+	return keysOf(append(fresh[:1], roots...))
+}
+
+// AdoptNext makes the next root the one in use. The older ones stay behind it.
+func AdoptNext(file string) error {
+	roots, err := readRoots(file)
+	if err != nil {
+		return fmt.Errorf("the root key: %w", err)
+	}
+	fresh, err := readRoots(next(file))
+	if err != nil {
+		return fmt.Errorf("the next root key: %w", err)
+	}
+	if !bytes.Equal(fresh[0], roots[0]) {
+		var text []byte
+		for _, root := range append(fresh[:1], roots...) {
+			text = append(base64.StdEncoding.AppendEncode(text, root), '\n')
+		}
+		if err := replace(file, text); err != nil {
+			return fmt.Errorf("the root key: %w", err)
+		}
+	}
+	if err := os.Remove(next(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// replace puts a file in the place of another, whole or not at all.
+func replace(file string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".root-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}

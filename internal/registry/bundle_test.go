@@ -1,0 +1,53 @@
+package registry
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// What a registry names is fetched from public addresses or from the registry
+// itself, and so is everything that it is redirected to.
+func TestDownload(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		t.Error("another server of this machine was asked")
+	}))
+	defer other.Close()
+	mux := http.NewServeMux()
+	own := httptest.NewServer(mux)
+	defer own.Close()
+	mux.HandleFunc("/ok", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("bytes")) })
+	mux.Handle("/moved", http.RedirectHandler("/ok", http.StatusFound))
+	mux.Handle("/away", http.RedirectHandler(other.URL+"/ok", http.StatusFound))
+	mux.Handle("/cloud", http.RedirectHandler("http://169.254.169.254/latest", http.StatusFound))
+	mux.Handle("/file", http.RedirectHandler("file:///etc/passwd", http.StatusFound))
+	mux.Handle("/round", http.RedirectHandler("/round", http.StatusFound))
+	mux.HandleFunc("/nowhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusFound) })
+	c := resolver(t, settled(t, own.URL)).Client
+	for _, tt := range []struct{ name, host, url, want string }{
+		{"from the registry", "mcp.example.com", own.URL + "/ok", ""},
+		{"redirected within it", "mcp.example.com", own.URL + "/moved", ""},
+		{"redirected to another server here", "mcp.example.com", own.URL + "/away", "over https"},
+		{"redirected to the cloud's own address", "mcp.example.com", own.URL + "/cloud", "over https"},
+		{"redirected to a file", "mcp.example.com", own.URL + "/file", "over https"},
+		{"redirected for ever", "mcp.example.com", own.URL + "/round", "more than 5 times"},
+		{"redirected to nowhere", "mcp.example.com", own.URL + "/nowhere", "nowhere"},
+		{"not there", "mcp.example.com", own.URL + "/none", "status 404"},
+		{"another server here", "mcp.example.com", other.URL + "/ok", "over https"},
+		{"an address in place of a name", "mcp.example.com", "https://127.0.0.1/ok", "not the name of a host"},
+		{"a registry that is not this one's", "registry.openmcp.org", own.URL + "/ok", "over https"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var b bytes.Buffer
+			err := c.download(t.Context(), tt.host, tt.url, &b)
+			switch {
+			case tt.want == "" && (err != nil || b.String() != "bytes"):
+				t.Errorf("%q, %v", b.String(), err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || b.Len() > 0):
+				t.Errorf("%q, %v; want %q", b.String(), err, tt.want)
+			}
+		})
+	}
+}
