@@ -76,7 +76,7 @@ func (t *terminal) rotateRoot(ctx context.Context, store string) error {
 		return t.document(map[string]any{"old_key": was, "key": now, "grants": grants, "root": h.Root()})
 	}
 	t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
-	t.notef("%s were signed anew; before, the journal was signed with %s", count(grants, "grant"), was)
+	t.notef("signed anew: %s; before, the journal was signed with %s", count(grants, "grant"), was)
 	t.notef("restart every daemon, worker and client of this store; where machines share it, copy %s to all of them first", h.Root())
 	return nil
 }

@@ -290,8 +290,11 @@ func bareFolder(t *testing.T) string {
 func TestLargestAmounts(t *testing.T) {
 	h := newProgramHome(t)
 	const most = "9007199254740992"
-	h.program("patient", "off", "answer('x')", "cpu_ms_per_task = "+most, "memory_mb = "+most, "disk_mb = "+most)
-	if out, _ := h.dispatch(0, "patient", "x", "--json"); !strings.Contains(out, `"text": "x"`) {
-		t.Error(out)
+	// As nanoseconds, these are below zero, almost nothing, and some time.
+	for _, ms := range []string{"10000000000000", "18446744073710", most} {
+		h.program("patient", "off", "answer('x')", "cpu_ms_per_task = "+ms, "memory_mb = "+most, "disk_mb = "+most)
+		if out, _ := h.dispatch(0, "patient", "x", "--json"); !strings.Contains(out, `"text": "x"`) {
+			t.Errorf("%s: %s", ms, out)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/state"
 )
 
 // spend takes note that something that is good once was used, for every process
@@ -23,13 +22,5 @@ func (a *Agent) spend(ctx context.Context, id string, until time.Time) (first bo
 	if b == nil {
 		return false, call.Refuse("record", call.StoreUnavailable, "%v", a.shut)
 	}
-	err = b.DB.Write(ctx, func(tx state.Tx) error {
-		if _, err := tx.Exec(`DELETE FROM spent WHERE until < $1`, time.Now().UnixMicro()); err != nil {
-			return err
-		}
-		n, err := tx.Exec(`INSERT INTO spent (id, until) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`, id, until.UnixMicro())
-		first = n == 1
-		return err
-	})
-	return first, err
+	return b.Spend(ctx, id, until)
 }

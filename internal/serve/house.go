@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/approval"
@@ -368,6 +369,14 @@ func (h house) Spent(ctx context.Context) (out []console.Spent, err error) {
 		})
 	})
 	return out, err
+}
+
+func (h house) Spend(ctx context.Context, id string, until time.Time) (bool, error) {
+	return h.room.Books.Spend(ctx, id, until)
+}
+
+func (h house) IsSpent(ctx context.Context, id string) (bool, error) {
+	return h.room.Books.Spent(ctx, id)
 }
 
 func (h house) Changed(ctx context.Context) error { return h.room.Books.DB.Changed(ctx) }

@@ -61,6 +61,9 @@ func TestServerSeesNoOtherEnvironment(t *testing.T) {
 	}
 }
 
+// slotKey fills the slot of the agent of upstream.
+const slotKey = "AMBIT_SECRET_EVIL_FINE__KEY=a-value-for-the-slot"
+
 // upstream is a service at api.example.com, and an agent whose one tool asks it.
 func (w *world) upstream(h http.HandlerFunc) string {
 	w.t.Helper()
@@ -96,13 +99,14 @@ func TestBombsOfAService(t *testing.T) {
 			}
 		}
 	})
+	w.env = append(w.env, slotKey)
 	for _, q := range []string{"packed", "deep", "headers"} {
 		stdout, stderr, code := w.ambit("call", agent, "look", "--json", "--input", `{"q":"`+q+`"}`)
 		if len(stdout) > 8<<20 || !json.Valid([]byte(stdout)) || strings.Contains(stderr, "panic") {
 			t.Errorf("%s: exit %d, %d bytes: %.200s", q, code, len(stdout), stderr)
 		}
-		if q != "deep" && code == 0 {
-			t.Errorf("%s was taken", q)
+		if strings.Contains(stdout, "credential_missing") || q != "deep" && code == 0 {
+			t.Errorf("%s: exit %d, %.300s", q, code, stdout)
 		}
 	}
 }
@@ -117,6 +121,7 @@ func TestArgumentsStayValues(t *testing.T) {
 		defer mu.Unlock()
 		seen = append(seen, r)
 	})
+	w.env = append(w.env, slotKey)
 	for _, q := range []string{`a\r\nX-Evil: 1`, `a&b=c#d`, `a/../../admin`, `%0d%0aX-Evil: 1`, `{credential}`, `a b`} {
 		if _, stderr, code := w.ambit("call", agent, "look", "--input", `{"q":"`+q+`"}`); code != 0 {
 			t.Errorf("%s: %s", q, stderr)

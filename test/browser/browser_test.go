@@ -186,4 +186,7 @@ func TestDoorOfTheConsole(t *testing.T) {
 	}
 	b.do(chromedp.Click(chromedp.CSS("form.who button")))
 	b.text("h1", "Sign in")
+	if got := ask("GET", "/journal", good); got != 401 {
+		t.Errorf("a cookie opens the journal after signing out: %d", got)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/state/statetest"
 )
 
 var update = flag.Bool("update", false, "write the reference pages")
@@ -66,12 +67,33 @@ func TestPages(t *testing.T) {
 				return // it is read, and there is nothing to run
 			}
 			t.Parallel()
-			s := newShell(t, bin)
+			s := newShell(t, bin, filepath.Dir(page), needs(t, page))
 			for _, st := range steps {
 				s.do(page, st)
 			}
 		})
 	}
+}
+
+// needs is the environment of a page that wants more than a home: a comment
+// <!-- needs: postgres --> gives it a database, as $STORE.
+func needs(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "<!-- needs: postgres -->") {
+		return nil
+	}
+	store, err := statetest.Database(t.Context())
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return []string{"STORE=" + store}
 }
 
 // ambit puts this program where a shell finds it, under the names of ambit.

@@ -55,7 +55,7 @@ ambit() {
 }
 `
 
-func newShell(t *testing.T, bin string) *shell {
+func newShell(t *testing.T, bin, place string, env []string) *shell {
 	t.Helper()
 	home := t.TempDir()
 	s := &shell{t: t, home: home, dir: filepath.Join(home, "ambit")}
@@ -76,10 +76,13 @@ func newShell(t *testing.T, bin string) *shell {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
 	cmd.Dir, cmd.ExtraFiles = s.dir, []*os.File{status}
+	if place == "agents" { // its page speaks of the files beside it
+		cmd.Dir = filepath.Join(s.dir, place)
+	}
 	cmd.Env = append([]string{
 		"HOME=" + home, "PATH=" + bin + ":" + os.Getenv("PATH"), "NO_COLOR=1", "LANG=C.UTF-8", "USER=you", "DOCS_PORT=" + s.port,
 		"GORACE=atexit_sleep_ms=0", "TMPDIR=" + t.TempDir(),
-	}, passedOn()...)
+	}, append(passedOn(), env...)...)
 	in, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -58,6 +58,10 @@ type House interface {
 	// with it.
 	Policy() (file, text, problem string)
 	Spent(ctx context.Context) ([]Spent, error)
+	// Spend uses up what is good once, and reports whether it was the first time;
+	// IsSpent only looks.
+	Spend(ctx context.Context, id string, until time.Time) (bool, error)
+	IsSpent(ctx context.Context, id string) (bool, error)
 	// Changed returns when something may have changed, or with ctx's error. Mark
 	// is a text that is another one if it has.
 	Changed(ctx context.Context) error
@@ -159,7 +163,6 @@ type Console struct {
 	mux      *http.ServeMux
 	pages    map[string]*template.Template
 	activity *activity
-	used     used
 }
 
 //go:embed pages/*.html

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -60,31 +59,6 @@ func (c *Console) open(purpose, text string, into any) bool {
 	return err == nil && json.Unmarshal(plain, into) == nil
 }
 
-// used remembers which links were used, until they would have expired.
-type used struct {
-	mu  sync.Mutex
-	ids map[string]int64
-}
-
-// take reports whether a link is used for the first time.
-func (u *used) take(l *link, now int64) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.ids == nil {
-		u.ids = map[string]int64{}
-	}
-	for id, until := range u.ids {
-		if until < now {
-			delete(u.ids, id)
-		}
-	}
-	if u.ids[l.ID] != 0 {
-		return false
-	}
-	u.ids[l.ID] = l.Until
-	return true
-}
-
 // loginPage shows a button, because whoever looks at links before a person does
 // must not use them up. The script presses it.
 func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
@@ -93,8 +67,15 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	var l link
-	now := time.Now().Unix()
-	if !c.open(linkPurpose, r.PostFormValue("ticket"), &l) || l.Until < now || !c.used.take(&l, now) {
+	good := c.open(linkPurpose, r.PostFormValue("ticket"), &l) && l.Until >= time.Now().Unix()
+	if good {
+		var err error
+		if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {
+			c.broken(w, r, nil, "You cannot be signed in at the moment.", err)
+			return
+		}
+	}
+	if !good {
 		c.show(w, r, nil, http.StatusForbidden, "login", "Sign in", "", map[string]string{"Problem": "This link was used before, or is too old."})
 		return
 	}
@@ -106,7 +87,12 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-func (c *Console) logout(w http.ResponseWriter, r *http.Request, _ *session) {
+// logout ends a session everywhere: its cookie opens nothing any more.
+func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
+	if _, err := c.o.House.Spend(r.Context(), s.id(), time.Unix(s.Until, 0)); err != nil {
+		c.broken(w, r, s, "You could not be signed out.", err)
+		return
+	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.o.Secure})
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
@@ -121,8 +107,14 @@ func (c *Console) who(r *http.Request) *session {
 	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" {
 		return nil
 	}
+	if ended, err := c.o.House.IsSpent(r.Context(), s.id()); err != nil || ended {
+		return nil
+	}
 	return &s
 }
+
+// id is what a session is known by when it has ended.
+func (s *session) id() string { return "console session " + s.Token }
 
 // maxForm bounds what a form may send.
 const maxForm = 1 << 20

@@ -1,0 +1,111 @@
+package books
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// urlOf is the store's URL for Open: none for SQLite, which lies in the home.
+func urlOf(place string) string {
+	if strings.HasPrefix(place, "postgres") {
+		return place
+	}
+	return ""
+}
+
+func opened(t *testing.T, h home.Home, url string) *Books {
+	t.Helper()
+	b, err := Open(t.Context(), h, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func note(t *testing.T, b *Books) error {
+	t.Helper()
+	return b.DB.Write(t.Context(), func(tx state.Tx) error {
+		_, err := b.Journal.Append(tx, &journal.Record{Call: "c", Tool: "echo", Decision: journal.Allow})
+		return err
+	})
+}
+
+func nothing(state.Tx, *Books) error { return nil }
+
+// A rotated home reads what it sealed, verifies what it signed, and shuts out
+// processes that still have the old root.
+func TestRotate(t *testing.T) {
+	statetest.Places(t, func(t *testing.T, place string) {
+		h, url := home.At(t.TempDir()), urlOf(place)
+		old := opened(t, h, url)
+		if err := note(t, old); err != nil {
+			t.Fatal(err)
+		}
+		sealed := old.Keys.Seal("row 1", []byte("kept"))
+		b := opened(t, h, url)
+		if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
+			t.Fatal(err)
+		}
+		if err := note(t, b); err != nil {
+			t.Errorf("the rotated books cannot be written: %v", err)
+		}
+		if _, err := old.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
+			t.Errorf("a process with the old root still signs: %v", err)
+		}
+		if err := errors.Join(b.Close(), old.DB.Close()); err != nil {
+			t.Fatal(err)
+		}
+		again := opened(t, h, url)
+		defer again.Close()
+		if got, err := again.Keys.OpenKept("row 1", sealed); err != nil || string(got) != "kept" {
+			t.Errorf("what lay sealed is %q, %v", got, err)
+		}
+		report, err := again.Journal.Verify(context.WithoutCancel(t.Context()), journal.Check{})
+		if err != nil || !report.OK || report.Key.String() == old.Journal.Key().String() {
+			t.Errorf("the journal is %+v, %v", report, err)
+		}
+	})
+}
+
+// A rotation that fails, or ends between the store and the key file, is taken up.
+func TestRotateBrokenOff(t *testing.T) {
+	h := home.At(t.TempDir())
+	b := opened(t, h, "")
+	defer b.DB.Close()
+	was := b.Journal.Key().String()
+	refused := errors.New("refused")
+	if err := b.Rotate(t.Context(), h, "ada@local", func(state.Tx, *Books) error { return refused }); !errors.Is(err, refused) {
+		t.Fatalf("it went on: %v", err)
+	}
+	if err := note(t, b); err != nil || b.Journal.Key().String() != was {
+		t.Fatalf("a rotation that failed left something: %v", err)
+	}
+	next, err := identity.NextKeys(h.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Journal.HandOver(t.Context(), next.Signer(), "ada@local", nil); err != nil {
+		t.Fatal(err)
+	}
+	// The process ended here. The next one still has the old root, and signs nothing.
+	second := opened(t, h, "")
+	defer second.DB.Close()
+	if _, err := second.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
+		t.Errorf("the old root signs on: %v", err)
+	}
+	if err := second.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
+		t.Fatal(err)
+	}
+	report, err := second.Journal.Verify(t.Context(), journal.Check{})
+	if err != nil || !report.OK || !second.Keys.Signer().Equal(next.Signer()) {
+		t.Errorf("the journal is %+v, %v", report, err)
+	}
+}

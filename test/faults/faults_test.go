@@ -1,0 +1,171 @@
+//go:build linux
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// bubblewrap is needed to make small and read-only disks without being root.
+func bubblewrap(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("there is no bwrap: run scripts/setup")
+		}
+		t.Skip("there is no bwrap")
+	}
+	return path
+}
+
+// A disk that is full refuses calls before they have an effect, says so, and goes
+// on when there is room again. What was recorded stays.
+func TestFullDisk(t *testing.T) {
+	h := newHouse(t, "-", 0)
+	if err := os.Mkdir(h.home(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`
+ambit() { "$BINARY" "$@"; }
+ambit call %[1]s pay >/dev/null || exit 11
+cat /dev/zero > "$AMBIT_HOME/filler" 2>/dev/null
+for i in 1 2 3 4 5 6 7 8; do ambit call %[1]s pay > "$OUT/full.$i.out" 2> "$OUT/full.$i.err"; echo $? >> "$OUT/codes"; done
+rm "$AMBIT_HOME/filler"
+ambit call %[1]s pay >/dev/null || exit 12
+ambit journal verify --json || exit 13
+`, h.agent)
+	out := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), bubblewrap(t), "--dev-bind", "/", "/", "--size", fmt.Sprint(24<<20), "--tmpfs", h.home(), "--", "sh", "-c", script)
+	h.env = append(h.env, "OUT="+out, "BINARY="+os.Args[0])
+	stdout, stderr, code := h.run(cmd)
+	if code != 0 {
+		t.Fatalf("exit %d: %s %s", code, stdout, stderr)
+	}
+	codes, err := os.ReadFile(filepath.Join(out, "codes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paid := 2
+	for i, c := range strings.Fields(string(codes)) {
+		said, err := os.ReadFile(filepath.Join(out, fmt.Sprintf("full.%d.err", i+1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case c == "0":
+			paid++ // there was a page left
+		case !strings.Contains(string(said), "space") || strings.Contains(string(said), "panic"):
+			t.Errorf("call %d ended with %s: %s", i+1, c, said)
+		}
+	}
+	if !strings.Contains(string(codes), "3") && !strings.Contains(string(codes), "1") {
+		t.Error("the disk was never full")
+	}
+	if n := h.done(); n != paid {
+		t.Errorf("%d effects, and %d calls that were answered", n, paid)
+	}
+}
+
+// A home that cannot be written has nothing called, and says what is wrong.
+func TestReadOnlyHome(t *testing.T) {
+	h := newHouse(t, "-", 0)
+	if _, stderr, code := h.ambit("call", h.agent, "pay"); code != 0 {
+		t.Fatal(stderr)
+	}
+	records := h.whole()
+	cmd := exec.CommandContext(t.Context(), bubblewrap(t), "--dev-bind", "/", "/", "--ro-bind", h.home(), h.home(), "--", os.Args[0], "call", h.agent, "pay")
+	stdout, stderr, code := h.run(cmd)
+	if code != 3 || !strings.Contains(stderr, "cannot be written") || strings.Contains(stdout, "paid") {
+		t.Errorf("exit %d: %s %s", code, stdout, stderr)
+	}
+	if n := h.done(); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	if now := h.whole(); now != records {
+		t.Errorf("%d records, and there were %d", now, records)
+	}
+}
+
+// A store that is taken away under a daemon has its calls refused, without effect.
+// When it is back, so are they.
+func TestStoreGone(t *testing.T) {
+	h := newHouse(t, "-", 0)
+	d := h.serve()
+	if a, err := d.pay(); err != nil || a.status != 200 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	store := filepath.Join(h.home(), "state.db")
+	if err := os.Rename(store, store+".away"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := d.pay()
+	if err != nil || a.Error.Code != "store_unavailable" || a.Error.Message == "" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if n := h.done(); n != 1 {
+		t.Errorf("%d effects while nothing could be written down", n)
+	}
+	if err := os.Rename(store+".away", store); err != nil {
+		t.Fatal(err)
+	}
+	h.until("the store is used again", func() bool { a, err := d.pay(); return err == nil && a.status == 200 && a.Error.Code == "" })
+	if n, allowed := h.done(), count(h.decisions(), "allow"); n != allowed {
+		t.Errorf("%d effects, and the journal tells of %d", n, allowed)
+	}
+	h.whole()
+}
+
+func count(list []string, what string) (n int) {
+	for _, one := range list {
+		if one == what {
+			n++
+		}
+	}
+	return n
+}
+
+// An answer that comes after the time is over settles what was unknown; the call
+// is not made again.
+func TestLateAnswer(t *testing.T) {
+	h := newHouse(t, "", 500)
+	d := h.serve()
+	a, err := d.pay()
+	if err != nil || a.Error.Effect != "unknown" || a.Error.Message == "" {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if got := h.decisions(); !slices.Equal(got, []string{"unknown"}) {
+		t.Errorf("before the answer: %v", got)
+	}
+	h.open()
+	h.until("the late answer settles it", func() bool { return slices.Equal(h.decisions(), []string{"unknown", "allow"}) })
+	if n := h.done(); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	h.whole()
+}
+
+// A server that goes away in the middle of a call leaves it unknown, and nobody
+// makes it again.
+func TestServerEndsInACall(t *testing.T) {
+	h := newHouse(t, "dies", 0)
+	d := h.serve()
+	a, err := d.pay()
+	if err != nil || a.Error.Effect != "unknown" {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if n, got := h.done(), h.decisions(); n != 1 || !slices.Equal(got, []string{"unknown"}) {
+		t.Errorf("%d effects, %v", n, got)
+	}
+	stdout, stderr, code := h.ambit("journal", "show", "--unknown")
+	if code != 0 || !strings.Contains(stdout, "pay") {
+		t.Errorf("nobody is shown it: %s %s", stdout, stderr)
+	}
+	h.whole()
+}
