@@ -8,7 +8,9 @@
 // refused with isolation_unavailable; there is no switch that runs it without.
 //
 // Each command is a run of its own: nothing that it starts is left when it has
-// ended, and only what it wrote to the work folder stays.
+// ended, and only what it wrote to the work folder stays. That folder is bounded too,
+// in bytes and in files: it is looked at while a command runs, which is ended when
+// it is full. One that is full can still be emptied.
 package bashserver
 
 import (
@@ -60,7 +62,8 @@ type Options struct {
 	Home    home.Home
 	Version string
 
-	run func(context.Context, sandbox.Spec) (sandbox.Outcome, error) // nil is the sandbox
+	most size                                                         // of the work folder; the zero one is the usual
+	run  func(context.Context, sandbox.Spec) (sandbox.Outcome, error) // nil is the sandbox
 }
 
 const description = "Run a shell command with bash in a sandbox and return what it wrote. The command starts in " + Work +
@@ -72,7 +75,7 @@ const inputSchema = `{"type":"object","additionalProperties":false,"required":["
 
 const outputSchema = `{"type":"object","required":["exit_code","stdout","stderr"],"properties":{` +
 	`"exit_code":{"type":"integer"},"stdout":{"type":"string"},"stderr":{"type":"string"},` +
-	`"truncated":{"type":"boolean"},"timed_out":{"type":"boolean"},"out_of_memory":{"type":"boolean"},"duration_ms":{"type":"integer"}}}`
+	`"truncated":{"type":"boolean"},"timed_out":{"type":"boolean"},"out_of_memory":{"type":"boolean"},"work_full":{"type":"boolean"},"duration_ms":{"type":"integer"}}}`
 
 // Serve speaks MCP until its input ends.
 func Serve(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
@@ -102,6 +105,7 @@ type Result struct {
 	Truncated   bool   `json:"truncated,omitempty"`
 	TimedOut    bool   `json:"timed_out,omitempty"`
 	OutOfMemory bool   `json:"out_of_memory,omitempty"`
+	WorkFull    bool   `json:"work_full,omitempty"`
 	DurationMS  int64  `json:"duration_ms"`
 }
 
@@ -127,14 +131,24 @@ func (o Options) execute(ctx context.Context, arguments []byte) *mcp.CallToolRes
 	if err != nil {
 		return failed(call.Refuse(sandbox.Stage, call.ServerUnavailable, "%v", err))
 	}
+	full := func() bool { return false }
+	var most size
+	if len(spec.Mounts) > 0 {
+		most = o.room(spec.Mounts[0].Source)
+		ctx, full = watch(ctx, spec.Mounts[0].Source, most)
+	}
 	outcome, err := o.run(ctx, spec)
-	if err != nil {
+	filled := full()
+	if err != nil && !(filled && errors.Is(err, errFull)) {
 		if r, ok := errors.AsType[*call.Refusal](err); ok {
 			return failed(r)
 		}
 		return failed(call.Refuse(sandbox.Stage, call.ProgramFailed, "the command could not be run: %v", err))
 	}
-	return told(outcome, stderr.String())
+	if filled {
+		stderr.add("the work folder may hold " + most.String() + ": remove something")
+	}
+	return told(outcome, stderr.String(), filled)
 }
 
 // spec is the run of a command. What it writes to stderr is collected.
@@ -165,12 +179,12 @@ func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *lines,
 }
 
 // told is an outcome as a tool's result.
-func told(out sandbox.Outcome, stderr string) *mcp.CallToolResult {
+func told(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
 	stdout, cut := clip(string(out.Stdout))
 	stderr, cutToo := clip(stderr)
 	r := Result{
 		ExitCode: out.ExitCode, Stdout: stdout, Stderr: stderr, Truncated: cut || cutToo || out.TooLarge != "",
-		TimedOut: out.TimedOut, OutOfMemory: out.OOM, DurationMS: out.Duration.Milliseconds(),
+		TimedOut: out.TimedOut, OutOfMemory: out.OOM, WorkFull: full, DurationMS: out.Duration.Milliseconds(),
 	}
 	var b strings.Builder
 	b.WriteString(stdout)
@@ -178,6 +192,8 @@ func told(out sandbox.Outcome, stderr string) *mcp.CallToolResult {
 		b.WriteString("\n[stderr]\n" + stderr)
 	}
 	switch {
+	case r.WorkFull:
+		b.WriteString("\n[the work folder is full]")
 	case r.TimedOut:
 		b.WriteString("\n[ended: its time was over]")
 	case r.OutOfMemory:
@@ -190,7 +206,7 @@ func told(out sandbox.Outcome, stderr string) *mcp.CallToolResult {
 	}
 	return &mcp.CallToolResult{
 		Content: []mcp.Content{&mcp.TextContent{Text: strings.TrimPrefix(b.String(), "\n")}}, StructuredContent: r,
-		IsError: r.ExitCode != 0 || r.TimedOut || r.OutOfMemory,
+		IsError: r.ExitCode != 0 || r.TimedOut || r.OutOfMemory || r.WorkFull,
 	}
 }
 

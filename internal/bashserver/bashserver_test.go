@@ -116,6 +116,32 @@ func TestExecuteEnds(t *testing.T) {
 	}
 }
 
+// A work folder that is full ends what fills it, and can be emptied.
+func TestExecuteFills(t *testing.T) {
+	available(t)
+	work := t.TempDir()
+	c := talk(t, Options{Work: work, Own: true, Home: home.At(t.TempDir()), most: size{1 << 20, 20}})
+	for _, tt := range []struct {
+		name, command string
+		full          bool
+	}{
+		{"what fits", "head -c 100000 /dev/zero > a", false},
+		{"one that goes on and on", "i=0; while :; do head -c 100000 /dev/zero > b$((i++ % 15)) ; done", true},
+		{"it stays full", "echo more > c && head -c 900000 /dev/zero > d", true},
+		{"it can be emptied", "rm -f b* c d", false},
+		{"and used again", "head -c 100000 /dev/zero > e", false},
+		{"many files", "for i in $(seq 30); do : > f$i; done", true},
+		{"a file with holes takes no room", "rm -f f*; truncate -s 100M g", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, r := execute(t, c, tt.command)
+			if r.WorkFull != tt.full || got.IsError != tt.full || tt.full && !strings.Contains(r.Stderr, "the work folder may hold") {
+				t.Errorf("%+v, error %v", r, got.IsError)
+			}
+		})
+	}
+}
+
 // Where there is no sandbox nothing runs, and it is said why.
 func TestExecuteIsNeverWithout(t *testing.T) {
 	ran := 0

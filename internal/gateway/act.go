@@ -20,6 +20,9 @@ const (
 	// longest is a century in milliseconds. What a manifest says beyond that may
 	// be more than can be counted.
 	longest = 100 * 365 * 24 * 60 * 60 * 1000
+	// around is what a program's call may take beyond the program's own time: its
+	// sandbox is made before, and taken down after.
+	around = 15 * time.Second
 )
 
 // outcome is what a binding gave.
@@ -33,7 +36,7 @@ func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if p.tool.Binding == nil || g.binding == nil {
 		return call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
 	}
-	timeout := p.timeout()
+	timeout := g.timeout(p)
 	if !p.intended {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -44,10 +47,16 @@ func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return g.actWithEffect(ctx, p, timeout)
 }
 
-func (p *passing) timeout() time.Duration {
+// timeout is how long a call may take: what the manifest says of the tool, or
+// of its program.
+func (g *Gateway) timeout(p *passing) time.Duration {
 	timeout := defaultTimeout
-	if p.tool.TimeoutMS > 0 {
+	_, runs := p.tool.Binding.(agent.RunProgram)
+	switch bounds := g.agent.Resources; {
+	case p.tool.TimeoutMS > 0:
 		timeout = time.Duration(min(p.tool.TimeoutMS, longest)) * time.Millisecond
+	case runs && bounds != nil && bounds.WallClockMS > 0:
+		timeout = time.Duration(min(bounds.WallClockMS, longest))*time.Millisecond + around
 	}
 	if p.Timeout > 0 {
 		timeout = min(timeout, p.Timeout)

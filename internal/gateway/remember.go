@@ -69,7 +69,7 @@ func remember(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return call.Refuse(stageRemember, call.InputInvalid, "an idempotency key has at most %d bytes, all of them printable", maxKey)
 	}
 	// An earlier call may take as long as this one might.
-	waiting, cancel := context.WithTimeout(ctx, p.timeout())
+	waiting, cancel := context.WithTimeout(ctx, g.timeout(p))
 	defer cancel()
 	for {
 		var e *earlier

@@ -151,7 +151,10 @@ func (d watchedDoor) call(ctx context.Context, c *call.Call) (call.Result, error
 }
 
 // Timed is a store whose transactions are counted.
-func (m *Metrics) Timed(db state.DB) state.DB { return timedDB{db, m} }
+func (m *Metrics) Timed(db state.DB) state.DB {
+	m.db.Store(&db)
+	return timedDB{db, m}
+}
 
 type timedDB struct {
 	state.DB

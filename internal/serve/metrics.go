@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ambit-run/ambit/internal/state"
 )
 
 // Metrics are what a daemon counts:
@@ -20,8 +22,12 @@ import (
 //	ambit_agents{state}                           agents, by state
 //	ambit_store_write_seconds                     how long a transaction took to be durable
 //	ambit_reloads_total{result}                   reloads, ok or failed
+//	ambit_store_up                                whether the store can be read
+//	ambit_calls_unknown, …_oldest_seconds         calls whose outcome a person has to settle
+//	ambit_approvals_pending, …_oldest_seconds     questions that wait for a person
 //
-// beside those of the Go runtime and the process. Labels are bounded: an agent
+// beside those of the Go runtime and the process. The names are promised, in
+// docs/metrics.md. Labels are bounded: an agent
 // or tool that no manifest names is counted as "other", so that nobody can make
 // up series by making up names.
 type Metrics struct {
@@ -32,6 +38,7 @@ type Metrics struct {
 	store    prometheus.Histogram
 	reloads  *prometheus.CounterVec
 	fleet    atomic.Pointer[fleet]
+	db       atomic.Pointer[state.DB]
 }
 
 // other stands for names that nobody declared.
@@ -51,7 +58,7 @@ func NewMetrics() *Metrics {
 		store:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ambit_store_write_seconds", Help: "How long a transaction took to be durable.", Buckets: seconds}),
 		reloads:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ambit_reloads_total", Help: "Reloads, by result."}, []string{"result"}),
 	}
-	m.registry.MustRegister(m.calls, m.took, m.inFlight, m.store, m.reloads, (*agentStates)(m),
+	m.registry.MustRegister(m.calls, m.took, m.inFlight, m.store, m.reloads, (*agentStates)(m), (*unsettled)(m),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

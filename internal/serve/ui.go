@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -27,7 +28,7 @@ import (
 //     no form and is framed by this daemon only.
 //   - A frame cannot send a key. Whoever has one asks for a ticket, which is part
 //     of the address, opens the pages of that one agent and nothing else, and is
-//     over in an hour.
+//     over in an hour, or with the key or token that it was made with.
 
 // uiTime is how long a ticket is good.
 const uiTime = time.Hour
@@ -47,11 +48,14 @@ type Paged interface {
 type ticket struct {
 	Agent string `json:"agent"`
 	Until int64  `json:"until"`
+	// Key is the id of the API key that it was made with; empty if there was none.
+	Key string `json:"key,omitempty"`
 }
 
 // uiTicket tells whoever has a key where the pages of an agent are.
 func (d *Daemon) uiTicket(w http.ResponseWriter, r *http.Request) {
-	v, trouble := d.fleet.enter(r.PathValue("name"), principalOf(r))
+	p := principalOf(r)
+	v, trouble := d.fleet.enter(r.PathValue("name"), p)
 	if trouble != nil {
 		trouble.write(w)
 		return
@@ -62,7 +66,14 @@ func (d *Daemon) uiTicket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	until := time.Now().Add(uiTime)
-	text, err := json.Marshal(ticket{v.Name, until.Unix()})
+	if !p.Until.IsZero() && p.Until.Before(until) {
+		until = p.Until
+	}
+	t := ticket{Agent: v.Name, Until: until.Unix()}
+	if p.Kind == identity.ByKey { // the daemon's own key is in no store
+		t.Key = p.KeyID
+	}
+	text, err := json.Marshal(t)
 	if err != nil {
 		noPages().write(w)
 		return
@@ -90,15 +101,19 @@ func uiOf(r *http.Request, running Running) (fs.FS, string) {
 	return paged.UI()
 }
 
-// admitted reads a ticket; empty if it is none, or over.
-func admitted(keys *identity.Keys, text string) string {
+// admitted reads a ticket; empty if it is none, or over, or its key is not known
+// to be good.
+func (d *Daemon) admitted(ctx context.Context, text string) string {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || keys == nil {
+	if err != nil || d.options.Tickets == nil {
 		return ""
 	}
-	open, err := keys.Open(uiPurpose, sealed)
+	open, err := d.options.Tickets.Open(uiPurpose, sealed)
 	var t ticket
 	if err != nil || json.Unmarshal(open, &t) != nil || time.Now().Unix() >= t.Until {
+		return ""
+	}
+	if t.Key != "" && d.options.APIKeys.Standing(ctx, t.Key) != nil {
 		return ""
 	}
 	return t.Agent
@@ -199,7 +214,7 @@ func readPage(pages fs.FS, name string) []byte {
 
 // withPages finds the pages that a ticket opens.
 func (d *Daemon) withPages(w http.ResponseWriter, r *http.Request, show func(name string, pages fs.FS, first string)) {
-	name := admitted(d.options.Tickets, r.PathValue("ticket"))
+	name := d.admitted(r.Context(), r.PathValue("ticket"))
 	e := d.fleet.current.Load().byName[name]
 	if name == "" || e == nil {
 		noPages().write(w)

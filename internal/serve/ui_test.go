@@ -187,3 +187,28 @@ func TestUITickets(t *testing.T) {
 		}
 	}
 }
+
+// TestUITicketEndsWithItsKey: what a key opened is closed when it is revoked.
+func TestUITicketEndsWithItsKey(t *testing.T) {
+	r, _ := uiRig(t)
+	k, text, err := r.keys.New(t.Context(), identity.KeySpec{Agents: []string{"pages"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, _ := r.ask(text, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	other, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	if resp, _ := r.get(at+"/index.html", nil); resp.StatusCode != 200 {
+		t.Fatalf("before: %d", resp.StatusCode)
+	}
+	if _, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), k.ID); err != nil { // as another process does
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", "/index.html", "/app.js"} {
+		if resp, _ := r.get(at+path, nil); resp.StatusCode != 404 {
+			t.Errorf("%s afterwards: %d", path, resp.StatusCode)
+		}
+		if resp, _ := r.get(other+path, nil); resp.StatusCode != 200 {
+			t.Errorf("%s by another key: %d", path, resp.StatusCode)
+		}
+	}
+}

@@ -28,7 +28,6 @@ func (m *Manifest) Compile() *agent.Agent {
 			SideEffect:  sideEffect(agent.NetworkAccess(m.Resources.Network)),
 			InputSchema: inputSchema,
 			Binding:     agent.RunProgram{},
-			TimeoutMS:   m.Resources.CPUMsPerTask + startup,
 		}},
 		Program:      &agent.Program{Runtime: m.Agent.Runtime, Entry: m.Agent.Entry, Contract: agent.OneLine},
 		Capabilities: agent.Capabilities{Required: m.Capabilities.Required, Optional: m.Capabilities.Optional},
@@ -39,10 +38,6 @@ func (m *Manifest) Compile() *agent.Agent {
 		Settlement: &agent.Settlement{CreditsPerHour: m.Settlement.BudgetCreditsPerHour, Priority: m.Settlement.Priority},
 	}
 }
-
-// startup is what a call may take beyond the program's own time, in milliseconds:
-// its sandbox is made before, and taken down after.
-const startup = 15_000
 
 // toolName is the display name where MCP takes it, or else a name made of it.
 func toolName(name string) string {

@@ -101,7 +101,7 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 		Alias: agent.Slug(a.Name), Transport: "stdio", Command: "ambit", Args: []string{"run", agent.Slug(a.Name)},
 		PackageDigest: tooluri.ZeroDigest, Version: pinOr(a.Version, "0.0.0"), Tools: tools,
 	})
-	n.Add("servers/0", "the agent's tools are to be served by: ambit run %s, which runs Matrix agents only so far", agent.Slug(a.Name))
+	n.Add("servers/0", "the agent's tools are served by: ambit run %s; install the agent under that name", agent.Slug(a.Name))
 	n.Add("servers/0/package_digest", "a placeholder: compute it with ambit lock")
 	if a.Prompt != "" {
 		n.Lose("system_prompt", "Matrix manifests hold no instructions (%d characters)", len([]rune(a.Prompt)))

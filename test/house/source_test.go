@@ -5,6 +5,7 @@ package house
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -136,6 +137,29 @@ func TestPackagesSayWhatTheyAre(t *testing.T) {
 			t.Errorf("%s has %d package comments: %s", dir, len(docs), strings.Join(docs, ", "))
 		case len(docs) == 0 && !only:
 			t.Errorf("%s has no package comment", dir)
+		}
+	}
+}
+
+// TestPublicPackagesHaveExamples wants examples of what others build on, with
+// output that is checked.
+func TestPublicPackagesHaveExamples(t *testing.T) {
+	for _, public := range []string{"agent", "manifest", "tooluri"} {
+		var tests []*ast.File
+		for _, f := range source(t) {
+			if f.dir() == public && f.isTest() {
+				tests = append(tests, f.syntax)
+			}
+		}
+		checked := 0
+		for _, e := range doc.Examples(tests...) {
+			if e.Output == "" {
+				t.Errorf("%s: the example %s shows no output", public, e.Name)
+			}
+			checked++
+		}
+		if checked == 0 {
+			t.Errorf("%s has no example", public)
 		}
 	}
 }

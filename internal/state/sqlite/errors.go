@@ -27,6 +27,9 @@ func kind(err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, errQuota):
 		return state.ErrFull
 	}
+	if sqlite.ErrCode(err) == sqlite.ResultIOErrSHMSize {
+		return state.ErrFull // there was no room for the index of the log
+	}
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultCantOpen:
 		return state.ErrReadOnly

@@ -1,0 +1,38 @@
+package gateway
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+)
+
+// A program's own wall clock ends it, not the door: a call lasts longer than
+// that.
+func TestTimeout(t *testing.T) {
+	bounds := &agent.Resources{WallClockMS: 120_000}
+	for _, tt := range []struct {
+		name   string
+		bounds *agent.Resources
+		tool   agent.Tool
+		asked  time.Duration
+		want   time.Duration
+	}{
+		{name: "nothing is said", want: 30 * time.Second},
+		{name: "the tool's own", tool: agent.Tool{TimeoutMS: 500}, want: 500 * time.Millisecond},
+		{name: "a program's, and its sandbox", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, want: 135 * time.Second},
+		{name: "bounds of a program are not a server's", bounds: bounds, tool: agent.Tool{Binding: agent.OnServer{}}, want: 30 * time.Second},
+		{name: "whoever calls can only shorten it", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, asked: time.Second, want: time.Second},
+		{name: "and not lengthen it", tool: agent.Tool{TimeoutMS: 500}, asked: time.Hour, want: 500 * time.Millisecond},
+		{name: "more than can be counted", bounds: &agent.Resources{WallClockMS: math.MaxInt64}, tool: agent.Tool{Binding: agent.RunProgram{}}, want: longest*time.Millisecond + around},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := &Gateway{agent: &agent.Agent{Resources: tt.bounds}}
+			if got := g.timeout(&passing{Call: &call.Call{Timeout: tt.asked}, tool: &tt.tool}); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
+	}
+}
