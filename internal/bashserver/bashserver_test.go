@@ -126,7 +126,7 @@ func TestExecuteFills(t *testing.T) {
 		full          bool
 	}{
 		{"what fits", "head -c 100000 /dev/zero > a", false},
-		{"one that goes on and on", "i=0; while :; do head -c 100000 /dev/zero > b$((i++ % 15)) ; done", true},
+		{"one that goes on and on", "while :; do i=$(((i + 1) % 15)); head -c 100000 /dev/zero > b$i; done", true},
 		{"it stays full", "echo more > c && head -c 900000 /dev/zero > d", true},
 		{"it can be emptied", "rm -f b* c d", false},
 		{"and used again", "head -c 100000 /dev/zero > e", false},

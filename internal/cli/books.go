@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
@@ -21,7 +22,10 @@ func (t *terminal) books(ctx context.Context, url string) (*books.Books, error) 
 	}
 	b, err := books.Open(ctx, h, url)
 	if err != nil {
-		f := &failure{code: exitMissing, err: err}
+		f := &failure{code: exitMissing, err: oneLine{err}}
+		if url != "" {
+			f.hint = "is PostgreSQL running, and does the URL name it?"
+		}
 		if errors.Is(err, state.ErrNetworkDisk) {
 			f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
 		}
@@ -29,3 +33,9 @@ func (t *terminal) books(ctx context.Context, url string) (*books.Books, error) 
 	}
 	return b, nil
 }
+
+// oneLine is an error whose words go on several lines, on one.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +16,9 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -23,7 +27,7 @@ import (
 // --server tells them apart.
 
 // onServer lets a verb that grants or revokes take --server.
-func (t *terminal) onServer(cmd *cobra.Command, f *granting, do func(t *terminal, agent string, f *granting) error) {
+func (t *terminal) onServer(cmd *cobra.Command, f *granting, do func(t *terminal, ctx context.Context, agent string, f *granting) error) {
 	cmd.Flags().StringVar(&f.server, "server", "", "the `id` of the server whose --scope is meant, for a GPARS agent")
 	args, run := cmd.Args, cmd.RunE
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
@@ -39,7 +43,7 @@ func (t *terminal) onServer(cmd *cobra.Command, f *granting, do func(t *terminal
 		if f.server == "" {
 			return run(cmd, given)
 		}
-		return do(t, given[0], f)
+		return do(t, cmd.Context(), given[0], f)
 	}
 }
 
@@ -74,7 +78,7 @@ func (t *terminal) scopeGrants(name string, f *granting) ([]policy.Grant, error)
 	return all, nil
 }
 
-func (t *terminal) grantScope(name string, f *granting) error {
+func (t *terminal) grantScope(ctx context.Context, name string, f *granting) error {
 	grants, err := t.scopeGrants(name, f)
 	if err != nil {
 		return err
@@ -85,9 +89,14 @@ func (t *terminal) grantScope(name string, f *granting) error {
 	}
 	fresh := false
 	err = policy.Edit(h.Policy(), func(text []byte) (out []byte, err error) {
-		out, fresh, err = policy.Add(h.Policy(), text, grants)
+		if out, fresh, err = policy.Add(h.Policy(), text, grants); err == nil && fresh {
+			err = t.journalScopes(ctx, f.store, "grant", "was granted", grants)
+		}
 		return out, err
 	})
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
 	if err != nil {
 		return no("mend it first: ambit policy check", "nothing was granted: %w", err)
 	}
@@ -135,7 +144,7 @@ func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 	}
 }
 
-func (t *terminal) revokeScope(name string, f *granting) error {
+func (t *terminal) revokeScope(ctx context.Context, name string, f *granting) error {
 	grants, err := t.scopeGrants(name, f)
 	if err != nil {
 		return err
@@ -151,8 +160,14 @@ func (t *terminal) revokeScope(name string, f *granting) error {
 			if err == nil && len(removed) < len(grants) {
 				return text, nil // all of them or none
 			}
+			if err == nil {
+				err = t.journalScopes(ctx, f.store, "revoke", "was deprived of", removed)
+			}
 			return out, err
 		})
+	}
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
 	}
 	switch {
 	case errors.Is(err, policy.ErrChanged):
@@ -167,6 +182,34 @@ func (t *terminal) revokeScope(name string, f *granting) error {
 	}
 	for _, g := range removed {
 		t.printf("%s %s\n", t.paint(green, "revoked:"), scopeSentence(g))
+	}
+	return nil
+}
+
+// journalScopes writes down who gives or takes which scopes, before the policy
+// changes: what cannot be journaled does not happen.
+func (t *terminal) journalScopes(ctx context.Context, store, verb, what string, list []policy.Grant) error {
+	b, err := t.books(ctx, store)
+	if err != nil {
+		return err
+	}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		for _, g := range list {
+			detail := fmt.Sprintf("%s %s the scope %s on %s", g.Agent, what, g.Scope, g.Server)
+			if verb == "grant" && !g.Expires.IsZero() {
+				detail += " until " + g.Expires.UTC().Format(time.RFC3339)
+			}
+			_, err := b.Journal.Append(tx, &journal.Record{
+				Call: rand.Text(), Agent: g.Agent, Principal: identity.LocalName(), Tool: verb, Decision: journal.Allow, Stage: "grant", Detail: detail,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, b.Close()); err != nil {
+		return &failure{code: exitMissing, err: fmt.Errorf("nothing was changed, since it cannot be journaled: %w", err)}
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (t *terminal) askDraft(ctx context.Context, d *draft.Draft, known *catalog.
 	if d.Name == "" {
 		first = append(first, huh.NewInput().Title("What is it called?").Description("letters, digits, -, _ and .").Value(&d.Name).Validate(func(s string) error {
 			if !isName(s) {
-				return errors.New("use letters, digits, -, _ and .")
+				return errors.New("a name has letters, digits, dots, - and _")
 			}
 			return nil
 		}))
@@ -63,7 +63,9 @@ func (t *terminal) questions(d *draft.Draft, known *catalog.Catalog) []huh.Field
 		return err
 	}
 	about := huh.NewInput().Title("What is it for?").Description("a sentence for people who find it").Value(&d.Description).
-		Validate(func(s string) error { return check(func(p *draft.Draft) { p.Description = s; p.Servers = someServer(p, known) }) })
+		Validate(func(s string) error {
+			return check(func(p *draft.Draft) { p.Description = s; p.Servers = someServer(p, known) })
+		})
 	switch d.Dialect {
 	case agent.Matrix:
 		return []huh.Field{about, t.whichServers(d, known, true), t.whichEffects(d)}
@@ -84,7 +86,9 @@ func (t *terminal) questions(d *draft.Draft, known *catalog.Catalog) []huh.Field
 			listField("Requests that it may make", "NAME=METHOD URL, one to a line: get_user=GET https://api.example.com/users/{id}", &d.HTTP,
 				func(lines []string) error { return check(func(p *draft.Draft) { p.HTTP = lines }) }),
 			listField("Credentials for them", "REF=HOST, one to a line: token=api.example.com; the value is asked for later", &d.Credentials,
-				func(lines []string) error { return check(func(p *draft.Draft) { p.HTTP, p.Credentials = d.HTTP, lines }) }),
+				func(lines []string) error {
+					return check(func(p *draft.Draft) { p.HTTP, p.Credentials = d.HTTP, lines })
+				}),
 			listField("Prompts that it can write", "NAME=TEXT, one to a line: summarize=Summarize in three sentences: {text}", &d.Templates,
 				func(lines []string) error { return check(func(p *draft.Draft) { p.Templates = lines }) }),
 		}

@@ -110,7 +110,7 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&kept, "checkpoint", nil, "a `file` with a checkpoint that was kept elsewhere; may be given again")
 	cmd.Flags().StringVar(&key, "key", "", "the `key` of the journal that was exported")
-	cmd.Flags().BoolVar(&erased, "allow-erased", false, "accept records whose content was erased; without it, one is the first bad record")
+	cmd.Flags().BoolVar(&erased, "allow-erased", false, "accept erased records of which the journal does not tell; without it, one is the first bad record")
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -170,7 +171,11 @@ func (t *terminal) records(entries []journal.Entry) {
 			rows = append(rows, []string{t.paint(dim, place), t.paint(dim, "erased")})
 			continue
 		case e.Kind != "":
-			rows = append(rows, []string{t.paint(dim, place), t.paint(yellow, diag.Printable(e.Kind))})
+			what := e.Kind
+			if e.Roster != nil {
+				what = fmt.Sprintf("%s erased the records before %d of log %d", e.Principal, e.Roster.Size, e.Roster.Log)
+			}
+			rows = append(rows, []string{t.paint(dim, place), t.paint(yellow, diag.Printable(what))})
 			continue
 		}
 		why := e.Code

@@ -8,4 +8,6 @@ import (
 )
 
 // Verbs is the tree of all verbs, for the pages that are made of it.
-func Verbs() *cobra.Command { return newRoot(newTerminal(strings.NewReader(""), io.Discard, io.Discard)) }
+func Verbs() *cobra.Command {
+	return newRoot(newTerminal(strings.NewReader(""), io.Discard, io.Discard))
+}

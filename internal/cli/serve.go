@@ -199,7 +199,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	case err != nil:
 		t.tell("other verbs will not find this daemon: %v", err)
 	case other != nil:
-		t.tell("another daemon runs at %s: ambit agents and ambit reload ask that one", other.URL)
+		t.tell("another daemon runs at %s, and ambit agents and ambit reload ask that one: stop it, or give this one another AMBIT_HOME", other.URL)
 	}
 	proven := make(chan struct{})
 	go func() {
@@ -254,7 +254,7 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 		if line := installLine(s.Folders, name); line != "" {
 			t.printf("  into a client: %s\n", t.paint(bold, line))
 		}
-		t.printf("  or over HTTP:  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(%s key new --agents %s)\"\n", name, p.URL, name, myself(), name)
+		t.printf("  or over HTTP:  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(%s key new%s --agents %s)\"\n", name, p.URL, name, myself(), storeFlag(s.store), name)
 	}
 	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", p.KeyFile, p.URL)
 	if s.serverLog != "" {
@@ -293,9 +293,27 @@ func agentFolders(h home.Home, named string) ([]string, error) {
 	}
 	folders := []string{folder}
 	if dir := os.Getenv("COVENANT_HOME"); dir != "" {
-		folders = append(folders, filepath.Join(dir, "agents"))
+		if covenant := filepath.Join(dir, "agents"); !sameFolder(covenant, folder) {
+			folders = append(folders, covenant)
+		}
 	}
 	return folders, nil
+}
+
+// storeFlag is what a verb beside this daemon has to be told; whoever reads it
+// fills in the password themselves.
+func storeFlag(url string) string {
+	if url == "" {
+		return ""
+	}
+	return " --store postgres://…"
+}
+
+// sameFolder reports whether two paths lead to one folder.
+func sameFolder(a, b string) bool {
+	one, err1 := os.Stat(a)
+	two, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(one, two)
 }
 
 // noDevelopment refuses switches that only development may use.

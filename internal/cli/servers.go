@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,15 +69,13 @@ func (t *terminal) serverLog(alias, line string) {
 // progress shows what is being done about each server, to a person who waits
 // at a terminal.
 func (t *terminal) progress() func(alias, step string) {
-	if !t.interactive() {
+	if !t.interactive() || os.Getenv("TERM") == "dumb" {
 		return func(string, string) {}
 	}
-	var mu sync.Mutex
-	return func(alias, step string) {
-		mu.Lock()
-		defer mu.Unlock()
-		t.notef("%s %s", t.paint(dim, alias+":"), t.paint(dim, diag.Printable(step)))
+	if t.bar == nil {
+		t.bar = &bar{out: t.err, width: t.width, paint: t.paint}
 	}
+	return t.bar.step
 }
 
 // onServers refuses agents without tool servers, for verbs that are about those.

@@ -48,6 +48,7 @@ type terminal struct {
 	width  int
 	cut    bool // lines are cut to the width: somebody looks at them
 	logMu  sync.Mutex
+	bar    *bar         // how far servers are, for a person who watches
 	policy *policy.Live // the user's rules, once somebody has asked
 }
 
@@ -94,7 +95,10 @@ func (t *terminal) interactive() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func (t *terminal) flush() error { return t.out.Flush() }
+func (t *terminal) flush() error {
+	t.bar.hide()
+	return t.out.Flush()
+}
 
 // style is an ANSI colour or weight.
 type style string

@@ -109,7 +109,7 @@ func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
 	}
 	t.printf("%s %s\n", t.paint(green, "uninstalled:"), diag.Printable(name))
 	for _, row := range rows {
-		t.notef("  %s: %s", row.Client, row.Next)
+		t.notef("  %s: taken out", row.Client)
 	}
 	return nil
 }

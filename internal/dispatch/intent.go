@@ -155,15 +155,8 @@ func scan(row state.Row, more ...any) (*Intent, error) {
 		return nil, err
 	}
 	i.Priority, i.State, i.OverBudget, i.repeatable, i.Attempts = Priority(priority), State(is), over != 0, repeatable != 0, int(attempts)
-	i.Asked, i.Started, i.Ended = at(asked), at(started), at(ended)
+	i.Asked, i.Started, i.Ended = state.Instant(asked), state.Instant(started), state.Instant(ended)
 	return &i, nil
-}
-
-func at(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us)
 }
 
 // ErrNoIntent says that there is no intent of an id.

@@ -45,7 +45,7 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 		// The store keeps microseconds, and the signature is over what it keeps.
 		given = append(given, &Grant{
 			Subject: a.Subject, Action: action, Scope: a.Scope, GrantedBy: by,
-			Granted: instant(micros(now)), Expires: instant(micros(a.Expires)),
+			Granted: state.Instant(state.Micros(now)), Expires: state.Instant(state.Micros(a.Expires)),
 		})
 	}
 	err = s.books.DB.Write(ctx, func(tx state.Tx) error {
@@ -76,7 +76,7 @@ expires = excluded.expires, revoked = excluded.revoked, signature = excluded.sig
 
 // put signs a grant and keeps it.
 func (s *Grants) put(tx state.Tx, g *Grant) error {
-	_, err := tx.Exec(upsert, g.Subject, g.Action, g.Scope, g.GrantedBy, micros(g.Granted), micros(g.Expires), micros(g.Revoked),
+	_, err := tx.Exec(upsert, g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
 		ed25519.Sign(s.books.Keys.Signer(), g.bytes()))
 	return err
 }
@@ -91,7 +91,7 @@ func (n NotHeld) Error() string { return strings.Join(n, ", ") }
 func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, scope, by string) (revoked []*Grant, err error) {
 	err = s.books.DB.Write(ctx, func(tx state.Tx) error {
 		revoked = nil
-		now := instant(micros(s.now()))
+		now := state.Instant(state.Micros(s.now()))
 		list, err := s.query(tx, func(g *Grant) bool { return slices.Contains(actions, g.Action) }, `WHERE subject = $1`, subject)
 		if err != nil {
 			return err

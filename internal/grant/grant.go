@@ -75,7 +75,7 @@ func (g *Grant) bytes() []byte {
 		b = append(b, s...)
 	}
 	for _, t := range []time.Time{g.Granted, g.Expires, g.Revoked} {
-		b = binary.BigEndian.AppendUint64(b, uint64(micros(t)))
+		b = binary.BigEndian.AppendUint64(b, uint64(state.Micros(t)))
 	}
 	return b
 }
@@ -154,7 +154,7 @@ func (s *Grants) query(tx state.Tx, wanted func(*Grant) bool, where string, args
 		if !wanted(g) {
 			return nil
 		}
-		g.Granted, g.Expires, g.Revoked = instant(granted), instant(expires), instant(revoked)
+		g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
 		g.Changed = !ed25519.Verify(public, g.bytes(), signature)
 		list = append(list, g)
 		return nil
@@ -220,18 +220,4 @@ func (h *Held) Missing(ctx context.Context, principal string, actions []string) 
 		err = fmt.Errorf("%w (%s)", ErrChanged, strings.Join(changed, ", "))
 	}
 	return missing, err
-}
-
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func instant(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us)
 }

@@ -59,8 +59,8 @@ type lazy struct {
 	options  toolserver.Options
 	idle     time.Duration
 
-	servers []*remoteServer
-	byID    map[string]*remoteServer
+	servers []*neededServer
+	byID    map[string]*neededServer
 
 	snapshot atomic.Pointer[agent.Agent]
 	door     atomic.Pointer[gateway.Gateway]
@@ -68,8 +68,8 @@ type lazy struct {
 	former   []*gateway.Gateway
 }
 
-// remoteServer is one of them.
-type remoteServer struct {
+// neededServer is one of them.
+type neededServer struct {
 	of *lazy
 
 	mu      sync.Mutex
@@ -91,7 +91,7 @@ func newLazy(a *Agent) *lazy {
 	if idle == 0 {
 		idle = idleTime
 	}
-	l := &lazy{of: a, idle: idle, byID: map[string]*remoteServer{}}
+	l := &lazy{of: a, idle: idle, byID: map[string]*neededServer{}}
 	l.snapshot.Store(a.manifest.Agent())
 	return l
 }
@@ -104,16 +104,6 @@ func (a *Agent) who() *agent.Agent {
 	return a.lazy.snapshot.Load()
 }
 
-// gate is the agent's door, after open.
-func (a *Agent) gate() *gateway.Gateway {
-	if a.lazy != nil {
-		if g := a.lazy.door.Load(); g != nil {
-			return g
-		}
-	}
-	return a.door
-}
-
 // resolve finds out what the servers are.
 func (l *lazy) resolve(o toolserver.Options) error {
 	r, err := registry.NewResolver(l.of.options.Home, o.Lock)
@@ -124,7 +114,7 @@ func (l *lazy) resolve(o toolserver.Options) error {
 	l.resolver, l.options = r, o
 	who := l.of.manifest.Agent()
 	for _, f := range r.Resolve(l.of.ctx, who, l.of.name) {
-		s := &remoteServer{of: l, found: f, defs: f.Definitions, pause: firstRetry}
+		s := &neededServer{of: l, found: f, defs: f.Definitions, pause: firstRetry}
 		for _, w := range f.Warnings {
 			l.of.options.Log(f.Requirement.Server, "warning: "+w)
 		}
@@ -172,7 +162,7 @@ func (l *lazy) renew() {
 }
 
 // refusal says that a server cannot be had.
-func (s *remoteServer) refusal(format string, args ...any) *call.Refusal {
+func (s *neededServer) refusal(format string, args ...any) *call.Refusal {
 	id := s.found.Requirement.Server
 	r := call.Refuse("act", call.ServerUnavailable, "server "+id+" "+format, args...).Again()
 	r.Hint = "see what it is and what it needs: ambit catalog show " + id
@@ -218,7 +208,7 @@ func (l *lazy) use(ctx context.Context, t *agent.Tool) (*toolserver.Manager, fun
 
 // take gives the server if it runs, and makes it busy; or the try that is under
 // way, beginning one if it is time; or why there is none.
-func (s *remoteServer) take(busy bool) (*toolserver.Manager, <-chan struct{}, *call.Refusal) {
+func (s *neededServer) take(busy bool) (*toolserver.Manager, <-chan struct{}, *call.Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -244,14 +234,14 @@ func (s *remoteServer) take(busy bool) (*toolserver.Manager, <-chan struct{}, *c
 }
 
 // gone is why a server that ran cannot be used now.
-func (s *remoteServer) gone(why *call.Refusal) *call.Refusal {
+func (s *neededServer) gone(why *call.Refusal) *call.Refusal {
 	if why == nil {
 		return s.refusal("is being started again")
 	}
 	return why
 }
 
-func (s *remoteServer) done() {
+func (s *neededServer) done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--
@@ -259,7 +249,7 @@ func (s *remoteServer) done() {
 }
 
 // try resolves the server if that has failed before, starts it and proves it.
-func (s *remoteServer) try() {
+func (s *neededServer) try() {
 	l := s.of
 	s.mu.Lock()
 	f := s.found
@@ -304,7 +294,7 @@ func (s *remoteServer) try() {
 }
 
 // start starts the server; what came of it is in its proof.
-func (s *remoteServer) start(f *registry.Found) (*toolserver.Manager, *call.Refusal) {
+func (s *neededServer) start(f *registry.Found) (*toolserver.Manager, *call.Refusal) {
 	l := s.of
 	if f.Problem != nil {
 		return nil, s.refusal("cannot be had: %v", f.Problem)
@@ -379,7 +369,7 @@ func (o outside) RoundTrip(req *http.Request) (*http.Response, error) { return o
 
 // learn takes note of the tools that a server was proven with, and reports whether
 // the agent did not know of them.
-func (s *remoteServer) learn(f *registry.Found, p toolserver.Proof) (news bool) {
+func (s *neededServer) learn(f *registry.Found, p toolserver.Proof) (news bool) {
 	l := s.of
 	if err := l.resolver.Remember(f, p.Tools); err != nil {
 		l.of.options.Log(f.Requirement.Server, "its tools cannot be remembered: "+err.Error())
@@ -480,7 +470,7 @@ func (l *lazy) tend() {
 }
 
 // rest stops the server if it was idle for so long.
-func (s *remoteServer) rest(idle time.Duration) {
+func (s *neededServer) rest(idle time.Duration) {
 	s.mu.Lock()
 	m := s.manager
 	if m == nil || s.busy > 0 || time.Since(s.used) < idle {

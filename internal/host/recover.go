@@ -19,7 +19,7 @@ func (a *Agent) recover() {
 	ticker := time.NewTicker(recoverEvery)
 	defer ticker.Stop()
 	for {
-		if err := a.gate().Recover(a.ctx); err != nil && a.ctx.Err() == nil {
+		if err := a.currentDoor().Recover(a.ctx); err != nil && a.ctx.Err() == nil {
 			a.options.Log("store", "calls of ended processes cannot be looked for: "+err.Error())
 		}
 		select {

@@ -231,7 +231,7 @@ func scanKey(r state.Row) (*APIKey, error) {
 			return nil, fmt.Errorf("the agents of the key %s cannot be read", k.ID)
 		}
 	}
-	k.Admin, k.Made, k.Expires, k.Revoked = admin != 0, instant(made), instant(expires), instant(revoked)
+	k.Admin, k.Made, k.Expires, k.Revoked = admin != 0, state.Instant(made), state.Instant(expires), state.Instant(revoked)
 	return &k, nil
 }
 
@@ -301,18 +301,4 @@ func number(b bool) int64 {
 		return 1
 	}
 	return 0
-}
-
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func instant(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us)
 }

@@ -44,7 +44,7 @@ func (a *APIKeys) Rotate(ctx context.Context, id string, overlap time.Duration) 
 		if end := now.Add(overlap); old.Expires.IsZero() || end.Before(old.Expires) {
 			old.Expires = end
 		}
-		if _, err := tx.Exec(`UPDATE api_keys SET expires = $1 WHERE id = $2`, micros(old.Expires), old.ID); err != nil {
+		if _, err := tx.Exec(`UPDATE api_keys SET expires = $1 WHERE id = $2`, state.Micros(old.Expires), old.ID); err != nil {
 			return err
 		}
 		fresh = &k
@@ -67,6 +67,6 @@ func insertKey(tx state.Tx, k *APIKey) error {
 		agents = string(list)
 	}
 	_, err := tx.Exec(`INSERT INTO api_keys (id, name, hash, principal, agents, admin, made, expires, revoked) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)`,
-		k.ID, k.Name, k.hash, k.Principal, agents, number(k.Admin), micros(k.Made), micros(k.Expires))
+		k.ID, k.Name, k.hash, k.Principal, agents, number(k.Admin), state.Micros(k.Made), state.Micros(k.Expires))
 	return err
 }

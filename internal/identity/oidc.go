@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -220,13 +219,5 @@ func (f *frugal) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.rate.Allow() {
 		return nil, errors.New("the provider has been asked often enough for now")
 	}
-	resp, err := f.next.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(resp.Body, maxKeys), resp.Body}
-	return resp, nil
+	return bounded{f.next}.RoundTrip(r)
 }

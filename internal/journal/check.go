@@ -180,7 +180,7 @@ type roster struct {
 	erased map[int64]int64 // up to where
 	// handovers are those that log 0 tells of.
 	handovers []Handover
-	size   int             // how many records it had
+	size      int // how many records it had
 }
 
 func newRoster() *roster {

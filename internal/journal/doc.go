@@ -40,6 +40,15 @@
 // records; Close makes one for what is left. One that follows another within
 // the same minute replaces it, except at those multiples, which Verify demands.
 //
+// # Keys
+//
+// [Journal.HandOver] lets another key take over: both sign what every log holds
+// at that time, and log 0 records it. A checkpoint by the older key counts up to
+// there and no further, and a process that still has that key can sign nothing. From a
+// key that somebody trusts, hand-overs are followed backwards and forwards, but never
+// forwards from a key that came before it: whoever stole an old key cannot name
+// another heir.
+//
 // # What it proves
 //
 // Verify finds a record that was changed, removed, moved or added behind a

@@ -26,9 +26,11 @@ func TestDaybooksThatCannotBeRead(t *testing.T) {
 	}
 	j.Daybooks(dir)
 	for name, do := range map[string]func(context.Context) error{
-		"show":        func(ctx context.Context) error { _, err := j.Show(ctx, Filter{}); return err },
-		"ends":        func(ctx context.Context) error { _, err := j.Ends(ctx); return err },
-		"follow":      func(ctx context.Context) error { return j.Follow(ctx, Ends{}, Filter{}, func(Entry) error { return nil }) },
+		"show": func(ctx context.Context) error { _, err := j.Show(ctx, Filter{}); return err },
+		"ends": func(ctx context.Context) error { _, err := j.Ends(ctx); return err },
+		"follow": func(ctx context.Context) error {
+			return j.Follow(ctx, Ends{}, Filter{}, func(Entry) error { return nil })
+		},
 		"checkpoint":  func(ctx context.Context) error { _, err := j.Checkpoint(ctx); return err },
 		"verify":      func(ctx context.Context) error { _, err := j.Verify(ctx, Check{}); return err },
 		"prove since": func(ctx context.Context) error { _, err := j.ProveSince(ctx, note); return err },
@@ -203,10 +205,10 @@ func TestHostileRecords(t *testing.T) {
 	j := open(newJournal(t, 0).db)
 	long := strings.Repeat("é", maxText) // a cut falls into a letter
 	for name, r := range map[string]*Record{
-		"line breaks":      {Tool: "a\nb\r\u2028", Detail: "\x1b[31m\x00", Arguments: []byte("{\"a\":\n\r1}")},
-		"arguments broken": {Arguments: []byte("{\n")},
-		"very long":        {Tool: "x" + long, Detail: long, Agent: long},
-		"no time":          {},
+		"line breaks":       {Tool: "a\nb\r\u2028", Detail: "\x1b[31m\x00", Arguments: []byte("{\"a\":\n\r1}")},
+		"arguments broken":  {Arguments: []byte("{\n")},
+		"very long":         {Tool: "x" + long, Detail: long, Agent: long},
+		"no time":           {},
 		"some capabilities": {Capabilities: &Capabilities{Held: []string{"memory.read"}}},
 	} {
 		if err := j.Note(r); err != nil {
@@ -266,4 +268,3 @@ func TestSpoiltEntry(t *testing.T) {
 	}
 	sound(t, j, 7)
 }
-

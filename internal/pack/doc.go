@@ -26,6 +26,10 @@
 //	    listing             one line for each file of the tree, under a header
 //	    tree/               what runs
 //
+// A bundle ([Store.FetchBundle]) is an archive that brings its dependencies along. It
+// is known by its hash before it is downloaded, and not looked into until it has
+// that. What runs is the entry point that its manifest names, in its tree.
+//
 // The archive's hash alone does not fix what runs: dependencies are ranges. The
 // tree digest does. It is the sha256 of the listing, and the listing's header
 // holds the hashes of archive and dependencies, so that one digest covers

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cedar-policy/cedar-go/types"
@@ -127,11 +128,16 @@ type looking struct {
 // companions reports whether strings are looked at at any depth.
 func (l *looking) companions() bool { return l.paths || l.hosts || l.databases }
 
+// decoders are kept, since making one costs more than reading most arguments.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
 func (l *looking) read(arguments []byte) error {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(arguments))
+	d := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(d)
+	d.Reset(bytes.NewBuffer(arguments)) // which it reads without a copy
 	l.arguments, l.pathOf, l.named = types.RecordMap{}, types.RecordMap{}, map[string]bool{}
 	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
 		return errors.New("the arguments are not a JSON object")

@@ -31,7 +31,8 @@
 //
 // Which rules can apply to a tool of an agent at all is worked out once, and so
 // is which parts of the context they look at; a call evaluates only those and
-// builds only these. [Live] looks at the file on every call, so that a
+// builds only these. A rule that begins with asking for one text of an argument is
+// evaluated only where that argument has it (guard.go). [Live] looks at the file on every call, so that a
 // revocation counts at once in every process. A file that became unusable leaves
 // the last good rules in force, and says so; one that is unusable from the start
 // refuses everything.
@@ -39,9 +40,9 @@ package policy
 
 import (
 	"fmt"
-	"iter"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,6 +80,7 @@ type rule struct {
 	cedar  *cedar.Policy
 	ast    *ast.Policy
 	uses   uses
+	guard  *guard // nil if it has none
 	name   string // how people are told of it
 	// permits says that it permits a call.
 	permits string
@@ -108,7 +110,7 @@ func Parse(file string, text []byte) (*Rules, error) {
 		}
 		one.name = one.title(p.Annotations())
 		one.permits = one.name + " of " + filepath.Base(file) + " permits it"
-		one.uses = usesOf(one.ast, r.words)
+		one.uses, one.guard = usesOf(one.ast, r.words), guardOf(one.ast)
 		r.list = append(r.list, one)
 		r.byID[one.id] = one
 	}
@@ -188,7 +190,8 @@ type subject struct {
 
 // view is what the rules have to say of one subject.
 type view struct {
-	rules     []*rule // those whose scope fits, in order
+	rules     []candidate    // those whose scope fits, in order
+	guarded   []types.String // the arguments that their guards ask for
 	permits   int
 	uses      uses
 	principal types.EntityUID
@@ -226,7 +229,7 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	ofAgent, ofTool := []types.EntityUID{v.principal}, append([]types.EntityUID{v.resource}, parents...)
 	for _, one := range r.list {
 		if fits(one.ast.Principal, ofAgent) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, ofTool) {
-			v.rules = append(v.rules, one)
+			v.add(one)
 			v.uses.add(one.uses)
 			if !one.forbid {
 				v.permits++
@@ -269,15 +272,16 @@ func fits(scope ast.IsScopeNode, line []types.EntityUID) bool {
 	return true // whatever it is, Cedar will say
 }
 
-// All lets Cedar see only these rules.
-func (v *view) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
-	return func(yield func(types.PolicyID, *cedar.Policy) bool) {
-		for _, one := range v.rules {
-			if !yield(one.id, one.cedar) {
-				return
-			}
+// add takes a rule, and notes what its guard asks for.
+func (v *view) add(one *rule) {
+	c := candidate{one, -1}
+	if one.guard != nil {
+		if c.slot = slices.Index(v.guarded, one.guard.argument); c.slot < 0 {
+			c.slot = len(v.guarded)
+			v.guarded = append(v.guarded, one.guard.argument)
 		}
 	}
+	v.rules = append(v.rules, c)
 }
 
 // finding is what one rule said of a call.
@@ -296,7 +300,7 @@ type verdict struct {
 
 // judge evaluates the rules of a view.
 func (r *Rules) judge(v *view, context types.Record) verdict {
-	decision, said := cedar.Authorize(v, v.entities, cedar.Request{Principal: v.principal, Action: callAction, Resource: v.resource, Context: context})
+	decision, said := cedar.Authorize(v.ask(context), v.entities, cedar.Request{Principal: v.principal, Action: callAction, Resource: v.resource, Context: context})
 	var out verdict
 	for _, e := range said.Errors {
 		one := r.byID[e.PolicyID]

@@ -453,7 +453,7 @@ func TestBundleCredentialKeepsItsAudience(t *testing.T) {
 type oneSecret struct{ s credential.Secret }
 
 func (v oneSecret) Get(string, string) (credential.Secret, bool, error) { return v.s, true, nil }
-func (v oneSecret) Set(string, string, credential.Secret) error { return errors.ErrUnsupported }
+func (v oneSecret) Set(string, string, credential.Secret) error         { return errors.ErrUnsupported }
 
 func (v oneSecret) Remove(string, string) (bool, error) { return false, errors.ErrUnsupported }
 

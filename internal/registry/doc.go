@@ -20,13 +20,17 @@
 // # What a registry may decide
 //
 // A registry is somebody else. It may name a package of npm or the Python index at
-// one exact version, whose bytes are hashed and locked here, or a public https
-// address. It may not hand out this machine's secrets: the value of a variable
+// one exact version, a bundle (mcpb) with its sha256, or a public https address.
+// Where it gives no hash of a package, what was fetched first is what is run
+// later, also before anything is locked. It may not hand out this machine's secrets: the value of a variable
 // that it marks as secret, or requires, comes from the user's own settings or the
 // server does not start. Options for the runtime that starts a package are refused,
-// since they could run something else. Answers are bounded, redirects are not
-// followed, and only public addresses are dialled, but for a registry that the user
-// has configured on this very machine, or as private.
+// since they could run something else, and so are variables that the system's loader
+// obeys, which would count outside of what contains a server. Answers are bounded,
+// redirects are not followed, and only public addresses are dialled, but for a
+// registry that the user has configured on this very machine, or as private. A
+// bundle is seldom where it is published, so its redirects are followed, a few, and
+// each is held to the same: a public address over https, or the registry's own.
 //
 // Answers are kept for an hour. When a registry cannot be reached, older ones are
 // used, for a month, and that is told.

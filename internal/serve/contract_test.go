@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/internal/state/statetest"
@@ -29,7 +28,12 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	have := map[string]string{}
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "ambit_") {
-			have[f.GetName()] = kindOf(f)
+			var labels []string
+			for _, l := range f.GetMetric()[0].GetLabel() {
+				labels = append(labels, l.GetName())
+			}
+			slices.Sort(labels)
+			have[f.GetName()] = strings.ToLower(f.GetType().String()) + " " + strings.Join(labels, ",")
 		}
 	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
@@ -37,7 +41,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	documented := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(ambit_\\w+)` \\| (\\w+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(ambit_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
 		documented[row[1]] = row[2] + " " + strings.NewReplacer("`", "", " ", "").Replace(row[3])
 	}
 	for name, kind := range have {
@@ -55,16 +59,6 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 			t.Errorf("an alert asks for %s, which is not there", name)
 		}
 	}
-}
-
-// kindOf is a metric's kind and labels, as the page writes them.
-func kindOf(f *dto.MetricFamily) string {
-	var labels []string
-	for _, l := range f.GetMetric()[0].GetLabel() {
-		labels = append(labels, l.GetName())
-	}
-	slices.Sort(labels)
-	return strings.ToLower(f.GetType().String()) + " " + strings.Join(labels, ",")
 }
 
 // What waits for people is counted on both engines, and a store that is gone is told.

@@ -18,7 +18,7 @@ const scrapeTime = 5 * time.Second
 
 var (
 	storeDesc     = prometheus.NewDesc("ambit_store_up", "Whether the store can be read: 1 or 0.", nil, nil)
-	unknownDesc   = prometheus.NewDesc("ambit_calls_unknown", "Calls whose outcome nobody knows and that a person has to settle.", nil, nil)
+	unknownDesc   = prometheus.NewDesc("ambit_calls_unknown", "Calls whose outcome is not known and that a person has to settle.", nil, nil)
 	unknownAge    = prometheus.NewDesc("ambit_calls_unknown_oldest_seconds", "The age of the oldest such call; 0 if there is none.", nil, nil)
 	approvalsDesc = prometheus.NewDesc("ambit_approvals_pending", "Questions that wait for a person.", nil, nil)
 	approvalsAge  = prometheus.NewDesc("ambit_approvals_oldest_seconds", "The age of the oldest such question; 0 if there is none.", nil, nil)

@@ -41,12 +41,12 @@ var (
 
 // mark is what a comment says about the block below it.
 type mark struct {
-	line            int
-	notRun, prove   string
-	background      bool
-	exit            int
-	file            string
-	said            bool
+	line          int
+	notRun, prove string
+	background    bool
+	exit          int
+	file          string
+	said          bool
 }
 
 // readPage finds the steps of a page. Commands are run, or say why not: a command

@@ -327,6 +327,8 @@ func (w *walker) kind(n *node) string {
 	return strings.Join(parts, ", ")
 }
 
+var fence = regexp.MustCompile("(?s)```.*?```")
+
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // TestLinks follows every link from a page to a file of the project.
@@ -336,7 +338,7 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range link.FindAllStringSubmatch(string(text), -1) {
+		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
 			target, _, _ := strings.Cut(l[1], "#")
 			if target == "" || strings.Contains(target, "://") {
 				continue

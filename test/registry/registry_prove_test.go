@@ -368,6 +368,55 @@ func TestServerIsKilled(t *testing.T) {
 	}
 }
 
+// TestServerIsKilledInFlight kills a real server while it works on a call: that
+// call and the next are refused within a second, and one after it is back succeeds.
+func TestServerIsKilledInFlight(t *testing.T) {
+	newHome(t)
+	const id, slow = "example.com/everything", "trigger-long-running-operation"
+	ambit(t, 0, nil, "catalog", "add", id, "npm:@modelcontextprotocol/server-everything@2026.8.31", "--effect", slow+"=read", "--effect", "echo=read", "--scope", "use=echo,"+slow)
+	file := place(t, filepath.Join(t.TempDir(), "worker.json"), fmt.Sprintf(
+		`{"id": "org:example/agent:worker-v1", "required_mcp_servers": [{"server_id": %q, "version": "*", "permission_scopes": ["use"]}]}`, id))
+	ambit(t, 0, nil, "grant", "worker", "--server", id, "--scope", "use")
+	ambit(t, 0, nil, "lock", file)
+	c := run(t, file)
+	if a := c.call("echo", `{"message":"hello"}`); a.Error != nil || !strings.Contains(string(a.Result), "hello") {
+		t.Fatalf("%s %+v", a.Result, a.Error)
+	}
+	unavailable := func(what string, a answer, since time.Time) {
+		t.Helper()
+		if took := time.Since(since); took > time.Second {
+			t.Errorf("%s was refused after %v", what, took)
+		}
+		if a.Error == nil || a.Error.Code != -32002 || a.Error.Data.Code != "SERVER_UNAVAILABLE" {
+			t.Fatalf("%s: %s %+v", what, a.Result, a.Error)
+		}
+	}
+	for round := range 3 {
+		inFlight := c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"duration":60,"steps":600},"_meta":{"progressToken":"p%d"}}`, slow, round))
+		for !strings.Contains(c.out.Text(), "notifications/progress") { // now it is at work
+			if !c.out.Scan() {
+				t.Fatalf("the agent has gone: %v", c.out.Err())
+			}
+		}
+		killed := time.Now()
+		kill(t, "server-everything")
+		unavailable("the call in flight", c.wait(inFlight), killed)
+		refused := 0
+		for {
+			asked := time.Now()
+			a := c.call("echo", `{"message":"again"}`)
+			if a.Error == nil {
+				break
+			}
+			unavailable("the next call", a, asked)
+			if refused++; time.Since(killed) > 30*time.Second {
+				t.Fatal("it does not come back")
+			}
+		}
+		t.Logf("round %d: the call in flight and %d more refused, back after %v", round, refused, time.Since(killed).Round(time.Millisecond))
+	}
+}
+
 // kill kills the programs below this process whose command line holds a text.
 func kill(t *testing.T, text string) {
 	t.Helper()

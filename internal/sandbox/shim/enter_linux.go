@@ -110,15 +110,22 @@ func enter() error {
 	return lacking(what, syscall.Exec(p.Exec[0], p.Exec, env))
 }
 
-// become gives up being root for good.
+// become gives up being root for good. Only this thread does: it is the one that
+// goes on. To tell all others, as package syscall would, is to stop each of them
+// and wait until it has had its turn, which on a busy machine takes longer than
+// everything else here.
 func become(user int) error {
-	if err := syscall.Setgroups(nil); err != nil {
-		return err
+	id := uintptr(user)
+	for _, c := range [][4]uintptr{
+		{unix.SYS_SETGROUPS, 0, 0, 0},
+		{unix.SYS_SETRESGID, id, id, id},
+		{unix.SYS_SETRESUID, id, id, id},
+	} {
+		if _, _, errno := unix.RawSyscall(c[0], c[1], c[2], c[3]); errno != 0 {
+			return errno
+		}
 	}
-	if err := syscall.Setresgid(user, user, user); err != nil {
-		return err
-	}
-	return syscall.Setresuid(user, user, user)
+	return nil
 }
 
 // stage binds paths to where an unprivileged user reaches them. Folders on the

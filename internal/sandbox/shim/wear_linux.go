@@ -2,12 +2,12 @@ package shim
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 
-	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
@@ -141,35 +141,78 @@ const minLandlock = 2
 
 var errOldLandlock = errors.New("the kernel has no Landlock, or too old a one; 5.19 is the first that will do")
 
+// What can be done to files; what a kernel does not know yet, it cannot be told.
+const (
+	readsFiles  = ll.AccessFSExecute | ll.AccessFSReadFile
+	readsTree   = readsFiles | ll.AccessFSReadDir
+	writesFiles = readsFiles | ll.AccessFSWriteFile | ll.AccessFSTruncate
+)
+
+// handled is everything that a version of Landlock can forbid about files, and
+// about what lies outside of them.
+func handled(version int) *ll.RulesetAttr {
+	a := &ll.RulesetAttr{HandledAccessFS: ll.AccessFSRefer<<1 - 1}
+	if version >= 3 {
+		a.HandledAccessFS |= ll.AccessFSTruncate
+	}
+	if version >= 5 {
+		a.HandledAccessFS |= ll.AccessFSIoctlDev
+	}
+	if version >= 6 {
+		a.Scoped = ll.ScopeAbstractUnixSocket | ll.ScopeSignal
+	}
+	return a
+}
+
 // confine leaves the program the files of the plan. The rules are those of the
-// kernel's own version, strictly.
+// kernel's own version, strictly. They are put on this thread, which is the one
+// that goes on; see [become].
 func confine(p *Plan) error {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < minLandlock {
 		return errOldLandlock
 	}
-	configs := []landlock.Config{landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7}
-	config := configs[min(version-minLandlock, len(configs)-1)]
-	var folders, files []string
-	for _, path := range p.ReadOnly {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if info.IsDir() {
-			folders = append(folders, path)
-		} else {
-			files = append(files, path)
-		}
+	all := handled(version)
+	rules, err := ll.LandlockCreateRuleset(all, 0)
+	if err != nil {
+		return err
 	}
-	err = config.RestrictPaths(
-		landlock.RODirs(folders...),
-		landlock.ROFiles(files...),
-		landlock.RWDirs(p.ReadWrite...).WithRefer(),
-		landlock.RWFiles(p.Devices...),
-	)
-	if err == nil && config.Scoped != 0 {
-		err = config.RestrictScoped()
+	defer unix.Close(rules)
+	allow := func(paths []string, tree, file uint64) error {
+		for _, path := range paths {
+			if err := allowBeneath(rules, path, tree&all.HandledAccessFS, file&all.HandledAccessFS); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		return nil
 	}
-	return err
+	if err := errors.Join(
+		allow(p.ReadOnly, readsTree, readsFiles),
+		allow(p.ReadWrite, all.HandledAccessFS&^ll.AccessFSIoctlDev, writesFiles),
+		allow(p.Devices, 0, writesFiles),
+	); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	return ll.LandlockRestrictSelf(rules, 0)
+}
+
+// allowBeneath adds one rule: what may be done below a folder, or to a file.
+func allowBeneath(rules int, path string, tree, file uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	access := file
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		access = tree
+	}
+	return ll.LandlockAddPathBeneathRule(rules, &ll.PathBeneathAttr{AllowedAccess: access, ParentFd: fd}, 0)
 }

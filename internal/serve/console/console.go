@@ -208,6 +208,7 @@ func New(o Options) (*Console, error) {
 	c.mux.HandleFunc("GET /login", c.loginPage)
 	c.mux.HandleFunc("POST /login", c.login)
 	for pattern, show := range map[string]page{
+		"GET /":                           (*Console).nowhere,
 		"GET /{$}":                        (*Console).agents,
 		"GET /agents/{name}":              (*Console).agent,
 		"POST /agents/{name}/call":        (*Console).try,
@@ -242,6 +243,16 @@ func (c *Console) Owns(path string) bool {
 		return true
 	}
 	return false
+}
+
+// Guides reports whether a request is a person's, who has lost their way.
+func (c *Console) Guides(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") && c.who(r) != nil
+}
+
+// nowhere answers a person at an address that does not exist.
+func (c *Console) nowhere(w http.ResponseWriter, r *http.Request, s *session) {
+	c.sorry(w, r, s, http.StatusNotFound, "There is nothing at this address.", "The menu shows what there is.")
 }
 
 // policyHeader lets a page have its own style, script, images and event stream,

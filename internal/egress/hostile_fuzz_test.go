@@ -1,0 +1,73 @@
+package egress
+
+import (
+	"bytes"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// clientHello is what a TLS client says first.
+func clientHello(f *testing.F, host string) []byte {
+	f.Helper()
+	client, server := net.Pipe()
+	defer server.Close()
+	go func() {
+		c := tls.Client(client, &tls.Config{ServerName: host})
+		_ = c.Handshake() // nobody answers
+		client.Close()
+	}()
+	buf := make([]byte, 16<<10)
+	n, err := server.Read(buf)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return buf[:n]
+}
+
+// Whatever a program sends as the beginning of TLS: what was read is handed on as
+// it came, and a host is named only in its one spelling.
+func FuzzHello(f *testing.F) {
+	for _, host := range []string{"api.example.com", "127.0.0.1", "a"} {
+		f.Add(clientHello(f, host))
+	}
+	f.Add([]byte("CONNECT other:443 HTTP/1.1\r\n\r\n"))
+	f.Add([]byte{22, 3, 1, 0, 5, 1, 0, 0, 1, 0})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		h, err := readHello(bytes.NewReader(sent))
+		if err != nil {
+			return
+		}
+		if !bytes.HasPrefix(sent, h.raw) {
+			t.Errorf("what is handed on is not what came")
+		}
+		if h.names("api.example.com") == nil && !strings.EqualFold(strings.TrimSuffix(h.host, "."), "api.example.com") {
+			t.Errorf("%q passes for another host", h.host)
+		}
+	})
+}
+
+// A host that is taken is a name: no address in any spelling, one form of itself,
+// and nothing in it that means something to a shell, a header or a URL.
+func FuzzHost(f *testing.F) {
+	for _, host := range []string{"api.example.com", "EXAMPLE.com.", "127.0.0.1", "127.1", "0x7f.1", "2130706433", "[::1]", "::ffff:127.0.0.1", "a..b", "a b", "a\r\nb", "xn--a", "1.2.3.4.5", "a@b", "example.0x1"} {
+		f.Add(host)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		name, err := Host(host)
+		if err != nil {
+			return
+		}
+		if _, err := netip.ParseAddr(name); err == nil {
+			t.Errorf("%q is an address", name)
+		}
+		if again, err := Host(name); err != nil || again != name {
+			t.Errorf("%q becomes %q, error %v", name, again, err)
+		}
+		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" || strings.HasSuffix(name, ".") {
+			t.Errorf("%q was taken", name)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package host
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/dispatch"
+	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/grant"
+	"github.com/ambit-run/ambit/internal/memory"
+	"github.com/ambit-run/ambit/internal/state"
+)
+
+// open makes the door.
+func (a *Agent) open() {
+	defer close(a.opened)
+	b := a.options.Books
+	if b == nil {
+		if a.options.OpenBooks == nil {
+			a.shut = errors.New("there is no store")
+			return
+		}
+		if b, a.shut = a.options.OpenBooks(a.ctx); a.shut != nil {
+			return
+		}
+		a.books = b
+	}
+	ttl, err := memory.TTL(a.options.Home)
+	if err != nil {
+		a.shut = err
+		return
+	}
+	a.memory = memory.Of(b, ttl)
+	rules := a.options.Rules
+	if rules.Grants == nil {
+		rules.Grants = grant.Of(b).For(a.manifest.Agent().ID)
+	}
+	a.doorOptions = gateway.Options{
+		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, KnownChanged: a.knownChanged(),
+		Begin: a.begin(b), Keep: a.keep(b),
+		OnAsk:       func(message string) { a.options.Log("approvals", message) },
+		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,
+	}
+	a.door = gateway.New(a.manifest.Agent(), a.doorOptions)
+}
+
+// begin makes an intent this process's own; nil for an agent that is no program.
+func (a *Agent) begin(b *books.Books) func(state.Tx, *call.Call) (*call.Refusal, error) {
+	if !dispatch.TakesIntents(a.manifest.Agent()) {
+		return nil
+	}
+	return dispatch.Begin(b, a.options.Unconfined)
+}
+
+// keep keeps the answers to intents, what programs use of their budgets and what
+// they remember; nil for an agent that is no program.
+func (a *Agent) keep(b *books.Books) func(state.Tx, *call.Call, call.Result, *call.Refusal, bool) error {
+	if !dispatch.TakesIntents(a.manifest.Agent()) {
+		return nil
+	}
+	answer, remember := dispatch.Keep(b, a.manifest.Agent()), a.memory.Keep(a.manifest.Agent())
+	return func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal, begun bool) error {
+		if err := answer(tx, c, r, stopped, begun); err != nil {
+			return err
+		}
+		return remember(tx, c, r, stopped)
+	}
+}
+
+// currentDoor is the agent's door, after open.
+func (a *Agent) currentDoor() *gateway.Gateway {
+	if a.lazy != nil {
+		if g := a.lazy.door.Load(); g != nil {
+			return g
+		}
+	}
+	return a.door
+}
+
+// remembered is the memory of an agent's program, which is asked for behind the
+// door, so when that is open.
+type remembered struct{ of *Agent }
+
+func (r remembered) Lines(ctx context.Context, agentID string) ([]byte, int, error) {
+	<-r.of.opened
+	return r.of.memory.Lines(ctx, agentID)
+}
+
+// door is the agent's gateway to its front, which may ask before it is there.
+type door struct{ of *Agent }
+
+func (d door) Agent() *agent.Agent { return d.of.who() }
+
+func (d door) wait(ctx context.Context) (*gateway.Gateway, error) {
+	select {
+	case <-d.of.opened:
+	case <-ctx.Done():
+		return nil, call.Refuse("record", call.TimedOut, "the store was not open in time").Again()
+	}
+	if d.of.door == nil {
+		return nil, call.Refuse("record", call.StoreUnavailable, "%v", d.of.shut)
+	}
+	if d.of.lazy != nil {
+		select {
+		case <-d.of.up:
+		case <-ctx.Done():
+			return nil, call.Refuse("resolve", call.TimedOut, "it was not found out in time what the agent's servers are").Again()
+		}
+	}
+	return d.of.currentDoor(), nil
+}
+
+// Call makes a call, once the door is there.
+func (d door) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	g, err := d.wait(ctx)
+	if err != nil {
+		return call.Result{}, err
+	}
+	return g.Call(ctx, c)
+}
+
+// Forward takes a request to a server, once the door is there.
+func (d door) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	g, err := d.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.Forward(ctx, f)
+}
+
+var _ front.Door = door{}

@@ -1,0 +1,35 @@
+package program
+
+import (
+	"strings"
+	"testing"
+)
+
+// Whatever a program writes: an answer is taken only if it is one line that
+// repeats the intent, and what comes of it is one JSON value.
+func FuzzAnswer(f *testing.F) {
+	for _, line := range []string{
+		`{"intent_id":"i1","status":"ok","text":"done","sources":["a"]}`, `{"intent_id":"i1","status":"error","text":"no"}`, "{}\n{}", "", "null", "[]",
+		`{"intent_id":"i2","status":"ok","text":""}`, `{"intent_id":"i1","status":"ok","text":"\ud800"}`, "\ufeff{}", `{"INTENT_ID":"i1","status":"ok","text":"x"}`,
+	} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, stdout []byte) {
+		a, failure := readAnswer(stdout, "i1")
+		if failure != nil {
+			if failure.Error() == "" || strings.ContainsAny(failure.Error(), "\n\x1b") {
+				t.Errorf("the failure says %q", failure.Error())
+			}
+			return
+		}
+		if *a.IntentID != "i1" || *a.Status != "ok" || a.Text == nil || a.Sources == nil {
+			t.Errorf("%+v was taken", a)
+		}
+		if strings.Contains(strings.TrimSpace(string(stdout)), "\n") {
+			t.Error("two lines were taken for one answer")
+		}
+		if v, err := a.result(); err == nil && !v.IsValid() {
+			t.Errorf("the result is not JSON: %s", v)
+		}
+	})
+}

@@ -1,0 +1,57 @@
+//go:build unix && prove
+
+package docs
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMakeRun is make run on a clone without anything: it ends with the link to
+// the console and the line that installs an agent, and nothing drowns them.
+func TestMakeRun(t *testing.T) {
+	clone := t.TempDir()
+	if out, err := exec.Command("git", "clone", "-q", "--no-hardlinks", root, clone).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := exec.Command("make", "-C", clone, "build").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cmd := exec.Command(filepath.Join(clone, "scripts", "run"), "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "AMBIT_HOME="+t.TempDir(), "NO_COLOR=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(5*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	var screen []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		screen = append(screen, lines.Text())
+		if strings.Contains(lines.Text(), "what tool servers write:") {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	all := strings.Join(screen, "\n")
+	for _, want := range []string{"ready  default ", "ready  neo ", "ready  forge ", "/login?ticket=", " install agents/default.json --client claude-code", "what tool servers write: bin/servers.log"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("there is no %q in\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, "running on stdio") {
+		t.Errorf("servers are heard in\n%s", all)
+	}
+}
