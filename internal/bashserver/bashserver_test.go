@@ -135,7 +135,7 @@ func TestExecuteFills(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, r := execute(t, c, tt.command)
-			if r.WorkFull != tt.full || got.IsError != tt.full || tt.full && !strings.Contains(r.Stderr, "the work folder may hold") {
+			if r.WorkFull != tt.full || r.TimedOut || got.IsError != tt.full || tt.full && !strings.Contains(r.Stderr, "the work folder may hold") {
 				t.Errorf("%+v, error %v", r, got.IsError)
 			}
 		})

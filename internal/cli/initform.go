@@ -36,7 +36,7 @@ func (t *terminal) askDraft(ctx context.Context, d *draft.Draft, known *catalog.
 	if d.Name == "" {
 		first = append(first, huh.NewInput().Title("What is it called?").Description("letters, digits, -, _ and .").Value(&d.Name).Validate(func(s string) error {
 			if !isName(s) {
-				return errors.New("a name has letters, digits, dots, - and _")
+				return errors.New("use letters, digits, dots, - and _")
 			}
 			return nil
 		}))

@@ -126,28 +126,32 @@ func TestSwapHandshakeFails(t *testing.T) {
 
 // Connections are not kept beyond the client that they belong to.
 func TestClosedClientKeepsNoConnection(t *testing.T) {
-	gone := make(chan struct{})
-	s, sw := server(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed {
-			close(gone)
-		}
-	}
+	from := make(chan string, 1)
+	_, sw := server(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { from <- r.RemoteAddr }))
 	c := New(sw)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/", nil)
-	if err != nil {
-		t.Fatal(err)
+	get := func() string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return <-from
 	}
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
+	first := get()
+	if second := get(); second != first {
+		t.Errorf("a read does not use the connection again: %s, then %s", first, second)
 	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
 	c.Close()
-	select {
-	case <-gone:
-	case <-t.Context().Done():
+	if third := get(); third == first {
 		t.Error("the connection stays open")
 	}
+	c.Close()
 }

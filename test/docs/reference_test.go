@@ -144,9 +144,16 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n    ") }
 
-// escape keeps a text from being taken for Markdown or HTML.
+// escape keeps a text from being taken for Markdown or HTML; what stands between
+// backticks is code already.
 func escape(s string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "_", `\_`).Replace(s)
+	parts := strings.Split(s, "`")
+	for i := range parts {
+		if i%2 == 0 {
+			parts[i] = strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`).Replace(parts[i])
+		}
+	}
+	return strings.ReplaceAll(strings.Join(parts, "`"), "|", `\|`)
 }
 
 // codes is the page of all codes, from what ambit explain says.
