@@ -164,6 +164,7 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if c.ID == "" {
 		c.ID = NewID()
 	}
+	defer g.books.Journal.Enter()()
 	p := &passing{Call: c, start: time.Now()}
 	var stopped *call.Refusal
 	for _, s := range stages {

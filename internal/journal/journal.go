@@ -29,6 +29,7 @@ type Journal struct {
 	// for an append, which finds out whether the log still ends there.
 	seen atomic.Pointer[room]
 
+	calls   atomic.Int64 // under way
 	posting posting
 }
 
@@ -48,6 +49,15 @@ func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 // Through lets the journal use its store by another face of it, such as one that
 // counts. It is called before anything else.
 func (j *Journal) Through(db state.DB) { j.db = db }
+
+// Enter says that a call is under way, which will be recorded; leave that it is.
+// Records of many calls at once are written together.
+func (j *Journal) Enter() (leave func()) {
+	j.calls.Add(1)
+	return j.leave
+}
+
+func (j *Journal) leave() { j.calls.Add(-1) }
 
 // Key is what the journal's checkpoints are checked with. It is no secret.
 func (j *Journal) Key() Key { return j.key }

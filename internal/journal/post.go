@@ -65,7 +65,7 @@ func (j *Journal) Note(r *Record) error {
 	if book := p.book.Load(); book != nil && !p.stuck.Load() {
 		body := bodies.Get().(*[]byte)
 		*body = appendBody((*body)[:0], r)
-		err := book.Write(*body)
+		err := book.Write(*body, int(j.calls.Load())-1)
 		bodies.Put(body)
 		if err == nil {
 			j.arm(postTime)

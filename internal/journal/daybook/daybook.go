@@ -27,6 +27,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -70,6 +71,7 @@ type Book struct {
 type page struct {
 	bytes   []byte
 	entries int
+	crowd   bool          // more is not far
 	done    chan struct{} // made when somebody waits
 	err     error
 }
@@ -82,9 +84,16 @@ func Open(dir, owner string) *Book {
 	return b
 }
 
+// A sync costs as much as a call. Where many calls are under way, the next entries
+// are not far: whoever would write waits for them a moment.
+const (
+	many   = 16
+	moment = 2 * time.Millisecond
+)
+
 // Write writes an entry, and returns when it is on the disk. After an error the
-// book takes no more.
-func (b *Book) Write(entry []byte) error {
+// book takes no more. Others is how many more calls are under way.
+func (b *Book) Write(entry []byte, others int) error {
 	if len(entry) == 0 || len(entry) > MaxEntry {
 		return fmt.Errorf("an entry of %d bytes", len(entry))
 	}
@@ -95,6 +104,7 @@ func (b *Book) Write(entry []byte) error {
 	}
 	p := b.next
 	p.add(entry)
+	p.crowd = p.crowd || others >= many
 	if b.writing {
 		if p.done == nil {
 			p.done = make(chan struct{})
@@ -104,6 +114,11 @@ func (b *Book) Write(entry []byte) error {
 		return p.err
 	}
 	b.writing = true
+	if others >= many {
+		b.mu.Unlock()
+		time.Sleep(moment)
+		b.mu.Lock()
+	}
 	b.turn(p)
 	if b.next.entries > 0 {
 		go b.rest() // those who came meanwhile do not wait for this caller
@@ -119,6 +134,11 @@ func (b *Book) rest() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.next.entries > 0 {
+		if b.next.crowd {
+			b.mu.Unlock()
+			time.Sleep(moment)
+			b.mu.Lock()
+		}
 		b.turn(b.next)
 	}
 	b.rested()

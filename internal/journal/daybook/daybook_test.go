@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 )
 
 // all reads a folder's entries, file by file.
@@ -53,7 +54,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 			entry = strings.Repeat("y", readSize+5) // does not fit the reader's buffer
 		}
 		want = append(want, entry)
-		if err := b.Write([]byte(entry)); err != nil {
+		if err := b.Write([]byte(entry), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +67,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Write([]byte("late")); !errors.Is(err, ErrClosed) {
+	if err := b.Write([]byte("late"), 0); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed book says %v", err)
 	}
 	if got := all(t, dir); len(got) != len(want) {
@@ -84,7 +85,7 @@ func TestManyWriteAtOnce(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				if err := b.Write(fmt.Appendf(nil, "%d/%d", w, i)); err != nil {
+				if err := b.Write(fmt.Appendf(nil, "%d/%d", w, i), 0); err != nil {
 					t.Error(err)
 				}
 			}
@@ -111,12 +112,40 @@ func TestManyWriteAtOnce(t *testing.T) {
 	}
 }
 
+// Where many calls are under way, the first waits for the others, and they share
+// a sync.
+func TestCrowdSharesASync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Open(t.TempDir(), "OWNER")
+		syncs := 0
+		b.sync = func(f *os.File) error { syncs++; return nil }
+		var wg sync.WaitGroup
+		for i := range many + 1 {
+			wg.Go(func() {
+				if err := b.Write(fmt.Appendf(nil, "entry %d", i), many); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if syncs > 2 {
+			t.Errorf("%d syncs for %d entries", syncs, many+1)
+		}
+		if err := b.Write([]byte("alone"), 0); err != nil {
+			t.Error(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestFullBookIsFollowedByAnother(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
 	entry := bytes.Repeat([]byte("z"), MaxEntry)
 	for range fullSize/MaxEntry + 1 {
-		if err := b.Write(entry); err != nil {
+		if err := b.Write(entry, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,16 +162,16 @@ func TestFullBookIsFollowedByAnother(t *testing.T) {
 func TestFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
-	if err := b.Write([]byte("good")); err != nil {
+	if err := b.Write([]byte("good"), 0); err != nil {
 		t.Fatal(err)
 	}
 	full := errors.New("no space")
 	b.sync = func(*os.File) error { return full }
-	if err := b.Write([]byte("bad")); !errors.Is(err, full) {
+	if err := b.Write([]byte("bad"), 0); !errors.Is(err, full) {
 		t.Errorf("it says %v", err)
 	}
 	b.sync = syncData
-	if err := b.Write([]byte("after")); !errors.Is(err, full) {
+	if err := b.Write([]byte("after"), 0); !errors.Is(err, full) {
 		t.Errorf("a broken book says %v", err)
 	}
 	if got := all(t, dir); !slices.Equal(got, []string{"good"}) {
@@ -160,7 +189,7 @@ func TestTornEnd(t *testing.T) {
 			dir := t.TempDir()
 			b := Open(dir, "OWNER")
 			for _, e := range []string{"first", "second"} {
-				if err := b.Write([]byte(e)); err != nil {
+				if err := b.Write([]byte(e), 0); err != nil {
 					t.Fatal(err)
 				}
 			}

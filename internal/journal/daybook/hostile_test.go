@@ -48,7 +48,7 @@ func TestRefusedEntries(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
 	for _, entry := range []string{"", strings.Repeat("x", MaxEntry+1)} {
-		if err := b.Write([]byte(entry)); err == nil {
+		if err := b.Write([]byte(entry), 0); err == nil {
 			t.Errorf("an entry of %d bytes was taken", len(entry))
 		}
 	}
@@ -63,13 +63,13 @@ func TestRefusedEntries(t *testing.T) {
 	if err := os.WriteFile(taken, []byte("somebody's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Open(dir, "ANOTHER").Write([]byte("mine")); err == nil {
+	if err := Open(dir, "ANOTHER").Write([]byte("mine"), 0); err == nil {
 		t.Error("a file that was there was written to")
 	}
 	if text, err := os.ReadFile(taken); err != nil || string(text) != "somebody's" {
 		t.Errorf("now it holds %q, error %v", text, err)
 	}
-	if err := Open(taken, "OWNER").Write([]byte("mine")); err == nil {
+	if err := Open(taken, "OWNER").Write([]byte("mine"), 0); err == nil {
 		t.Error("a file was taken for the folder")
 	}
 }
