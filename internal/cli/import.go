@@ -21,13 +21,21 @@ func newImport(t *terminal) *cobra.Command {
 		Short:   "Make a manifest of an MCP configuration, bundle, skills or OpenAPI",
 		Long: "Make a valid manifest of what is there already: the configuration of an MCP client (JSON, TOML or YAML), a\n" +
 			"registry's server.json, an MCPB bundle, a Claude sub-agent (.md), a folder of skills or rules, or an OpenAPI 3\n" +
-			"description. Nothing is run or fetched. Secrets are not copied: values become $env:NAME references or credential\n" +
-			"slots, and doubtful arguments are left out. What was guessed or left out is listed; look at it, and at args,\n" +
-			"before you share or run the agent.",
+			"description. The address of a git repository (https://….git) is cloned beside the manifest and read as a folder.\n" +
+			"Nothing is run, and nothing else is fetched. Secrets are not copied: values become $env:NAME references or\n" +
+			"credential slots, and doubtful arguments are left out. What was guessed or left out is listed; look at it, and at\n" +
+			"args, before you share or run the agent.",
 		Example: "  ambit import ~/.cursor/mcp.json -o team.json\n  ambit import petstore.yaml -o petstore/findagent.json\n  ambit import ./skills -o findagent.json",
-		Args:    exactly(1, "one file or folder"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return t.importAgent(args[0], output, force)
+		Args:    exactly(1, "one file, folder or repository"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			src := args[0]
+			if isRepository(src) {
+				var err error
+				if src, err = t.clone(cmd.Context(), src, output); err != nil {
+					return err
+				}
+			}
+			return t.importAgent(src, output, force)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file` instead of standard output")
@@ -37,7 +45,7 @@ func newImport(t *terminal) *cobra.Command {
 
 func (t *terminal) importAgent(src, output string, force bool) error {
 	if src == "-" || strings.Contains(src, "://") {
-		return usage("save it to a file first", "import takes a file or folder, and fetches nothing")
+		return usage("save it to a file first; a repository's address ends in .git", "import takes a file, a folder or a git repository")
 	}
 	if output == "-" {
 		output = ""

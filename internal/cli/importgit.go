@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+// cloneTime bounds how long a repository may take.
+const cloneTime = 5 * time.Minute
+
+// isRepository reports whether a source is the address of a git repository.
+func isRepository(src string) bool {
+	for _, scheme := range []string{"https://", "ssh://", "git@", "file://"} {
+		if strings.HasPrefix(src, scheme) {
+			return strings.HasSuffix(src, ".git")
+		}
+	}
+	return false
+}
+
+// clone copies a repository beside the manifest that will name its files, and
+// tells where. Nothing of it is run: no hooks, no filters, no submodules.
+func (t *terminal) clone(ctx context.Context, src, output string) (string, error) {
+	if output == "" || output == "-" {
+		return "", usage("say -o FILE", "a repository is cloned beside its manifest, so there has to be a file")
+	}
+	to := filepath.Join(filepath.Dir(output), strings.TrimSuffix(path.Base(src), ".git"))
+	if _, err := os.Lstat(to); err == nil {
+		return "", no("import that folder, or move it away", "%s is there already", to)
+	}
+	ctx, cancel := context.WithTimeout(ctx, cloneTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", "-c", "core.hooksPath="+os.DevNull, "-c", "core.symlinks=false", "-c", "protocol.ext.allow=never",
+		"-c", "core.fsmonitor=false", "clone", "--quiet", "--depth=1", "--no-recurse-submodules", "--", src, to)
+	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_LFS_SKIP_SMUDGE=1")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		if _, missing := exec.LookPath("git"); missing != nil {
+			return "", &failure{code: exitMissing, err: missing, hint: "install git, or clone it elsewhere and import the folder"}
+		}
+		return "", no("check the address, and that git can reach it", "the repository cannot be cloned: %s", diag.Printable(strings.TrimSpace(string(said))))
+	}
+	return to, nil
+}
