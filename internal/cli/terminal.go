@@ -40,6 +40,7 @@ type terminal struct {
 	in     io.Reader
 	raw    io.Writer // stdout itself, for a protocol
 	out    *bufio.Writer
+	outMu  sync.Mutex // logs of what runs beside are shown after what was said before
 	err    io.Writer
 	file   *os.File // stdout, if it is a file
 	json   bool
@@ -97,6 +98,8 @@ func (t *terminal) interactive() bool {
 
 func (t *terminal) flush() error {
 	t.bar.hide()
+	t.outMu.Lock()
+	defer t.outMu.Unlock()
 	return t.out.Flush()
 }
 
@@ -121,7 +124,11 @@ func (t *terminal) paint(s style, text string) string {
 }
 
 // printf writes a part of the answer.
-func (t *terminal) printf(format string, args ...any) { fmt.Fprintf(t.out, format, args...) }
+func (t *terminal) printf(format string, args ...any) {
+	t.outMu.Lock()
+	defer t.outMu.Unlock()
+	fmt.Fprintf(t.out, format, args...)
+}
 
 // notef writes a line about the answer.
 func (t *terminal) notef(format string, args ...any) {
@@ -133,6 +140,8 @@ func (t *terminal) notef(format string, args ...any) {
 
 // document prints the one JSON document of a verb.
 func (t *terminal) document(v any) error {
+	t.outMu.Lock()
+	defer t.outMu.Unlock()
 	return writeJSON(t.out, v)
 }
 

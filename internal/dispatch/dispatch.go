@@ -144,7 +144,8 @@ type Desk struct {
 	forgot time.Time // when old intents were last deleted; used by tend alone
 
 	mu      sync.Mutex
-	running map[string]context.CancelFunc // what is under way here
+	running map[string]context.CancelFunc // what is under way here, or waits to be
+	doing   map[string]bool               // what is under way here
 	settled map[string]chan struct{}      // closed when what is done here has ended
 	watched map[string]*watched           // what others do, and somebody here waits for
 }
@@ -162,7 +163,7 @@ func Open(ctx context.Context, o Options) (*Desk, error) {
 	}
 	d := &Desk{
 		options: o, books: o.Books, line: newLine(o.Concurrency, o.Step),
-		running: map[string]context.CancelFunc{}, settled: map[string]chan struct{}{}, watched: map[string]*watched{},
+		running: map[string]context.CancelFunc{}, doing: map[string]bool{}, settled: map[string]chan struct{}{}, watched: map[string]*watched{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.open, d.shut = context.WithCancel(d.ctx)

@@ -52,12 +52,18 @@ func (d *Desk) do(id, digest string) error {
 	defer leave()
 	ctx, cancel := context.WithCancel(context.WithValue(d.ctx, turnTaken{}, true))
 	defer cancel()
-	// Before the claim, so that whoever sees it running can stop it.
+	// Before the claim, so that whoever sees it running can stop it. A job that is
+	// delivered twice may come to one desk twice, and a claim tells desks apart.
 	d.mu.Lock()
-	d.running[id] = cancel
+	if d.doing[id] {
+		d.mu.Unlock()
+		return nil
+	}
+	d.doing[id], d.running[id] = true, cancel
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
+		delete(d.doing, id)
 		delete(d.running, id)
 		d.mu.Unlock()
 	}()

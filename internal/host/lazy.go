@@ -347,7 +347,8 @@ func launch(ctx context.Context, f *registry.Found, o toolserver.Options) (*tool
 	if err := sandbox.Check(ctx, sandbox.Standard, o.Home.Dir()); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	// It ends when it is stopped, so that nobody takes its end for a crash.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	ended := make(chan error, 1)
@@ -494,8 +495,22 @@ func (l *lazy) manager(id string) *toolserver.Manager {
 	return s.manager
 }
 
+// known reports whether it was found out what the servers are; before, there are
+// none.
+func (l *lazy) known() bool {
+	select {
+	case <-l.of.up:
+		return true
+	default:
+		return false
+	}
+}
+
 // each goes through the servers that run.
 func (l *lazy) each(do func(*toolserver.Manager)) {
+	if !l.known() {
+		return
+	}
 	for _, s := range l.servers {
 		if m := l.manager(s.found.Requirement.Server); m != nil {
 			do(m)
@@ -505,6 +520,9 @@ func (l *lazy) each(do func(*toolserver.Manager)) {
 
 // proofs are what was found out about the servers that were tried.
 func (l *lazy) proofs() []toolserver.Proof {
+	if !l.known() {
+		return nil
+	}
 	var proofs []toolserver.Proof
 	for _, s := range l.servers {
 		s.mu.Lock()
@@ -546,6 +564,9 @@ func (l *lazy) forward(ctx context.Context, f *call.Forward) (jsontext.Value, er
 
 // capabilities are what a server that runs says it can do.
 func (l *lazy) capabilities(id string) jsontext.Value {
+	if !l.known() {
+		return nil
+	}
 	if m := l.manager(id); m != nil {
 		return m.Capabilities(id)
 	}
