@@ -212,8 +212,9 @@ func TestCancel(t *testing.T) {
 			return call.Result{}, call.Refuse("act", call.ProgramFailed, "cancelled: it was ended")
 		}, Options{Concurrency: 1, Daemon: true})
 		elsewhere := newRig(t, place, dir, r.agent, nil, Options{})
-		running, waiting := r.submit("a", ""), r.submit("b", "")
+		running := r.submit("a", "")
 		<-began
+		waiting := r.submit("b", "")
 		for _, i := range []*Intent{waiting, running} {
 			if err := elsewhere.Cancel(t.Context(), i.ID); err != nil {
 				t.Fatal(err)
