@@ -153,7 +153,7 @@ func fill(text []byte, size int) []byte {
 // texts are prose, records and source, each of which everybody has who can build
 // this: our own documentation, records made up here, and Go's standard library.
 func texts() (map[string][]byte, error) {
-	prose, err := collect(".", 2, func(name string) bool { return strings.HasSuffix(name, ".md") })
+	prose, err := collect(".", 2, func(name string) bool { return strings.HasSuffix(name, ".md") && !strings.HasPrefix(name, "docs") })
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func collect(folder string, depth int, take func(name string) bool) ([]byte, err
 			}
 			return nil
 		}
-		if take(d.Name()) {
+		if take(path) {
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return err
