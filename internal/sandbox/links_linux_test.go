@@ -109,8 +109,8 @@ func TestLinksInAWorkFolder(t *testing.T) {
 	if err := errors.Join(os.Mkdir(work, 0o755), os.WriteFile(secret, []byte("x"), 0o600), os.Link(secret, filepath.Join(work, "hard"))); err != nil {
 		t.Fatal(err)
 	}
-	mounts := []Mount{{Source: work, To: "/work", Write: true, Give: true}}
-	for _, command := range []string{"echo kept > /work/f; ln -s " + secret + " /work/soft; mkdir /work/d; ln -s " + dir + " /work/d/up", "cat /work/f /work/soft /work/hard 2>/dev/null; true"} {
+	mounts := []Mount{{Source: work, To: "/given", Write: true, Give: true}}
+	for _, command := range []string{"echo kept > /given/f; ln -s " + secret + " /given/soft; mkdir /given/d; ln -s " + dir + " /given/d/up", "cat /given/f /given/soft /given/hard 2>/dev/null; true"} {
 		out, err := execute(t.Context(), Spec{Argv: []string{"sh", "-c", command}, Mounts: mounts})
 		if err != nil || out.ExitCode != 0 || strings.Contains(string(out.Stdout), "x") {
 			t.Fatalf("%v %+v %s", err, out, out.Stdout)
