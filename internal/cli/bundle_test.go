@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox"
 )
 
 // bundles is where bundles run for real.
@@ -24,12 +23,7 @@ type bundles struct {
 
 func newBundles(t *testing.T) *bundles {
 	t.Helper()
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needSandbox(t)
 	agents, err := filepath.Abs("../../agents/examples")
 	if err != nil {
 		t.Fatal(err)

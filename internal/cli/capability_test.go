@@ -10,7 +10,6 @@ import (
 
 	"github.com/ambit-run/ambit/internal/cli"
 	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/sandbox"
 )
 
 // exitsWith runs one command line and wants an exit code.
@@ -58,12 +57,7 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': i['text'] + ' ' 
 // TestCapabilities dispatches programs that require capabilities and have a
 // memory, each with its own.
 func TestCapabilities(t *testing.T) {
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needSandbox(t)
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
 	t.Setenv("COVENANT_HOME", "")

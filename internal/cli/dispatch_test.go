@@ -9,18 +9,12 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox"
 )
 
 // TestDispatch gives tasks to programs, found in each of the ways that there
 // are.
 func TestDispatch(t *testing.T) {
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needSandbox(t)
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
 	t.Setenv("COVENANT_HOME", dir)

@@ -3,23 +3,16 @@ package cli_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox"
 )
 
 // TestDoctorIsContent: where all is there, it says so and exits 0.
 func TestDoctorIsContent(t *testing.T) {
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needSandbox(t)
 	t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
 	var out, errOut bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"doctor", "--json"}, strings.NewReader(""), &out, &errOut); code != 0 {

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox"
 	"github.com/ambit-run/ambit/internal/state/statetest"
 )
 
@@ -31,12 +30,7 @@ type programHome struct {
 
 func newProgramHome(t *testing.T) *programHome {
 	t.Helper()
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needSandbox(t)
 	h := &programHome{t: t, dir: t.TempDir()}
 	t.Setenv("AMBIT_HOME", filepath.Join(h.dir, "home"))
 	t.Setenv("COVENANT_HOME", h.dir)
