@@ -114,11 +114,6 @@ func (b *Book) Write(entry []byte, others int) error {
 		return p.err
 	}
 	b.writing = true
-	if others >= many {
-		b.mu.Unlock()
-		time.Sleep(moment)
-		b.mu.Lock()
-	}
 	b.turn(p)
 	if b.next.entries > 0 {
 		go b.rest() // those who came meanwhile do not wait for this caller
@@ -134,11 +129,6 @@ func (b *Book) rest() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.next.entries > 0 {
-		if b.next.crowd {
-			b.mu.Unlock()
-			time.Sleep(moment)
-			b.mu.Lock()
-		}
 		b.turn(b.next)
 	}
 	b.rested()
@@ -151,6 +141,11 @@ func (b *Book) rested() {
 
 // turn writes a page. It is called, and returns, with the lock held.
 func (b *Book) turn(p *page) {
+	if p.crowd {
+		b.mu.Unlock()
+		time.Sleep(moment)
+		b.mu.Lock()
+	}
 	b.next = &page{bytes: b.spare}
 	b.spare = nil
 	broken := b.broken
