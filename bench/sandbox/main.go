@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	_ "github.com/ambit-run/ambit/internal/cli" // the shim starts as it does in ambit, among all its packages
 	"github.com/ambit-run/ambit/internal/sandbox"
 )
 

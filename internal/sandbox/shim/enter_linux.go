@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -167,7 +166,7 @@ func OpenPlain(path string) (int, error) {
 }
 
 // StagePath is where the i-th staged path is found.
-func StagePath(i int) string { return filepath.Join(StageDir, strconv.Itoa(i)) }
+func StagePath(i int) string { return StageDir + "/" + strconv.Itoa(i) }
 
 func bind(fd int, to string) error {
 	var st unix.Stat_t

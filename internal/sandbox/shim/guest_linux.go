@@ -3,9 +3,7 @@ package shim
 import (
 	"errors"
 	"io"
-	"net"
 	"os"
-	"os/exec"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,9 +24,9 @@ func guest() error {
 			return lacking("mounts", err)
 		}
 	}
-	var out net.Listener
+	out := -1
 	if p.Listen {
-		if out, err = net.Listen("tcp", ProxyAddress); err != nil {
+		if out, err = listener(); err != nil {
 			return lacking("network namespace", err)
 		}
 	}
@@ -37,7 +35,7 @@ func guest() error {
 	if err != nil {
 		return err
 	}
-	if out == nil {
+	if !p.Listen {
 		return obey(o)
 	}
 	return beside(o, out)
@@ -45,7 +43,7 @@ func guest() error {
 
 // beside runs the program as a child, and leads what connects to the proxy's
 // address outside.
-func beside(o *Order, out net.Listener) error {
+func beside(o *Order, out int) error {
 	if err := os.Chdir(o.Dir); err != nil {
 		return lacking("mounts", err)
 	}
@@ -55,10 +53,15 @@ func beside(o *Order, out net.Listener) error {
 	}
 	go func() {
 		for {
-			from, err := out.Accept()
-			if err != nil {
+			fd, _, err := unix.Accept4(out, unix.SOCK_CLOEXEC)
+			switch err {
+			case nil:
+			case unix.EINTR, unix.ECONNABORTED:
+				continue
+			default:
 				return
 			}
+			from := os.NewFile(uintptr(fd), "program")
 			to, err := dial()
 			if err != nil {
 				from.Close()
@@ -68,21 +71,22 @@ func beside(o *Order, out net.Listener) error {
 		}
 	}()
 	send(Message{Kind: Ready}, nil)
-	cmd := &exec.Cmd{Path: find(o), Args: o.Argv, Env: o.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	if err := cmd.Start(); err != nil {
+	streams := []*os.File{os.Stdin, os.Stdout, os.Stderr}
+	child, err := os.StartProcess(find(o), o.Argv, &os.ProcAttr{Env: o.Env, Files: streams})
+	if err != nil {
 		send(Message{Kind: NotStarted, Text: err.Error()}, nil)
 		syscall.Exit(127)
 	}
-	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+	for _, f := range streams {
 		f.Close() // they are the program's, to close when it wants
 	}
-	err := cmd.Wait()
-	code := 0
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		code = exit.ExitCode()
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			code = 128 + int(status.Signal())
-		}
+	end, err := child.Wait()
+	if err != nil {
+		return lacking("program", err)
+	}
+	code := end.ExitCode()
+	if status, ok := end.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = 128 + int(status.Signal())
 	}
 	syscall.Exit(code)
 	return nil
@@ -111,7 +115,7 @@ func dial() (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "way out"), nil
 }
 
-func lead(from net.Conn, to *os.File) {
+func lead(from, to *os.File) {
 	defer from.Close()
 	defer to.Close()
 	done := make(chan struct{})
@@ -121,6 +125,6 @@ func lead(from net.Conn, to *os.File) {
 		close(done)
 	}()
 	io.Copy(from, to)
-	from.(*net.TCPConn).CloseWrite()
+	unix.Shutdown(int(from.Fd()), unix.SHUT_WR)
 	<-done
 }

@@ -8,8 +8,10 @@
 // run in it: the plan says what it is, the order what happens there.
 //
 // Both happen in an init function, so that any binary which can start a sandbox
-// can also be started as its parts, a test binary too, and before the packages
-// that ambit needs for other things have been initialised.
+// can also be started as its parts, a test binary too, and before most packages
+// that ambit needs for other things have been initialised. Those that this one
+// imports come before it, so that it does without net, os/exec and path/filepath:
+// they alone would let a hundred others go first, twice a start.
 //
 // Nothing is best effort. What fails is reported on the control socket and the
 // process ends; the program is then never started. What the two are told is a

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 
@@ -79,28 +78,41 @@ func obey(o *Order) error {
 // find is the file of the program's first word. What is not found stays as it
 // is, and fails when it is executed.
 func find(o *Order) string {
+	if strings.Contains(o.Argv[0], "/") {
+		return o.Argv[0]
+	}
 	for _, e := range o.Env {
-		if path, ok := strings.CutPrefix(e, "PATH="); ok {
-			os.Setenv("PATH", path)
+		path, ok := strings.CutPrefix(e, "PATH=")
+		if !ok {
+			continue
+		}
+		for dir := range strings.SplitSeq(path, ":") {
+			file := dir + "/" + o.Argv[0]
+			if dir != "" && unix.Access(file, unix.X_OK) == nil {
+				return file
+			}
 		}
 	}
-	if path, err := exec.LookPath(o.Argv[0]); err == nil {
-		return path
-	}
 	return o.Argv[0]
+}
+
+// listener listens at ProxyAddress.
+func listener() (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 3128, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return 0, err
+	}
+	return fd, unix.Listen(fd, 128)
 }
 
 // listen opens the way out and hands it over: the socket belongs to the
 // namespace that it was made in, and works from anywhere.
 func listen() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := listener()
 	if err != nil {
-		return err
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 3128, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return err
-	}
-	if err := unix.Listen(fd, 128); err != nil {
 		return err
 	}
 	send(Message{Kind: Listener}, unix.UnixRights(fd))
