@@ -36,6 +36,7 @@ func main() {
 	span := flag.Duration("span", time.Second, "how long 32 clients call at once in a turn")
 	rounds := flag.Int("rounds", 5, "turns of each way")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
+	before := flag.String("before", "", "another ambit, which takes turns with the one to measure")
 	only := flag.String("only", "", "measure the ways whose names hold this, and what they are held against")
 	flag.IntVar(&size, "size", 0, "measure with so many bytes only")
 	flag.Parse()
@@ -51,7 +52,7 @@ func main() {
 	case "proxy":
 		err = serveProxy(*target)
 	default:
-		err = run(*ambit, *only, *calls, *rounds, *span)
+		err = run(*ambit, *before, *only, *calls, *rounds, *span)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -78,10 +79,10 @@ type tally struct {
 	rss      int64
 }
 
-func run(ambit, only string, calls, rounds int, span time.Duration) error {
+func run(ambit, before, only string, calls, rounds int, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	rig, err := build(ctx, ambit)
+	rig, err := build(ctx, ambit, before)
 	if err != nil {
 		return err
 	}

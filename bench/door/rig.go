@@ -88,7 +88,7 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 	return cmd.Process, strings.TrimSpace(line), nil
 }
 
-func build(ctx context.Context, ambit string) (*rig, error) {
+func build(ctx context.Context, ambit, before string) (*rig, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -129,6 +129,16 @@ func build(ctx context.Context, ambit string) (*rig, error) {
 		{name: "ambit, HTTP to HTTP, read, every rail", beside: floor, tool: "echo", connect: overHTTP(railedURL+"/mcp/reads", railedBearer), middle: railed},
 		{name: "ambit, HTTP to HTTP, write", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/writes", bearer), middle: daemon},
 		{name: "ambit, HTTP to stdio", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/pipe", bearer), middle: daemon},
+	}
+	if before != "" {
+		r.home = filepath.Join(dir, "home-before")
+		older, olderURL, olderBearer, err := r.serve(ctx, before, agents)
+		if err != nil {
+			return r, err
+		}
+		for _, class := range []string{"read", "write"} {
+			r.ways = append(r.ways, &way{name: "before, HTTP to HTTP, " + class, beside: floor, tool: "echo", connect: overHTTP(olderURL+"/mcp/"+class+"s", olderBearer), middle: older})
+		}
 	}
 	stdio := &way{name: "direct, stdio", beside: "direct, stdio", tool: "echo", shared: true}
 	stdio.connect = stdio.overStdio(r, false, self, "-role", "echo-stdio")

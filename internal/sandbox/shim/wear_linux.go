@@ -87,13 +87,19 @@ func find(o *Order) string {
 			continue
 		}
 		for dir := range strings.SplitSeq(path, ":") {
-			file := dir + "/" + o.Argv[0]
-			if dir != "" && unix.Access(file, unix.X_OK) == nil {
+			if file := dir + "/" + o.Argv[0]; dir != "" && executable(file) {
 				return file
 			}
 		}
 	}
 	return o.Argv[0]
+}
+
+// executable reports whether a path is a program. The permission alone says
+// nothing: of a folder, it is that to enter.
+func executable(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && unix.Access(path, unix.X_OK) == nil
 }
 
 // listener listens at ProxyAddress.
