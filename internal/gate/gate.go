@@ -60,22 +60,18 @@ type Rules struct {
 // Decide judges a call to a tool of an agent that is registered under a name.
 func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call, rules Rules) Decision {
 	d := Decision{Allowed: true}
-	add := func(code call.Code, allowed bool, format string, args ...any) {
-		if allowed {
-			code = ""
-		}
-		d.add(call.Reason{Stage: Stage, Code: code, Allowed: allowed, Detail: fmt.Sprintf(format, args...)})
-	}
+	allow := func(why string) { d.add(call.Reason{Stage: Stage, Allowed: true, Detail: why}) }
+	deny := func(code call.Code, why string) { d.add(call.Reason{Stage: Stage, Code: code, Detail: why}) }
 	if _, native := t.Binding.(agent.Native); native {
-		add(call.NativeToolNotImplemented, false, "native tools are declared but cannot be called yet")
+		deny(call.NativeToolNotImplemented, "native tools are declared but cannot be called yet")
 	}
 	switch {
 	case !a.SideEffects.Restricted:
-		add("", true, "the dialect does not restrict side effects; %s is %s", t.Name, t.SideEffect)
+		allow("the dialect does not restrict side effects; " + t.Name + " is " + string(t.SideEffect))
 	case a.SideEffects.Allows(t.SideEffect):
-		add("", true, "its side effect %s is allowed", t.SideEffect)
+		allow("its side effect " + string(t.SideEffect) + " is allowed")
 	default:
-		add(call.SideEffectDenied, false, "its side effect %s is not in allowed_side_effects", t.SideEffect)
+		deny(call.SideEffectDenied, "its side effect "+string(t.SideEffect)+" is not in allowed_side_effects")
 	}
 	if c.Skill != nil {
 		uri := t.Name // where the dialect gives tools no URI
@@ -83,9 +79,9 @@ func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *
 			uri = t.URI.String()
 		}
 		if c.Skill.Allows(uri) {
-			add("", true, "the skill %s allows it", c.Skill.Name())
+			allow("the skill " + c.Skill.Name() + " allows it")
 		} else {
-			add(call.NotInSkillAllowlist, false, "the §TOOLS section of %s does not list %s", c.Skill.Name(), uri)
+			deny(call.NotInSkillAllowlist, "the §TOOLS section of "+c.Skill.Name()+" does not list "+uri)
 		}
 	}
 	if len(a.Capabilities.Required)+len(a.Capabilities.Optional) > 0 {
@@ -97,7 +93,7 @@ func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *
 		}
 	} else if a.Dialect == agent.GPARS {
 		// Only a policy grants, so where nobody handed one in nothing is granted.
-		add(call.ScopeNotGranted, false, "there is no policy, so nothing is granted")
+		deny(call.ScopeNotGranted, "there is no policy, so nothing is granted")
 	}
 	return d
 }

@@ -124,7 +124,7 @@ type watchedDoor struct {
 func (d watchedDoor) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	ended := d.agent.hosting.Metrics.Began(d.agent.name, c.Tool)
 	result, err := d.call(ctx, c)
-	decision, code := "allow", ""
+	decision, code := decisionAllow, ""
 	if err != nil {
 		decision, code = "deny", other
 		if r, ok := errors.AsType[*call.Refusal](err); ok {

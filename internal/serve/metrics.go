@@ -4,6 +4,7 @@ import (
 	"log"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,12 +38,16 @@ type Metrics struct {
 	inFlight *prometheus.GaugeVec
 	store    prometheus.Histogram
 	reloads  *prometheus.CounterVec
+	meters   sync.Map // of calls to a tool, by [2]string: to find them by their labels takes longer than to count
 	fleet    atomic.Pointer[fleet]
 	db       atomic.Pointer[state.DB]
 }
 
 // other stands for names that nobody declared.
 const other = "other"
+
+// decisionAllow is what became of most calls.
+const decisionAllow = "allow"
 
 // maxTools bounds how many tools of one agent are counted apart.
 const maxTools = 256
@@ -68,15 +73,38 @@ func (m *Metrics) watch(f *fleet) { m.fleet.Store(f) }
 // Began counts a call as under way until the returned function tells what
 // became of it.
 func (m *Metrics) Began(agent, tool string) (ended func(decision, code string)) {
-	agent, tool = m.known(agent, tool)
-	flying := m.inFlight.WithLabelValues(agent)
-	flying.Inc()
+	t := m.meter(m.known(agent, tool))
+	t.flying.Inc()
 	start := time.Now()
 	return func(decision, code string) {
-		flying.Dec()
-		m.took.WithLabelValues(agent).Observe(time.Since(start).Seconds())
-		m.calls.WithLabelValues(agent, tool, decision, code).Inc()
+		t.flying.Dec()
+		t.took.Observe(time.Since(start).Seconds())
+		if decision == decisionAllow {
+			t.allowed.Inc()
+			return
+		}
+		m.calls.WithLabelValues(t.agent, t.tool, decision, code).Inc()
 	}
+}
+
+// meter is what counts the calls to one tool.
+type meter struct {
+	agent, tool string
+	flying      prometheus.Gauge
+	took        prometheus.Observer
+	allowed     prometheus.Counter
+}
+
+func (m *Metrics) meter(agent, tool string) *meter {
+	key := [2]string{agent, tool}
+	if t, ok := m.meters.Load(key); ok {
+		return t.(*meter)
+	}
+	t, _ := m.meters.LoadOrStore(key, &meter{
+		agent, tool, m.inFlight.WithLabelValues(agent), m.took.WithLabelValues(agent),
+		m.calls.WithLabelValues(agent, tool, decisionAllow, ""),
+	})
+	return t.(*meter)
 }
 
 func (m *Metrics) reloaded(err error) {

@@ -28,6 +28,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 const (
@@ -36,6 +37,9 @@ const (
 	MaxEntry = 2 << 20
 	// fullSize is when a book is full and the next one begins.
 	fullSize = 8 << 20
+	// blockSize is what a file is written in. The last block is written again with
+	// each page until it is full; what it held already stays the same in it.
+	blockSize = 4 << 10
 	// roomAfter entries the file is given room ahead, so that a sync has no new
 	// size to write down.
 	roomAfter = 16
@@ -62,6 +66,7 @@ type Book struct {
 	entries int
 	next    *page
 	spare   []byte // room for a page
+	blocks  []byte // begins with what the file's last block holds
 	writing bool
 	quiet   sync.Cond // writing has ended
 	broken  error
@@ -170,7 +175,8 @@ func (b *Book) write(p *page) error {
 	if err := b.roomFor(int64(len(p.bytes))); err != nil {
 		return err
 	}
-	_, err := b.file.WriteAt(p.bytes, b.size)
+	out, held := b.frame(p.bytes)
+	_, err := b.file.WriteAt(out, b.size-int64(held))
 	if err == nil {
 		err = b.sync(b.file)
 	}
@@ -178,11 +184,38 @@ func (b *Book) write(p *page) error {
 		// Nobody was told of these entries, so nobody shall find them.
 		return errors.Join(err, b.file.Truncate(b.size))
 	}
+	held += len(p.bytes)
+	copy(b.blocks, out[held/blockSize*blockSize:held])
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.size += int64(len(p.bytes))
 	b.entries += p.entries
 	return nil
+}
+
+// frame puts a page behind what the last block holds, and zeros behind that.
+func (b *Book) frame(page []byte) (out []byte, held int) {
+	held = int(b.size % blockSize)
+	n := roundUp(held + len(page))
+	if len(b.blocks) < n {
+		grown := aligned(n)
+		copy(grown, b.blocks)
+		b.blocks = grown
+	}
+	out = b.blocks[:n]
+	clear(out[held+copy(out[held:], page):])
+	return out, held
+}
+
+// roundUp is how much room n bytes take in whole blocks.
+func roundUp(n int) int { return (n + blockSize - 1) / blockSize * blockSize }
+
+// aligned makes room that begins where a block may begin in memory.
+func aligned(n int) []byte {
+	b := make([]byte, n+blockSize)
+	at := int(uintptr(unsafe.Pointer(&b[0])) % blockSize)
+	skip := roundUp(at) - at
+	return b[skip : skip+n : skip+n]
 }
 
 func (b *Book) roomFor(n int64) error {
@@ -194,11 +227,12 @@ func (b *Book) roomFor(n int64) error {
 	if b.entries < roomAfter || b.size+n <= b.room {
 		return nil
 	}
-	zeros := make([]byte, n+roomSize)
-	if _, err := b.file.WriteAt(zeros, b.size); err != nil {
+	from := int64(roundUp(int(b.size))) // the last block has its zeros
+	zeros := aligned(roundUp(int(n)) + roomSize)
+	if _, err := b.file.WriteAt(zeros, from); err != nil {
 		return err
 	}
-	b.room = b.size + n + roomSize
+	b.room = from + int64(len(zeros))
 	return nil
 }
 
@@ -214,6 +248,7 @@ func (b *Book) begin() error {
 	if err := syncFolder(b.dir); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
+	direct(f)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := b.file

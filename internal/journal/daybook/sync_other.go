@@ -10,6 +10,9 @@ import (
 // syncData waits until what was written is on the disk.
 func syncData(f *os.File) error { return f.Sync() }
 
+// direct is known on Linux only.
+func direct(*os.File) {}
+
 // syncFolder waits until the folder names its files. Windows needs no such thing.
 func syncFolder(dir string) error {
 	if runtime.GOOS == "windows" {
