@@ -45,8 +45,9 @@ forbid (principal, action, resource) when { context.time < datetime("2020-01-01"
 	return b.String()
 }
 
-// worst has no rule that could be left out.
-func worst() string {
+// guards has no rule that is about somebody else: each asks for one text of an
+// argument.
+func guards() string {
 	var b strings.Builder
 	b.WriteString("permit (principal, action, resource);\n")
 	for i := range rules - 1 {
@@ -56,9 +57,27 @@ func worst() string {
 	return b.String()
 }
 
-// unguarded has no rule that could be left out, and none that Cedar need not
-// evaluate.
-func unguarded() string { return strings.ReplaceAll(worst(), `mode == "m`, `mode like "m`) }
+// patterns asks each time whether an argument has a form.
+func patterns() string { return strings.ReplaceAll(guards(), `mode == "m`, `mode like "m`) }
+
+// sums calculates each time.
+func sums() string {
+	var b strings.Builder
+	b.WriteString("permit (principal, action, resource);\n")
+	for i := range rules - 1 {
+		fmt.Fprintf(&b, "forbid (principal, action, resource) when { context.arguments has count && context.arguments.count * 2 > %d };\n", 1000+i)
+	}
+	return b.String()
+}
+
+// permits all permit the call.
+func permits() string {
+	var b strings.Builder
+	for i := range rules {
+		fmt.Fprintf(&b, "permit (principal, action, resource) when { context.arguments has mode && context.arguments.mode != \"m%d\" };\n", i)
+	}
+	return b.String()
+}
 
 func main() {
 	if err := run(); err != nil {
@@ -78,8 +97,10 @@ func run() error {
 	for _, set := range []struct{ name, text, arguments string }{
 		{"usual rules, a path", usual(), `{"path": "/data/notes/today.md"}`},
 		{"usual rules, an odd path", usual(), `{"path": "/data/%2e%2e/notes\\today.md"}`},
-		{"every rule applies", worst(), `{"path": "/data/notes/today.md", "mode": "fast"}`},
-		{"every rule is evaluated", unguarded(), `{"path": "/data/notes/today.md", "mode": "fast"}`},
+		{"every rule applies, a text", guards(), `{"path": "/data/notes/today.md", "mode": "fast", "count": 3}`},
+		{"every rule applies, a pattern", patterns(), `{"path": "/data/notes/today.md", "mode": "fast", "count": 3}`},
+		{"every rule applies, a sum", sums(), `{"path": "/data/notes/today.md", "mode": "fast", "count": 3}`},
+		{"every rule permits it", permits(), `{"path": "/data/notes/today.md", "mode": "fast", "count": 3}`},
 	} {
 		if err := measure(w, dir, set.name, set.text, set.arguments); err != nil {
 			return err
@@ -139,7 +160,7 @@ func plain() (types.EntityMap, cedar.Request) {
 	}
 	under := text("/", "/data", "/data/notes", "/data/notes/today.md")
 	return entities, cedar.Request{Principal: who, Action: types.NewEntityUID("Action", "call"), Resource: tool, Context: types.NewRecord(types.RecordMap{
-		"arguments": types.NewRecord(types.RecordMap{"path": types.String("/data/notes/today.md"), "mode": types.String("fast")}),
+		"arguments": types.NewRecord(types.RecordMap{"path": types.String("/data/notes/today.md"), "mode": types.String("fast"), "count": types.Long(3)}),
 		"caller":    types.String("me@local"), "time": types.NewDatetime(time.Now()), "paths_any_under": under, "paths_all_under": under,
 	})}
 }

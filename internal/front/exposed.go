@@ -144,6 +144,11 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 		}
 	}
 	result, err := a.Door.Forward(ctx, f)
+	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
+		if problem := a.gparsError("", refusal); problem != nil {
+			return nil, problem
+		}
+	}
 	if err != nil {
 		return nil, asRPC(err)
 	}

@@ -55,6 +55,9 @@ type Policy interface {
 type Rules struct {
 	Grants Grants
 	Policy Policy
+	// Lacks says which credential a tool would lack; nil if none. It is asked only
+	// of tools that ask a person: nobody is asked about a call that cannot be made.
+	Lacks func(t *agent.Tool) *call.Refusal
 }
 
 // Decide judges a call to a tool of an agent that is registered under a name.
@@ -94,6 +97,11 @@ func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *
 	} else if a.Dialect == agent.GPARS {
 		// Only a policy grants, so where nobody handed one in nothing is granted.
 		deny(call.ScopeNotGranted, "there is no policy, so nothing is granted")
+	}
+	if t.Policy.HumanApproval && rules.Lacks != nil {
+		if r := rules.Lacks(t); r != nil {
+			d.add(call.Reason{Stage: Stage, Code: r.Code, Detail: r.Message, Hint: r.Hint})
+		}
 	}
 	return d
 }

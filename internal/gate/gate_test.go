@@ -278,3 +278,23 @@ func TestCostsNothing(t *testing.T) {
 		t.Errorf("%v allocations without, %v with grants that nobody needs", without, with)
 	}
 }
+
+// Nobody is asked about a call that lacks its credential; a tool that asks nobody
+// refuses later, in its own words.
+func TestLacks(t *testing.T) {
+	lacks := func(*agent.Tool) *call.Refusal {
+		r := call.Refuse("act", call.CredentialMissing, "the credential token is not set")
+		r.Hint = "store it"
+		return r
+	}
+	for asks, want := range map[bool]bool{true: false, false: true} {
+		tool := &agent.Tool{Policy: agent.ToolPolicy{HumanApproval: asks}}
+		d := gate.Decide(t.Context(), &agent.Agent{}, "x", tool, &call.Call{}, gate.Rules{Lacks: lacks})
+		if d.Allowed != want {
+			t.Errorf("asks a person: %v, allowed: %v", asks, d.Allowed)
+		}
+		if r := d.Refusal(); asks && (r == nil || r.Code != call.CredentialMissing || r.Hint != "store it") {
+			t.Errorf("%+v", r)
+		}
+	}
+}

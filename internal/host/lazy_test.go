@@ -20,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/manifest"
@@ -52,6 +53,9 @@ func newFar(t *testing.T, tools ...string) *far {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " done"}}}, nil
 		})
 	}
+	s.AddResource(&mcp.Resource{Name: "note", URI: "note://one"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "note://one", Text: "what it says"}}}, nil
+	})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Add(1)
@@ -87,6 +91,7 @@ type rig struct {
 	manifest map[string]any
 	policy   gate.Policy
 	idle     time.Duration
+	expose   gateway.Exposed
 }
 
 const gparsID = "org:example/agent:tester"
@@ -141,7 +146,7 @@ func (r *rig) start() *Agent {
 		r.t.Fatal(err)
 	}
 	a := Start(r.t.Context(), m, Options{
-		Home: r.home, ServerIdle: r.idle, Rules: gate.Rules{Policy: r.policy},
+		Home: r.home, ServerIdle: r.idle, Expose: r.expose, Rules: gate.Rules{Policy: r.policy},
 		OpenBooks: func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, r.home, "") },
 	})
 	r.t.Cleanup(a.Close)
@@ -405,6 +410,43 @@ func TestLazyDenied(t *testing.T) {
 	}
 	if f.asked.Load() != 0 {
 		t.Error("the server of a denied call was reached")
+	}
+}
+
+// An optional server that cannot be had at that version has no tools.
+func TestLazyOptionalUnsatisfied(t *testing.T) {
+	r := newRig(t)
+	one, two := newFar(t, "one"), newFar(t, "two")
+	r.needs("required_mcp_servers", "one", "^1.0.0", one, "one")
+	r.needs("optional_mcp_servers", "two", ">=2.0.0", two, "two")
+	d := dial(t, r.start())
+	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("tools %v, want none of the optional server", got)
+	}
+	unavailable(t, d.call("two"), "two")
+	if two.asked.Load() != 0 {
+		t.Error("a server of the wrong version was reached")
+	}
+}
+
+// What an operator exposes of a server needs the user's permit all the same.
+func TestLazyExposed(t *testing.T) {
+	for name, denied := range map[string][]string{"permitted": nil, "denied": {"resources/read"}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.expose, r.policy = gateway.Exposed{gateway.Resources}, anything{denied: denied}
+			f := newFar(t, "one")
+			r.needs("required_mcp_servers", "one", "*", f, "one")
+			d := dial(t, r.start())
+			works(t, d.call("one"), "one")
+			m := d.wait(d.ask("resources/read", `{"uri":"note://one"}`))
+			if read := strings.Contains(string(m.Result), "what it says"); read != (denied == nil) || (m.Error == nil) != read {
+				t.Errorf("%s %+v", m.Result, m.Error)
+			}
+			if m.Error != nil && (m.Error.Code != -32001 || strings.Contains(m.Error.Message+string(m.Error.Data), "rule 7")) {
+				t.Errorf("it is no denial, or tells of the policy: %+v", m.Error)
+			}
+		})
 	}
 }
 

@@ -152,7 +152,7 @@ func (s *Suite) Run(o Options) []Outcome {
 			}
 		}
 	}
-	in = &snapshot{rules: in.rules, scopes: merged, catalogue: in.catalogue, problem: in.problem, shut: in.shut, loaded: in.loaded}
+	in = &snapshot{rules: in.rules, scopes: merged, works: in.works, work: in.work, catalogue: in.catalogue, problem: in.problem, shut: in.shut, loaded: in.loaded}
 	outcomes := make([]Outcome, len(s.Cases))
 	for i := range s.Cases {
 		outcomes[i] = s.Cases[i].run(in, o, s.Time)

@@ -16,8 +16,8 @@ import (
 // Severity is how bad a problem is.
 type Severity string
 
-// The severities. A rule with an error is in force all the same: it may forbid
-// too much or permit nothing, but never the other way round.
+// The severities. A rule with an error is in force all the same: what fails in it
+// forbids or permits nothing, and what is never there ([NeverThere]) is no match.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
@@ -43,6 +43,7 @@ const (
 	NoEffect     = "no_effect"
 	RawText      = "raw_text"
 	AllOfNone    = "all_of_none"
+	NeverThere   = "never_there"
 	EditedGrant  = "edited_grant"
 	ScopeUnknown = "scope_unmapped"
 )
@@ -76,6 +77,7 @@ func (r *Rules) Check(c Checking) []Problem {
 		}
 		one.checkTypes(c.Declared, add)
 		one.checkText(add)
+		one.checkSpelling(add)
 		if by, how := r.shadow(i); by != nil {
 			add(Shadowed, Warning, "take one of them out", "it never decides anything: %s %s", by, how)
 		}
@@ -175,9 +177,9 @@ func (r *rule) checkText(add adder) {
 				return true
 			}
 			switch {
-			case looksLikeURL(text, new(int)):
+			case looksLikeURL(&spelt{text: text, work: new(int)}):
 				add(RawText, Warning, "use context.hosts, context.hosts_any_under or context.hosts_all_under", "it compares an argument as it is spelt, and a URL can be spelt in many ways")
-			case looksLikePath(text, new(int)):
+			case looksLikePath(&spelt{text: text, work: new(int)}):
 				add(RawText, Warning, "use context.paths, context.paths_any_under, context.paths_all_under or context.path_of", "it compares an argument as it is spelt, and /data/../etc is another spelling of /etc")
 			}
 			return true
@@ -343,5 +345,5 @@ func onServer(scope ast.IsScopeNode, kind types.EntityType, server string) bool 
 
 // LooksAtArguments reports whether any rule does, so that how they map matters.
 func (r *Rules) LooksAtArguments() bool {
-	return slices.ContainsFunc(r.list, func(one *rule) bool { return one.uses.has("arguments") })
+	return slices.ContainsFunc(r.list, func(one *rule) bool { return one.uses.has(partArguments) })
 }

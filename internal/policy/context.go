@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"math/bits"
 	"strings"
 	"sync"
 	"time"
@@ -55,52 +56,127 @@ type moment struct {
 	annotations               agent.Annotations
 }
 
-// makeContext makes the parts of the context that rules look at. An error says,
-// without quoting anything, why the arguments cannot be judged.
-func makeContext(u *uses, m moment, arguments []byte) (types.Record, error) {
-	parts := make(types.RecordMap, len(u.part))
-	put := func(name types.String, value func() types.Value) {
-		if u.has(string(name)) {
-			parts[name] = value()
+// facts are what is known of one call, before any of it is made into Cedar: tests
+// that Cedar need not make are made on them.
+type facts struct {
+	view *view
+	m    moment
+	// caller and time are of the moment, where rules look at them.
+	caller, time types.Value
+	// arguments are those that rules look at, slots the same by their numbers.
+	arguments types.RecordMap
+	slots     []types.Value
+	pathOf    map[string]*places
+	paths     places
+	hosts     places
+	databases map[string]bool
+
+	values int
+	work   int
+	// unread says that nothing is known of the arguments.
+	unread bool
+}
+
+// blind is what is known of a call before its arguments are.
+func (r *Rules) blind(v *view, m moment) *facts {
+	f := &facts{view: v, m: m, slots: make([]types.Value, len(r.slots)), unread: true}
+	if v.uses.has(partCaller) {
+		f.caller = types.String(m.caller)
+	}
+	if v.uses.has(partTime) {
+		f.time = types.NewDatetime(m.time)
+	}
+	return f
+}
+
+// gather finds out what rules want to know of a call. An error says, without
+// quoting anything, why the arguments cannot be judged.
+func (r *Rules) gather(v *view, m moment, arguments []byte) (*facts, error) {
+	f := r.blind(v, m)
+	f.unread = false
+	if !v.uses.has(ofArguments) {
+		return f, nil
+	}
+	return f, f.read(r.slots, arguments)
+}
+
+// context is the context with some of its parts.
+func (f *facts) context(parts part) types.Record {
+	made := make(types.RecordMap, bits.OnesCount16(uint16(parts)))
+	put := func(name types.String, p part, value func() types.Value) {
+		if parts&p != 0 {
+			made[name] = value()
 		}
 	}
-	put("caller", func() types.Value { return types.String(m.caller) })
-	put("side_effect", func() types.Value { return types.String(m.sideEffect) })
-	put("time", func() types.Value { return types.NewDatetime(m.time) })
-	put("annotations", func() types.Value { return hints(m.annotations) })
-	if m.skill != "" {
-		put("skill", func() types.Value { return types.String(m.skill) })
+	put("caller", partCaller, func() types.Value { return f.caller })
+	put("side_effect", partSideEffect, func() types.Value { return types.String(f.m.sideEffect) })
+	put("time", partTime, func() types.Value { return f.time })
+	put("annotations", partAnnotations, func() types.Value { return hints(f.m.annotations) })
+	if f.m.skill != "" {
+		put("skill", partSkill, func() types.Value { return types.String(f.m.skill) })
 	}
-	look := &looking{uses: u, paths: u.has("paths") || u.has("paths_any_under") || u.has("paths_all_under")}
-	look.hosts = u.has("hosts") || u.has("hosts_any_under") || u.has("hosts_all_under")
-	look.databases = u.has("databases")
-	if u.has("arguments") || u.has("path_of") || look.paths || look.hosts || look.databases {
-		if err := look.read(arguments); err != nil {
-			return types.Record{}, err
+	put("arguments", partArguments, func() types.Value { return types.NewRecord(f.arguments) })
+	put("path_of", partPathOf, func() types.Value {
+		all := make(types.RecordMap, len(f.pathOf))
+		for name, p := range f.pathOf {
+			all[types.String(name)] = p.record()
 		}
-		put("arguments", func() types.Value { return types.NewRecord(look.arguments) })
-		put("path_of", func() types.Value { return types.NewRecord(look.pathOf) })
-		put("paths", func() types.Value { return set(look.allPaths.values) })
-		put("paths_any_under", func() types.Value { return set(look.allPaths.any) })
-		put("paths_all_under", func() types.Value { return set(look.allPaths.all) })
-		put("hosts", func() types.Value { return set(look.allHosts.values) })
-		put("hosts_any_under", func() types.Value { return set(look.allHosts.any) })
-		put("hosts_all_under", func() types.Value { return set(look.allHosts.all) })
-		put("databases", func() types.Value { return set(look.named) })
+		return types.NewRecord(all)
+	})
+	for p := partPaths; p <= partDatabases; p <<= 1 {
+		if parts&p != 0 {
+			made[nameOf[p]] = set(f.texts(p))
+		}
 	}
-	return types.NewRecord(parts), nil
+	return types.NewRecord(made)
+}
+
+// texts are a part that is a set of texts.
+func (f *facts) texts(p part) map[string]bool {
+	switch p {
+	case partPaths:
+		return f.paths.values
+	case partPathsAny:
+		return f.paths.any
+	case partPathsAll:
+		return f.paths.all
+	case partHosts:
+		return f.hosts.values
+	case partHostsAny:
+		return f.hosts.any
+	case partHostsAll:
+		return f.hosts.all
+	}
+	return f.databases
 }
 
 func hints(a agent.Annotations) types.Value {
 	parts := types.RecordMap{}
-	for name, hint := range map[types.String]*bool{
-		"read_only": a.ReadOnly, "destructive": a.Destructive, "idempotent": a.Idempotent, "open_world": a.OpenWorld,
-	} {
-		if hint != nil {
-			parts[name] = types.Boolean(*hint)
+	for _, name := range []types.String{"read_only", "destructive", "idempotent", "open_world"} {
+		if v := hint(a, name); v != nil {
+			parts[name] = v
 		}
 	}
 	return types.NewRecord(parts)
+}
+
+// hint is one annotation; nil if the tool does not have it.
+func hint(a agent.Annotations, name types.String) types.Value {
+	var h *bool
+	switch name {
+	case "read_only":
+		h = a.ReadOnly
+	case "destructive":
+		h = a.Destructive
+	case "idempotent":
+		h = a.Idempotent
+	case "open_world":
+		h = a.OpenWorld
+	}
+	if h == nil {
+		return nil
+	}
+	return types.Boolean(*h)
 }
 
 func set(texts map[string]bool) types.Value {
@@ -111,34 +187,19 @@ func set(texts map[string]bool) types.Value {
 	return types.NewSet(values...)
 }
 
-// looking reads arguments once, for everything that rules want of them.
-type looking struct {
-	uses                    *uses
-	paths, hosts, databases bool
-
-	values    int
-	work      int
-	arguments types.RecordMap
-	pathOf    types.RecordMap
-	allPaths  places
-	allHosts  places
-	named     map[string]bool
-}
-
-// companions reports whether strings are looked at at any depth.
-func (l *looking) companions() bool { return l.paths || l.hosts || l.databases }
-
 // decoders are kept, since making one costs more than reading most arguments.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-func (l *looking) read(arguments []byte) error {
+func (f *facts) read(slots slots, arguments []byte) error {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
 	d := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(d)
 	d.Reset(bytes.NewBuffer(arguments)) // which it reads without a copy
-	l.arguments, l.pathOf, l.named = types.RecordMap{}, types.RecordMap{}, map[string]bool{}
+	uses := &f.view.uses
+	f.arguments, f.pathOf, f.databases = types.RecordMap{}, map[string]*places{}, map[string]bool{}
+	deep := uses.has(somePaths | someHosts | partDatabases) // there, texts are looked at at any depth
 	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
 		return errors.New("the arguments are not a JSON object")
 	}
@@ -148,28 +209,34 @@ func (l *looking) read(arguments []byte) error {
 			return errUnreadable
 		}
 		key := name.String()
-		if !l.uses.argument(key) && !l.uses.path(key) && !l.companions() {
+		if !uses.argument(key) && !uses.path(key) && !deep {
 			if err := d.SkipValue(); err != nil {
 				return errUnreadable
 			}
 			continue
 		}
+		if err := f.name("", key); err != nil {
+			return err
+		}
 		var texts []string
-		value, err := l.value(d, key, &texts)
+		value, err := f.value(d, key, &texts)
 		if err != nil {
 			return err
 		}
-		if value != nil && l.uses.argument(key) {
-			l.arguments[types.String(key)] = value
+		if value != nil && uses.argument(key) {
+			f.arguments[types.String(key)] = value
+			if slot, ok := slots[types.String(key)]; ok {
+				f.slots[slot] = value
+			}
 		}
-		if len(texts) > 0 && l.uses.path(key) {
-			var p places
+		if len(texts) > 0 && uses.path(key) {
+			p := new(places)
 			for _, text := range texts {
-				if err := p.addPath(text, &l.work); err != nil {
+				if err := p.addPaths(f.spelt(text)); err != nil {
 					return fmt.Errorf("the argument %s cannot be read as a path: %w", quote(key), err)
 				}
 			}
-			l.pathOf[types.String(key)] = p.record()
+			f.pathOf[key] = p
 		}
 	}
 	return nil
@@ -177,10 +244,9 @@ func (l *looking) read(arguments []byte) error {
 
 var errUnreadable = errors.New("the arguments are not valid JSON")
 
-// value reads one value; nil stands for null. Texts are those directly in it, or
-// in a list of it.
-func (l *looking) value(d *jsontext.Decoder, key string, texts *[]string) (types.Value, error) {
-	if l.values++; l.values > maxValues {
+// value reads one value; nil stands for null. Texts are all in it, at any depth.
+func (f *facts) value(d *jsontext.Decoder, key string, texts *[]string) (types.Value, error) {
+	if f.values++; f.values > maxValues {
 		return nil, errTooMuch
 	}
 	t, err := d.ReadToken()
@@ -197,13 +263,13 @@ func (l *looking) value(d *jsontext.Decoder, key string, texts *[]string) (types
 		if texts != nil {
 			*texts = append(*texts, text)
 		}
-		return types.String(text), l.text(key, text)
+		return types.String(text), f.text(key, text)
 	case '0':
 		return number(t.String()), nil
 	case '[':
 		var elements []types.Value
 		for d.PeekKind() != ']' {
-			one, err := l.value(d, key, texts)
+			one, err := f.value(d, key, texts)
 			if err != nil {
 				return nil, err
 			}
@@ -224,7 +290,13 @@ func (l *looking) value(d *jsontext.Decoder, key string, texts *[]string) (types
 			return nil, errUnreadable
 		}
 		inner := name.String()
-		one, err := l.value(d, inner, nil)
+		if err := f.name(key, inner); err != nil {
+			return nil, err
+		}
+		if texts != nil && strings.ContainsAny(inner, `/\~`) {
+			*texts = append(*texts, inner)
+		}
+		one, err := f.value(d, inner, texts)
 		if err != nil {
 			return nil, err
 		}
@@ -238,21 +310,58 @@ func (l *looking) value(d *jsontext.Decoder, key string, texts *[]string) (types
 
 var nullElement = types.NewRecord(types.RecordMap{"null": types.True})
 
+func (f *facts) spelt(text string) *spelt {
+	return &spelt{text: text, base: f.view.base, work: &f.work}
+}
+
 // text takes a string for the companions.
-func (l *looking) text(key, text string) error {
-	words := wordsOf(key)
-	if l.paths && (pathWords.any(words) || looksLikePath(text, &l.work)) {
-		if err := l.allPaths.addPath(text, &l.work); err != nil {
+func (f *facts) text(key, text string) error {
+	uses := &f.view.uses
+	words, t := wordsOf(key), f.spelt(text)
+	asPath := t
+	if len(text) > maxPath {
+		asPath = f.spelt(shortened(text))
+	}
+	if uses.has(somePaths) {
+		var err error
+		switch {
+		case pathWords.any(words):
+			err = f.paths.addPaths(t)
+		case looksLikePath(asPath):
+			err = f.paths.addPath(asPath)
+		}
+		if err != nil {
 			return fmt.Errorf("the argument %s cannot be read as a path: %w", quote(key), err)
 		}
 	}
-	if l.hosts && (hostWords.any(words) || looksLikeURL(text, &l.work)) {
-		if err := l.allHosts.addHost(text, &l.work); err != nil {
+	if uses.has(someHosts) && (hostWords.any(words) || looksLikeURL(t)) {
+		if err := f.hosts.addHost(t); err != nil {
 			return fmt.Errorf("the argument %s cannot be read as a host: %w", quote(key), err)
 		}
 	}
-	if l.databases {
-		noteDatabases(l.named, words, text)
+	if uses.has(partDatabases) {
+		noteDatabases(f.databases, words, text)
+	}
+	return nil
+}
+
+// name takes the name of a member, which some tools give paths and addresses as:
+// {"files": {"/etc/passwd": "…"}}.
+func (f *facts) name(of, name string) error {
+	if !strings.ContainsAny(name, `/\%:~.`) {
+		return nil // as most are
+	}
+	uses := &f.view.uses
+	t := f.spelt(name)
+	if uses.has(somePaths) && (looksLikePath(t) || strings.ContainsAny(name, `/\`) && pathWords.any(wordsOf(of))) {
+		if err := f.paths.addPath(t); err != nil {
+			return fmt.Errorf("the name of an argument cannot be read as a path: %w", err)
+		}
+	}
+	if uses.has(someHosts) && looksLikeURL(t) {
+		if err := f.hosts.addHost(t); err != nil {
+			return fmt.Errorf("the name of an argument cannot be read as a host: %w", err)
+		}
 	}
 	return nil
 }

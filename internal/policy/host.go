@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,19 +19,29 @@ var errLongHost = errors.New("it is too long")
 
 // addHost adds every reading of a text as a URL, or as a host with or without a
 // port. Names are in lower case and in ASCII, addresses in their usual form.
-func (p *places) addHost(text string, work *int) error {
-	if len(text) > maxHost {
+func (p *places) addHost(t *spelt) error {
+	if len(t.text) > maxHost {
 		return errLongHost
 	}
-	forms, err := readings(text, work)
+	forms, err := t.readings()
 	if err != nil {
 		return err
 	}
-	for _, form := range forms {
+	// To some tools it is a list.
+	parts := listed(t.text, ",;| \t\r\n")
+	if len(forms)+len(parts) > 2*maxReadings {
+		return errReadings
+	}
+	for _, form := range slices.Concat(forms, parts) {
+		if _, ok := isFileURL(form); ok || strings.HasPrefix(form, "/") && !strings.HasPrefix(form, "//") {
+			p.unknown() // it is a file, and on no host
+		}
 		for _, authority := range authorities(form) {
-			if host, ok := cleanHost(authority); ok {
+			hosts := cleanHosts(authority)
+			for _, host := range hosts {
 				p.add(host, domains(host))
-			} else {
+			}
+			if len(hosts) == 0 {
 				p.unknown()
 			}
 		}
@@ -42,31 +53,27 @@ func (p *places) addHost(text string, work *int) error {
 // port: behind the scheme, in front of the path, behind what looks like a user.
 func authorities(s string) []string {
 	rest := s
-	if scheme, after, ok := strings.Cut(s, ":"); ok && isScheme(scheme) && strings.HasPrefix(after, "/") {
+	if scheme, after, ok := strings.Cut(s, ":"); ok && isScheme(scheme) && (strings.HasPrefix(after, "/") || webSchemes[strings.ToLower(scheme)]) {
 		rest = after
 	}
-	rest = strings.TrimLeft(rest, "/") // https:/x and https:///x are https://x to a browser
-	if at := strings.IndexAny(rest, "/?#"); at >= 0 {
-		rest = rest[:at]
-	}
+	rest = strings.TrimLeft(rest, "/") // https:x, https:/x and https:///x are https://x to a browser
+	rest, _, _ = strings.Cut(rest, "/")
 	all := []string{rest}
-	for {
-		at := strings.IndexByte(rest, '@')
-		if at < 0 {
-			break
+	if at := strings.IndexAny(rest, "?#"); at >= 0 {
+		if all[0] = rest[:at]; strings.Contains(rest[at:], "@") {
+			all = append(all, rest) // to a careless reader, what is behind it can still be the host
 		}
+	}
+	var parts []string
+	for _, one := range all {
 		// What is behind each @ could be the host, and so could what is in front.
-		all = append(all, rest[:at], rest[at+1:])
-		rest = rest[at+1:]
-		if len(all) > maxReadings {
-			break
-		}
+		parts = append(parts, strings.SplitN(one, "@", maxReadings)...)
 	}
-	if len(all) > 1 {
-		return all[1:] // the whole holds a user, and is no host
-	}
-	return all
+	return parts
 }
+
+// webSchemes are those that browsers read without slashes too.
+var webSchemes = words("http https ws wss ftp")
 
 func isScheme(s string) bool {
 	if s == "" || !isLetter(s[0]) {
@@ -80,12 +87,13 @@ func isScheme(s string) bool {
 	return true
 }
 
-// cleanHost takes the port off, and writes a host in its one form.
-func cleanHost(s string) (string, bool) {
+// cleanHosts takes the port off, and writes a host in its one form, or in two
+// where readers of names differ; none if it is no host.
+func cleanHosts(s string) []string {
 	if strings.HasPrefix(s, "[") {
 		inner, _, ok := strings.Cut(s[1:], "]")
 		if !ok {
-			return "", false
+			return nil
 		}
 		s = inner
 	} else if strings.Count(s, ":") == 1 {
@@ -93,22 +101,35 @@ func cleanHost(s string) (string, bool) {
 	}
 	s = strings.TrimRight(s, ".")
 	if a, err := netip.ParseAddr(s); err == nil {
-		return a.Unmap().WithZone("").String(), true
+		return []string{a.Unmap().WithZone("").String()}
 	}
 	if a, ok := looseIPv4(s); ok {
-		return a.String(), true
+		return []string{a.String()}
 	}
-	name, err := idna.Lookup.ToASCII(s)
-	if err != nil {
-		// An underscore is no letter of a host, and resolvers take it all the same.
-		if name = strings.ToLower(s); strings.IndexFunc(name, func(r rune) bool {
-			return r > unicode.MaxASCII || r <= ' ' || strings.ContainsRune(`/\?#@:[]<>"'|^%`+"`", r)
-		}) >= 0 {
-			return "", false
+	var all []string
+	readers := nameReaders
+	if strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		readers = readers[:1]
+	}
+	for _, reader := range readers {
+		name, _ := reader.ToASCII(s) // what is no rule of names is no rule of resolvers
+		name = strings.TrimRight(strings.ToLower(name), ".")
+		if name != "" && strings.IndexFunc(name, notInName) < 0 && !slices.Contains(all, name) {
+			all = append(all, name)
 		}
 	}
-	name = strings.TrimRight(strings.ToLower(name), ".")
-	return name, name != ""
+	return all
+}
+
+// nameReaders are the two ways to read names in other letters than ASCII: ß is a
+// letter of its own, or ss.
+var nameReaders = []*idna.Profile{
+	idna.New(idna.MapForLookup(), idna.StrictDomainName(false), idna.Transitional(false)),
+	idna.New(idna.MapForLookup(), idna.StrictDomainName(false), idna.Transitional(true)),
+}
+
+func notInName(r rune) bool {
+	return r > unicode.MaxASCII || r <= ' ' || strings.ContainsRune(`/\?#@:[]<>"'|^%,;`+"`", r)
 }
 
 // looseIPv4 reads the forms that old resolvers take: 0x7f.1, 017700000001,
@@ -164,17 +185,18 @@ func domains(host string) []string {
 }
 
 // looksLikeURL reports whether a text is a URL by its looks.
-func looksLikeURL(s string, work *int) bool {
-	if s = strings.TrimSpace(withoutInvisible(s)); len(s) > maxStart {
-		s = s[:maxStart]
-	}
-	forms, err := readings(s, work)
+func looksLikeURL(t *spelt) bool {
+	forms, err := t.starts()
 	if err != nil {
 		return true
 	}
 	for _, f := range forms {
 		scheme, after, ok := strings.Cut(f, ":")
-		if ok && isScheme(scheme) && strings.HasPrefix(after, "/") && !strings.EqualFold(scheme, "file") && len(scheme) > 1 || strings.HasPrefix(f, "//") {
+		switch {
+		case strings.HasPrefix(f, "//"):
+			return true
+		case !ok || !isScheme(scheme) || len(scheme) == 1 || after == "":
+		case webSchemes[strings.ToLower(scheme)], strings.HasPrefix(after, "/") && !fileSchemes[strings.ToLower(scheme)]:
 			return true
 		}
 	}
@@ -195,7 +217,7 @@ func noteDatabases(into map[string]bool, key []string, text string) {
 			into[name] = true
 		}
 	}
-	if u, err := url.Parse(strings.TrimSpace(text)); err == nil && databaseSchemes[strings.ToLower(u.Scheme)] {
+	if u, err := url.Parse(withoutDriver(bare(text))); err == nil && databaseSchemes[strings.ToLower(u.Scheme)] {
 		first, _, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
 		note(first)
 		for name, values := range u.Query() {
@@ -208,7 +230,7 @@ func noteDatabases(into map[string]bool, key []string, text string) {
 		return
 	}
 	named := false
-	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ';' || unicode.IsSpace(r) }) {
+	for part := range strings.FieldsFuncSeq(tight(text), func(r rune) bool { return r == ';' || unicode.IsSpace(r) }) {
 		if name, value, ok := strings.Cut(part, "="); ok && baseWords.any(wordsOf(name)) {
 			note(value)
 			named = true
@@ -219,8 +241,38 @@ func noteDatabases(into map[string]bool, key []string, text string) {
 	}
 }
 
-// foldName is a name without quotes, in one width and in lower case.
+// tight is a connection string without the space that it may have around a =.
+func tight(text string) string {
+	if !strings.Contains(text, "=") {
+		return text
+	}
+	parts := strings.Split(text, "=")
+	for i := range parts {
+		if i > 0 {
+			parts[i] = strings.TrimLeftFunc(parts[i], unicode.IsSpace)
+		}
+		if i < len(parts)-1 {
+			parts[i] = strings.TrimRightFunc(parts[i], unicode.IsSpace)
+		}
+	}
+	return strings.Join(parts, "=")
+}
+
+// withoutDriver is a URL without the names of drivers: jdbc:postgresql://…,
+// postgresql+psycopg2://….
+func withoutDriver(s string) string {
+	if len(s) > 5 && strings.EqualFold(s[:5], "jdbc:") {
+		s = s[5:]
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	if base, _, driver := strings.Cut(scheme, "+"); ok && driver {
+		return base + "://" + rest
+	}
+	return s
+}
+
+// foldName is a name without quotes and escapes, in one width and in lower case.
 func foldName(s string) string {
-	s = withoutInvisible(norm.NFKC.String(s))
+	s = strings.ReplaceAll(withoutInvisible(norm.NFKC.String(s)), `\`, "")
 	return strings.ToLower(strings.Trim(s, " \t\r\n\"'`[]"))
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,9 @@ type Options struct {
 	// CatalogueFile is where that can change; nil maps none.
 	Catalogue     func() (Catalogue, error)
 	CatalogueFile string
+	// Work is the folder that the servers of a GPARS agent work in, where config.toml
+	// gives a server no other; nil if that is not known.
+	Work func(agent string) string
 	// Log is told when rules were read, and when they could not be.
 	Log func(message string)
 	// Now is the time that rules see; nil means the clock.
@@ -44,6 +48,7 @@ func In(h home.Home) Options {
 	return Options{
 		File: h.Policy(), Config: h.Config(), CatalogueFile: catalog.File(h),
 		Catalogue: func() (Catalogue, error) { return catalog.Open(h) },
+		Work:      func(agent string) string { return catalog.Work(h, agent) },
 	}
 }
 
@@ -68,6 +73,8 @@ type Live struct {
 type snapshot struct {
 	rules     *Rules // nil if there are none
 	scopes    Scopes
+	works     map[string]string // where servers work, as the user has it
+	work      func(agent string) string
 	catalogue Catalogue
 	// problem is why the file as it is now is not in force; shut says that
 	// nothing is, so that everything is refused.
@@ -153,7 +160,7 @@ func (l *Live) changed() bool {
 
 // next is what comes into force after a change.
 func (l *Live) next(was *snapshot) *snapshot {
-	now := &snapshot{loaded: time.Now()}
+	now := &snapshot{loaded: time.Now(), work: l.options.Work}
 	text, there, err := l.rules.read()
 	if err == nil && there {
 		now.rules, err = Parse(l.options.File, text)
@@ -165,6 +172,9 @@ func (l *Live) next(was *snapshot) *snapshot {
 	if err == nil {
 		now.scopes, err = ReadScopes(l.options.Config)
 	}
+	if err == nil {
+		now.works, err = readWorks(l.options.Config)
+	}
 	if err == nil && l.options.Catalogue != nil {
 		now.catalogue, err = l.options.Catalogue()
 	}
@@ -172,7 +182,7 @@ func (l *Live) next(was *snapshot) *snapshot {
 	case err != nil && (was == nil || was.shut):
 		now.rules, now.problem, now.shut = nil, err, true
 	case err != nil:
-		now.rules, now.scopes, now.catalogue, now.loaded, now.problem = was.rules, was.scopes, was.catalogue, was.loaded, err
+		now.rules, now.scopes, now.works, now.catalogue, now.loaded, now.problem = was.rules, was.scopes, was.works, was.catalogue, was.loaded, err
 	case !there && was != nil && was.rules != nil:
 		now.rules, now.loaded = was.rules.withoutPermits(), was.loaded
 		now.problem = fmt.Errorf("%s is gone: what it forbade stays forbidden, and nothing is permitted", l.options.File)
@@ -278,7 +288,7 @@ func (s *source) read() (text []byte, there bool, err error) {
 // viewKey is all of a call that its view depends on.
 type viewKey struct {
 	subject
-	asked string // the scopes that the manifest asks for
+	asked string // the manifest, for the scopes that it asks for
 }
 
 // maxViews bounds what a snapshot remembers.
@@ -294,13 +304,15 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	if v, ok := s.views.Load(key); ok {
 		return v.(*view)
 	}
-	scopes := s.scopes.covering(s.catalogue, s.rules, a, on.server, on.tool)
+	scopes := s.scopes.covering(s.catalogue, on.server, on.tool)
 	v := s.rules.view(on, scopes)
+	v.base = s.base(on)
+	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.short(), v.principal, v.resource)
 	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
 	// Names that a shell would read otherwise are in no line that people copy.
-	switch {
-	case len(scopes) > 0 && plainWord(on.agent) && plainWord(on.server) && plainWord(scopes[0]):
-		v.hint = fmt.Sprintf("grant it: ambit grant %s --server %s --scope %s", on.agent, on.server, scopes[0])
+	switch scope := wanted(a, on.server, scopes); {
+	case scope != "" && plainWord(on.agent) && plainWord(on.server) && plainWord(scope):
+		v.hint = fmt.Sprintf("grant it: ambit grant %s --server %s --scope %s", on.agent, on.server, scope)
 	case len(scopes) == 0 && plainWord(on.server) && plainWord(on.tool):
 		v.hint = fmt.Sprintf("map a scope to it in config.toml: [scopes.%q] SCOPE = [%q], then grant that", on.server, on.tool)
 	}
@@ -308,6 +320,37 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 		s.views.Store(key, v)
 	}
 	return v
+}
+
+// base is the folder that a server reads relative paths from; empty if that is not
+// known.
+func (s *snapshot) base(on subject) string {
+	switch {
+	case on.dialect != string(agent.GPARS):
+		return ""
+	case s.works[on.server] != "":
+		return s.works[on.server]
+	case s.work != nil:
+		return s.work(on.agent)
+	}
+	return ""
+}
+
+// wanted is the one of some scopes to grant: one that the agent asks for, if it does.
+func wanted(a *agent.Agent, server string, scopes []string) string {
+	for i := range a.Requirements {
+		if q := &a.Requirements[i]; q.Server == server {
+			for _, scope := range q.Scopes {
+				if slices.Contains(scopes, scope) {
+					return scope
+				}
+			}
+		}
+	}
+	if len(scopes) == 0 {
+		return ""
+	}
+	return scopes[0]
 }
 
 func plainWord(s string) bool {
@@ -338,7 +381,7 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	case s.rules == nil:
 		return []call.Reason{no(call.ScopeNotGranted, "there is no policy at %s, so nothing is granted", file)}
 	}
-	on := subject{agent: name, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect)}
+	on := subjectOf(a, name, t)
 	v := s.view(a, on)
 	m := moment{caller: c.Principal, sideEffect: on.sideEffect, time: o.Now(), annotations: t.Annotations}
 	if c.Skill != nil {
@@ -346,17 +389,17 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	}
 	reasons := s.trouble()
 	if len(v.rules) > 0 {
-		seen, err := makeContext(&v.uses, m, c.Arguments)
+		seen, err := s.rules.gather(v, m, c.Arguments)
 		if err != nil {
 			return append(reasons, no(call.PolicyDenied, "rules look at the arguments, and cannot: %v", err))
 		}
-		found := s.rules.judge(v, seen)
+		found := s.rules.judge(seen)
 		reasons = append(reasons, s.rules.forbidden(found)...)
 		if asksPermit {
-			return append(reasons, s.permitted(v, found)...)
+			return v.permitted(reasons, &found)
 		}
 	} else if asksPermit {
-		return append(reasons, s.permitted(v, verdict{})...)
+		return v.permitted(reasons, &verdict{})
 	}
 	if len(reasons) == 0 {
 		reasons = append(reasons, yes("no rule of %s forbids it", s.rules.short()))
@@ -375,33 +418,38 @@ func (s *snapshot) trouble() []call.Reason {
 // forbidden is every reason why rules forbid a call.
 func (r *Rules) forbidden(found verdict) []call.Reason {
 	var reasons []call.Reason
-	for _, f := range found.forbids {
-		if f.failed != "" {
-			reasons = append(reasons, no(call.PolicyDenied, "%s of %s could not be evaluated, which counts as a match: %s", f.rule, r.short(), f.failed))
-		} else {
-			reasons = append(reasons, no(call.PolicyDenied, "%s of %s forbids it", f.rule, r.short()))
-		}
+	for _, f := range found.broken {
+		reasons = append(reasons, no(call.PolicyDenied, "%s of %s could not be evaluated, which counts as a match: %s", f.rule, r.short(), f.why))
+	}
+	for _, one := range found.forbids {
+		reasons = append(reasons, no(call.PolicyDenied, "%s of %s forbids it", one, r.short()))
 	}
 	return reasons
 }
 
-// permitted is every reason why rules permit a call, or that none does.
-func (s *snapshot) permitted(v *view, found verdict) []call.Reason {
-	reasons := make([]call.Reason, 0, 1+len(found.permits))
+// maxPermits is how many rules are named that permit a call. One is enough; whoever
+// forbids is always named.
+const maxPermits = 20
+
+// permitted adds why rules permit a call, or that none does.
+func (v *view) permitted(reasons []call.Reason, found *verdict) []call.Reason {
+	named := found.permits[:min(len(found.permits), maxPermits)]
+	reasons = slices.Grow(reasons, 2+len(named))
 	reasons = append(reasons, call.Reason{Stage: gate.Stage, Allowed: true, Detail: v.covered})
-	for _, f := range found.permits {
-		reasons = append(reasons, call.Reason{Stage: gate.Stage, Allowed: true, Detail: f.rule.permits})
+	for _, one := range named {
+		reasons = append(reasons, call.Reason{Stage: gate.Stage, Allowed: true, Detail: one.permits})
 	}
-	if len(found.permits) > 0 || len(found.forbids) > 0 {
+	if more := len(found.permits) - len(named); more > 0 {
+		reasons = append(reasons, yes("%d more rules permit it", more))
+	}
+	if len(found.permits) > 0 || found.denies() {
 		return reasons
 	}
-	detail := fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.short(), v.principal, v.resource)
+	detail := v.unpermitted
 	for _, f := range found.failed {
-		detail += fmt.Sprintf("; %s could not be evaluated: %s", f.rule, f.failed)
+		detail += fmt.Sprintf("; %s could not be evaluated: %s", f.rule, f.why)
 	}
-	refused := no(call.ScopeNotGranted, "%s", detail)
-	refused.Hint = v.hint
-	return append(reasons, refused)
+	return append(reasons, call.Reason{Stage: gate.Stage, Code: call.ScopeNotGranted, Detail: detail, Hint: v.hint})
 }
 
 func yes(format string, args ...any) call.Reason {

@@ -326,6 +326,16 @@ type catalogue map[string][]string
 
 func (c catalogue) ScopeTools(server, scope string) []string { return c[server+" "+scope] }
 
+func (c catalogue) ScopesOf(server string) []string {
+	var all []string
+	for key := range c {
+		if scope, ok := strings.CutPrefix(key, server+" "); ok {
+			all = append(all, scope)
+		}
+	}
+	return all
+}
+
 // The user's map wins over the catalogue, scope by scope.
 func TestScopeMap(t *testing.T) {
 	s := Scopes{"fs": {"read": {"mine"}, "none": {}}}
@@ -351,6 +361,22 @@ forbid (principal, action, resource) when { context.paths.contains("x") };`)
 		reasons := b.live.Judge(context.Background(), &agent.Agent{}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{Arguments: []byte(args)})
 		if text := fmt.Sprint(reasons); strings.Contains(text, "canary") || first(reasons) != "policy_denied" {
 			t.Errorf("%s", text)
+		}
+	}
+}
+
+// Of very many rules that permit a call some are named, and every one that forbids.
+func TestManyReasons(t *testing.T) {
+	const many = 3 * maxPermits
+	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
+	for effect, want := range map[string]int{"permit": 1 + maxPermits + 1, "forbid": many + 1} {
+		b := newBench(t, strings.Repeat(effect+` (principal, action, resource) when { context.caller == "me" };`, many))
+		reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.GPARS}, "a", tool, &call.Call{Principal: "me"})
+		if len(reasons) != want {
+			t.Errorf("%d reasons for %d rules that %s, want %d", len(reasons), many, effect, want)
+		}
+		if last := reasons[len(reasons)-1].Detail; effect == "permit" && last != "40 more rules permit it" {
+			t.Error(last)
 		}
 	}
 }

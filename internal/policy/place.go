@@ -2,13 +2,13 @@ package policy
 
 import (
 	"errors"
+	"maps"
 	"path"
-	"strconv"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/cedar-policy/cedar-go/types"
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -21,20 +21,35 @@ type places struct {
 	some             bool
 }
 
-// add takes one reading with everything it lies under, itself included.
+// add takes one reading with everything it lies under, itself included: a line
+// from the longest to the shortest.
 func (p *places) add(value string, under []string) {
 	if p.values == nil {
 		p.values, p.any = map[string]bool{}, map[string]bool{}
 	}
 	p.values[value] = true
-	kept := make(map[string]bool, len(under))
-	for _, u := range under {
-		p.any[u] = true
-		if !p.some || p.all[u] {
-			kept[u] = true
-		}
+	p.addAny(under)
+	if p.some {
+		maps.DeleteFunc(p.all, func(u string, _ bool) bool {
+			at, ok := slices.BinarySearchFunc(under, len(u), func(one string, n int) int { return n - len(one) })
+			return !ok || under[at] != u
+		})
+		return
 	}
-	p.all, p.some = kept, true
+	p.all, p.some = make(map[string]bool, len(under)), true
+	for _, u := range under {
+		p.all[u] = true
+	}
+}
+
+// addAny takes a line. What one that is there lies under is there too.
+func (p *places) addAny(under []string) {
+	for _, u := range under {
+		if p.any[u] {
+			return
+		}
+		p.any[u] = true
+	}
 }
 
 // unknown takes a text that means something, and nobody knows what.
@@ -61,13 +76,13 @@ var (
 )
 
 // addPath adds every reading of a text as a path. Nothing is looked up: links
-// are not followed, and a relative path stays relative, since the folder that
-// a tool works in is not known here.
-func (p *places) addPath(text string, work *int) error {
-	if len(text) > maxPath {
+// are not followed. A relative path stays relative, since what folder a tool reads
+// it from is its own business; where that should be one, it touches that too.
+func (p *places) addPath(t *spelt) error {
+	if len(t.text) > maxPath {
 		return errLongPath
 	}
-	forms, err := readings(text, work)
+	forms, err := t.readings()
 	if err != nil {
 		return err
 	}
@@ -78,200 +93,106 @@ func (p *places) addPath(text string, work *int) error {
 			return err
 		}
 		p.add(clean, under)
+		if t.base != "" && clean[0] != '/' && !isDrive(clean) {
+			if under, err = folders(path.Join(slashed(t.base), clean)); err != nil {
+				return err
+			}
+			p.addAny(under)
+		}
 		// Enough steps up lead to the root, wherever they start.
-		if rest := strings.TrimLeft(clean, "./"); strings.HasPrefix(clean, "../") && rest != "" {
-			above, err := folders("/" + rest)
+		if fromRoot := fromRoot(clean); fromRoot != clean && fromRoot != "/" {
+			above, err := folders(fromRoot)
 			if err != nil {
 				return err
 			}
-			for _, u := range above {
-				p.any[u] = true
+			p.addAny(above)
+		}
+	}
+	return nil
+}
+
+// addPaths adds a text as a path, and as the list of paths that some tools would
+// take it for. A comma alone makes no list: it is part of many names.
+func (p *places) addPaths(t *spelt) error {
+	if err := p.addPath(t); err != nil {
+		return err
+	}
+	separators := ",;| \t\r\n"
+	if strings.HasPrefix(t.text, "/") {
+		separators += ":"
+	}
+	for i, part := range listed(t.text, separators) {
+		if one := (&spelt{text: part, base: t.base, work: t.work}); i > 0 && looksLikePath(one) {
+			if err := p.addPath(one); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
+// listed are the parts of a text, none if it has one.
+func listed(text, separators string) []string {
+	if !strings.ContainsAny(text, separators) {
+		return nil
+	}
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(separators, r) })
+}
+
 // cleanPath is the shortest form of a path, with / between its parts. A drive
 // letter is a capital, and no steps up lead out of it.
 func cleanPath(s string) string {
-	if len(s) >= 2 && s[1] == ':' && isLetter(s[0]) {
+	if isDrive(s) {
 		return strings.ToUpper(s[:1]) + ":" + path.Clean("/"+s[2:])
 	}
 	return path.Clean(s)
 }
 
+func isDrive(s string) bool { return len(s) >= 2 && s[1] == ':' && isLetter(s[0]) }
+
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // folders are a clean path and everything above it.
 func folders(clean string) ([]string, error) {
-	var all []string
+	all := make([]string, 0, min(strings.Count(clean, "/")+1, maxSegments))
 	for at := clean; ; {
 		if all = append(all, at); len(all) > maxSegments {
 			return nil, errLongPath
 		}
-		up := path.Dir(at)
-		if up == at || up == "." {
+		switch end := strings.LastIndexByte(at, '/'); {
+		case end < 0 || at == "/":
 			return all, nil
+		case end == 0:
+			at = "/"
+		default:
+			at = at[:end]
 		}
-		at = up
 	}
 }
 
-// transforms are the ways in which tools are known to read text differently.
-// Each gives another form, or the same.
-var transforms = []func(string) string{
-	norm.NFKC.String,
-	withoutInvisible,
-	strings.TrimSpace,
-	percentDecoded,
-	func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s },
-	withoutFileScheme,
-	func(s string) string { return strings.ReplaceAll(s, `\`, "/") },
-	withoutTrailingDots,
-}
-
-// readings are all forms that a text has under any order of the transforms.
-func readings(text string, work *int) ([]string, error) {
-	all := []string{text}
-	if plain(text) {
-		return all, nil
+// fromRoot is a clean path that climbs, as seen from the root.
+func fromRoot(clean string) string {
+	if !climbs(clean) {
+		return clean
 	}
-	seen := map[string]bool{text: true}
-	for i := 0; i < len(all); i++ {
-		if *work += len(all[i]) * len(transforms); *work > maxWork {
-			return nil, errReadings
-		}
-		for _, change := range transforms {
-			other := change(all[i])
-			if seen[other] {
-				continue
-			}
-			if seen[other] = true; len(all) == maxReadings {
-				return nil, errReadings
-			}
-			all = append(all, other)
-		}
+	for climbs(clean) {
+		clean = strings.TrimPrefix(clean[2:], "/")
 	}
-	return all, nil
-}
-
-// plain reports whether no transform changes a text: the common case.
-func plain(s string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c <= ' ' || c >= 0x7f || c == '%' || c == '\\' || c == ':' || c == '.' && (i+1 == len(s) || s[i+1] == '/') {
-			return false
-		}
-	}
-	return true
-}
-
-// withoutInvisible leaves out what nobody sees: zero-width and control characters.
-func withoutInvisible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Cf, r) || unicode.IsControl(r) && r != 0 {
-			return -1
-		}
-		return r
-	}, s)
-}
-
-// percentDecoded decodes %xx, %uxxxx and the overlong forms of a dot and a
-// slash, once; what is no escape stays.
-func percentDecoded(s string) string {
-	if !strings.Contains(s, "%") {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+6 <= len(s) && (s[i+1] == 'u' || s[i+1] == 'U') {
-			if r, err := strconv.ParseUint(s[i+2:i+6], 16, 16); err == nil {
-				b.WriteRune(rune(r))
-				i += 5
-				continue
-			}
-		}
-		if i+3 <= len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte('%')
-	}
-	return overlong.Replace(b.String())
-}
-
-// overlong are spellings that a strict reader of UTF-8 refuses and a lax one
-// takes for a dot, a slash or a backslash.
-var overlong = strings.NewReplacer(
-	"\xc0\xae", ".", "\xc0\xaf", "/", "\xc1\x9c", `\`, "\xe0\x80\xae", ".", "\xe0\x80\xaf", "/", "\xe0\x81\x9c", `\`,
-)
-
-// withoutFileScheme is the path of a file: URL.
-func withoutFileScheme(s string) string {
-	if len(s) < 5 || !strings.EqualFold(s[:5], "file:") {
-		return s
-	}
-	rest := s[5:]
-	if strings.HasPrefix(rest, "//") {
-		// What follows is a host, up to the path.
-		if at := strings.IndexByte(rest[2:], '/'); at >= 0 {
-			rest = rest[2+at:]
-		}
-	}
-	// /C:/x is the drive C.
-	if len(rest) >= 3 && rest[0] == '/' && isLetter(rest[1]) && rest[2] == ':' {
-		rest = rest[1:]
-	}
-	return rest
-}
-
-// withoutTrailingDots leaves out the spaces and dots at the end of each part,
-// which Windows does not see.
-func withoutTrailingDots(s string) string {
-	if !strings.ContainsAny(s, ". ") {
-		return s
-	}
-	parts := strings.FieldsFunc(s, func(r rune) bool { return r == '/' || r == '\\' })
-	changed := false
-	for i, part := range parts {
-		short := strings.TrimRight(part, " ")
-		if strings.Trim(short, ".") != "" {
-			short = strings.TrimRight(short, ". ")
-		}
-		changed = changed || short != part
-		parts[i] = short
-	}
-	if !changed {
-		return s
-	}
-	joined := strings.Join(parts, "/")
-	if s[0] == '/' || s[0] == '\\' {
-		joined = "/" + joined
-	}
-	return joined
+	return "/" + clean
 }
 
 // looksLikePath reports whether a text is a path by its looks, whatever the name
 // of its argument: it starts at a root, a home or here.
-func looksLikePath(s string, work *int) bool {
-	if len(s) > maxPath {
+func looksLikePath(t *spelt) bool {
+	if len(t.text) > maxPath {
 		return false
 	}
-	// How it starts is enough, and most texts are longer.
-	if s = strings.TrimSpace(withoutInvisible(s)); len(s) > maxStart {
-		s = s[:maxStart]
-	}
-	forms, err := readings(s, work)
+	forms, err := t.starts()
 	if err != nil {
 		return true // whoever looks closer finds the same
+	}
+	if len(t.text) > maxStart && strings.Contains(t.text, "..") && climbs(path.Clean(slashed(percentDecoded(t.text)))) {
+		return true
 	}
 	for _, f := range forms {
 		switch {
@@ -279,9 +200,24 @@ func looksLikePath(s string, work *int) bool {
 			return true
 		case len(f) >= 3 && isLetter(f[0]) && f[1] == ':' && f[2] == '/':
 			return true
+		case strings.Contains(f, "/..") && climbs(path.Clean(f)):
+			return true // x/../../etc
 		}
 	}
 	return false
+}
+
+// climbs reports whether a clean path leads out of where it starts.
+func climbs(clean string) bool { return clean == ".." || strings.HasPrefix(clean, "../") }
+
+// shortened is a long text as a tool would have it that takes it for a path: no
+// system takes one of that length, but /././etc is shorter than it looks.
+func shortened(text string) string {
+	if len(text) <= maxPath {
+		return text
+	}
+	text, _, _ = strings.Cut(text, "\x00")
+	return cleanPath(slashed(bare(withoutInvisible(text))))
 }
 
 // vocabulary are words in the names of arguments.

@@ -31,8 +31,8 @@
 //
 // Which rules can apply to a tool of an agent at all is worked out once, and so
 // is which parts of the context they look at; a call evaluates only those and
-// builds only these. A rule that begins with asking for one text of an argument is
-// evaluated only where that argument has it (guard.go). [Live] looks at the file on every call, so that a
+// builds only these. Of these rules, Cedar is shown those that a quick look does
+// not rule out (sieve.go). [Live] looks at the file on every call, so that a
 // revocation counts at once in every process. A file that became unusable leaves
 // the last good rules in force, and says so; one that is unusable from the start
 // refuses everything.
@@ -40,6 +40,7 @@ package policy
 
 import (
 	"fmt"
+	"iter"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -70,7 +71,7 @@ type Rules struct {
 	file  string
 	list  []*rule
 	byID  map[types.PolicyID]*rule
-	words map[string]bool // every text in them: a scope that is none of these matters to no rule
+	slots slots
 }
 
 // rule is one of them.
@@ -80,7 +81,7 @@ type rule struct {
 	cedar  *cedar.Policy
 	ast    *ast.Policy
 	uses   uses
-	guard  *guard // nil if it has none
+	sieve  test   // nil if Cedar is to be asked in any case
 	name   string // how people are told of it
 	// permits says that it permits a call.
 	permits string
@@ -102,7 +103,7 @@ func Parse(file string, text []byte) (*Rules, error) {
 	if len(spans) != len(list) {
 		return nil, &SyntaxError{File: file, What: fmt.Sprintf("%d rules were read, and %d stand there", len(list), len(spans))}
 	}
-	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list)), words: map[string]bool{}}
+	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list)), slots: slots{}}
 	for i, p := range list {
 		one := &rule{
 			id: types.PolicyID(fmt.Sprintf("rule%d", i)), forbid: p.Effect() == cedar.Forbid, cedar: p, ast: (*ast.Policy)(p.AST()),
@@ -110,7 +111,7 @@ func Parse(file string, text []byte) (*Rules, error) {
 		}
 		one.name = one.title(p.Annotations())
 		one.permits = one.name + " of " + filepath.Base(file) + " permits it"
-		one.uses, one.guard = usesOf(one.ast, r.words), guardOf(one.ast)
+		one.uses, one.sieve = usesOf(one.ast), r.slots.sieve(one.ast)
 		r.list = append(r.list, one)
 		r.byID[one.id] = one
 	}
@@ -152,7 +153,7 @@ func (r *Rules) Len() int { return len(r.list) }
 
 // withoutPermits are the same rules, but nothing is permitted.
 func (r *Rules) withoutPermits() *Rules {
-	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}, words: r.words}
+	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}, slots: r.slots}
 	for _, one := range r.list {
 		if one.forbid {
 			rest.list = append(rest.list, one)
@@ -190,15 +191,18 @@ type subject struct {
 
 // view is what the rules have to say of one subject.
 type view struct {
-	rules     []candidate    // those whose scope fits, in order
-	guarded   []types.String // the arguments that their guards ask for
-	permits   int
+	rules     []*rule // those whose scope fits, in order
 	uses      uses
 	principal types.EntityUID
 	resource  types.EntityUID
+	line      []types.EntityUID // the tool and all that it is in
 	entities  types.EntityMap
-	covered   string // which scopes cover the tool, in words
-	hint      string // what to do if nothing permits the call
+	// The two entities as values, and their attributes.
+	subject, object   types.Value
+	who, what         types.Record
+	base              string // the folder that relative paths are read from, if it is known
+	covered           string // which scopes cover the tool, in words
+	hint, unpermitted string // what to do if nothing permits the call, and that nothing does
 }
 
 // view works out which rules can apply, and the entities that they see.
@@ -226,14 +230,13 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	for _, p := range parents {
 		v.entities[p] = types.Entity{UID: p}
 	}
-	ofAgent, ofTool := []types.EntityUID{v.principal}, append([]types.EntityUID{v.resource}, parents...)
+	v.subject, v.object = v.principal, v.resource
+	v.who, v.what = v.entities[v.principal].Attributes, v.entities[v.resource].Attributes
+	v.line = append([]types.EntityUID{v.resource}, parents...)
 	for _, one := range r.list {
-		if fits(one.ast.Principal, ofAgent) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, ofTool) {
-			v.add(one)
+		if fits(one.ast.Principal, []types.EntityUID{v.principal}) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, v.line) {
+			v.rules = append(v.rules, one)
 			v.uses.add(one.uses)
-			if !one.forbid {
-				v.permits++
-			}
 		}
 	}
 	return v
@@ -272,50 +275,111 @@ func fits(scope ast.IsScopeNode, line []types.EntityUID) bool {
 	return true // whatever it is, Cedar will say
 }
 
-// add takes a rule, and notes what its guard asks for.
-func (v *view) add(one *rule) {
-	c := candidate{one, -1}
-	if one.guard != nil {
-		if c.slot = slices.Index(v.guarded, one.guard.argument); c.slot < 0 {
-			c.slot = len(v.guarded)
-			v.guarded = append(v.guarded, one.guard.argument)
-		}
-	}
-	v.rules = append(v.rules, c)
-}
-
-// finding is what one rule said of a call.
-type finding struct {
+// failure is a rule that could not be evaluated, and why.
+type failure struct {
 	rule *rule
-	// failed is why the rule could not be evaluated; empty if it matched.
-	failed string
+	why  string
 }
 
 // verdict is what all rules said.
 type verdict struct {
-	forbids []finding // each of them forbids, also those that failed
-	permits []finding
-	failed  []finding // permits that could not be evaluated, and permit nothing
+	forbids rules
+	broken  []failure // forbids that could not be evaluated, and forbid all the same
+	permits rules     // none where a forbid matched
+	failed  []failure // permits that could not be evaluated, and permit nothing
 }
 
-// judge evaluates the rules of a view.
-func (r *Rules) judge(v *view, context types.Record) verdict {
-	decision, said := cedar.Authorize(v.ask(context), v.entities, cedar.Request{Principal: v.principal, Action: callAction, Resource: v.resource, Context: context})
+// denies reports whether a rule forbids the call.
+func (v *verdict) denies() bool { return len(v.forbids)+len(v.broken) > 0 }
+
+// rules are given to Cedar one after the other.
+type rules []*rule
+
+func (r rules) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
+	return func(yield func(types.PolicyID, *cedar.Policy) bool) {
+		for _, one := range r {
+			if !yield(one.id, one.cedar) {
+				return
+			}
+		}
+	}
+}
+
+// judge evaluates the rules of a view. Cedar is asked about those that no sieve is
+// sure of, and whatever is permitted is permitted by Cedar: of the permits that
+// surely hold it is asked about one, and if it says otherwise, about everything.
+func (r *Rules) judge(f *facts) verdict {
+	var forbids, permits, asked rules
+	for _, one := range f.view.rules {
+		known := unsure
+		if one.sieve != nil {
+			known = one.sieve(f)
+		}
+		switch {
+		case known == unsure:
+			asked = append(asked, one)
+		case known == isTrue && one.forbid:
+			forbids = append(forbids, one)
+		case known == isTrue:
+			permits = append(permits, one)
+		}
+	}
+	if len(forbids) > 0 {
+		permits = nil
+	}
+	if len(permits) > 0 {
+		asked = append(asked, permits[0])
+	}
+	if len(asked) == 0 {
+		return verdict{forbids: forbids}
+	}
+	found := r.ask(f, asked)
+	if len(permits) > 0 && len(found.forbids) == 0 && !slices.Contains(found.permits, permits[0]) {
+		return r.ask(f, f.view.rules)
+	}
+	if found.forbids = inOrder(forbids, found.forbids); len(found.forbids) > 0 {
+		found.permits = nil
+	} else if len(permits) > 0 {
+		found.permits = inOrder(permits, slices.DeleteFunc(found.permits, func(one *rule) bool { return one == permits[0] }))
+	}
+	return found
+}
+
+// inOrder is both lists in the order of the file.
+func inOrder(a, b rules) rules {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(x, y *rule) int { return x.start - y.start })
+	return all
+}
+
+// ask lets Cedar evaluate some rules.
+func (r *Rules) ask(f *facts, some rules) verdict {
+	var parts part
+	for _, one := range some {
+		parts |= one.uses.parts
+	}
+	v := f.view
+	decision, said := cedar.Authorize(some, v.entities, cedar.Request{Principal: v.principal, Action: callAction, Resource: v.resource, Context: f.context(parts)})
 	var out verdict
 	for _, e := range said.Errors {
 		one := r.byID[e.PolicyID]
-		f := finding{one, plainly(e.Message)}
 		if one.forbid {
-			out.forbids = append(out.forbids, f)
+			out.broken = append(out.broken, failure{one, plainly(e.Message)})
 		} else {
-			out.failed = append(out.failed, f)
+			out.failed = append(out.failed, failure{one, plainly(e.Message)})
 		}
 	}
 	for _, reason := range said.Reasons {
-		if f := (finding{rule: r.byID[reason.PolicyID]}); decision == cedar.Deny {
-			out.forbids = append(out.forbids, f)
+		if one := r.byID[reason.PolicyID]; decision == cedar.Deny {
+			out.forbids = append(out.forbids, one)
 		} else {
-			out.permits = append(out.permits, f)
+			out.permits = append(out.permits, one)
 		}
 	}
 	return out

@@ -3,10 +3,9 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
-	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -15,6 +14,8 @@ import (
 type Catalogue interface {
 	// ScopeTools are the names of these tools; none if the scope is not known.
 	ScopeTools(serverID, scope string) []string
+	// ScopesOf are the scopes of a server that it knows.
+	ScopesOf(serverID string) []string
 }
 
 // Scopes is the user's own map: server, scope, tools. It is the table [scopes]
@@ -31,6 +32,24 @@ func ReadScopes(file string) (Scopes, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// readWorks reads the folders that the user gives servers to work in:
+//
+//	[server."registry.openmcp.org/filesystem"]
+//	work = "/home/me/project"
+func readWorks(file string) (map[string]string, error) {
+	servers := map[string]map[string]any{}
+	if _, err := home.ReadTable(file, "server", &servers); err != nil {
+		return nil, err
+	}
+	works := map[string]string{}
+	for id, settings := range servers {
+		if work, ok := settings["work"].(string); ok {
+			works[id] = work
+		}
+	}
+	return works, nil
 }
 
 // Mapped is what a scope covers, and who says so.
@@ -54,32 +73,19 @@ func (s Scopes) Map(c Catalogue, server, scope string) Mapped {
 	return m
 }
 
-// covering are the scopes of a server that cover a tool, as far as they can
-// matter: those that the agent asks for, that the user maps, or that a rule names.
-func (s Scopes) covering(c Catalogue, r *Rules, a *agent.Agent, server, tool string) []string {
-	asked := map[string]bool{}
-	for i := range a.Requirements {
-		if q := &a.Requirements[i]; q.Server == server {
-			for _, scope := range q.Scopes {
-				asked[scope] = true
-			}
-		}
+// covering are the scopes of a server that cover a tool.
+func (s Scopes) covering(c Catalogue, server, tool string) []string {
+	known := slices.Collect(maps.Keys(s[server]))
+	if c != nil {
+		known = append(known, c.ScopesOf(server)...)
 	}
-	for scope := range s[server] {
-		asked[scope] = true
-	}
-	if r != nil {
-		for word := range r.words {
-			asked[strings.TrimPrefix(word, server+"/")] = true
-		}
-	}
+	slices.Sort(known)
 	var covering []string
-	for scope := range asked {
+	for _, scope := range slices.Compact(known) {
 		if slices.Contains(s.Map(c, server, scope).Tools, tool) {
 			covering = append(covering, scope)
 		}
 	}
-	slices.Sort(covering)
 	return covering
 }
 

@@ -275,7 +275,12 @@ func TestRecipes(t *testing.T) {
 		{"pypi", `{"packages":[{"registryType":"pypi","identifier":"a-b","version":"1.2.3",` + stdio + `}]}`, "uvx a-b==1.2.3", ""},
 		{"the first that can be run", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"},{"registryType":"npm","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
 		{"an address", `{"remotes":[{"type":"sse","url":"https://a.example.com/sse"},{"type":"streamable-http","url":"https://a.example.com/mcp"}]}`, "https://a.example.com/mcp", ""},
-		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "it is a container image, and there is no container runtime here"},
+		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "it is a container image, and ambit runs no containers"},
+		{"a package of the public index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://packages.` + publicIndex[pack.NPM] + `.org/","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
+		{"a package of the user's own index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://packages.example.com/npm/","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
+		{"a package of another index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://npm.example.com","identifier":"b","version":"1.0.0"}]}`, "", "it is published at \"https://npm.example.com\""},
+		{"an index that is called alike", `{"packages":[{"registryType":"pypi","registryBaseUrl":"https://notpypi.org","identifier":"b","version":"1.0.0"}]}`, "", "may be something else"},
+		{"another index, with a hash", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://npm.example.com","identifier":"b","version":"1.0.0","fileSha256":"` + sum + `"}]}`, "npx -y b@1.0.0", ""},
 		{"a bundle", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `"}]}`, "mcpb", ""},
 		{"a bundle with options of its runtime", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `","runtimeArguments":[{"type":"positional","value":"-r"}]}]}`, "", "could run something else"},
 		{"a bundle that is a file", `{"packages":[{"registryType":"mcpb","identifier":"file:///etc/passwd","fileSha256":"` + sum + `"}]}`, "", "the address of one archive"},
@@ -299,9 +304,9 @@ func TestRecipes(t *testing.T) {
 			if err := json.Unmarshal([]byte(tt.listing), &l); err != nil {
 				t.Fatal(err)
 			}
-			recipe, err := l.Recipe()
+			recipe, err := l.Recipe("https://packages.example.com/npm")
 			if tt.problem != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.problem) {
+				if err == nil || !strings.Contains(err.Error(), tt.problem) || errors.Is(err, ErrContainer) != (tt.name == "a container") {
 					t.Errorf("%v, want %q", err, tt.problem)
 				}
 				return

@@ -22,6 +22,9 @@ type Host struct {
 	Namespace string `toml:"namespace"`
 	// Private says that the registry is in the user's own network.
 	Private bool `toml:"private"`
+	// Packages are indexes of packages, besides the public ones, that npm and the
+	// like are set up to ask on this machine.
+	Packages []string `toml:"packages"`
 
 	// configured says that the user wrote it.
 	configured bool

@@ -22,9 +22,11 @@
 // A registry is somebody else. It may name a package of npm or the Python index at
 // one exact version, a bundle (mcpb) with its sha256, or a public https address.
 // Where it gives no hash of a package, what was fetched first is what is run
-// later, also before anything is locked. It may not hand out this machine's secrets: the value of a variable
-// that it marks as secret, or requires, comes from the user's own settings or the
-// server does not start. Options for the runtime that starts a package are refused,
+// later, also before anything is locked; and a package of an index that is not
+// asked here needs one, since what has its name elsewhere may be something else.
+// Container images are refused. It may not hand out this machine's secrets: the
+// value of a variable that it marks as secret, or requires, comes from the user's
+// own settings or the server does not start. Options for the runtime that starts a package are refused,
 // since they could run something else, and so are variables that the system's loader
 // obeys, which would count outside of what contains a server. Answers are bounded,
 // redirects are not followed, and only public addresses are dialled, but for a

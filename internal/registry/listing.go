@@ -30,6 +30,7 @@ type Package struct {
 	RegistryType string  `json:"registryType"`
 	Identifier   string  `json:"identifier"`
 	Version      string  `json:"version,omitempty"`
+	BaseURL      string  `json:"registryBaseUrl,omitempty"`
 	FileSHA256   string  `json:"fileSha256,omitempty"`
 	Runtime      []Input `json:"runtimeArguments,omitempty"`
 	Arguments    []Input `json:"packageArguments,omitempty"`
@@ -72,7 +73,7 @@ func (r *Resolver) fromRegistry(ctx context.Context, f *Found, host string, vers
 	if err != nil {
 		return err
 	}
-	recipe, err := chosen.Recipe()
+	recipe, err := chosen.Recipe(r.Config.Hosts[host].Packages...)
 	if err != nil {
 		return fmt.Errorf("version %s: %w", chosen.Version, err)
 	}
@@ -112,28 +113,44 @@ var (
 )
 
 // Recipe is the first way to run a version that can be taken here. If none can,
-// the error says why, for each.
-func (l *Listing) Recipe() (Recipe, error) {
-	var why []string
+// the error says why, for each. Bases are where else packages come from here.
+func (l *Listing) Recipe(bases ...string) (Recipe, error) {
+	var why unusable
 	for i := range l.Packages {
 		recipe, err := l.Packages[i].recipe()
 		if err == nil {
+			err = l.Packages[i].checkBase(recipe.Kind, bases)
+		}
+		if err == nil {
 			return recipe, nil
 		}
-		why = append(why, fmt.Sprintf("%s package %s: %v", l.Packages[i].RegistryType, diag.Quote(l.Packages[i].Identifier), err))
+		why = append(why, fmt.Errorf("%s package %s: %w", diag.Quote(l.Packages[i].RegistryType), diag.Quote(l.Packages[i].Identifier), err))
 	}
 	for i := range l.Remotes {
 		recipe, err := l.Remotes[i].recipe()
 		if err == nil {
 			return recipe, nil
 		}
-		why = append(why, fmt.Sprintf("%s: %v", diag.Quote(l.Remotes[i].URL), err))
+		why = append(why, fmt.Errorf("%s: %w", diag.Quote(l.Remotes[i].URL), err))
 	}
 	if len(why) == 0 {
 		return Recipe{}, fmt.Errorf("the registry names no package and no address")
 	}
-	return Recipe{}, fmt.Errorf("none of its packages and addresses can be used here: %s", strings.Join(why, "; "))
+	return Recipe{}, why
 }
+
+// unusable is why no package and no address of a version can be taken.
+type unusable []error
+
+func (u unusable) Error() string {
+	words := make([]string, len(u))
+	for i, err := range u {
+		words[i] = err.Error()
+	}
+	return "none of its packages and addresses can be used here: " + strings.Join(words, "; ")
+}
+
+func (u unusable) Unwrap() []error { return u }
 
 func (p *Package) recipe() (Recipe, error) {
 	out := Recipe{Name: p.Identifier, Version: p.Version, Foreign: true}
@@ -147,7 +164,7 @@ func (p *Package) recipe() (Recipe, error) {
 	case "pypi":
 		out.Kind, name = pack.PyPI, pypiName
 	case "oci":
-		return out, fmt.Errorf("it is a container image, and there is no container runtime here")
+		return out, ErrContainer
 	case "mcpb":
 		out.Kind = pack.MCPB
 	default:
@@ -185,6 +202,32 @@ func (p *Package) recipe() (Recipe, error) {
 	}
 	out.Env, out.Needs = settings(p.Environment)
 	return out, nil
+}
+
+// publicIndex is who keeps the public index of a kind of packages.
+var publicIndex = map[pack.Kind]string{pack.NPM: "npmjs", pack.PyPI: "pypi"}
+
+// checkBase refuses a package of another index than is asked here: under its name,
+// anybody may have put something else there. A hash says which it is.
+func (p *Package) checkBase(kind pack.Kind, bases []string) error {
+	who := publicIndex[kind]
+	if p.BaseURL == "" || p.FileSHA256 != "" || who == "" {
+		return nil
+	}
+	at, err := url.Parse(p.BaseURL)
+	if err != nil {
+		return fmt.Errorf("its registryBaseUrl is no URL")
+	}
+	host := strings.ToLower(at.Hostname())
+	if at.Scheme == "https" && (host == who+".org" || strings.HasSuffix(host, "."+who+".org")) {
+		return nil
+	}
+	for _, base := range bases {
+		if strings.TrimRight(base, "/") == strings.TrimRight(p.BaseURL, "/") {
+			return nil
+		}
+	}
+	return fmt.Errorf("it is published at %s, and what has its name elsewhere may be something else; if packages come from there on this machine, say so in config.toml: packages = [%q], beside the registry's url", diag.Quote(p.BaseURL), p.BaseURL)
 }
 
 func (r *Remote) recipe() (Recipe, error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -179,17 +178,13 @@ func RecipeOf(e *catalog.Entry) Recipe {
 	return Recipe{Kind: pack.Kind(e.Package.Kind), Name: e.Package.Name, Version: e.Package.Version, Digest: e.Package.Digest, Args: e.Args, Env: e.Env}
 }
 
-// Work is the folder that is an agent's own. It lies beside ambit's home and not
-// in it, which servers cannot see.
-func Work(h home.Home, name string) string { return filepath.Join(h.Dir()+"-work", name) }
-
 // settle puts the user's settings into a recipe.
 func (r *Resolver) settle(f *Found, name string) {
 	id := f.Requirement.Server
 	set := r.Config.Servers[id]
 	work := set.Work
 	if work == "" {
-		work = Work(r.Home, name)
+		work = catalog.Work(r.Home, name)
 	}
 	server, err := Server(id, f.Recipe, set, work)
 	if err != nil {

@@ -417,6 +417,16 @@ func TestServerIsKilledInFlight(t *testing.T) {
 	}
 }
 
+// waitUntil asks until it is so.
+func waitUntil(t *testing.T, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it never came to it")
+		}
+	}
+}
+
 // kill kills the programs below this process whose command line holds a text.
 func kill(t *testing.T, text string) {
 	t.Helper()

@@ -83,6 +83,10 @@ type Catalog struct{ Entries map[string]*Entry }
 // File is where the user's entries are.
 func File(h home.Home) string { return filepath.Join(h.Dir(), "catalog.json") }
 
+// Work is the folder that is an agent's own. It lies beside ambit's home and not
+// in it, which servers cannot see.
+func Work(h home.Home, name string) string { return filepath.Join(h.Dir()+"-work", name) }
+
 // builtin is what ships.
 var builtin = sync.OnceValues(func() (map[string]*Entry, error) { return Parse("catalog.json", shipped) })
 
@@ -119,6 +123,14 @@ func (c *Catalog) IDs() []string { return slices.Sorted(maps.Keys(c.Entries)) }
 func (c *Catalog) ScopeTools(server, scope string) []string {
 	if e := c.Entries[server]; e != nil {
 		return e.Scopes[scope]
+	}
+	return nil
+}
+
+// ScopesOf are the scopes of a server.
+func (c *Catalog) ScopesOf(server string) []string {
+	if e := c.Entries[server]; e != nil {
+		return slices.Sorted(maps.Keys(e.Scopes))
 	}
 	return nil
 }
