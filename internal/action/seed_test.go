@@ -87,12 +87,12 @@ func TestSeedExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	vault := credential.Open(h)
-	if err := vault.Set(credential.Name(a), "analytics_token", secret); err != nil {
+	if err := vault.Set("reporter", "analytics_token", secret.Of(credential.ID(a))); err != nil {
 		t.Fatal(err)
 	}
 	client := egress.New(ca.switches(t, map[string]*server{"api.example.com:443": api}))
 	t.Cleanup(client.Close)
-	b := New(a, Options{Egress: client, Credentials: &credential.Source{Vault: vault, Environ: func(string) (string, bool) { return "", false }}})
+	b := New(a, Options{Egress: client, Credentials: &credential.Source{Agent: "reporter", Vault: vault, Environ: func(string) (string, bool) { return "", false }}})
 	c := &call.Call{ID: "1", Tool: "get_traffic_summary", Arguments: jsontext.Value(`{"range":"last week & more"}`)}
 	result, err := b.Act(t.Context(), &a.Tools[0], c)
 	got := read(t, result, err)
@@ -108,11 +108,11 @@ func TestSeedExample(t *testing.T) {
 	}
 
 	// Without the token the agent is there, and says what it lacks.
-	if _, err := vault.Remove(credential.Name(a), "analytics_token"); err != nil {
+	if _, err := vault.Remove("reporter", "analytics_token"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = b.Act(t.Context(), &a.Tools[0], c)
-	if r := wantCode(t, err, call.CredentialMissing, call.NoEffect); !strings.Contains(r.Hint, "ambit secret set ga-report-builder analytics_token") {
+	if r := wantCode(t, err, call.CredentialMissing, call.NoEffect); !strings.Contains(r.Hint, "ambit secret set reporter analytics_token") {
 		t.Error(r.Hint)
 	}
 	if len(api.requests()) != 1 {

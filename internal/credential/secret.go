@@ -13,10 +13,12 @@
 // the session can, still lacks the file. AMBIT_HOME moves everything that ambit
 // keeps, so with it set the key is kept there too.
 //
-// The vault seals a secret together with its audience: the hosts that the slot
+// A secret is kept for the name under which an agent acts, which is that of its
+// file, and not for the id that its manifest gives itself: anybody can copy that.
+// The vault seals the id too, and the secret's audience: the hosts that the slot
 // allowed when the secret was set. A manifest that allows more hosts later, or
-// another one of the same name, does not get to send it there; somebody has to
-// set it again.
+// another one that has got the name, does not get it; somebody has to set it
+// again.
 //
 // A [Source] finds a secret: in the vault, else in the environment under a name
 // of ours ([EnvName]), else under the name that the manifest gives. A vault that
@@ -69,6 +71,7 @@ type inside struct {
 	value string
 	kind  Type
 	hosts []string
+	id    string // of the agent that it was set for; empty for any of its name
 }
 
 // New makes a secret for some hosts; none leaves that to the slot. An error does
@@ -91,8 +94,27 @@ func New(kind Type, value string, hosts []string) (Secret, error) {
 	default:
 		return Secret{}, fmt.Errorf("there is no type %q of secrets", kind)
 	}
-	in := &inside{value, kind, slices.Clone(hosts)}
+	in := &inside{value: value, kind: kind, hosts: slices.Clone(hosts)}
 	return Secret{func() *inside { return in }}, nil
+}
+
+// Of is the secret for one agent, by the [ID] of its manifest. It goes to no
+// other one that acts under the same name.
+func (s Secret) Of(id string) Secret {
+	if s.in == nil {
+		return s
+	}
+	in := *s.in()
+	in.id = id
+	return Secret{func() *inside { return &in }}
+}
+
+// of is the id that the secret was set for.
+func (s Secret) of() string {
+	if s.in == nil {
+		return ""
+	}
+	return s.in().id
 }
 
 // IsZero reports whether there is no secret.

@@ -19,8 +19,16 @@ import (
 // Stage is where calls for want of a credential are refused.
 const Stage = "act"
 
-// Source finds the secrets of agents.
+// Own is the name under which ambit keeps what is its own. No agent gets anything
+// that is kept for a name, if that is its name.
+const Own = "ambit"
+
+// Source finds the secrets of an agent.
 type Source struct {
+	// Agent is the name under which the agent acts: that of its file, never what
+	// a manifest says of itself. Without one nothing is found that is kept for a
+	// name, only variables that the manifest names.
+	Agent string
 	// Vault is asked first; nil if there is none.
 	Vault Vault
 	// Environ looks into the environment; nil stands for that of this process.
@@ -36,8 +44,18 @@ const (
 	InEnvironment = "environment"
 )
 
-// Name is the name under which an agent's secrets are kept.
-func Name(a *agent.Agent) string { return strings.TrimPrefix(a.ID, "matrix://agent/") }
+// For is the same source for the agent that acts under a name.
+func (s *Source) For(name string) *Source {
+	one := *s
+	one.Agent = name
+	return &one
+}
+
+// named reports whether there may be something that is kept for the agent's name.
+func (s *Source) named() bool { return s.Agent != "" && s.Agent != Own }
+
+// ID is what a manifest calls its agent.
+func ID(a *agent.Agent) string { return strings.TrimPrefix(a.ID, "matrix://agent/") }
 
 // EnvName is the environment variable that fills a ref of one agent and of no
 // other: AMBIT_SECRET_<AGENT>__<REF>, in capitals, with _ for what else is there.
@@ -106,13 +124,12 @@ func wantedBy(all []Wanted, a *agent.Agent, s *agent.Server) []Wanted {
 // Find looks for a secret that an agent wants, and says where it was: in the
 // vault or in the environment, there with the variable's name. Empty is nowhere.
 func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable string, err error) {
-	name := Name(a)
-	if s.Vault != nil {
-		secret, ok, err := s.Vault.Get(name, w.Ref)
+	if s.Vault != nil && s.named() {
+		secret, ok, err := s.Vault.Get(s.Agent, w.Ref)
 		if err != nil {
 			return Secret{}, "", "", err
 		}
-		if ok {
+		if ok && isFor(secret, a) {
 			return secret, InVault, "", nil
 		}
 	}
@@ -120,7 +137,7 @@ func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable 
 	if environ == nil {
 		environ = os.LookupEnv
 	}
-	for _, variable := range []string{EnvName(name, w.Ref), theirs(w.Env)} {
+	for _, variable := range []string{s.ours(w.Ref), theirs(w.Env)} {
 		if variable == "" {
 			continue
 		}
@@ -133,6 +150,36 @@ func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable 
 		}
 	}
 	return Secret{}, "", "", nil
+}
+
+// isFor reports whether a secret that is kept for an agent's name was set for
+// that agent, or for whichever has the name.
+func isFor(s Secret, a *agent.Agent) bool { return s.of() == "" || s.of() == ID(a) }
+
+// ours is the variable that fills a ref of the agent; empty if there is none.
+func (s *Source) ours(ref string) string {
+	if !s.named() {
+		return ""
+	}
+	return EnvName(s.Agent, ref)
+}
+
+// Former tells of a secret that an agent does not get although it could seem to
+// be its own: one that was set for another agent of its name, or that is kept
+// under the id alone, as it once was. Empty if there is none.
+func (s *Source) Former(a *agent.Agent, ref string) string {
+	if s.Vault == nil || !s.named() {
+		return ""
+	}
+	if kept, ok, err := s.Vault.Get(s.Agent, ref); err == nil && ok && !isFor(kept, a) {
+		return fmt.Sprintf("the one that is kept for %s was set for another agent, %s", s.Agent, kept.of())
+	}
+	if id := ID(a); id != s.Agent && id != Own {
+		if _, ok, err := s.Vault.Get(id, ref); err == nil && ok {
+			return fmt.Sprintf("the one that is kept for %s is not used here, since this agent is %s and any manifest can call itself %s", id, s.Agent, id)
+		}
+	}
+	return ""
 }
 
 // theirs is a variable that a manifest may name: not one of ours, which may hold
@@ -152,10 +199,23 @@ func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
 	}
 	if where == "" {
 		r := call.Refuse(Stage, call.CredentialMissing, "the credential %s (%s) is not set", slot.Ref, slot.Label)
-		r.Hint = fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s", Name(a), slot.Ref, cmp.Or(theirs(slot.Env), EnvName(Name(a), slot.Ref)))
+		r.Hint = s.howToSet(a, slot.Ref, theirs(slot.Env))
 		return Secret{}, r
 	}
 	return secret, nil
+}
+
+// howToSet is what to do about a secret that is missing.
+func (s *Source) howToSet(a *agent.Agent, ref, variable string) string {
+	if s.Agent == Own {
+		return "what is kept for ambit is its own, and an agent of that name gets none of it: call the agent's file something else"
+	}
+	hint := fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s",
+		cmp.Or(s.Agent, "AGENT"), ref, cmp.Or(variable, s.ours(ref), EnvName("AGENT", ref)))
+	if former := s.Former(a, ref); former != "" {
+		hint += "; " + former
+	}
+	return hint
 }
 
 // Serves reports whether a tool is shown to clients: not while it lacks a
@@ -186,7 +246,7 @@ func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
 		}
 		secret, where, _, err := s.Find(a, w)
 		if err == nil && where != "" && !secret.covers(w.Hosts) {
-			err = fmt.Errorf("%s was set for other hosts than its server's: set it again with ambit secret set %s %s", name, Name(a), name)
+			err = fmt.Errorf("%s was set for other hosts than its server's: set it again with ambit secret set %s %s", name, cmp.Or(s.Agent, "AGENT"), name)
 		}
 		if err != nil {
 			s.tell(err)

@@ -15,6 +15,16 @@ func environ(m map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
 }
 
+// hintOf is what a refusal says to do.
+func hintOf(t *testing.T, err error) string {
+	t.Helper()
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok {
+		t.Fatalf("%v is no refusal", err)
+	}
+	return r.Hint
+}
+
 func vaultWith(t *testing.T, name, ref string, s Secret) *File {
 	t.Helper()
 	v := open(t.TempDir(), nil)
@@ -57,12 +67,12 @@ func TestOrder(t *testing.T) {
 		{"shared variable", open(t.TempDir(), nil), map[string]string{"ANALYTICS_TOKEN": "shared"}, "shared"},
 		{"empty variable", nil, map[string]string{own: "", "ANALYTICS_TOKEN": "shared"}, "shared"},
 	} {
-		s, err := (&Source{Vault: tt.vault, Environ: environ(tt.env)}).Slot(reporter, slot)
+		s, err := (&Source{Agent: "ga-report-builder", Vault: tt.vault, Environ: environ(tt.env)}).Slot(reporter, slot)
 		if err != nil || s.Reveal() != tt.want {
 			t.Errorf("%s: %q, %v", tt.name, s.Reveal(), err)
 		}
 	}
-	_, err := (&Source{Environ: environ(nil)}).Slot(reporter, slot)
+	_, err := (&Source{Agent: "ga-report-builder", Environ: environ(nil)}).Slot(reporter, slot)
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok || r.Code != call.CredentialMissing || r.Effect != call.NoEffect ||
 		r.Hint != "store it: ambit secret set ga-report-builder analytics_token, or set the environment variable ANALYTICS_TOKEN" {
@@ -74,7 +84,7 @@ func TestOrder(t *testing.T) {
 // of ambit itself.
 func TestOursIsNotTheirs(t *testing.T) {
 	for _, name := range []string{EnvName("ga-report-builder", "analytics_token"), "AMBIT_STORE", "ambit_store"} {
-		s := &Source{Environ: environ(map[string]string{name: canary})}
+		s := &Source{Agent: "thief", Environ: environ(map[string]string{name: canary})}
 		thief := &agent.Agent{
 			ID: "thief", Slots: []agent.Slot{{Ref: "x", Env: name, Type: "string", Hosts: []string{"evil.test"}}},
 			Servers: []agent.Server{{Transport: agent.Stdio, Env: []agent.Setting{{Name: "A", Value: "$env:" + name, Refs: []string{name}}}}},
@@ -97,7 +107,7 @@ func (broken) Get(string, string) (Secret, bool, error) { return Secret{}, false
 // happens to be in the environment.
 func TestBrokenVault(t *testing.T) {
 	var told []error
-	s := &Source{Vault: broken{}, Environ: environ(map[string]string{"ANALYTICS_TOKEN": canary}), OnError: func(err error) { told = append(told, err) }}
+	s := &Source{Agent: "ga-report-builder", Vault: broken{}, Environ: environ(map[string]string{"ANALYTICS_TOKEN": canary}), OnError: func(err error) { told = append(told, err) }}
 	_, err := s.Slot(reporter, reporter.Slot("analytics_token"))
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "cannot be opened") {
 		t.Error(err)
@@ -157,7 +167,7 @@ func TestLookup(t *testing.T) {
 	}
 	var told []error
 	s := &Source{
-		Vault: vaultWith(t, "neo", "WEB", mustNew(t, Masked, canary, "mcp.example.com", "c.example.com")), OnError: func(err error) { told = append(told, err) },
+		Agent: "neo", Vault: vaultWith(t, "neo", "WEB", mustNew(t, Masked, canary, "mcp.example.com", "c.example.com")), OnError: func(err error) { told = append(told, err) },
 		Environ: environ(map[string]string{"GIT_TOKEN": "from the environment", "WEB": "x"}),
 	}
 	for name, want := range map[string]string{"WEB": canary, "GIT_TOKEN": "from the environment", "ABSENT": ""} {

@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 )
 
-// Vault keeps secrets by agent and ref.
+// Vault keeps secrets by the name under which an agent acts, and ref.
 type Vault interface {
 	Get(agent, ref string) (Secret, bool, error)
 	Set(agent, ref string, s Secret) error
@@ -31,7 +31,9 @@ type Vault interface {
 
 // Entry is a secret that is kept, without its value.
 type Entry struct {
-	Agent string    `json:"agent"`
+	Agent string `json:"agent"`
+	// ID is that of the manifest that it was set for; empty for any of the name.
+	ID    string    `json:"id,omitempty"`
 	Ref   string    `json:"ref"`
 	Type  Type      `json:"type"`
 	Hosts []string  `json:"hosts,omitempty"`
@@ -77,7 +79,8 @@ type record struct {
 	Value string `json:"value"`
 }
 
-const version = 1
+// version 1 kept secrets under the id alone.
+const version = 2
 
 func (c *contents) find(agent, ref string) (int, bool) {
 	return slices.BinarySearchFunc(c.Secrets, Entry{Agent: agent, Ref: ref}, func(r record, e Entry) int {
@@ -97,7 +100,7 @@ func (f *File) Get(agent, ref string) (Secret, bool, error) {
 	}
 	r := c.Secrets[at]
 	s, err := New(r.Type, r.Value, r.Hosts)
-	return s, err == nil, err
+	return s.Of(r.ID), err == nil, err
 }
 
 // List tells what is kept, sorted by agent and ref.
@@ -119,7 +122,7 @@ func (f *File) Set(agent, ref string, s Secret) error {
 		return errors.New("there is no value to keep")
 	}
 	_, err := f.change(func(c *contents) bool {
-		r := record{Entry{agent, ref, s.Type(), s.Hosts(), f.now().UTC().Truncate(time.Second)}, s.Reveal()}
+		r := record{Entry{agent, s.of(), ref, s.Type(), s.Hosts(), f.now().UTC().Truncate(time.Second)}, s.Reveal()}
 		at, ok := c.find(agent, ref)
 		if ok {
 			c.Secrets[at] = r
@@ -197,6 +200,11 @@ func (f *File) decrypt() (contents, error) {
 	}
 	if c.Version > version {
 		return contents{}, fmt.Errorf("the vault %s was written by a newer ambit", f.path)
+	}
+	if c.Version == 1 {
+		for i := range c.Secrets {
+			c.Secrets[i].ID = c.Secrets[i].Agent
+		}
 	}
 	return c, nil
 }

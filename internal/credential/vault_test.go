@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	oskeyring "github.com/zalando/go-keyring"
+	"go.uber.org/goleak"
 
 	"github.com/ambit-run/ambit/internal/home"
 )
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("CREDENTIAL_TEST_WRITE"); dir != "" {
 		os.Exit(writeMany(dir, os.Getenv("CREDENTIAL_TEST_AS")))
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 const writes = 15

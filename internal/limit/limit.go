@@ -28,8 +28,8 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-// Stage is the name that refusals carry.
-const Stage = "limit"
+// stage is the name that refusals carry.
+const stage = "limit"
 
 // Meter is one call of a limited tool.
 type Meter struct {
@@ -145,7 +145,7 @@ func (m Meter) lookRate(tx state.Tx) (*call.Refusal, error) {
 		return nil, err
 	}
 	wait := time.UnixMicro(at).Add(m.Rate.Per).Sub(m.At)
-	stopped := call.Refuse(Stage, call.RateLimited, "%s may be called %s, and was", m.Tool, m.Rate).Again()
+	stopped := call.Refuse(stage, call.RateLimited, "%s may be called %s, and was", m.Tool, m.Rate).Again()
 	stopped.RetryAfter = max(wait, time.Millisecond)
 	stopped.Hint = "try again in " + stopped.RetryAfter.Round(time.Millisecond).String()
 	return stopped, nil
@@ -159,10 +159,10 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 	}
 	amount, problem := m.amount()
 	if problem != "" {
-		return call.Refuse(Stage, call.AmountExceeded, "%s has a cap on its amount, and %s", m.Tool, problem), nil, nil
+		return call.Refuse(stage, call.AmountExceeded, "%s has a cap on its amount, and %s", m.Tool, problem), nil, nil
 	}
 	if over(amount, m.Spend.PerCall) {
-		return call.Refuse(Stage, call.AmountExceeded, "the amount is above the %s that one call of %s may spend", m.money(m.Spend.PerCall), m.Tool), nil, nil
+		return call.Refuse(stage, call.AmountExceeded, "the amount is above the %s that one call of %s may spend", m.money(m.Spend.PerCall), m.Tool), nil, nil
 	}
 	if m.Spend.PerDay == "" {
 		return nil, nil, nil
@@ -176,7 +176,7 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 		total = new(big.Rat).Add(amount, spent)
 	}
 	if over(total, m.Spend.PerDay) {
-		return call.Refuse(Stage, call.AmountExceeded, "with this call %s would spend more than the %s of a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
+		return call.Refuse(stage, call.AmountExceeded, "with this call %s would spend more than the %s of a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
 	}
 	return nil, total, nil
 }
@@ -217,8 +217,10 @@ const maxDigits = 40
 // amount is the call's member amount, a number or a string of digits. Exponents
 // are not taken: 1e999999999 is a short text and a huge number.
 func (m Meter) amount() (amount *big.Rat, problem string) {
-	text, found := member(m.Arguments, "amount")
+	text, found, twice := member(m.Arguments, "amount")
 	switch {
+	case twice:
+		return nil, "another argument is called the same but for its capitals"
 	case !found:
 		return nil, "the arguments have no amount"
 	case len(text) > maxDigits || !isDecimal(text):
@@ -240,30 +242,49 @@ func isDecimal(s string) bool {
 	return digits(whole) && (!point || digits(fraction))
 }
 
-// member is a number or string of the object itself, not of what is in it.
-func member(object []byte, name string) (text string, found bool) {
+// member is a number or string of the object itself, not of what is in it. Some
+// readers take Amount for amount, so where both stand nobody knows which one is
+// meant.
+func member(object []byte, name string) (text string, found, twice bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(object))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
-		return "", false
+		return "", false, false
 	}
 	for d.PeekKind() == '"' {
 		key, err := d.ReadToken()
 		if err != nil {
-			return "", false
+			return "", found, twice
 		}
-		if key.String() != name {
+		alike, exact := strings.EqualFold(key.String(), name), key.String() == name
+		twice = twice || alike && !exact
+		if !exact {
 			if err := d.SkipValue(); err != nil {
-				return "", false
+				return text, found, twice
 			}
 			continue
 		}
-		v, err := d.ReadToken()
-		if err != nil || v.Kind() != '"' && v.Kind() != '0' {
-			return "", !errors.Is(err, io.EOF)
+		v, err := d.ReadValue()
+		found = found || !errors.Is(err, io.EOF)
+		if err != nil {
+			return "", found, twice
 		}
-		return v.String(), true
+		if v.Kind() == '"' || v.Kind() == '0' {
+			text = scalar(v)
+		}
 	}
-	return "", false
+	return text, found, twice
+}
+
+// scalar is the text of a string, or a number as it was written.
+func scalar(v jsontext.Value) string {
+	if v.Kind() != '"' {
+		return string(v)
+	}
+	text, err := jsontext.AppendUnquote(nil, v)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // decimal writes an amount with all its digits. Sums of decimals are decimals.

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // scope is that of the packages in the tests' own registry. npm is told where
@@ -35,9 +37,18 @@ func TestMain(m *testing.M) {
 	os.Setenv("npm_config_"+scope+":registry", server.URL+"/")
 	os.Setenv("npm_config_noproxy", "127.0.0.1")
 	os.Setenv("AMBIT_TEST_SECRET", "not for install scripts")
-	code := m.Run()
-	server.Close()
-	os.Exit(code)
+	goleak.VerifyTestMain(shutting{m, server})
+}
+
+// shutting are the tests, and then the end of the registry that they ask.
+type shutting struct {
+	*testing.M
+	server *httptest.Server
+}
+
+func (s shutting) Run() int {
+	defer s.server.Close()
+	return s.M.Run()
 }
 
 // npmRegistry is as much of a registry as npm needs.

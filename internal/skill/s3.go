@@ -67,11 +67,14 @@ type object struct {
 // maxPage bounds one page of a list: a thousand keys of a kilobyte, and more.
 const maxPage = 8 << 20
 
+// maxPages bounds a list whose pages hold nothing, and go on.
+const maxPages = 1000
+
 // list tells of every object whose key starts with prefix.
 func (s *s3) list(ctx context.Context, prefix string) ([]object, error) {
 	var objects []object
 	token := ""
-	for {
+	for range maxPages {
 		query := url.Values{"list-type": {"2"}, "prefix": {prefix}}
 		if token != "" {
 			query.Set("continuation-token", token)
@@ -100,6 +103,7 @@ func (s *s3) list(ctx context.Context, prefix string) ([]object, error) {
 		}
 		token = page.NextContinuationToken
 	}
+	return nil, fmt.Errorf("the list of %s has more than %d pages: it is not what S3 answers", s.bucket, maxPages)
 }
 
 // get reads an object.

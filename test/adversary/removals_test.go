@@ -13,16 +13,14 @@ type removal struct {
 }
 
 // removals are the mechanisms that are really taken away, one after the other,
-// by TestWithoutItsMechanism. Each text stands exactly once in its file.
+// by TestWithoutItsMechanism: at least one for every promise. Each text stands
+// exactly once in its file.
 var removals = []removal{
 	{"P01", "internal/gateway/admit.go", `if deeper(p.Arguments, maxDepth) {`, `if false && deeper(p.Arguments, maxDepth) {`, "./internal/gateway", "TestCall"},
-	{"P02", "internal/gate/gate.go", `add(call.SideEffectDenied, false,`, `add(call.SideEffectDenied, true,`, "./internal/gate", "TestDecide"},
-	{"P03", "internal/gate/gate.go", `add(call.NotInSkillAllowlist, false,`, `add(call.NotInSkillAllowlist, true,`, "./internal/gate", "TestDecide"},
+	{"P02", "internal/gate/gate.go", `deny(call.SideEffectDenied, "its side effect "+string(t.SideEffect)+" is not in allowed_side_effects")`, `allow("anything goes")`, "./internal/gate", "TestDecide"},
+	{"P03", "internal/gate/gate.go", `deny(call.NotInSkillAllowlist, "the §TOOLS section of "+c.Skill.Name()+" does not list "+uri)`, `allow(uri)`, "./internal/gate", "TestDecide"},
 	{"P04", "internal/gate/gate.go", `case len(required) > 0:`, `case false:`, "./internal/gate", "TestCapabilities"},
-	{"P05", "internal/policy/policy.go", `		if one.forbid {
-			out.forbids = append(out.forbids, f)
-		} else {`, `		if one.forbid {
-		} else {`, "./internal/policy", "TestCases"},
+	{"P05", "internal/policy/policy.go", `out.broken = append(out.broken, failure{one, plainly(e.Message)})`, `_ = one`, "./internal/policy", "TestCases"},
 	{"P06", "internal/gateway/intend.go", `if stopped = gateStage(g, g.inside(ctx, tx), p); stopped != nil {`, `if false {`, "./internal/gateway", "TestRevokedOnTheWay"},
 	{"P07", "internal/grant/grant.go", `g.Changed = !ed25519.Verify(public, g.bytes(), signature)`, `_ = public`, "./internal/grant", "TestChanged"},
 	{"P08", "internal/memory/memory.go", `name, err := json.Marshal([]string{agentID, id})`, `name, err := json.Marshal([]string{id})`, "./internal/memory", "TestMoved"},
@@ -54,11 +52,13 @@ var removals = []removal{
 	}`, ``, "./internal/journal/daybook", "TestFailedSync"},
 	{"P31", "internal/approval/approval.go", `AND state = 'approved' AND expires`, `AND expires`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
 	{"P32", "internal/serve/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/serve", "TestHostAndOrigin"},
+	{"P32", "internal/serve/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./test/adversary", "TestEveryPathKnowsItsHost"},
 	{"P33", "internal/serve/shield.go", `case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:`, `case false:`, "./internal/serve", "TestHostAndOrigin"},
 	{"P34", "internal/serve/auth.go", `r.Header.Del("Authorization")`, ``, "./internal/serve", "TestKeyIsNotPassedOn"},
 	{"P35", "internal/front/remote.go", `t.Principal != principal || t.Agent != a.Door.Agent().ID ||`, ``, "./internal/front", "TestForeignSessions"},
 	{"P36", "internal/front/rounds.go", `err != nil || !slices.Equal(s.Binding, a.binding(r)) {`, `err != nil {`, "./internal/front", "TestRequestState"},
 	{"P37", "internal/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/toolserver", "TestLockedDefinitions"},
+	{"P37", "internal/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./test/adversary", "TestServerTurns"},
 	{"P38", "internal/toolserver/hidden.go", `if what := diag.Hidden(text); what != "" {`, `if what := diag.Hidden(text); what == "-" {`, "./internal/toolserver", "TestHiddenInstructionsAreWarnedOf"},
 	{"P39", "internal/toolserver/process_linux.go", `covers = append(covers, "--tmpfs", dir)`, `covers = append(covers, "--dir", dir)`, "./internal/toolserver", "TestServerCannotReachUs"},
 	{"P40", "internal/toolserver/prove.go", `r.Message, r.Hint = s.secrets.mask(r.Message), s.secrets.mask(r.Hint)`, ``, "./internal/toolserver", "TestCredentialsInLastWords"},
@@ -70,5 +70,113 @@ var removals = []removal{
 	{"P44", "internal/backup/backup.go", `|| !slices.Contains(kept, first) {`, `|| first == "" {`, "./internal/backup", "TestHostileBackups"},
 	{"P45", "manifest/diag/source.go", `	return r != ' ' && !unicode.IsPrint(r)`, `	return false && r != ' ' && !unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
 	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }`, `odd := func(r rune) bool { return r < 0 && !unicode.IsPrint(r) }`, "./test/adversary", "TestNothingDrivesTheTerminal"},
+	{"P47", "internal/cli/servers.go", `diag.Printable(alias)+"]"), diag.Printable(line))`, `diag.Printable(alias)+"]"), line)`, "./test/adversary", "TestLogIsTheDaemonsOwn"},
+	{"P48", "internal/serve/console/console.go", `"html/template"`, `"text/template"`, "./test/adversary", "TestConsoleShowsTextAsText"},
+	{"P49", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PostFormValue("token")), []byte(s.Token)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./test/adversary", "TestDaemonIsNotABrowsersPuppet"},
+	{"P50", "internal/serve/console/session.go", `if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {`, `if err != nil {`, "./test/adversary", "TestDaemonIsNotABrowsersPuppet"},
+	{"P51", "internal/toolserver/prepare.go", `	var env []string
+	for _, name := range agent.PlainEnv {`, `	env := os.Environ()
+	for _, name := range agent.PlainEnv {`, "./test/adversary", "TestServerSeesNoOtherEnvironment"},
+	{"P52", "internal/action/answer.go", `io.ReadAll(io.LimitReader(resp.Body, b.MaxResponse+1))`, `io.ReadAll(resp.Body)`, "./internal/action", "TestEndlessAnswers"},
+	{"P53", "internal/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/serve", "TestWhoMayDoWhat"},
+	{"P53", "internal/serve/routes.go", `if r.admin && !principalOf(req).Admin {`, `if r.admin && principalOf(req) == nil {`, "./internal/serve", "TestWhoMayDoWhat"},
+	{"P54", "internal/serve/auth.go", `		if mayEnd(p) {`, `		if false {`, "./internal/serve", "TestRevokedWhileAPersonThinks"},
+	{"P54", "internal/serve/standing.go", `!over {
+		return`, `!over || over {
+		return`, "./internal/serve", "TestStreamsEndWithTheirKey"},
+	{"P55", "internal/identity/apikey.go", `	k.hash = hash[:]`, `	k.hash = append(hash[:], text...)`, "./internal/identity", "TestOnlyTheHashIsKept"},
+	{"P56", "internal/action/compose.go", `Principal: c.Principal, Parent`, `Principal: "owner@local", Parent`, "./internal/action", "TestCompose"},
+	{"P56", "internal/action/compose.go", `Skill: c.Skill, Timeout`, `Timeout`, "./internal/action", "TestCompose"},
+	{"P57", "internal/action/compose.go", `if len(steps) > maxDepth {`, `if false {`, "./internal/action", "TestComposeEnds"},
+	{"P57", "internal/action/compose.go", `if slices.Contains(steps, to.Agent+"/"+to.Tool) {`, `if false {`, "./internal/action", "TestComposeEnds"},
+	{"P58", "internal/guard/deny/deny.go", `err == nil && total > maxPrograms {`, `err == nil && total < 0 {`, "./internal/guard/deny", "TestPatternsAreBounded"},
+	{"P58", "internal/guard/deny/deny.go", `if len(prog.Inst) > maxProgram {`, `if false {`, "./internal/guard/deny", "TestPatternsAreBounded"},
+	{"P58", "internal/guard/secret/scan.go", `	if s.work < 0 {
+		return dst, ErrTooHard`, `	if false {
+		return dst, ErrTooHard`, "./internal/guard/secret", "TestHostileTexts"},
+	{"P58", "manifest/findagent/guardrails.go", `|| len(s.set) >= maxGoodPatterns {`, `{`, "./manifest/findagent", "TestPatternSetIsBounded"},
+	{"P59", "internal/importer/importer.go", `		if !shallow(text) {`, `		if false {`, "./test/adversary", "TestBombsInFiles"},
+	{"P59", "manifest/diag/diag.go", `	if len(r.list) >= maxDiagnostics {
+		r.dropped++`, `	if len(r.list) < 0 {
+		r.dropped++`, "./manifest/doc", "TestManyProblems"},
+	{"P60", "manifest/diag/source.go", `func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }`, `func (s *Source) Mask(start, end int) { _ = start + end }`, "./manifest", "TestSecretsAreNeverShown"},
+	{"P61", "internal/credential/secret.go", `	return hidden
+}`, `	return s.Reveal()
+}`, "./internal/credential", "TestSecretIsNotShown"},
+	{"P62", "internal/pack/package.go", `if got, err := hashFile(filepath.Join(dir, fileArchive)); err != nil || got != r.Digest {`, `if got, err := hashFile(filepath.Join(dir, fileArchive)); got == "-" {`, "./internal/pack", "TestOpenRefusesWhatChanged"},
+	{"P62", "internal/pack/package.go", `if want.Tree != "" && tree != want.Tree || filepath.Base(dir) != folderName(want.Digest, tree) {`, `if want.Tree != "" && tree == "-" {`, "./internal/pack", "TestOpenRefusesWhatChanged"},
+	{"P63", "internal/sandbox/bubblewrap_linux.go", `bwrap, "--unshare-all", "--unshare-user",`, `bwrap, "--unshare-all", "--share-net", "--unshare-user",`, "./internal/sandbox", "TestNoWayOut"},
+	{"P63", "internal/sandbox/bubblewrap_linux.go", `a = append(a, "--ro-bind", source, m.To)
+		p.ReadOnly`, `a = append(a, "--bind", source, m.To)
+		p.ReadWrite`, "./internal/sandbox", "TestNothingElseIsWritable"},
+	{"P63", "internal/sandbox/shim/wear_linux.go", `	if err := filter(); err != nil {`, `	if err := error(nil); err != nil {`, "./internal/sandbox", "TestSyscalls"},
+	{"P64", "internal/sandbox/bubblewrap_linux.go", `"--size", strconv.FormatInt(s.disk, 10), "--tmpfs"`, `"--tmpfs"`, "./internal/sandbox", "TestDiskFill"},
+	{"P64", "internal/sandbox/cgroup_linux.go", `strconv.FormatInt(b.memory, 10), strconv`, `strconv.FormatInt(b.memory*1000, 10), strconv`, "./internal/sandbox", "TestMemoryHog"},
+	{"P65", "internal/program/program.go", `Tier: b.options.Isolation, Stdin`, `Tier: sandbox.Standard, Stdin`, "./internal/program", "TestNeverLess"},
+	{"P65", "internal/sandbox/check_linux.go", `case sang != nil && sang.Text != "":`, `case false:`, "./internal/sandbox", "TestFailsClosed"},
+	{"P66", "internal/program/bundlelend.go", `return !slot.Covers(host) || len(s.Hosts()) > 0 && !agent.Covers(s.Hosts(), host)`, `return !slot.Covers(host)`, "./internal/program", "TestBundleCredentialKeepsItsAudience"},
+	{"P67", "internal/egress/proxyswap.go", `strings.ContainsAny(out.Header[name][i], "\r\n\x00") {`, `false {`, "./internal/egress", "TestSwapInjectsNoHeader"},
+	{"P68", "internal/registry/client.go", `case len(body) > maxBody:`, `case false:`, "./internal/registry", "TestRegistryIsBounded"},
+	{"P68", "internal/registry/listing.go", `if word := in.words(); len(word) != 1 || word[0] != "-y" && word[0] != "--yes" {`, `if word := in.words(); len(word) > 1<<20 {`, "./internal/registry", "TestRecipes"},
+	{"P68", "internal/registry/listing.go", `case in.IsSecret || strings.ContainsAny(value, "{}") || value == "" && in.IsRequired:`, `case strings.ContainsAny(value, "{}"):`, "./internal/registry", "TestRegistrySecrets"},
+	{"P69", "internal/login/login.go", `return !slices.Contains(e.Hosts, host) })`, `return host == "" })`, "./internal/login", "TestTokenGoesToItsHost"},
+	{"P70", "internal/dispatch/work.go", `c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)`, "c.By, c.Arguments = asked.By, jsontext.Value(asked.Arguments)\n\t_ = d.books.DB.Read(ctx, func(tx state.Tx) error {\n\t\treturn tx.Query(`SELECT principal FROM intents WHERE id = $1`, []any{id}, func(row state.Row) error { return row.Scan(&c.Principal) })\n\t})", "./internal/dispatch", "TestIssuerIsSealed"},
+	{"P71", "internal/gateway/intend.go", `if stopped, err = limit.Take(tx, g.meter(p)); err`, `if stopped, err = limit.Look(tx, g.meter(p)); err`, "./internal/gateway", "TestFleet"},
+	{"P72", "internal/gateway/intend.go", `			return g.writeIntent(tx, p)`, `			return nil`, "./internal/gateway", "TestKill"},
+	{"P72", "internal/gateway/recover.go", `resendable := o.state == stateSending && o.sealed != nil`, `resendable := o.sealed != nil`, "./internal/gateway", "TestRecover"},
+	{"P73", "internal/gateway/intend.go", `			return storeFailed(stageIntend, err)
+		}
+		// Another`, `			return nil
+		}
+		// Another`, "./test/faults", "TestStoreGone"},
+	{"P74", "internal/gateway/record.go", `	if p.late != nil {
+		g.late`, `	if false {
+		g.late`, "./test/faults", "TestLateAnswer"},
+	{"P74", "internal/toolserver/act.go", `	refuse := call.Uncertain
+`, `	refuse := call.Refuse
+`, "./test/faults", "TestServerEndsInACall"},
+	{"P75", "internal/state/postgres/batch.go", `	s.conn = conn
+	if err`, `	s.conn = conn
+	if s.owner != "" {
+		return nil
+	}
+	if err`, "./internal/state/statetest", "TestLostConnectionIsANewOwner"},
+	{"P76", "internal/journal/journal.go", `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
+			return err`, `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
+			return nil`, "./internal/journal", "TestEveryStatementMayFail"},
 	{"P77", "internal/journal/post.go", `len(e.Bodies) == 0 && e.End < to {`, `len(e.Bodies) < 0 && e.End < to {`, "./internal/journal", "TestSpoiltEntry"},
+	{"P78", "internal/journal/encode.go", `bytes.IndexByte(args, '\n') >= 0 || bytes.IndexByte(args, '\r') >= 0:`, `false:`, "./internal/journal", "TestKeptRecordsAreOneLine"},
+	{"P78", "internal/journal/encode.go", `if c >= ' ' && c !=`, `if c !=`, "./internal/journal", "TestKeptRecordsAreOneLine"},
+	{"P79", "internal/backup/restore.go", `if err == nil && !bytes.Equal(have, text) {`, `if err == nil && !bytes.Equal(have, text) && have == nil {`, "./internal/backup", "TestRestoreOverwritesNothing"},
+	{"P79", "internal/backup/seal.go", `	if len(to) == 0 {
+		return nopCloser`, `	if true {
+		return nopCloser`, "./internal/backup", "TestSealedBackups"},
+	{"P80", "internal/policy/policy.go", `func plainly(message string) string {
+`, `func plainly(message string) string {
+	if message != "" {
+		return message
+	}
+`, "./internal/policy", "TestReasonsHoldNoArguments"},
+	{"P81", "internal/importer/bundle.go", `|| !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:`, `|| path.Clean(name) == "":`, "./internal/importer", "TestHostileBundles"},
+	{"P81", "internal/importer/scrub.go", `func harmless(value string) bool { return plainValue.MatchString(value) }`, `func harmless(value string) bool { return plainValue.MatchString(value) || value != "" }`, "./internal/importer", "TestImports"},
+	{"P82", "internal/serve/ui.go", `if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {`, `if false {`, "./internal/serve", "TestUIOutside"},
+	{"P82", "internal/serve/ui.go", `"sandbox allow-scripts; default-src`, `"default-src`, "./internal/serve", "TestUIPages"},
+	{"P82", "internal/serve/ui.go", `|| json.Unmarshal(open, &t) != nil || time.Now().Unix() >= t.Until {`, `|| json.Unmarshal(open, &t) != nil {`, "./internal/serve", "TestUITickets"},
+	{"P83", "internal/front/remote.go", ` && time.Now().Unix() <= p.until {`, ` {`, "./internal/front", "TestHeldSessionEnds"},
+	{"P84", "internal/journal/daybook/daybook.go", `	if p.crowd {
+`, `	if false {
+`, "./internal/journal/daybook", "TestCrowdSharesASync"},
+	{"P85", "internal/credential/source.go", `		if ok && isFor(secret, a) {`, `		if ok {`, "./internal/credential", "TestCopyGetsNothing"},
+	{"P85", "internal/credential/source.go", `return s.Agent != "" && s.Agent != Own }`, `return s.Agent != "" }`, "./internal/credential", "TestCopyGetsNothing"},
+	{"P85", "internal/credential/source.go", `		if ok && isFor(secret, a) {`, `		if all, _ := s.Vault.List(); !ok {
+			for _, e := range all {
+				if e.ID == ID(a) && e.Ref == w.Ref {
+					secret, ok, _ = s.Vault.Get(e.Agent, e.Ref)
+				}
+			}
+		}
+		if ok && isFor(secret, a) {`, "./test/adversary", "TestSecretsOfAnotherAgent"},
+	{"P86", "internal/skill/s3.go", `	for range maxPages {`, `	for {`, "./internal/skill", "TestListEnds"},
+	{"P87", "internal/toolserver/hidden.go", `	if len(path) > maxPath {`, `	if false {`, "./internal/toolserver", "TestDeepKeysAreCheap"},
+	{"P88", "internal/limit/limit.go", `twice = twice || alike && !exact`, `twice = twice || alike && !exact && !alike`, "./internal/limit", "TestAmountsAlike"},
 }

@@ -61,8 +61,8 @@ func TestServerSeesNoOtherEnvironment(t *testing.T) {
 	}
 }
 
-// slotKey fills the slot of the agent of upstream.
-const slotKey = "AMBIT_SECRET_EVIL_FINE__KEY=a-value-for-the-slot"
+// slotKey fills the slot of the agent of upstream, by the name of its folder.
+const slotKey = "AMBIT_SECRET_SERVICE__KEY=a-value-for-the-slot"
 
 // upstream is a service at api.example.com, and an agent whose one tool asks it.
 func (w *world) upstream(h http.HandlerFunc) string {
@@ -140,7 +140,8 @@ func TestArgumentsStayValues(t *testing.T) {
 }
 
 // A secret that was set for one agent does not go out for another one that asks
-// for it under the same name, nor to a host that was not named when it was set.
+// for it under the same name, nor for a copy of its manifest somewhere else, nor
+// to a host that was not named when it was set.
 func TestSecretsOfAnotherAgent(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
@@ -159,22 +160,40 @@ func TestSecretsOfAnotherAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := func(name, manifest string) string {
-		file := w.write(filepath.Join(name, "findagent.json"), manifest)
-		w.ambit("call", file, "look", "--input", `{"q":"x"}`)
+	original := string(text)
+	asked := func(file, manifest string) string {
+		w.write(file, manifest)
+		w.ambit("call", filepath.Join(w.dir, file), "look", "--input", `{"q":"x"}`)
 		mu.Lock()
 		defer mu.Unlock()
 		got := tokens["api.example.com"] + tokens["other.example.com"]
 		clear(tokens)
 		return got
 	}
-	if got := asked("same", string(text)); got != "Bearer canary-secret-value" {
+	own, _ := filepath.Rel(w.dir, mine)
+	if got := asked(own, original); got != "Bearer canary-secret-value" {
 		t.Fatalf("the agent itself sent %q", got)
 	}
-	if got := asked("other", strings.Replace(string(text), `"Evil fine"`, `"Another"`, 1)); strings.Contains(got, "canary") {
-		t.Errorf("another agent sent %q", got)
+	renamed := strings.Replace(original, `"Evil fine"`, `"Another"`, 1)
+	moved := strings.ReplaceAll(original, "api.example.com", "other.example.com")
+	for name, tt := range map[string]struct{ file, manifest string }{
+		"a copy under another name":              {"copy/findagent.json", original},
+		"a copy under the id that it claims":     {"evil-fine/findagent.json", original},
+		"another agent in the same place":        {own, renamed},
+		"another agent in another place":         {"other/findagent.json", renamed},
+		"the agent itself, for another host":     {own, moved},
+		"a copy under ambit's own name":          {"ambit/findagent.json", original},
+		"a copy whose name makes the same words": {"ser vice/findagent.json", original},
+	} {
+		if got := asked(tt.file, tt.manifest); strings.Contains(got, "canary") {
+			t.Errorf("%s sent %q", name, got)
+		}
 	}
-	if got := asked("moved", strings.ReplaceAll(string(text), "api.example.com", "other.example.com")); strings.Contains(got, "canary") {
-		t.Errorf("the same agent sent %q to a host that nobody agreed to", got)
+	// Once installed, the name is the installed one's: a file elsewhere that is
+	// called the same, and is another, has none of it.
+	w.write("home/agents/"+own, original)
+	asked("elsewhere/"+own, original)
+	if got := asked("elsewhere/"+own, strings.Replace(original, "It does things.", "It does other things.", 1)); strings.Contains(got, "canary") {
+		t.Errorf("another file called like the installed agent sent %q", got)
 	}
 }

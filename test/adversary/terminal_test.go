@@ -52,6 +52,10 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 	servers := w.write("mcp.json", `{"mcpServers":{"a\u001b[2J\u202e":{"command":"npx\u009b","args":["-y","x\u001b[31m"],"env":{"A\u202e":"b"}}}}`)
 	skill := w.write("SKILL.md", "§TOOLS\nmatrix://tool/\x1b[2J\u202e\n")
 
+	policy := w.write("p.cedar", "permit (principal == Agent::\"x\x1b[2J\u202e\", action, resource) when { \x1b };\n")
+	api := w.write("api.json", `{"openapi":"3.0.0","info":{"title":"A\u001b[2J\u202e"},"servers":[{"url":"https://api.example.com"}],"paths":{"/x\u009b":{"get":{"operationId":"look\u001b","summary":"\u202e"}}}}`)
+	odder := filepath.Join(w.dir, "walk")
+
 	for _, args := range [][]string{
 		{"validate", w.dir},
 		{"validate", filepath.Join(w.dir, "walk")},
@@ -101,6 +105,36 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		{"journal", "show"},
 		{"journal", "verify"},
 		{"dispatch", "x\x1b[2J\u202e@h", "hello"},
+		{"doctor"},
+		{"doctor", evil},
+		{"catalog", "list"},
+		{"catalog", "show", "x\x1b[2J\u202e"},
+		{"catalog", "add", "x\x1b[2J\u202e/y", "npm:\u009b"},
+		{"catalog", "rm", "x\x1b[2J\u202e"},
+		{"key", "new", "--name", "x\x1b[2J\u202e\nforged line"},
+		{"key", "list"},
+		{"key", "revoke", "x\x1b[2J\u202e"},
+		{"memory", "list", covenant},
+		{"memory", "show", "x\x1b[2J", "\u202e"},
+		{"policy", "check", policy},
+		{"policy", "test", policy},
+		{"secret", "set", evil, "K\x1b[2J\u202e"},
+		{"secret", "list", evil},
+		{"secret", "rm", "x\x1b[2J\u202e", "y\u009b"},
+		{"uninstall", "x\x1b[2J\u202e"},
+		{"agents", "--agents", odder},
+		{"import", api},
+		{"import", skill},
+		{"init", "x\x1b[2J\u202e"},
+		{"run", named, "--skill", odd},
+		{"approvals", "approve", "x\x1b[2J\u202e"},
+		{"journal", "show", "--tool", "look\x1b[2J\u202e"},
+		{"journal", "prove", "x\x1b[2J\u202e"},
+		{"restore", odd},
+		{"login", "--issuer", "https://x\x1b[2J\u202e"},
+		{"logout", "--issuer", "https://x\x1b[2J\u202e"},
+		{"lock", broken},
+		{"bundle", "scan", odd},
 		{"bundle", "check", filepath.Dir(evil)},
 		{"no\x1b[2J\u202everb"},
 		{"validate", "--no\x1b[2J\u202eflag"},

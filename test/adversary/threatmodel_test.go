@@ -102,11 +102,16 @@ func testsIn(t *testing.T, dir string) map[string]bool {
 }
 
 // TestRemovalsFit holds the list of removals to the code and to the document, so
-// that none of them rots until somebody runs them.
+// that none of them rots until somebody runs them, and every promise has one.
 func TestRemovalsFit(t *testing.T) {
-	named := map[string][]string{}
+	named, removed := map[string][]string{}, map[string]bool{}
+	for _, r := range removals {
+		removed[r.id] = true
+	}
 	for _, p := range promises(t) {
-		named[p.id] = p.tests
+		if named[p.id] = p.tests; !removed[p.id] {
+			t.Errorf("the mechanism of %s is never taken away", p.id)
+		}
 	}
 	for _, r := range removals {
 		text, err := os.ReadFile(filepath.Join(root, r.file))

@@ -1,0 +1,204 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+)
+
+// The provider of these targets signs with one key, and is never asked anything.
+const fuzzIssuer = "https://login.example.com"
+
+var (
+	fuzzKey  = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	otherKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, ed25519.SeedSize))
+)
+
+func signedBy(key ed25519.PrivateKey, header string, claims []byte) string {
+	enc := base64.RawURLEncoding
+	body := enc.EncodeToString([]byte(header)) + "." + enc.EncodeToString(claims)
+	return body + "." + enc.EncodeToString(ed25519.Sign(key, []byte(body)))
+}
+
+func fuzzOIDC() *OIDC {
+	o := NewOIDC(OIDCConfig{Issuer: fuzzIssuer, Audience: "ambit", PrincipalClaim: "sub", GroupsClaim: "groups", Subjects: map[string][]string{"ada": {"neo"}}})
+	o.now = func() time.Time { return time.Unix(1_800_000_000, 0) }
+	keys := &oidc.StaticKeySet{PublicKeys: []crypto.PublicKey{fuzzKey.Public()}}
+	o.verifier = oidc.NewVerifier(fuzzIssuer, keys, &oidc.Config{ClientID: "ambit", SupportedSigningAlgs: algorithms, Now: o.now})
+	return o
+}
+
+const (
+	edHeader   = `{"alg":"EdDSA","kid":"k"}`
+	goodClaims = `{"iss":"` + fuzzIssuer + `","aud":"ambit","sub":"ada","exp":1800003600}`
+)
+
+// FuzzToken: no text is taken for a token but one that the provider signed.
+func FuzzToken(f *testing.F) {
+	good := signedBy(fuzzKey, edHeader, []byte(goodClaims))
+	f.Add(good)
+	f.Add(signedBy(otherKey, edHeader, []byte(goodClaims)))
+	f.Add(signedBy(fuzzKey, `{"alg":"none"}`, []byte(goodClaims)))
+	f.Add(strings.TrimRight(signedBy(fuzzKey, `{"alg":"none"}`, []byte(goodClaims)), "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"))
+	f.Add(signedBy(fuzzKey, `{"alg":"HS256"}`, []byte(goodClaims)))
+	f.Add(`{"payload":"` + strings.Split(good, ".")[1] + `","signatures":[{"protected":"","signature":""}]}`)
+	f.Add("..")
+	f.Add(good + "." + good)
+	o := fuzzOIDC()
+	f.Fuzz(func(t *testing.T, token string) {
+		p, err := o.Check(t.Context(), token)
+		if err != nil {
+			if p != nil {
+				t.Error("somebody is let in with an error")
+			}
+			return
+		}
+		// The seeds hold one token of the provider's; what it says cannot be changed.
+		if !strings.Contains(token, strings.Split(good, ".")[1]) || p.Name != "ada" || p.Admin {
+			t.Errorf("%q lets %+v in", token, p)
+		}
+	})
+}
+
+// FuzzClaims: whatever a provider signs, whoever is let in has a name that can be
+// written down, is not somebody of this machine, and is so for a while only.
+func FuzzClaims(f *testing.F) {
+	for _, claims := range []string{
+		goodClaims,
+		`{"iss":"` + fuzzIssuer + `","aud":["ambit","other"],"sub":"root@local","exp":1800003600}`,
+		`{"iss":"` + fuzzIssuer + `","aud":"ambit","sub":"a\u001b[2J\n","exp":1800003600}`,
+		`{"iss":"` + fuzzIssuer + `","aud":"ambit","sub":"ada","exp":1800003600,"groups":["ops",1]}`,
+		`{"iss":"` + fuzzIssuer + `","aud":"ambit","sub":"ada","exp":1e300}`,
+		`{"iss":"` + fuzzIssuer + `","aud":"ambit","sub":"ada","exp":1800003600,"sub":"eve"}`,
+		`{"iss":"https://evil.example","aud":"ambit","sub":"ada","exp":1800003600}`,
+		`[]`, `{`,
+	} {
+		f.Add([]byte(claims))
+	}
+	o := fuzzOIDC()
+	f.Fuzz(func(t *testing.T, claims []byte) {
+		p, err := o.Check(t.Context(), signedBy(fuzzKey, edHeader, claims))
+		if err != nil {
+			return
+		}
+		if !ValidName(p.Name) || reserved(p.Name) || p.Kind != ByToken || p.Admin {
+			t.Errorf("%s lets %+v in", claims, p)
+		}
+		if !p.Until.After(o.now()) {
+			t.Errorf("%s lets somebody in until %v", claims, p.Until)
+		}
+		var said struct{ Iss string }
+		if err := json.Unmarshal(claims, &said); err != nil || said.Iss != fuzzIssuer {
+			t.Errorf("%s is of another provider", claims)
+		}
+	})
+}
+
+// canned answers every request with the same.
+type canned struct {
+	status int
+	text   []byte
+}
+
+func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: c.status, Status: fmt.Sprint(c.status), Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(c.text)),
+	}, nil
+}
+
+// FuzzKeySet: no key set makes a token good that its keys have not signed.
+func FuzzKeySet(f *testing.F) {
+	x := base64.RawURLEncoding.EncodeToString(fuzzKey.Public().(ed25519.PublicKey))
+	for _, text := range []string{
+		`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"` + x + `"}]}`, `{"keys":[{"kty":"oct","kid":"k","k":"AA"}]}`, `{"keys":[{"kty":"RSA","kid":"k","n":"AQAB","e":"AQAB"}]}`,
+		`{"keys":[{"kty":"EC","crv":"P-256","kid":"k","x":"AA","y":"AA"}]}`, `{"keys":[]}`, `{"keys":null}`, `[]`, `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":""}]}`,
+	} {
+		f.Add(200, []byte(text))
+		f.Add(500, []byte(text))
+	}
+	stranger := signedBy(otherKey, edHeader, []byte(goodClaims))
+	f.Fuzz(func(t *testing.T, status int, text []byte) {
+		ctx := oidc.ClientContext(t.Context(), &http.Client{Transport: bounded{canned{100 + min(max(status, 0), 499), text}}})
+		o := fuzzOIDC()
+		o.verifier = oidc.NewVerifier(fuzzIssuer, oidc.NewRemoteKeySet(ctx, fuzzIssuer+"/keys"), &oidc.Config{ClientID: "ambit", SupportedSigningAlgs: algorithms, Now: o.now})
+		if p, err := o.Check(ctx, stranger); err == nil {
+			t.Errorf("%s lets %+v in", text, p)
+		}
+	})
+}
+
+// FuzzTokenAnswer: what a provider answers becomes a sign-in with a token, which
+// shows itself in no output and is read again as what it was, or an error that
+// tells none of it.
+func FuzzTokenAnswer(f *testing.F) {
+	for _, text := range []string{
+		`{"access_token":"canary-token","token_type":"Bearer","expires_in":3600,"refresh_token":"canary-refresh","scope":"a b"}`,
+		`{"access_token":"canary-token","token_type":"mac"}`, `{"access_token":"","token_type":"bearer"}`, `{"access_token":"canary-token","token_type":"bearer","expires_in":1e308}`,
+		`{"access_token":"canary-token","token_type":"bearer","expires_in":-1}`, `{"access_token":"canary-token","token_type":"bearer","id_token":"x.y.z"}`,
+		`{"error":"authorization_pending"}`, `{"error":"\u001b[2J","error_description":"\u202e"}`, `{"access_token":["canary-token"]}`, `[`,
+	} {
+		f.Add(200, []byte(text))
+		f.Add(400, []byte(text))
+	}
+	f.Fuzz(func(t *testing.T, status int, text []byte) {
+		d := newDevice(LoginConfig{Issuer: fuzzIssuer, ClientID: "ambit"}, nil, canned{100 + min(max(status, 0), 499), text})
+		d.token = fuzzIssuer + "/token"
+		d.verifier = fuzzOIDC().verifier
+		l, err := d.tokens(context.Background(), url.Values{})
+		if err != nil {
+			if said := err.Error(); strings.Contains(said, "canary-") && !bytes.Contains(text, []byte(`"error`)) || strings.ContainsAny(said, "\x1b\u202e\n") {
+				t.Errorf("it says %q", said)
+			}
+			return
+		}
+		if l.Token() == "" || l.Issuer != fuzzIssuer || !l.Expires.IsZero() && l.Expires.Before(time.Now().Add(-time.Minute)) {
+			t.Errorf("%+v", l)
+		}
+		if shown := fmt.Sprintf("%v %+v %#v", l, l, *l); len(l.Token()) > 8 && strings.Contains(shown, l.Token()) {
+			t.Error("the token shows")
+		}
+		again, err := OpenLogin(l.Reveal())
+		if err != nil || again.Token() != l.Token() || again.Renewable() != l.Renewable() || !again.Expires.Equal(l.Expires) {
+			t.Errorf("it is read as another: %v", err)
+		}
+	})
+}
+
+// FuzzProviderConfig: a provider that config.toml names is on https or on this
+// machine.
+func FuzzProviderConfig(f *testing.F) {
+	for _, text := range []string{
+		"[oidc]\nissuer = \"https://login.example.com\"\naudience = \"ambit\"\n", "[oidc]\nissuer = \"http://evil.example\"\naudience = \"ambit\"\n",
+		"[oidc]\nissuer = \"http://localhost:1\"\naudience = \"ambit\"\n[oidc.admins]\nsubjects = [\"ada\"]\n", "[oidc]\nissuer = \"https://\"\naudience = \"x\"\nprincipal_claim = \"\"\n", "oidc = 1\n",
+	} {
+		f.Add([]byte(text))
+	}
+	file := filepath.Join(f.TempDir(), "config.toml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := ReadOIDC(file)
+		if err != nil || c == nil {
+			return
+		}
+		u, err := url.Parse(c.Issuer)
+		if err != nil || u.Host == "" || u.Scheme != "https" && !loopback(u.Hostname()) || c.Audience == "" || c.PrincipalClaim == "" {
+			t.Errorf("%+v is taken", c)
+		}
+	})
+}
