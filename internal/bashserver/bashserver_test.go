@@ -15,6 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 	_ "github.com/ambit-run/ambit/internal/sandbox/shim"
 )
 
@@ -51,19 +52,8 @@ func execute(t *testing.T, c *mcp.ClientSession, command string) (*mcp.CallToolR
 	return got, r
 }
 
-// available says whether the sandbox can be had, which it must where tests count.
-func available(t *testing.T) {
-	t.Helper()
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-}
-
 func TestExecute(t *testing.T) {
-	available(t)
+	sandboxtest.Need(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("hush"), 0o644); err != nil {
 		t.Fatal(err)
@@ -102,7 +92,7 @@ func TestExecute(t *testing.T) {
 }
 
 func TestExecuteEnds(t *testing.T) {
-	available(t)
+	sandboxtest.Need(t)
 	c := talk(t, Options{Home: home.At(t.TempDir())})
 	got, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute", Arguments: map[string]any{"command": "sleep 600", "timeout_seconds": 1}})
 	if err != nil || !got.IsError {
@@ -118,7 +108,7 @@ func TestExecuteEnds(t *testing.T) {
 
 // A work folder that is full ends what fills it, and can be emptied.
 func TestExecuteFills(t *testing.T) {
-	available(t)
+	sandboxtest.Need(t)
 	work := t.TempDir()
 	c := talk(t, Options{Work: work, Own: true, Home: home.At(t.TempDir()), most: size{1 << 20, 20}})
 	for _, tt := range []struct {

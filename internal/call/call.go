@@ -92,7 +92,9 @@ const (
 
 // Refusal is why a call did not happen, or failed.
 type Refusal struct {
-	Code      Code   `json:"code"`
+	Code Code `json:"code"`
+	// Reason is how a program failed; empty for any other code.
+	Reason    string `json:"reason,omitempty"`
 	Stage     string `json:"stage"`
 	Message   string `json:"message"`
 	Hint      string `json:"hint,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -41,7 +42,10 @@ type BundleOptions struct {
 	// Reviewed says why a bundle of that digest may not run; nil runs all.
 	Reviewed func(ctx context.Context, digest string) error
 	// Log is told what the code writes, and what became of its connections.
-	Log  func(line string)
+	Log func(line string)
+	// Pool may have a sandbox waiting for code that is wrapped; nil makes one for
+	// every call.
+	Pool *sandbox.Pool
 	Home home.Home
 }
 
@@ -66,6 +70,7 @@ type Bundle struct {
 	options BundleOptions
 	digest  string
 	dir     string // holds what follows
+	held    io.Closer
 	code    string
 	argv    []string
 	turns   chan struct{} // one for each run that may be under way
@@ -138,12 +143,17 @@ func (b *Bundle) Close() error {
 	if b.dir == "" {
 		return nil
 	}
-	return os.RemoveAll(b.dir)
+	err := os.RemoveAll(b.dir)
+	if b.held != nil {
+		err = errors.Join(err, b.held.Close())
+		b.held = nil
+	}
+	return err
 }
 
 // stage copies the code to where only we can change it.
 func (b *Bundle) stage(t bundle.Tree) error {
-	dir, err := os.MkdirTemp("", "ambit-bundle-")
+	dir, err := sandbox.TempDir()
 	if err != nil {
 		return err
 	}
@@ -152,6 +162,9 @@ func (b *Bundle) stage(t bundle.Tree) error {
 		return err
 	}
 	b.dir, b.code = dir, filepath.Join(dir, "code")
+	if b.held, err = hold(dir); err != nil {
+		return err
+	}
 	// The outer folder is ours alone; whoever the sandbox makes up reads these.
 	for _, d := range []string{b.code, filepath.Join(dir, "harness")} {
 		if err := errors.Join(os.Mkdir(d, 0o755), os.Chmod(d, 0o755)); err != nil {
@@ -218,7 +231,7 @@ func (b *Bundle) prepare(l *lent) (*run, error) {
 	r.Spec = sandbox.Spec{
 		Tier: b.options.Isolation, Argv: b.argv, Dir: bundleDir, PIDs: bundleProcesses, Wall: bundleWall, MaxStdout: maxAnswer, MaxStderr: maxLog,
 		Mounts:   []sandbox.Mount{{Source: b.code, To: bundleDir}, {Source: filepath.Join(b.dir, "harness"), To: harnessDir}},
-		OnStderr: func(line string) { b.options.Log(l.hush(line)) }, Proofs: b.options.Home.Dir(),
+		OnStderr: func(line string) { b.options.Log(l.hush(line)) }, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
 	}
 	for _, e := range b.agent.Program.Env {
 		if value, ok := b.options.Settings[e.Name]; ok {
@@ -288,6 +301,7 @@ func (r *run) trust(extra []byte) error {
 	if len(extra) == 0 {
 		return nil
 	}
+	r.Pool = nil // these files are this run's alone
 	all := extra
 	for _, file := range systemAuthorities {
 		if text, err := os.ReadFile(file); err == nil {

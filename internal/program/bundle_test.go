@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/call"
@@ -24,7 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/program"
-	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 )
 
 // bundleRig is a bundle that can be changed before it is opened.
@@ -40,12 +41,7 @@ type bundleRig struct {
 
 func newBundleRig(t *testing.T) *bundleRig {
 	t.Helper()
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	sandboxtest.Need(t)
 	r := &bundleRig{folder: t.TempDir(), secrets: map[string]string{}, doc: map[string]any{
 		"name": "Small Bundle", "kind": "code-bundle", "example_prompts": []string{"Say it."},
 		"system_prompt": "You are a small agent that exists so that a bundle can be tested with it.",
@@ -287,6 +283,30 @@ func TestBundleThatMayNotRun(t *testing.T) {
 	}
 }
 
+// The copy that runs stays as long as the bundle is open, whoever tidies up.
+func TestBundleCopyIsHeld(t *testing.T) {
+	r := newBundleRig(t)
+	r.write(t, "main.mjs", "export const handler = () => 1;")
+	b, err := r.open(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(filepath.Dir(b.Code()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Errorf("it is free to be taken: %v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
 // A bundle runs from the copy that was checked, not from where it was read.
 func TestBundleRunsWhatWasChecked(t *testing.T) {
 	r := newBundleRig(t)
@@ -443,7 +463,7 @@ func TestBundleCredentialKeepsItsAudience(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.options.Credentials.Vault = oneSecret{secret}
+	r.options.Credentials.Agent, r.options.Credentials.Vault = "bundle", oneSecret{secret}
 	result, err := r.call(t, `{"hosts":["api.example.com"]}`)
 	if err != nil || strings.Contains(string(result.Raw), token) || strings.Contains(received("api.example.com"), token) {
 		t.Errorf("%v: the token went where it was not set for", err)

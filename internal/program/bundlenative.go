@@ -45,7 +45,7 @@ func (b *Bundle) Launch() (*Server, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	talking := make(chan struct{})
-	r.Wall, r.MaxStderr = serverWall, serverLog
+	r.Wall, r.MaxStderr, r.Pool = serverWall, serverLog, nil
 	r.Talk = func(stdin io.WriteCloser, stdout io.ReadCloser) {
 		s.Stdin, s.Stdout = stdin, stdout
 		close(talking)

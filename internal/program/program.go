@@ -94,7 +94,9 @@ type Failure struct {
 func (f *Failure) Unwrap() error { return f.Refusal }
 
 func failed(reason Reason, format string, args ...any) *Failure {
-	return &Failure{call.Refuse(sandbox.Stage, call.ProgramFailed, "%s: %s", reason, fmt.Sprintf(format, args...)), reason}
+	r := call.Refuse(sandbox.Stage, call.ProgramFailed, "%s: %s", reason, fmt.Sprintf(format, args...))
+	r.Reason = string(reason)
+	return &Failure{r, reason}
 }
 
 // binding runs the program of one agent.

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
@@ -25,6 +26,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/program"
 	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 )
 
 const (
@@ -43,12 +45,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	sandboxtest.Need(t)
 	r := &rig{folder: t.TempDir(), agent: &agent.Agent{
 		Program:    &agent.Program{Runtime: "python3", Entry: "main.py", Contract: agent.OneLine},
 		Resources:  &agent.Resources{WallClockMS: 20_000, MemoryMB: 128, DiskMB: 10, Network: agent.NetworkOff},
@@ -199,7 +196,7 @@ func TestFailures(t *testing.T) {
 			r.write(t, "main.py", "import json, os, sys, time\ni = json.loads(sys.stdin.readline())\n"+tt.code+"\n")
 			_, err := r.act(t.Context())
 			f, ok := errors.AsType[*program.Failure](err)
-			if !ok || f.Reason != tt.reason || f.Code != call.ProgramFailed || f.Effect != call.NoEffect || !strings.HasPrefix(f.Message, string(tt.reason)+": ") {
+			if !ok || f.Reason != tt.reason || f.Refusal.Reason != string(tt.reason) || f.Code != call.ProgramFailed || f.Effect != call.NoEffect || !strings.HasPrefix(f.Message, string(tt.reason)+": ") {
 				t.Fatalf("%v", err)
 			}
 			if plain, ok := errors.AsType[*call.Refusal](err); !ok || plain != f.Refusal {
@@ -253,19 +250,22 @@ func TestEntry(t *testing.T) {
 	for _, tt := range []struct {
 		name, manifest, entry, want, home string
 	}{
-		{"in a folder of its own", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml link.py other src", ""},
+		{"in a folder of its own", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
 		{"in a folder of manifests", "x.toml", "src/main.py", "/agent/main.py /agent main.py", ""},
-		{"absolute, inside", "agent.toml", "$FOLDER/src/main.py", "/agent/src/main.py /agent agent.toml link.py other src", ""},
-		{"absolute, elsewhere", "agent.toml", elsewhere + "/far.py", "/entry/far.py /agent agent.toml link.py other src", ""},
+		{"absolute, inside", "agent.toml", "$FOLDER/src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
+		{"absolute, elsewhere", "agent.toml", elsewhere + "/far.py", "/entry/far.py /agent agent.toml device.py link.py other pipe.py src", ""},
 		{"absolute, elsewhere, of a flat manifest", "x.toml", elsewhere + "/far.py", "/agent/far.py /agent closed.py far.py", ""},
 		{"out of the folder", "agent.toml", "../x.py", "", ""},
 		{"by a link", "agent.toml", "link.py", "", ""},
 		{"a folder", "agent.toml", "src", "", ""},
+		{"a pipe", "agent.toml", "pipe.py", "", ""},
+		{"a device", "agent.toml", "/dev/zero", "", ""},
+		{"a link to a device", "x.toml", "device.py", "", ""},
 		{"not there", "agent.toml", "gone.py", "", ""},
 		{"what ambit keeps", "agent.toml", "$FOLDER/../hidden.py", "", "src"},
 		{"a folder around what ambit keeps", "agent.toml", "src/main.py", "", "src"},
 		{"a folder of ambit's keys", "agent.toml", "$FOLDER/keys/sub/main.py", "", "."},
-		{"an agent that is installed", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml keys link.py other src", ".."},
+		{"an agent that is installed", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py keys link.py other pipe.py src", ".."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
@@ -276,7 +276,10 @@ func TestEntry(t *testing.T) {
 				r.write(t, "keys/sub/main.py", look)
 			}
 			hidden := filepath.Join(filepath.Dir(r.folder), "hidden.py")
-			if err := errors.Join(os.Symlink(elsewhere+"/far.py", filepath.Join(r.folder, "link.py")), os.WriteFile(hidden, []byte(look), 0o644)); err != nil {
+			if err := errors.Join(
+				os.Symlink(elsewhere+"/far.py", filepath.Join(r.folder, "link.py")), os.WriteFile(hidden, []byte(look), 0o644),
+				syscall.Mkfifo(filepath.Join(r.folder, "pipe.py"), 0o644), os.Symlink("/dev/zero", filepath.Join(r.folder, "device.py")),
+			); err != nil {
 				t.Fatal(err)
 			}
 			r.options.Manifest = filepath.Join(r.folder, tt.manifest)

@@ -41,7 +41,7 @@ func (b *binding) remind(ctx context.Context, c *call.Call, s *sandbox.Spec) (do
 	}
 	// Nobody else reaches into the folder; the file is open to the user that the
 	// program runs as.
-	folder, err := os.MkdirTemp("", "ambit-memory-")
+	folder, err := sandbox.TempDir()
 	if err != nil {
 		return nil, failed(NotStarted, "its memory cannot be shown to the program: %v", err)
 	}
@@ -54,6 +54,7 @@ func (b *binding) remind(ctx context.Context, c *call.Call, s *sandbox.Spec) (do
 		done()
 		return nil, failed(NotStarted, "its memory cannot be shown to the program: %v", err)
 	}
+	s.Pool = nil // no sandbox can have waited with this file in it, nor will another
 	s.Mounts = append(s.Mounts, sandbox.Mount{Source: file, To: memoryFile})
 	s.Env = append(s.Env, memoryVariable+"="+memoryFile)
 	return done, nil

@@ -33,7 +33,7 @@ const waitDelay = time.Second
 // held; memory, disk and network are not.
 func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	begun := time.Now()
-	home, err := os.MkdirTemp("", "ambit-program-")
+	home, err := sandbox.TempDir()
 	if err != nil {
 		return sandbox.Outcome{}, fmt.Errorf("%w: %w", sandbox.ErrNotStarted, err)
 	}

@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/sandbox/shim"
 )
 
 func TestForkBomb(t *testing.T) {
@@ -227,12 +231,122 @@ func orphaned(t *testing.T, cmd *exec.Cmd) {
 			t.Fatalf("%d processes live on", members(pid))
 		}
 	}
-	// What it left is removed by the next, once the kernel has buried the dead.
 	for deadline := time.Now().Add(10 * time.Second); len(groupsOf(pid)) > 0; time.Sleep(5 * time.Millisecond) {
-		provenMachine().groups.sweep()
 		if time.Now().After(deadline) {
 			t.Fatalf("left behind: %v", groupsOf(pid))
 		}
+	}
+}
+
+// TestWatcherKilled: without its watcher, what a killed ambit runs ends all the
+// same, and the next ambit removes what it left.
+func TestWatcherKilled(t *testing.T) {
+	able(t)
+	cmd := exec.Command(probe())
+	cmd.Env = []string{"PROBE=keep", "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "up\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	pid, watchers := cmd.Process.Pid, 0
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, f := range files {
+		stat, _ := os.ReadFile(f)
+		words, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
+		if fields := strings.Fields(string(stat)); len(fields) > 3 && fields[3] == strconv.Itoa(pid) && strings.Contains(string(words), shim.Watcher) {
+			watcher, _ := strconv.Atoi(fields[0])
+			syscall.Kill(watcher, syscall.SIGKILL)
+			watchers++
+		}
+	}
+	if watchers != 1 {
+		t.Errorf("%d watchers", watchers)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	for deadline := time.Now().Add(10 * time.Second); members(pid) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d processes live on", members(pid))
+		}
+	}
+	if len(groupsOf(pid)) == 0 {
+		t.Error("nothing was left to remove")
+	}
+	next := exec.CommandContext(t.Context(), probe())
+	next.Env = []string{"GORACE=atexit_sleep_ms=0", "PROBE=deprived", "WITHOUT=nothing", "PATH=" + os.Getenv("PATH")}
+	next.Stderr = os.Stderr
+	if err := next.Run(); err != nil || len(groupsOf(pid)) > 0 {
+		t.Errorf("left behind: %v, %v", groupsOf(pid), err)
+	}
+}
+
+// TestKilledWhileMaking kills an ambit at any moment at which it makes sandboxes.
+// Its watcher leaves nothing. Without one, something of bubblewrap may be left, and
+// never a program.
+func TestKilledWhileMaking(t *testing.T) {
+	able(t)
+	for i := range 10 {
+		word := fmt.Sprintf("making%d-%d", os.Getpid(), i)
+		watched := i < 5
+		cmd := exec.Command(probe())
+		cmd.Env = []string{"PROBE=make", "WORD=" + word, "PATH=" + os.Getenv("PATH"), "PROBE_HOW=" + os.Getenv("PROBE_HOW"), "GORACE=atexit_sleep_ms=0"}
+		if !watched {
+			cmd.Env = append(cmd.Env, "UNWATCHED=1")
+		}
+		cmd.Stderr = os.Stderr
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "up\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		<-time.After(rand.N(40 * time.Millisecond)) // any moment
+		if watched {
+			orphaned(t, cmd)
+		} else {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+		// One that is yet to begin has a moment to do so.
+		none := time.Now()
+		for deadline := none.Add(10 * time.Second); time.Since(none) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+			if holding(word) == 0 {
+				continue
+			}
+			if none = time.Now(); none.After(deadline) {
+				t.Errorf("watched %t: %d programs live on", watched, holding(word))
+				break
+			}
+		}
+		provenMachine().groups.sweep()
+	}
+}
+
+// probeMake is an ambit that makes one sandbox after the other.
+func probeMake() {
+	ctx := context.Background()
+	if os.Getenv("UNWATCHED") != "" {
+		proven.watched = os.Stdin
+	}
+	if err := Check(ctx, tier(), ""); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("up")
+	for {
+		for range 2 {
+			go Run(ctx, Spec{Tier: tier(), Argv: []string{"sh", "-c", "sleep 600; :", os.Getenv("WORD")}})
+		}
+		Run(ctx, Spec{Tier: tier(), Argv: []string{"true"}})
 	}
 }
 
@@ -400,6 +514,12 @@ func TestExit(t *testing.T) {
 	for _, argv := range [][]string{{"/no/such/program"}, {"/etc/hosts"}, nil} {
 		if _, err := execute(t.Context(), Spec{Argv: argv}); !errors.Is(err, ErrNotStarted) {
 			t.Errorf("%v: %v", argv, err)
+		}
+	}
+	// More than the kernel gives a program, and more than an order holds.
+	for _, size := range []int{4 << 20, 20 << 20} {
+		if _, err := execute(t.Context(), Spec{Argv: []string{"true"}, Env: []string{"X=" + strings.Repeat("x", size)}}); !errors.Is(err, ErrNotStarted) {
+			t.Errorf("an environment of %d MiB: %v", size>>20, err)
 		}
 	}
 	nothingLeft(t)

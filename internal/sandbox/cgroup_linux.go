@@ -11,10 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/sandbox/shim"
 )
 
 // controllers are what bounds a run.
@@ -60,6 +61,9 @@ func findHierarchy(mountinfo, own string) (hierarchy, error) {
 			if paths[""] == "" {
 				continue
 			}
+			if filepath.Base(parent) == mainGroup {
+				parent = filepath.Dir(parent) // an ambit that started this one moved there
+			}
 			for _, c := range controllers {
 				if _, taken := h.parents[c]; !taken && offers(parent, c) {
 					h.parents[c] = parent
@@ -103,6 +107,9 @@ func offers(folder, controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
+// mainGroup is where ambit itself is, once its cgroup bears others.
+const mainGroup = "ambit.main"
+
 // prepare makes the parents able to bear bounded children. In the second
 // version a cgroup either holds processes or bounds its children, so ambit moves
 // into one beside them.
@@ -127,7 +134,7 @@ func (h hierarchy) prepare() error {
 	enable := []byte("+" + strings.Join(controllers, " +"))
 	err := os.WriteFile(control, enable, 0)
 	if errors.Is(err, unix.EBUSY) {
-		main := filepath.Join(parent, "ambit.main")
+		main := filepath.Join(parent, mainGroup)
 		if err := os.Mkdir(main, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
@@ -144,8 +151,8 @@ func (h hierarchy) prepare() error {
 
 var runs atomic.Int64
 
-// groupPrefix names the cgroups of a process: pid namespace, pid and start time
-// say whether it still lives.
+// groupPrefix names the cgroups and folders of a process: pid namespace, pid and
+// start time say whether it still lives.
 func groupPrefix(pid int) (string, error) {
 	namespace, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -171,27 +178,40 @@ func startTime(pid int) (string, error) {
 	return f[19], nil
 }
 
+// sweepTime bounds how long a sweep waits for the dead of one cgroup to be buried.
+const sweepTime = time.Second
+
 // sweep removes what killed processes left. Their programs ended with them.
 func (h hierarchy) sweep() {
-	mine, err := groupPrefix(os.Getpid())
-	if err != nil {
-		return
-	}
-	namespace := strings.Split(mine, ".")[1]
 	for _, parent := range h.folders() {
-		left, _ := filepath.Glob(filepath.Join(parent, "ambit."+namespace+".*"))
-		for _, dir := range left {
-			pid, err := strconv.Atoi(strings.Split(filepath.Base(dir), ".")[2])
-			if err != nil {
-				continue
+		for _, dir := range abandoned(parent) {
+			for deadline := time.Now().Add(sweepTime); ; time.Sleep(time.Millisecond) {
+				shim.KillAll(dir)
+				if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) || time.Now().After(deadline) {
+					break
+				}
 			}
-			if owner, err := groupPrefix(pid); err == nil && strings.HasPrefix(filepath.Base(dir), owner) {
-				continue
-			}
-			killAll(dir)
-			os.Remove(dir)
 		}
 	}
+}
+
+// abandoned are the entries of a folder that are named by processes of this pid
+// namespace, all of which have ended.
+func abandoned(folder string) []string {
+	mine, err := groupPrefix(os.Getpid())
+	if err != nil {
+		return nil
+	}
+	left, _ := filepath.Glob(filepath.Join(folder, "ambit."+strings.Split(mine, ".")[1]+".*"))
+	return slices.DeleteFunc(left, func(path string) bool {
+		name := filepath.Base(path)
+		pid, err := strconv.Atoi(strings.Split(name, ".")[2])
+		if err != nil {
+			return true // of somebody else
+		}
+		owner, err := groupPrefix(pid)
+		return err == nil && strings.HasPrefix(name, owner)
+	})
 }
 
 // folders are the different parents.
@@ -387,7 +407,7 @@ func (g *group) end() error {
 	for deadline := time.Now().Add(emptyWait); ; time.Sleep(time.Millisecond) {
 		left := 0
 		for _, parent := range g.folders() {
-			left += killAll(filepath.Join(parent, g.name))
+			left += shim.KillAll(filepath.Join(parent, g.name))
 		}
 		if left == 0 {
 			if err = g.remove(); err == nil {
@@ -413,25 +433,6 @@ func (g *group) remove() error {
 // kill ends everything in the group, once.
 func (g *group) kill() {
 	for _, parent := range g.folders() {
-		killAll(filepath.Join(parent, g.name))
+		shim.KillAll(filepath.Join(parent, g.name))
 	}
-}
-
-// killAll kills a cgroup's processes and tells how many there were. New ones
-// may have come meanwhile, but never from what is not in the list.
-func killAll(dir string) int {
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return 0
-	}
-	pids := strings.Fields(string(text))
-	if len(pids) > 0 && os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil {
-		return len(pids)
-	}
-	for _, p := range pids {
-		if pid, err := strconv.Atoi(p); err == nil && pid > 0 {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-	return len(pids)
 }

@@ -25,6 +25,7 @@ func TestHierarchy(t *testing.T) {
 		unified           bool
 	}{
 		{"second version", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope\n", own + " " + own + " " + own, true},
+		{"started by an ambit that has moved", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope/ambit.main\n", own + " " + own + " " + own, true},
 		{
 			"first version",
 			"1 2 0:1 / /c/memory rw - cgroup cgroup rw,memory\n1 2 0:2 / /c/pids rw shared:3 - cgroup cgroup rw,pids\n1 2 0:3 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n",

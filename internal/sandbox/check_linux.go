@@ -27,6 +27,7 @@ var proven struct {
 	sync.Mutex
 	machine *machine // for Standard
 	strong  *machine
+	watched *os.File // open while this process lives; nil without a watcher
 }
 
 func run(ctx context.Context, s Spec) (Outcome, error) {
@@ -65,6 +66,9 @@ func ready(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	m, err := find(t, proofs)
 	if err == nil {
 		m.groups.sweep()
+		err = watched(m.groups)
+	}
+	if err == nil {
 		key := m.key()
 		if !remembered(proofs, t, key) {
 			if err = m.prove(ctx); err == nil {
@@ -80,6 +84,18 @@ func ready(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	}
 	*known = m
 	return m, nil
+}
+
+// watched sees to it that there is a watcher, before the first run.
+func watched(h hierarchy) error {
+	if proven.watched != nil {
+		return nil
+	}
+	var err error
+	if proven.watched, err = h.watch(); err != nil {
+		return setup(err)
+	}
+	return nil
 }
 
 // find finds the parts. That they are there proves nothing yet.
@@ -243,6 +259,10 @@ func missing(f *setupError) Missing {
 		m.Fix = "use a kernel with Landlock, 5.19 or newer, and with lsm=landlock,… where it is off"
 	case f.what == "seccomp":
 		m.Fix = "use a kernel with seccomp filters, and allow them where ambit runs in a container"
+	case strings.Contains(f.text, unix.ENOSPC.Error()):
+		m.Fix = "make room where temporary files go, or set TMPDIR to where there is some"
+	case strings.Contains(f.text, unix.EMFILE.Error()):
+		m.Fix = "let ambit open more files: ulimit -n, or LimitNOFILE of its service"
 	case f.what == "mounts":
 		m.Fix = "check that the folder of the program is there, and that no symbolic link leads to it"
 	}

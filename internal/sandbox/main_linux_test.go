@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/ambit-run/ambit/internal/call"
@@ -25,11 +26,12 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROBE") {
 	case "":
-		code := m.Run()
-		if dir := probeDir; dir != "" {
-			os.RemoveAll(dir)
-		}
-		os.Exit(code)
+		goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+			if dir := probeDir; dir != "" {
+				os.RemoveAll(dir)
+			}
+			os.Exit(code)
+		}))
 	case "syscalls":
 		probeSyscalls()
 	case "network":
@@ -40,6 +42,10 @@ func TestMain(m *testing.M) {
 		probeDeprived()
 	case "keep":
 		probeKeep()
+	case "make":
+		probeMake()
+	case "temporary":
+		probeTemporary()
 	}
 	os.Exit(0)
 }
@@ -315,7 +321,7 @@ func TestThroughAPool(t *testing.T) {
 		return
 	}
 	able(t)
-	cmd := exec.CommandContext(t.Context(), probe(), "-test.v", "-test.count=1", "-test.timeout=120s", "-test.skip=TestFailsClosed|TestCanariesNotice|Pool|Ahead")
+	cmd := exec.CommandContext(t.Context(), probe(), "-test.v", "-test.count=1", "-test.timeout=120s", "-test.skip=TestFailsClosed|TestCanariesNotice|Pool|Ahead|Watcher|KilledWhile")
 	cmd.Env = append(os.Environ(), "PROBE_FILE="+probe(), "PROBE_HOW=pool")
 	passes(t, cmd)
 }
@@ -333,7 +339,12 @@ func ordinary(t *testing.T, how, skip string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil {
+			// A watcher ends a moment after the process that it watches.
+			err := os.Remove(dir)
+			for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				err = os.Remove(dir)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		})

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"context"
+	"os"
 	"runtime"
 )
 
@@ -12,6 +13,9 @@ func run(ctx context.Context, _ Spec) (Outcome, error) { return Outcome{}, check
 func check(_ context.Context, t Tier, _ string) error {
 	return lacks(t, []Missing{{"linux", "this is " + runtime.GOOS + " on " + runtime.GOARCH, "run programs on Linux, for example in a virtual machine"}})
 }
+
+// TempDir makes a folder that nobody else can enter.
+func TempDir() (string, error) { return os.MkdirTemp("", "ambit.") }
 
 // Survey tells what there is to isolate programs with.
 func Survey(context.Context, string) []Finding {
@@ -26,6 +30,9 @@ func NewPool(int, bool) *Pool { return &Pool{} }
 
 // Prepare reports what is missing.
 func (*Pool) Prepare(ctx context.Context, _ Spec) error { return check(ctx, Standard, "") }
+
+// Waiting is none.
+func (*Pool) Waiting() int { return 0 }
 
 // Close has nothing to do.
 func (*Pool) Close() {}

@@ -93,6 +93,13 @@ func (p *Pool) last(key string) *running {
 	return nil
 }
 
+// Waiting is how many sandboxes there are to be taken.
+func (p *Pool) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.spare)
+}
+
 // Close ends every sandbox that waits, and makes no more. Runs go on.
 func (p *Pool) Close() {
 	p.mu.Lock()
@@ -190,6 +197,8 @@ func (p *Pool) make(m *machine, s shape) (*running, error) {
 		p.spare = slices.Delete(p.spare, i, i+1)
 	}
 	p.making++
+	p.work.Add(1) // Close waits for it, whoever asked
+	defer p.work.Done()
 	p.mu.Unlock()
 	if out != nil {
 		out.end()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -159,6 +160,42 @@ func TestPoolIsBounded(t *testing.T) {
 		t.Errorf("a run needs no pool: %v", err)
 	}
 	nothingLeft(t)
+}
+
+// TestPoolClosedMeanwhile: what is being made when the pool is closed is gone when
+// it is.
+func TestPoolClosedMeanwhile(t *testing.T) {
+	able(t)
+	for range 5 {
+		p := NewPool(4, true)
+		var asked sync.WaitGroup
+		for i := range 3 {
+			asked.Go(func() {
+				err := p.Prepare(t.Context(), Spec{Argv: []string{"python3", "main.py"}, MemoryMB: int64(100 + i)})
+				if err != nil && !errors.Is(err, errClosed) && !errors.Is(err, errEnded) {
+					t.Error(err)
+				}
+			})
+			asked.Go(func() {
+				if _, err := Run(t.Context(), Spec{Argv: []string{"true"}, MemoryMB: int64(100 + i), Pool: p}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		p.mu.Lock()
+		for p.making == 0 && len(p.spare) == 0 {
+			p.mu.Unlock()
+			time.Sleep(time.Millisecond)
+			p.mu.Lock()
+		}
+		p.mu.Unlock()
+		p.Close()
+		if n := p.Waiting(); n > 0 || p.making > 0 {
+			t.Errorf("%d wait, and %d are being made", n, p.making)
+		}
+		asked.Wait()
+		nothingLeft(t)
+	}
 }
 
 // TestPoolDiesWithAmbit: what waits ends when ambit is killed.

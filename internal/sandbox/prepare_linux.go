@@ -93,9 +93,18 @@ func (m *machine) prepare(s shape) (*running, error) {
 	}
 	if err := r.start(m); err != nil {
 		r.end() // its cgroup is empty
-		return nil, err
+		return nil, setup(err)
 	}
 	return r, nil
+}
+
+// setup says of any error on the way to a sandbox that it is one: files, pipes
+// and processes can all run out.
+func setup(err error) error {
+	if _, ok := errors.AsType[*setupError](err); ok {
+		return err
+	}
+	return &setupError{"sandbox", err.Error()}
 }
 
 // start starts the process that becomes bubblewrap.

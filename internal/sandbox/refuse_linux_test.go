@@ -39,7 +39,12 @@ func TestFailsClosed(t *testing.T) {
 		{"landlock, silently", "landlock", false},
 		{"seccomp", "seccomp", false},
 		{"seccomp, silently", "seccomp", false},
+		{"close_range", "close_range", false},
+		{"close_range, silently", "close_range", false},
+		{"rlimits", "rlimits", false},
+		{"rlimits, silently", "rlimits", false},
 		{"cgroups", "cgroup", true},
+		{"open files", "sandbox", false},
 		{"nothing", "", false},
 	} {
 		t.Run(tt.without, func(t *testing.T) {
@@ -140,6 +145,13 @@ func deprive(what string) {
 		}
 	case "seccomp":
 		answer(unix.SYS_SECCOMP, 0, 0, silently)
+	case "close_range":
+		answer(unix.SYS_CLOSE_RANGE, 0, 0, silently)
+	case "rlimits":
+		answer(unix.SYS_PRLIMIT64, 32, ^uint32(0), silently) // where there is a new limit
+	case "open files":
+		// Some for the runtime, and not enough for the pipes of a run.
+		must(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 16, Max: 16}))
 	case "cgroups":
 		// In a mount namespace that this process was started in.
 		must(unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, ""))

@@ -172,14 +172,23 @@ func closed(c <-chan struct{}) bool {
 // command writes the order where the shim finds it, and says so.
 func (r *running) command(o *shim.Order) error {
 	text, err := json.Marshal(o)
+	if err == nil && len(text) > shim.MaxOrder {
+		return fmt.Errorf("%w: its arguments and environment are too long", ErrNotStarted)
+	}
 	if err == nil {
 		_, err = r.order.WriteAt(text, 0)
 	}
 	if err != nil {
-		return err
+		return setup(err)
 	}
-	// If nobody is there to hear it, the reason is told elsewhere.
-	r.control.Write([]byte(shim.Go))
+	go func() { // ends with the sandbox
+		select {
+		case <-r.worn:
+			// If nobody is there to hear it, the reason is told elsewhere.
+			r.control.Write([]byte(shim.Go))
+		case <-r.exited:
+		}
+	}()
 	return nil
 }
 

@@ -11,15 +11,17 @@
 // The decisions:
 //
 //   - Never less than was asked for. Before the first run canaries try what must
-//     not work: to open a file, a socket and a namespace, to start processes, to
-//     take memory and to fill the disk. What is not stopped refuses every run with
-//     isolation_unavailable. Whether a file such as bwrap exists proves nothing, so
-//     nobody asks.
+//     not work: to open a file, a socket and a namespace, to find something open, to
+//     start processes, to take memory and to fill the disk. What is not stopped
+//     refuses every run with isolation_unavailable. Whether a file such as bwrap
+//     exists proves nothing, so nobody asks.
 //   - Every run fails closed too. The shim says when it is in place; the program
 //     is executed after that word, by the same thread.
 //   - The tree dies as a whole. Its first process belongs to bubblewrap and not to
 //     the program; the kernel ends a pid namespace with it. It ends with bubblewrap,
-//     and that with the thread which started it, so also when ambit is killed.
+//     and that with the thread which started it, so also when ambit is killed. While
+//     a sandbox is being made that is not certain yet, so the program is not begun
+//     before, and a process beside ambit ends what is left in its cgroups.
 //     At the deadline both it and everything in the cgroup are killed, until the
 //     cgroup is empty.
 //   - Root does not run bubblewrap. It becomes a user that exists nowhere, a new

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -100,11 +101,18 @@ type bundleLinux struct {
 // arguments.
 func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 	var err error
-	if r.folder, err = os.MkdirTemp("", "ambit-run"); err != nil {
+	if r.folder, err = TempDir(); err != nil {
 		return err
 	}
+	// What is given to the run's user is within what stays ambit's.
+	own := filepath.Join(r.folder, "bundle")
+	root, state := filepath.Join(own, "root"), filepath.Join(own, "state")
+	for _, dir := range []string{own, root, state} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
 	// As it is seen from where gVisor runs.
-	folder := r.folder
 	within := func(source string) string {
 		if p.User == 0 {
 			return source
@@ -112,13 +120,7 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 		p.Stage = append(p.Stage, source)
 		return shim.StagePath(len(p.Stage) - 1)
 	}
-	folder, runsc = within(folder), within(runsc)
-	root := filepath.Join(r.folder, "root")
-	for _, dir := range []string{"root", "state"} {
-		if err := os.Mkdir(filepath.Join(r.folder, dir), 0o755); err != nil {
-			return err
-		}
-	}
+	folder, runsc := within(own), within(runsc)
 	b := bundle{Version: "1.0.0", Root: bundleRoot{"root", true}, Hostname: "sandbox"}
 	b.Process.User.UID, b.Process.User.GID = insideUser, insideUser
 	b.Process.Args, b.Process.Dir, b.Process.NoPrivs = []string{"ambit", shim.Guest}, "/", true
@@ -206,18 +208,36 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 	}
 	text, err := json.Marshal(b)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(r.folder, "config.json"), text, 0o444)
+		err = os.WriteFile(filepath.Join(own, "config.json"), text, 0o444)
+	}
+	if err == nil {
+		err = readable(own)
 	}
 	if err == nil && p.User != 0 {
-		err = errors.Join(os.Chown(filepath.Join(r.folder, "state"), p.User, p.User), os.Chown(r.folder, p.User, p.User))
+		err = errors.Join(os.Chown(state, p.User, p.User), os.Chown(own, p.User, p.User))
 	}
 	args = append(args, "run", "--bundle", folder, "--exec-fd", strconv.Itoa(shim.FDExe))
 	for _, fd := range []int{shim.FDControl, shim.FDPlan, shim.FDOrder} {
 		args = append(args, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
 	}
-	p.Exec = append(args, "run"+filepath.Base(r.folder))
+	p.Exec = append(args, "run"+filepath.Ext(r.folder))
 	p.Guest = true
 	return err
+}
+
+// readable opens what was made to the run's user, whatever ambit's umask took away.
+func readable(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return os.Chmod(path, 0o755)
+		case d.Type().IsRegular():
+			return os.Chmod(path, 0o444)
+		}
+		return nil
+	})
 }
 
 // handed is a listener whose connections are made by ambit, one for each that

@@ -21,10 +21,16 @@ func TestStrongIsNeverLess(t *testing.T) {
 		"":                           "",
 		"something else":             "#!/bin/sh\necho ran\n",
 		"something that only starts": "#!/bin/sh\nexec /proc/self/fd/4 ambit-sandbox-guest\n",
+		"no place for its files":     "#!/bin/sh\necho ran\n",
 	} {
 		missing := "gvisor"
-		if strings.HasSuffix(name, "starts") {
+		t.Setenv("TMPDIR", "/tmp")
+		switch name {
+		case "something that only starts":
 			missing = "mounts" // they are the machine's, where there is no such folder
+		case "no place for its files":
+			missing = "sandbox"
+			t.Setenv("TMPDIR", "/dev/null/none")
 		}
 		folder := space(t)
 		t.Setenv("PATH", "/usr/bin:/bin")

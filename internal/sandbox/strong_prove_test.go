@@ -13,7 +13,7 @@ import (
 // TestAtTheTierStrong builds gVisor, if that has not been done, and runs the
 // same tests on it, as this user and as an ordinary one.
 func TestAtTheTierStrong(t *testing.T) {
-	const others = "TestFailsClosed|TestCanariesNotice|Pool|Ahead" // of the tier standard
+	const others = "TestFailsClosed|TestCanariesNotice|Pool|Ahead|Watcher" // of the tier standard
 	if again() {
 		return
 	}

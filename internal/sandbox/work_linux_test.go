@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +48,34 @@ func TestOrdinaryWork(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		})
+	}
+}
+
+// TestFolderOnThePath: a folder that is called like a program is not one.
+func TestFolderOnThePath(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "echo"), 0o755), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	s := Spec{Argv: []string{"echo", "found"}, Mounts: []Mount{{Source: dir, To: "/usr/local/bin"}}}
+	if got := do(t, s); got != "found" {
+		t.Error(got)
+	}
+	if !strong {
+		return
+	}
+	s.Egress = func(net.Listener) {} // the shim stays beside the program
+	if got := do(t, s); got != "found" {
+		t.Error(got)
+	}
+}
+
+// TestUmask: services keep what they write to themselves, and a run is somebody
+// else's.
+func TestUmask(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	if got := do(t, Spec{Argv: python("import os; open(os.environ['HOME'] + '/x', 'w'); print(open('/etc/passwd').read()[:5], len(os.listdir('/usr')) > 0)")}); got != "agent True" {
+		t.Error(got)
 	}
 }
 

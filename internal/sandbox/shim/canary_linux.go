@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -59,7 +60,48 @@ func tryRules() error {
 			return lacking("capabilities", errors.New("some were left"))
 		}
 	}
+	if err := errors.Join(tryInherited(), tryLimits()); err != nil {
+		return err
+	}
 	return tryOutside()
+}
+
+// tryInherited looks for descriptors that the program would find open.
+func tryInherited() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return lacking("mounts", err)
+	}
+	for _, e := range open {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		// What was open only to read the list is closed by now.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			return lacking("close_range", fmt.Errorf("descriptor %d stays open", fd))
+		}
+	}
+	return nil
+}
+
+// tryLimits looks at what the kernel says is bounded; who set it may be mistaken.
+func tryLimits() error {
+	text, err := os.ReadFile("/proc/self/limits")
+	if err != nil {
+		return lacking("mounts", err)
+	}
+	for name, most := range map[string]uint64{"Max core file size": 0, "Max open files": OpenFiles, "Max locked memory": LockedMemory} {
+		_, rest, found := strings.Cut(string(text), name)
+		words := strings.Fields(rest)
+		if !found || len(words) < 2 {
+			return lacking("rlimits", fmt.Errorf("%s is not told", name))
+		}
+		if hard, err := strconv.ParseUint(words[1], 10, 64); err != nil || hard > most {
+			return lacking("rlimits", fmt.Errorf("%s is %s", name, words[1]))
+		}
+	}
+	return nil
 }
 
 // tryKernel looks for the kernel of the machine, and for a way out.

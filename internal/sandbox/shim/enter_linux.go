@@ -14,7 +14,14 @@ import (
 )
 
 func init() {
-	if len(os.Args) != 2 || os.Args[1] != Enter && os.Args[1] != Shim && os.Args[1] != Guest {
+	if len(os.Args) != 2 {
+		return
+	}
+	switch os.Args[1] {
+	case Watcher:
+		fail(watch())
+	case Enter, Shim, Guest:
+	default:
 		return
 	}
 	// What follows belongs to threads, and the thread that it was done to is the
@@ -59,7 +66,7 @@ func send(m Message, rights []byte) {
 // read reads a memory file, wherever it was left off.
 func read[T any](fd uintptr, name string) (*T, error) {
 	var v T
-	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(fd, name), 0, 1<<24))
+	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(fd, name), 0, MaxOrder))
 	if err == nil {
 		err = json.Unmarshal(text, &v)
 	}

@@ -5,7 +5,9 @@
 // user and turns into bubblewrap. As [Shim], inside, it puts on what bubblewrap
 // cannot (rlimits, Landlock, seccomp), says so, waits for its order, and turns
 // into the program. A sandbox can so be made ready before there is anything to
-// run in it: the plan says what it is, the order what happens there.
+// run in it: the plan says what it is, the order what happens there. As [Watcher]
+// it is started once, and outlives ambit by the moment that it takes to end what
+// was left running.
 //
 // Both happen in an init function, so that any binary which can start a sandbox
 // can also be started as its parts, a test binary too, and before most packages
@@ -25,6 +27,8 @@ const (
 	Shim  = "ambit-sandbox-shim"
 	// Guest is the shim inside gVisor.
 	Guest = "ambit-sandbox-guest"
+	// Watcher is beside ambit, and ends what is left when ambit has ended.
+	Watcher = "ambit-sandbox-watcher"
 )
 
 // The file descriptors that the parts find open.
@@ -87,7 +91,12 @@ type Order struct {
 	Canary string
 }
 
-// Go is the word that an order has been given.
+// MaxOrder is how long a plan or an order may be. The kernel starts no program
+// with as much.
+const MaxOrder = 1 << 24
+
+// Go is the word that an order has been given. It answers [Worn]: whoever says it
+// lived when all that ends with ambit had been arranged.
 const Go = "go"
 
 // StageDir is where staged paths appear to bubblewrap, in a mount namespace of

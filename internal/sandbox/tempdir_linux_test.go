@@ -1,0 +1,73 @@
+package sandbox
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// probeTemporary makes a folder, and leaves it.
+func probeTemporary() {
+	dir, err := TempDir()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "f"), nil, 0o600)
+	}
+	fmt.Println(dir, err)
+	select {}
+}
+
+// TestTempDir: a killed process's folder is removed by the next, and nobody else's
+// is.
+func TestTempDir(t *testing.T) {
+	temp := t.TempDir()
+	begin := func() (string, *exec.Cmd) {
+		t.Helper()
+		cmd := exec.Command(probe())
+		cmd.Env = []string{"PROBE=temporary", "TMPDIR=" + temp}
+		stdout, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		dir, ok := strings.CutSuffix(line, " <nil>\n")
+		if err != nil || !ok {
+			t.Fatalf("%q, %v", line, err)
+		}
+		return dir, cmd
+	}
+	there := func(path string) bool {
+		_, err := os.Lstat(path)
+		return err == nil
+	}
+	lives, _ := begin()
+	dead, cmd := begin()
+	cmd.Process.Kill()
+	cmd.Wait()
+	// Names like that of the dead process's, of other kinds and of other people.
+	kept := t.TempDir()
+	link, file, foreign := dead+"1", dead+"2", dead+"3"
+	err := errors.Join(os.Symlink(kept, link), os.WriteFile(file, nil, 0o600), os.Mkdir(foreign, 0o700), os.WriteFile(filepath.Join(kept, "f"), nil, 0o600))
+	if os.Geteuid() == 0 {
+		err = errors.Join(err, os.Chown(foreign, 1, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin()
+	if there(dead) || !there(lives) || !there(link) || !there(file) || !there(filepath.Join(kept, "f")) || there(foreign) != (os.Geteuid() == 0) {
+		t.Errorf("the dead one's %t, the living one's %t, a link %t, a file %t, what it leads to %t, somebody else's %t",
+			there(dead), there(lives), there(link), there(file), there(filepath.Join(kept, "f")), there(foreign))
+	}
+	if info, err := os.Stat(lives); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
