@@ -22,6 +22,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -52,6 +53,9 @@ type Options struct {
 	// records it; nil if nobody wants that. begun says that the door had committed
 	// to the call. An error of it undoes the record.
 	Keep func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal, begun bool) error
+	// Quotas are how many calls principals may make of all agents together; nil for
+	// as many as they like.
+	Quotas *limit.Quotas
 	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
 	ApprovalTTL time.Duration
 	// OnAsk is told that a call waits for a person.
@@ -69,6 +73,7 @@ type Gateway struct {
 	rules   gate.Rules
 	expose  Exposed
 	guards  *guards
+	quotas  *limit.Quotas
 
 	approvalTTL      time.Duration
 	trustElicitation bool
@@ -91,7 +96,7 @@ func New(a *agent.Agent, o Options) *Gateway {
 		o.ApprovalTTL = defaultApprovalTTL
 	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o),
+		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o), quotas: o.Quotas,
 		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, begin: o.Begin, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
@@ -151,6 +156,7 @@ var stages = []stage{
 	{stageRemember, remember},
 	{stageLimit, limits},
 	{stageApprove, approve},
+	{stageLimit, quota},
 	{stageIntend, intend},
 	{stageAct, act},
 	{guard.StageOut, guardOut},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/goleak"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
@@ -36,10 +37,13 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(envWorker); dir != "" {
+		if at := os.Getenv(envStage); at != "" {
+			dieAt(at, home.At(dir), os.Getenv(envStore))
+		}
 		work(home.At(dir), os.Getenv(envStore))
 		return
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // outside is the world that calls have effects on: a file that nobody's death

@@ -43,8 +43,8 @@ func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
 	case <-ctx.Done():
 		return nil, call.Refuse("act", call.ServerUnavailable, "the agent's tool servers are still being started").Again()
 	}
-	if b.of.failure != nil {
-		return nil, b.of.failure.Refusal
+	if f := b.of.trouble(); f != nil {
+		return nil, f.Refusal
 	}
 	return b.of.servers, nil
 }

@@ -26,14 +26,14 @@ const bundleAlias = "bundle"
 // to see it, nil if the code may not run.
 func (a *Agent) openBundle(o *toolserver.Options) *agent.Agent {
 	who := a.manifest.Agent()
-	settings, err := program.Settings(a.options.Home, credential.Name(who))
+	settings, err := program.Settings(a.options.Home, credential.ID(who))
 	if err != nil {
 		a.fail(call.Refuse("act", call.ServerUnavailable, "%v", err), true)
 		return nil
 	}
 	b, err := program.OpenBundle(a.ctx, program.BundleOptions{
 		Path: a.manifest.Path, Manifest: a.manifest.Digest(), Isolation: a.options.Isolation, Egress: a.options.Switches, Credentials: a.options.Credentials,
-		Settings: settings, Reviewed: a.options.Reviewed, Home: a.options.Home,
+		Settings: settings, Reviewed: a.options.Reviewed, Home: a.options.Home, Pool: a.options.Pool,
 		Log: func(line string) { a.options.Log(bundleAlias, line) },
 	})
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *Agent) UI() (pages fs.FS, first string) {
 		return nil, ""
 	}
 	p := a.manifest.Agent().Program
-	if a.bundle == nil || a.failure != nil || p == nil || p.UI == "" {
+	if a.bundle == nil || a.trouble() != nil || p == nil || p.UI == "" {
 		return nil, ""
 	}
 	folder, first := path.Clean(p.UI), "index.html"

@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/grant"
+	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/memory"
 	"github.com/ambit-run/ambit/internal/state"
 )
@@ -37,12 +38,18 @@ func (a *Agent) open() {
 		return
 	}
 	a.memory = memory.Of(b, ttl)
+	quotas, err := limit.ReadQuotas(a.options.Home)
+	if err != nil {
+		a.shut = err
+		return
+	}
 	rules := a.options.Rules
 	if rules.Grants == nil {
 		rules.Grants = grant.Of(b).For(a.manifest.Agent().ID)
 	}
+	rules.Lacks = a.lacks
 	a.doorOptions = gateway.Options{
-		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, KnownChanged: a.knownChanged(),
+		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, KnownChanged: a.knownChanged(), Quotas: quotas,
 		Begin: a.begin(b), Keep: a.keep(b),
 		OnAsk:       func(message string) { a.options.Log("approvals", message) },
 		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,

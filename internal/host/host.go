@@ -95,6 +95,9 @@ type Options struct {
 	Skills map[string]call.Allowlist
 	// Sole says that there is one client, on stdio.
 	Sole bool
+	// Persist tries a server again whose first start failed: for an agent that
+	// stays, where nobody waits for the outcome.
+	Persist bool
 	// ServerIdle is how long a server that was found in a registry runs on when
 	// nobody uses it; 0 means 10 minutes.
 	ServerIdle time.Duration
@@ -149,8 +152,9 @@ type Agent struct {
 
 	up      chan struct{} // closed when the servers are proven, or not to be
 	servers *toolserver.Manager
-	lazy    *lazy // the servers of an agent that only says what it needs; nil for others
-	failure *Failure
+	lazy    *lazy        // the servers of an agent that only says what it needs; nil for others
+	failure *Failure     // why it cannot work, for as long as it lives
+	late    atomic.Bool  // a server failed at first, and not all have come up since
 	skills  *skillSet    // nil if there are none
 	tokens  atomic.Int64 // how many tokens known has told of
 
@@ -163,14 +167,16 @@ type Agent struct {
 
 // Start brings an agent to life. It returns at once; the agent must be closed.
 func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
+	if o.Credentials == nil {
+		o.Credentials = &credential.Source{}
+	}
+	// Before the name is one that the manifest gives: nothing is kept for that.
+	o.Credentials = o.Credentials.For(o.Name)
 	if o.Name == "" {
 		o.Name = agent.Slug(m.Agent().Name)
 	}
 	if o.Log == nil {
 		o.Log = func(string, string) {}
-	}
-	if o.Credentials == nil {
-		o.Credentials = &credential.Source{}
 	}
 	a := &Agent{manifest: m, name: o.Name, options: o, actions: actions(m.Agent(), o), opened: make(chan struct{}), up: make(chan struct{})}
 	a.programs = programs(a, m, o)
@@ -217,8 +223,8 @@ func (a *Agent) start() {
 			a.background.Go(a.recover)
 		}
 		close(a.up)
-		if a.failure != nil {
-			a.front.Publish("notifications/message", message(a.failure))
+		if f := a.trouble(); f != nil {
+			a.front.Publish("notifications/message", message(f))
 		}
 		a.front.Up()
 	}()
@@ -241,7 +247,7 @@ func (a *Agent) start() {
 	o := toolserver.Options{
 		Home: a.options.Home, Folder: folder, Lookup: a.options.Credentials.Lookup(a.manifest.Agent()), Lock: lock, Version: a.options.Version,
 		Authorize: Authorize(a.manifest.Agent(), a.options.Tokens),
-		Log:       a.options.Log, Progress: a.options.Progress, OnNotify: a.notified,
+		Log:       a.options.Log, Progress: a.options.Progress, OnNotify: a.notified, Persist: a.options.Persist && a.lazy == nil,
 	}
 	if a.options.Sole {
 		o.Owner = a.owner
@@ -263,8 +269,7 @@ func (a *Agent) start() {
 		}
 		switch {
 		case p.OK:
-		case a.failure == nil:
-			a.fail(p.Refusal, p.Lacking)
+		case !a.late.Swap(true): // whoever waits is told
 		default:
 			a.options.Log(p.Alias, p.Refusal.Error())
 		}
@@ -274,6 +279,22 @@ func (a *Agent) start() {
 
 func (a *Agent) fail(r *call.Refusal, lacking bool) {
 	a.failure = &Failure{Refusal: r, Lacking: lacking}
+}
+
+// trouble is why the agent is not up, once that has been found out; nil if it is.
+// It passes when every server that failed at first has come up; from then on a
+// server that ends takes only its own tools with it.
+func (a *Agent) trouble() *Failure {
+	if a.failure != nil || !a.late.Load() {
+		return a.failure
+	}
+	for _, p := range a.servers.Proofs() {
+		if !p.OK {
+			return &Failure{Refusal: p.Refusal, Lacking: p.Lacking}
+		}
+	}
+	a.late.Store(false)
+	return nil
 }
 
 // message is a failure as a log message to clients.
@@ -353,8 +374,8 @@ func (a *Agent) Ready(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if a.failure != nil {
-		return a.failure
+	if f := a.trouble(); f != nil {
+		return f
 	}
 	if a.shut != nil {
 		return &Failure{Refusal: call.Refuse("record", call.StoreUnavailable, "%v", a.shut), Lacking: true}

@@ -18,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/bashserver"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/pack"
@@ -553,8 +554,14 @@ func (l *lazy) close() {
 	}
 }
 
-// forward takes another request to a server that runs.
+// forward takes another request to a server that runs, if the user's policy lets
+// it: what an operator exposes is not granted by that. To rules it is a tool that
+// is called as the method is, such as resources/read.
 func (l *lazy) forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: agent.OnServer{Alias: f.Server}}
+	if d := gate.Decide(ctx, l.snapshot.Load(), l.of.name, t, &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}, l.of.options.Rules); !d.Allowed {
+		return nil, call.Refuse(gate.Stage, call.PolicyDenied, "%s on %s is not permitted", f.Method, f.Server)
+	}
 	m := l.manager(f.Server)
 	if m == nil {
 		return nil, call.Refuse("act", call.ServerUnavailable, "server %s is not running", f.Server).Again()

@@ -161,7 +161,7 @@ func storeCredential(config *skill.StoreConfig, s *credential.Source) skill.Cred
 			return r
 		}
 		if s.Vault != nil {
-			secret, found, err := s.Vault.Get("ambit", ref)
+			secret, found, err := s.Vault.Get(credential.Own, ref)
 			switch {
 			case err != nil:
 				return "", missing("the credential %s of the store of skills cannot be read: %v", diag.Quote(ref), err)

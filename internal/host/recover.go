@@ -19,8 +19,11 @@ func (a *Agent) recover() {
 	ticker := time.NewTicker(recoverEvery)
 	defer ticker.Stop()
 	for {
-		if err := a.currentDoor().Recover(a.ctx); err != nil && a.ctx.Err() == nil {
-			a.options.Log("store", "calls of ended processes cannot be looked for: "+err.Error())
+		// What is sent again needs servers that are up.
+		if a.trouble() == nil {
+			if err := a.currentDoor().Recover(a.ctx); err != nil && a.ctx.Err() == nil {
+				a.options.Log("store", "calls of ended processes cannot be looked for: "+err.Error())
+			}
 		}
 		select {
 		case <-ticker.C:

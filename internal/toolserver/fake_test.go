@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // The test binary is a tool server when this variable is set.
@@ -27,7 +29,8 @@ func TestMain(m *testing.M) {
 		runFake(os.Args[1:])
 		return
 	}
-	os.Exit(m.Run())
+	// The thread that starts programs never ends: the kernel would end them with it.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/toolserver.startPrograms"))
 }
 
 // fake is a tool server on stdio that misbehaves as its arguments say.

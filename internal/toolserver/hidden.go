@@ -49,12 +49,27 @@ func walk(v any, path string, visit func(path, text string)) {
 		visit(strings.TrimPrefix(path, "."), v)
 	case []any:
 		for i, item := range v {
-			walk(item, fmt.Sprintf("%s[%d]", path, i), visit)
+			walk(item, cutPath(fmt.Sprintf("%s[%d]", path, i)), visit)
 		}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			visit(strings.TrimPrefix(path, ".")+" (a key)", key)
-			walk(v[key], path+"."+key, visit)
+			walk(v[key], below(path, key), visit)
 		}
 	}
+}
+
+// maxPath bounds a path. Every level that is being looked at has its own, and the
+// keys are the server's, so that long ones would add up to far more than it sent.
+const maxPath = 200
+
+func below(path, key string) string {
+	return cutPath(path + "." + key[:min(len(key), maxPath)])
+}
+
+func cutPath(path string) string {
+	if len(path) > maxPath {
+		return path[:maxPath] + "…"
+	}
+	return path
 }

@@ -63,6 +63,9 @@ func start(s spec) (*process, error) {
 		return nil, err
 	}
 	p.cmd.Env, p.cmd.Dir = s.env, s.dir
+	if p.contained {
+		p.cmd.Env = []string{} // the program's is given to it inside
+	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -79,6 +82,9 @@ func start(s spec) (*process, error) {
 	if err != nil {
 		stdout.Close()
 		stderr.Close()
+		if status != nil {
+			status() // nobody is there to tell it, and its files are closed
+		}
 		return nil, err
 	}
 	p.stdout = stdout
@@ -150,14 +156,16 @@ func (p *process) lastWords() string {
 // ties "end with the parent" to the thread, not to the process.
 var spawner = sync.OnceValue(func() chan func() {
 	work := make(chan func())
-	go func() {
-		lockThread()
-		for f := range work {
-			f()
-		}
-	}()
+	go startPrograms(work)
 	return work
 })
+
+func startPrograms(work <-chan func()) {
+	lockThread()
+	for f := range work {
+		f()
+	}
+}
 
 func spawn(cmd *exec.Cmd) error {
 	done := make(chan error, 1)

@@ -2,13 +2,17 @@ package toolserver
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func lockThread() { runtime.LockOSThread() }
@@ -51,17 +55,22 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 	if err != nil {
 		return nil, err
 	}
-	args = append(append(append(args, covers...), "--"), argv...)
-	read, write, err := os.Pipe()
+	options, err := secretly(append(append(args, covers...), environment(s.env)...))
 	if err != nil {
 		return nil, err
 	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		options.Close()
+		return nil, err
+	}
 	p.contained = true
-	p.cmd = exec.Command(wrap, args...)
-	p.cmd.ExtraFiles = []*os.File{write}
+	p.cmd = exec.Command(wrap, append([]string{"--args", "4", "--"}, argv...)...)
+	p.cmd.ExtraFiles = []*os.File{write, options}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return func() int {
 		write.Close()
+		options.Close()
 		var first struct {
 			Child int `json:"child-pid"`
 		}
@@ -77,6 +86,36 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 		}()
 		return first.Child
 	}, nil
+}
+
+// environment are the options that give the program its environment. It is not
+// bubblewrap's own: a variable that makes a program load or run something would
+// have it run outside.
+func environment(env []string) []string {
+	options := []string{"--clearenv"}
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		options = append(options, "--setenv", name, value)
+	}
+	return options
+}
+
+// secretly is a file that bubblewrap reads options from: what stands among its
+// arguments is there for everybody on the machine.
+func secretly(options []string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("options", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "options")
+	if _, err = f.WriteString(strings.Join(options, "\x00") + "\x00"); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // covered are the options that hide folders. What counts is where they really

@@ -81,17 +81,17 @@ func (s *server) definition(tool string) []byte {
 	return s.tools[tool]
 }
 
-// boot starts the server for the first time; once it is proven, it is kept
-// running.
+// boot starts the server for the first time; once it is proven, or if it is to be
+// tried again, it is kept running.
 func (s *server) boot(ctx context.Context) {
 	conn, err := s.bring(ctx)
-	if err != nil {
+	if err != nil && (!s.options.Persist || drifted(err) || ctx.Err() != nil) {
 		s.finish()
 		return
 	}
 	s.done.Go(func() {
 		defer s.finish()
-		s.supervise(conn)
+		s.supervise(conn, err)
 	})
 }
 
@@ -186,9 +186,9 @@ func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) b
 	if !wanted {
 		conn, proc = nil, nil
 	}
+	again := s.tools != nil || s.proof.Refusal != nil
 	s.proof, s.conn, s.process = p, conn, proc
 	if conn != nil {
-		again := s.tools != nil
 		s.tools = p.Tools
 		s.settle(doubts)
 		if again {

@@ -34,9 +34,16 @@ type wallClock struct{}
 func (wallClock) Now() time.Time                         { return time.Now() }
 func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// supervise keeps the server running until it is closed or has drifted.
-func (s *server) supervise(conn *mcpwire.Conn) {
+// supervise keeps the server running until it is closed or has drifted. One whose
+// first start failed, for the reason given, is started again as one that ended.
+func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 	r := restarts{first: s.options.pause, since: s.options.clock.Now()}
+	if failed != nil {
+		r.since = time.Time{}
+		if conn = s.restart(&r, failed); conn != nil {
+			s.log("it has started now")
+		}
+	}
 	for conn != nil {
 		var why error
 		select {
@@ -57,7 +64,7 @@ func (s *server) supervise(conn *mcpwire.Conn) {
 		}
 		s.log(fmt.Sprintf("the server went away: %v", why))
 		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being started again", s.spec.Alias).Again())
-		conn = s.restart(&r)
+		conn = s.restart(&r, why)
 	}
 }
 
@@ -90,12 +97,13 @@ func spread(pause time.Duration, share float64) time.Duration {
 	return pause - time.Duration(share*float64(pause)/2)
 }
 
-// restart brings the server up again, nil if that is not to be.
-func (s *server) restart(r *restarts) *mcpwire.Conn {
+// restart brings the server up again, nil if that is not to be. It is told why the
+// server is not up.
+func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 	for {
 		pause := spread(r.ended(s.options.clock.Now()), rand.Float64())
 		if r.tooMany() {
-			s.rest(r.ends, pause)
+			s.rest(r.ends, pause, why)
 		}
 		select {
 		case <-s.ctx.Done():
@@ -115,6 +123,7 @@ func (s *server) restart(r *restarts) *mcpwire.Conn {
 		if drifted(err) {
 			return nil // starting it more often would not make it right
 		}
+		why = err
 	}
 }
 
@@ -122,13 +131,14 @@ func (s *server) restart(r *restarts) *mcpwire.Conn {
 type resting struct {
 	ends  int
 	until time.Time
+	why   string // the last time
 }
 
 // rest lets calls be refused at once until the server is tried again.
-func (s *server) rest(ends int, pause time.Duration) {
+func (s *server) rest(ends int, pause time.Duration, why error) {
 	s.log(fmt.Sprintf("it ended or failed to start %d times in short order; it is tried again in %v", ends, short(pause)))
 	s.mu.Lock()
-	s.resting = &resting{ends, s.options.clock.Now().Add(pause)}
+	s.resting = &resting{ends, s.options.clock.Now().Add(pause), s.secrets.mask(reason(why))}
 	s.settle(s.doubts)
 	s.mu.Unlock()
 }
@@ -146,9 +156,17 @@ func (s *server) wake() {
 // refusal is that of a call now.
 func (r *resting) refusal(alias string, now time.Time) *call.Refusal {
 	left := max(r.until.Sub(now), time.Millisecond)
-	no := call.Refuse(stage, call.ServerUnavailable, "server %s ended or failed to start %d times in short order; it is tried again in %v", alias, r.ends, short(left)).Again()
+	no := call.Refuse(stage, call.ServerUnavailable, "server %s ended or failed to start %d times in short order; it is tried again in %v. The last time: %s", alias, r.ends, short(left), r.why).Again()
 	no.RetryAfter = left
 	return no
+}
+
+// reason is why a server is not up, in words.
+func reason(why error) string {
+	if r, ok := errors.AsType[*call.Refusal](why); ok {
+		return r.Message
+	}
+	return why.Error()
 }
 
 // short is a duration as people say it.

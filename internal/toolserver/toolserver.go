@@ -5,6 +5,7 @@
 //
 //	prepare → start → greet → prove → ready ⇄ (ended → start again ⇄ rest) → closed
 //	                            ↘ refused              ↘ drifted: quarantined
+//	                              ↘ with [Options.Persist]: start again
 //
 // Prepare finds out what would run: the package of the declared digest comes
 // from the package store, hashed again a moment ago; a remote server runs
@@ -88,6 +89,9 @@ type Options struct {
 	Patience time.Duration
 	// RoundTripper sends requests to remote servers; nil leaves that to mcpwire.
 	RoundTripper http.RoundTripper
+	// Persist tries a server again whose first start failed, as one that ended: an
+	// agent that stays can wait for what its server lacks.
+	Persist bool
 	// StartTimeout bounds the start of one server, after its package is there;
 	// 0 means 90 s.
 	StartTimeout time.Duration

@@ -44,10 +44,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveEffects is a tool server with one tool. A call leaves a line in a file; it
-// is answered when the other file, a named pipe, is opened by somebody, and not
+// serveEffects is a tool server. A call of pay leaves a line in a file; it is
+// answered when somebody writes a byte to the other file, a named pipe, and not
 // at all if the word is dies.
 func serveEffects(effects, gate string) {
+	var opened *os.File
+	if filepath.IsAbs(gate) {
+		var err error
+		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // so that it never ends
+			return
+		}
+	}
 	in := bufio.NewReader(os.Stdin)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -57,20 +64,14 @@ func serveEffects(effects, gate string) {
 		var m struct {
 			ID     json.RawMessage `json:"id"`
 			Method string          `json:"method"`
+			Params struct{ Name string }
 		}
 		if json.Unmarshal(line, &m) != nil || m.ID == nil {
 			continue
 		}
 		reply := map[string]any{"jsonrpc": "2.0", "id": m.ID}
-		switch m.Method {
-		case "initialize":
-			reply["result"] = map[string]any{
-				"protocolVersion": "2025-11-25", "capabilities": map[string]any{"tools": map[string]any{}},
-				"serverInfo": map[string]any{"name": "effects", "version": "1"},
-			}
-		case "tools/list":
-			reply["result"] = map[string]any{"tools": []any{map[string]any{"name": "pay", "inputSchema": map[string]any{"type": "object"}}}}
-		case "tools/call":
+		switch m.Method + m.Params.Name {
+		case "tools/callpay":
 			f, err := os.OpenFile(effects, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 			if err != nil {
 				return
@@ -80,14 +81,14 @@ func serveEffects(effects, gate string) {
 			if gate == "dies" {
 				return
 			}
-			if gate != "-" {
-				if p, err := os.Open(gate); err == nil { // until somebody opens the other end
-					p.Close()
+			if opened != nil {
+				if _, err := opened.Read(make([]byte, 1)); err != nil {
+					return
 				}
 			}
 			reply["result"] = map[string]any{"content": []any{map[string]any{"type": "text", "text": "paid"}}}
 		default:
-			reply["error"] = map[string]any{"code": -32601, "message": "no such method"}
+			introduce(m.Method, reply)
 		}
 		out, err := json.Marshal(reply)
 		if err != nil {
@@ -97,13 +98,36 @@ func serveEffects(effects, gate string) {
 	}
 }
 
-// house is a home of ambit's with one agent, whose one tool has effects.
+// introduce answers what comes before the first call, and calls of look.
+func introduce(method string, reply map[string]any) {
+	switch method {
+	case "initialize":
+		reply["result"] = map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{"tools": map[string]any{}},
+			"serverInfo": map[string]any{"name": "effects", "version": "1"},
+		}
+	case "tools/list":
+		var tools []any
+		for _, name := range []string{"pay", "look"} {
+			tools = append(tools, map[string]any{"name": name, "inputSchema": map[string]any{"type": "object"}})
+		}
+		reply["result"] = map[string]any{"tools": tools}
+	case "tools/call":
+		reply["result"] = map[string]any{"content": []any{map[string]any{"type": "text", "text": "seen"}}}
+	default:
+		reply["error"] = map[string]any{"code": -32601, "message": "no such method"}
+	}
+}
+
+// house is a home of ambit's with one agent. One of its tools has effects, and
+// the other looks.
 type house struct {
 	t       *testing.T
 	dir     string
 	agent   string
 	effects string
 	gate    string
+	binary  string // ambit
 	env     []string
 }
 
@@ -112,7 +136,7 @@ type house struct {
 func newHouse(t *testing.T, gate string, timeoutMS int) *house {
 	t.Helper()
 	dir := t.TempDir()
-	h := &house{t: t, dir: dir, effects: filepath.Join(dir, "effects"), gate: gate, agent: filepath.Join(dir, "agents", "till.json")}
+	h := &house{t: t, dir: dir, effects: filepath.Join(dir, "effects"), gate: gate, agent: filepath.Join(dir, "agents", "till.json"), binary: os.Args[0]}
 	if gate == "" {
 		h.gate = filepath.Join(dir, "gate")
 		if err := syscall.Mkfifo(h.gate, 0o600); err != nil {
@@ -120,16 +144,22 @@ func newHouse(t *testing.T, gate string, timeoutMS int) *house {
 		}
 	}
 	h.env = []string{envAmbit + "=1", "HOME=" + dir, "AMBIT_HOME=" + h.home(), "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
-	tool := map[string]any{"name": "pay", "side_effect_class": "write"}
+	h.declare(map[string]any{
+		"transport": "stdio", "command": os.Args[0], "args": []string{effector, h.effects, h.gate}, "package_digest": "sha256:" + strings.Repeat("0", 64),
+	}, timeoutMS)
+	return h
+}
+
+// declare writes the agent's manifest, with this server.
+func (h *house) declare(server map[string]any, timeoutMS int) {
+	h.t.Helper()
+	pay, look := map[string]any{"name": "pay", "side_effect_class": "write"}, map[string]any{"name": "look", "side_effect_class": "read"}
 	if timeoutMS > 0 {
-		tool["timeout_ms"] = timeoutMS
+		pay["timeout_ms"], look["timeout_ms"] = timeoutMS, timeoutMS
 	}
+	server["alias"], server["version"], server["tools"] = "till", "1.0.0", []any{pay, look}
 	doc, err := json.Marshal(map[string]any{
-		"schema_version": 1, "agent": "matrix://agent/till", "allowed_side_effects": []string{"read", "write"},
-		"servers": []any{map[string]any{
-			"alias": "till", "transport": "stdio", "command": os.Args[0], "args": []string{effector, h.effects, h.gate}, "version": "1.0.0",
-			"package_digest": "sha256:" + strings.Repeat("0", 64), "tools": []any{tool},
-		}},
+		"schema_version": 1, "agent": "matrix://agent/till", "allowed_side_effects": []string{"read", "write"}, "servers": []any{server},
 	})
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(h.agent), 0o700)
@@ -138,9 +168,8 @@ func newHouse(t *testing.T, gate string, timeoutMS int) *house {
 		err = os.WriteFile(h.agent, doc, 0o600)
 	}
 	if err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	return h
 }
 
 func (h *house) home() string { return filepath.Join(h.dir, "home") }
@@ -161,7 +190,10 @@ func (h *house) open() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	f.Close()
+	defer f.Close()
+	if _, err := f.Write([]byte{1}); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // until waits for something that has to come.
@@ -177,7 +209,7 @@ func (h *house) until(what string, come func() bool) {
 // ambit runs a verb to its end.
 func (h *house) ambit(args ...string) (stdout, stderr string, code int) {
 	h.t.Helper()
-	return h.run(exec.CommandContext(h.t.Context(), os.Args[0], args...))
+	return h.run(exec.CommandContext(h.t.Context(), h.binary, args...))
 }
 
 func (h *house) run(c *exec.Cmd) (stdout, stderr string, code int) {
@@ -207,16 +239,20 @@ func (h *house) whole(args ...string) int {
 	return r.Records
 }
 
-// decisions are those in the journal, oldest first.
+// decisions are those about calls in the journal, oldest first.
 func (h *house) decisions(args ...string) (list []string) {
 	h.t.Helper()
 	stdout, stderr, code := h.ambit(append([]string{"journal", "show", "--json"}, args...)...)
-	var doc struct{ Records []struct{ Decision string } }
+	var doc struct {
+		Records []struct{ Decision, Stage string }
+	}
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || code != 0 {
 		h.t.Fatalf("%s %s", stdout, stderr)
 	}
 	for _, r := range doc.Records {
-		list = append([]string{r.Decision}, list...)
+		if r.Decision != "allow" || r.Stage != "approve" { // that is a person's word, not a call
+			list = append([]string{r.Decision}, list...)
+		}
 	}
 	return list
 }
@@ -224,6 +260,18 @@ func (h *house) decisions(args ...string) (list []string) {
 type daemon struct {
 	h        *house
 	url, key string
+	pid      int
+}
+
+// seenBy is where the files are that a process sees, or the one that it contains:
+// that may have disks of its own.
+func seenBy(pid int) string {
+	if children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid)); err == nil {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(comm) == "bwrap\n" && len(children) > 0 {
+			return fmt.Sprintf("/proc/%s/root", strings.Fields(string(children))[0])
+		}
+	}
+	return fmt.Sprintf("/proc/%d/root", pid)
 }
 
 type safeBuffer struct {
@@ -243,9 +291,21 @@ func (b *safeBuffer) String() string {
 	return b.b.String()
 }
 
+// serving is the command that serves the agent.
+func (h *house) serving(args ...string) []string {
+	return append([]string{h.binary, "serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Dir(h.agent)}, args...)
+}
+
+// serve starts a daemon that ends with the test.
 func (h *house) serve(args ...string) *daemon {
 	h.t.Helper()
-	cmd := exec.CommandContext(h.t.Context(), os.Args[0], append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Dir(h.agent)}, args...)...)
+	return h.start(h.serving(args...))
+}
+
+// start starts a daemon by a command.
+func (h *house) start(argv []string) *daemon {
+	h.t.Helper()
+	cmd := exec.CommandContext(h.t.Context(), argv[0], argv[1:]...)
 	said := &safeBuffer{}
 	cmd.Env, cmd.Dir, cmd.Stderr = h.env, h.dir, said
 	out, err := cmd.StdoutPipe()
@@ -272,11 +332,11 @@ func (h *house) serve(args ...string) *daemon {
 	if err != nil || json.Unmarshal(line, &ready) != nil {
 		h.t.Fatalf("it said %q, %v: %s", line, err, said.String())
 	}
-	key, err := os.ReadFile(ready.KeyFile)
+	key, err := os.ReadFile(seenBy(cmd.Process.Pid) + ready.KeyFile)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return &daemon{h, ready.URL, strings.TrimSpace(string(key))}
+	return &daemon{h, ready.URL, strings.TrimSpace(string(key)), cmd.Process.Pid}
 }
 
 // answer is what a call came to.
@@ -286,9 +346,15 @@ type answer struct {
 	Error  struct{ Code, Message, Hint, Effect string }
 }
 
-// pay makes a call. It may be used from another goroutine.
-func (d *daemon) pay() (a answer, err error) {
-	req, err := http.NewRequestWithContext(d.h.t.Context(), "POST", d.url+"/api/v1/agents/till/call", strings.NewReader(`{"tool":"pay","arguments":{}}`))
+// pay makes a call that has an effect. It may be used from another goroutine.
+func (d *daemon) pay() (answer, error) { return d.call("pay") }
+
+func (d *daemon) call(tool string) (answer, error) {
+	return d.send("POST", "/api/v1/agents/till/call", `{"tool":"`+tool+`","arguments":{}}`)
+}
+
+func (d *daemon) send(method, path, body string) (a answer, err error) {
+	req, err := http.NewRequestWithContext(d.h.t.Context(), method, d.url+path, strings.NewReader(body))
 	if err != nil {
 		return a, err
 	}

@@ -89,7 +89,8 @@ func TestSoak(t *testing.T) {
 	if frail == 0 {
 		t.Error("the server that is always killed never answered in between")
 	}
-	if after.goroutines > before.goroutines+8 || after.files > before.files+8 || after.children > before.children {
+	// A leak of one for each server that was started is more than this.
+	if after.goroutines > before.goroutines+2 || after.files > before.files+2 || after.children > before.children {
 		t.Errorf("something leaks: %+v before, %+v after", before, after)
 	}
 	if after.heap > before.heap+before.heap/4+8<<20 || after.resident > before.resident+before.resident/4+32<<20 {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/internal/state/engine"
 )
@@ -23,7 +25,7 @@ const child = "AMBIT_STATETEST_CHILD"
 func TestMain(m *testing.M) {
 	switch os.Getenv(child) {
 	case "":
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
 	case "hold":
 		err := hold(os.Args[1])
 		fmt.Fprintln(os.Stderr, err)

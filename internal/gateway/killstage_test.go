@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// TestKillAtEveryStage runs this binary again to make one call and kills it as a
+// stage begins, or after the last one, before the answer is told. It goes through
+// the door's own list, so a stage that is added is killed too.
+const (
+	envStage  = "AMBIT_TEST_KILL_AT"
+	envTool   = "AMBIT_TEST_KILL_TOOL"
+	envWho    = "AMBIT_TEST_KILL_WHO"
+	beforeOut = "answer" // after record, before anybody is told
+)
+
+// dieAt makes one call and is killed on the way, as the stage of that number
+// begins. Names are not enough: the list may have one twice.
+func dieAt(number string, h home.Home, store string) {
+	ctx := context.Background()
+	die := func(*Gateway, context.Context, *passing) *call.Refusal {
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Kill()
+		}
+		fmt.Println("not killed", err)
+		select {} // until the signal is there
+	}
+	at, err := strconv.Atoi(number)
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	stages = append(stages, stage{stageRecord, func(*Gateway, context.Context, *passing) *call.Refusal { return nil }})
+	if at < len(stages) {
+		stages[at].run = die
+	}
+	who := os.Getenv(envWho)
+	b, g, err := doorOf(ctx, h, store, who)
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	defer b.Close()
+	if _, err := g.Call(ctx, keyed(os.Getenv(envTool), who)); err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	die(nil, ctx, nil)
+}
+
+// doorOf opens the door; what is done behind it for somebody is in a file of his
+// own.
+func doorOf(ctx context.Context, h home.Home, store, who string) (*books.Books, *Gateway, error) {
+	b, err := books.OpenLong(ctx, h, store)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(h.Dir(), "effects of "+who), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, New(spender(), Options{Binding: outside{file}, Books: b}), nil
+}
+
+// keyed is the one call that is made.
+func keyed(tool, who string) *call.Call {
+	return &call.Call{ID: NewID(), Tool: tool, Principal: who, Arguments: jsontext.Value(`{"amount":0.25}`), IdempotencyKey: "once"}
+}
+
+func TestKillAtEveryStage(t *testing.T) {
+	points := []string{}
+	for _, s := range stages {
+		points = append(points, s.name)
+	}
+	points = append(points, stageRecord, beforeOut)
+	intended := slices.Index(points, stageIntend)
+	acted := slices.Index(points, stageAct)
+	statetest.Places(t, func(t *testing.T, place string) {
+		h := home.At(t.TempDir()) // the keys of one store
+		for i, at := range points {
+			for _, tool := range []string{"pay", "repeat"} {
+				t.Run(at+"/"+tool, func(t *testing.T) {
+					k := killed{t: t, at: strconv.Itoa(i), tool: tool, who: fmt.Sprintf("%s-%d", tool, i), place: place, home: h}
+					switch {
+					case i <= intended: // nothing was written down, and nothing sent
+						k.leaves(0, nil, "made")
+					case at == beforeOut:
+						k.leaves(1, []journal.Decision{journal.Allow}, "replayed")
+					case tool == "repeat": // sent once more under its key
+						k.leaves(1+min(1, max(0, i-acted)), []journal.Decision{journal.Allow}, "replayed")
+					default:
+						k.leaves(min(1, i-acted), []journal.Decision{journal.Unknown}, "refused")
+					}
+				})
+			}
+		}
+	})
+}
+
+type killed struct {
+	t               *testing.T
+	at, tool, place string
+	who             string // calls: the tests share a database
+	home            home.Home
+}
+
+// leaves kills a process, recovers, and wants so many effects and these leaves.
+// Then the same call is asked for again, and is made, replayed or refused.
+func (k killed) leaves(effects int, want []journal.Decision, again string) {
+	k.t.Helper()
+	store := k.place
+	if !strings.HasPrefix(store, "postgres://") {
+		store = ""
+	}
+	cmd := exec.CommandContext(k.t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), envStage+"="+k.at, envTool+"="+k.tool, envWho+"="+k.who, envWorker+"="+k.home.Dir(), envStore+"="+store)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(err.Error(), "killed") {
+		k.t.Fatalf("it ended with %v: %s", err, out)
+	}
+	b, g, err := doorOf(k.t.Context(), k.home, store, k.who)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer b.Close()
+	defer g.Close()
+	if err := g.Recover(k.t.Context()); err != nil {
+		k.t.Fatal(err)
+	}
+	if n := k.effects(); n != effects {
+		k.t.Errorf("%d effects, want %d", n, effects)
+	}
+	var got []journal.Decision
+	entries, err := b.Journal.Show(k.t.Context(), journal.Filter{Principal: k.who, Limit: 100})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, e := range entries {
+		got = append(got, e.Record.Decision)
+	}
+	if !slices.Equal(got, want) {
+		k.t.Errorf("the journal has %v, want %v", got, want)
+	}
+	_, err = g.Call(k.t.Context(), keyed(k.tool, k.who))
+	more := k.effects() - effects
+	refusal, refused := err.(*call.Refusal)
+	switch {
+	case again == "made" && (err != nil || more != 1), again == "replayed" && (err != nil || more != 0),
+		again == "refused" && (!refused || refusal.Code != call.OutcomeUnknown || more != 0):
+		k.t.Errorf("asked for again it is to be %s: %v, %d more effects", again, err, more)
+	}
+	if report, err := b.Journal.Verify(k.t.Context(), journal.Check{}); err != nil || !report.OK {
+		k.t.Errorf("the journal does not hold: %+v, %v", report, err)
+	}
+}
+
+func (k killed) effects() int {
+	text, err := os.ReadFile(filepath.Join(k.home.Dir(), "effects of "+k.who))
+	if err != nil && !os.IsNotExist(err) {
+		k.t.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
+}

@@ -1,0 +1,61 @@
+package gateway
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// A principal's quota is one for the doors of all agents, in all processes.
+func TestQuotaHoldsAcrossDoors(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, reopen func() state.DB) {
+		w := newWorld()
+		quotas := &limit.Quotas{Quota: limit.Quota{PerDay: 3}}
+		other := clerk()
+		other.Name, other.ID = "Other", "matrix://agent/other"
+		one := New(clerk(), Options{Binding: w, Books: open(t, reopen()), Quotas: quotas})
+		two := New(other, Options{Binding: w, Books: open(t, reopen()), Quotas: quotas})
+		make := func(g *Gateway, tool, principal string) error {
+			_, err := g.Call(t.Context(), &call.Call{Tool: tool, Arguments: []byte(`{}`), Principal: principal})
+			return err
+		}
+		// A refusal of the gate does not count, and neither does the question why.
+		if err := make(one, "do_shell", "ada@local"); err == nil {
+			t.Fatal("a denied side effect passed")
+		}
+		for range 5 {
+			if ok, reasons := one.Why(&call.Call{Tool: "do_read", Arguments: []byte(`{}`), Principal: "ada@local"}); !ok {
+				t.Fatalf("%+v", reasons)
+			}
+		}
+		for i, step := range []struct {
+			door *Gateway
+			tool string
+		}{{one, "do_read"}, {two, "do_write"}, {one, "fail_read"}} {
+			if err := make(step.door, step.tool, "ada@local"); err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		for _, g := range []*Gateway{one, two} {
+			stopped, ok := errors.AsType[*call.Refusal](make(g, "do_read", "ada@local"))
+			if !ok || stopped.Code != call.RateLimited || stopped.Stage != stageLimit || stopped.Effect != call.NoEffect || !stopped.Retryable {
+				t.Errorf("%+v", stopped)
+			}
+			if err := make(g, "do_read", "eve@local"); err != nil {
+				t.Errorf("somebody else: %v", err)
+			}
+		}
+		if n := w.count(); n != 5 {
+			t.Errorf("%d calls were made", n)
+		}
+		told, err := one.books.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
+		if err != nil || len(told) != 2 {
+			t.Errorf("the journal tells of %d refusals, %v", len(told), err)
+		}
+	})
+}

@@ -1,0 +1,185 @@
+package statetest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Cluster is a PostgreSQL server of one test's own, which may be killed, started
+// again, and taken over from.
+type Cluster struct {
+	t        testing.TB
+	postgres string
+	dir      string // holds its data and its socket
+	running  io.Closer
+	ended    chan struct{}
+}
+
+// NewCluster makes a server and starts it.
+func NewCluster(t testing.TB) *Cluster {
+	t.Helper()
+	initdb, postgres, err := programs()
+	if errors.Is(err, errMissing) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, postgres)
+	c.run(initdb, "-D", c.data(), "-U", "ambit", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	c.Start()
+	return c
+}
+
+func newCluster(t testing.TB, postgres string) *Cluster {
+	t.Helper()
+	// A socket's path is short, so this is not the test's own folder.
+	dir, err := os.MkdirTemp("", "ambit-pg-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{t: t, postgres: postgres, dir: dir}
+	t.Cleanup(func() {
+		c.Kill()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+
+// run runs a program of PostgreSQL's as whoever may.
+func (c *Cluster) run(program string, args ...string) {
+	c.t.Helper()
+	as, err := unprivileged(c.dir)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(c.t.Context(), program, args...)
+	cmd.Dir, cmd.SysProcAttr = "/", as
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.t.Fatalf("%s: %v\n%s", filepath.Base(program), err, out)
+	}
+}
+
+// Start starts the server, and returns when it answers.
+func (c *Cluster) Start() {
+	c.t.Helper()
+	as, err := unprivileged(c.dir)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	// The shell ends the server when its input ends, so with this program too.
+	cmd := exec.Command("sh", "-c", `"$1" -D "$2/data" -k "$2" -c listen_addresses= -c fsync=off >>"$2/log" 2>&1 &
+		cat >/dev/null
+		kill -QUIT $!
+		wait`, "sh", c.postgres, c.dir)
+	cmd.Dir, cmd.SysProcAttr = "/", as
+	if c.running, err = cmd.StdinPipe(); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.ended = make(chan struct{})
+	go func() {
+		defer close(c.ended)
+		_ = cmd.Wait()
+	}()
+	if err := answers(c.dir); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Kill ends the server at once, as a crash does: connections are cut, and what was
+// not committed is lost.
+func (c *Cluster) Kill() {
+	if c.running == nil {
+		return
+	}
+	_ = c.running.Close()
+	<-c.ended
+	c.running = nil
+}
+
+// Socket is the address that the server listens at.
+func (c *Cluster) Socket() string { return filepath.Join(c.dir, ".s.PGSQL.5432") }
+
+// Place is the store on this server, or on whichever of several can be written.
+func (c *Cluster) Place(others ...*Cluster) string {
+	dirs := c.dir
+	for _, o := range others {
+		dirs += "," + o.dir
+	}
+	place := at(dirs, "postgres")
+	if len(others) > 0 {
+		place += "&target_session_attrs=read-write"
+	}
+	return place
+}
+
+// Standby makes a second server that follows this one, without losing anything:
+// from now on a commit waits for both.
+func (c *Cluster) Standby() *Cluster {
+	c.t.Helper()
+	s := newCluster(c.t, c.postgres)
+	real, err := filepath.EvalSymlinks(c.postgres) // its peers lie beside it
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s.run(filepath.Join(filepath.Dir(real), "pg_basebackup"), "-h", c.dir, "-U", "ambit", "-D", s.data(), "-R", "-c", "fast", "--no-sync")
+	s.Start()
+	c.do(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
+	c.do(`SELECT pg_reload_conf()`)
+	for end := time.Now().Add(time.Minute); c.Ask(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatal("the second server does not follow")
+		}
+	}
+	return s
+}
+
+// Promote makes a server that follows one that can be written.
+func (c *Cluster) Promote() {
+	c.t.Helper()
+	c.do(`ALTER SYSTEM RESET synchronous_standby_names`)
+	c.do(`SELECT pg_reload_conf()`)
+	c.do(`SELECT pg_promote(true, 60)`)
+}
+
+func (c *Cluster) do(statement string) {
+	c.t.Helper()
+	c.with(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, statement)
+		return err
+	})
+}
+
+// Ask is the number that a query gives.
+func (c *Cluster) Ask(query string) (n int64) {
+	c.t.Helper()
+	c.with(func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, query).Scan(&n) })
+	return n
+}
+
+func (c *Cluster) with(f func(context.Context, *pgx.Conn) error) {
+	c.t.Helper()
+	conn, err := pgx.Connect(c.t.Context(), at(c.dir, "postgres"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close(c.t.Context())
+	if err := f(c.t.Context(), conn); err != nil {
+		c.t.Fatal(err)
+	}
+}

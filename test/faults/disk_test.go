@@ -1,0 +1,166 @@
+//go:build linux
+
+package faults
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// small puts a command on a disk of 24 MB of its own, at the house's home.
+func (h *house) small(argv ...string) []string {
+	return append([]string{bubblewrap(h.t), "--dev-bind", "/", "/", "--size", fmt.Sprint(24 << 20), "--tmpfs", h.home(), "--die-with-parent", "--"}, argv...)
+}
+
+// fill leaves no byte free on the disk of a file, and returns what frees it again.
+func fill(t *testing.T, file string) (free func()) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, unix.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The disk under a daemon fills up. Whatever is answered is in the journal, reads
+// and effects alike; the rest is refused, in words, without effect; and when there
+// is room again the daemon goes on.
+func TestDaemonOnAFullDisk(t *testing.T) {
+	h := newHouse(t, "-", 0)
+	if err := os.Mkdir(h.home(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := h.start(h.small(h.serving()...))
+	answered := map[string]int{}
+	refused := map[string]int{}
+	call := func(tool string) {
+		t.Helper()
+		a, err := d.call(tool)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case a.status == 200:
+			answered[tool]++
+		case a.Error.Code != "store_unavailable" || !strings.Contains(a.Error.Message, "space") || a.Error.Effect != "none":
+			t.Errorf("%s is refused with %s", tool, a.text)
+		default:
+			refused[tool]++
+		}
+	}
+	tools := []string{"pay", "look"}
+	for _, tool := range tools {
+		call(tool)
+	}
+	free := fill(t, seenBy(d.pid)+filepath.Join(h.home(), "filler"))
+	for range 3000 { // what was set aside for the log and the daybook is used up first
+		for _, tool := range tools {
+			if refused[tool] < 3 {
+				call(tool)
+			}
+		}
+	}
+	before := answered["pay"]
+	if n := h.done(); n != before {
+		t.Errorf("%d effects, and %d calls that were answered", n, before)
+	}
+	free()
+	for _, tool := range tools {
+		call(tool)
+	}
+	if answered["pay"] != before+1 {
+		t.Error("there is room again, and nothing is called")
+	}
+	if refused["pay"] == 0 {
+		t.Errorf("the disk was never full: %v answered, %v refused", answered, refused)
+	}
+	t.Logf("%v answered, %v refused", answered, refused)
+	for _, tool := range tools {
+		if n := d.recorded(tool); n != answered[tool] {
+			t.Errorf("%s was answered %d times, and the journal has %d", tool, answered[tool], n)
+		}
+	}
+}
+
+// recorded counts the calls of a tool that the journal allows.
+func (d *daemon) recorded(tool string) (n int) {
+	d.h.t.Helper()
+	for before := ""; ; {
+		text, err := d.send("GET", "/api/v1/journal?limit=1000&tool="+tool+before, "")
+		var doc struct {
+			Records []struct {
+				Seq      int64
+				Decision string
+			}
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(text.text), &doc)
+		}
+		if err != nil {
+			d.h.t.Fatal(err, text.text)
+		}
+		if len(doc.Records) == 0 {
+			return n
+		}
+		for _, r := range doc.Records {
+			if r.Decision == "allow" {
+				n++
+			}
+		}
+		before = fmt.Sprintf("&before=%d", doc.Records[len(doc.Records)-1].Seq)
+	}
+}
+
+// A backup that does not fit says so, and leaves no part of itself.
+func TestBackupOnAFullDisk(t *testing.T) {
+	h := newHouse(t, "-", 0)
+	if _, stderr, code := h.ambit("call", h.agent, "pay"); code != 0 {
+		t.Fatal(stderr)
+	}
+	records := h.whole()
+	disk := filepath.Join(h.dir, "disk")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), bubblewrap(t), "--dev-bind", "/", "/", "--size", fmt.Sprint(64<<10), "--tmpfs", disk, "--",
+		"sh", "-c", `cat /dev/zero >"$1/filler" 2>/dev/null; "$0" backup "$1/home.ambit" --plain; code=$?; rm "$1/filler"; ls -A "$1"; exit $code`, os.Args[0], disk)
+	stdout, stderr, code := h.run(cmd)
+	if code != 3 || !strings.Contains(stderr, "space") || strings.TrimSpace(stdout) != "" {
+		t.Errorf("exit %d: %s; left behind: %s", code, stderr, stdout)
+	}
+	if now := h.whole(); now != records {
+		t.Errorf("%d records, and there were %d", now, records)
+	}
+}
+
+// A daemon whose home cannot be written does not start, and says why.
+func TestDaemonOnAReadOnlyHome(t *testing.T) {
+	h := newHouse(t, "-", 0)
+	if _, stderr, code := h.ambit("call", h.agent, "pay"); code != 0 {
+		t.Fatal(stderr)
+	}
+	argv := append([]string{"--dev-bind", "/", "/", "--ro-bind", h.home(), h.home(), "--die-with-parent", "--"}, h.serving()...)
+	stdout, stderr, code := h.run(exec.CommandContext(t.Context(), bubblewrap(t), argv...))
+	if code != 3 || !strings.Contains(stdout, "cannot be written") || strings.Contains(stdout, "key_file") {
+		t.Errorf("exit %d: %s %s", code, stdout, stderr)
+	}
+}

@@ -1,0 +1,86 @@
+//go:build linux
+
+package faults
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// purse is an agent whose tools are held by every rail that has to do with time.
+const purse = `{
+ "name": "Purse", "description": "Spends what it is given, and asks before it does anything large.", "kind": "mcp-tool",
+ "system_prompt": "You spend what you are given, and tell whoever asks what you spent it on and why you did so.",
+ "tools": [
+  {"name": "spend", "description": "Spends an amount.", "input_schema": {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]},
+   "action": {"type": "prompt-template", "template": "spent {amount}"}},
+  {"name": "ask", "description": "Asks a person first.", "input_schema": {"type": "object", "properties": {}}, "action": {"type": "prompt-template", "template": "asked"}}
+ ],
+ "guardrails": {"actions": {"spend": {"max_amount": {"per_day": 100}}, "ask": {"approval": "human"}}},
+ "example_prompts": ["Spend ten on tea.", "Spend ten on milk.", "Spend ten on cake."]
+}`
+
+// purse writes it down.
+func (h *house) purse() string {
+	h.t.Helper()
+	file := filepath.Join(h.dir, "purse", "findagent.json")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(purse), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	return file
+}
+
+// waiting are the questions that people are asked.
+func (h *house) waiting() (ids []string) {
+	h.t.Helper()
+	stdout, stderr, code := h.ambit("approvals", "list", "--json")
+	var doc struct{ Approvals []struct{ ID string } }
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || code != 0 {
+		h.t.Fatalf("%v: %s %s", err, stdout, stderr)
+	}
+	for _, a := range doc.Approvals {
+		ids = append(ids, a.ID)
+	}
+	return ids
+}
+
+// A process is killed while a person thinks. Nothing happens by itself when the
+// person says yes; the same call, made again, uses that word, once.
+func TestKilledWhileAPersonThinks(t *testing.T) {
+	h := newHouse(t, "-", 0)
+	agent := h.purse()
+	cmd := exec.CommandContext(t.Context(), h.binary, "call", agent, "ask")
+	cmd.Env, cmd.Dir = h.env, h.dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h.until("a person is asked", func() bool { return len(h.waiting()) == 1 })
+	id := h.waiting()[0]
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	if _, stderr, code := h.ambit("approvals", "approve", id); code != 0 {
+		t.Fatal(stderr)
+	}
+	if list := h.decisions(); slices.Contains(list, "allow") {
+		t.Errorf("it was carried out by itself: %v", list)
+	}
+	if _, stderr, code := h.ambit("call", agent, "ask"); code != 0 {
+		t.Errorf("the same call again: exit %d, %s", code, stderr)
+	}
+	if n := count(h.decisions(), "allow"); n != 1 || len(h.waiting()) != 0 {
+		t.Errorf("the journal allows %d, and %d questions wait", n, len(h.waiting()))
+	}
+	if _, _, code := h.ambit("approvals", "approve", id); code == 0 {
+		t.Error("a word that was used is given again")
+	}
+	h.whole()
+}
