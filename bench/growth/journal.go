@@ -24,8 +24,11 @@ const batch = 5000
 // growJournal fills a journal and asks the command line about it.
 func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	lines := map[string]*chart.Line{}
-	for _, name := range []string{"verify", "export", "prove", "newest 100", "a tool of the newest hour", "a tool used once, long ago", "unknown outcomes", "store"} {
-		lines[name] = &chart.Line{Name: name}
+	line := func(name string) *chart.Line {
+		if lines[name] == nil {
+			lines[name] = &chart.Line{Name: name}
+		}
+		return lines[name]
 	}
 	where := home.At(filepath.Join(s.dir, "home"))
 	have := 0
@@ -44,33 +47,47 @@ func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 			{"export", []string{"export", "-o", export}, nil},
 			{"prove", []string{"prove", strconv.Itoa(n / 2)}, nil},
 			{"newest 100", []string{"show", "--json"}, counts(100)},
-			{"a tool of the newest hour", []string{"show", "--json", "--tool", toolName(7)}, counts(100)},
-			{"a tool used once, long ago", []string{"show", "--json", "--tool", rare}, counts(1)},
+			{"a tool used often", []string{"show", "--json", "--tool", toolName(7)}, counts(100)},
+			{"a tool used once", []string{"show", "--json", "--tool", rare}, counts(1)},
+			{"a principal seen once", []string{"show", "--json", "--principal", rare + "@local"}, counts(1)},
+			{"a tool never used", []string{"show", "--json", "--tool", "never"}, counts(0)},
+			{"a call by its id", []string{"show", "--json", "--call", callName(1)}, counts(1)},
 			{"unknown outcomes", []string{"show", "--json", "--unknown"}, counts(0)},
 		} {
-			took, err := s.journal(ctx, where, ask.args, ask.want)
+			took, most, err := s.journal(ctx, where, ask.args, ask.want)
 			if err != nil {
 				return chart.Chart{}, fmt.Errorf("journal %v: %w", ask.args, err)
 			}
-			lines[ask.name].Add(n, ms(took))
+			line(ask.name).Add(n, ms(took))
+			line(ask.name+", resident").Add(n, mib(most))
+		}
+		if err := os.Remove(export); err != nil {
+			return chart.Chart{}, err
 		}
 		size, err := weigh(where)
 		if err != nil {
 			return chart.Chart{}, err
 		}
-		lines["store"].Add(n, mib(size))
+		line("store").Add(n, mib(size))
 	}
 	return chart.Chart{
 		Title: "Records in the journal (whole commands, start of the process included)", X: "records", Command: "go run ./bench/growth -only journal",
 		Panels: []chart.Panel{
-			{Title: "Whole journal", Unit: "ms", Log: true, Lines: []chart.Line{*lines["verify"], *lines["export"]}},
-			{Title: "Part of it", Unit: "ms", Log: true, Lines: []chart.Line{*lines["prove"], *lines["newest 100"], *lines["a tool of the newest hour"], *lines["a tool used once, long ago"], *lines["unknown outcomes"]}},
-			{Title: "Size", Unit: "MiB", Log: true, Lines: []chart.Line{*lines["store"]}},
+			{Title: "Whole journal", Unit: "ms", Log: true, Lines: pick(lines, "verify", "export")},
+			{Title: "Part of it", Unit: "ms", Log: true, Lines: pick(lines, "prove", "newest 100", "a tool used often", "a tool used once", "a principal seen once", "a tool never used", "a call by its id", "unknown outcomes")},
+			{Title: "Size", Unit: "MiB", Log: true, Lines: pick(lines, "store", "verify, resident", "a tool used once, resident")},
 		},
 	}, nil
 }
 
-// rare is the tool of the very first record, and of no other.
+func pick(lines map[string]*chart.Line, names ...string) (list []chart.Line) {
+	for _, name := range names {
+		list = append(list, *lines[name])
+	}
+	return list
+}
+
+// rare is the tool of the very first record, and of no other; so is its principal.
 const rare = "used_once"
 
 // fill appends records until there are as many as wanted, one a second.
@@ -99,20 +116,22 @@ func fill(ctx context.Context, where home.Home, have, want int) (err error) {
 
 // record is a call as the door writes them down, of about 600 bytes.
 func record(i int, at time.Time) *journal.Record {
-	tool := toolName(i % 32)
+	tool, principal := toolName(i%32), "someone@local"
 	if i == 0 {
-		tool = rare
+		tool, principal = rare, rare+"@local"
 	}
 	return &journal.Record{
-		Time: at, Call: fmt.Sprintf("01J%023d", i), Agent: "echo", ID: "matrix://agent/echo", Digest: fmt.Sprintf("sha256:%064d", 1), Principal: "someone@local",
+		Time: at, Call: callName(i), Agent: "echo", ID: "matrix://agent/echo", Digest: fmt.Sprintf("sha256:%064d", 1), Principal: principal,
 		Tool: tool, URI: "matrix://tool/stub/" + tool, SideEffect: "read", Decision: journal.Allow, Arguments: json.RawMessage(`{"text":"a text of a usual length that goes there and back"}`),
 		ArgumentsMAC: fmt.Sprintf("%064d", i), ArgumentsSize: 63, ResultHash: fmt.Sprintf("%064d", i), ResultSize: 120, DurationUS: 900,
 	}
 }
 
-// journal runs ambit journal, and tells how long the quickest of a few runs took.
-func (s *setup) journal(ctx context.Context, where home.Home, args []string, want func([]byte) bool) (time.Duration, error) {
-	best := time.Duration(0)
+func callName(i int) string { return fmt.Sprintf("01J%023d", i) }
+
+// journal runs ambit journal, and tells how long the quickest of a few runs took, and
+// how much memory one took at most.
+func (s *setup) journal(ctx context.Context, where home.Home, args []string, want func([]byte) bool) (best time.Duration, most int64, err error) {
 	for run := 0; run < 5; run++ {
 		cmd := exec.CommandContext(ctx, s.ambit, append([]string{"journal"}, args...)...)
 		cmd.Env = append(os.Environ(), "AMBIT_HOME="+where.Dir())
@@ -120,19 +139,20 @@ func (s *setup) journal(ctx context.Context, where home.Home, args []string, wan
 		out, err := cmd.Output()
 		took := time.Since(start)
 		if err != nil {
-			return 0, fmt.Errorf("%w: %.300s", err, out)
+			return 0, 0, fmt.Errorf("%w: %.300s", err, out)
 		}
 		if want != nil && !want(out) {
-			return 0, fmt.Errorf("%w: %.300s", errWrong, out)
+			return 0, 0, fmt.Errorf("%w: %.300s", errWrong, out)
 		}
 		if run == 0 || took < best {
 			best = took
 		}
+		most = max(most, peak(cmd.ProcessState))
 		if took > 2*time.Second { // once is enough
 			break
 		}
 	}
-	return best, nil
+	return best, most, nil
 }
 
 func holds(member string, want int) func([]byte) bool {

@@ -21,6 +21,7 @@ import (
 	"github.com/zricethezav/gitleaks/v8/detect"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/bench/cpu"
 	"github.com/ambit-run/ambit/internal/guard"
 )
 
@@ -118,12 +119,12 @@ func measure(rounds int, budget time.Duration, size int, do func()) (speed, allo
 		runtime.GC()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		start, n := cpuTime(), 0
+		start, n := cpu.Used(), 0
 		var used time.Duration
 		for used < budget {
 			do()
 			n++
-			used = cpuTime() - start
+			used = cpu.Used() - start
 		}
 		runtime.ReadMemStats(&after)
 		if s := float64(size) * float64(n) / used.Seconds() / 1e6; s > speed {

@@ -28,6 +28,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/ambit-run/ambit/bench/cpu"
 )
 
 func main() {
@@ -165,7 +167,7 @@ func (t *tally) take(ctx context.Context, c client, arguments json.RawMessage, t
 	latencies := make([]time.Duration, 0, calls)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	cpu := cpuTime()
+	used := cpu.Used()
 	for range calls {
 		began := time.Now()
 		err := c.echo(ctx, arguments, text)
@@ -174,7 +176,7 @@ func (t *tally) take(ctx context.Context, c client, arguments json.RawMessage, t
 			return err
 		}
 	}
-	t.cpu += cpuTime() - cpu
+	t.cpu += cpu.Used() - used
 	runtime.ReadMemStats(&after)
 	t.calls += calls
 	t.allocs += after.Mallocs - before.Mallocs

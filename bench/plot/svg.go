@@ -21,7 +21,7 @@ const (
 // Colours that are told apart on white and on black, also by people who do not
 // see all of them; lines differ in their dashes too.
 var (
-	colours = []string{"#3b82c4", "#d9822b", "#2f9e77", "#c2569b", "#8a7f2e"}
+	colours = []string{"#3b82c4", "#d9822b", "#2f9e77", "#c2569b", "#8a7f2e", "#6a5acd", "#b8443a", "#5f6b73"}
 	dashes  = []string{"", "6 3", "2 3", "8 3 2 3", "1 3"}
 )
 

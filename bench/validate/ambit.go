@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/bench/cpu"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -76,13 +77,13 @@ func readGroups(folder string) ([][]file, error) {
 // measure takes the time of each group and counts the valid files of all.
 func measure(groups [][]file, isValid func(*file) bool) (costs []cost, valid int) {
 	for _, files := range groups {
-		wall, cpu := time.Now(), cpuTime()
+		wall, used := time.Now(), cpu.Used()
 		for i := range files {
 			if isValid(&files[i]) {
 				valid++
 			}
 		}
-		costs = append(costs, cost{len(files), time.Since(wall).Nanoseconds(), (cpuTime() - cpu).Nanoseconds()})
+		costs = append(costs, cost{len(files), time.Since(wall).Nanoseconds(), (cpu.Used() - used).Nanoseconds()})
 	}
 	return costs, valid
 }

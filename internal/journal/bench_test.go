@@ -123,7 +123,7 @@ func BenchmarkProve(b *testing.B) {
 func BenchmarkShow(b *testing.B) {
 	j := newJournal(b, many)
 	for name, f := range map[string]Filter{
-		"newest": {}, "rare": {Call: "call-000001", Limit: 1}, "since": {Since: started.Add((many - 50) * time.Second), Tool: "delete"},
+		"newest": {}, "rare": {Code: "never"}, "call": {Call: "call-000001", Limit: 1}, "since": {Since: started.Add((many - 50) * time.Second), Tool: "delete"},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -133,4 +133,18 @@ func BenchmarkShow(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkMakeWords is the first rare question to a journal that an older ambit wrote.
+func BenchmarkMakeWords(b *testing.B) {
+	j := newJournal(b, many)
+	for b.Loop() {
+		b.StopTimer()
+		exec(b, j, `DELETE FROM words`)
+		b.StartTimer()
+		if _, err := j.Show(b.Context(), Filter{Code: "never"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*many/b.Elapsed().Seconds(), "records/s")
 }

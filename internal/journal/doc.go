@@ -40,6 +40,21 @@
 // records; Close makes one for what is left. One that follows another within
 // the same minute replaces it, except at those multiples, which Verify demands.
 //
+// # Words
+//
+// Who used that tool, a year ago? For each tile of leaves the journal also keeps the
+// words that filters ask for, as a few hundred bytes of sums (package words), and for
+// 16 of such rows a row of what they hold together, and so on upwards: a filter goes
+// back over rows that hold all of its words and reads the records below them. They
+// are kept by whoever completes a tile, from what it has at hand, about one row for
+// 256 records; an index of records would be several for each. Ids of calls stand in the
+// lowest row only.
+//
+// Words only ever save a look. A row that is missing, because an older ambit
+// appended, is made when a filter comes to it. A row that lacks a word could
+// hide a record from a filter, so Verify holds each to its records. Where content is
+// erased, the words are made anew from what is left.
+//
 // # Keys
 //
 // [Journal.HandOver] lets another key take over: both sign what every log holds

@@ -99,7 +99,7 @@ func (j *Journal) erase(ctx context.Context, log, from, to int64) (n int64, err 
 			n += rows
 			next = stay + 1
 		}
-		return nil
+		return forgetWords(tx, log, from, to)
 	})
 	return n, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -40,12 +41,15 @@ type chosen struct {
 	Filter
 	// texts must each stand somewhere in a record, which is quickly seen.
 	texts [][]byte
+	// words are the sums of what must stand in it, rare those that stand above level 0.
+	words, rare []words.Sum
 	// calls narrows further to these, if it is not nil.
 	calls map[string]bool
 }
 
 func (f Filter) compile() *chosen {
 	c := &chosen{Filter: f}
+	c.words, c.rare = f.words()
 	for _, s := range []string{f.Agent, f.Tool, f.Principal, f.Call, f.Code, string(f.Decision)} {
 		if s != "" {
 			c.texts = append(c.texts, appendString(nil, s))
@@ -109,7 +113,11 @@ func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
 		if c.Before != nil {
 			size = min(size, c.Before[log])
 		}
-		logs = append(logs, &backwards{j: j, log: log, next: size, c: c})
+		err := j.db.Read(ctx, func(tx state.Tx) (err error) { size, err = c.end(tx, log, size); return err })
+		if err != nil {
+			return nil, err
+		}
+		logs = append(logs, &backwards{seeker: seeker{j: j, log: log, words: c.words, rare: c.rare}, next: size, c: c})
 	}
 	var out []Entry
 	for len(out) < c.Limit {
@@ -133,8 +141,7 @@ func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
 
 // backwards reads a log from its end.
 type backwards struct {
-	j     *Journal
-	log   int64
+	seeker
 	next  int64 // records before it are still to be read
 	size  int64 // how many were read last
 	c     *chosen
@@ -144,11 +151,12 @@ type backwards struct {
 // fill reads until something is chosen or nothing is left.
 func (b *backwards) fill(ctx context.Context) error {
 	for len(b.found) == 0 && b.next > 0 {
-		// First as many as may be needed; more where little is chosen.
-		b.size = min(max(int64(b.c.Limit), 2*b.size), page)
-		from := max(0, b.next-b.size)
+		from, err := b.from(ctx)
+		if err != nil || from == b.next {
+			return err
+		}
 		var rows []row
-		err := b.j.db.Read(ctx, func(tx state.Tx) error {
+		err = b.j.db.Read(ctx, func(tx state.Tx) error {
 			rows = rows[:0]
 			return readRows(tx, b.log, from, b.next, func(r row) error { rows = append(rows, r); return nil })
 		})
@@ -166,6 +174,29 @@ func (b *backwards) fill(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// from tells from where to read up to next, which it moves over what need not be
+// read: both are the same where nothing is left.
+func (b *backwards) from(ctx context.Context) (int64, error) {
+	if len(b.words) == 0 {
+		// First as many as may be needed; more where little is chosen.
+		b.size = min(max(int64(b.c.Limit), 2*b.size), page)
+		return max(0, b.next-b.size), nil
+	}
+	if over := b.next % blockSize; over != 0 {
+		return b.next - over, nil
+	}
+	n := b.next / blockSize
+	found, err := b.before(ctx, n)
+	// Where one block after the other is chosen, more are read at once.
+	if found+1 == n {
+		b.size = min(max(blockSize, 2*b.size), page)
+	} else {
+		b.size = blockSize
+	}
+	b.next = (found + 1) * blockSize
+	return max(0, b.next-b.size), err
 }
 
 // passed reports whether a record, and all before it, are too old.

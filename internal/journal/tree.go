@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -91,6 +92,7 @@ type tileRoot struct {
 	level int
 	n     int64
 	root  tlog.Hash
+	words words.Row // of a tile of leaves, nil if they are not known
 }
 
 // addTile keeps what a leaf completed: a tile of leaves, or a root that goes

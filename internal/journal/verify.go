@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -202,14 +203,14 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 		for range pages { // until nobody reads any more
 		}
 	}()
-	tiles := &tileChecker{log: o.log}
+	tiles, held := &tileChecker{log: o.log}, &wordChecker{log: o.log}
 	c.up = tiles.up
 	done := v.report.Records
 	for p := range pages {
 		if p.err != nil {
 			return p.err
 		}
-		tiles.have = p.tiles
+		tiles.have, held.have = p.tiles, p.words
 		for i := range p.rows {
 			row := &p.rows[i]
 			if row.odd {
@@ -221,6 +222,7 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 			if err := c.leaf(row.seq, row.hash, row.record); err != nil {
 				return err
 			}
+			held.leaf(row)
 		}
 		v.report.Records = done + c.edge.size
 		if v.want.Progress != nil {
@@ -241,7 +243,10 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 	if err := c.end(); err != nil {
 		return err
 	}
-	return checkHead(o, c)
+	if err := checkHead(o, c); err != nil || held.wrong == nil {
+		return err
+	}
+	return held.wrong
 }
 
 // marks reads the stored checkpoints of a log, checks their signatures, and that
@@ -300,10 +305,11 @@ type row struct {
 	odd bool
 }
 
-// pageOf is a run of records with the tiles that they complete.
+// pageOf is a run of records with the tiles and words that they complete.
 type pageOf struct {
 	rows  []row
 	tiles map[[2]int64][]byte
+	words map[wordRow]words.Row
 	err   error
 }
 
@@ -318,6 +324,9 @@ func (v *verification) pages(ctx context.Context, o outline) <-chan pageOf {
 			p.err = v.j.db.Read(ctx, func(tx state.Tx) (err error) {
 				p.rows = p.rows[:0]
 				if p.tiles, err = readTiles(tx, o.log, from, to); err != nil {
+					return err
+				}
+				if p.words, err = readEnding(tx, o.log, from, to); err != nil {
 					return err
 				}
 				return readRows(tx, o.log, from, to, func(r row) error { p.rows = append(p.rows, r); return nil })

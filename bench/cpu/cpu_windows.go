@@ -1,12 +1,12 @@
-package main
+package cpu
 
 import (
 	"syscall"
 	"time"
 )
 
-// cpuTime is what this process has used so far, user and system.
-func cpuTime() time.Duration {
+// Used is what this process has used so far, user and system.
+func Used() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
 		panic(err) // it never fails

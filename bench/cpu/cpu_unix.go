@@ -1,14 +1,14 @@
 //go:build unix
 
-package main
+package cpu
 
 import (
 	"syscall"
 	"time"
 )
 
-// cpuTime is what this process has used so far, user and system.
-func cpuTime() time.Duration {
+// Used is what this process has used so far, user and system.
+func Used() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err) // of these arguments it never fails
