@@ -4,6 +4,7 @@
 package agents
 
 import (
+	"cmp"
 	"embed"
 	"io/fs"
 	"path"
@@ -49,10 +50,9 @@ func Names() []string {
 	return names
 }
 
-// Starter returns the path in Files of a dialect's starting point.
+// Starter returns the path in Files of a dialect's starting point. Starting points
+// lie so deep that no daemon takes them for agents.
 func Starter(dialect string) string {
-	if dialect == "covenant" {
-		return "starters/covenant.toml"
-	}
-	return "starters/" + dialect + ".json"
+	file := map[string]string{"covenant": "agent.toml", "findagent": "findagent.json"}[dialect]
+	return path.Join("starters", dialect, cmp.Or(file, "agent.json"))
 }

@@ -131,9 +131,10 @@ func (t *terminal) agentTable(cards []serve.Card, url string) {
 	t.table("  ", rows)
 }
 
-func firstReady(cards []serve.Card) string {
+// firstServed is the first agent that is up, or on its way.
+func firstServed(cards []serve.Card) string {
 	for _, c := range cards {
-		if c.State == serve.Ready {
+		if c.State == serve.Ready || c.State == serve.Starting {
 			return c.Name
 		}
 	}

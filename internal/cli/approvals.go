@@ -26,7 +26,7 @@ func newApprovals(t *terminal) *cobra.Command {
 		Args:    exactly(0, "no arguments of its own"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
 	}
-	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, that of the daemon of AMBIT_HOME, or the one in there")
 	list := &cobra.Command{
 		Use: "list", Short: "Show what waits", Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
@@ -46,7 +46,7 @@ func newApprovals(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) listApprovals(ctx context.Context, store string) error {
-	b, err := t.books(ctx, store)
+	b, err := t.sharedBooks(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 }
 
 func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reason string) error {
-	b, err := t.books(ctx, store)
+	b, err := t.sharedBooks(ctx, store)
 	if err != nil {
 		return err
 	}

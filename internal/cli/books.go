@@ -3,16 +3,78 @@ package cli
 import (
 	"context"
 	"errors"
+	"net/url"
+	"os"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // books opens the store, the keys and the journal: those of the home, or those
-// at a postgres:// URL.
+// at a postgres:// URL. If the daemon of this home keeps its own elsewhere, that
+// is said.
 func (t *terminal) books(ctx context.Context, url string) (*books.Books, error) {
+	if url == "" {
+		if d := daemonElsewhere(ctx); d != nil {
+			t.notef("%s the daemon at %s keeps its state at %s, and this looks at the store in AMBIT_HOME; name the other one with --store", t.paint(yellow, "warning:"), d.URL, diag.Printable(d.Store))
+		}
+	}
+	return t.openBooks(ctx, url)
+}
+
+// sharedBooks are books for verbs that ask what has happened, or decide about it:
+// without a URL they are those of the daemon of this home, wherever it keeps them.
+func (t *terminal) sharedBooks(ctx context.Context, url string) (*books.Books, error) {
+	if url == "" {
+		if d := daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
+			t.notef("%s", t.paint(dim, "this is the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
+			return t.openBooks(ctx, d.Store)
+		}
+	}
+	return t.books(ctx, url)
+}
+
+// daemonElsewhere is the daemon of this home if one runs and keeps its state
+// outside of it.
+func daemonElsewhere(ctx context.Context) *serve.Client {
+	h, err := home.Find()
+	if err != nil {
+		return nil
+	}
+	d, err := serve.FindDaemon(h)
+	if err != nil || d.Store == "" || !books.IsURL(d.Store) || !d.Alive(ctx) {
+		return nil
+	}
+	return d
+}
+
+// withoutPassword is the address of a store as it may be written down, and whether
+// a password was left out of it.
+func withoutPassword(store string) (address string, left bool) {
+	u, err := url.Parse(store)
+	if err != nil || u.Scheme == "" {
+		return "", false
+	}
+	if _, left = u.User.Password(); left {
+		u.User = url.User(u.User.Username())
+	}
+	query := u.Query()
+	for _, name := range []string{"password", "sslpassword"} {
+		if query.Has(name) {
+			query.Del(name)
+			left = true
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String(), left
+}
+
+// openBooks opens the books of the home, or those at a URL.
+func (t *terminal) openBooks(ctx context.Context, url string) (*books.Books, error) {
 	if !books.IsURL(url) {
 		return nil, usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
 	}

@@ -350,7 +350,7 @@ func newBundleRun(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := t.bundleCall(cmd.Context(), m, c, &f, sandbox.Tier(isolation))
+			result, err := t.bundleCall(cmd.Context(), args[0], m, c, &f, sandbox.Tier(isolation))
 			if err != nil {
 				return err
 			}
@@ -402,7 +402,7 @@ func (t *terminal) bundleManifest(path string) (m *manifest.Manifest, end func()
 }
 
 // bundleCall is callOnce at a given isolation.
-func (t *terminal) bundleCall(ctx context.Context, m *manifest.Manifest, c *call.Call, f *asked, tier sandbox.Tier) (call.Result, error) {
+func (t *terminal) bundleCall(ctx context.Context, path string, m *manifest.Manifest, c *call.Call, f *asked, tier sandbox.Tier) (call.Result, error) {
 	b, err := t.books(ctx, f.store)
 	if err != nil {
 		return call.Result{}, err
@@ -412,7 +412,7 @@ func (t *terminal) bundleCall(ctx context.Context, m *manifest.Manifest, c *call
 	if err != nil {
 		return call.Result{}, err
 	}
-	o.Books, o.Isolation = b, tier
+	o.Books, o.Isolation, o.Name = b, tier, registeredBundle(o.Home, path, m)
 	a := host.Start(ctx, m, o)
 	defer a.Close()
 	if err := a.Ready(ctx); err != nil {

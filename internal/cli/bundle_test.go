@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 )
 
 // bundles is where bundles run for real.
@@ -23,7 +24,7 @@ type bundles struct {
 
 func newBundles(t *testing.T) *bundles {
 	t.Helper()
-	needSandbox(t)
+	sandboxtest.Need(t)
 	agents, err := filepath.Abs("../../agents/examples")
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/grant"
@@ -190,97 +189,5 @@ func (t *terminal) result(r call.Result) {
 	}
 	if r.IsError {
 		t.notef("%s the tool reports an error", t.paint(boldRed, "ambit:"))
-	}
-}
-
-func newWhy(t *terminal) *cobra.Command {
-	var f asked
-	cmd := &cobra.Command{
-		Use:     "why PATH TOOL",
-		GroupID: groupRun,
-		Short:   "Tell whether a call would be allowed, stage by stage",
-		Long:    "Tell whether a call would be allowed, stage by stage and with every reason, without making it or starting\nanything. Exits 1 if it would be refused.",
-		Example: "  ambit why agents/default.json write_file\n  ambit why agents/forge.json shell_exec --skill SKILL.md",
-		Args:    exactly(2, "a manifest and a tool"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			t.announce(egress.Switches{LoopbackHTTP: f.loopbackHTTP})
-			m, err := t.loadFor(f.development, args[0], "")
-			if err != nil {
-				return err
-			}
-			c, err := f.call(t, args[1])
-			if err != nil {
-				return err
-			}
-			if !cmd.Flags().Changed("input") {
-				c.Arguments = nil // the question is about the tool
-			}
-			allowed, reasons, err := t.why(cmd.Context(), m, c)
-			if err != nil {
-				return err
-			}
-			if t.json {
-				err = t.document(map[string]any{"allowed": allowed, "reasons": reasons})
-			} else {
-				t.reasons(allowed, reasons)
-			}
-			if err == nil && !allowed {
-				return errNo
-			}
-			return err
-		},
-	}
-	f.flags(cmd)
-	f.manifestFlag(cmd.Flags())
-	return cmd
-}
-
-// why asks a door that carries out nothing. Where there is a store already, what
-// was used up so far counts.
-func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (allowed bool, reasons []call.Reason, err error) {
-	h, err := home.Find()
-	if err != nil {
-		return false, nil, &failure{code: exitMissing, err: err}
-	}
-	o := gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
-	if o.Operator, err = operatorRails(h); err != nil {
-		return false, nil, err
-	}
-	if _, err := os.Stat(h.State()); err == nil {
-		if o.Books, err = t.books(ctx, ""); err != nil {
-			return false, nil, err
-		}
-		defer o.Books.Close()
-		o.Rules.Grants = grant.Of(o.Books).For(m.Agent().ID)
-	}
-	who, err := t.whole(ctx, m)
-	if err != nil {
-		return false, nil, err
-	}
-	allowed, reasons = gateway.New(who, o).Why(c)
-	return allowed, reasons, nil
-}
-
-func (t *terminal) reasons(allowed bool, reasons []call.Reason) {
-	rows := make([][]string, len(reasons))
-	for i, r := range reasons {
-		mark := t.paint(green, "✓")
-		detail := diag.Printable(r.Detail)
-		if !r.Allowed {
-			mark = t.paint(red, "✗")
-			detail += " " + t.paint(dim, "["+string(r.Code)+"]")
-		}
-		rows[i] = []string{mark, r.Stage, detail}
-	}
-	t.table("", rows)
-	for _, r := range reasons {
-		if r.Hint != "" {
-			t.printf("  %s %s\n", t.paint(dim, "hint:"), diag.Printable(r.Hint))
-		}
-	}
-	if allowed {
-		t.printf("%s\n", t.paint(green, "it would be allowed"))
-	} else {
-		t.printf("%s\n", t.paint(boldRed, "it would be refused"))
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/cli"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 )
 
 // exitsWith runs one command line and wants an exit code.
@@ -57,7 +58,7 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': i['text'] + ' ' 
 // TestCapabilities dispatches programs that require capabilities and have a
 // memory, each with its own.
 func TestCapabilities(t *testing.T) {
-	needSandbox(t)
+	sandboxtest.Need(t)
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
 	t.Setenv("COVENANT_HOME", "")
@@ -130,7 +131,7 @@ func TestCapabilities(t *testing.T) {
 	says(two, "i", "[]")
 	exitsWith(t, 0, "memory", "purge", one)
 	says(one, "j", "[]")
-	left, err := filepath.Glob(filepath.Join(tmp, "ambit-memory-*"))
+	left, err := filepath.Glob(filepath.Join(tmp, "ambit.*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("%v %v", left, err)
 	}

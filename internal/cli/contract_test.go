@@ -59,7 +59,7 @@ func TestContract(t *testing.T) {
 				want = 0
 			}
 			out, _ := h.dispatch(want, tt.name, text, "--json")
-			if tt.reason != "" && (!strings.Contains(out, `"code": "program_failed"`) || !strings.Contains(out, `"message": "`+tt.reason+`: `)) {
+			if tt.reason != "" && (!strings.Contains(out, `"code": "program_failed"`) || !strings.Contains(out, `"reason": "`+tt.reason+`"`)) {
 				t.Errorf("%s", out)
 			}
 			r := lastRecord(t)

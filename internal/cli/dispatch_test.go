@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 )
 
 // TestDispatch gives tasks to programs, found in each of the ways that there
 // are.
 func TestDispatch(t *testing.T) {
-	needSandbox(t)
+	sandboxtest.Need(t)
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
 	t.Setenv("COVENANT_HOME", dir)

@@ -24,8 +24,8 @@ type ailment struct {
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 	Fix    string `json:"fix"`
-	// spare marks what ambit works without.
-	spare bool
+	// Spare marks what ambit works without.
+	Spare bool `json:"optional"`
 }
 
 // doctorTime bounds every check together.
@@ -37,7 +37,7 @@ func newDoctor(t *terminal) *cobra.Command {
 		GroupID: groupHelp,
 		Short:   "Tell what works on this machine, and how to get the rest",
 		Long: "Tell what works on this machine, and how to get the rest. What isolates programs is tried out, not looked for.\n" +
-			"Exits 3 if something is missing that agents need; gVisor and npm are not among that.",
+			"Exits 3 if something is missing that agents need; gVisor and npm, which most do without, are not among that.",
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTime)
@@ -50,7 +50,7 @@ func newDoctor(t *terminal) *cobra.Command {
 				t.ailments(checks)
 			}
 			for _, c := range checks {
-				if err == nil && !c.OK && !c.spare {
+				if err == nil && !c.OK && !c.Spare {
 					return &failure{code: exitMissing, err: errors.New("something is missing"), told: true}
 				}
 			}
@@ -94,16 +94,16 @@ func examineRuntime(ctx context.Context, name, pack string) ailment {
 func examineNPM(ctx context.Context) ailment {
 	version, err := versionOf(ctx, "npm")
 	if err != nil {
-		return ailment{Name: "npm", Detail: "there is none", Fix: "install npm to lock and start servers that are npm packages", spare: true}
+		return ailment{Name: "npm", Detail: "there is none", Fix: "install npm to lock and start servers that are npm packages", Spare: true}
 	}
-	return ailment{Name: "npm", OK: true, Detail: version, spare: true}
+	return ailment{Name: "npm", OK: true, Detail: version, Spare: true}
 }
 
 // examineGVisor tries the tier strong, which nothing needs that does not ask for
 // it.
 func examineGVisor(ctx context.Context, h home.Home) ailment {
 	f := sandbox.SurveyStrong(ctx, h.Dir())
-	return ailment{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix, spare: true}
+	return ailment{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix, Spare: true}
 }
 
 // versionOf is the first line that a program says of itself.
@@ -149,14 +149,25 @@ func examineVault(h home.Home) ailment {
 }
 
 func (t *terminal) ailments(checks []ailment) {
+	missing := 0
 	for _, c := range checks {
-		mark := t.paint(green, "✓")
-		if !c.OK {
+		mark, detail, remedy := t.paint(green, "✓"), diag.Printable(c.Detail), "to mend it: "
+		switch {
+		case c.OK:
+		case c.Spare:
+			mark, detail, remedy = t.paint(yellow, "-"), "not here, and most agents do without: "+detail, "to have it: "
+		default:
 			mark = t.paint(red, "✗")
+			missing++
 		}
-		t.printf("%s %s: %s\n", mark, c.Name, diag.Printable(c.Detail))
+		t.printf("%s %s: %s\n", mark, c.Name, detail)
 		if !c.OK && c.Fix != "" {
-			t.printf("    %s\n", t.paint(dim, "to mend it: "+diag.Printable(c.Fix)))
+			t.printf("    %s\n", t.paint(dim, remedy+diag.Printable(c.Fix)))
 		}
 	}
+	if missing > 0 {
+		t.printf("%s\n", t.paint(boldRed, count(missing, "thing")+" that agents need "+map[bool]string{true: "is", false: "are"}[missing == 1]+" missing"))
+		return
+	}
+	t.printf("%s\n", t.paint(green, "everything that agents need is here"))
 }

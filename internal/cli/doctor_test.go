@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 )
 
 // TestDoctorIsContent: where all is there, it says so and exits 0.
 func TestDoctorIsContent(t *testing.T) {
-	needSandbox(t)
+	sandboxtest.Need(t)
 	t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
 	var out, errOut bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"doctor", "--json"}, strings.NewReader(""), &out, &errOut); code != 0 {

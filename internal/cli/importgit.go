@@ -25,13 +25,18 @@ func isRepository(src string) bool {
 	return false
 }
 
+// cloneTo is the folder of a clone: beside the manifest, called like the repository.
+func cloneTo(src, output string) string {
+	return filepath.Join(filepath.Dir(output), strings.TrimSuffix(path.Base(src), ".git"))
+}
+
 // clone copies a repository beside the manifest that will name its files, and
 // tells where. Nothing of it is run: no hooks, no filters, no submodules.
 func (t *terminal) clone(ctx context.Context, src, output string) (string, error) {
 	if output == "" || output == "-" {
 		return "", usage("say -o FILE", "a repository is cloned beside its manifest, so there has to be a file")
 	}
-	to := filepath.Join(filepath.Dir(output), strings.TrimSuffix(path.Base(src), ".git"))
+	to := cloneTo(src, output)
 	if _, err := os.Lstat(to); err == nil {
 		return "", no("import that folder, or move it away", "%s is there already", to)
 	}

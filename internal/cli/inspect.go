@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -43,6 +44,7 @@ func newInspect(t *terminal) *cobra.Command {
 			}
 			if t.json {
 				doc := inspection(m, rails)
+				doc.Called = calledHere(m)
 				doc.Required, doc.Optional = needs.required, needs.optional
 				return t.document(doc)
 			}
@@ -60,6 +62,7 @@ func newInspect(t *terminal) *cobra.Command {
 // inspected is the document of inspect.
 type inspected struct {
 	ID            string                `json:"id"`
+	Called        string                `json:"called"`
 	Dialect       agent.Dialect         `json:"dialect"`
 	Kind          agent.Kind            `json:"kind"`
 	Name          string                `json:"name"`
@@ -139,7 +142,7 @@ func inspection(m *manifest.Manifest, rails effective) inspected {
 		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
 		Settings: append([]string{}, settings(a)...), Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
 		Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: rails,
-		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, watch(a, r)...),
+		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, serve.LookTwice(a)...),
 		Warnings: append([]manifest.Diagnostic{}, m.Diagnostics...),
 	}
 	for _, h := range r.Hosts {
@@ -155,59 +158,6 @@ func inspection(m *manifest.Manifest, rails effective) inspected {
 	return out
 }
 
-// watch lists what a reviewer should look at twice.
-func watch(a *agent.Agent, r agent.Reach) []string {
-	var out []string
-	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for i := range a.Servers {
-		s := &a.Servers[i]
-		if s.Transport == agent.Stdio && (s.Placeholder || s.Digest == "") {
-			note("server %s: its package is not pinned by a digest; what runs may differ from what was reviewed", s.Alias)
-		}
-		if s.Transport == agent.StreamableHTTP {
-			note("server %s: it runs elsewhere; nothing here can prove which code answers", s.Alias)
-		}
-	}
-	unasked := 0
-	for i := range a.Tools {
-		t := &a.Tools[i]
-		if a.Callable(t) && t.SideEffect != agent.Read && !t.Policy.HumanApproval {
-			unasked++
-		}
-		if d := t.Annotations.Destructive; d != nil && *d && !t.Policy.HumanApproval && a.Callable(t) {
-			note("tool %s: says that it destroys, and asks nobody first", t.Name)
-		}
-	}
-	if unasked > 0 {
-		note("%s with effects may be called without asking a person", count(unasked, "tool"))
-	}
-	for _, class := range r.SideEffects {
-		if class == agent.Shell {
-			note("it may run shell commands, and through them anything that its user may do")
-		}
-	}
-	if r.AnyHost != "" {
-		note("it can reach hosts that the manifest does not name: %s", r.AnyHost)
-	}
-	for _, s := range r.Secrets {
-		if len(s.Hosts) == 0 {
-			note("secret %s goes to %s, which may send it anywhere", s.Name, s.For)
-		}
-	}
-	for _, path := range r.Paths {
-		if path == "/" || path == "~" || path == "$env:HOME" || path == "~/" {
-			note("it is given %s, and so everything below it", path)
-		}
-	}
-	if a.Delivery.Auth == "none" && slices.Contains(a.Delivery.Modes, "mcp.remote") {
-		note("anyone who knows its address may call it: auth none")
-	}
-	if a.SideEffects.Restricted && len(a.SideEffects.Allowed) == 0 {
-		note("no side effect is allowed, so every call will be refused")
-	}
-	return out
-}
-
 func (t *terminal) inspect(m *manifest.Manifest, rails effective) {
 	a := m.Agent()
 	r := a.Reach()
@@ -217,6 +167,7 @@ func (t *terminal) inspect(m *manifest.Manifest, rails effective) {
 	}
 	t.printf("\n")
 	facts := [][]string{
+		{t.paint(dim, "called"), diag.Printable(calledHere(m)) + "  " + t.paint(dim, "by verbs, keys and addresses")},
 		{t.paint(dim, "dialect"), string(a.Dialect) + ", " + string(a.Kind)},
 		{t.paint(dim, "digest"), a.Digest},
 	}
@@ -228,12 +179,7 @@ func (t *terminal) inspect(m *manifest.Manifest, rails effective) {
 	t.section("What holds it back", t.limits(a, rails))
 	t.toolList(a)
 	t.prompt(a)
-	if notes := watch(a, r); len(notes) > 0 {
-		t.printf("\n%s\n", t.paint(bold, "Look twice"))
-		for _, n := range notes {
-			t.printf("  %s %s\n", t.paint(yellow, "!"), strings.TrimLeft(wrap(diag.Printable(n), "    ", t.width), " "))
-		}
-	}
+	t.lookTwice(serve.LookTwice(a))
 	if len(m.Diagnostics) > 0 {
 		t.printf("\n%s\n", t.paint(bold, "Warnings"))
 		for _, d := range m.Diagnostics {
@@ -243,6 +189,25 @@ func (t *terminal) inspect(m *manifest.Manifest, rails effective) {
 			}
 			t.printf("  %s\n", line)
 		}
+	}
+}
+
+// calledHere is the one name of an agent that verbs take.
+func calledHere(m *manifest.Manifest) string {
+	h, err := home.Find()
+	if err != nil {
+		return m.Path
+	}
+	return registered(h, m)
+}
+
+func (t *terminal) lookTwice(notes []string) {
+	if len(notes) == 0 {
+		return
+	}
+	t.printf("\n%s\n", t.paint(bold, "Look twice"))
+	for _, n := range notes {
+		t.printf("  %s %s\n", t.paint(yellow, "!"), strings.TrimLeft(wrap(diag.Printable(n), "    ", t.width), " "))
 	}
 }
 
@@ -384,6 +349,9 @@ func effects(a *agent.Agent, r agent.Reach) string {
 		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
 			mayNot = append(mayNot, string(class))
 		}
+	}
+	if len(a.Requirements) > 0 {
+		may = append(may, "those of the tools that you grant")
 	}
 	text := strings.Join(orNone(may), ", ")
 	if len(mayNot) > 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
@@ -15,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -40,8 +42,10 @@ type scopeReport struct {
 	// none is not granted.
 	Granted bool     `json:"granted"`
 	Tools   []string `json:"tools"`
-	// Allowed are those of the tools that the policy lets through.
+	// Allowed are those of the tools that the policy lets through, and Depends
+	// those that it lets through with some arguments and not with others.
 	Allowed []string `json:"allowed"`
+	Depends []string `json:"depends"`
 }
 
 // needed are the servers of an agent, in both lists.
@@ -66,18 +70,21 @@ func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, err
 	if err != nil {
 		return n, no("mend the file", "%w", err)
 	}
-	door := gateway.New(registry.Agent(m.Agent(), found), gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}})
+	name, rules := registered(h, m), t.rules(h)
+	door := gateway.New(registry.Agent(m.Agent(), found), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
 	for i := range found {
 		r := needOf(&found[i])
 		for _, scope := range found[i].Requirement.Scopes {
-			s := scopeReport{Scope: scope, Tools: scopes.Map(c, r.Server, scope).Tools, Allowed: []string{}}
+			s := scopeReport{Scope: scope, Tools: scopes.Map(c, r.Server, scope).Tools, Allowed: []string{}, Depends: []string{}}
 			for _, tool := range s.Tools {
 				if at := slices.IndexFunc(found[i].Tools, func(t agent.Tool) bool { return t.Name == tool }); at < 0 {
 					continue
 				}
-				name := gateway.ServedName(door.Agent(), door.Agent().Tool(r.Server, tool))
-				if ok, _ := door.Why(&call.Call{Tool: name, Principal: identity.LocalName()}); ok {
+				of := door.Agent().Tool(r.Server, tool)
+				if ok, _ := door.Why(&call.Call{Tool: gateway.ServedName(door.Agent(), of), Principal: identity.LocalName()}); ok {
 					s.Allowed = append(s.Allowed, tool)
+				} else if rules.Foresee(door.Agent(), name, of, identity.LocalName()) == policy.Depends {
+					s.Depends = append(s.Depends, tool)
 				}
 			}
 			s.Granted = len(s.Tools) > 0 && len(s.Allowed) == len(s.Tools)
@@ -124,16 +131,58 @@ func (t *terminal) needList(title string, list []needReport) {
 		}
 		t.printf("  %s %s  %s\n", t.paint(bold, diag.Printable(r.Server)), diag.Printable(r.Constraint), what)
 		for _, s := range r.Scopes {
-			mark, text := t.paint(red, "✗"), "not granted"
+			mark := t.paint(red, "✗")
 			switch {
 			case s.Granted:
-				mark, text = t.paint(green, "✓"), "granted"
-			case len(s.Tools) == 0:
-				text = "not granted: nobody has said which tools it covers"
-			case len(s.Allowed) > 0:
-				mark, text = t.paint(yellow, "!"), "granted in part: "+strconv.Itoa(len(s.Allowed))+" of "+count(len(s.Tools), "tool")
+				mark = t.paint(green, "✓")
+			case s.partly():
+				mark = t.paint(yellow, "!")
 			}
-			t.printf("    %s %s  %s\n", mark, diag.Printable(s.Scope), text)
+			t.printf("    %s %s  %s\n", mark, diag.Printable(s.Scope), s.words())
 		}
 	}
+}
+
+// words says whether a scope is granted.
+func (s *scopeReport) words() string {
+	switch {
+	case s.Granted:
+		return "granted"
+	case len(s.Tools) == 0:
+		return "not granted: nobody has said which tools it covers"
+	case len(s.Allowed)+len(s.Depends) == len(s.Tools):
+		return "granted, depending on the arguments"
+	case s.partly():
+		return "granted in part: " + strconv.Itoa(len(s.Allowed)+len(s.Depends)) + " of " + count(len(s.Tools), "tool")
+	}
+	return "not granted"
+}
+
+// partly reports whether some of its tools may be called, or with some arguments.
+func (s *scopeReport) partly() bool { return len(s.Allowed)+len(s.Depends) > 0 }
+
+// needsTime is how long a page waits for what is known of an agent's servers.
+const needsTime = 3 * time.Second
+
+// consoleNeeds is needs for the console.
+func (t *terminal) consoleNeeds(ctx context.Context, m *manifest.Manifest) []console.Need {
+	ctx, cancel := context.WithTimeout(ctx, needsTime)
+	defer cancel()
+	n, err := t.needs(ctx, m)
+	if err != nil {
+		return []console.Need{{Server: "its servers", Problem: err.Error()}}
+	}
+	var out []console.Need
+	add := func(list []needReport, optional bool) {
+		for _, r := range list {
+			need := console.Need{Server: r.Server, Version: r.Constraint, Resolved: r.Resolved, Problem: r.Problem, Optional: optional}
+			for _, s := range r.Scopes {
+				need.Scopes = append(need.Scopes, console.Scope{Name: s.Scope, Granted: s.words(), OK: s.Granted, Partly: s.partly()})
+			}
+			out = append(out, need)
+		}
+	}
+	add(n.required, false)
+	add(n.optional, true)
+	return out
 }

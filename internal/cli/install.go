@@ -77,6 +77,8 @@ type installDocument struct {
 	Widened  []string        `json:"widened"`
 	Warnings []string        `json:"warnings"`
 	Missing  []missingSecret `json:"missing"`
+	// Watch is what to look at twice before saying yes to the agent.
+	Watch []string `json:"watch"`
 }
 
 // changeRow is one client in the answer.
@@ -122,7 +124,7 @@ func (t *terminal) install(ctx context.Context, path string, f installFlags) err
 		return &failure{code: exitMissing, err: err}
 	}
 	in := &installing{t: t, flags: f, home: h, system: system, m: m, clients: clients}
-	in.doc = installDocument{DryRun: f.dryRun, Agent: m.Agent().ID, Changes: []changeRow{}, Widened: []string{}, Warnings: []string{}, Missing: []missingSecret{}}
+	in.doc = installDocument{DryRun: f.dryRun, Agent: m.Agent().ID, Changes: []changeRow{}, Widened: []string{}, Warnings: []string{}, Missing: []missingSecret{}, Watch: []string{}}
 	if err := in.run(ctx); err != nil {
 		return err
 	}
@@ -175,6 +177,7 @@ func (in *installing) run(ctx context.Context) error {
 	if err := in.plan(); err != nil {
 		return err
 	}
+	in.introduce()
 	if !in.flags.dryRun {
 		if err := in.copyAgent(ctx); err != nil {
 			return err
@@ -259,6 +262,20 @@ func (in *installing) compare(_ context.Context) error {
 		return nil
 	}
 	return in.consent(manifest.Diff(in.there.Agent(), a))
+}
+
+// introduce says what an agent may do that was not there before: whoever installs
+// it says yes to that.
+func (in *installing) introduce() {
+	a := in.m.Agent()
+	in.doc.Watch = append(in.doc.Watch, serve.LookTwice(a)...)
+	if in.t.json || in.there != nil {
+		return
+	}
+	in.t.printf("%s  %s\n", in.t.paint(bold, diag.Printable(in.name)), in.t.paint(dim, diag.Printable(a.ID)))
+	in.t.section("What it may do", in.t.mayDo(a, a.Reach()))
+	in.t.lookTwice(in.doc.Watch)
+	in.t.printf("\n")
 }
 
 // inPlace reports whether the manifest is the installed one itself.

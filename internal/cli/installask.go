@@ -13,13 +13,16 @@ import (
 func (in *installing) credentials(ctx context.Context) error {
 	vault := credential.Open(in.home)
 	a := in.m.Agent()
-	source := &credential.Source{Vault: vault}
+	source := &credential.Source{Agent: in.name, Vault: vault}
 	for _, w := range credential.Wants(a) {
 		_, where, _, err := source.Find(a, w)
 		if err != nil {
 			return vaultFailure(err)
 		}
 		if where == credential.InVault {
+			if !in.t.json {
+				in.t.notef("it gets the credential %s that is kept for %s", diag.Printable(w.Ref), diag.Printable(in.name))
+			}
 			continue
 		}
 		// A client does not have the variables of this shell.
@@ -34,6 +37,9 @@ func (in *installing) credentials(ctx context.Context) error {
 				}
 				continue
 			}
+		}
+		if former := source.Former(a, w.Ref); former != "" && !in.t.json {
+			in.t.notef("%s %s: %s", in.t.paint(yellow, "warning:"), diag.Printable(w.Ref), diag.Printable(former))
 		}
 		in.doc.Missing = append(in.doc.Missing, missingSecret{w.Ref, w.Required, "ambit secret set " + shellWord(in.name) + " " + shellWord(w.Ref)})
 	}
@@ -55,7 +61,7 @@ func (in *installing) credentials(ctx context.Context) error {
 // what is secret is not shown, and JSON is checked. An empty answer is for later.
 func (in *installing) ask(ctx context.Context, vault *credential.File, w credential.Wanted) (kept bool, err error) {
 	t := in.t
-	o := ownerOf(in.m.Agent())
+	o := ownerOf(in.name, in.m.Agent())
 	label := w.Ref
 	t.notef("")
 	if slot := in.m.Agent().Slot(w.Ref); slot != nil {

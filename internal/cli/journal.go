@@ -37,7 +37,7 @@ func newJournal(t *terminal) *cobra.Command {
 		Args: exactly(0, "one of its verbs"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.journalShow(cmd.Context(), store, &chosen) },
 	}
-	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, that of the daemon of AMBIT_HOME, or the one in there")
 	chosen.flags(cmd)
 	cmd.AddCommand(
 		newJournalShow(t, &store), newJournalVerify(t, &store), newJournalErase(t, &store), newJournalProve(t, &store),
@@ -58,7 +58,7 @@ func atMost(n int, what string) cobra.PositionalArgs {
 
 // withJournal opens the books for one piece of work.
 func (t *terminal) withJournal(ctx context.Context, store string, f func(*journal.Journal) error) error {
-	b, err := t.books(ctx, store)
+	b, err := t.sharedBooks(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (t *terminal) checkProof(file, key string) error {
 	}
 	if proven.Proves == journal.Inclusion {
 		t.printf("%s record %d of log %d is one of the %d that were signed\n", t.paint(green, "the proof holds:"), proven.Entry.Seq, proven.Log, proven.Size)
-		t.records([]journal.Entry{proven.Entry})
+		t.records([]journal.Entry{proven.Entry}, false)
 	} else {
 		t.printf("%s the older %d records of log %d are the first of the %d\n", t.paint(green, "the proof holds:"), proven.Older, proven.Log, proven.Size)
 	}

@@ -114,7 +114,7 @@ func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown)
 		if len(entries) == 0 {
 			t.notef("no records")
 		}
-		t.records(entries)
+		t.records(entries, true)
 		return nil
 	})
 }
@@ -139,7 +139,7 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 			}
 			t.printf("%s\n", harmless(string(line)))
 		} else {
-			t.records([]journal.Entry{e})
+			t.records([]journal.Entry{e}, false)
 		}
 		return t.flush()
 	}
@@ -154,9 +154,17 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 	return nil // a person has seen enough
 }
 
-// records prints a table.
-func (t *terminal) records(entries []journal.Entry) {
-	rows := make([][]string, 0, len(entries))
+// records prints a table. What its columns are is told to people, and not to
+// programs that read it.
+func (t *terminal) records(entries []journal.Entry, named bool) {
+	rows := make([][]string, 0, len(entries)+1)
+	if named && t.cut && len(entries) > 0 {
+		var head []string
+		for _, name := range []string{"SEQ", "TIME", "DECISION", "AGENT", "TOOL", "PRINCIPAL", "CALL", "WHY"} {
+			head = append(head, t.paint(dim, name))
+		}
+		rows = append(rows, head)
+	}
 	for i := range entries {
 		e := &entries[i]
 		place := "-"

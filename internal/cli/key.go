@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -30,14 +32,14 @@ func newKey(t *terminal) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&store, "store", "", "the postgres:// `URL` of the daemon's store, if it is not in AMBIT_HOME")
+	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, that of the daemon of AMBIT_HOME, or the one in there")
 	cmd.AddCommand(newKeyNew(t, &store), newKeyList(t, &store), newKeyRotate(t, &store), newKeyRevoke(t, &store))
 	return cmd
 }
 
 // apiKeys opens the keys of a store for the time of f.
 func (t *terminal) apiKeys(ctx context.Context, store string, f func(*identity.APIKeys) error) error {
-	b, err := t.books(ctx, store)
+	b, err := t.sharedBooks(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -75,12 +77,19 @@ func newKeyNew(t *terminal, store *string) *cobra.Command {
 				if err != nil {
 					return no("", "%w", err)
 				}
+				strange := strangers(cmd.Context(), spec.Agents)
 				if t.json {
 					doc := keyDocument(k, time.Now())
-					doc["key"] = text
+					doc["key"], doc["unknown_agents"] = text, append([]string{}, strange...)
 					return t.document(doc)
 				}
 				t.printf("%s\n", text)
+				for _, name := range strange {
+					t.notef("%s no agent here is called %s: the key opens it once there is one", t.paint(yellow, "warning:"), diag.Quote(name))
+				}
+				if len(strange) > 0 {
+					t.notef("  %s agents are named as ambit agents lists them", t.paint(dim, "hint:"))
+				}
 				t.notef("%s", t.paint(dim, "this is shown only now; its id is "+k.ID+", and it opens "+opens(k)))
 				return nil
 			})
@@ -92,6 +101,25 @@ func newKeyNew(t *terminal, store *string) *cobra.Command {
 	cmd.Flags().StringVar(&expires, "expires", "", "when it ends: a `time` from now (30d, 12h) or a date (2027-01-31T00:00:00Z)")
 	cmd.Flags().StringVar(&spec.Principal, "principal", "", "`who` its holder acts as (default the key itself)")
 	return cmd
+}
+
+// strangers are the names that no agent has: of the daemon's, or of those that are
+// installed. A key may be made before its agent is there, so they are no error.
+func strangers(ctx context.Context, names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	h, err := home.Find()
+	if err != nil {
+		return nil
+	}
+	cards, _, _, err := listAgents(ctx, h, "")
+	if err != nil {
+		return nil // nobody can say
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(cards, func(c serve.Card) bool { return c.Name == name })
+	})
 }
 
 // parseEnd reads when something ends: 30d, 12h or a date.

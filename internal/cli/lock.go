@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,8 @@ import (
 
 // lockFlags are those of lock.
 type lockFlags struct {
-	check, update bool
-	scripts       []string
+	check, update, yes bool
+	scripts            []string
 }
 
 func newLock(t *terminal) *cobra.Command {
@@ -33,8 +34,10 @@ func newLock(t *terminal) *cobra.Command {
 		Long: "Pin what an agent runs: fetch the package of each server, write its sha256 and exact version into the\n" +
 			"manifest, install it with its dependencies locked and no script run, start it, and record every tool's whole\n" +
 			"definition in ambit.lock beside the manifest. From then on servers start from the package store, offline, and\n" +
-			"anything that differs is refused. --check changes nothing and exits 1 if the lock does not hold.",
-		Example: "  ambit lock agents/default.json\n  ambit lock --check agents/*.json",
+			"anything that differs is refused. Where an agent is locked already and something has changed since, what\n" +
+			"changed is shown, and a person has to accept it, or --yes. --check changes nothing and exits 1 if the lock\n" +
+			"does not hold.",
+		Example: "  ambit lock agents/default.json\n  ambit lock --check agents/*.json\n  ambit lock --yes agents/default.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name a manifest", "lock takes at least one manifest")
@@ -65,6 +68,7 @@ func newLock(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.check, "check", false, "change nothing; exit 1 if the lock does not hold")
 	cmd.Flags().BoolVar(&f.update, "update", false, "move each package to its newest version")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "accept what has changed since it was locked, without asking")
 	cmd.Flags().StringSliceVar(&f.scripts, "allow-scripts", nil, "let this `package` run its install scripts; it is recorded in the lock")
 	return cmd
 }
@@ -96,8 +100,11 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	if err != nil {
 		return err
 	}
-	if err := onServers(m); err != nil && !onRegistry(m) {
-		return err
+	if !onServers(m) && !onRegistry(m) {
+		if !t.json {
+			t.printf("%s %s: %s\n", t.paint(green, "ok:"), diag.Printable(m.Path), nothingToProve(m))
+		}
+		return nil
 	}
 	o, err := t.serverOptions(m)
 	if err != nil {
@@ -161,6 +168,7 @@ type locking struct {
 	store    pack.Store
 	packages map[string]*pack.Package
 	text     []byte
+	accepted []pack.Difference // what changed since the lock that is there
 }
 
 // pin fetches every package and writes its digest and version into the
@@ -224,16 +232,18 @@ func (l *locking) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.accept(before, entry); err != nil {
+		return err
+	}
 	if string(l.text) != l.m.Source.Text {
 		if err := rewrite(l.m.Path, l.text); err != nil {
 			return no("", "%s cannot be written: %w", l.m.Path, err)
 		}
 	}
 	file := filepath.Join(l.o.Folder, pack.LockName)
-	var changes []pack.Difference
 	changed, err := pack.UpdateLock(file, func(lock *pack.Lock) error {
-		if was := lock.Agents[pinned.Agent().ID]; was != nil {
-			changes = pack.Compare(was, entry)
+		if err := l.stillAccepted(lock, entry); err != nil {
+			return err
 		}
 		lock.Agents[pinned.Agent().ID] = entry
 		for _, p := range l.packages {
@@ -247,11 +257,44 @@ func (l *locking) prove(ctx context.Context) error {
 	if err := l.remember(ctx, pinned.Agent(), file); err != nil {
 		return err
 	}
-	l.doc.Servers, l.doc.Changes = append(l.doc.Servers, reports...), append(l.doc.Changes, changes...)
+	l.doc.Servers = append(l.doc.Servers, reports...)
 	if !l.t.json {
-		l.t.locked(l.m.Path, shorten(file), changed, reports, changes)
+		l.t.locked(l.m.Path, shorten(file), changed, reports)
 	}
 	return nil
+}
+
+// accept shows what has changed since the agent was locked. Somebody has to say
+// yes to it: a description that was poisoned looks like any other change.
+func (l *locking) accept(before *pack.Lock, entry *pack.LockedAgent) error {
+	if before == nil || before.Agents[l.m.Agent().ID] == nil {
+		return nil
+	}
+	l.accepted = pack.Compare(before.Agents[l.m.Agent().ID], entry)
+	if len(l.accepted) == 0 {
+		return nil
+	}
+	l.doc.Changes = append(l.doc.Changes, l.accepted...)
+	t := l.t
+	if !t.json {
+		t.printf("changed since it was locked before:\n")
+		t.differences("  ", l.accepted)
+	}
+	if l.flags.yes || t.canAsk() && t.yes("lock it as it is now?") {
+		return nil
+	}
+	t.notef("%s nothing was locked: %s is not what it was when it was locked", t.paint(boldRed, "ambit:"), l.m.Path)
+	t.notef("  %s if all of that is right, accept it: ambit lock --yes %s", t.paint(dim, "hint:"), shellWord(l.m.Path))
+	return errNo
+}
+
+// stillAccepted refuses to replace another lock than the one that was compared.
+func (l *locking) stillAccepted(lock *pack.Lock, entry *pack.LockedAgent) error {
+	was := lock.Agents[l.m.Agent().ID]
+	if was == nil || reflect.DeepEqual(pack.Compare(was, entry), l.accepted) {
+		return nil
+	}
+	return errors.New("somebody else has locked the agent meanwhile, so nothing was written; look again")
 }
 
 // remember lets the store notice if this lock is lost.
@@ -324,7 +367,7 @@ func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pac
 	return entry, reports, nil
 }
 
-func (t *terminal) locked(path, file string, changed bool, reports []any, changes []pack.Difference) {
+func (t *terminal) locked(path, file string, changed bool, reports []any) {
 	for _, r := range reports {
 		r := r.(lockReport)
 		digest := "unverifiable: it runs elsewhere"
@@ -335,10 +378,6 @@ func (t *terminal) locked(path, file string, changed bool, reports []any, change
 			digest = shortDigest(r.PackageDigest)
 		}
 		t.printf("%s %s %s  %s, %s\n", t.paint(green, "✓"), t.paint(bold, diag.Printable(r.Alias)), diag.Printable(r.Version), digest, count(len(r.Tools), "tool"))
-	}
-	if len(changes) > 0 {
-		t.printf("changed since it was locked before:\n")
-		t.differences("  ", changes)
 	}
 	verb := "is unchanged"
 	if changed {

@@ -60,6 +60,9 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 		}
 		return end
 	}
+	if err := l.accept(before, entry); err != nil {
+		return err
+	}
 	return l.writeNeeds(ctx, entry, reports)
 }
 
@@ -147,10 +150,9 @@ func (l *locking) lockNeed(entry *pack.LockedAgent, f *registry.Found, proof too
 func (l *locking) writeNeeds(ctx context.Context, entry *pack.LockedAgent, reports []any) error {
 	file := filepath.Join(l.o.Folder, pack.LockName)
 	a := l.m.Agent()
-	var changes []pack.Difference
 	changed, err := pack.UpdateLock(file, func(lock *pack.Lock) error {
-		if was := lock.Agents[a.ID]; was != nil {
-			changes = pack.Compare(was, entry)
+		if err := l.stillAccepted(lock, entry); err != nil {
+			return err
 		}
 		lock.Agents[a.ID] = entry
 		for _, p := range l.packages {
@@ -164,9 +166,9 @@ func (l *locking) writeNeeds(ctx context.Context, entry *pack.LockedAgent, repor
 	if err := l.remember(ctx, a, file); err != nil {
 		return err
 	}
-	l.doc.Servers, l.doc.Changes = append(l.doc.Servers, reports...), append(l.doc.Changes, changes...)
+	l.doc.Servers = append(l.doc.Servers, reports...)
 	if !l.t.json {
-		l.t.locked(l.m.Path, shorten(file), changed, reports, changes)
+		l.t.locked(l.m.Path, shorten(file), changed, reports)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func newNew(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `agent` to fork: a shipped one by name, or a manifest by path")
 	cmd.Flags().StringVar(&dialect, "dialect", "", "the `dialect` of the new agent: "+strings.Join(dialectNames(), ", "))
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file`; - prints to standard output")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file`, and what belongs to the agent beside it; - prints the manifest to standard output")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
 	complete(cmd, "from", agents.Names())
 	complete(cmd, "dialect", dialectNames())
@@ -101,6 +101,9 @@ func (t *terminal) origin(from string, d agent.Dialect) (*origin, error) {
 				return nil, usage(hint, "there is no shipped agent and no file %s", diag.Quote(from))
 			}
 			m, err := t.load(from, "")
+			if err == nil && (m.Agent().Program != nil || m.Agent().Skills != nil) {
+				t.notef("%s only the manifest is forked; copy what it needs from %s", t.paint(yellow, "note:"), filepath.Dir(m.Path))
+			}
 			return &origin{m: m}, err
 		}
 		file = shipped
@@ -127,18 +130,27 @@ func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string
 		t.printf("%s", text)
 		return nil
 	}
-	ownFolder := output == ""
-	if ownFolder {
+	if output == "" {
 		output = map[agent.Dialect]string{
 			agent.Matrix: name + ".json", agent.GPARS: name + ".json",
 			agent.Covenant: filepath.Join(name, "agent.toml"), agent.FindAgent: filepath.Join(name, "findagent.json"),
 		}[d]
 	}
+	beside, err := filesBeside(files, filepath.Dir(output))
+	if err != nil {
+		return no("", "%w", err)
+	}
+	// All of it or nothing: a manifest without its program is worth little.
+	for _, f := range beside {
+		if _, err := os.Lstat(f.to); err == nil && !force {
+			return usage("choose another folder, or overwrite it with --force", "%s is already there", f.to)
+		}
+	}
 	if err := writeNew(output, text, force); err != nil {
 		return err
 	}
-	if files != "" && ownFolder {
-		if err := copyFiles(files, filepath.Dir(output), force); err != nil {
+	for _, f := range beside {
+		if err := writeNew(f.to, f.content, force); err != nil {
 			return err
 		}
 	}
@@ -153,18 +165,26 @@ func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string
 	return nil
 }
 
-// copyFiles copies what stands beside a shipped manifest.
-func copyFiles(from, to string, force bool) error {
-	return fs.WalkDir(agents.Files, from, func(file string, e fs.DirEntry, err error) error {
+// besideFile is a file that belongs to a shipped agent.
+type besideFile struct {
+	to      string
+	content []byte
+}
+
+// filesBeside are what stands beside a shipped manifest, and where it goes.
+func filesBeside(from, to string) (files []besideFile, err error) {
+	if from == "" {
+		return nil, nil
+	}
+	err = fs.WalkDir(agents.Files, from, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() == "agent.toml" || e.Name() == "findagent.json" {
 			return err
 		}
 		b, err := agents.Files.ReadFile(file)
-		if err != nil {
-			return no("", "%w", err)
-		}
-		return writeNew(filepath.Join(to, filepath.FromSlash(strings.TrimPrefix(file, from+"/"))), b, force)
+		files = append(files, besideFile{filepath.Join(to, filepath.FromSlash(strings.TrimPrefix(file, from+"/"))), b})
+		return err
 	})
+	return files, err
 }
 
 // writeNew writes a file that must not be there yet, whole or not at all.

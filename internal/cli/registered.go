@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/bundle"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/manifest"
@@ -38,6 +40,23 @@ func registered(h home.Home, m *manifest.Manifest) string {
 	}
 	if other, err := manifest.Load(theirs, manifest.Options{}); err == nil && other.Digest() == m.Digest() {
 		return name
+	}
+	return path
+}
+
+// registeredBundle is registered for a bundle, which may be an archive: that acts
+// under the name of its file, or its whole path if an installed agent has that.
+func registeredBundle(h home.Home, path string, m *manifest.Manifest) string {
+	if info, err := os.Stat(path); err == nil && info.IsDir() || filepath.Base(path) == bundle.ManifestName {
+		return registered(h, m)
+	}
+	base := filepath.Base(path)
+	name := strings.TrimSuffix(base, filepath.Ext(base))
+	if installedAs(h, name) == "" {
+		return name
+	}
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
 	}
 	return path
 }

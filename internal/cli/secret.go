@@ -28,9 +28,10 @@ func newSecret(t *terminal) *cobra.Command {
 		GroupID: groupRun,
 		Short:   "Keep the credentials that agents need",
 		Long: "Keep the credentials that agents need, in an encrypted vault. AGENT is a manifest or the name of an installed\n" +
-			"agent, REF a credential slot of it or a NAME of its $env:NAME references. A credential is kept together with\n" +
-			"the hosts that its slot allows now: a manifest that allows more later does not get to send it there until it\n" +
-			"is set again. Values are never shown, and never given on a command line.\n\n" +
+			"agent, REF a credential slot of it or a NAME of its $env:NAME references. A credential is kept for the name\n" +
+			"under which the agent acts, which is that of its file or folder: a copy elsewhere does not get it. It is kept\n" +
+			"together with the hosts that its slot allows now: a manifest that allows more later does not get to send it\n" +
+			"there until it is set again. Values are never shown, and never given on a command line.\n\n" +
 			"What is not in the vault is looked for in the environment: as AMBIT_SECRET_<AGENT>__<REF>, then under the\n" +
 			"name that the manifest gives.",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -70,7 +71,7 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 		if err != nil {
 			return nil, err
 		}
-		return ownerOf(m.Remote().Agent()), nil
+		return ownerOf(registered(h, m), m.Remote().Agent()), nil
 	}
 	if ext := filepath.Ext(asked); !named || ext == ".json" || ext == ".toml" {
 		return nil, usage("check the path", "there is no file %s", asked)
@@ -85,14 +86,22 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 			continue
 		}
 		if a := m.Remote().Agent(); found[i].Name == asked || a.ID == asked || agent.Slug(a.Name) == asked {
-			return ownerOf(a), nil
+			return ownerOf(found[i].Name, a), nil
 		}
 	}
 	return &owner{name: strings.TrimPrefix(asked, "matrix://agent/")}, nil
 }
 
-func ownerOf(a *agent.Agent) *owner {
-	return &owner{credential.Name(a), a, credential.Wants(a)}
+func ownerOf(name string, a *agent.Agent) *owner {
+	return &owner{name, a, credential.Wants(a)}
+}
+
+// id is what the manifest calls the agent; empty if there is none here.
+func (o *owner) id() string {
+	if o.agent == nil {
+		return ""
+	}
+	return credential.ID(o.agent)
 }
 
 // want is what the manifest says of a ref. Without one, nothing is known.
@@ -122,7 +131,7 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 		Use:     "set AGENT REF",
 		Short:   "Keep a credential",
 		Long:    "Keep a credential in the vault. The value is asked for on a terminal, without showing it, and otherwise read\nfrom standard input; a line break at its end is left out.",
-		Example: "  ambit secret set agents/examples/mcp-tool analytics_token\n  pass show analytics | ambit secret set ga-report-builder analytics_token\n  ambit secret set ga-report-builder service_account --file key.json",
+		Example: "  ambit secret set agents/examples/mcp-tool analytics_token\n  pass show analytics | ambit secret set reports analytics_token\n  ambit secret set reports service_account --file key.json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 2 {
 				// What stands there may be the value itself: it is not repeated.
@@ -208,7 +217,7 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Wanted,
 		}
 		return no(hint, "%s is not kept: %w", diag.Quote(w.Ref), err)
 	}
-	if err := v.Set(o.name, w.Ref, s); err != nil {
+	if err := v.Set(o.name, w.Ref, s.Of(o.id())); err != nil {
 		return vaultFailure(err)
 	}
 	kept, err := v.Kept()
@@ -275,7 +284,7 @@ func newSecretList(t *terminal, dev *development) *cobra.Command {
 				if o, err = t.ownerFor(*dev, h, args[0]); err != nil {
 					return err
 				}
-				if rows, err = declaredSecrets(&credential.Source{Vault: v}, o); err != nil {
+				if rows, err = t.declaredSecrets(&credential.Source{Agent: o.name, Vault: v}, o); err != nil {
 					return vaultFailure(err)
 				}
 			}
@@ -292,7 +301,7 @@ func newSecretList(t *terminal, dev *development) *cobra.Command {
 }
 
 // declaredSecrets are those that a manifest asks for.
-func declaredSecrets(s *credential.Source, o *owner) ([]secretReportRow, error) {
+func (t *terminal) declaredSecrets(s *credential.Source, o *owner) ([]secretReportRow, error) {
 	rows := []secretReportRow{}
 	for _, w := range o.wants {
 		r := secretReportRow{Agent: o.name, Ref: w.Ref, Type: w.Type, State: "missing", Required: w.Required, Declared: true, Hosts: append([]string{}, w.Hosts...)}
@@ -305,6 +314,8 @@ func declaredSecrets(s *credential.Source, o *owner) ([]secretReportRow, error) 
 			if where == credential.InVault {
 				r.Hosts = append([]string{}, secret.Hosts()...)
 			}
+		} else if former := s.Former(o.agent, w.Ref); former != "" {
+			t.notef("%s %s: %s. If it is meant for this one, set it again: ambit secret set %s %s", t.paint(yellow, "warning:"), diag.Printable(w.Ref), diag.Printable(former), shellWord(o.name), shellWord(w.Ref))
 		}
 		rows = append(rows, r)
 	}
@@ -356,7 +367,7 @@ func newSecretRemove(t *terminal, dev *development) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm AGENT REF",
 		Short:   "Forget a credential",
-		Example: "  ambit secret rm ga-report-builder analytics_token",
+		Example: "  ambit secret rm reports analytics_token",
 		Args:    exactly(2, "an agent and a ref"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			h, err := home.Find()
@@ -369,6 +380,12 @@ func newSecretRemove(t *terminal, dev *development) *cobra.Command {
 			}
 			v := credential.Open(h)
 			removed, err := v.Remove(o.name, args[1])
+			if asked := strings.TrimPrefix(args[0], "matrix://agent/"); err == nil && !removed && asked != o.name {
+				// One that is kept under an id, as it once was.
+				if removed, err = v.Remove(asked, args[1]); removed {
+					o.name = asked
+				}
+			}
 			if err != nil {
 				return vaultFailure(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,12 +29,13 @@ import (
 // serving are the flags of serve.
 type serving struct {
 	serve.Options
-	folder, store string
-	dev           development
-	approval      approving
-	expose        []string
-	concurrency   int
-	serverLog     string
+	store       string
+	folders     []string
+	dev         development
+	approval    approving
+	expose      []string
+	concurrency int
+	serverLog   string
 }
 
 func newServe(t *terminal) *cobra.Command {
@@ -52,7 +54,7 @@ func newServe(t *terminal) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.Listen, "listen", "127.0.0.1:7411", "the `address` to listen on; port 0 picks a free one")
-	f.StringVar(&s.folder, "agents", "", "the `folder` of the agents (default agents/ in AMBIT_HOME)")
+	f.StringArrayVar(&s.folders, "agents", nil, "a `folder` of agents, also several times (default agents/ in AMBIT_HOME)")
 	f.StringVar(&s.store, "store", "", "keep state at this postgres:// `URL` instead of in AMBIT_HOME")
 	f.BoolVar(&s.Strict, "strict", false, "do not start, or reload, if an agent is rejected")
 	f.BoolVar(&s.Production, "production", false, "refuse what is only good for trying things out")
@@ -77,7 +79,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	if s.Folders, err = agentFolders(h, s.folder); err != nil {
+	if s.Folders, err = agentFolders(h, s.folders...); err != nil {
 		return err
 	}
 	if s.Production {
@@ -96,7 +98,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if oidc != nil {
 		s.OIDC = identity.NewOIDC(*oidc)
 	}
-	b, err := t.books(ctx, s.store)
+	b, err := t.openBooks(ctx, s.store)
 	if err != nil {
 		return err
 	}
@@ -132,6 +134,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	s.Reading.LoopbackHTTP = s.dev.loopbackHTTP
 	o.Books, o.ApprovalTTL, o.TrustElicitation = &timed, s.approval.ttl, s.approval.trust
 	o.Reviewed, s.Tickets = reviewed(b, s.Production), b.Keys
+	o.Persist = true
 	if o.Expose, err = exposed(s.expose); err != nil {
 		return err
 	}
@@ -177,6 +180,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	}
 	err = d.OpenConsole(ctx, &serve.Room{
 		Books: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
+		Needs: t.consoleNeeds,
 	})
 	if err != nil {
 		d.Close()
@@ -185,9 +189,10 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	l, url, err := d.Listen()
 	if err != nil {
 		d.Close()
-		return &failure{code: exitMissing, err: err, hint: "choose another address with --listen, or port 0 for any free one"}
+		return &failure{code: exitMissing, err: err, hint: addressHint(ctx, h)}
 	}
 	presence := serve.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate()}
+	presence.Store, presence.StorePassword = withoutPassword(s.store)
 	if presence.KeyFile, err = serve.WriteKey(h, key); err != nil {
 		d.Close()
 		return &failure{code: exitMissing, err: errors.Join(err, l.Close())}
@@ -223,6 +228,16 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	}
 }
 
+// addressHint is what to do if nobody can listen at an address: where the daemon of
+// this home is the one that does, it is named.
+func addressHint(ctx context.Context, h home.Home) string {
+	hint := "choose another address with --listen, or port 0 for any free one"
+	if d, err := serve.FindDaemon(h); err == nil && d.Alive(ctx) {
+		hint = fmt.Sprintf("a daemon of this home runs already, at %s (process %d): use that one or end it; or %s", d.URL, d.PID, hint)
+	}
+	return hint
+}
+
 // settleTime is how long the word that the daemon is ready waits for agents to
 // be proven. It answers before.
 const settleTime = 10 * time.Second
@@ -248,8 +263,11 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 	cards := d.Agents()
 	t.printf("%s %s at %s\n", t.paint(green, "serving"), count(len(cards), "agent"), t.paint(bold, p.URL))
 	t.agentTable(cards, p.URL)
+	if slices.ContainsFunc(cards, func(c serve.Card) bool { return c.State == serve.Starting }) {
+		t.printf("  %s\n", t.paint(dim, "what is starting is still being proven; how far it is: "+myself()+" agents"))
+	}
 	t.printf("\n  console: %s\n  %s\n", t.paint(bold, d.ConsoleLink(p.URL, identity.LocalName())), t.paint(dim, "the link is good once, for ten minutes; another: "+myself()+" console"))
-	if name := firstReady(cards); name != "" {
+	if name := firstServed(cards); name != "" {
 		t.printf("\n")
 		if line := installLine(s.Folders, name); line != "" {
 			t.printf("  into a client: %s\n", t.paint(bold, line))
@@ -275,35 +293,43 @@ func takeSignals(ctx context.Context) (ended context.Context, reloads <-chan os.
 	return ended, hup, func() { signal.Stop(hup); cancel() }
 }
 
-// agentFolders are where agents are looked for: the folder that was named, or
+// agentFolders are where agents are looked for: the folders that were named, or
 // that of the home, and that of Covenant.
-func agentFolders(h home.Home, named string) ([]string, error) {
-	folder := h.Agents()
-	if named != "" {
-		info, err := os.Stat(named)
+func agentFolders(h home.Home, named ...string) ([]string, error) {
+	var folders []string
+	for _, name := range named {
+		if name == "" {
+			continue
+		}
+		info, err := os.Stat(name)
 		if err != nil {
-			return nil, unreadable(named, err)
+			return nil, unreadable(name, err)
 		}
 		if !info.IsDir() {
-			return nil, usage("name the folder that holds the agents", "%s is not a folder", named)
+			return nil, usage("name the folder that holds the agents", "%s is not a folder", name)
 		}
-		if folder, err = filepath.Abs(named); err != nil {
+		folder, err := filepath.Abs(name)
+		if err != nil {
 			return nil, &failure{code: exitMissing, err: err}
 		}
+		folders = append(folders, folder)
 	}
-	folders := []string{folder}
+	if len(folders) == 0 {
+		folders = []string{h.Agents()}
+	}
 	if dir := os.Getenv("COVENANT_HOME"); dir != "" {
-		if covenant := filepath.Join(dir, "agents"); !sameFolder(covenant, folder) {
+		covenant := filepath.Join(dir, "agents")
+		if !slices.ContainsFunc(folders, func(folder string) bool { return sameFolder(covenant, folder) }) {
 			folders = append(folders, covenant)
 		}
 	}
 	return folders, nil
 }
 
-// storeFlag is what a verb beside this daemon has to be told; whoever reads it
-// fills in the password themselves.
+// storeFlag is what a verb beside this daemon has to be told that cannot find it
+// by itself; whoever reads it fills in the password themselves.
 func storeFlag(url string) string {
-	if url == "" {
+	if _, left := withoutPassword(url); !left {
 		return ""
 	}
 	return " --store postgres://…"

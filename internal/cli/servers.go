@@ -41,7 +41,7 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 		return toolserver.Options{}, err
 	}
 	return toolserver.Options{
-		Home: h, Folder: folder, Lookup: (&credential.Source{Vault: credential.Open(h)}).Lookup(m.Agent()), Lock: lock, Version: version,
+		Home: h, Folder: folder, Lookup: (&credential.Source{Agent: registered(h, m), Vault: credential.Open(h)}).Lookup(m.Agent()), Lock: lock, Version: version,
 		Authorize: host.Authorize(m.Agent(), keeper(h)),
 		Log:       t.serverLog, Progress: t.progress(),
 	}, nil
@@ -78,15 +78,12 @@ func (t *terminal) progress() func(alias, step string) {
 	return t.bar.step
 }
 
-// onServers refuses agents without tool servers, for verbs that are about those.
-func onServers(m *manifest.Manifest) error {
-	if m.Dialect == agent.Matrix || m.Agent().Hosted() {
-		return nil
-	}
-	return &failure{
-		code: exitMissing, err: fmt.Errorf("%s agents have no tool servers of their own to prove: that is for Matrix agents", m.Dialect),
-		hint: "ambit inspect " + m.Path + " shows what it may do",
-	}
+// onServers reports whether an agent has tool servers of its own to prove.
+func onServers(m *manifest.Manifest) bool { return m.Dialect == agent.Matrix || m.Agent().Hosted() }
+
+// nothingToProve says why there is nothing to start, compare or pin.
+func nothingToProve(m *manifest.Manifest) string {
+	return fmt.Sprintf("nothing to prove: a %s agent has no tool servers of its own", m.Dialect)
 }
 
 // development are the switches that loosen what http actions may reach.

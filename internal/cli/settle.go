@@ -24,7 +24,7 @@ func newSettle(t *terminal, store *string) *cobra.Command {
 			if done == notDone {
 				return usage("say one of --done and --not-done", "it has to be said whether the call was carried out")
 			}
-			b, err := t.books(cmd.Context(), *store)
+			b, err := t.sharedBooks(cmd.Context(), *store)
 			if err != nil {
 				return err
 			}

@@ -172,6 +172,9 @@ func (t *terminal) fail(f *failure) {
 		body := map[string]any{"message": f.Error(), "hint": f.hint, "exit_code": f.code}
 		if r, ok := errors.AsType[*call.Refusal](f.err); ok {
 			body["code"], body["stage"], body["message"], body["retryable"], body["effect"] = r.Code, r.Stage, r.Message, r.Retryable, r.Effect
+			if r.Reason != "" {
+				body["reason"] = r.Reason
+			}
 			if s := r.RetrySeconds(); s != nil {
 				body["retry_after"] = *s
 			}
@@ -305,10 +308,14 @@ func (t *terminal) flags(title string, set *pflag.FlagSet) {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		kind, text := pflag.UnquoteUsage(f)
+		text = strings.TrimSuffix(text, " ("+kind+")") // it is there only for its name
+		if kind == "string" || kind == "strings" {
+			kind = f.Name
+		}
 		if kind != "" && kind != "bool" {
 			name += " " + strings.ToUpper(kind)
 		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0s" {
 			text += " (default " + f.DefValue + ")"
 		}
 		rows = append(rows, []string{t.paint(cyan, name), text})

@@ -22,7 +22,8 @@ func newVerify(t *terminal) *cobra.Command {
 		Long: "Prove that the world matches a manifest: start its tool servers, compare what they advertise with what is\n" +
 			"declared, and the packages with their digests. With a lock beside the manifest, whole definitions are\n" +
 			"compared. Exits 1 and names every difference if anything is not as declared. For a GPARS agent, every server\n" +
-			"that it requires must be had as it is locked; an optional one that is not is a warning.",
+			"that it requires must be had as it is locked; an optional one that is not is a warning. An agent without tool\n" +
+			"servers has nothing to prove.",
 		Example: "  ambit verify agents/default.json\n  ambit verify --offline agents/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,8 +34,8 @@ func newVerify(t *terminal) *cobra.Command {
 			if onRegistry(m) {
 				return t.verifyNeeds(cmd.Context(), m, offline)
 			}
-			if err := onServers(m); err != nil {
-				return err
+			if !onServers(m) {
+				return t.verifyNothing(m, offline)
 			}
 			m = m.Remote()
 			if offline {
@@ -45,6 +46,19 @@ func newVerify(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&offline, "offline", false, "check only the file; start nothing")
 	return cmd
+}
+
+// verifyNothing tells of an agent without tool servers. Whether what it runs can
+// run here is another question, and others answer it.
+func (t *terminal) verifyNothing(m *manifest.Manifest, offline bool) error {
+	if t.json {
+		return t.document(map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": nothingToProve(m)})
+	}
+	t.printf("%s %s: the file is valid; %s\n", t.paint(green, "ok:"), diag.Printable(m.Agent().ID), nothingToProve(m))
+	if m.Agent().Program != nil {
+		t.notef("  %s whether its program can run here: ambit doctor", t.paint(dim, "hint:"))
+	}
+	return nil
 }
 
 func (t *terminal) verifyOffline(m *manifest.Manifest) error {
@@ -183,29 +197,49 @@ func (t *terminal) differences(indent string, list []pack.Difference) {
 		for _, c := range d.Changes {
 			was, is := around(diag.Printable(c.Old), diag.Printable(c.New))
 			t.printf("%s%s %s of %s changed\n", indent, t.paint(red, "~"), diag.Printable(c.Field), what)
-			t.printf("%s  %s %s\n", indent, t.paint(red, "was"), clip(was, 4*t.width))
-			t.printf("%s  %s %s\n", indent, t.paint(green, "is "), clip(is, 4*t.width))
+			t.printf("%s  %s %s\n", indent, t.paint(red, "was"), atLength(was))
+			t.printf("%s  %s %s\n", indent, t.paint(green, "is "), atLength(is))
 		}
 	}
 }
 
-// around leaves out most of what two long texts begin with alike, so that their
-// difference is seen. Where there is nothing, it says so.
+// mostShown is how much is shown of a text that differs. What comes after it is
+// said to be there: somebody is about to accept it.
+const mostShown = 4000
+
+func atLength(text string) string {
+	r := []rune(text)
+	if len(r) <= mostShown {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d more characters; --json has them all)", string(r[:mostShown]), len(r)-mostShown)
+}
+
+// around leaves out most of what two long texts begin and end with alike, so that
+// their difference is seen. Where there is nothing, it says so.
 func around(a, b string) (string, string) {
 	const context = 60
 	x, y := []rune(a), []rune(b)
-	same := 0
-	for same < len(x) && same < len(y) && x[same] == y[same] {
-		same++
+	begin := 0
+	for begin < len(x) && begin < len(y) && x[begin] == y[begin] {
+		begin++
+	}
+	end := 0
+	for end < len(x)-begin && end < len(y)-begin && x[len(x)-1-end] == y[len(y)-1-end] {
+		end++
 	}
 	cut := func(r []rune) string {
-		switch {
-		case len(r) == 0:
+		if len(r) == 0 {
 			return "(nothing)"
-		case same > 2*context:
-			return "…" + string(r[same-context:])
 		}
-		return string(r)
+		from, to, before, after := 0, len(r), "", ""
+		if begin > 2*context {
+			from, before = begin-context, "…"
+		}
+		if end > 2*context {
+			to, after = len(r)-end+context, "…"
+		}
+		return before + string(r[from:to]) + after
 	}
 	return cut(x), cut(y)
 }

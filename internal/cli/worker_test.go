@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 	"github.com/ambit-run/ambit/internal/state/statetest"
 )
 
@@ -30,7 +31,7 @@ type programHome struct {
 
 func newProgramHome(t *testing.T) *programHome {
 	t.Helper()
-	needSandbox(t)
+	sandboxtest.Need(t)
 	h := &programHome{t: t, dir: t.TempDir()}
 	t.Setenv("AMBIT_HOME", filepath.Join(h.dir, "home"))
 	t.Setenv("COVENANT_HOME", h.dir)

@@ -37,18 +37,24 @@ type Found struct {
 // Find looks for agents in folders: *.json, *.toml, */agent.toml,
 // */findagent.json and */*.json, sorted by path within each folder. A JSON or
 // TOML file that is something else is passed over. A folder that does not exist
-// holds none. Of two agents of one name or one id the second has a Problem.
+// holds none, and a file that is in two of them is one agent. Of two agents of one
+// name or one id the second has a Problem.
 func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}, folders...) }
 
 // FindAs is Find with other options of reading.
 func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 	var all []Found
+	seen := map[string]bool{}
 	for _, folder := range folders {
 		files, err := candidates(folder)
 		if err != nil {
 			return nil, err
 		}
 		for _, path := range files {
+			if seen[path] {
+				continue
+			}
+			seen[path] = true
 			if f, ok := read(folder, path, o); ok {
 				all = append(all, f)
 			}

@@ -38,6 +38,9 @@ type Room struct {
 	Operator    guard.Operator
 	// PolicyFile is where the user's policy lies.
 	PolicyFile string
+	// Needs tells what the requirements of an agent come to, and what of them is
+	// granted; nil if nobody can.
+	Needs func(ctx context.Context, m *manifest.Manifest) []console.Need
 }
 
 // house is the daemon as the console sees it.
@@ -73,7 +76,7 @@ func cardOf(e *entry) console.Card {
 	return out
 }
 
-func (h house) Agent(_ context.Context, name string) *console.Agent {
+func (h house) Agent(ctx context.Context, name string) *console.Agent {
 	e := h.fleet.current.Load().byName[name]
 	if e == nil {
 		return nil
@@ -95,13 +98,16 @@ func (h house) Agent(_ context.Context, name string) *console.Agent {
 	for _, p := range proofs {
 		out.Servers = append(out.Servers, serverOf(p))
 	}
-	out.Facts, out.Rails = factsOf(a), h.railsOf(a)
+	out.Facts, out.Rails, out.Watch = factsOf(a), h.railsOf(a), LookTwice(a)
+	if h.room.Needs != nil && len(a.Requirements) > 0 {
+		out.Needs = h.room.Needs(ctx, e.Manifest)
+	}
 	for _, w := range credential.Wants(a) {
 		slot := console.Slot{Ref: w.Ref, Type: string(w.Type), Hosts: w.Hosts, Required: w.Required}
 		if s := a.Slot(w.Ref); s != nil {
 			slot.Description = cmp.Or(s.Description, s.Label)
 		}
-		_, where, _, err := h.room.Credentials.Find(a, w)
+		_, where, _, err := h.room.Credentials.For(name).Find(a, w)
 		slot.Set = err == nil && where != ""
 		out.Slots = append(out.Slots, slot)
 	}
@@ -187,42 +193,6 @@ func serverOf(p toolserver.Proof) console.Server {
 	return out
 }
 
-// factsOf is what an agent reaches, for a person.
-func factsOf(a *agent.Agent) (facts []console.Fact) {
-	add := func(label string, values ...string) {
-		if len(values) > 0 {
-			facts = append(facts, console.Fact{Label: label, Values: values})
-		}
-	}
-	r := a.Reach()
-	var hosts, programs, secrets []string
-	for _, h := range r.Hosts {
-		hosts = append(hosts, h.Name)
-	}
-	if r.AnyHost != "" {
-		hosts = append(hosts, "any: "+r.AnyHost)
-	}
-	for _, p := range r.Programs {
-		programs = append(programs, agent.CommandLine(p.Argv))
-	}
-	for _, s := range r.Secrets {
-		secrets = append(secrets, s.Name)
-	}
-	add("Hosts", hosts...)
-	add("Files", r.Paths...)
-	add("Programs", programs...)
-	add("Secrets", secrets...)
-	add("Other agents", r.Agents...)
-	add("Capabilities", slices.Concat(a.Capabilities.Required, a.Capabilities.Optional)...)
-	for _, q := range a.Requirements {
-		add("Needs "+q.Server, append([]string{cmp.Or(q.Version, "any version")}, q.Scopes...)...)
-	}
-	if res := a.Resources; res != nil {
-		add("One run", fmt.Sprintf("%d ms", res.WallClockMS), fmt.Sprintf("%d MiB memory", res.MemoryMB), fmt.Sprintf("%d MiB disk", res.DiskMB), "network "+string(res.Network))
-	}
-	return facts
-}
-
 func (h house) railsOf(a *agent.Agent) (facts []console.Fact) {
 	r := guard.Merge(h.room.Operator, a.Guardrails)
 	if r.MaxLength > 0 {
@@ -298,7 +268,7 @@ func (h house) KeepSecret(_ context.Context, name, ref, value string) error {
 		if err != nil {
 			return err
 		}
-		return h.room.Vault.Set(credential.Name(a), ref, s)
+		return h.room.Vault.Set(name, ref, s.Of(credential.ID(a)))
 	}
 	return errors.New("the agent has no slot of that name")
 }

@@ -33,6 +33,10 @@ type Presence struct {
 	PID     int    `json:"pid"`
 	// Certificate is the sha256 of the TLS certificate; empty without TLS.
 	Certificate string `json:"certificate,omitempty"`
+	// Store is the address of its store without a password, empty for the one in
+	// the home. StorePassword says that one was left out.
+	Store         string `json:"store,omitempty"`
+	StorePassword bool   `json:"store_password,omitempty"`
 }
 
 func presenceFile(h home.Home) string { return filepath.Join(h.Dir(), "daemon.json") }

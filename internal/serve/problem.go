@@ -15,6 +15,7 @@ type problem struct {
 	status int
 
 	Code      string      `json:"code"`
+	Reason    string      `json:"reason,omitempty"`
 	Message   string      `json:"message"`
 	Hint      string      `json:"hint"`
 	Stage     string      `json:"stage,omitempty"`
@@ -47,7 +48,7 @@ func refusedProblem(r *call.Refusal, id string) *problem {
 		status = http.StatusForbidden // what is not listed was decided against
 	}
 	return &problem{
-		status: status, Code: string(r.Code), Message: r.Message, Hint: r.Hint,
+		status: status, Code: string(r.Code), Reason: r.Reason, Message: r.Message, Hint: r.Hint,
 		Stage: r.Stage, Effect: r.Effect, Retryable: &r.Retryable, RetryAfter: r.RetrySeconds(), CallID: id,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -120,7 +121,10 @@ func (s *shield) sameOrigin(r *http.Request) bool {
 
 // hostname is a host without its port and brackets.
 func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
+			return "" // no name that anybody answers to
+		}
 		return name
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")

@@ -39,6 +39,7 @@ func TestHostAndOrigin(t *testing.T) {
 		{"a name that points here", loopback, "evil.example", "", "", 421},
 		{"a name that looks local", loopback, "localhost.evil.example", "", "", 421},
 		{"a name that looks like an address", loopback, "127.0.0.1.evil.example", "", "", 421},
+		{"a name behind a colon", loopback, "localhost:80.evil.example", "", "", 421},
 		{"no host", loopback, " ", "", "", 421},
 		{"its own page", loopback, "localhost:7411", "http://localhost:7411", "same-origin", 200},
 		{"another site's page", loopback, "", "https://evil.example", "", 403},

@@ -46,6 +46,19 @@ func TestConsole(t *testing.T) {
 	b.text(".slot .state", "set")
 	b.look("agent")
 
+	// What to look at twice, and what it may never do.
+	b.open("/agents/loose")
+	b.text(".watch", "it may run shell commands")
+	b.text(".watch", "server away: it runs elsewhere")
+	b.text(".facts", "Never")
+	b.look("watch")
+
+	// What an agent only asks for, and whether it was granted.
+	b.open("/agents/researcher")
+	b.text("#needs + .server", "not granted")
+	b.text(".facts", "Side effects")
+	b.look("needs")
+
 	b.open("/agents/report/tools/get_traffic_summary")
 	b.do(chromedp.SendKeys(chromedp.CSS("#arg-range"), "last-7-days"), chromedp.Click(chromedp.CSS("button.primary")))
 	b.text(".outcome", `"visits": 4711`)

@@ -78,6 +78,13 @@ func start(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	write("agents/report/findagent.json", example)
+	researcher, err := os.ReadFile(filepath.Join("..", "..", "agents", "examples", "gpars-researcher.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("agents/researcher.json", researcher)
+	write("agents/loose.json", []byte(`{"schema_version": 1, "agent": "matrix://agent/loose", "allowed_side_effects": ["read", "shell"], "servers": [
+  {"alias": "away", "transport": "http", "endpoint": "https://127.0.0.1:1/mcp", "version": "1.0.0", "tools": [{"name": "run", "side_effect_class": "shell"}]}]}`))
 	write("agents/wrong.json", []byte("{\n  \"schema_version\": 1,\n  \"agent\": \"matrix://agent/wrong\",\n  \"allowed_side_effects\": [\"reed\"],\n  \"servers\": []\n}\n"))
 	ca := write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
 	d := &daemon{t: t, dir: dir, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),

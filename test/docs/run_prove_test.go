@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,10 +47,22 @@ func TestMakeRun(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	all := strings.Join(screen, "\n")
-	for _, want := range []string{"ready  default ", "ready  neo ", "ready  forge ", "/login?ticket=", " install agents/default.json --client claude-code", "what tool servers write: bin/servers.log"} {
+	for _, agent := range []string{
+		"default", "neo", "forge", "gpars-researcher", "wordcount", "research", "mcp-tool", "autonomous-agent", "skills-bundle", "static-recipe",
+		"code-bundle", "code-bundle-python", "code-bundle-native",
+	} {
+		// On a slow machine some are still being proven when the rest is ready.
+		if !regexp.MustCompile(`(?m)^  (ready|starting) +` + agent + ` `).MatchString(all) {
+			t.Errorf("%s is not served in\n%s", agent, all)
+		}
+	}
+	for _, want := range []string{"/login?ticket=", " install agents/default.json --client claude-code", "what tool servers write: bin/servers.log"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("there is no %q in\n%s", want, all)
 		}
+	}
+	if strings.Contains(all, "rejected") || strings.Contains(all, "starters ") {
+		t.Errorf("something is served that should not be:\n%s", all)
 	}
 	if strings.Contains(all, "running on stdio") {
 		t.Errorf("servers are heard in\n%s", all)

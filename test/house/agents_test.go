@@ -3,7 +3,6 @@ package house
 import (
 	"bytes"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/agents"
 	"github.com/ambit-run/ambit/internal/cli"
 	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
 )
 
 // A use is one command on a shipped agent, and what it prints. PATH is the
@@ -87,12 +86,7 @@ func TestShippedAgents(t *testing.T) {
 	if names := slices.Sorted(maps.Keys(uses)); !slices.Equal(names, agents.Names()) {
 		t.Fatalf("used are %q, and there are %q", names, agents.Names())
 	}
-	if err := sandbox.Check(t.Context(), sandbox.Standard, ""); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	sandboxtest.Need(t)
 	for name, list := range uses {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("AMBIT_HOME", t.TempDir())

@@ -85,7 +85,23 @@ type Agent struct {
 	Facts                       []Fact
 	Rails                       []Fact
 	Problems                    []Problem
-	Watch                       []string
+	// Watch is what to look at twice.
+	Watch []string
+	Needs []Need
+}
+
+// Need is a server that an agent requires or can use, and what became of it here.
+type Need struct {
+	Server, Version, Resolved, Problem string
+	Optional                           bool
+	Scopes                             []Scope
+}
+
+// Scope is what an agent asks to do on such a server. Granted is whether it may, in
+// words; OK and Partly say it shortly.
+type Scope struct {
+	Name, Granted string
+	OK, Partly    bool
 }
 
 // Tool is a tool of an agent. Schema is that of its input.

@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/grant"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
+)
+
+func newWhy(t *terminal) *cobra.Command {
+	var f asked
+	cmd := &cobra.Command{
+		Use:     "why PATH TOOL",
+		GroupID: groupRun,
+		Short:   "Tell whether a call would be allowed, stage by stage",
+		Long: "Tell whether a call would be allowed, stage by stage and with every reason, without making it or starting\n" +
+			"anything. What cannot be told that way, such as what depends on arguments that were not given, is listed too.\n" +
+			"Exits 1 if it would be refused, and 3 if only something that it needs, such as a credential, is missing here.",
+		Example: "  ambit why agents/default.json write_file --input '{\"path\": \"notes.txt\", \"content\": \"\"}'\n  ambit why agents/forge.json shell_exec --skill SKILL.md",
+		Args:    exactly(2, "a manifest and a tool"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.announce(egress.Switches{LoopbackHTTP: f.loopbackHTTP})
+			m, err := t.loadFor(f.development, args[0], "")
+			if err != nil {
+				return err
+			}
+			m = m.Remote()
+			c, err := f.call(t, args[1])
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("input") {
+				c.Arguments = nil // the question is about the tool
+			}
+			v, err := t.why(cmd.Context(), m, c)
+			if err != nil {
+				return err
+			}
+			if t.json {
+				err = t.document(v)
+			} else {
+				t.verdict(v)
+			}
+			switch {
+			case err != nil || v.Allowed:
+				return err
+			case v.lacking:
+				return &failure{code: exitMissing, err: fmt.Errorf("something is missing"), told: true}
+			}
+			return errNo
+		},
+	}
+	f.flags(cmd)
+	f.manifestFlag(cmd.Flags())
+	return cmd
+}
+
+// whyVerdict is what can be said of a call that nobody makes.
+type whyVerdict struct {
+	Allowed bool          `json:"allowed"`
+	Reasons []call.Reason `json:"reasons"`
+	// Unknown is what was not judged, and what would have to be done to know.
+	Unknown []openQuestion `json:"unknown"`
+
+	lacking   bool // all that stands in the way is not here
+	asks      bool // a person has to say yes
+	arguments bool // what is unknown depends on arguments that were not given
+}
+
+type openQuestion struct {
+	Stage  string `json:"stage"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint"`
+}
+
+// why asks a door that carries out nothing. Where there is a store already, what
+// was used up so far counts.
+func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (*whyVerdict, error) {
+	h, err := home.Find()
+	if err != nil {
+		return nil, &failure{code: exitMissing, err: err}
+	}
+	o := gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
+	if o.Operator, err = operatorRails(h); err != nil {
+		return nil, err
+	}
+	who, err := t.whole(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	tool := toolAsked(who, c.Tool)
+	if _, err := os.Stat(h.State()); err == nil {
+		if o.Books, err = t.books(ctx, ""); err != nil {
+			return nil, err
+		}
+		defer o.Books.Close()
+		o.Rules.Grants = grant.Of(o.Books).For(m.Agent().ID)
+	} else if limited(tool) && len(c.Arguments) > 0 {
+		b, end, err := freshBooks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		o.Books = b
+	}
+	v := &whyVerdict{Reasons: []call.Reason{}, Unknown: []openQuestion{}}
+	var reasons []call.Reason
+	v.Allowed, reasons = gateway.New(who, o).Why(c)
+	v.Reasons = append(v.Reasons, reasons...)
+	if len(c.Arguments) == 0 {
+		v.Reasons[0].Detail = "no arguments were given"
+	}
+	if tool == nil {
+		return v, nil
+	}
+	w := wondering{t: t, home: h, m: m, agent: who, tool: tool, call: c, verdict: v, operator: o.Operator}
+	w.unjudged(o.Name)
+	if v.Allowed {
+		v.asks = tool.Policy.HumanApproval
+		w.needs()
+		w.untried()
+	}
+	return v, nil
+}
+
+// freshBooks are the books of a home in which nothing has happened yet, to ask for
+// limits where there is no store.
+func freshBooks(ctx context.Context) (b *books.Books, end func(), err error) {
+	dir, err := os.MkdirTemp("", "ambit-why-")
+	if err == nil {
+		b, err = books.Open(ctx, home.At(dir), "")
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, nil, &failure{code: exitMissing, err: fmt.Errorf("limits cannot be asked for: %w", err)}
+	}
+	return b, func() { b.Close(); os.RemoveAll(dir) }, nil
+}
+
+func limited(t *agent.Tool) bool { return t != nil && (t.Policy.Rate != nil || t.Policy.Spend != nil) }
+
+// toolAsked is the declared tool that a name or URI is about, whatever version the
+// URI pins; nil if there is none.
+func toolAsked(a *agent.Agent, asked string) *agent.Tool {
+	var bare *agent.Tool
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		if gateway.ServedName(a, t) == asked {
+			return t
+		}
+		if name, _, _ := strings.Cut(asked, "@"); t.URI != nil && strings.Contains(asked, "://") {
+			if declared, _, _ := strings.Cut(t.URI.String(), "@"); declared == name {
+				return t
+			}
+		}
+		if t.Name == asked {
+			bare = t
+		}
+	}
+	return bare
+}
+
+func (t *terminal) verdict(v *whyVerdict) {
+	rows := make([][]string, 0, len(v.Reasons)+len(v.Unknown))
+	for _, r := range v.Reasons {
+		mark := t.paint(green, "✓")
+		detail := diag.Printable(r.Detail)
+		if !r.Allowed {
+			mark = t.paint(red, "✗")
+			detail += " " + t.paint(dim, "["+string(r.Code)+"]")
+		}
+		rows = append(rows, []string{mark, r.Stage, detail})
+	}
+	for _, u := range v.Unknown {
+		rows = append(rows, []string{t.paint(yellow, "?"), u.Stage, diag.Printable(u.Detail)})
+	}
+	t.table("", rows)
+	var hints []string
+	for _, r := range v.Reasons {
+		hints = append(hints, r.Hint)
+	}
+	for _, u := range v.Unknown {
+		hints = append(hints, u.Hint)
+	}
+	for i, hint := range hints {
+		if hint != "" && !slices.Contains(hints[:i], hint) {
+			t.printf("  %s %s\n", t.paint(dim, "hint:"), diag.Printable(hint))
+		}
+	}
+	t.printf("%s\n", v.sentence(t.paint))
+}
+
+// sentence is the verdict in words. It never says more than is known.
+func (v *whyVerdict) sentence(paint func(style, string) string) string {
+	switch {
+	case v.lacking && v.arguments:
+		return paint(boldRed, "it would be refused, until what it needs is here; then it depends on the arguments")
+	case v.lacking:
+		return paint(boldRed, "it would be refused, until what it needs is here")
+	case !v.Allowed && v.arguments:
+		return paint(boldRed, "it would be refused without arguments; others may be allowed")
+	case !v.Allowed:
+		return paint(boldRed, "it would be refused")
+	}
+	colour, text := green, "it would be allowed"
+	if v.asks {
+		colour, text = yellow, text+" once a person has said yes"
+	}
+	if v.arguments {
+		colour, text = yellow, strings.Replace(text, "would", "can", 1)+"; that depends on the arguments"
+	}
+	return paint(colour, text)
+}

@@ -1,0 +1,49 @@
+package front
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A session that is held here because it is in use ends with its time all the
+// same: what is in memory is not good for longer than what is sealed.
+func TestHeldSessionEnds(t *testing.T) {
+	keys, err := testKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const life = time.Minute
+		face := NewHTTP(HTTPOptions{Keys: keys, SessionLife: life, Idle: time.Hour})
+		defer face.Close()
+		agent := testAgent(t, &stage{began: make(chan string, 10), release: make(chan struct{}), gone: make(chan struct{}, 10)})
+		post := func(body, session string) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp/x", strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			if session != "" {
+				r.Header.Set("Mcp-Session-Id", session)
+			}
+			w := httptest.NewRecorder()
+			face.Serve(w, r, agent, "me@local")
+			return w
+		}
+		id := post(hello, "").Header().Get("Mcp-Session-Id")
+		for range 2 { // the second time it is found in memory
+			if w := post(calls(2, "read", `{}`), id); w.Code != http.StatusOK {
+				t.Fatalf("within its time: %d %s", w.Code, w.Body)
+			}
+		}
+		time.Sleep(life + 2*time.Second)
+		if len(face.opened) != 1 {
+			t.Fatalf("%d sessions are held, so nothing is tried", len(face.opened))
+		}
+		if w := post(calls(3, "read", `{}`), id); w.Code != http.StatusNotFound {
+			t.Errorf("past its time: %d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package serve
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/serve/console"
+)
+
+// factsOf is what an agent may do and reach, for a person. What it may not is a
+// part of the answer: a list that is empty says so.
+func factsOf(a *agent.Agent) (facts []console.Fact) {
+	add := func(label string, values ...string) {
+		if len(values) > 0 {
+			facts = append(facts, console.Fact{Label: label, Values: values})
+		}
+	}
+	r := a.Reach()
+	var may, never []string
+	for _, class := range agent.SideEffects {
+		switch {
+		case slices.Contains(r.SideEffects, class):
+			may = append(may, string(class))
+		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
+			never = append(never, string(class))
+		}
+	}
+	if len(a.Requirements) > 0 {
+		may = append(may, "those of the tools that you grant")
+	}
+	add("Side effects", orNone(may)...)
+	add("Never", never...)
+	var hosts, programs, secrets []string
+	for _, h := range r.Hosts {
+		hosts = append(hosts, h.Name+" ("+strings.Join(h.By, ", ")+")")
+	}
+	if r.AnyHost != "" {
+		hosts = append(hosts, "any: "+r.AnyHost)
+	}
+	for _, p := range r.Programs {
+		programs = append(programs, agent.CommandLine(p.Argv)+" ("+p.For+")")
+	}
+	for _, s := range r.Secrets {
+		text := s.Name + " → " + s.For
+		if len(s.Hosts) > 0 {
+			text += ", only to " + strings.Join(s.Hosts, ", ")
+		}
+		if !s.Required {
+			text += " (optional)"
+		}
+		secrets = append(secrets, text)
+	}
+	add("Hosts", orNone(hosts)...)
+	add("Files", orNone(r.Paths)...)
+	add("Programs", orNone(programs)...)
+	add("Secrets", orNone(secrets)...)
+	add("Other agents", r.Agents...)
+	add("Capabilities", a.Capabilities.Required...)
+	add("Also uses, if held", a.Capabilities.Optional...)
+	if res := a.Resources; res != nil {
+		add("One run", fmt.Sprintf("%d ms", res.WallClockMS), fmt.Sprintf("%d MiB memory", res.MemoryMB), fmt.Sprintf("%d MiB disk", res.DiskMB), "network "+string(res.Network))
+	}
+	return facts
+}
+
+func orNone(values []string) []string {
+	if len(values) == 0 {
+		return []string{"none"}
+	}
+	return values
+}
+
+// LookTwice lists what a reviewer of an agent should look at twice.
+func LookTwice(a *agent.Agent) []string {
+	var out []string
+	r := a.Reach()
+	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for i := range a.Servers {
+		s := &a.Servers[i]
+		if s.Transport == agent.Stdio && (s.Placeholder || s.Digest == "") {
+			note("server %s: its package is not pinned by a digest; what runs may differ from what was reviewed", s.Alias)
+		}
+		if s.Transport == agent.StreamableHTTP {
+			note("server %s: it runs elsewhere; nothing here can prove which code answers", s.Alias)
+		}
+	}
+	unasked := 0
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		if a.Callable(t) && t.SideEffect != agent.Read && !t.Policy.HumanApproval {
+			unasked++
+		}
+		if d := t.Annotations.Destructive; d != nil && *d && !t.Policy.HumanApproval && a.Callable(t) {
+			note("tool %s: says that it destroys, and asks nobody first", t.Name)
+		}
+	}
+	if unasked > 0 {
+		tools := "1 tool"
+		if unasked > 1 {
+			tools = strconv.Itoa(unasked) + " tools"
+		}
+		note("%s with effects may be called without asking a person", tools)
+	}
+	for _, class := range r.SideEffects {
+		if class == agent.Shell {
+			note("it may run shell commands, and through them anything that its user may do")
+		}
+	}
+	if r.AnyHost != "" {
+		note("it can reach hosts that the manifest does not name: %s", r.AnyHost)
+	}
+	for _, s := range r.Secrets {
+		if len(s.Hosts) == 0 {
+			note("secret %s goes to %s, which may send it anywhere", s.Name, s.For)
+		}
+	}
+	for _, path := range r.Paths {
+		if path == "/" || path == "~" || path == "$env:HOME" || path == "~/" {
+			note("it is given %s, and so everything below it", path)
+		}
+	}
+	if a.Delivery.Auth == "none" && slices.Contains(a.Delivery.Modes, "mcp.remote") {
+		note("anyone who knows its address may call it: auth none")
+	}
+	if a.SideEffects.Restricted && len(a.SideEffects.Allowed) == 0 {
+		note("no side effect is allowed, so every call will be refused")
+	}
+	return out
+}
