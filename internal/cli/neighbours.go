@@ -61,7 +61,7 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 			continue
 		}
 		o := n.options
-		o.Name = name
+		o.Name = registered(n.options.Home, found.Manifest)
 		n.live[name] = host.Start(n.ctx, found.Manifest, o)
 		return n.live[name], nil
 	}

@@ -1,9 +1,10 @@
 // Package gate answers one question about a call: may it happen?
 //
-// It looks only at what was declared and granted, never at the content of the
-// arguments; that is the guard's work. It does not stop at the first no: every
-// rule gives its reason, so that a person who asks why sees all of them, and
-// the journal keeps them. The verdict is no if any reason is.
+// It looks only at what was declared and granted, and, before a person is asked,
+// whether the credential is there; never at the content of the arguments, which is
+// the guard's work. It does not stop at the first no: every rule gives its reason,
+// so that a person who asks why sees all of them, and the journal keeps them. The
+// verdict is no if any reason is.
 //
 // What was granted is not known here. A door hands in who knows it: [Grants] for
 // the capabilities that an agent requires of whoever calls, [Policy] for the

@@ -34,17 +34,26 @@ func TestRecover(t *testing.T) {
 				first := open(t, connect())
 				w := newWorld()
 				free := sync.OnceFunc(func() { close(w.release) })
-				defer free()
+				var dead sync.WaitGroup
 				dies := New(clerk(), Options{Binding: w, Books: first})
-				go func() {
-					_, _ = dies.Call(context.Background(), &call.Call{Tool: tt.tool, IdempotencyKey: "k", Principal: "me"})
+				doors := []*Gateway{dies}
+				defer func() {
+					free()
+					dead.Wait()
+					for _, d := range doors {
+						d.Close()
+					}
 				}()
+				dead.Go(func() {
+					_, _ = dies.Call(context.Background(), &call.Call{Tool: tt.tool, IdempotencyKey: "k", Principal: "me"})
+				})
 				<-w.began
 				next := func(digest string) *Gateway {
 					db := connect()
 					a := clerk()
 					a.Digest = digest
-					return New(a, Options{Binding: w, Books: &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}})
+					doors = append(doors, New(a, Options{Binding: w, Books: &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+					return doors[len(doors)-1]
 				}
 				g := next(tt.digest)
 				if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
@@ -54,7 +63,8 @@ func TestRecover(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range tt.crashes - 1 {
-					go func() { _ = g.Recover(context.Background()) }()
+					dying := g
+					dead.Go(func() { _ = dying.Recover(context.Background()) })
 					<-w.began
 					g.books.DB.Close()
 					g = next(tt.digest)

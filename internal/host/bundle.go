@@ -11,7 +11,6 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/program"
 	"github.com/ambit-run/ambit/internal/toolserver"
 )
@@ -26,7 +25,7 @@ const bundleAlias = "bundle"
 // to see it, nil if the code may not run.
 func (a *Agent) openBundle(o *toolserver.Options) *agent.Agent {
 	who := a.manifest.Agent()
-	settings, err := program.Settings(a.options.Home, credential.ID(who))
+	settings, err := program.Settings(a.options.Home, a.name)
 	if err != nil {
 		a.fail(call.Refuse("act", call.ServerUnavailable, "%v", err), true)
 		return nil

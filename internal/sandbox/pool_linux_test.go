@@ -182,16 +182,21 @@ func TestPoolClosedMeanwhile(t *testing.T) {
 				}
 			})
 		}
-		p.mu.Lock()
-		for p.making == 0 && len(p.spare) == 0 {
-			p.mu.Unlock()
-			time.Sleep(time.Millisecond)
+		making := func() (making, made int) {
 			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.making, len(p.spare)
 		}
-		p.mu.Unlock()
+		begun := time.Now()
+		for making, made := making(); making+made == 0; making, made = making() {
+			if time.Since(begun) > time.Minute {
+				t.Fatal("nothing is being made")
+			}
+			time.Sleep(time.Millisecond)
+		}
 		p.Close()
-		if n := p.Waiting(); n > 0 || p.making > 0 {
-			t.Errorf("%d wait, and %d are being made", n, p.making)
+		if making, made := making(); making+made > 0 {
+			t.Errorf("%d wait, and %d are being made", made, making)
 		}
 		asked.Wait()
 		nothingLeft(t)

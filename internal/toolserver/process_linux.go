@@ -2,6 +2,7 @@ package toolserver
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -103,6 +104,12 @@ func environment(env []string) []string {
 // secretly is a file that bubblewrap reads options from: what stands among its
 // arguments is there for everybody on the machine.
 func secretly(options []string) (*os.File, error) {
+	for _, o := range options {
+		if strings.Contains(o, "\x00") {
+			// It would end the option there, and the rest of it would be others.
+			return nil, errors.New("a path or a variable of the server holds a NUL character")
+		}
+	}
 	fd, err := unix.MemfdCreate("options", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err

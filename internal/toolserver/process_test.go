@@ -213,3 +213,15 @@ func TestStartRefusesWhatIsNotThere(t *testing.T) {
 		t.Error("nothing was started")
 	}
 }
+
+// A value that goes on behind a NUL would be more options of bubblewrap, which
+// take the covers off.
+func TestVariableWithANUL(t *testing.T) {
+	home := t.TempDir()
+	s := spec{argv: []string{"sh", "-c", "exit"}, env: []string{"X=a\x00--bind\x00" + home + "\x00" + home}, hide: []string{home}, log: func(string) {}}
+	if p, err := start(s); err == nil {
+		p.kill()
+		<-p.exited
+		t.Error("it was started")
+	}
+}
