@@ -67,7 +67,7 @@ func TestBundleExamples(t *testing.T) {
 		t.Errorf("python: %s", out)
 	}
 	// A setting of the manifest's env, from config.toml.
-	b.file("config.toml", "[bundles.table-profile.env]\nTABLE_MAX_ROWS = \"1\"\n")
+	b.file("config.toml", "[bundles.code-bundle-python.env]\nTABLE_MAX_ROWS = \"1\"\n")
 	out, _ = b.run(1, "call", filepath.Join(b.agents, "code-bundle-python"), "profile_table", "--input", `{"csv":"a\n1\n2\n"}`)
 	if !strings.Contains(out, "more than 1 rows") {
 		t.Errorf("the setting: %s", out)
