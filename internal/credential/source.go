@@ -57,10 +57,22 @@ func (s *Source) named() bool { return s.Agent != "" && s.Agent != Own }
 // ID is what a manifest calls its agent.
 func ID(a *agent.Agent) string { return strings.TrimPrefix(a.ID, "matrix://agent/") }
 
-// EnvName is the environment variable that fills a ref of one agent and of no
-// other: AMBIT_SECRET_<AGENT>__<REF>, in capitals, with _ for what else is there.
+// EnvName is the environment variable that fills a ref of an agent:
+// AMBIT_SECRET_<AGENT>__<REF>, in capitals, with _ for what else is there. Of all
+// agents whose names give one variable only that with a plain name is given it.
 func EnvName(agentName, ref string) string {
 	return "AMBIT_SECRET_" + capitals(agentName) + "__" + capitals(ref)
+}
+
+// plain reports whether a name is of small letters and digits, with single hyphens
+// between them. No two such names give one variable: its first __ ends the name.
+func plain(name string) bool {
+	for part := range strings.SplitSeq(name, "-") {
+		if part == "" || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			return false
+		}
+	}
+	return true
 }
 
 func capitals(s string) string {
@@ -133,15 +145,11 @@ func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable 
 			return secret, InVault, "", nil
 		}
 	}
-	environ := s.Environ
-	if environ == nil {
-		environ = os.LookupEnv
-	}
 	for _, variable := range []string{s.ours(w.Ref), theirs(w.Env)} {
 		if variable == "" {
 			continue
 		}
-		if value, ok := environ(variable); ok && value != "" {
+		if value := s.environ(variable); value != "" {
 			secret, err := New(w.Type, value, nil)
 			if err != nil {
 				return Secret{}, "", "", fmt.Errorf("%s: %w", variable, err)
@@ -152,13 +160,26 @@ func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable 
 	return Secret{}, "", "", nil
 }
 
+// environ is the value of a variable, empty if there is none.
+func (s *Source) environ(variable string) string {
+	look := s.Environ
+	if look == nil {
+		look = os.LookupEnv
+	}
+	value, ok := look(variable)
+	if !ok {
+		return ""
+	}
+	return value
+}
+
 // isFor reports whether a secret that is kept for an agent's name was set for
 // that agent, or for whichever has the name.
 func isFor(s Secret, a *agent.Agent) bool { return s.of() == "" || s.of() == ID(a) }
 
 // ours is the variable that fills a ref of the agent; empty if there is none.
 func (s *Source) ours(ref string) string {
-	if !s.named() {
+	if !s.named() || !plain(s.Agent) {
 		return ""
 	}
 	return EnvName(s.Agent, ref)
@@ -166,9 +187,16 @@ func (s *Source) ours(ref string) string {
 
 // Former tells of a secret that an agent does not get although it could seem to
 // be its own: one that was set for another agent of its name, or that is kept
-// under the id alone, as it once was. Empty if there is none.
+// under the id alone, as it once was, or that is in a variable which is another
+// name's. Empty if there is none.
 func (s *Source) Former(a *agent.Agent, ref string) string {
-	if s.Vault == nil || !s.named() {
+	if !s.named() {
+		return ""
+	}
+	if variable := EnvName(s.Agent, ref); !plain(s.Agent) && s.environ(variable) != "" {
+		return fmt.Sprintf("the variable %s is not read for %s, since an agent of another name could have the same: only names of small letters, digits and single hyphens have a variable", variable, s.Agent)
+	}
+	if s.Vault == nil {
 		return ""
 	}
 	if kept, ok, err := s.Vault.Get(s.Agent, ref); err == nil && ok && !isFor(kept, a) {
@@ -210,8 +238,14 @@ func (s *Source) howToSet(a *agent.Agent, ref, variable string) string {
 	if s.Agent == Own {
 		return "what is kept for ambit is its own, and an agent of that name gets none of it: call the agent's file something else"
 	}
-	hint := fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s",
-		cmp.Or(s.Agent, "AGENT"), ref, cmp.Or(variable, s.ours(ref), EnvName("AGENT", ref)))
+	variable = cmp.Or(variable, s.ours(ref))
+	if variable == "" && s.Agent == "" {
+		variable = EnvName("AGENT", ref)
+	}
+	hint := fmt.Sprintf("store it: ambit secret set %s %s", cmp.Or(s.Agent, "AGENT"), ref)
+	if variable != "" {
+		hint += ", or set the environment variable " + variable
+	}
 	if former := s.Former(a, ref); former != "" {
 		hint += "; " + former
 	}

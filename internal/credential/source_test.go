@@ -98,6 +98,61 @@ func TestOursIsNotTheirs(t *testing.T) {
 	}
 }
 
+// TestVariableIsOfOneName: whichever agents there are, a variable fills the secrets of
+// one of them.
+func TestVariableIsOfOneName(t *testing.T) {
+	slots := func(ref string) *agent.Agent {
+		return &agent.Agent{ID: "x", Slots: []agent.Slot{{Ref: ref, Label: "Key", Type: "string", Required: true, Hosts: []string{"api.example.com"}}}}
+	}
+	for _, tt := range []struct {
+		name, as, ref, variable string
+		gets                    bool
+	}{
+		{"plain", "shop", "key", "AMBIT_SECRET_SHOP__KEY", true},
+		{"a capital", "Shop", "key", "AMBIT_SECRET_SHOP__KEY", false},
+		{"hyphens", "a-b-2", "key", "AMBIT_SECRET_A_B_2__KEY", true},
+		{"an underscore", "a_b-2", "key", "AMBIT_SECRET_A_B_2__KEY", false},
+		{"a full stop", "a.b-2", "key", "AMBIT_SECRET_A_B_2__KEY", false},
+		{"another letter", "aéb-2", "key", "AMBIT_SECRET_A_B_2__KEY", false},
+		{"two underscores in the ref", "a", "b__c", "AMBIT_SECRET_A__B__C", true},
+		{"two hyphens in the name", "a--b", "c", "AMBIT_SECRET_A__B__C", false},
+		{"an underscore before the ref", "a", "_c", "AMBIT_SECRET_A___C", true},
+		{"a hyphen after the name", "a-", "c", "AMBIT_SECRET_A___C", false},
+		{"a hyphen before the name", "-a", "c", "AMBIT_SECRET__A__C", false},
+		{"a path", "/a", "c", "AMBIT_SECRET__A__C", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := EnvName(tt.as, tt.ref); got != tt.variable {
+				t.Fatalf("the variable is %s", got)
+			}
+			a := slots(tt.ref)
+			for _, vault := range []Vault{nil, open(t.TempDir(), nil)} {
+				s := &Source{Agent: tt.as, Vault: vault, Environ: environ(map[string]string{tt.variable: canary})}
+				secret, err := s.Slot(a, &a.Slots[0])
+				if got := secret.Reveal() == canary; got != tt.gets || got != (err == nil) {
+					t.Fatalf("it got the secret: %t, %v", got, err)
+				}
+				if _, ok := s.Lookup(a)(tt.ref); ok != tt.gets {
+					t.Errorf("a server got the secret: %t", ok)
+				}
+				if err != nil && (strings.Contains(hintOf(t, err), "set the environment variable") || strings.Contains(hintOf(t, err), canary) ||
+					!strings.Contains(hintOf(t, err), "; the variable "+tt.variable+" is not read for "+tt.as+", since an agent of another name could have the same")) {
+					t.Error(hintOf(t, err))
+				}
+			}
+			// Nobody is told of a variable that is not there, or to set one that is not read.
+			_, err := (&Source{Agent: tt.as, Environ: environ(nil)}).Slot(a, &a.Slots[0])
+			want := "store it: ambit secret set " + tt.as + " " + tt.ref
+			if tt.gets {
+				want += ", or set the environment variable " + tt.variable
+			}
+			if got := hintOf(t, err); got != want {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // broken is a vault that cannot be read.
 type broken struct{ Vault }
 

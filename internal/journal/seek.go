@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sort"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/journal/words"
@@ -52,7 +51,8 @@ func (s *seeker) before(ctx context.Context, n int64) (found int64, err error) {
 		if !ok {
 			return found, err
 		}
-		s.stuck = s.j.fillWords(ctx, s.log, missing.n) != nil
+		made, err := s.j.fillWords(ctx, s.log, missing.n)
+		s.stuck = err != nil || !made
 	}
 }
 
@@ -97,9 +97,10 @@ func (s *seeker) last(tx state.Tx, level, from, to int64) (int64, error) {
 }
 
 // fillWords keeps the words below a row of level 1, which are 4096 records, and the
-// row itself.
-func (j *Journal) fillWords(ctx context.Context, log, n int64) error {
-	return j.db.Write(ctx, func(tx state.Tx) error {
+// row itself. That is not made where records are missing.
+func (j *Journal) fillWords(ctx context.Context, log, n int64) (made bool, err error) {
+	err = j.db.Write(ctx, func(tx state.Tx) error {
+		made = true
 		rows, err := readWords(tx, log, 0, n*fan, (n+1)*fan)
 		if err != nil {
 			return err
@@ -108,34 +109,42 @@ func (j *Journal) fillWords(ctx context.Context, log, n int64) error {
 			if _, there := rows[i]; there {
 				continue
 			}
-			if _, err := makeWords(tx, log, i); err != nil {
+			complete, err := makeWords(tx, log, i)
+			if err != nil {
 				return err
 			}
+			made = made && complete
 		}
 		return raise(tx, log, 1, n)
 	})
+	return made, err
 }
 
-// end finds how many records of a log, of the first n, may not be too new.
+// end finds how many records of a log, of the first n, may not be too new. It goes back
+// and looks at the last record of each block. To halve the log would be quicker, and
+// wrong once a clock was ahead: what follows such records need not be too new.
 func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
 	if c.Until.IsZero() {
 		return n, nil
 	}
 	newest := c.Until.Add(late)
-	var failed error
-	found := sort.Search(int(n), func(seq int) bool {
-		if failed != nil {
-			return true
-		}
+	end := n
+	for at := n; at > 0; at = (at - 1) / blockSize * blockSize {
 		var r struct{ Time time.Time }
-		failed = readRows(tx, log, int64(seq), int64(seq)+1, func(one row) error {
+		err := readRows(tx, log, at-1, at, func(one row) error {
 			// One that cannot be read counts as old, and is looked at.
 			if json.Unmarshal(one.record, &r) != nil {
 				r.Time = time.Time{}
 			}
 			return nil
 		})
-		return r.Time.After(newest)
-	})
-	return int64(found), failed
+		if err != nil {
+			return 0, err
+		}
+		if !r.Time.After(newest) {
+			break
+		}
+		end = at // those before it, down to the next that is looked at, may be older
+	}
+	return end, nil
 }

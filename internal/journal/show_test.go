@@ -94,6 +94,47 @@ func TestShowSinceBearsALateRecord(t *testing.T) {
 	}
 }
 
+// A clock that was ahead for a while hides nothing from --until: neither what follows
+// its records, nor what follows them and is itself followed by newer ones.
+func TestShowUntilBearsAClockThatWasAhead(t *testing.T) {
+	j := open(statetest.Open(t))
+	const run = 2*blockSize + 7
+	day := func(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
+	write := func(n int, at time.Duration) {
+		t.Helper()
+		err := j.db.Write(t.Context(), func(tx state.Tx) error {
+			for i := range n {
+				r := sample(i)
+				r.Time = started.Add(at + time.Duration(i)*time.Millisecond)
+				if _, err := j.Append(tx, r); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(name string, until time.Duration, newest int64, n int) {
+		t.Helper()
+		found := seqs(show(t, j, Filter{Until: started.Add(until), Limit: 10 * run}))
+		if len(found) != n || n > 0 && found[0] != newest {
+			t.Errorf("%s: %d records, of %d", name, len(found), n)
+		}
+	}
+	write(run, 0)
+	write(3*run, day(30))
+	write(run, day(2))
+	check("the last are not too new", day(3), 5*run-1, 2*run)
+	write(3*run, day(8))
+	check("newer ones follow", day(3), 5*run-1, 2*run)
+	check("none of those that follow", day(1), run-1, run)
+	check("all are too new", -day(2), 0, 0)
+	write(10, day(40))
+	check("all but a few", day(35), 8*run-1, 8*run)
+}
+
 // Nothing is read that is surely too old.
 func TestShowSinceStops(t *testing.T) {
 	j := open(statetest.Open(t))

@@ -33,8 +33,18 @@ func take(s *words.Set, r *row) {
 }
 
 // addWords keeps the words of a block that is complete, reading its records where they
-// are not known, and of the rows above that are complete with it.
+// are not known, and of the rows above that are complete with it. What is known may
+// be of records that were erased since, by whatever process: then they are read too.
 func addWords(tx state.Tx, log, n int64, known words.Row) (err error) {
+	if known != nil {
+		gone, err := anyErased(tx, log, n)
+		if err != nil {
+			return err
+		}
+		if gone {
+			known = nil
+		}
+	}
 	if known == nil {
 		_, err = makeWords(tx, log, n)
 	} else {
@@ -44,6 +54,13 @@ func addWords(tx state.Tx, log, n int64, known words.Row) (err error) {
 		return err
 	}
 	return raise(tx, log, 1, n/fan)
+}
+
+// anyErased reports whether a record of a block has no content.
+func anyErased(tx state.Tx, log, n int64) (gone bool, err error) {
+	err = tx.Query(`SELECT 1 FROM leaves WHERE place >= $1 AND place < $2 AND record IS NULL LIMIT 1`, []any{place(log, n*blockSize), place(log, (n+1)*blockSize)},
+		func(state.Row) error { gone = true; return nil })
+	return gone, err
 }
 
 // makeWords keeps the words of a block from its records, if it is complete.

@@ -16,8 +16,8 @@ import (
 //
 // Unlike a rate it counts by the clock: a minute is one of the clock's, a day one of
 // UTC. That takes one row for each principal, however large the number, and a principal
-// that hurries gets twice of it around a full minute. Whatever passed the gate and the
-// guards counts, also if it then fails.
+// that hurries gets twice of it around a full minute. Whatever has passed all that
+// could stop it, a person included, counts, also if it then fails.
 type Quota struct {
 	PerMinute int64 `toml:"calls_per_minute"`
 	PerDay    int64 `toml:"calls_per_day"`
@@ -98,6 +98,16 @@ func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now t
 				return err
 			}
 			if rows == 0 {
+				// A clock that was ahead began the span later than this one would.
+				err := tx.Query(`SELECT began FROM quotas WHERE principal = $1 AND span = $2`, []any{principal, span.name}, func(r state.Row) error {
+					var at int64
+					err := r.Scan(&at)
+					began = time.UnixMicro(at)
+					return err
+				})
+				if err != nil {
+					return err
+				}
 				stopped = call.Refuse(stage, call.RateLimited, "you may make %d calls a %s, of whatever tools, and have", span.most, span.name).Again()
 				stopped.RetryAfter = max(began.Add(span.long).Sub(now), time.Millisecond)
 				stopped.Hint = "try again in " + stopped.RetryAfter.Round(time.Millisecond).String()

@@ -65,6 +65,41 @@ func TestQuota(t *testing.T) {
 	})
 }
 
+// A clock that was ahead began a span which this one reaches later: whoever is refused
+// until then is told when that is.
+func TestQuotaTellsWhenItIsFree(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, open func() state.DB) {
+		db := open()
+		for _, tt := range []struct {
+			name  string
+			quota Quota
+			ahead time.Duration
+			free  time.Duration
+		}{
+			{"minute", Quota{PerMinute: 1}, 0, time.Minute},
+			{"minute, ahead", Quota{PerMinute: 1}, 10 * time.Minute, 11 * time.Minute},
+			{"day, ahead", Quota{PerDay: 1}, 72 * time.Hour, 84 * time.Hour},
+		} {
+			q := &Quotas{Quota: tt.quota}
+			if stopped := count(t, db, q, tt.name, noon.Add(tt.ahead)); stopped != nil {
+				t.Fatalf("%s: %v", tt.name, stopped)
+			}
+			now := noon.Add(20 * time.Second)
+			stopped := count(t, db, q, tt.name, now)
+			if want := tt.free - 20*time.Second; stopped == nil || stopped.RetryAfter != want || stopped.Hint != "try again in "+want.String() {
+				t.Errorf("%s: %+v", tt.name, stopped)
+				continue
+			}
+			if again := count(t, db, q, tt.name, now.Add(stopped.RetryAfter-time.Millisecond)); again == nil {
+				t.Errorf("%s: it was free before", tt.name)
+			}
+			if again := count(t, db, q, tt.name, now.Add(stopped.RetryAfter)); again != nil {
+				t.Errorf("%s: it is not free then: %v", tt.name, again)
+			}
+		}
+	})
+}
+
 // Two gateways share a quota exactly, whoever comes first.
 func TestQuotaIsShared(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {

@@ -16,8 +16,9 @@ import (
 // Severity is how bad a problem is.
 type Severity string
 
-// The severities. A rule with an error is in force all the same: what fails in it
-// forbids or permits nothing, and what is never there ([NeverThere]) is no match.
+// The severities. A rule with an error is in force all the same: a forbid that
+// fails forbids, a permit that fails permits nothing, and a place that is never
+// there ([NeverThere]) matches nothing.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"

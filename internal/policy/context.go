@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/bits"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -265,7 +266,11 @@ func (f *facts) value(d *jsontext.Decoder, key string, texts *[]string) (types.V
 		}
 		return types.String(text), f.text(key, text)
 	case '0':
-		return number(t.String()), nil
+		n := number(t.String())
+		if whole, ok := n.(types.Long); ok {
+			return n, f.number(key, int64(whole))
+		}
+		return n, nil
 	case '[':
 		var elements []types.Value
 		for d.PeekKind() != ']' {
@@ -340,7 +345,26 @@ func (f *facts) text(key, text string) error {
 		}
 	}
 	if uses.has(partDatabases) {
-		noteDatabases(f.databases, words, text)
+		if err := noteDatabases(f.databases, words, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number takes a whole number for the companions.
+func (f *facts) number(key string, n int64) error {
+	uses := &f.view.uses
+	if !uses.has(someHosts | partDatabases) {
+		return nil
+	}
+	words := wordsOf(key)
+	if uses.has(someHosts) && hostWords.any(words) {
+		f.hosts.addNumber(n)
+	}
+	// db_timeout names none.
+	if uses.has(partDatabases) && len(words) == 1 && baseWords.any(words) {
+		return noteDatabases(f.databases, words, strconv.FormatInt(n, 10))
 	}
 	return nil
 }

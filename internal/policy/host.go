@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,11 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-const maxHost = 16 << 10
+const (
+	maxHost = 16 << 10
+	// maxHosts bounds what one text can be split into.
+	maxHosts = 2 * maxReadings
+)
 
 var errLongHost = errors.New("it is too long")
 
@@ -28,18 +31,26 @@ func (p *places) addHost(t *spelt) error {
 		return err
 	}
 	// To some tools it is a list.
-	parts := listed(t.text, ",;| \t\r\n")
-	if len(forms)+len(parts) > 2*maxReadings {
+	parts := slices.Concat(listed(t.text, listSeparators), jsonTexts(t.text))
+	if len(forms)+len(parts) > maxHosts {
 		return errReadings
 	}
 	for _, form := range slices.Concat(forms, parts) {
 		if _, ok := isFileURL(form); ok || strings.HasPrefix(form, "/") && !strings.HasPrefix(form, "//") {
 			p.unknown() // it is a file, and on no host
 		}
-		for _, authority := range authorities(form) {
+		authorities, err := authorities(form)
+		if err != nil {
+			return err
+		}
+		for _, authority := range authorities {
 			hosts := cleanHosts(authority)
 			for _, host := range hosts {
-				p.add(host, domains(host))
+				under, err := domains(host)
+				if err != nil {
+					return err
+				}
+				p.add(host, under)
 			}
 			if len(hosts) == 0 {
 				p.unknown()
@@ -51,25 +62,49 @@ func (p *places) addHost(t *spelt) error {
 
 // authorities are the parts of a text that a reader could take for host and
 // port: behind the scheme, in front of the path, behind what looks like a user.
-func authorities(s string) []string {
+func authorities(s string) ([]string, error) {
 	rest := s
 	if scheme, after, ok := strings.Cut(s, ":"); ok && isScheme(scheme) && (strings.HasPrefix(after, "/") || webSchemes[strings.ToLower(scheme)]) {
 		rest = after
 	}
-	rest = strings.TrimLeft(rest, "/") // https:x, https:/x and https:///x are https://x to a browser
-	rest, _, _ = strings.Cut(rest, "/")
-	all := []string{rest}
-	if at := strings.IndexAny(rest, "?#"); at >= 0 {
-		if all[0] = rest[:at]; strings.Contains(rest[at:], "@") {
+	rests := []string{rest}
+	if before, after, ok := strings.Cut(s, "//"); ok && !strings.ContainsAny(before, "/?#") && strings.HasSuffix(strings.TrimSuffix(before, "@"), ":") {
+		rests = append(rests, after) // jdbc:postgresql://x, jdbc:oracle:thin:@//x
+	}
+	var all []string
+	for _, rest := range rests {
+		rest = strings.TrimLeft(rest, "/") // https:x, https:/x and https:///x are https://x to a browser
+		rest, _, _ = strings.Cut(rest, "/")
+		if slices.Contains(all, rest) {
+			continue
+		}
+		at := strings.IndexAny(rest, "?#")
+		if at < 0 {
+			all = append(all, rest)
+			continue
+		}
+		if all = append(all, rest[:at]); strings.Contains(rest[at:], "@") {
 			all = append(all, rest) // to a careless reader, what is behind it can still be the host
 		}
 	}
 	var parts []string
 	for _, one := range all {
+		if strings.Count(one, "@") >= maxHosts {
+			return nil, errReadings
+		}
 		// What is behind each @ could be the host, and so could what is in front.
-		parts = append(parts, strings.SplitN(one, "@", maxReadings)...)
+		for part := range strings.SplitSeq(one, "@") {
+			parts = append(parts, part)
+			// What has more than one port has one to some readers, and is no host to others.
+			if strings.Count(part, ":") > 1 && part[0] != '[' {
+				if _, err := netip.ParseAddr(part); err != nil {
+					name, _, _ := strings.Cut(part, ":")
+					parts = append(parts, name)
+				}
+			}
+		}
 	}
-	return parts
+	return parts, nil
 }
 
 // webSchemes are those that browsers read without slashes too.
@@ -168,20 +203,33 @@ func looseIPv4(s string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(value >> 24), byte(value >> 16), byte(value >> 8), byte(value)}), true
 }
 
-// domains are a host and the domains it lies in; an address lies in none.
-func domains(host string) []string {
+// domains are a host and all domains it lies in; an address lies in none.
+func domains(host string) ([]string, error) {
 	all := []string{host}
 	if _, err := netip.ParseAddr(host); err == nil {
-		return all
+		return all, nil
 	}
 	for rest := host; ; {
 		_, up, ok := strings.Cut(rest, ".")
-		if !ok || len(all) > maxSegments {
-			return all
+		if !ok {
+			return all, nil
 		}
-		all = append(all, up)
+		if all = append(all, up); len(all) > maxSegments {
+			return nil, errLongHost
+		}
 		rest = up
 	}
+}
+
+// addNumber adds a number that is an address to old resolvers. 0 is this machine;
+// other numbers below 1.0.0.0 lead nowhere, and are what arguments such as
+// max_hosts hold.
+func (p *places) addNumber(n int64) {
+	if n != 0 && n < 1<<24 || n >= 1<<32 {
+		return
+	}
+	host := netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
+	p.add(host, []string{host})
 }
 
 // looksLikeURL reports whether a text is a URL by its looks.
@@ -198,47 +246,110 @@ func looksLikeURL(t *spelt) bool {
 		case !ok || !isScheme(scheme) || len(scheme) == 1 || after == "":
 		case webSchemes[strings.ToLower(scheme)], strings.HasPrefix(after, "/") && !fileSchemes[strings.ToLower(scheme)]:
 			return true
+		case strings.EqualFold(scheme, "jdbc") && strings.Contains(after, "//"):
+			return true
 		}
 	}
 	return false
 }
 
 // databaseSchemes are URLs whose path names a database.
-var databaseSchemes = words("postgres postgresql mysql mariadb mongodb mongodb+srv sqlserver mssql clickhouse cockroachdb redshift redis rediss")
+var databaseSchemes = words("postgres postgresql mysql mariadb mongodb sqlserver mssql clickhouse cockroachdb redshift redis rediss")
+
+// nameSeparators are what stands between names of databases, which may have spaces.
+const nameSeparators = ",;|\t\r\n"
 
 // noteDatabases notes the databases that a text names: an argument that is
-// called so, the path of a database's URL, dbname= in a connection string.
-func noteDatabases(into map[string]bool, key []string, text string) {
-	if len(text) > maxHost {
-		return
-	}
+// called so, the path of a database's URL, dbname= in a connection string. A text
+// of any length is looked at: what is long may name one all the same.
+func noteDatabases(into map[string]bool, key []string, text string) error {
 	note := func(name string) {
 		if name = foldName(name); name != "" {
 			into[name] = true
 		}
 	}
-	if u, err := url.Parse(withoutDriver(bare(text))); err == nil && databaseSchemes[strings.ToLower(u.Scheme)] {
-		first, _, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
-		note(first)
-		for name, values := range u.Query() {
-			if baseWords.any(wordsOf(name)) {
-				for _, v := range values {
-					note(v)
-				}
+	ends := func(r rune) bool { return r == ';' || unicode.IsSpace(r) }
+	value := func(s string) string { return s }
+	_, whole := databaseURL(text)
+	urls, items := []string{text}, []string(nil)
+	if whole || baseWords.any(key) || hostWords.any(key) { // in prose, a URL is no argument
+		items = jsonTexts(text)
+		urls = slices.Concat(urls, listed(text, listSeparators), items)
+	}
+	some := false
+	for _, one := range urls {
+		rest, ok := databaseURL(one)
+		if !ok {
+			continue
+		}
+		some = true
+		for _, path := range databasePaths(rest) {
+			first, _, _ := strings.Cut(strings.Trim(percentDecoded(path), "/"), "/")
+			note(first)
+			for _, part := range listed(first, nameSeparators) {
+				note(part)
 			}
 		}
-		return
+	}
+	if some {
+		ends = func(r rune) bool { return strings.ContainsRune(";?&#", r) || unicode.IsSpace(r) }
+		value = percentDecoded
 	}
 	named := false
-	for part := range strings.FieldsFuncSeq(tight(text), func(r rune) bool { return r == ';' || unicode.IsSpace(r) }) {
-		if name, value, ok := strings.Cut(part, "="); ok && baseWords.any(wordsOf(name)) {
-			note(value)
+	for part := range strings.FieldsFuncSeq(tight(text), ends) {
+		if name, v, ok := strings.Cut(part, "="); ok && baseWords.any(wordsOf(value(name))) {
+			note(value(v))
 			named = true
 		}
 	}
-	if !named && baseWords.any(key) {
-		note(text)
+	if !whole && baseWords.any(key) {
+		for _, one := range slices.Concat([]string{text}, listed(text, nameSeparators), items) {
+			if _, ok := databaseURL(one); ok || named && strings.Contains(one, "=") {
+				continue // it is no name, but says one
+			}
+			note(one)
+		}
 	}
+	if len(into) > maxElements {
+		return errTooMuch
+	}
+	return nil
+}
+
+// databaseURL is what follows the scheme of a database's URL, in which drivers
+// may be named too: jdbc:postgresql://…, postgresql+psycopg2://….
+func databaseURL(text string) (rest string, ok bool) {
+	schemes, rest, ok := strings.Cut(bare(text), ":/")
+	if !ok {
+		return "", false
+	}
+	for scheme := range strings.FieldsFuncSeq(schemes, func(r rune) bool { return r == ':' || r == '+' }) {
+		if databaseSchemes[strings.ToLower(scheme)] {
+			return strings.TrimLeft(rest, "/"), true
+		}
+	}
+	return "", false
+}
+
+// databasePaths are what readers take for the path of a database's URL. It is cut
+// by hand, since drivers take what is no URL by the rules: several hosts, a
+// socket's path for a host, any sign in a password.
+func databasePaths(rest string) []string {
+	starts := []string{rest}
+	if at := strings.IndexByte(rest, '@'); at >= 0 {
+		starts = append(starts, rest[at+1:], rest[strings.LastIndexByte(rest, '@')+1:])
+	}
+	var paths []string
+	for _, start := range starts {
+		if at := strings.IndexAny(start, "/?"); at >= 0 && start[at] == '/' {
+			path := start[at:]
+			if end := strings.IndexAny(path, "?#"); end >= 0 {
+				path = path[:end]
+			}
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // tight is a connection string without the space that it may have around a =.
@@ -256,19 +367,6 @@ func tight(text string) string {
 		}
 	}
 	return strings.Join(parts, "=")
-}
-
-// withoutDriver is a URL without the names of drivers: jdbc:postgresql://…,
-// postgresql+psycopg2://….
-func withoutDriver(s string) string {
-	if len(s) > 5 && strings.EqualFold(s[:5], "jdbc:") {
-		s = s[5:]
-	}
-	scheme, rest, ok := strings.Cut(s, "://")
-	if base, _, driver := strings.Cut(scheme, "+"); ok && driver {
-		return base + "://" + rest
-	}
-	return s
 }
 
 // foldName is a name without quotes and escapes, in one width and in lower case.

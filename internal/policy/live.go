@@ -288,7 +288,7 @@ func (s *source) read() (text []byte, there bool, err error) {
 // viewKey is all of a call that its view depends on.
 type viewKey struct {
 	subject
-	asked string // the manifest, for the scopes that it asks for
+	asked string // the manifest's digest: the hint names a scope that it asks for
 }
 
 // maxViews bounds what a snapshot remembers.

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/cedar-policy/cedar-go/types"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -112,24 +113,75 @@ func (p *places) addPath(t *spelt) error {
 }
 
 // addPaths adds a text as a path, and as the list of paths that some tools would
-// take it for. A comma alone makes no list: it is part of many names.
+// take it for. What does not look like a path is no part of a list: a comma stands
+// in many names.
 func (p *places) addPaths(t *spelt) error {
 	if err := p.addPath(t); err != nil {
 		return err
 	}
-	separators := ",;| \t\r\n"
+	for _, item := range jsonTexts(t.text) {
+		if err := p.addPath(t.part(item)); err != nil {
+			return err
+		}
+	}
+	separators, colons := listSeparators, []string(nil)
 	if strings.HasPrefix(t.text, "/") {
 		separators += ":"
+	} else if strings.Contains(t.text, ":") {
+		colons = listed(t.text, separators+":")
 	}
 	for i, part := range listed(t.text, separators) {
-		if one := (&spelt{text: part, base: t.base, work: t.work}); i > 0 && looksLikePath(one) {
-			if err := p.addPath(one); err != nil {
+		one := t.part(part)
+		if !looksLikePath(one) {
+			continue
+		}
+		var read places
+		if err := read.addPath(one); err != nil {
+			return err
+		}
+		if i == 0 && p.goOn(read.values) {
+			// A permit of "/srv/my files" holds for it, though "/srv/my" is elsewhere.
+			maps.Copy(p.values, read.values)
+			maps.Copy(p.any, read.any)
+		} else if err := p.addPath(one); err != nil {
+			return err
+		}
+	}
+	// src:/etc is a list, C:/etc a place on a drive and h:/etc one on a host: what
+	// is behind the colon is touched, and no permit asks for it.
+	for _, part := range colons {
+		if one := t.part(part); looksLikePath(one) {
+			var read places
+			if err := read.addPath(one); err != nil {
 				return err
 			}
+			maps.Copy(p.any, read.any)
 		}
 	}
 	return nil
 }
+
+// goOn reports whether every one of these paths is how the name of a file or
+// folder begins that is there, so that both lie in the same folder.
+func (p *places) goOn(starts map[string]bool) bool {
+	for start := range starts {
+		if start == "." || climbs(start) || strings.HasSuffix(start, "/") {
+			return false
+		}
+		longer := false
+		for whole := range p.values {
+			rest, ok := strings.CutPrefix(whole, start)
+			longer = longer || ok && rest != "" && rest[0] != '/'
+		}
+		if !longer {
+			return false
+		}
+	}
+	return true
+}
+
+// listSeparators are what tools put between places in one text.
+const listSeparators = ",;| \t\r\n"
 
 // listed are the parts of a text, none if it has one.
 func listed(text, separators string) []string {
@@ -137,6 +189,26 @@ func listed(text, separators string) []string {
 		return nil
 	}
 	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(separators, r) })
+}
+
+// jsonTexts are all texts in a list or object that is written as JSON in a text,
+// as models tend to do; none if it is no such thing.
+func jsonTexts(text string) []string {
+	text = strings.TrimSpace(text)
+	if text == "" || text[0] != '[' && text[0] != '{' {
+		return nil
+	}
+	d := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	var texts []string
+	for {
+		t, err := d.ReadToken()
+		if err != nil {
+			return texts // what was read up to here could be all that a tool reads
+		}
+		if t.Kind() == '"' {
+			texts = append(texts, t.String())
+		}
+	}
 }
 
 // cleanPath is the shortest form of a path, with / between its parts. A drive

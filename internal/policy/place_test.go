@@ -13,12 +13,13 @@ import (
 const fenced = `
 permit (principal == Agent::"free", action, resource);
 permit (principal == Agent::"inside", action, resource) when { context.paths_all_under.contains("/data") };
+permit (principal == Agent::"exact", action, resource) when { context.paths_all_under.containsAny(["/data/my files", "/data/a,b.txt", "/data/sub"]) };
 permit (principal == Agent::"named", action, resource) when { context.path_of has path && context.path_of.path.all_under.contains("/data") };
 permit (principal == Agent::"web", action, resource) when { context.hosts_all_under.contains("example.org") };
 permit (principal == Agent::"base", action, resource) when { !context.databases.isEmpty() && ["staging"].containsAll(context.databases) };
 forbid (principal, action, resource) when { context.paths_any_under.containsAny(["/etc", "/home/me/.ssh", "/root/.ssh", "/home/bob"]) };
 forbid (principal, action, resource) when { context.hosts_any_under.containsAny(["evil.example", "xn--bcher-kva.example", "fass.example", "xn--strae-oqa.example", "127.0.0.1"]) };
-forbid (principal, action, resource) when { context.databases.contains("prod") };
+forbid (principal, action, resource) when { context.databases.containsAny(["prod", "7"]) };
 `
 
 // However a place is spelt, it is the place: what is forbidden stays so, and what
@@ -34,10 +35,20 @@ func TestSpellings(t *testing.T) {
 		tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
 		return first(in.judge(Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: []byte(arguments)})) == "yes"
 	}
+	deepHost := strings.Repeat("a.", 256) + "db.evil.example"
 	deep := strings.Repeat("a/", 300) + strings.Repeat("../", 301)
 	for _, arguments := range []string{
 		`{"path": "/etc/passwd"}`,
 		`{"path": "//etc//passwd"}`,
+		`{"paths": "/etc,/data/x"}`,
+		`{"paths": "/etc:/data/x"}`,
+		`{"paths": "/data/..,/etc"}`,
+		`{"paths": "src:/etc/shadow"}`,
+		`{"paths": "src,lib:/etc/shadow"}`,
+		`{"paths": "[\"/etc\"]"}`,
+		`{"paths": " [\"\\u002fetc\", 1]"}`,
+		`{"paths": "{\"a\": [\"/etc\"]}"}`,
+		`{"dsn": "jdbc:sqlite:/etc/x.db"}`,
 		`{"path": "/./etc/./passwd"}`,
 		`{"path": "/data/../etc/passwd"}`,
 		`{"path": "/etc./passwd"}`,
@@ -113,6 +124,18 @@ func TestSpellings(t *testing.T) {
 		`{"url": "https://BU\u0308CHER.example"}`,
 		`{"url": "https://fa\u00df.example"}`,
 		`{"url": "https://stra\u00dfe.example"}`,
+		`{"url": "https://` + deepHost + `@db.evil.example/"}`,
+		`{"a": "http://` + deepHost + `/", "url": "https://db.evil.example/"}`,
+		`{"url": "https://` + strings.Repeat("@", 64) + `evil.example/"}`,
+		`{"url": "https://` + strings.Repeat("u@", 70) + `evil.example/"}`,
+		`{"url": "https://` + strings.Repeat("u@", 700) + `evil.example/"}`,
+		`{"url": "jdbc:postgresql://evil.example:5432/x"}`,
+		`{"dsn": "jdbc:mysql:loadbalance://evil.example:3306/x"}`,
+		`{"dsn": "jdbc:oracle:thin:@//evil.example:1521/x"}`,
+		`{"url": "http://evil.example:80:80/"}`,
+		`{"hosts": "[\"evil.example\"]"}`,
+		`{"host": 2130706433}`,
+		`{"hosts": [2.130706433e9]}`,
 		`{"host": "evil.example"}`,
 		`{"host": "evil.example:22"}`,
 		`{"hosts": ["example.org", "evil.example"]}`,
@@ -138,8 +161,30 @@ func TestSpellings(t *testing.T) {
 		`{"dsn": "host=h dbname='pr\\od'"}`,
 		`{"dsn": "Server=h;Initial Catalog=Prod;"}`,
 		`{"database": "staging", "dsn": "host=h dbname = prod"}`,
+		`{"database": "prod` + strings.Repeat(" ", 17000) + `"}`,
+		`{"dsn": "host=h dbname=prod application_name=` + strings.Repeat("a", 17000) + `"}`,
+		`{"databases": "staging,prod"}`,
+		`{"databases": "[\"staging\", \"pr\\u006fd\"]"}`,
+		`{"databases": "prod;db=staging"}`,
+		`{"databases": "prod,postgres://h/staging"}`,
+		`{"databases": "postgres://h/staging,prod"}`,
+		`{"urls": "[\"postgres://h/prod\"]"}`,
+		`{"dsn": "postgresql://%2Fvar%2Frun%2Fpostgresql/prod"}`,
+		`{"dsn": "postgresql://[::1]:5432,h2/prod"}`,
+		`{"dsn": "postgresql://h1:5432,h2:5433/prod"}`,
+		`{"dsn": "postgresql://h 1/prod"}`,
+		`{"dsn": "postgresql://u:p#w@h/prod"}`,
+		`{"dsn": "postgresql://u:p?w@h/prod"}`,
+		`{"dsn": "postgresql://u:p/w@h/prod"}`,
+		`{"dsn": "postgresql://h/?db%6eame=prod"}`,
+		`{"dsn": "postgres://h/staging,postgres://h/prod"}`,
+		`{"dsn": "jdbc:sqlserver://h;databaseName=prod"}`,
+		`{"dsn": "jdbc:mysql:loadbalance://h1,h2/prod"}`,
+		`{"dsn": "mysql:dbname=prod;host=h"}`,
+		`{"dsn": "redis://h/7"}`,
+		`{"db": 7}`,
 	} {
-		for _, name := range []string{"free", "inside", "named", "web", "base"} {
+		for _, name := range []string{"free", "inside", "exact", "named", "web", "base"} {
 			if allowed(name, arguments) {
 				t.Errorf("%s may do %.200s", name, arguments)
 			}
@@ -161,6 +206,13 @@ func TestSpellings(t *testing.T) {
 		`{"path": "/data/x", "target": "~/x"}`:    "inside",
 		`{"path": "/data/x", "files": {"b/c":1}}`: "inside",
 		`{"path": "/proc/self/root/data"}`:        "inside",
+		`{"path": "/data/my"}`:                    "exact",
+		`{"path": "/data/sub/..,/x"}`:             "exact",
+		`{"path": "/tmp/a,/../../data/sub"}`:      "exact",
+		`{"path": "/data/..,/data/x"}`:            "inside",
+		`{"path": "[\"/data/x\"]"}`:               "inside",
+		`{"url": "https://example.org:80:80/"}`:   "web",
+		`{"url": "https://example.org:x:y@z/"}`:   "web",
 		`{"url": "https://notexample.org"}`:       "web",
 		`{"url": "https://example.org.x"}`:        "web",
 		`{"url": "https://example.org,x"}`:        "web",
@@ -172,29 +224,53 @@ func TestSpellings(t *testing.T) {
 		`{"url": "/example.org/../srv"}`:          "web",
 		`{"database": "staging2"}`:                "base",
 		`{"dsn": "host=h"}`:                       "base",
+		// What is beyond the bounds is refused, not cut.
+		`{"url": "https://` + deepHost + `.x/"}`:                     "free",
+		`{"url": "https://` + strings.Repeat("u@", 700) + `x/"}`:     "free",
+		`{"databases": "` + strings.Join(numbers(1001), ",x") + `"}`: "free",
 	} {
 		if allowed(name, arguments) {
-			t.Errorf("%s may do %s", name, arguments)
+			t.Errorf("%s may do %.200s", name, arguments)
 		}
 	}
 	// And what is plain passes.
+	long := strings.Repeat("a = b; ", 5000)
 	for arguments, name := range map[string]string{
-		`{"path": "/data/x", "text": "a \"b\" ~ 5% \\ c."}`:         "inside",
-		`{"path": "/data/a b/é.txt", "content": "x = \"../y\";\n"}`: "inside",
-		`{"path": "/data//x/", "options": {"a.b": 1, "c:d": 2}}`:    "inside",
-		`{"file": {"path": "/data/x", "encoding": "utf8"}}`:         "inside",
-		`{"path": "/data/it's"}`:                                    "inside",
-		`{"url": "https://WWW.example.org:443/a?b#c@d"}`:            "web",
-		`{"url": "https://me@example.org/"}`:                        "no one",
-		`{"database": "Staging"}`:                                   "base",
-		`{"path": "/srv/etc/passwd", "note": "/ et cetera"}`:        "free",
-		`{"path": "/srv/x", "url": "https://evil.example.org"}`:     "free",
-		`{"text": "` + strings.Repeat("/* long */ ", 1000) + `"}`:   "free",
+		`{"path": "/data/x", "text": "a \"b\" ~ 5% \\ c."}`:             "inside",
+		`{"path": "/data/a b/é.txt", "content": "x = \"../y\";\n"}`:     "inside",
+		`{"path": "/data//x/", "options": {"a.b": 1, "c:d": 2}}`:        "inside",
+		`{"file": {"path": "/data/x", "encoding": "utf8"}}`:             "inside",
+		`{"path": "/data/it's"}`:                                        "inside",
+		`{"url": "https://WWW.example.org:443/a?b#c@d"}`:                "web",
+		`{"url": "https://me@example.org/"}`:                            "no one",
+		`{"url": "https://example.org/", "max_urls": 500}`:              "web",
+		`{"database": "Staging"}`:                                       "base",
+		`{"db": "staging", "db_timeout": 30}`:                           "base",
+		`{"dsn": "postgres://u:p@h1,h2/staging?sslmode=off"}`:           "base",
+		`{"dsn": "postgres://h?dbname=staging&sslrootcert=/x/y"}`:       "base",
+		`{"db": "staging", "text": "not postgres://h/prod, of course"}`: "base",
+		`{"database_url": "postgres://h1:1,h2:2/staging"}`:              "base",
+		`{"database": "Server=h;Database=staging;"}`:                    "base",
+		`{"db": "staging", "text": "` + long + `"}`:                     "base",
+		`{"path": "/data/my files/a, b.txt"}`:                           "exact",
+		`{"path": "/data/a,b.txt"}`:                                     "exact",
+		`{"path": "/data/sub/[id]/page.tsx"}`:                           "exact",
+		`{"path": "/srv/etc/passwd", "note": "/ et cetera"}`:            "free",
+		`{"path": "/srv/x", "url": "https://evil.example.org"}`:         "free",
+		`{"text": "` + strings.Repeat("/* long */ ", 1000) + `"}`:       "free",
 	} {
 		if allowed(name, arguments) != (name != "no one") {
 			t.Errorf("%s: %.100s", name, arguments)
 		}
 	}
+}
+
+func numbers(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprint(i + 10)
+	}
+	return all
 }
 
 // A relative path touches what it leads to from the folder that the server works in,

@@ -31,8 +31,8 @@
 //
 // Which rules can apply to a tool of an agent at all is worked out once, and so
 // is which parts of the context they look at; a call evaluates only those and
-// builds only these. Of these rules, Cedar is shown those that a quick look does
-// not rule out (sieve.go). [Live] looks at the file on every call, so that a
+// builds only these. Of these rules, Cedar is shown those whose outcome a quick
+// look does not know, and one permit of every call that passes (sieve.go). [Live] looks at the file on every call, so that a
 // revocation counts at once in every process. A file that became unusable leaves
 // the last good rules in force, and says so; one that is unusable from the start
 // refuses everything.
@@ -197,7 +197,8 @@ type view struct {
 	resource  types.EntityUID
 	line      []types.EntityUID // the tool and all that it is in
 	entities  types.EntityMap
-	// The two entities as values, and their attributes.
+	// The two entities as values, and their attributes: made once, for each
+	// conversion would allocate.
 	subject, object   types.Value
 	who, what         types.Record
 	base              string // the folder that relative paths are read from, if it is known

@@ -39,6 +39,11 @@ type spelt struct {
 	err   error
 }
 
+// part is a text that stands in this one.
+func (t *spelt) part(text string) *spelt {
+	return &spelt{text: text, base: t.base, work: t.work}
+}
+
 // readings are all forms that the text has under any order of the transforms.
 func (t *spelt) readings() ([]string, error) {
 	if !t.read {
@@ -95,7 +100,7 @@ func plain(s string) bool {
 // bare is a text without what people and programs put around one.
 func bare(s string) string {
 	s = strings.TrimSpace(s)
-	for _, around := range []string{"url:", "jar:", "view-source:"} {
+	for _, around := range []string{"url:", "jar:", "view-source:", "jdbc:"} {
 		if len(s) > len(around) && strings.EqualFold(s[:len(around)], around) {
 			s = s[len(around):]
 		}

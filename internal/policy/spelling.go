@@ -33,7 +33,7 @@ func (r *rule) checkSpelling(add adder) {
 							if better != "" {
 								hint = "write " + quote(better)
 							}
-							add(NeverThere, Error, hint, "%s is never among %s: %s", quote(text), kindWords[kind], why)
+							add(NeverThere, Error, hint, "%s is not how %s are held: %s", quote(text), kindWords[kind], why)
 						}
 					}
 				}

@@ -151,9 +151,13 @@ func (h hierarchy) prepare() error {
 
 var runs atomic.Int64
 
-// groupPrefix names the cgroups and folders of a process: pid namespace, pid and
-// start time say whether it still lives.
+// groupPrefix names the cgroups and folders of a process: boot, pid namespace, pid
+// and start time say whether it still lives.
 func groupPrefix(pid int) (string, error) {
+	boot, err := bootID()
+	if err != nil {
+		return "", err
+	}
 	namespace, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		return "", err
@@ -162,7 +166,7 @@ func groupPrefix(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("ambit.%s.%d.%s.", strings.Trim(namespace, "pid:[]"), pid, started), nil
+	return fmt.Sprintf("ambit.%s-%s.%d.%s.", boot, strings.Trim(namespace, "pid:[]"), pid, started), nil
 }
 
 func startTime(pid int) (string, error) {
@@ -195,8 +199,8 @@ func (h hierarchy) sweep() {
 	}
 }
 
-// abandoned are the entries of a folder that are named by processes of this pid
-// namespace, all of which have ended.
+// abandoned are the entries of a folder that are named by processes of this boot and
+// pid namespace, all of which have ended.
 func abandoned(folder string) []string {
 	mine, err := groupPrefix(os.Getpid())
 	if err != nil {

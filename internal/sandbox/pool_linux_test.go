@@ -188,15 +188,15 @@ func TestPoolClosedMeanwhile(t *testing.T) {
 			return p.making, len(p.spare)
 		}
 		begun := time.Now()
-		for making, made := making(); making+made == 0; making, made = making() {
+		for now, made := making(); now+made == 0; now, made = making() {
 			if time.Since(begun) > time.Minute {
 				t.Fatal("nothing is being made")
 			}
 			time.Sleep(time.Millisecond)
 		}
 		p.Close()
-		if making, made := making(); making+made > 0 {
-			t.Errorf("%d wait, and %d are being made", made, making)
+		if now, made := making(); now+made > 0 {
+			t.Errorf("%d wait, and %d are being made", made, now)
 		}
 		asked.Wait()
 		nothingLeft(t)

@@ -3,7 +3,9 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -19,6 +21,25 @@ func TempDir() (string, error) {
 	sweepOnce()
 	return os.MkdirTemp("", prefix+"*")
 }
+
+// bootID tells this boot of this machine from all others. The first pid namespace has
+// the same number everywhere, and machines may share a folder for what is temporary:
+// without it one of them would take the folders of another's living processes for
+// abandoned ones.
+var bootID = sync.OnceValues(func() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	id := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
+	if len(id) < bootLength {
+		return "", errors.New("the kernel does not tell which boot this is")
+	}
+	return id[:bootLength], nil
+})
+
+// bootLength is how much of a boot's id is in names: 48 random bits.
+const bootLength = 12
 
 var sweepOnce = sync.OnceFunc(func() {
 	for _, path := range abandoned(os.TempDir()) {

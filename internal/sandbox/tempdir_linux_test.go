@@ -52,10 +52,19 @@ func TestTempDir(t *testing.T) {
 	dead, cmd := begin()
 	cmd.Process.Kill()
 	cmd.Wait()
+	// The same name on another machine, where its process may live.
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(temp, strings.Replace(filepath.Base(dead), boot, "0123456789ab", 1))
+	if elsewhere == dead {
+		t.Fatalf("%s does not tell the machine", dead)
+	}
 	// Names like that of the dead process's, of other kinds and of other people.
 	kept := t.TempDir()
 	link, file, foreign := dead+"1", dead+"2", dead+"3"
-	err := errors.Join(os.Symlink(kept, link), os.WriteFile(file, nil, 0o600), os.Mkdir(foreign, 0o700), os.WriteFile(filepath.Join(kept, "f"), nil, 0o600))
+	err = errors.Join(os.Mkdir(elsewhere, 0o700), os.Symlink(kept, link), os.WriteFile(file, nil, 0o600), os.Mkdir(foreign, 0o700), os.WriteFile(filepath.Join(kept, "f"), nil, 0o600))
 	if os.Geteuid() == 0 {
 		err = errors.Join(err, os.Chown(foreign, 1, 1))
 	}
@@ -66,6 +75,9 @@ func TestTempDir(t *testing.T) {
 	if there(dead) || !there(lives) || !there(link) || !there(file) || !there(filepath.Join(kept, "f")) || there(foreign) != (os.Geteuid() == 0) {
 		t.Errorf("the dead one's %t, the living one's %t, a link %t, a file %t, what it leads to %t, somebody else's %t",
 			there(dead), there(lives), there(link), there(file), there(filepath.Join(kept, "f")), there(foreign))
+	}
+	if !there(elsewhere) {
+		t.Error("another machine's is gone")
 	}
 	if info, err := os.Stat(lives); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info, err)
