@@ -273,8 +273,8 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 	if r.AnyHost != "" {
 		hosts = append(hosts, "any: "+r.AnyHost)
 	}
-	rows = t.fact(rows, "hosts", orNone(hosts)...)
-	rows = t.fact(rows, "files", orNone(r.Paths)...)
+	rows = t.fact(rows, "hosts", serve.OrNone(hosts)...)
+	rows = t.fact(rows, "files", serve.OrNone(r.Paths)...)
 	var secrets []string
 	for _, s := range r.Secrets {
 		text := s.Name + "  → " + s.For
@@ -286,7 +286,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		}
 		secrets = append(secrets, text)
 	}
-	rows = t.fact(rows, "secrets", orNone(secrets)...)
+	rows = t.fact(rows, "secrets", serve.OrNone(secrets)...)
 	var programs []string
 	for _, p := range r.Programs {
 		text := agent.CommandLine(p.Argv) + "  (" + p.For + ")"
@@ -295,7 +295,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		}
 		programs = append(programs, text)
 	}
-	rows = t.fact(rows, "programs", orNone(programs)...)
+	rows = t.fact(rows, "programs", serve.OrNone(programs)...)
 	rows = t.fact(rows, "settings", settings(a)...)
 	rows = t.fact(rows, "agents", r.Agents...)
 	for _, q := range a.Requirements {
@@ -303,7 +303,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		if q.Optional {
 			need = "can use"
 		}
-		rows = t.fact(rows, need, strings.TrimSpace(q.Server+" "+q.Version)+"  scopes: "+strings.Join(orNone(q.Scopes), ", "))
+		rows = t.fact(rows, need, strings.TrimSpace(q.Server+" "+q.Version)+"  scopes: "+strings.Join(serve.OrNone(q.Scopes), ", "))
 	}
 	capabilities := slices.Clone(a.Capabilities.Required)
 	for _, c := range a.Capabilities.Optional {
@@ -341,30 +341,12 @@ func delivery(d agent.Delivery) []string {
 }
 
 func effects(a *agent.Agent, r agent.Reach) string {
-	var may, mayNot []string
-	for _, class := range agent.SideEffects {
-		switch {
-		case slices.Contains(r.SideEffects, class):
-			may = append(may, string(class))
-		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
-			mayNot = append(mayNot, string(class))
-		}
-	}
-	if len(a.Requirements) > 0 {
-		may = append(may, "those of the tools that you grant")
-	}
-	text := strings.Join(orNone(may), ", ")
-	if len(mayNot) > 0 {
-		text += "  (never: " + strings.Join(mayNot, ", ") + ")"
+	may, never := serve.Effects(a, r)
+	text := strings.Join(may, ", ")
+	if len(never) > 0 {
+		text += "  (never: " + strings.Join(never, ", ") + ")"
 	}
 	return text
-}
-
-func orNone(values []string) []string {
-	if len(values) == 0 {
-		return []string{"none"}
-	}
-	return values
 }
 
 func shortDigest(d string) string {

@@ -147,6 +147,33 @@ func TestNobodySignedIn(t *testing.T) {
 }
 
 // A vault that cannot be used is said to be that.
+// That nobody has signed in is believed for a moment, but not over somebody who
+// just has, and not for longer.
+func TestSignInCountsAtOnce(t *testing.T) {
+	k := newKeeper(t)
+	now := time.Now()
+	k.now = func() time.Time { return now }
+	const address = "https://agents.example.com/"
+	token := func() bool {
+		_, found, err := k.Token(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if token() {
+		t.Fatal("a token of nobody")
+	}
+	signedIn(t, k, "https://login.example.com", "canary-token", now.Add(time.Hour), "agents.example.com")
+	if !token() {
+		t.Error("who has just signed in is not known")
+	}
+	k.nobody.Store(now.UnixNano()) // as if another process had kept it since
+	if now = now.Add(glance); !token() {
+		t.Error("who has signed in elsewhere is not known after a moment")
+	}
+}
+
 func TestBrokenVault(t *testing.T) {
 	k := newKeeper(t)
 	k.vault = broken{}

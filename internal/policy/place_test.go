@@ -277,12 +277,12 @@ func numbers(n int) []string {
 // and is permitted by no rule about that folder.
 func TestRelative(t *testing.T) {
 	b := newBench(t, `permit (principal == Agent::"free", action, resource);
-permit (principal == Agent::"inside", action, resource) when { context.paths_all_under.contains("/srv/work") };
-forbid (principal, action, resource) when { context.paths_any_under.containsAny(["/srv/work/secret", "/home/me/.ambit-work/free/secret"]) };`)
-	if err := replace(filepath.Join(b.dir, "config.toml"), []byte("[server.fs]\nwork = \"/srv/work\"\nargs = [\"x\"]\n"), 0o600); err != nil {
+permit (principal == Agent::"inside", action, resource) when { context.paths_all_under.contains("/srv/desk") };
+forbid (principal, action, resource) when { context.paths_any_under.containsAny(["/srv/desk/secret", "/home/me/.ambit-desk/free/secret"]) };`)
+	if err := replace(filepath.Join(b.dir, "config.toml"), []byte("[server.fs]\nwork = \"/srv/desk\"\nargs = [\"x\"]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.live.options.Work = func(agent string) string { return "/home/me/.ambit-work/" + agent }
+	b.live.options.Work = func(agent string) string { return "/home/me/.ambit-desk/" + agent }
 	for _, tt := range []struct {
 		agent, server, path string
 		want                bool
@@ -290,11 +290,11 @@ forbid (principal, action, resource) when { context.paths_any_under.containsAny(
 		{"free", "fs", "open.txt", true},
 		{"free", "fs", "secret/key", false},
 		{"free", "fs", "./x/../secret", false},
-		{"free", "fs", "../work/secret", false},
+		{"free", "fs", "../desk/secret", false},
 		{"free", "fs", "%73ecret/key", false},
 		{"free", "other", "secret/key", false},
 		{"free", "other", "open.txt", true},
-		{"inside", "fs", "/srv/work/open.txt", true},
+		{"inside", "fs", "/srv/desk/open.txt", true},
 		{"inside", "fs", "open.txt", false},
 	} {
 		arguments := fmt.Appendf(nil, `{"path": %q}`, tt.path)

@@ -19,19 +19,8 @@ func factsOf(a *agent.Agent) (facts []console.Fact) {
 		}
 	}
 	r := a.Reach()
-	var may, never []string
-	for _, class := range agent.SideEffects {
-		switch {
-		case slices.Contains(r.SideEffects, class):
-			may = append(may, string(class))
-		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
-			never = append(never, string(class))
-		}
-	}
-	if len(a.Requirements) > 0 {
-		may = append(may, "those of the tools that you grant")
-	}
-	add("Side effects", orNone(may)...)
+	may, never := Effects(a, r)
+	add("Side effects", may...)
 	add("Never", never...)
 	var hosts, programs, secrets []string
 	for _, h := range r.Hosts {
@@ -53,10 +42,10 @@ func factsOf(a *agent.Agent) (facts []console.Fact) {
 		}
 		secrets = append(secrets, text)
 	}
-	add("Hosts", orNone(hosts)...)
-	add("Files", orNone(r.Paths)...)
-	add("Programs", orNone(programs)...)
-	add("Secrets", orNone(secrets)...)
+	add("Hosts", OrNone(hosts)...)
+	add("Files", OrNone(r.Paths)...)
+	add("Programs", OrNone(programs)...)
+	add("Secrets", OrNone(secrets)...)
 	add("Other agents", r.Agents...)
 	add("Capabilities", a.Capabilities.Required...)
 	add("Also uses, if held", a.Capabilities.Optional...)
@@ -66,7 +55,25 @@ func factsOf(a *agent.Agent) (facts []console.Fact) {
 	return facts
 }
 
-func orNone(values []string) []string {
+// Effects are what an agent's tools may do to the world, and what its manifest
+// rules out.
+func Effects(a *agent.Agent, r agent.Reach) (may, never []string) {
+	for _, class := range agent.SideEffects {
+		switch {
+		case slices.Contains(r.SideEffects, class):
+			may = append(may, string(class))
+		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
+			never = append(never, string(class))
+		}
+	}
+	if len(a.Requirements) > 0 {
+		may = append(may, "those of the tools that you grant")
+	}
+	return OrNone(may), never
+}
+
+// OrNone is a list that says so if it is empty.
+func OrNone(values []string) []string {
 	if len(values) == 0 {
 		return []string{"none"}
 	}
