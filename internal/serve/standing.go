@@ -46,9 +46,9 @@ var errTokenOver = errors.New("the token has expired")
 type streams struct {
 	daemon *Daemon
 
-	mu       sync.Mutex
-	open     map[*identity.Principal]context.CancelFunc
-	watching bool
+	mu   sync.Mutex
+	open map[*identity.Principal]context.CancelFunc
+	last chan struct{} // closed when the last of them has ended
 }
 
 // hold is a context that also ends when the principal's key does.
@@ -59,33 +59,35 @@ func (s *streams) hold(ctx context.Context, p *identity.Principal) (context.Cont
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open == nil {
-		s.open = map[*identity.Principal]context.CancelFunc{}
-	}
-	if !s.watching {
-		s.watching = true
-		go s.watch()
+	if len(s.open) == 0 {
+		s.open, s.last = map[*identity.Principal]context.CancelFunc{}, make(chan struct{})
+		go s.watch(s.last)
 	}
 	s.open[p] = cancel // each request has a principal of its own
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.open, p)
+		if s.open[p] == nil {
+			return // it was released before
+		}
+		if delete(s.open, p); len(s.open) == 0 {
+			close(s.last)
+		}
 	}
 }
 
 // watch looks at the keys for as long as a stream is open.
-func (s *streams) watch() {
+func (s *streams) watch(last <-chan struct{}) {
 	tick := time.NewTicker(s.daemon.options.lookAgain)
 	defer tick.Stop()
-	for range tick.C {
-		s.mu.Lock()
-		if len(s.open) == 0 {
-			s.watching = false
-			s.mu.Unlock()
+	for {
+		select {
+		case <-tick.C:
+		case <-last:
 			return
 		}
+		s.mu.Lock()
 		byKey := map[string][]*identity.Principal{}
 		for p := range s.open {
 			name := p.KeyID
