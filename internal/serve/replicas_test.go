@@ -72,9 +72,7 @@ func TestReplicas(t *testing.T) {
 			}
 			t.Cleanup(d.Close)
 			d.Prove(t.Context())
-			server := httptest.NewServer(d.Handler())
-			t.Cleanup(server.Close)
-			kept, urls = append(kept, b), append(urls, server.URL)
+			kept, urls = append(kept, b), append(urls, newServer(t, d.Handler()).URL)
 		}
 		key, secret, err := identity.NewAPIKeys(kept[0].DB).New(t.Context(), identity.KeySpec{Name: "fleet"})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/ambit-run/ambit/docs/api"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/http1"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
@@ -120,7 +122,7 @@ type rig struct {
 	db     state.DB
 	keys   *identity.APIKeys
 	admin  string
-	server *httptest.Server
+	server *server
 
 	mu      sync.Mutex
 	started []*fake
@@ -161,7 +163,7 @@ func newRig(t *testing.T, files map[string]string, change func(*rig, *Options)) 
 	if r.Daemon, err = New(o); err != nil {
 		t.Fatal(err)
 	}
-	r.server = httptest.NewServer(r.Handler())
+	r.server = newServer(t, r.Handler())
 	t.Cleanup(func() {
 		r.server.Close()
 		ctx, cancel := context.WithCancel(context.Background())
@@ -172,6 +174,32 @@ func newRig(t *testing.T, files map[string]string, change func(*rig, *Options)) 
 		}
 	})
 	return r
+}
+
+// server serves a handler as the daemon does.
+type server struct {
+	URL    string
+	served *http1.Server
+}
+
+func newServer(t *testing.T, h http.Handler) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{URL: "http://" + l.Addr().String(), served: http1.New(&http.Server{Handler: h})}
+	go func() { _ = s.served.Serve(l) }() // until Close
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) Client() *http.Client { return http.DefaultClient }
+
+// Close ends it, which can be done twice.
+func (s *server) Close() {
+	_ = s.served.Close()
+	http.DefaultClient.CloseIdleConnections()
 }
 
 func (r *rig) write(name, text string) {

@@ -43,6 +43,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/http1"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -126,6 +127,7 @@ type Daemon struct {
 	settled atomic.Bool // the agents of the start have been proven, or not
 	cert    atomic.Pointer[tls.Certificate]
 	server  *http.Server
+	plain   *http1.Server // the same, for connections without TLS
 	streams streams
 	console faced
 }
@@ -163,6 +165,7 @@ func New(o Options) (*Daemon, error) {
 		Handler: d.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams}, ErrorLog: logTo(o.Log),
 	}
+	d.plain = http1.New(d.server)
 	return d, nil
 }
 
@@ -318,8 +321,16 @@ func (d *Daemon) Reload(ctx context.Context) (Change, error) {
 
 // Serve answers until ctx ends, then finishes what is under way.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	var server interface {
+		Serve(net.Listener) error
+		Shutdown(context.Context) error
+		Close() error
+	} = d.plain
+	if d.options.Cert != "" {
+		server = d.server
+	}
 	failed := make(chan error, 1)
-	go func() { failed <- d.server.Serve(l) }()
+	go func() { failed <- server.Serve(l) }()
 	tidying, stop := context.WithCancel(ctx)
 	tidied := make(chan struct{})
 	go func() {
@@ -345,10 +356,10 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		defer close(closed)
 		d.fleet.close(grace)
 	}()
-	err := d.server.Shutdown(grace)
+	err := server.Shutdown(grace)
 	<-closed
 	if err != nil {
-		return errors.Join(fmt.Errorf("not every call could be finished: %w", err), d.server.Close())
+		return errors.Join(fmt.Errorf("not every call could be finished: %w", err), server.Close())
 	}
 	return nil
 }

@@ -1,0 +1,434 @@
+package http1
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	firstRoom = 4 << 10
+	// lingerTime is how long a client that still sends is listened to, so that it
+	// can read the answer that ends its connection.
+	lingerTime = 500 * time.Millisecond
+	lingerSize = 256 << 10
+)
+
+// long is a time that has passed: it ends a read.
+var long = time.Unix(1, 0)
+
+// What a connection is doing.
+const (
+	waiting int32 = iota // for a request
+	working
+	ended
+)
+
+// conn is a connection with plain requests.
+type conn struct {
+	s      *Server
+	nc     net.Conn
+	remote string
+	ctx    context.Context // what the contexts of requests are made of
+
+	buf  []byte // buf[r:w] has been read and not used
+	r, w int
+	now  *exchange
+	// held and out are room for answers: what is held back, and what leaves.
+	held, out []byte
+
+	reading, writing deadline
+
+	state atomic.Int32
+	// turn is odd while a request is answered.
+	turn atomic.Uint64
+
+	mu       sync.Mutex
+	cancel   context.CancelFunc // of the request
+	watching chan struct{}      // closed when nobody reads on any more
+	ahead    []byte             // what was read by whoever watched
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.HTTP)
+	ctx = context.WithValue(ctx, http.LocalAddrContextKey, nc.LocalAddr())
+	c := &conn{s: s, nc: nc, remote: nc.RemoteAddr().String(), ctx: ctx, buf: make([]byte, firstRoom)}
+	c.reading.set, c.writing.set = nc.SetReadDeadline, nc.SetWriteDeadline
+	return c
+}
+
+// serve answers plain requests until there is one that is not, or no more.
+func (c *conn) serve() {
+	first := true
+	for {
+		n, plain := c.next(first)
+		if n == 0 {
+			break
+		}
+		var h head
+		if !plain || !h.read(c.buf[c.r:c.r+n]) {
+			c.leave()
+			return
+		}
+		c.r += n
+		if !c.answer(&h) {
+			break
+		}
+		first = false
+	}
+	c.state.Store(ended)
+	c.s.forget(c)
+	_ = c.nc.Close()
+}
+
+// leave hands the connection to net/http, with what was read of it.
+func (c *conn) leave() {
+	c.s.forget(c)
+	c.reading.clear()
+	c.writing.clear()
+	c.s.give(withAhead(c.nc, c.buf[c.r:c.w]))
+}
+
+// next waits for a head and returns its size; 0 if the connection is over. What
+// cannot become plain is not waited for.
+func (c *conn) next(first bool) (n int, plain bool) {
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+		c.state.CompareAndSwap(working, waiting)
+		if c.s.closing.Load() {
+			return 0, false
+		}
+		wait := c.s.HTTP.IdleTimeout
+		if first {
+			wait = c.s.HTTP.ReadHeaderTimeout
+		}
+		c.reading.in(wait)
+		if c.fill() != nil || !c.state.CompareAndSwap(waiting, working) {
+			return 0, false
+		}
+	}
+	for from, slow := c.r, false; ; {
+		if end := bytes.Index(c.buf[from:c.w], emptyLine); end >= 0 {
+			return from + end + len(emptyLine) - c.r, true
+		}
+		got := c.buf[c.r:c.w]
+		if len(got) >= maxHead || !bytes.HasPrefix(got, post[:min(len(got), len(post))]) || bareNewline(got) {
+			return len(got), false
+		}
+		if !slow {
+			slow = true
+			c.reading.in(c.s.HTTP.ReadHeaderTimeout)
+		}
+		from = max(c.r, c.w-len(emptyLine)+1)
+		before := c.r
+		if c.fill() != nil {
+			return 0, false
+		}
+		from -= before - c.r
+	}
+}
+
+// bareNewline reports whether a line ends as none of a plain head does.
+func bareNewline(b []byte) bool {
+	for i, c := range b {
+		if c == '\n' && (i == 0 || b[i-1] != '\r') {
+			return true
+		}
+	}
+	return false
+}
+
+// fill reads more, behind what there is.
+func (c *conn) fill() error {
+	c.room()
+	n, err := c.nc.Read(c.buf[c.w:])
+	c.w += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// room makes some behind what there is.
+func (c *conn) room() {
+	if c.w < len(c.buf) {
+		return
+	}
+	room := c.buf
+	if c.r == 0 {
+		room = make([]byte, 2*len(c.buf))
+	}
+	c.w = copy(room, c.buf[c.r:c.w])
+	c.r, c.buf = 0, room
+}
+
+// exchange is a request and its answer. Each has its own, so that whoever keeps
+// hold of one cannot reach the next.
+type exchange struct {
+	url  url.URL
+	body body
+	out  response
+}
+
+// answer has a request answered, and reports whether there may be another.
+func (c *conn) answer(h *head) (more bool) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	x := &exchange{url: url.URL{Path: h.path}, body: body{c: c, left: h.length}}
+	x.body.unread.Store(h.length > 0)
+	x.out = response{c: c, body: &x.body, header: make(http.Header, 8), length: -1}
+	c.mu.Lock()
+	c.now, c.cancel = x, cancel
+	c.mu.Unlock()
+	c.turn.Add(1)
+	if !c.s.looking.Load() && c.s.looking.CompareAndSwap(false, true) {
+		go c.s.look()
+	}
+	// The steps are undone in any case: a handler may panic.
+	defer func() {
+		if p := recover(); p != nil {
+			more = false
+			if p != http.ErrAbortHandler {
+				c.s.logf("a request of %s made the server panic: %v\n%s", c.remote, p, debug.Stack())
+			}
+		}
+		cancel()
+		x.out.end()
+		whole := x.body.end()
+		c.unwatch()
+		if !whole {
+			c.linger()
+			more = false
+		}
+	}()
+	c.s.HTTP.Handler.ServeHTTP(&x.out, c.request(ctx, h, x))
+	return x.out.finish()
+}
+
+func (c *conn) request(ctx context.Context, h *head, x *exchange) *http.Request {
+	r := http.Request{
+		Method: http.MethodPost, URL: &x.url, RequestURI: h.path, Host: h.host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h.header, Body: &x.body, ContentLength: h.length, RemoteAddr: c.remote,
+	}
+	if r.ContentLength == 0 {
+		r.Body = http.NoBody
+	}
+	return r.WithContext(ctx)
+}
+
+// linger ends the connection of a client that has not sent all of its request.
+func (c *conn) linger() {
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.nc, lingerSize)
+	}
+}
+
+// watch reads on while a request is answered, to notice that its client is gone.
+func (c *conn) watch(turn uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.turn.Load() != turn || c.watching != nil || c.now.body.unread.Load() {
+		return
+	}
+	done := make(chan struct{})
+	c.watching = done
+	c.reading.clear()
+	cancel := c.cancel
+	go func() {
+		defer close(done)
+		b := make([]byte, 1)
+		n, err := c.nc.Read(b)
+		c.ahead = b[:n] // the next request, before this one is answered
+		if n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+			cancel()
+		}
+	}()
+}
+
+// unwatch ends the turn, and waits for whoever reads.
+func (c *conn) unwatch() {
+	c.mu.Lock()
+	c.turn.Add(1)
+	watched := c.watching
+	c.watching = nil
+	c.mu.Unlock()
+	if watched == nil {
+		return
+	}
+	_ = c.nc.SetReadDeadline(long)
+	<-watched
+	c.reading.forget()
+	if len(c.ahead) > 0 {
+		c.room()
+		c.w += copy(c.buf[c.w:], c.ahead)
+		c.ahead = nil
+	}
+}
+
+// endIdle ends the connection if it has no request.
+func (c *conn) endIdle() {
+	if c.state.CompareAndSwap(waiting, ended) {
+		_ = c.nc.Close()
+	}
+}
+
+// abort ends the connection and its request.
+func (c *conn) abort() {
+	c.state.Store(ended)
+	c.mu.Lock()
+	cancel := c.cancel
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	_ = c.nc.Close()
+}
+
+// body is the body of a request.
+type body struct {
+	c      *conn
+	unread atomic.Bool // some of it may yet come
+
+	mu    sync.Mutex
+	left  int64
+	until time.Time // when all of it must have come; zero leaves that to the server
+	over  bool
+}
+
+func (b *body) Read(p []byte) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.over:
+		return 0, http.ErrBodyReadAfterClose
+	case b.left == 0:
+		return 0, io.EOF
+	case int64(len(p)) > b.left:
+		p = p[:b.left]
+	}
+	c := b.c
+	if c.r < c.w {
+		n = copy(p, c.buf[c.r:c.w])
+		c.r += n
+	} else {
+		if b.until.IsZero() {
+			c.reading.in(c.s.HTTP.ReadTimeout)
+		} else {
+			c.reading.at(b.until)
+		}
+		if n, err = c.nc.Read(p); err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if b.left -= int64(n); b.left == 0 {
+		b.unread.Store(false)
+		if err == nil {
+			err = io.EOF
+		}
+	}
+	return n, err
+}
+
+// Close is for handlers; the connection does without.
+func (b *body) Close() error { return nil }
+
+// by has all of the body come by some time.
+func (b *body) by(t time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.until = t
+}
+
+// here reports whether all of the body has come.
+func (b *body) here() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over || b.left <= int64(b.c.w-b.c.r)
+}
+
+// end passes over what nobody has read, and reports whether all of it was there.
+// Nothing can be read afterwards.
+func (b *body) end() (whole bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if whole = b.left <= int64(b.c.w-b.c.r); whole {
+		b.c.r += int(b.left)
+	}
+	return whole
+}
+
+// deadline is one of a connection. It is moved only where that matters, because
+// moving it costs more than a header does.
+type deadline struct {
+	set  func(time.Time) error
+	when time.Time
+}
+
+// in moves it to some time from now. It may be a sixteenth of that too early.
+func (d *deadline) in(wait time.Duration) {
+	if wait <= 0 {
+		d.clear()
+		return
+	}
+	d.at(time.Now().Add(wait))
+}
+
+func (d *deadline) at(t time.Time) {
+	if early := t.Sub(d.when); early >= 0 && early <= time.Until(t)/16 {
+		return
+	}
+	d.when = t
+	_ = d.set(t)
+}
+
+func (d *deadline) clear() {
+	if !d.when.IsZero() {
+		d.forget()
+		_ = d.set(time.Time{})
+	}
+}
+
+// forget is for when it was moved by somebody else.
+func (d *deadline) forget() { d.when = time.Time{} }
+
+// withAhead is a connection of which something was read already.
+func withAhead(nc net.Conn, ahead []byte) net.Conn {
+	if len(ahead) == 0 {
+		return nc
+	}
+	return &begun{nc, ahead}
+}
+
+type begun struct {
+	net.Conn
+	ahead []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.ahead) > 0 {
+		n := copy(p, b.ahead)
+		b.ahead = b.ahead[n:]
+		return n, nil
+	}
+	return b.Conn.Read(p)
+}
+
+// CloseWrite is for net/http, which lets clients read an answer that ends their
+// connection.
+func (b *begun) CloseWrite() error {
+	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

@@ -1,0 +1,494 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Requests that follow each other closely are answered in their order.
+func TestPipelined(t *testing.T) {
+	r := overTCP(t, echo)
+	c := r.dial()
+	var all strings.Builder
+	for i := range 50 {
+		all.WriteString(request("/", strings.Repeat(fmt.Sprintf("%d,", i), i*20)))
+	}
+	go func() { _, _ = io.WriteString(c, all.String()) }()
+	in := bufio.NewReader(c)
+	for i := range 50 {
+		if _, body := read(t, in); body != strings.Repeat(fmt.Sprintf("%d,", i), i*20) {
+			t.Fatalf("the answer %d is %.100q", i, body)
+		}
+	}
+}
+
+// A request may come in pieces of any size.
+func TestInPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t, echo)
+		c := r.dial()
+		defer c.Close()
+		for _, size := range []int{1, 2, 3, 7, 50} {
+			text := request("/", "a body") + request("/", "another")
+			go func() {
+				for text != "" {
+					n := min(size, len(text))
+					_, _ = io.WriteString(c, text[:n])
+					text = text[n:]
+				}
+			}()
+			in := bufio.NewReader(c)
+			if _, body := read(t, in); body != "a body" {
+				t.Errorf("in pieces of %d: %q", size, body)
+			}
+			if _, body := read(t, in); body != "another" {
+				t.Errorf("in pieces of %d: %q", size, body)
+			}
+		}
+	})
+}
+
+// What is not plain goes to net/http, wherever in a connection it comes.
+func TestHandedOver(t *testing.T) {
+	r := overTCP(t, dump)
+	c := r.dial()
+	in := bufio.NewReader(c)
+	for i, text := range []string{
+		request("/a", "plain"), "GET /b HTTP/1.1\r\nHost: a\r\n\r\n", request("/c", "plain again"), "POST /d HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+	} {
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		if _, body := read(t, in); !strings.Contains(body, "/"+string(rune('a'+i))) {
+			t.Errorf("%q is answered by %q", text, body)
+		}
+	}
+	// In one piece, too.
+	c = r.dial()
+	go func() { _, _ = io.WriteString(c, request("/a", "x")+"GET /b HTTP/1.1\r\nHost: a\r\n\r\n") }()
+	in = bufio.NewReader(c)
+	for _, path := range []string{"/a", "/b"} {
+		if _, body := read(t, in); !strings.Contains(body, path) {
+			t.Errorf("%s is answered by %q", path, body)
+		}
+	}
+}
+
+// Whoever is slow to send is not waited for longer than the server says.
+func TestSlowClients(t *testing.T) {
+	for _, c := range []struct {
+		name, first string
+		gone        time.Duration // at most
+	}{
+		{"nothing comes", "", headTime},
+		{"a head does not end", "POST / HTTP/1.1\r\nHost: a\r\n", 2 * headTime},
+		{"a first line does not end", "POST", 2 * headTime},
+		{"another method does not end", "GET / HTTP/1.1\r\n", 2 * headTime},
+		{"a body does not end", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", bodyTime + headTime},
+		{"there is no second request", request("/", "abc"), idleTime},
+		{"a second head does not end", request("/", "abc") + "POST / HT", 2 * headTime},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := inMemory(t, echo)
+				conn := r.dial()
+				defer conn.Close()
+				start := time.Now()
+				go func() { _, _ = io.WriteString(conn, c.first) }()
+				if _, err := io.Copy(io.Discard, conn); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(start); took > c.gone || took < c.gone/4 {
+					t.Errorf("it was waited for %v", took)
+				}
+			})
+		})
+	}
+}
+
+// A head that comes a byte at a time is not a way around that.
+func TestDrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t, echo)
+		conn := r.dial()
+		defer conn.Close()
+		start := time.Now()
+		var dripping sync.WaitGroup
+		dripping.Go(func() {
+			for _, b := range []byte(request("/", "abc")) {
+				if _, err := conn.Write([]byte{b}); err != nil {
+					return
+				}
+				time.Sleep(headTime / 4)
+			}
+		})
+		ends(t, conn)
+		if took := time.Since(start); took > 2*headTime {
+			t.Errorf("it was waited for %v", took)
+		}
+		dripping.Wait()
+	})
+}
+
+// A request whose client has gone is cancelled.
+func TestClientGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		r := inMemory(t, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			cause = r.Context().Err()
+		})
+		c := r.dial()
+		go func() { _, _ = io.WriteString(c, request("/", "abc")) }()
+		synctest.Wait()
+		start := time.Now()
+		c.Close()
+		time.Sleep(3 * lookEvery)
+		synctest.Wait()
+		if !errors.Is(cause, context.Canceled) {
+			t.Fatalf("after %v: %v", time.Since(start), cause)
+		}
+	})
+}
+
+// One whose client waits is not, however long it takes, and others follow it.
+func TestLongRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if string(body) == "long" {
+				select {
+				case <-r.Context().Done():
+					return
+				case <-time.After(10 * idleTime):
+				}
+			}
+			_, _ = w.Write(body)
+		})
+		c := r.dial()
+		defer c.Close()
+		for _, text := range []string{"short", "long", "short", "long"} {
+			if _, body := ask(t, c, request("/", text)); body != text {
+				t.Fatalf("%s is answered by %q", text, body)
+			}
+		}
+		// What a client sends meanwhile is not lost.
+		in := bufio.NewReader(c)
+		go func() {
+			_, _ = io.WriteString(c, request("/", "long"))
+			time.Sleep(idleTime)
+			_, _ = io.WriteString(c, request("/", "ahead"))
+		}()
+		for _, text := range []string{"long", "ahead"} {
+			if _, body := read(t, in); body != text {
+				t.Fatalf("%s is answered by %q", text, body)
+			}
+		}
+	})
+}
+
+// Nobody looks at requests when there are none.
+func TestLooksOnlyWhileNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t, echo)
+		c := r.dial()
+		defer c.Close()
+		ask(t, c, request("/", "abc"))
+		if !r.server.looking.Load() {
+			t.Error("nobody looked while there was one")
+		}
+		time.Sleep(idleTime / 2)
+		synctest.Wait()
+		if r.server.looking.Load() {
+			t.Error("somebody still looks")
+		}
+	})
+}
+
+// An answer that is given before the body has come reaches a client that still
+// sends.
+func TestRefusedEarly(t *testing.T) {
+	r := overTCP(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
+	c := r.dial()
+	resp, body := ask(t, c, request("/", strings.Repeat("x", 500_000)))
+	if resp.StatusCode != http.StatusUnauthorized || body != "no\n" || !resp.Close {
+		t.Errorf("it is %d %q, close is %v", resp.StatusCode, body, resp.Close)
+	}
+}
+
+// A handler that panics ends its connection, and no other; what it said is
+// logged unless it is how handlers break off.
+func TestPanic(t *testing.T) {
+	for _, c := range []struct {
+		value  any
+		logged bool
+	}{{"oh no", true}, {http.ErrAbortHandler, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/panic" {
+					_, _ = io.WriteString(w, "half")
+					panic(c.value)
+				}
+				echo(w, r)
+			})
+			other, bad := r.dial(), r.dial()
+			defer other.Close()
+			defer bad.Close()
+			ask(t, other, request("/", "a"))
+			go func() { _, _ = io.WriteString(bad, request("/panic", "a")) }()
+			ends(t, bad)
+			if _, body := ask(t, other, request("/", "b")); body != "b" {
+				t.Errorf("the other gets %q", body)
+			}
+			if got := strings.Contains(r.log.String(), "oh no"); got != c.logged {
+				t.Errorf("the log is %q", r.log.String())
+			}
+		})
+	}
+}
+
+// Who keeps hold of a request that was answered reaches neither the next request
+// nor its answer.
+func TestAfterTheEnd(t *testing.T) {
+	var kept struct {
+		w http.ResponseWriter
+		r *http.Request
+	}
+	r := overTCP(t, func(w http.ResponseWriter, r *http.Request) {
+		if kept.w == nil {
+			kept.w, kept.r = w, r
+			r.Header.Set("X-Seen", "1")
+			w.Header().Set("X-First", "1")
+			return
+		}
+		if _, err := kept.w.Write([]byte("late")); err == nil {
+			t.Error("an answer that is over can be written to")
+		}
+		if err := http.NewResponseController(kept.w).Flush(); err == nil {
+			t.Error("an answer that is over can be flushed")
+		}
+		if n, err := kept.r.Body.Read(make([]byte, 10)); n > 0 || err == nil {
+			t.Errorf("a body that is over can be read: %d, %v", n, err)
+		}
+		if r.Header.Get("X-Seen") != "" || kept.r.Header.Get("X-Mine") != "first" || kept.r.URL.Path != "/first" {
+			t.Errorf("requests share their fields: %v and %v", kept.r.Header, r.Header)
+		}
+		echo(w, r)
+	})
+	c := r.dial()
+	ask(t, c, strings.Replace(request("/first", "one"), "\r\n\r\n", "\r\nX-Mine: first\r\n\r\n", 1))
+	resp, body := ask(t, c, strings.Replace(request("/second", "two"), "\r\n\r\n", "\r\nX-Mine: second\r\n\r\n", 1))
+	if body != "two" || resp.Header.Get("X-First") != "" {
+		t.Errorf("the second answer is %q, %v", body, resp.Header)
+	}
+}
+
+// A deadline of one answer is not one of the next.
+func TestWriteDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := make(chan error, 1)
+		r := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if r.URL.Path == "/soon" {
+				if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+					t.Error(err)
+				}
+			}
+			_, _ = io.WriteString(w, "an answer")
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				failed <- err
+			}
+		})
+		c := r.dial()
+		defer c.Close()
+		ask(t, c, request("/soon", "x"))
+		time.Sleep(5 * time.Second)
+		if _, body := ask(t, c, request("/", "x")); body != "an answer" {
+			t.Errorf("the next is %q", body)
+		}
+		go func() { _, _ = io.WriteString(c, request("/soon", "x")) }() // and nobody reads
+		if err := <-failed; !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {
+			t.Errorf("it failed with %v", err)
+		}
+	})
+}
+
+// Pieces of an answer leave when the handler says so.
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		more := make(chan struct{})
+		r := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "one\n")
+			w.(http.Flusher).Flush()
+			<-more
+			_, _ = io.WriteString(w, "two\n")
+		})
+		c := r.dial()
+		defer c.Close()
+		go func() { _, _ = io.WriteString(c, request("/", "")) }()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		in := bufio.NewReader(resp.Body)
+		if line, err := in.ReadString('\n'); line != "one\n" || err != nil {
+			t.Fatalf("first comes %q, %v", line, err)
+		}
+		close(more)
+		if rest, err := io.ReadAll(in); string(rest) != "two\n" || err != nil {
+			t.Fatalf("then %q, %v", rest, err)
+		}
+	})
+}
+
+// Shutdown ends who has no request at once, and waits for the others.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		r := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				<-answer
+			}
+			echo(w, r)
+		})
+		idle, used, busy, theirs := r.dial(), r.dial(), r.dial(), r.dial()
+		for _, c := range []net.Conn{idle, used, busy, theirs} {
+			defer c.Close()
+		}
+		ask(t, used, request("/", "x"))
+		ask(t, theirs, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		go func() { _, _ = io.WriteString(busy, request("/wait", "late")) }()
+		synctest.Wait()
+		var ended error
+		over := make(chan struct{})
+		go func() { ended = r.server.Shutdown(context.Background()); close(over) }()
+		ends(t, idle)
+		ends(t, used)
+		ends(t, theirs)
+		select {
+		case <-over:
+			t.Fatal("it did not wait")
+		default:
+		}
+		close(answer)
+		if resp, body := read(t, bufio.NewReader(busy)); body != "late" || !resp.Close {
+			t.Errorf("the last answer is %q, close is %v", body, resp.Close)
+		}
+		<-over
+		if ended != nil {
+			t.Error(ended)
+		}
+	})
+}
+
+// A shutdown whose time is over says so, and Close then ends everything.
+func TestShutdownInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		c := r.dial()
+		defer c.Close()
+		go func() { _, _ = io.WriteString(c, request("/", "")) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := r.server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it is %v", err)
+		}
+		if err := r.server.Close(); err != nil {
+			t.Error(err)
+		}
+		ends(t, c)
+	})
+}
+
+// A server that was closed takes nobody.
+func TestClosed(t *testing.T) {
+	s := New(&http.Server{Handler: http.HandlerFunc(echo)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		t.Errorf("it is %v", err)
+	}
+	if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		c.Close()
+		t.Error("its listener is open")
+	}
+}
+
+// A listener that fails for a while is asked again; one that fails for good ends
+// the server.
+func TestListenerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newRig(t, echo)
+		broken := errors.New("gone")
+		if err := s.server.Serve(&failing{errs: []error{passingError{}, passingError{}, broken}}); !errors.Is(err, broken) {
+			t.Errorf("it is %v", err)
+		}
+		if n := strings.Count(s.log.String(), "cannot be taken"); n != 2 {
+			t.Errorf("the log is %q", s.log.String())
+		}
+		_ = s.server.Close()
+	})
+}
+
+type passingError struct{}
+
+func (passingError) Error() string   { return "too many open files" }
+func (passingError) Temporary() bool { return true }
+
+type failing struct{ errs []error }
+
+func (f *failing) Accept() (net.Conn, error) {
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return nil, err
+}
+func (f *failing) Close() error   { return nil }
+func (f *failing) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Many clients at once each get their own answers, also while the server ends.
+func TestCrowd(t *testing.T) {
+	r := overTCP(t, echo)
+	var wg sync.WaitGroup
+	for i := range 20 {
+		c := r.dial()
+		wg.Go(func() {
+			in := bufio.NewReader(c)
+			for j := range 200 {
+				text := strings.Repeat(fmt.Sprintf("%d/%d ", i, j), j)
+				if _, err := io.WriteString(c, request("/", text)); err != nil {
+					return
+				}
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					return // the server has ended
+				}
+				body, err := io.ReadAll(resp.Body)
+				if string(body) != text || err != nil {
+					t.Errorf("%d/%d is answered by %.60q, %v", i, j, body, err)
+				}
+				if i == 0 && j == 150 {
+					go func() { _ = r.server.Shutdown(context.Background()) }()
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

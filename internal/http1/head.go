@@ -1,0 +1,165 @@
+package http1
+
+import (
+	"bytes"
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+const (
+	// maxHead is the largest head that is plain.
+	maxHead = 16 << 10
+	// maxFields is the largest number of header fields that are.
+	maxFields = 64
+	// maxLength is the largest body that is.
+	maxLength = 1 << 20
+)
+
+// head is what a plain request begins with.
+type head struct {
+	path, host string
+	length     int64
+	header     http.Header
+	values     []string // what the header's values lie in
+}
+
+var (
+	post    = []byte("POST /")
+	version = []byte(" HTTP/1.1\r\n")
+	// The end of a head, which is the end of its last line and an empty one.
+	emptyLine = []byte("\r\n\r\n")
+)
+
+// read reads a head up to its empty line, and reports whether it is plain: a
+// POST of HTTP/1.1 to a path without anything to decode or to clean up, with one
+// host and one length, whose lines end as they should, and with no field that
+// changes how the request is read or the connection is used.
+func (h *head) read(b []byte) bool {
+	end := bytes.Index(b, version)
+	if !bytes.HasPrefix(b, post) || end < 0 || bytes.IndexByte(b[:end], '\r') >= 0 {
+		return false
+	}
+	text := string(b) // everything that is kept lies in it
+	h.path = text[len(post)-1 : end]
+	if !plainPath(h.path) {
+		return false
+	}
+	h.header, h.values = make(http.Header, 8), make([]string, 0, 8)
+	h.length = -1
+	fields := 0
+	for rest := text[end+len(version):]; rest != "\r\n"; fields++ {
+		line, more, ok := strings.Cut(rest, "\r\n")
+		if !ok || fields == maxFields || !h.field(line) {
+			return false
+		}
+		rest = more
+	}
+	return h.host != "" && h.length >= 0
+}
+
+// field reads one line, and reports whether it is plain.
+func (h *head) field(line string) bool {
+	colon := strings.IndexByte(line, ':')
+	if colon <= 0 {
+		return false
+	}
+	name, value := line[:colon], strings.Trim(line[colon+1:], " \t")
+	if !isName(name) {
+		return false
+	}
+	for i := range len(value) {
+		if c := value[i]; (c < ' ' && c != '\t') || c > '~' {
+			return false
+		}
+	}
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	switch name {
+	case "Host":
+		if h.host != "" || !plainHost(value) {
+			return false
+		}
+		h.host = value
+		return true // net/http keeps it out of the header, too
+	case "Content-Length":
+		if h.length >= 0 || !h.setLength(value) {
+			return false
+		}
+	case "Connection":
+		if !strings.EqualFold(value, "keep-alive") {
+			return false
+		}
+	case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te", "Proxy-Connection", "Keep-Alive", "Http2-Settings":
+		return false
+	}
+	h.add(name, value)
+	return true
+}
+
+// add gives a field a value, in room that all of them share.
+func (h *head) add(name, value string) {
+	if had := h.header[name]; had != nil {
+		h.header[name] = append(had, value) // which has no room, so it moves
+		return
+	}
+	h.values = append(h.values, value)
+	n := len(h.values)
+	h.header[name] = h.values[n-1 : n : n]
+}
+
+func (h *head) setLength(value string) bool {
+	if value == "" || len(value) > 7 {
+		return false
+	}
+	h.length = 0
+	for i := range len(value) {
+		if value[i] < '0' || value[i] > '9' {
+			return false
+		}
+		h.length = h.length*10 + int64(value[i]-'0')
+	}
+	return h.length <= maxLength
+}
+
+// plainPath reports whether a path is one that means what it says: no escapes,
+// no query, nothing that would be cleaned up.
+func plainPath(p string) bool {
+	for i := range len(p) {
+		switch c := p[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
+		case (c == '/' || c == '.') && (i == 0 || p[i-1] != '/'):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func plainHost(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == ':', c == '[', c == ']':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		if !inName[s[i]] {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// inName are the bytes of names of fields.
+var inName = func() (in [256]bool) {
+	for c := range 256 {
+		b := byte(c)
+		in[c] = 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+	}
+	return in
+}()
