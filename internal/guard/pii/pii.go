@@ -184,6 +184,10 @@ func (s *search) found(category string, start, end int) int {
 	for len(s.out) > 0 && s.done > start && s.out[len(s.out)-1].End > start && s.out[len(s.out)-1].Start >= start {
 		s.out = s.out[:len(s.out)-1]
 	}
+	// And the end of it may be part of this: a@b.org@c.org.
+	if n := len(s.out); n > 0 && s.done > start {
+		start = max(start, s.out[n-1].End)
+	}
 	s.out = append(s.out, Span{category, start, end})
 	s.done = end
 	return end
