@@ -122,7 +122,7 @@ func (o Options) execute(ctx context.Context, arguments []byte) *mcp.CallToolRes
 	switch {
 	case asked.Command == "" || len(asked.Command) > maxCommand || strings.ContainsRune(asked.Command, 0):
 		return failed(call.Refuse(sandbox.Stage, call.InputInvalid, "the command must have 1 to %d bytes, none of them zero", maxCommand))
-	case wall < 0 || wall > maxTime:
+	case asked.Timeout < 0 || asked.Timeout > int(maxTime.Seconds()):
 		return failed(call.Refuse(sandbox.Stage, call.InputInvalid, "timeout_seconds must be 1 to %d", int(maxTime.Seconds())))
 	case wall == 0:
 		wall = defaultTime

@@ -161,6 +161,7 @@ func TestExecuteRefuses(t *testing.T) {
 		"a zero byte":   `{"command":"a\u0000b"}`,
 		"too long":      `{"command":"` + strings.Repeat("x", maxCommand+1) + `"}`,
 		"too much time": `{"command":"a","timeout_seconds":601}`,
+		"time around the clock": `{"command":"a","timeout_seconds":18446744074}`,
 		"no JSON":       `{`,
 	} {
 		got := o.execute(t.Context(), []byte(arguments))

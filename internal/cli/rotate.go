@@ -132,7 +132,7 @@ func parseOverlap(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		var n int
-		if n, err = strconv.Atoi(days); err == nil && n <= 90 {
+		if n, err = strconv.Atoi(days); err == nil && n >= 0 && n <= 90 {
 			d = time.Duration(n) * 24 * time.Hour
 		} else if err == nil {
 			d = most + 1

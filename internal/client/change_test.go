@@ -335,6 +335,16 @@ func TestNewerLedgerIsRefused(t *testing.T) {
 	}
 }
 
+func TestLedgerWithoutAgentsIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "installs.json"), []byte(`{"version": 1, "agents": null}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadLedger(dir); err == nil || !strings.Contains(err.Error(), "names no agents") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestLinks(t *testing.T) {
 	e := NewEntry(`C:\a b\ambit.exe`, "x&y", "")
 	link, err := url.Parse(Named("cursor").Link("x&y", e))

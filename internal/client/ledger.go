@@ -87,6 +87,9 @@ func ReadLedger(home string) (*Ledger, error) {
 	if l.Version != ledgerVersion {
 		return nil, fmt.Errorf("%s is of version %d, and this ambit knows %d", l.file(), l.Version, ledgerVersion)
 	}
+	if l.Agents == nil {
+		return nil, fmt.Errorf("%s names no agents", l.file())
+	}
 	return l, nil
 }
 

@@ -263,7 +263,7 @@ func Host(text string) (string, error) {
 		return host, nil
 	}
 	u, err := url.Parse("https://" + host)
-	if err != nil || host == "" || u.Host != host || u.Hostname() != host || u.Path != "" || strings.ContainsAny(host, "*@ ") {
+	if err != nil || host == "" || u.Host != host || u.Hostname() != host || u.Path != "" || strings.ContainsAny(host, "*@ ") || strings.HasSuffix(host, ".") {
 		return "", fmt.Errorf("%s is not the name of a host", diag.Quote(text))
 	}
 	return host, nil

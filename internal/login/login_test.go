@@ -203,7 +203,7 @@ func (broken) Remove(string, string) (bool, error)         { return false, errBr
 func TestHost(t *testing.T) {
 	for in, want := range map[string]string{
 		"Agents.Example.com.": "agents.example.com", "127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "localhost",
-		"https://agents.example.com": "", "agents.example.com:8443": "", "a b": "", "*.example.com": "", "a/b": "", "me@host": "", "": "", "a?b": "", "[::1]": "",
+		"https://agents.example.com": "", "agents.example.com:8443": "", "a b": "", "*.example.com": "", "a/b": "", "me@host": "", "": "", "a?b": "", "[::1]": "", "..": "", "a..": "",
 	} {
 		if got, err := Host(in); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q is %q, %v", in, got, err)

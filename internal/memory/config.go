@@ -26,7 +26,7 @@ func TTL(h home.Home) (time.Duration, error) {
 		var n int
 		n, err = strconv.Atoi(days)
 		ttl = time.Duration(n) * 24 * time.Hour
-		if n > maxDays {
+		if n < 0 || n > maxDays {
 			err = strconv.ErrRange
 		}
 	}

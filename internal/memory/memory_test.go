@@ -281,7 +281,7 @@ func TestTTL(t *testing.T) {
 		"": DefaultTTL, "[login]\nissuer = 'x'\n": DefaultTTL, "[memory]\n": DefaultTTL,
 		"[memory]\nttl = '12h'\n": 12 * time.Hour, "[memory]\nttl = '7d'\n": 7 * 24 * time.Hour,
 		"[memory]\nttl = 'soon'\n": 0, "[memory]\nttl = '-1h'\n": 0, "[memory]\nttl = '0d'\n": 0, "[memory]\nttl = '99999999999d'\n": 0,
-		"[memory]\nttl = '40000d'\n": 0, "[memory]\nttl = 5\n": 0, "[memory]\nlife = '1h'\n": 0,
+		"[memory]\nttl = '40000d'\n": 0, "[memory]\nttl = '-150000d'\n": 0, "[memory]\nttl = 5\n": 0, "[memory]\nlife = '1h'\n": 0,
 	} {
 		dir := t.TempDir()
 		if text != "" {
