@@ -31,6 +31,7 @@ func FuzzOpenAPI(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(dir, "x.json")
+		os.Remove(path) // to write over a file can wait for the disk
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -103,6 +103,7 @@ func FuzzEntryPoints(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		os.Remove(filepath.Join(info, "entry_points.txt")) // to write over a file can wait for the disk
 		if err := os.WriteFile(filepath.Join(info, "entry_points.txt"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,7 @@ func FuzzConfig(f *testing.F) {
 	}
 	h := home.At(f.TempDir())
 	f.Fuzz(func(t *testing.T, text []byte) {
+		os.Remove(h.Config()) // to write over a file can wait for the disk
 		if err := os.WriteFile(h.Config(), text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -110,6 +110,7 @@ func FuzzStoreConfig(f *testing.F) {
 	}
 	file := filepath.Join(f.TempDir(), "config.toml")
 	f.Fuzz(func(t *testing.T, text []byte) {
+		os.Remove(file) // to write over a file can wait for the disk
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,51 @@
+package identity
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A file of roots is taken only if each of its lines is one, and what its keys seal
+// they open.
+func FuzzRoots(f *testing.F) {
+	one := base64.StdEncoding.EncodeToString(make([]byte, rootSize))
+	for _, s := range []string{one, one + "\n" + one + "\n", one + "\r\n\r\n" + one, one[:20], "", "\n", " " + one + " ", strings.ReplaceAll(one, "=", "")} {
+		f.Add([]byte(s), []byte("data"))
+	}
+	file := filepath.Join(f.TempDir(), "root")
+	f.Fuzz(func(t *testing.T, text, data []byte) {
+		os.Remove(file) // to write over a file can wait for the disk
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k, err := OpenKeys(file)
+		if err != nil {
+			if len(text) >= 20 && strings.Contains(err.Error(), string(text)) {
+				t.Error("the error shows what is in the file")
+			}
+			return
+		}
+		if lines := strings.Count(strings.TrimSpace(string(text)), "\n") + 1; lines != 1+len(k.old) {
+			t.Errorf("%d roots of %d lines", 1+len(k.old), lines)
+		}
+		for line := range strings.Lines(strings.TrimSpace(string(text))) {
+			if line = strings.ReplaceAll(strings.TrimSpace(line), "\r", ""); len(line) != len(one) {
+				t.Errorf("%q is taken for a root", line)
+			}
+		}
+		sealed := k.Seal("this", data)
+		if got, err := k.Open("this", sealed); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%q, sealed and opened, is %q, %v", data, got, err)
+		}
+		if _, err := k.Open("that", sealed); err == nil {
+			t.Error("it is opened for another purpose")
+		}
+		if _, err := k.Open("this", text); err == nil {
+			t.Errorf("%q is taken for something sealed", text)
+		}
+	})
+}
