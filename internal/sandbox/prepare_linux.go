@@ -124,74 +124,27 @@ func (r *running) start(m *machine) error {
 		files = made(r.shape)
 		arrange(plan, r.shape, m.bwrap)
 	}
-	var theirs []*os.File
-	defer func() {
-		for _, f := range theirs {
-			f.Close()
-		}
-	}()
-	pipe := func(write bool) (their, our *os.File, err error) {
-		in, out, err := os.Pipe()
-		if err != nil {
-			return nil, nil, err
-		}
-		their, our = out, in
-		if write {
-			their, our = in, out
-		}
-		theirs, r.ours = append(theirs, their), append(r.ours, our)
-		if user != 0 {
-			err = their.Chown(user, user) // so that /dev/stdout can be opened
-		}
-		return their, our, err
-	}
-	stdin, toStdin, err := pipe(true)
+	e, err := r.connect(user)
+	defer e.close()
 	if err != nil {
 		return err
 	}
-	stdout, fromStdout, err := pipe(false)
-	if err != nil {
-		return err
-	}
-	stderr, fromStderr, err := pipe(false)
-	if err != nil {
-		return err
-	}
-	status, fromStatus, err := pipe(false)
-	if err != nil {
-		return err
-	}
-	gate, toGate, err := socketPair()
-	if err != nil {
-		return err
-	}
-	theirs, r.ours = append(theirs, gate), append(r.ours, toGate)
-	control, fromControl, err := socketPair()
-	if err != nil {
-		return err
-	}
-	theirs, r.ours = append(theirs, control), append(r.ours, fromControl)
-	if r.order, err = memory("order", nil); err != nil {
-		return err
-	}
-	r.ours = append(r.ours, r.order)
 	plan.Data = len(files)
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return err
 	}
-	planFile, err := memory("plan", text)
+	planFile, err := e.memory("plan", text)
 	if err != nil {
 		return err
 	}
-	theirs = append(theirs, planFile)
-	extra := []*os.File{control, m.exe, planFile, status, r.order, gate}
+	extra := []*os.File{e.control, m.exe, planFile, e.status, r.order, e.gate}
 	for _, f := range files {
-		data, err := memory("data", []byte(f[1]))
+		data, err := e.memory("data", []byte(f[1]))
 		if err != nil {
 			return err
 		}
-		theirs, extra = append(theirs, data), append(extra, data)
+		extra = append(extra, data)
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	second, err := r.group.open()
@@ -199,31 +152,97 @@ func (r *running) start(m *machine) error {
 		return &setupError{"cgroup", err.Error()}
 	}
 	if second != nil {
-		theirs = append(theirs, second)
+		e.all = append(e.all, second)
 		attr.UseCgroupFD, attr.CgroupFD = true, int(second.Fd())
 	}
 	r.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{"ambit", shim.Enter}, Env: []string{}, Dir: "/",
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, ExtraFiles: extra, SysProcAttr: attr,
+		Stdin: e.stdin, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: extra, SysProcAttr: attr,
 	}
 	if err := r.spawn(); err != nil {
 		r.cmd = nil
 		return &setupError{"sandbox", err.Error()}
 	}
-	r.stdin, r.stdout, r.stderr, r.gate, r.control = toStdin, fromStdout, fromStderr, toGate, fromControl
+	r.attend()
+	return nil
+}
+
+// ends are the far ends of what connects ambit and a sandbox: once the process in
+// there has them, they are closed here.
+type ends struct {
+	stdin, stdout, stderr, status, gate, control *os.File
+	all                                          []*os.File
+}
+
+func (e *ends) close() {
+	for _, f := range e.all {
+		f.Close()
+	}
+}
+
+// memory is a file in memory that goes to the other side.
+func (e *ends) memory(name string, content []byte) (*os.File, error) {
+	f, err := memory(name, content)
+	if err == nil {
+		e.all = append(e.all, f)
+	}
+	return f, err
+}
+
+// connect makes the pipes and sockets of a sandbox, and keeps the near ends. The
+// far ends are to be closed also if there is an error.
+func (r *running) connect(user int) (*ends, error) {
+	e := &ends{}
+	outward := func() (theirs, ours *os.File, err error) {
+		ours, theirs, err = os.Pipe()
+		return theirs, ours, err
+	}
+	for _, c := range []struct {
+		open         func() (theirs, ours *os.File, err error)
+		theirs, ours **os.File
+	}{
+		{os.Pipe, &e.stdin, &r.stdin},
+		{outward, &e.stdout, &r.stdout},
+		{outward, &e.stderr, &r.stderr},
+		{outward, &e.status, &r.status},
+		{socketPair, &e.gate, &r.gate},
+		{socketPair, &e.control, &r.control},
+	} {
+		theirs, ours, err := c.open()
+		if err != nil {
+			return e, err
+		}
+		*c.theirs, *c.ours = theirs, ours
+		e.all, r.ours = append(e.all, theirs), append(r.ours, ours)
+	}
+	if user != 0 {
+		for _, pipe := range []*os.File{e.stdin, e.stdout, e.stderr, e.status} {
+			if err := pipe.Chown(user, user); err != nil { // so that /dev/stdout can be opened
+				return e, err
+			}
+		}
+	}
+	order, err := memory("order", nil)
+	if err == nil {
+		r.order, r.ours = order, append(r.ours, order)
+	}
+	return e, err
+}
+
+// attend listens to a sandbox that was started.
+func (r *running) attend() {
 	r.first = make(chan int, 1)
-	go firstProcess(fromStatus, r.first)
+	go firstProcess(r.status, r.first)
 	r.readers.Go(r.listen)
 	r.waits = r.worn
 	if r.shape.interpreter != "" {
 		r.waits = make(chan struct{})
 		go func() { // ends with the socket, which end closes
-			if n, _ := toGate.Read(make([]byte, 1)); n == 1 {
+			if n, _ := r.gate.Read(make([]byte, 1)); n == 1 {
 				close(r.waits)
 			}
 		}()
 	}
-	return nil
 }
 
 // spawn starts the process from a thread that lives as long as it does: the
@@ -252,6 +271,8 @@ func socketPair() (theirs, ours *os.File, err error) {
 	}
 	// The other side writes as if it could wait.
 	if err := unix.SetNonblock(fds[0], false); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
 		return nil, nil, err
 	}
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
@@ -271,7 +292,11 @@ func memory(name string, content []byte) (*os.File, error) {
 	if err == nil {
 		err = f.Chmod(0o555) // readable to whoever has it open
 	}
-	return f, err
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // firstProcess reads the pid of the namespace's first process. Later words are

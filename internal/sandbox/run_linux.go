@@ -109,12 +109,11 @@ type running struct {
 	readers sync.WaitGroup
 	ours    []io.Closer // ends of pipes that readers and writers use
 
-	stdin                   io.WriteCloser
-	stdout, stderr, control *os.File
-	order                   *os.File
-	gate                    *os.File
-	identities              []identity
-	folder                  string // of this run's own, if there is one
+	stdin, stdout, stderr *os.File
+	status, control, gate *os.File
+	order                 *os.File
+	identities            []identity
+	folder                string // of this run's own, if there is one
 
 	stopOnce sync.Once
 	stop     chan struct{} // closed when it wrote too much

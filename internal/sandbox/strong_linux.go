@@ -121,11 +121,53 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 		return shim.StagePath(len(p.Stage) - 1)
 	}
 	folder, runsc := within(own), within(runsc)
-	b := bundle{Version: "1.0.0", Root: bundleRoot{"root", true}, Hostname: "sandbox"}
+	b := newBundle(r.shape, p.FileSize)
+	if err := b.furnish(root, r.shape); err != nil {
+		return err
+	}
+	for _, m := range r.shape.mounts {
+		if m.Write {
+			return &setupError{"mounts", "a folder cannot be given to write in at this tier"}
+		}
+		if err := b.place(root, m.Source, m.To); err != nil {
+			return err
+		}
+		b.Mounts[len(b.Mounts)-1].Source = within(m.Source)
+	}
+	if err := b.inMemory(root, r.shape.disk); err != nil {
+		return err
+	}
+	if err := b.write(own); err != nil {
+		return err
+	}
+	if p.User != 0 {
+		if err := errors.Join(os.Chown(state, p.User, p.User), os.Chown(own, p.User, p.User)); err != nil {
+			return err
+		}
+	}
+	if r.shape.egress {
+		r.listener = newHanded()
+	}
+	p.Exec = []string{
+		runsc, "--rootless", "--root", filepath.Join(folder, "state"), "--platform", "systrap", "--network", "none", "--ignore-cgroups", "--overlay2", "none",
+		"--file-access-mounts", "shared", "run", "--bundle", folder, "--exec-fd", strconv.Itoa(shim.FDExe),
+	}
+	for _, fd := range []int{shim.FDControl, shim.FDPlan, shim.FDOrder} {
+		p.Exec = append(p.Exec, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
+	}
+	p.Exec = append(p.Exec, "run"+filepath.Ext(r.folder))
+	p.Guest = true
+	return nil
+}
+
+// newBundle is one in which the shim runs, with what every sandbox of its shape
+// has beside files.
+func newBundle(s shape, fileSize uint64) *bundle {
+	b := &bundle{Version: "1.0.0", Root: bundleRoot{"root", true}, Hostname: "sandbox"}
 	b.Process.User.UID, b.Process.User.GID = insideUser, insideUser
 	b.Process.Args, b.Process.Dir, b.Process.NoPrivs = []string{"ambit", shim.Guest}, "/", true
 	for name, limit := range map[string]uint64{
-		"RLIMIT_NPROC": uint64(r.shape.bounds.pids - ownProcesses), "RLIMIT_CORE": 0, "RLIMIT_FSIZE": p.FileSize,
+		"RLIMIT_NPROC": uint64(s.bounds.pids - ownProcesses), "RLIMIT_CORE": 0, "RLIMIT_FSIZE": fileSize,
 		"RLIMIT_NOFILE": shim.OpenFiles, "RLIMIT_MEMLOCK": shim.LockedMemory,
 	} {
 		b.Process.Limits = append(b.Process.Limits, bundleLimit{name, limit, limit})
@@ -133,95 +175,85 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 	for _, ns := range []string{"pid", "network", "ipc", "uts", "mount"} {
 		b.Linux.Namespaces = append(b.Linux.Namespaces, map[string]string{"type": ns})
 	}
-	place := func(source, to string) error {
-		info, err := os.Stat(source)
-		if err != nil {
-			return &setupError{"mounts", err.Error()}
-		}
-		at := filepath.Join(root, to)
-		if err = os.MkdirAll(filepath.Dir(at), 0o755); err == nil {
-			if info.IsDir() {
-				err = os.MkdirAll(at, 0o755)
-			} else {
-				err = os.WriteFile(at, nil, 0o644)
-			}
-		}
-		b.Mounts = append(b.Mounts, bundleMount{to, "bind", source, []string{"ro", "rbind"}})
-		return err
-	}
-	if err := place("/usr", "/usr"); err != nil {
+	return b
+}
+
+// furnish fills the folder root with what is there to read in every sandbox: the
+// machine's programs, a few of its settings, and files that are made.
+func (b *bundle) furnish(root string, s shape) error {
+	if err := b.place(root, "/usr", "/usr"); err != nil {
 		return err
 	}
 	for _, dir := range roots {
 		if to, err := os.Readlink(dir); err == nil {
-			err = os.Symlink(to, filepath.Join(root, dir))
-			if err != nil {
+			if err := os.Symlink(to, filepath.Join(root, dir)); err != nil {
 				return err
 			}
 		} else if _, err := os.Stat(dir); err == nil {
-			if err := place(dir, dir); err != nil {
+			if err := b.place(root, dir, dir); err != nil {
 				return err
 			}
 		}
 	}
 	for _, file := range settings {
 		if _, err := os.Stat(file); err == nil {
-			if err := place(file, file); err != nil {
+			if err := b.place(root, file, file); err != nil {
 				return err
 			}
 		}
 	}
-	for _, f := range made(r.shape) {
+	for _, f := range made(s) {
 		at := filepath.Join(root, f[0])
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(f[1]), 0o444)); err != nil {
 			return err
 		}
 	}
-	for _, m := range r.shape.mounts {
-		if m.Write {
-			return &setupError{"mounts", "a folder cannot be given to write in at this tier"}
-		}
-		if err := place(m.Source, m.To); err != nil {
-			return err
-		}
-		b.Mounts[len(b.Mounts)-1].Source = within(m.Source)
-	}
+	return nil
+}
+
+// inMemory adds the folders that no disk holds. They come last, so that they lie
+// over what else was put there.
+func (b *bundle) inMemory(root string, disk int64) error {
 	for _, dir := range []string{"proc", "dev", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := os.Symlink("tmp", filepath.Join(root, scratch)); err != nil {
-		return err
-	}
-	size := "size=" + strconv.FormatInt(r.shape.disk, 10)
+	size := "size=" + strconv.FormatInt(disk, 10)
 	b.Mounts = append(
 		b.Mounts, bundleMount{"/proc", "proc", "proc", nil}, bundleMount{"/tmp", "tmpfs", "tmpfs", []string{size, "mode=0777", "nosuid", "nodev"}},
 		bundleMount{"/dev/shm", "tmpfs", "tmpfs", []string{"size=65536", "mode=0777", "nosuid", "nodev"}},
 	)
-	args := []string{
-		runsc, "--rootless", "--root", filepath.Join(folder, "state"), "--platform", "systrap", "--network", "none", "--ignore-cgroups", "--overlay2", "none",
-		"--file-access-mounts", "shared",
+	return os.Symlink("tmp", filepath.Join(root, scratch))
+}
+
+// place lets a file or folder of the machine be read in the folder root.
+func (b *bundle) place(root, source, to string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return &setupError{"mounts", err.Error()}
 	}
-	if r.shape.egress {
-		r.listener = newHanded()
+	at := filepath.Join(root, to)
+	if err = os.MkdirAll(filepath.Dir(at), 0o755); err == nil {
+		if info.IsDir() {
+			err = os.MkdirAll(at, 0o755)
+		} else {
+			err = os.WriteFile(at, nil, 0o644)
+		}
 	}
+	b.Mounts = append(b.Mounts, bundleMount{to, "bind", source, []string{"ro", "rbind"}})
+	return err
+}
+
+// write writes the bundle where gVisor finds it.
+func (b *bundle) write(folder string) error {
 	text, err := json.Marshal(b)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(own, "config.json"), text, 0o444)
+		err = os.WriteFile(filepath.Join(folder, "config.json"), text, 0o444)
 	}
 	if err == nil {
-		err = readable(own)
+		err = readable(folder)
 	}
-	if err == nil && p.User != 0 {
-		err = errors.Join(os.Chown(state, p.User, p.User), os.Chown(own, p.User, p.User))
-	}
-	args = append(args, "run", "--bundle", folder, "--exec-fd", strconv.Itoa(shim.FDExe))
-	for _, fd := range []int{shim.FDControl, shim.FDPlan, shim.FDOrder} {
-		args = append(args, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
-	}
-	p.Exec = append(args, "run"+filepath.Ext(r.folder))
-	p.Guest = true
 	return err
 }
 

@@ -56,8 +56,21 @@ func New(words []string, cut int, alike ...string) (*Set, error) {
 	return nil, ErrTooMany
 }
 
+// build compiles the first cut bytes of words, and reports whether they fit.
 func build(words []string, cut int, alike []string) (*Set, bool) {
 	s := &Set{size: make([]int, len(words))}
+	t, ok := s.plant(s.sort(words, cut, alike))
+	if !ok {
+		return nil, false
+	}
+	t.link()
+	s.lay(t)
+	return s, true
+}
+
+// sort gives every letter of the words its class, and returns the words in the
+// letters that stand for all that are alike.
+func (s *Set) sort(words []string, cut int, alike []string) (folded []string) {
 	var canon [256]byte
 	for i := range canon {
 		canon[i] = byte(i)
@@ -70,7 +83,7 @@ func build(words []string, cut int, alike []string) (*Set, bool) {
 			canon[group[i]] = group[0]
 		}
 	}
-	folded := make([]string, len(words))
+	folded = make([]string, len(words))
 	classes := 1
 	for i, w := range words {
 		w = fold(w[:min(len(w), cut)], &canon)
@@ -90,34 +103,49 @@ func build(words []string, cut int, alike []string) (*Set, bool) {
 	for 1<<s.shift < classes {
 		s.shift++
 	}
+	return folded
+}
 
-	// The trie, in rows of a state each.
-	width := 1 << s.shift
-	trie := make([]uint32, width)
-	ends := [][]uint16{nil}
+// trie is the automaton while it is made, in rows of a state each.
+type trie struct {
+	shift uint
+	next  []uint32
+	ends  [][]uint16 // the words that end in a state
+}
+
+func (t *trie) width() int { return 1 << t.shift }
+
+// plant makes the trie of words, and reports whether they fit.
+func (s *Set) plant(folded []string) (*trie, bool) {
+	t := &trie{shift: s.shift, ends: [][]uint16{nil}}
+	t.next = make([]uint32, t.width())
 	for i, w := range folded {
 		at := uint32(0)
 		for _, c := range []byte(w) {
-			slot := at<<s.shift | uint32(s.class[c])
-			if trie[slot] == 0 {
-				if len(ends) == maxStates {
+			slot := at<<t.shift | uint32(s.class[c])
+			if t.next[slot] == 0 {
+				if len(t.ends) == maxStates {
 					return nil, false
 				}
-				trie[slot] = uint32(len(ends))
-				trie = append(trie, make([]uint32, width)...)
-				ends = append(ends, nil)
+				t.next[slot] = uint32(len(t.ends))
+				t.next = append(t.next, make([]uint32, t.width())...)
+				t.ends = append(t.ends, nil)
 			}
-			at = trie[slot]
+			at = t.next[slot]
 		}
 		if at != 0 {
-			ends[at] = append(ends[at], uint16(i))
+			t.ends[at] = append(t.ends[at], uint16(i))
 		}
 	}
+	return t, true
+}
 
-	// Breadth first: a state's failure is complete before the state is.
-	fail := make([]uint32, len(ends))
-	queue := make([]uint32, 0, len(ends))
-	for _, to := range trie[:width] {
+// link leads every letter that does not go on to where the longest ending of what
+// was read does. Breadth first: a state's failure is complete before the state is.
+func (t *trie) link() {
+	fail := make([]uint32, len(t.ends))
+	queue := make([]uint32, 0, len(t.ends))
+	for _, to := range t.next[:t.width()] {
 		if to != 0 {
 			queue = append(queue, to)
 		}
@@ -125,34 +153,37 @@ func build(words []string, cut int, alike []string) (*Set, bool) {
 	for i := 0; i < len(queue); i++ {
 		at := queue[i]
 		back := fail[at]
-		ends[at] = append(ends[at], ends[back]...)
-		for c := range uint32(width) {
-			slot := at<<s.shift | c
-			if to := trie[slot]; to != 0 {
-				fail[to] = trie[back<<s.shift|c]
+		t.ends[at] = append(t.ends[at], t.ends[back]...)
+		for c := range uint32(t.width()) {
+			slot := at<<t.shift | c
+			if to := t.next[slot]; to != 0 {
+				fail[to] = t.next[back<<t.shift|c]
 				queue = append(queue, to)
 			} else {
-				trie[slot] = trie[back<<s.shift|c]
+				t.next[slot] = t.next[back<<t.shift|c]
 			}
 		}
 	}
+}
 
-	// The states in which a word ends move up, so that a bit tells them apart.
+// lay writes the table. The states in which a word ends move up, so that a bit
+// tells them apart.
+func (s *Set) lay(t *trie) {
 	plain := uint32(0)
-	number := make([]uint32, len(ends))
-	for at, e := range ends {
+	number := make([]uint32, len(t.ends))
+	for at, e := range t.ends {
 		if len(e) == 0 {
 			number[at] = plain
 			plain++
 		}
 	}
 	top := uint32(1)
-	for top < max(plain, uint32(len(ends))-plain) {
+	for top < max(plain, uint32(len(t.ends))-plain) {
 		top <<= 1
 	}
 	next := top
 	s.words = [][]uint16{}
-	for at, e := range ends {
+	for at, e := range t.ends {
 		if len(e) > 0 {
 			number[at] = next
 			next++
@@ -161,12 +192,11 @@ func build(words []string, cut int, alike []string) (*Set, bool) {
 	}
 	s.hit = top << s.shift
 	s.next = make([]uint32, next<<s.shift)
-	for at := range ends {
-		for c := range uint32(width) {
-			s.next[number[at]<<s.shift|c] = number[trie[uint32(at)<<s.shift|c]] << s.shift
+	for at := range t.ends {
+		for c := range uint32(t.width()) {
+			s.next[number[at]<<s.shift|c] = number[t.next[uint32(at)<<s.shift|c]] << s.shift
 		}
 	}
-	return s, true
 }
 
 // fold is s in the letters that stand for all that are alike.

@@ -22,14 +22,8 @@ func (s *search) day(a, b int) (start, end int) {
 // the name of a month.
 func (s *search) date(a, b int) (start, end int) {
 	text := s.text
-	if !allDigits(text[a:b]) {
-		// 12th, 1st: the day of a month.
-		if n := b - a; n < 3 || n > 4 || !allDigits(text[a:b-2]) {
-			return 0, 0
-		}
-		if c := text[b-2]; c != 't' && c != 's' && c != 'n' && c != 'r' {
-			return 0, 0
-		}
+	if !allDigits(text[a:b]) && !ordinal(text[a:b]) {
+		return 0, 0
 	}
 	if b-a == 8 && allDigits(text[a:b]) && date(number(text[a:a+4]), number(text[a+4:a+6]), number(text[a+6:b])) {
 		return a, b
@@ -37,45 +31,61 @@ func (s *search) date(a, b int) (start, end int) {
 	if b-a > 4 {
 		return 0, 0
 	}
-	// 1980-03-12, 12.3.1980, 3/12/80.
 	if b+1 < len(text) && (text[b] == '-' || text[b] == '/' || text[b] == '.') && digit(text[b+1]) {
-		sep := text[b]
-		c := b + 1
-		for c < len(text) && digit(text[c]) {
-			c++
-		}
-		if c+1 >= len(text) || text[c] != sep || !digit(text[c+1]) || c-b > 3 {
-			return 0, 0
-		}
-		d := c + 1
-		for d < len(text) && digit(text[d]) {
-			d++
-		}
-		x, y, z := number(text[a:b]), number(text[b+1:c]), number(text[c+1:min(d, c+5)])
-		switch {
-		case b-a == 4 && d-c <= 3 && year(x) && date(x, y, z):
-		case b-a <= 2 && (d-c == 5 && year(z) || d-c == 3) && (date(z, y, x) || date(z, x, y)):
-		default:
-			return 0, 0
-		}
-		return a, d
+		return s.inNumbers(a, b)
 	}
-	// 12 March 1980, 12. März 1980, 12-Mar-1980.
-	if n := s.month(b); b-a <= 4 && n > 0 {
-		c := n
-		for c < len(text) && (text[c] == ' ' || text[c] == '.' || text[c] == ',' || text[c] == '-') && c-n < 3 {
-			c++
-		}
-		d := c
-		for d < len(text) && digit(text[d]) {
-			d++
-		}
-		if d-c == 4 && year(number(text[c:d])) {
-			return a, d
-		}
+	if n := s.month(b); n > 0 {
+		return s.dayFirst(a, n)
+	}
+	return s.monthFirst(a, b)
+}
+
+// ordinal reports whether a token is the day of a month: 12th, 1st.
+func ordinal(token []byte) bool {
+	n := len(token)
+	if n < 3 || n > 4 || !allDigits(token[:n-2]) {
+		return false
+	}
+	c := token[n-2]
+	return c == 't' || c == 's' || c == 'n' || c == 'r'
+}
+
+// inNumbers reads 1980-03-12, 12.3.1980, 3/12/80: the first number is text[a:b],
+// and behind it stand what parts the numbers and a digit.
+func (s *search) inNumbers(a, b int) (start, end int) {
+	text := s.text
+	c := s.digits(b + 1)
+	if c+1 >= len(text) || text[c] != text[b] || !digit(text[c+1]) || c-b > 3 {
 		return 0, 0
 	}
-	// March 12, 1980.
+	d := s.digits(c + 1)
+	x, y, z := number(text[a:b]), number(text[b+1:c]), number(text[c+1:min(d, c+5)])
+	switch {
+	case b-a == 4 && d-c <= 3 && year(x) && date(x, y, z):
+	case b-a <= 2 && (d-c == 5 && year(z) || d-c == 3) && (date(z, y, x) || date(z, x, y)):
+	default:
+		return 0, 0
+	}
+	return a, d
+}
+
+// dayFirst reads 12 March 1980, 12. März 1980, 12-Mar-1980: the day begins at a,
+// and the month ends at n.
+func (s *search) dayFirst(a, n int) (start, end int) {
+	text := s.text
+	c := n
+	for c < len(text) && (text[c] == ' ' || text[c] == '.' || text[c] == ',' || text[c] == '-') && c-n < 3 {
+		c++
+	}
+	if d := s.digits(c); d-c == 4 && year(number(text[c:d])) {
+		return a, d
+	}
+	return 0, 0
+}
+
+// monthFirst reads March 12, 1980, and March 1980: text[a:b] is the first number.
+func (s *search) monthFirst(a, b int) (start, end int) {
+	text := s.text
 	m := a
 	for m > s.done && (text[m-1] == ' ' || text[m-1] == '.') && a-m < 2 {
 		m--
@@ -84,23 +94,28 @@ func (s *search) date(a, b int) (start, end int) {
 	for k > s.done && (letter(text[k-1]) || text[k-1] >= 0x80) && m-k < 12 {
 		k--
 	}
-	if m < a && s.isMonth(k, m) {
-		c := b
-		for c < len(text) && (text[c] == ' ' || text[c] == ',') && c-b < 3 {
-			c++
-		}
-		d := c
-		for d < len(text) && digit(text[d]) {
-			d++
-		}
-		if c > b && d-c == 4 && year(number(text[c:d])) {
-			return k, d
-		}
-		if b-a == 4 && year(number(text[a:b])) {
-			return k, b
-		}
+	if m == a || !s.isMonth(k, m) {
+		return 0, 0
+	}
+	c := b
+	for c < len(text) && (text[c] == ' ' || text[c] == ',') && c-b < 3 {
+		c++
+	}
+	if d := s.digits(c); c > b && d-c == 4 && year(number(text[c:d])) {
+		return k, d
+	}
+	if b-a == 4 && year(number(text[a:b])) {
+		return k, b
 	}
 	return 0, 0
+}
+
+// digits is the end of the digits that follow at.
+func (s *search) digits(at int) int {
+	for at < len(s.text) && digit(s.text[at]) {
+		at++
+	}
+	return at
 }
 
 func year(y int) bool { return y >= 1890 && y <= 2035 }

@@ -171,8 +171,8 @@ func (m *maker) expand(re *syntax.Regexp, in []seq) []seq {
 	return out
 }
 
+// step continues one sequence with what re can match.
 func (m *maker) step(re *syntax.Regexp, q seq) []seq {
-	shut := func() []seq { q.open = true; return []seq{q} }
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpNoWordBoundary, syntax.OpEndLine, syntax.OpEndText:
 		return []seq{q}
@@ -187,45 +187,9 @@ func (m *maker) step(re *syntax.Regexp, q seq) []seq {
 		}
 		return []seq{q}
 	case syntax.OpLiteral:
-		for _, r := range re.Rune {
-			var s set
-			if r >= 0x80 {
-				return shut()
-			}
-			s[r] = true
-			if re.Flags&syntax.FoldCase != 0 {
-				s[upper(byte(r))], s[lower(byte(r))] = true, true
-			}
-			q.sets = append(slices.Clip(q.sets), m.intern(s))
-		}
-		return []seq{q}
+		return m.spell(re, q)
 	case syntax.OpCharClass:
-		var s set
-		for i := 0; i < len(re.Rune); i += 2 {
-			for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {
-				if r >= 0x80 {
-					// Folding adds the long s and the Kelvin sign, which no token has.
-					if r == 0x17f || r == 0x212a {
-						continue
-					}
-					return shut()
-				}
-				s[r] = true
-			}
-		}
-		// A choice of a few letters is better followed up each by each: it may stand
-		// in the middle of the literal.
-		if parts := s.split(); len(q.sets) < maxWord && parts != nil {
-			var out []seq
-			for _, part := range parts {
-				next := q
-				next.sets = append(slices.Clip(q.sets), m.intern(part))
-				out = append(out, next)
-			}
-			return out
-		}
-		q.sets = append(slices.Clip(q.sets), m.intern(s))
-		return []seq{q}
+		return m.choose(re, q)
 	case syntax.OpCapture:
 		return m.expand(re.Sub[0], []seq{q})
 	case syntax.OpConcat:
@@ -245,24 +209,77 @@ func (m *maker) step(re *syntax.Regexp, q seq) []seq {
 	case syntax.OpPlus:
 		return open(m.expand(re.Sub[0], []seq{q}))
 	case syntax.OpRepeat:
-		out := []seq{q}
-		for range min(re.Min, maxPlaces) {
-			out = m.expand(re.Sub[0], out)
+		return m.repeat(re, q)
+	default:
+		return open([]seq{q})
+	}
+}
+
+// spell continues a sequence with a literal. It stays open at the first letter
+// that is not ASCII.
+func (m *maker) spell(re *syntax.Regexp, q seq) []seq {
+	for _, r := range re.Rune {
+		var s set
+		if r >= 0x80 {
+			return open([]seq{q})
 		}
-		switch {
-		case re.Min < re.Max && re.Max <= re.Min+2 && re.Min > 0:
-			last := out
-			for range re.Max - re.Min {
-				last = m.expand(re.Sub[0], slices.Clone(last))
-				out = append(out, last...)
+		s[r] = true
+		if re.Flags&syntax.FoldCase != 0 {
+			s[upper(byte(r))], s[lower(byte(r))] = true, true
+		}
+		q.sets = append(slices.Clip(q.sets), m.intern(s))
+	}
+	return []seq{q}
+}
+
+// choose continues a sequence with a choice of letters.
+func (m *maker) choose(re *syntax.Regexp, q seq) []seq {
+	var s set
+	for i := 0; i < len(re.Rune); i += 2 {
+		for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {
+			if r >= 0x80 {
+				// Folding adds the long s and the Kelvin sign, which no token has.
+				if r == 0x17f || r == 0x212a {
+					continue
+				}
+				return open([]seq{q})
 			}
-		case re.Max != re.Min:
-			out = open(out)
+			s[r] = true
+		}
+	}
+	// A choice of a few letters is better followed up each by each: it may stand
+	// in the middle of the literal.
+	if parts := s.split(); len(q.sets) < maxWord && parts != nil {
+		var out []seq
+		for _, part := range parts {
+			next := q
+			next.sets = append(slices.Clip(q.sets), m.intern(part))
+			out = append(out, next)
 		}
 		return out
-	default:
-		return shut()
 	}
+	q.sets = append(slices.Clip(q.sets), m.intern(s))
+	return []seq{q}
+}
+
+// repeat continues a sequence with what stands several times. A count that can
+// vary by more than two stays open.
+func (m *maker) repeat(re *syntax.Regexp, q seq) []seq {
+	out := []seq{q}
+	for range min(re.Min, maxPlaces) {
+		out = m.expand(re.Sub[0], out)
+	}
+	switch {
+	case re.Min < re.Max && re.Max <= re.Min+2 && re.Min > 0:
+		last := out
+		for range re.Max - re.Min {
+			last = m.expand(re.Sub[0], slices.Clone(last))
+			out = append(out, last...)
+		}
+	case re.Max != re.Min:
+		out = open(out)
+	}
+	return out
 }
 
 func open(in []seq) []seq {

@@ -17,8 +17,8 @@ type Watch struct {
 	Prefix  string
 }
 
-// FDWatch holds the [Watch].
-const FDWatch = 3
+// fdWatch holds the [Watch].
+const fdWatch = 3
 
 // watchTime bounds how long the kernel may take to bury what was killed.
 const watchTime = 10 * time.Second
@@ -26,7 +26,7 @@ const watchTime = 10 * time.Second
 // watch waits for the end of its input, which is ambit's end, and then ends what
 // ambit left. What asks ambit to end asks the watcher too; it goes last.
 func watch() error {
-	w, err := read[Watch](FDWatch, "watch")
+	w, err := read[Watch](fdWatch, "watch")
 	if err != nil {
 		return err
 	}
