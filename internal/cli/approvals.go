@@ -92,7 +92,10 @@ func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reaso
 	case err != nil:
 		return no("", "the approval cannot be decided: %w", err)
 	}
-	decision := map[bool]string{true: "approved", false: "denied"}[yes]
+	decision := "denied"
+	if yes {
+		decision = "approved"
+	}
 	if t.json {
 		return t.document(map[string]any{"id": q.ID, "decision": decision, "agent": q.Agent, "tool": q.Tool, "arguments": json.RawMessage(q.Arguments)})
 	}

@@ -17,25 +17,25 @@ import (
 // books opens the store, the keys and the journal: those of the home, or those
 // at a postgres:// URL. If the daemon of this home keeps its own elsewhere, that
 // is said.
-func (t *terminal) books(ctx context.Context, url string) (*books.Books, error) {
-	if url == "" {
+func (t *terminal) books(ctx context.Context, store string) (*books.Books, error) {
+	if store == "" {
 		if d := daemonElsewhere(ctx); d != nil {
 			t.notef("%s the daemon at %s keeps its state at %s, and this looks at the store in AMBIT_HOME; name the other one with --store", t.paint(yellow, "warning:"), d.URL, diag.Printable(d.Store))
 		}
 	}
-	return t.openBooks(ctx, url)
+	return t.openBooks(ctx, store)
 }
 
 // sharedBooks are books for verbs that ask what has happened, or decide about it:
 // without a URL they are those of the daemon of this home, wherever it keeps them.
-func (t *terminal) sharedBooks(ctx context.Context, url string) (*books.Books, error) {
-	if url == "" {
+func (t *terminal) sharedBooks(ctx context.Context, store string) (*books.Books, error) {
+	if store == "" {
 		if d := daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
 			t.notef("%s", t.paint(dim, "this is the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
 			return t.openBooks(ctx, d.Store)
 		}
 	}
-	return t.books(ctx, url)
+	return t.books(ctx, store)
 }
 
 // daemonElsewhere is the daemon of this home if one runs and keeps its state
@@ -74,18 +74,18 @@ func withoutPassword(store string) (address string, left bool) {
 }
 
 // openBooks opens the books of the home, or those at a URL.
-func (t *terminal) openBooks(ctx context.Context, url string) (*books.Books, error) {
-	if !books.IsURL(url) {
+func (t *terminal) openBooks(ctx context.Context, store string) (*books.Books, error) {
+	if !books.IsURL(store) {
 		return nil, usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
 	}
 	h, err := home.Find()
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	b, err := books.Open(ctx, h, url)
+	b, err := books.Open(ctx, h, store)
 	if err != nil {
 		f := &failure{code: exitMissing, err: oneLine{err}}
-		if url != "" {
+		if store != "" {
 			f.hint = "is PostgreSQL running, and does the URL name it?"
 		}
 		if errors.Is(err, state.ErrNetworkDisk) {

@@ -46,14 +46,14 @@ func TestStoreOfTheDaemon(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				full := *address
 				full.User = tt.user
-				g := startGateway(t, "--store", full.String(), "--agents", t.TempDir())
+				d := startDaemon(t, "--store", full.String(), "--agents", t.TempDir())
 				ambit("key", "new", "--name", "mine", "--store", full.String())
 				out, says := ambit("key", "list", "--json")
 				if !strings.Contains(says, tt.says) || !strings.Contains(out, tt.keys) {
 					t.Errorf("it says %q, and there are %s", says, out)
 				}
 				for _, args := range [][]string{{"approvals"}, {"journal", "show"}, {"grants"}} {
-					if _, says := ambit(args...); !strings.Contains(says, g.url) {
+					if _, says := ambit(args...); !strings.Contains(says, d.url) {
 						t.Errorf("%v does not name the daemon: %q", args, says)
 					}
 				}
@@ -61,10 +61,8 @@ func TestStoreOfTheDaemon(t *testing.T) {
 				if err != nil || bytes.Contains(text, []byte("canary")) || !bytes.Contains(text, []byte(`"store":"postgres`)) {
 					t.Errorf("%v: %s", err, text)
 				}
-				if err := g.cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				<-g.ended
+				d.signal(os.Kill)
+				<-d.ended
 				// One that is gone has no store any more.
 				if _, says := ambit("approvals"); strings.Contains(says, "daemon") {
 					t.Errorf("after its end: %q", says)

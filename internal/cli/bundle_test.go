@@ -2,11 +2,7 @@ package cli_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,22 +124,6 @@ func TestBundleNativeDrift(t *testing.T) {
 	}
 }
 
-// lines hands on the first line that is written.
-type lines struct {
-	bytes.Buffer
-	first chan string
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	n, err := l.Buffer.Write(p)
-	if line, _, ok := strings.Cut(l.String(), "\n"); ok && l.first != nil {
-		l.first <- line
-		close(l.first)
-		l.first = nil
-	}
-	return n, err
-}
-
 // TestBundleInProduction: a bundle that a person has approved is served there,
 // and one that was changed after that is not.
 func TestBundleInProduction(t *testing.T) {
@@ -154,47 +134,10 @@ func TestBundleInProduction(t *testing.T) {
 	}
 	b.run(0, "bundle", "review", dir, "--approve")
 	states := func() string {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		out, first := &lines{first: make(chan string, 1)}, make(chan int, 1)
-		line := out.first
-		var errOut bytes.Buffer
-		go func() {
-			first <- cli.Run(ctx, []string{"serve", "--production", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Join(b.home, "served")}, strings.NewReader(""), out, &errOut)
-		}()
-		var ready struct {
-			URL     string `json:"url"`
-			KeyFile string `json:"key_file"`
-		}
-		select {
-		case text := <-line:
-			if err := json.Unmarshal([]byte(text), &ready); err != nil {
-				t.Fatal(err)
-			}
-		case code := <-first:
-			t.Fatalf("serve ended with %d: %s", code, errOut.String())
-		}
-		key, err := os.ReadFile(ready.KeyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req, err := http.NewRequestWithContext(ctx, "GET", ready.URL+"/api/v1/agents", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		<-first
-		return string(body)
+		d := startDaemon(t, "--production", "--agents", filepath.Join(b.home, "served"))
+		defer d.stop()
+		_, text := d.ask("GET", "/api/v1/agents", "")
+		return text
 	}
 	if got := states(); !strings.Contains(got, `"state":"ready"`) {
 		t.Errorf("approved: %s", got)

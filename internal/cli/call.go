@@ -18,7 +18,6 @@ import (
 	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -55,14 +54,8 @@ func (f *asked) call(t *terminal, tool string) (*call.Call, error) {
 		return nil, usage("", "cannot read the arguments: %w", err)
 	}
 	c.Arguments = jsontext.Value(input)
-	if f.skill != "" {
-		tools, err := skill.Load(f.skill)
-		if err != nil {
-			return nil, usage("a §TOOLS section lists pinned tool URIs, one to a line, or none", "the skill cannot be used: %w", err)
-		}
-		c.Skill = tools
-	}
-	return c, nil
+	c.Skill, err = narrowing(f.skill)
+	return c, err
 }
 
 func newCall(t *terminal) *cobra.Command {

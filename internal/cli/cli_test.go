@@ -2,11 +2,13 @@ package cli_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 
 	"github.com/ambit-run/ambit/internal/cli"
 )
@@ -14,7 +16,23 @@ import (
 // The test binary is ambit when a script calls it.
 func TestMain(m *testing.M) {
 	ambit := func() { os.Exit(cli.Main()) }
-	testscript.Main(m, map[string]func(){"ambit": ambit, "mcl-tools": ambit})
+	testscript.Main(leakless{m}, map[string]func(){"ambit": ambit, "mcl-tools": ambit})
+}
+
+// leakless are the tests, which also leave nothing running. The thread that starts
+// programs stays for as long as ambit does.
+type leakless struct{ *testing.M }
+
+func (l leakless) Run() int {
+	code := l.M.Run()
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/toolserver.startPrograms")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")

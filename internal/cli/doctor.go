@@ -166,7 +166,11 @@ func (t *terminal) ailments(checks []ailment) {
 		}
 	}
 	if missing > 0 {
-		t.printf("%s\n", t.paint(boldRed, count(missing, "thing")+" that agents need "+map[bool]string{true: "is", false: "are"}[missing == 1]+" missing"))
+		verb := "are"
+		if missing == 1 {
+			verb = "is"
+		}
+		t.printf("%s\n", t.paint(boldRed, count(missing, "thing")+" that agents need "+verb+" missing"))
 		return
 	}
 	t.printf("%s\n", t.paint(green, "everything that agents need is here"))

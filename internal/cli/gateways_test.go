@@ -3,7 +3,6 @@
 package cli_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -14,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,54 +21,6 @@ import (
 
 	"github.com/ambit-run/ambit/internal/state/statetest"
 )
-
-// gateway is a daemon in a process of its own.
-type gateway struct {
-	cmd   *exec.Cmd
-	url   string
-	mu    sync.Mutex
-	log   bytes.Buffer
-	ended chan error
-}
-
-func (g *gateway) Write(b []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.log.Write(b)
-}
-
-func (g *gateway) said() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.log.String()
-}
-
-func startGateway(t *testing.T, args ...string) *gateway {
-	t.Helper()
-	g := &gateway{cmd: exec.Command("ambit", append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, args...)...), ended: make(chan error, 1)}
-	g.cmd.Stderr = g
-	out, err := g.cmd.StdoutPipe()
-	if err == nil {
-		err = g.cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = g.cmd.Process.Kill()
-		if t.Failed() {
-			t.Logf("a gateway said: %s", g.said())
-		}
-	})
-	var ready struct{ URL string }
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil || json.Unmarshal(line, &ready) != nil || ready.URL == "" {
-		t.Fatalf("it said %q, %v: %s", line, err, g.said())
-	}
-	g.url = ready.URL
-	go func() { g.ended <- g.cmd.Wait() }()
-	return g
-}
 
 // keyHolder sends a key with every request.
 type keyHolder string
@@ -81,12 +31,12 @@ func (k keyHolder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// client is one of an agent at the gateway.
-func (g *gateway) client(t *testing.T, agent, key, version string) *mcp.ClientSession {
+// client is one of an agent at the daemon.
+func (p *process) client(t *testing.T, agent, key, version string) *mcp.ClientSession {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{
-		Endpoint: g.url + "/mcp/" + agent, HTTPClient: &http.Client{Transport: keyHolder(key)}, DisableStandaloneSSE: true,
+		Endpoint: p.url + "/mcp/" + agent, HTTPClient: &http.Client{Transport: keyHolder(key)}, DisableStandaloneSSE: true,
 	}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +124,7 @@ func TestGateways(t *testing.T) {
 			}
 			return out
 		}
-		first, second := startGateway(t, append(store, "--agents", agents)...), startGateway(t, append(store, "--agents", agents)...)
+		first, second := startDaemon(t, append(store, "--agents", agents)...), startDaemon(t, append(store, "--agents", agents)...)
 		key := strings.TrimSpace(string(ambit("key", "new", "--principal", "ci@example.com")))
 		a, b := first.client(t, "post", key, "2025-11-25"), second.client(t, "post", key, "2026-07-28")
 		for i := range 3 {
@@ -200,9 +150,7 @@ func TestGateways(t *testing.T) {
 		pondered := make(chan string, 1)
 		go func() { pondered <- said(context.Background(), a, "ponder", "this") }()
 		<-began
-		if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		first.signal(syscall.SIGTERM)
 		deadline := time.Now().Add(30 * time.Second)
 		for {
 			resp, err := http.Get(first.url + "/healthz")
@@ -218,25 +166,19 @@ func TestGateways(t *testing.T) {
 		select {
 		case got := <-pondered:
 			t.Fatalf("the call was not finished: %s", got)
-		case err := <-first.ended:
-			t.Fatalf("it ended without its call: %v", err)
+		case <-first.ended:
+			t.Fatalf("it ended without its call: %v", first.err)
 		default:
 		}
 		release <- struct{}{}
 		if got := <-pondered; got != "sent this" {
 			t.Errorf("the call under way: %s", got)
 		}
-		select {
-		case err := <-first.ended:
-			if err != nil {
-				t.Errorf("it ended with %v", err)
-			}
-		case <-time.After(30 * time.Second):
-			t.Error("it does not end")
-		}
+		first.goes()
 		if got := said(t.Context(), b, "send", "one more"); got != "sent one more" {
 			t.Errorf("by the one that is left: %s", got)
 		}
+		second.stop()
 
 		var shown struct {
 			Records []struct{ Agent, Tool, Principal, Decision, Code string }

@@ -387,7 +387,11 @@ func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
 		rows = t.fact(rows, "sandbox", "runs only isolated, and reaches only the hosts above")
 	}
 	if len(rows) > 0 || a.Dialect == agent.FindAgent {
-		rows = t.fact(rows, "secrets", map[bool]string{true: "a result that holds one is withheld", false: "results are always scanned for them"}[rails.OnLeak == guard.Blocks])
+		scan := "results are always scanned for them"
+		if rails.OnLeak == guard.Blocks {
+			scan = "a result that holds one is withheld"
+		}
+		rows = t.fact(rows, "secrets", scan)
 	}
 	return rows
 }

@@ -19,20 +19,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/manifest"
 )
 
 func newRun(t *terminal) *cobra.Command {
-	var skillFile, address string
-	var expose []string
-	var remote bool
-	var dev development
-	var approval approving
+	var f runFlags
 	cmd := &cobra.Command{
 		Use:     "run PATH|NAME",
 		GroupID: groupRun,
@@ -43,70 +41,102 @@ func newRun(t *terminal) *cobra.Command {
 		Example: "  ambit run agents/default.json\n  ambit run agents/default.json --http 127.0.0.1:0\n  claude mcp add files -- ambit run /path/to/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.loadFor(dev, args[0], "")
+			ctx := cmd.Context()
+			m, err := f.manifest(t, args[0])
 			if err != nil {
 				return err
 			}
-			if remote {
-				if !m.Agent().Hosted() {
-					return usage("leave --remote out", "%s is not hosted anywhere that its manifest says", m.Path)
-				}
-				m = m.Remote()
-			}
-			if err := soleID(m); err != nil {
-				return err
-			}
-			if m.Agent().Delivery.Exec == "findagent-hosted" && !remote {
-				hint := "install it where ambit serve runs, and connect to URL/mcp/NAME there"
-				if m.Agent().Hosted() {
-					hint = "it is hosted at " + m.Agent().Delivery.URL + ": connect the client to that, or let ambit run --remote do it"
-				}
-				return no(hint, "%s is hosted: it runs only under ambit serve", m.Path)
-			}
-			o, err := t.hosting(dev, false)
+			o, err := f.options(t, m)
 			if err != nil {
 				return err
 			}
-			h := o.Home
-			o.Name = registered(h, m)
-			o.Sole = address == ""
-			o.ApprovalTTL, o.TrustElicitation = approval.ttl, approval.trust
-			o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.OpenLong(ctx, h, "") }
-			if o.Expose, err = exposed(expose); err != nil {
-				return err
-			}
-			if skillFile != "" {
-				tools, err := skill.Load(skillFile)
-				if err != nil {
-					return usage("a §TOOLS section lists pinned tool URIs, one to a line, or none", "the skill cannot be used: %w", err)
-				}
-				o.Skill = tools
-			}
-			others := newNeighbours(cmd.Context(), m, o)
+			others := newNeighbours(ctx, m, o)
 			defer others.close()
 			o.Agents = others
-			if address != "" {
-				listener, err := listenLoopback(cmd.Context(), address)
-				if err != nil {
-					return err
-				}
-				a := host.Start(cmd.Context(), m, o)
+			if f.address == "" {
+				a := host.Start(ctx, m, o)
 				defer a.Close()
-				return t.runHTTP(cmd.Context(), a, h, listener)
+				return t.runStdio(ctx, a)
 			}
-			a := host.Start(cmd.Context(), m, o)
+			listener, err := listenLoopback(ctx, f.address)
+			if err != nil {
+				return err
+			}
+			a := host.Start(ctx, m, o)
 			defer a.Close()
-			return t.runStdio(cmd.Context(), a)
+			return t.runHTTP(ctx, a, o.Home, listener)
 		},
 	}
-	cmd.Flags().StringVar(&skillFile, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
-	dev.flags(cmd)
-	dev.isolation.flag(cmd)
-	approval.flags(cmd)
-	cmd.Flags().BoolVar(&remote, "remote", false, "serve a hosted agent from where it is hosted, through the door here")
-	cmd.Flags().StringVar(&address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
-	cmd.Flags().StringSliceVar(&expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
+	cmd.Flags().StringVar(&f.skill, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
+	f.development.flags(cmd)
+	f.isolation.flag(cmd)
+	f.approving.flags(cmd)
+	cmd.Flags().BoolVar(&f.remote, "remote", false, "serve a hosted agent from where it is hosted, through the door here")
+	cmd.Flags().StringVar(&f.address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
+	cmd.Flags().StringSliceVar(&f.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	return cmd
+}
+
+type runFlags struct {
+	skill, address string
+	expose         []string
+	remote         bool
+	development
+	approving
+}
+
+// manifest is the one of the agent, if that may run here at all.
+func (f *runFlags) manifest(t *terminal, path string) (*manifest.Manifest, error) {
+	m, err := t.loadFor(f.development, path, "")
+	if err != nil {
+		return nil, err
+	}
+	hosted := m.Agent().Hosted()
+	if f.remote {
+		if !hosted {
+			return nil, usage("leave --remote out", "%s is not hosted anywhere that its manifest says", m.Path)
+		}
+		m = m.Remote()
+	}
+	if err := soleID(m); err != nil {
+		return nil, err
+	}
+	if m.Agent().Delivery.Exec == "findagent-hosted" && !f.remote {
+		hint := "install it where ambit serve runs, and connect to URL/mcp/NAME there"
+		if hosted {
+			hint = "it is hosted at " + m.Agent().Delivery.URL + ": connect the client to that, or let ambit run --remote do it"
+		}
+		return nil, no(hint, "%s is hosted: it runs only under ambit serve", m.Path)
+	}
+	return m, nil
+}
+
+func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, error) {
+	o, err := t.hosting(f.development, false)
+	if err != nil {
+		return o, err
+	}
+	o.Name = registered(o.Home, m)
+	o.Sole = f.address == ""
+	o.ApprovalTTL, o.TrustElicitation = f.ttl, f.trust
+	o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.OpenLong(ctx, o.Home, "") }
+	if o.Expose, err = exposed(f.expose); err != nil {
+		return o, err
+	}
+	o.Skill, err = narrowing(f.skill)
+	return o, err
+}
+
+// narrowing is what a skill file lets be called; nil if none is named.
+func narrowing(file string) (call.Allowlist, error) {
+	if file == "" {
+		return nil, nil
+	}
+	tools, err := skill.Load(file)
+	if err != nil {
+		return nil, usage("a §TOOLS section lists pinned tool URIs, one to a line, or none", "the skill cannot be used: %w", err)
+	}
+	return tools, nil
 }
 
 // approving is how a person's approval is got.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -59,7 +60,7 @@ func newWhy(t *terminal) *cobra.Command {
 			case err != nil || v.Allowed:
 				return err
 			case v.lacking:
-				return &failure{code: exitMissing, err: fmt.Errorf("something is missing"), told: true}
+				return &failure{code: exitMissing, err: errors.New("something is missing"), told: true}
 			}
 			return errNo
 		},
@@ -176,6 +177,7 @@ func toolAsked(a *agent.Agent, asked string) *agent.Tool {
 
 func (t *terminal) verdict(v *whyVerdict) {
 	rows := make([][]string, 0, len(v.Reasons)+len(v.Unknown))
+	var hints []string
 	for _, r := range v.Reasons {
 		mark := t.paint(green, "✓")
 		detail := diag.Printable(r.Detail)
@@ -183,19 +185,12 @@ func (t *terminal) verdict(v *whyVerdict) {
 			mark = t.paint(red, "✗")
 			detail += " " + t.paint(dim, "["+string(r.Code)+"]")
 		}
-		rows = append(rows, []string{mark, r.Stage, detail})
+		rows, hints = append(rows, []string{mark, r.Stage, detail}), append(hints, r.Hint)
 	}
 	for _, u := range v.Unknown {
-		rows = append(rows, []string{t.paint(yellow, "?"), u.Stage, diag.Printable(u.Detail)})
+		rows, hints = append(rows, []string{t.paint(yellow, "?"), u.Stage, diag.Printable(u.Detail)}), append(hints, u.Hint)
 	}
 	t.table("", rows)
-	var hints []string
-	for _, r := range v.Reasons {
-		hints = append(hints, r.Hint)
-	}
-	for _, u := range v.Unknown {
-		hints = append(hints, u.Hint)
-	}
 	for i, hint := range hints {
 		if hint != "" && !slices.Contains(hints[:i], hint) {
 			t.printf("  %s %s\n", t.paint(dim, "hint:"), diag.Printable(hint))

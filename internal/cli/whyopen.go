@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -115,7 +116,7 @@ func (w *wondering) needs() {
 }
 
 func asRefusals(err error) []*call.Refusal {
-	if r, ok := err.(*call.Refusal); ok {
+	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return []*call.Refusal{r}
 	}
 	return nil

@@ -3,16 +3,13 @@
 package cli_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -69,58 +66,10 @@ func (h *programHome) dispatch(want int, args ...string) (stdout, stderr string)
 	return out.String(), errOut.String()
 }
 
-// process is ambit as a process of its own.
-type process struct {
-	*exec.Cmd
-	t      *testing.T
-	stdout *bufio.Scanner
-	mu     sync.Mutex
-	log    bytes.Buffer
-}
-
-func (p *process) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.Write(text)
-}
-
-func (p *process) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
-// start runs ambit until the test ends, or before.
-func (h *programHome) start(args ...string) *process {
-	h.t.Helper()
-	p := &process{Cmd: exec.Command("ambit", args...), t: h.t}
-	p.Stderr = p
-	out, err := p.StdoutPipe()
-	if err == nil {
-		err = p.Start()
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	p.stdout = bufio.NewScanner(out)
-	h.t.Cleanup(func() {
-		_ = p.Process.Kill()
-		_ = p.Wait()
-		if h.t.Failed() {
-			h.t.Logf("%v: %s", args, p.said())
-		}
-	})
-	return p
-}
-
 // worker starts one and waits until it takes dispatches.
 func (h *programHome) worker(args ...string) *process {
 	h.t.Helper()
-	p := h.start(append([]string{"worker", "--json", "--store", h.store}, args...)...)
-	if !p.stdout.Scan() || !json.Valid(p.stdout.Bytes()) {
-		h.t.Fatalf("the worker does not start: %s", p.said())
-	}
-	return p
+	return start(h.t, append([]string{"worker", "--json", "--store", h.store}, args...)...)
 }
 
 // onPostgres runs a test with a new PostgreSQL database.
@@ -146,19 +95,7 @@ func TestWorker(t *testing.T) {
 		if !strings.Contains(p.said(), "[echo] thinking") {
 			t.Errorf("the worker says %q", p.said())
 		}
-		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- p.Wait() }()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("%v: %s", err, p.said())
-			}
-		case <-time.After(time.Minute):
-			t.Error("the worker does not end")
-		}
+		p.stop()
 	})
 }
 
@@ -181,9 +118,7 @@ func TestWorkerReload(t *testing.T) {
 		if err := os.Rename(filepath.Join(h.dir, "agents", "slow", "agent.toml"), filepath.Join(h.dir, "agents", "slow", "gone")); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		p.signal(syscall.SIGHUP)
 		if out, _ := h.dispatch(0, "later", "x", "--json"); !strings.Contains(out, `"text": "later"`) {
 			t.Error(out)
 		}
@@ -192,16 +127,6 @@ func TestWorkerReload(t *testing.T) {
 		}
 		p.until("read again: taking dispatches to 1 program")
 	})
-}
-
-// until waits for a word in what a process tells.
-func (p *process) until(word string) {
-	p.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(p.said(), word); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("it never says %q: %s", word, p.said())
-		}
-	}
 }
 
 // TestWorkersOfADaemon: what is posted at a daemon that cannot isolate programs
@@ -213,42 +138,14 @@ func TestWorkersOfADaemon(t *testing.T) {
 		h.program("echo", "off", "print('thinking', file=sys.stderr)\nanswer(i['text'])")
 		p := h.worker("--concurrency", "2")
 		t.Setenv("PATH", bareFolder(t)) // no bubblewrap
-		d := h.start("serve", "--json", "--listen", "127.0.0.1:0", "--store", url)
-		var ready struct {
-			URL     string
-			KeyFile string `json:"key_file"`
-		}
-		if !d.stdout.Scan() || json.Unmarshal(d.stdout.Bytes(), &ready) != nil {
-			t.Fatalf("the daemon does not start: %s", d.said())
-		}
+		d := startDaemon(t, "--store", url)
 		if !strings.Contains(d.said(), "dispatches are left to workers") {
 			t.Errorf("the daemon says %q", d.said())
 		}
-		key, err := os.ReadFile(ready.KeyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ask := func(method, path, body string) (int, string) {
-			req, err := http.NewRequestWithContext(t.Context(), method, ready.URL+path, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return resp.StatusCode, string(text)
-		}
-		if status, text := ask("POST", "/api/v1/intents", `{"agent":"echo","text":"at once"}`); status != http.StatusOK || !strings.Contains(text, `"at once"`) {
+		if status, text := d.ask("POST", "/api/v1/intents", `{"agent":"echo","text":"at once"}`); status != http.StatusOK || !strings.Contains(text, `"at once"`) {
 			t.Errorf("%d %s", status, text)
 		}
-		status, text := ask("POST", "/api/v1/intents", `{"agent":"echo","text":"later","wait":false}`)
+		status, text := d.ask("POST", "/api/v1/intents", `{"agent":"echo","text":"later","wait":false}`)
 		var posted struct {
 			ID string `json:"intent_id"`
 		}
@@ -256,7 +153,7 @@ func TestWorkersOfADaemon(t *testing.T) {
 			t.Fatalf("%d %s", status, text)
 		}
 		for deadline := time.Now().Add(time.Minute); !strings.Contains(text, `"state":"done"`); time.Sleep(20 * time.Millisecond) {
-			if _, text = ask("GET", "/api/v1/intents/"+posted.ID, ""); time.Now().After(deadline) {
+			if _, text = d.ask("GET", "/api/v1/intents/"+posted.ID, ""); time.Now().After(deadline) {
 				t.Fatal(text)
 			}
 		}
