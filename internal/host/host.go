@@ -267,10 +267,7 @@ func (a *Agent) start() {
 		for _, w := range p.Warnings {
 			a.options.Log(p.Alias, "warning: "+w)
 		}
-		switch {
-		case p.OK:
-		case !a.late.Swap(true): // whoever waits is told
-		default:
+		if !p.OK && a.late.Swap(true) { // of the first, whoever waits is told
 			a.options.Log(p.Alias, p.Refusal.Error())
 		}
 	}

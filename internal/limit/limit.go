@@ -217,9 +217,9 @@ const maxDigits = 40
 // amount is the call's member amount, a number or a string of digits. Exponents
 // are not taken: 1e999999999 is a short text and a huge number.
 func (m Meter) amount() (amount *big.Rat, problem string) {
-	text, found, twice := member(m.Arguments, "amount")
+	text, found, doubtful := member(m.Arguments, "amount")
 	switch {
-	case twice:
+	case doubtful:
 		return nil, "another argument is called the same but for its capitals"
 	case !found:
 		return nil, "the arguments have no amount"
@@ -243,9 +243,9 @@ func isDecimal(s string) bool {
 }
 
 // member is a number or string of the object itself, not of what is in it. Some
-// readers take Amount for amount, so where both stand nobody knows which one is
-// meant.
-func member(object []byte, name string) (text string, found, twice bool) {
+// readers take Amount for amount, so where one is called like that it is doubtful
+// which is meant.
+func member(object []byte, name string) (text string, found, doubtful bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(object))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
 		return "", false, false
@@ -253,26 +253,26 @@ func member(object []byte, name string) (text string, found, twice bool) {
 	for d.PeekKind() == '"' {
 		key, err := d.ReadToken()
 		if err != nil {
-			return "", found, twice
+			return "", found, doubtful
 		}
 		alike, exact := strings.EqualFold(key.String(), name), key.String() == name
-		twice = twice || alike && !exact
+		doubtful = doubtful || alike && !exact
 		if !exact {
 			if err := d.SkipValue(); err != nil {
-				return text, found, twice
+				return text, found, doubtful
 			}
 			continue
 		}
 		v, err := d.ReadValue()
 		found = found || !errors.Is(err, io.EOF)
 		if err != nil {
-			return "", found, twice
+			return "", found, doubtful
 		}
 		if v.Kind() == '"' || v.Kind() == '0' {
 			text = scalar(v)
 		}
 	}
-	return text, found, twice
+	return text, found, doubtful
 }
 
 // scalar is the text of a string, or a number as it was written.

@@ -27,7 +27,7 @@ type Quota struct {
 type Quotas struct {
 	Quota
 	// Principals have one of their own instead.
-	Principals map[string]Quota
+	Principals map[string]Quota `toml:"principals"`
 }
 
 // ReadQuotas reads the table [quota] of config.toml, or nil where there is none:
@@ -39,16 +39,11 @@ type Quotas struct {
 //	[quota.principals."ci"]
 //	calls_per_minute = 6000
 func ReadQuotas(h home.Home) (*Quotas, error) {
-	var table struct {
-		PerMinute  int64            `toml:"calls_per_minute"`
-		PerDay     int64            `toml:"calls_per_day"`
-		Principals map[string]Quota `toml:"principals"`
-	}
-	found, err := home.ReadTable(h.Config(), "quota", &table)
+	q := &Quotas{}
+	found, err := home.ReadTable(h.Config(), "quota", q)
 	if err != nil || !found {
 		return nil, err
 	}
-	q := &Quotas{Quota{table.PerMinute, table.PerDay}, table.Principals}
 	wrong := q.PerMinute < 0 || q.PerDay < 0
 	for _, own := range q.Principals {
 		wrong = wrong || own.PerMinute < 0 || own.PerDay < 0

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,9 +148,7 @@ func (s *Suite) Run(o Options) []Outcome {
 			if merged[server] == nil {
 				merged[server] = map[string][]string{}
 			}
-			for scope, tools := range scopes {
-				merged[server][scope] = tools
-			}
+			maps.Copy(merged[server], scopes)
 		}
 	}
 	in = &snapshot{rules: in.rules, scopes: merged, works: in.works, work: in.work, catalogue: in.catalogue, problem: in.problem, shut: in.shut, loaded: in.loaded}

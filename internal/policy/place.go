@@ -101,12 +101,11 @@ func (p *places) addPath(t *spelt) error {
 			p.addAny(under)
 		}
 		// Enough steps up lead to the root, wherever they start.
-		if fromRoot := fromRoot(clean); fromRoot != clean && fromRoot != "/" {
-			above, err := folders(fromRoot)
-			if err != nil {
+		if rooted := fromRoot(clean); rooted != clean && rooted != "/" {
+			if under, err = folders(rooted); err != nil {
 				return err
 			}
-			p.addAny(above)
+			p.addAny(under)
 		}
 	}
 	return nil
@@ -296,12 +295,7 @@ func shortened(text string) string {
 type vocabulary map[string]bool
 
 func (v vocabulary) any(words []string) bool {
-	for _, w := range words {
-		if v[w] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(words, func(w string) bool { return v[w] })
 }
 
 func words(all string) vocabulary {

@@ -127,9 +127,9 @@ func (s slots) test(n ast.IsNode) test {
 	case ast.NodeTypeContains:
 		return s.contains(n)
 	case ast.NodeTypeContainsAny:
-		return s.containsMany(n.BinaryNode, true)
+		return s.containsMany(n.BinaryNode, slices.ContainsFunc[[]types.Value])
 	case ast.NodeTypeContainsAll:
-		return s.containsMany(n.BinaryNode, false)
+		return s.containsMany(n.BinaryNode, every)
 	case ast.NodeTypeIsEmpty:
 		return s.empty(n)
 	case ast.NodeTypeIn:
@@ -354,21 +354,22 @@ func (s slots) contains(n ast.NodeTypeContains) test {
 	})
 }
 
-// containsMany asks for one or for all of some values.
-func (s slots) containsMany(n ast.BinaryNode, one bool) test {
+func every(values []types.Value, holds func(types.Value) bool) bool {
+	return !slices.ContainsFunc(values, func(v types.Value) bool { return !holds(v) })
+}
+
+// containsMany asks for several values, of which one is enough, or every one is
+// wanted.
+func (s slots) containsMany(n ast.BinaryNode, enough func(wanted []types.Value, held func(types.Value) bool) bool) test {
 	set, ok := constant(n.Right).(types.Set)
 	if !ok {
 		return nil
 	}
 	wanted := set.Slice()
-	// One that is there decides over any, one that is not over all.
-	look := func(held func(types.Value) bool) truth {
-		return truthOf(slices.ContainsFunc(wanted, func(v types.Value) bool { return held(v) == one }) == one)
-	}
 	if inside := membersOf(n.Left); inside != nil {
 		return func(f *facts) truth {
 			if m, ok := inside(f); ok {
-				return look(func(v types.Value) bool { text, ok := v.(types.String); return ok && m[string(text)] })
+				return truthOf(enough(wanted, func(v types.Value) bool { text, ok := v.(types.String); return ok && m[string(text)] }))
 			}
 			return unsure
 		}
@@ -379,7 +380,7 @@ func (s slots) containsMany(n ast.BinaryNode, one bool) test {
 	}
 	return func(f *facts) truth {
 		if set, ok := of(f).(types.Set); ok {
-			return look(set.Contains)
+			return truthOf(enough(wanted, set.Contains))
 		}
 		return unsure
 	}

@@ -25,21 +25,25 @@ func (r *rule) checkSpelling(add adder) {
 			default:
 				return true
 			}
-			for _, side := range [][2]ast.IsNode{{sides.Left, sides.Right}, {sides.Right, sides.Left}} {
-				if kind := placesOf(side[0]); kind != 0 {
-					for _, text := range textsOf(side[1]) {
-						if better, why := spell(kind, text); why != "" {
-							hint := "write the place itself"
-							if better != "" {
-								hint = "write " + quote(better)
-							}
-							add(NeverThere, Error, hint, "%s is not how %s are held: %s", quote(text), kindWords[kind], why)
-						}
-					}
-				}
-			}
+			checkTexts(placesOf(sides.Left), sides.Right, add)
+			checkTexts(placesOf(sides.Right), sides.Left, add)
 			return true
 		})
+	}
+}
+
+// checkTexts looks at the texts of a node that are looked for among places.
+func checkTexts(kind part, n ast.IsNode, add adder) {
+	for _, text := range textsOf(n) {
+		better, why := spell(kind, text)
+		if why == "" {
+			continue
+		}
+		hint := "write the place itself"
+		if better != "" {
+			hint = "write " + quote(better)
+		}
+		add(NeverThere, Error, hint, "%s is not how %s are held: %s", quote(text), kindWords[kind], why)
 	}
 }
 
@@ -79,8 +83,8 @@ func textsOf(n ast.IsNode) []string {
 	return texts
 }
 
-// spell is how a text would stand in the context, and why it does not stand there
-// as it is; why is empty if it can.
+// spell is how a text would stand among places of a kind, and why it does not
+// stand there as it is; why is empty if it can, or if there are no places.
 func spell(kind part, text string) (better, why string) {
 	switch kind {
 	case somePaths:

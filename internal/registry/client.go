@@ -25,9 +25,9 @@ var (
 	ErrUnsatisfied = errors.New("no version satisfies the constraint")
 	// ErrUnreachable says that the registry did not answer as one does.
 	ErrUnreachable = errors.New("the registry cannot be asked")
-	// ErrContainer says that a server comes as a container image, which nothing
+	// errContainer says that a server comes as a container image, which nothing
 	// here could prove or contain.
-	ErrContainer = errors.New("it is a container image, and ambit runs no containers: use another package of it, or make a manifest for your own container runtime from its server.json with ambit import")
+	errContainer = errors.New("it is a container image, and ambit runs no containers: use another package of it, or make a manifest for your own container runtime from its server.json with ambit import")
 )
 
 // The bounds of what a registry can make us read.

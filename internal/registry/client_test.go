@@ -306,7 +306,7 @@ func TestRecipes(t *testing.T) {
 			}
 			recipe, err := l.Recipe("https://packages.example.com/npm")
 			if tt.problem != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.problem) || errors.Is(err, ErrContainer) != (tt.name == "a container") {
+				if err == nil || !strings.Contains(err.Error(), tt.problem) || errors.Is(err, errContainer) != (tt.name == "a container") {
 					t.Errorf("%v, want %q", err, tt.problem)
 				}
 				return

@@ -164,7 +164,7 @@ func (p *Package) recipe() (Recipe, error) {
 	case "pypi":
 		out.Kind, name = pack.PyPI, pypiName
 	case "oci":
-		return out, ErrContainer
+		return out, errContainer
 	case "mcpb":
 		out.Kind = pack.MCPB
 	default:

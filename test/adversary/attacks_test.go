@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -83,24 +82,15 @@ func comma(params string) string {
 // them are served by one process, and one of them asks for it by the same name.
 func TestAgentsOfOneDaemonKeepTheirSecrets(t *testing.T) {
 	w := newWorld(t)
-	var mu sync.Mutex
-	var seen []*http.Request
-	own := w.upstream(func(_ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, r)
-	})
+	var came requests
+	own := w.upstream(came.note)
 	text, err := os.ReadFile(own)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mine := w.write("agents/mine/findagent.json", strings.Replace(string(text), `"Evil fine"`, `"Mine"`, 1))
 	w.write("agents/theirs/findagent.json", strings.Replace(string(text), `"Evil fine"`, `"Theirs"`, 1))
-	set := w.command("secret", "set", mine, "KEY")
-	set.Stdin = strings.NewReader("canary-secret-value")
-	if out, err := set.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	w.keep(mine, "canary-secret-value")
 	d := w.serve()
 	ask := func(agent string) []*http.Request {
 		d.send("POST", "/api/v1/agents/"+agent+"/call", `{"tool":"look","arguments":{"q":"x"}}`, func(r *http.Request) {
@@ -109,11 +99,7 @@ func TestAgentsOfOneDaemonKeepTheirSecrets(t *testing.T) {
 			r.Header.Set("Proxy-Authorization", "Bearer canary-proxy")
 			r.Header.Set("X-Forwarded-For", "canary-forwarded")
 		})
-		mu.Lock()
-		defer mu.Unlock()
-		got := seen
-		seen = nil
-		return got
+		return came.take()
 	}
 	got := ask("mine")
 	if len(got) != 1 || got[0].Header.Get("Authorization") != "Bearer canary-secret-value" {
@@ -194,13 +180,8 @@ func TestEveryPathKnowsItsHost(t *testing.T) {
 // stays within the value.
 func TestManifestsSplitNoRequests(t *testing.T) {
 	w := newWorld(t)
-	var mu sync.Mutex
-	var seen []*http.Request
-	own := w.upstream(func(_ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, r)
-	})
+	var came requests
+	own := w.upstream(came.note)
 	w.env = append(w.env, slotKey)
 	text, err := os.ReadFile(own)
 	if err != nil {
@@ -237,14 +218,13 @@ func TestManifestsSplitNoRequests(t *testing.T) {
 		}
 		file := w.write(fmt.Sprintf("evil%d/service/findagent.json", i), string(changed))
 		w.ambit("call", file, "look", "--input", `{"q":"a\r\nX-Evil: 1\r\n\r\nGET /admin HTTP/1.1"}`)
-		mu.Lock()
+		seen := came.take()
 		for _, r := range seen {
 			if r.Header.Get("X-Evil") != "" || r.URL.Path != "/look" || r.Host != "api.example.com" || len(r.TransferEncoding) > 0 {
 				t.Errorf("%s sent %s %s %s with %v", evil, r.Method, r.Host, r.URL, r.Header)
 			}
 		}
-		sent, seen = sent+len(seen), nil
-		mu.Unlock()
+		sent += len(seen)
 	}
 	if sent == 0 {
 		t.Error("nothing was sent at all, so nothing was tried")

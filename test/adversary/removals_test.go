@@ -129,6 +129,14 @@ var removals = []removal{
 		// Another`, `			return nil
 		}
 		// Another`, "./test/faults", "TestStoreGone"},
+	{"P73", "internal/gateway/intend.go", `			return storeFailed(stageIntend, err)
+		}
+		// Another`, `			return nil
+		}
+		// Another`, "./test/faults", "TestDaemonOnAFullDisk"},
+	{"P74", "internal/gateway/record.go", `	if p.late != nil {
+		g.late`, `	if false {
+		g.late`, "./test/faults", "TestUpstream"},
 	{"P74", "internal/gateway/record.go", `	if p.late != nil {
 		g.late`, `	if false {
 		g.late`, "./test/faults", "TestLateAnswer"},
@@ -178,5 +186,9 @@ var removals = []removal{
 		if ok && isFor(secret, a) {`, "./test/adversary", "TestSecretsOfAnotherAgent"},
 	{"P86", "internal/skill/s3.go", `	for range maxPages {`, `	for {`, "./internal/skill", "TestListEnds"},
 	{"P87", "internal/toolserver/hidden.go", `	if len(path) > maxPath {`, `	if false {`, "./internal/toolserver", "TestDeepKeysAreCheap"},
-	{"P88", "internal/limit/limit.go", `twice = twice || alike && !exact`, `twice = twice || alike && !exact && !alike`, "./internal/limit", "TestAmountsAlike"},
+	{"P88", "internal/limit/limit.go", `doubtful = doubtful || alike && !exact`, `doubtful = doubtful || alike && !exact && !alike`, "./internal/limit", "TestAmountsAlike"},
+	{"P89", "internal/state/sqlite/enter.go", `time.AfterFunc(lockTime,`, `time.AfterFunc(time.Hour,`, "./internal/state/sqlite", "TestStoppedNeighbour"},
+	{"P89", "internal/state/sqlite/enter.go", `time.NewTimer(lockTime)`, `time.NewTimer(time.Hour)`, "./internal/state/sqlite", "TestOpeningIsBounded"},
+	{"P90", "internal/state/postgres/dial.go", `	Control:         unheard,`, ``, "./internal/state/postgres", "TestDial"},
+	{"P90", "internal/state/postgres/postgres.go", `config.RuntimeParams[name] = value`, `_, _ = name, value`, "./internal/state/statetest", "TestServerLooksForOwners"},
 }

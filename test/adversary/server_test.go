@@ -75,6 +75,37 @@ func (w *world) upstream(h http.HandlerFunc) string {
 	return w.write("service/findagent.json", findagent(w.t, "fine"))
 }
 
+// keep stores a value for the slot of an agent.
+func (w *world) keep(agent, value string) {
+	w.t.Helper()
+	set := w.command("secret", "set", agent, "KEY")
+	set.Stdin = strings.NewReader(value)
+	if out, err := set.CombinedOutput(); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// requests are those that came to a service.
+type requests struct {
+	mu   sync.Mutex
+	seen []*http.Request
+}
+
+func (r *requests) note(_ http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, req)
+}
+
+// take returns what came since it was asked last.
+func (r *requests) take() []*http.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := r.seen
+	r.seen = nil
+	return seen
+}
+
 // What a service answers is bounded as it comes out, also where it was packed.
 func TestBombsOfAService(t *testing.T) {
 	w := newWorld(t)
@@ -114,21 +145,15 @@ func TestBombsOfAService(t *testing.T) {
 // A value stays a value: it adds no header, no path and no query to a request.
 func TestArgumentsStayValues(t *testing.T) {
 	w := newWorld(t)
-	var mu sync.Mutex
-	var seen []*http.Request
-	agent := w.upstream(func(_ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, r)
-	})
+	var came requests
+	agent := w.upstream(came.note)
 	w.env = append(w.env, slotKey)
 	for _, q := range []string{`a\r\nX-Evil: 1`, `a&b=c#d`, `a/../../admin`, `%0d%0aX-Evil: 1`, `{credential}`, `a b`} {
 		if _, stderr, code := w.ambit("call", agent, "look", "--input", `{"q":"`+q+`"}`); code != 0 {
 			t.Errorf("%s: %s", q, stderr)
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
+	seen := came.take()
 	if len(seen) != 6 {
 		t.Fatalf("%d requests came", len(seen))
 	}
@@ -144,18 +169,9 @@ func TestArgumentsStayValues(t *testing.T) {
 // to a host that was not named when it was set.
 func TestSecretsOfAnotherAgent(t *testing.T) {
 	w := newWorld(t)
-	var mu sync.Mutex
-	tokens := map[string]string{}
-	mine := w.upstream(func(_ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		tokens[r.Host] += r.Header.Get("Authorization")
-	})
-	set := w.command("secret", "set", mine, "KEY")
-	set.Stdin = strings.NewReader("canary-secret-value")
-	if out, err := set.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	var came requests
+	mine := w.upstream(came.note)
+	w.keep(mine, "canary-secret-value")
 	text, err := os.ReadFile(mine)
 	if err != nil {
 		t.Fatal(err)
@@ -164,11 +180,11 @@ func TestSecretsOfAnotherAgent(t *testing.T) {
 	asked := func(file, manifest string) string {
 		w.write(file, manifest)
 		w.ambit("call", filepath.Join(w.dir, file), "look", "--input", `{"q":"x"}`)
-		mu.Lock()
-		defer mu.Unlock()
-		got := tokens["api.example.com"] + tokens["other.example.com"]
-		clear(tokens)
-		return got
+		sent := ""
+		for _, r := range came.take() {
+			sent += r.Header.Get("Authorization")
+		}
+		return sent
 	}
 	own, _ := filepath.Rel(w.dir, mine)
 	if got := asked(own, original); got != "Bearer canary-secret-value" {

@@ -1,0 +1,25 @@
+package agents_test
+
+import (
+	"fmt"
+
+	"github.com/ambit-run/ambit/agents"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// What ships is embedded, and is read like any other manifest.
+func ExampleFind() {
+	path, ok := agents.Find("default")
+	if !ok {
+		fmt.Println("it does not ship")
+		return
+	}
+	text, err := agents.Files.ReadFile(path)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m := manifest.Parse(path, text, manifest.Options{})
+	fmt.Println(m.Dialect, m.Valid(), m.Agent().ID)
+	// Output: matrix true matrix://agent/default
+}
