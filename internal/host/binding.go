@@ -38,9 +38,7 @@ func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 }
 
 func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
-	select {
-	case <-b.of.up:
-	case <-ctx.Done():
+	if !came(ctx, b.of.up) {
 		return nil, call.Refuse("act", call.ServerUnavailable, "the agent's tool servers are still being started").Again()
 	}
 	if f := b.of.trouble(); f != nil {

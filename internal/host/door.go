@@ -105,22 +105,32 @@ type door struct{ of *Agent }
 func (d door) Agent() *agent.Agent { return d.of.who() }
 
 func (d door) wait(ctx context.Context) (*gateway.Gateway, error) {
-	select {
-	case <-d.of.opened:
-	case <-ctx.Done():
+	if !came(ctx, d.of.opened) {
 		return nil, call.Refuse("record", call.TimedOut, "the store was not open in time").Again()
 	}
 	if d.of.door == nil {
 		return nil, call.Refuse("record", call.StoreUnavailable, "%v", d.of.shut)
 	}
-	if d.of.lazy != nil {
-		select {
-		case <-d.of.up:
-		case <-ctx.Done():
-			return nil, call.Refuse("resolve", call.TimedOut, "it was not found out in time what the agent's servers are").Again()
-		}
+	if d.of.lazy != nil && !came(ctx, d.of.up) {
+		return nil, call.Refuse("resolve", call.TimedOut, "it was not found out in time what the agent's servers are").Again()
 	}
 	return d.of.currentDoor(), nil
+}
+
+// came waits for something that happens once, and reports whether it has before
+// ctx ended. Once it has, that costs nothing.
+func came(ctx context.Context, happened <-chan struct{}) bool {
+	select {
+	case <-happened:
+		return true
+	default:
+	}
+	select {
+	case <-happened:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Call makes a call, once the door is there.
