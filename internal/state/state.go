@@ -93,6 +93,9 @@ var (
 	ErrReadOnly = errors.New("the store cannot be written")
 	// ErrFull says that there is no space left for the store.
 	ErrFull = errors.New("there is no space left for the store")
+	// ErrLocked says that another process has kept the store from being written
+	// for so long that waiting on is no use. Nothing was written.
+	ErrLocked = errors.New("the store is locked")
 	// ErrMoved says that the store's file was moved, removed or replaced while it
 	// was open: what is written to it would be lost.
 	ErrMoved = errors.New("the store was moved or removed while it was in use")

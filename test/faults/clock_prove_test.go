@@ -5,6 +5,7 @@ package faults
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,21 +125,11 @@ func TestClockJumps(t *testing.T) {
 	ambit := buildClocked(t)
 	for name, jump := range map[string]int{"forward": day, "backward": -day} {
 		t.Run(name+" under a call", func(t *testing.T) { testJumpUnderACall(t, newClocked(t, ambit, ""), jump) })
-		t.Run(name+" and a key to a call", func(t *testing.T) {
-			c := newClocked(t, ambit, "-")
-			for _, at := range []int{0, jump, 0} {
-				c.set(at)
-				if _, stderr, code := c.ambit("call", c.agent, "pay", "--idempotency-key", "once"); code != 0 {
-					t.Errorf("at %d: %s", at, stderr)
-				}
-			}
-			if n := c.done(); n != 1 {
-				t.Errorf("%d effects of one key", n)
-			}
-			c.whole()
-		})
+		t.Run(name+" and a key to a call", func(t *testing.T) { testJumpAndKey(t, newClocked(t, ambit, ""), jump) })
 		t.Run(name+" and an approval", func(t *testing.T) { testJumpAndApproval(t, newClocked(t, ambit, "-"), jump) })
 		t.Run(name+" and keys and grants", func(t *testing.T) { testJumpAndRights(t, newClocked(t, ambit, "-"), jump) })
+		t.Run(name+" and a session", func(t *testing.T) { testJumpAndSession(t, newClocked(t, ambit, ""), 2*jump) })
+		t.Run(name+" and the console", func(t *testing.T) { testJumpAndConsole(t, newClocked(t, ambit, "-"), jump) })
 	}
 	t.Run("a day's cap", func(t *testing.T) {
 		c := newClocked(t, ambit, "-")
@@ -180,6 +171,39 @@ func testJumpUnderACall(t *testing.T, c *clocked, jump int) {
 	c.goesOn(d, 1)
 }
 
+// Calls of one key have one effect and one answer: the one that is under way when the
+// clock jumps, one that waits for it, and those that come after.
+func testJumpAndKey(t *testing.T, c *clocked, jump int) {
+	pay := func() error {
+		stdout, stderr, code := c.ambit("call", c.agent, "pay", "--idempotency-key", "once")
+		if code != 0 || !strings.Contains(stdout, "paid") {
+			return fmt.Errorf("exit %d: %s %s", code, stdout, stderr)
+		}
+		return nil
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- pay() }()
+	c.until("the call has its effect", func() bool { return c.done() == 1 })
+	c.set(jump)
+	go func() { ended <- pay() }()
+	c.open()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, at := range []int{jump, 0} {
+		c.set(at)
+		if err := pay(); err != nil {
+			t.Errorf("%d s from now: %v", at, err)
+		}
+	}
+	if n := c.done(); n != 1 {
+		t.Errorf("%d effects of one key", n)
+	}
+	c.whole()
+}
+
 // A question cannot be answered any more once the clock says that its time is over.
 // Whoever waits for the answer waits by another clock: set right again, the question
 // is good, once.
@@ -199,8 +223,8 @@ func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
 	c.set(jump)
 	_, stderr, code := c.ambit("approvals", "approve", id)
 	if jump > 0 {
-		if code == 0 {
-			t.Error("it is approved a day later")
+		if code == 0 || !strings.Contains(stderr, "it has expired") {
+			t.Errorf("a day later approve exits with %d: %s", code, stderr)
 		}
 		c.set(0)
 		_, stderr, code = c.ambit("approvals", "approve", id)

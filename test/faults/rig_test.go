@@ -27,8 +27,9 @@ import (
 )
 
 const (
-	envAmbit = "AMBIT_TEST_BE_AMBIT"
-	effector = "effect-tool-server"
+	envAmbit  = "AMBIT_TEST_BE_AMBIT"
+	effector  = "effect-tool-server"
+	neighbour = "neighbour-of-the-store"
 	// patience bounds every wait for something that has to come.
 	patience = 60 * time.Second
 )
@@ -36,6 +37,13 @@ const (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == effector {
 		serveEffects(os.Args[2], os.Args[3])
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == neighbour {
+		if err := keepLocked(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	if os.Getenv(envAmbit) != "" {

@@ -3,13 +3,21 @@
 package faults
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/statetest"
 )
 
 // hold takes the lock that writers of the store queue for, as a process does that
@@ -35,6 +43,57 @@ func (h *house) queued() bool {
 	}
 	defer f.Close()
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
+}
+
+// keepLocked is a process that writes to the store at a place, says so, and stays in
+// the middle of it until its input ends.
+func keepLocked(place string) error {
+	db, err := statetest.OpenPlace(context.Background(), place)
+	if err != nil {
+		return err
+	}
+	err = db.Write(context.Background(), func(tx state.Tx) error {
+		if _, err := tx.Exec(`UPDATE logs SET born = born`); err != nil {
+			return err
+		}
+		fmt.Println("locked")
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return err
+	})
+	return errors.Join(err, db.Close())
+}
+
+// stopped starts such a process and stops it. It goes on, and ends, when it is told.
+func (h *house) stopped() (pid int, goOn func()) {
+	h.t.Helper()
+	cmd := exec.CommandContext(h.t.Context(), os.Args[0], neighbour, filepath.Join(h.home(), "state.db"))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	pid = cmd.Process.Pid
+	if _, err = bufio.NewReader(out).ReadString('\n'); err == nil {
+		err = unix.Kill(pid, unix.SIGSTOP)
+	}
+	if err == nil {
+		_, err = unix.Wait4(pid, nil, unix.WUNTRACED, nil)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return pid, func() {
+		h.t.Helper()
+		if err := errors.Join(unix.Kill(pid, unix.SIGCONT), in.Close(), cmd.Wait()); err != nil {
+			h.t.Fatal(err)
+		}
+	}
 }
 
 // While another process keeps the store locked, a call with an effect waits and

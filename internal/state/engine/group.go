@@ -290,7 +290,7 @@ func (g *Group) commit() {
 func (g *Group) batch() {
 	batch, err := g.begin()
 	if err != nil {
-		g.fail(err)
+		g.Fail(err)
 		return
 	}
 	members := g.turns(batch, maxMembers)
@@ -318,8 +318,9 @@ func (g *Group) turns(batch Batch, most int) (members []*member) {
 	return members
 }
 
-// fail ends everybody who waits.
-func (g *Group) fail(err error) {
+// Fail ends everybody who waits. It may be called while begin waits, by somebody
+// who knows that this takes too long.
+func (g *Group) Fail(err error) {
 	for m := g.next(); m != nil; m = g.next() {
 		m.done <- err
 	}
@@ -331,7 +332,7 @@ func (g *Group) Close() <-chan struct{} {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
-	g.fail(state.ErrClosed)
+	g.Fail(state.ErrClosed)
 	g.poke()
 	return g.gone
 }

@@ -293,3 +293,39 @@ func TestOneWhoLeavesPassesOn(t *testing.T) {
 		<-g.Close()
 	})
 }
+
+// Whoever waits for a batch that does not begin may be refused meanwhile; who
+// comes after that is in it.
+func TestThoseWhoWaitMayBeRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, sizes := make(chan bool), []int{}
+		g := New(func() (Batch, error) {
+			<-gate
+			return &fake{ends: func(n int) error { sizes = append(sizes, n); return nil }}, nil
+		}, nil)
+		refused := make(chan error, 3)
+		for range 3 {
+			go func() {
+				refused <- g.Write(t.Context(), func(state.Tx) error { t.Error("f ran"); return nil })
+			}()
+		}
+		synctest.Wait()
+		g.Fail(errFatal)
+		for range 3 {
+			if err := <-refused; !errors.Is(err, errFatal) {
+				t.Errorf("Write returned %v", err)
+			}
+		}
+		late := make(chan error, 1)
+		go func() { late <- g.Write(t.Context(), func(state.Tx) error { return nil }) }()
+		synctest.Wait()
+		close(gate)
+		if err := <-late; err != nil {
+			t.Errorf("Write returned %v", err)
+		}
+		<-g.Close()
+		if !slices.Equal(sizes, []int{1}) {
+			t.Errorf("batches of %v", sizes)
+		}
+	})
+}

@@ -40,11 +40,10 @@ const (
 )
 
 func (s *store) begin() (engine.Batch, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	if err := s.ready(ctx); err != nil {
-		cancel()
+	if err := s.ready(); err != nil {
 		return nil, fmt.Errorf("%w: %w", state.ErrLost, explain(err))
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	share := together
 	if s.met {
 		share = alone
@@ -54,15 +53,15 @@ func (s *store) begin() (engine.Batch, error) {
 
 // ready sees to it that there is a connection, under a new owner if the old one
 // is lost. Nobody has a turn yet, so nobody has relied on the old one.
-func (s *store) ready(ctx context.Context) error {
-	if s.conn != nil && time.Since(s.used) > restTime {
-		if err := s.conn.Ping(ctx); err != nil {
-			s.drop()
-		}
+func (s *store) ready() error {
+	if s.conn != nil && time.Since(s.used) > restTime && !s.answers() {
+		s.drop()
 	}
 	if s.conn != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
@@ -73,6 +72,13 @@ func (s *store) ready(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// answers reports whether there is still a server at the other end.
+func (s *store) answers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	return s.conn.Ping(ctx) == nil
 }
 
 // drop gives up the ownership.

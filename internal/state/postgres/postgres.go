@@ -36,9 +36,15 @@ import (
 const (
 	// maxReaders is how many reads run at the same time.
 	maxReaders = 4
-	// patience is how long the server may take for a batch, or to answer at all,
-	// before its connection counts as lost.
-	patience = 30 * time.Second
+	// patience is how long the server may take for a batch before its connection
+	// counts as lost.
+	patience = 10 * time.Second
+	// answerTime is how long it may take to answer at all, where it has nothing to
+	// do for that: a connection is made, or tried. A URL may say connect_timeout.
+	answerTime = 4 * time.Second
+	// workTime is when the server ends a statement that nobody may wait for any
+	// more. A step of the schema has as long.
+	workTime = 30 * time.Second
 	// restTime is how long the connection may rest before it is tried first.
 	restTime = time.Second
 )
@@ -78,6 +84,11 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 	}
 	config.MaxConns = maxReaders + 1 // one to look for changes
 	config.MinConns = 0
+	config.PingTimeout = answerTime
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = answerTime
+	}
+	config.ConnConfig.DialFunc = dialer.DialContext
 	config.ConnConfig.RuntimeParams["application_name"] = "ambit"
 	s := &store{config: config.ConnConfig}
 	defer func() {
@@ -107,7 +118,10 @@ func (s *store) connect(ctx context.Context) (*pgx.Conn, error) {
 	// The planner reads whole tables while they are small. A serializable
 	// transaction would then have read what everybody else writes.
 	config.RuntimeParams["enable_seqscan"] = "off"
-	config.RuntimeParams["statement_timeout"] = fmt.Sprint(patience.Milliseconds())
+	config.RuntimeParams["statement_timeout"] = fmt.Sprint(workTime.Milliseconds())
+	for name, value := range keepAlive {
+		config.RuntimeParams[name] = value
+	}
 	return pgx.ConnectConfig(ctx, config)
 }
 

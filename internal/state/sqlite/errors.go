@@ -20,6 +20,10 @@ func explain(err error) error {
 	return fmt.Errorf("%w: %w", known, err)
 }
 
+// errBusy is met where somebody keeps SQLite's own lock: a program that knows
+// nothing of ours, or one that was stopped while it opened or closed the store.
+var errBusy = fmt.Errorf("%w: another program keeps it from being used. See which programs use this store, and whether one of them is stopped", state.ErrLocked)
+
 func kind(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
@@ -33,6 +37,8 @@ func kind(err error) error {
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultCantOpen:
 		return state.ErrReadOnly
+	case sqlite.ResultBusy:
+		return errBusy
 	case sqlite.ResultFull:
 		return state.ErrFull
 	case sqlite.ResultCorrupt, sqlite.ResultNotADB:

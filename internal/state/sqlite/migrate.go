@@ -19,7 +19,7 @@ func (s *store) migrate(ctx context.Context, list []string) error {
 	if behind, err := migrations.Check(version, list); err != nil || !behind {
 		return err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.enterFirst(ctx); err != nil {
 		return err
 	}
 	return errors.Join(s.upgrade(ctx, list), unlock(s.lock))

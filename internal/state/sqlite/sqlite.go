@@ -4,7 +4,8 @@
 //   - Writers queue at a lock file, <file>.lock, and then begin. Waiting for
 //     SQLite's own lock is a poll with growing pauses: under load one process
 //     wrote thousands of times while another wrote once. The lock is released
-//     after each batch.
+//     after each batch. Who waits for it longer than lockTime is refused, and
+//     told who keeps it.
 //   - WAL and synchronous=FULL: a commit is on the disk when Write returns.
 //     Readers have their own connections and never wait for writers.
 //   - Locks and WAL need a local disk. A network file system is refused.
@@ -178,28 +179,6 @@ func (s *store) connect() (*conn, error) {
 		}
 	}
 	return conn, nil
-}
-
-// enter waits until this process may write. Whoever wants to write first takes
-// the turn and keeps it until he has the lock: so one who has just written
-// cannot take the lock again before those who wait.
-func (s *store) enter() error {
-	s.entering.Store(true)
-	defer s.entering.Store(false)
-	if err := lock(s.turns); err != nil {
-		return err
-	}
-	return errors.Join(lock(s.lock), unlock(s.turns))
-}
-
-// tryEnter is enter where nobody has to be waited for.
-func (s *store) tryEnter() (bool, error) {
-	ok, err := tryLock(s.turns)
-	if err != nil || !ok {
-		return false, err
-	}
-	ok, err = tryLock(s.lock)
-	return ok, errors.Join(err, unlock(s.turns))
 }
 
 func (s *store) begin() (engine.Batch, error) {

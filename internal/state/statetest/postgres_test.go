@@ -2,6 +2,7 @@ package statetest
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -121,5 +122,28 @@ func TestPasswordIsNotShown(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("Open returned %v", err)
 		}
+	}
+}
+
+// The server looks whether its owners are there: one whose machine is gone would
+// be alive for hours, and with it the calls that it had under way.
+func TestServerLooksForOwners(t *testing.T) {
+	db := At(t, database(t))
+	want := map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+	got := map[string]string{}
+	if err := db.Write(t.Context(), func(tx state.Tx) error {
+		clear(got)
+		// This server is reached by a socket, where they are kept and not used.
+		return tx.Query(`SELECT name, reset_val FROM pg_settings WHERE name LIKE 'tcp_keepalives%'`, nil, func(r state.Row) error {
+			var name, value string
+			err := r.Scan(&name, &value)
+			got[name] = value
+			return err
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the server has %v", got)
 	}
 }

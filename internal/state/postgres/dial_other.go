@@ -1,0 +1,8 @@
+//go:build !linux
+
+package postgres
+
+import "syscall"
+
+// unheard cannot be set here: a batch ends when patience does.
+func unheard(_, _ string, _ syscall.RawConn) error { return nil }

@@ -1,0 +1,193 @@
+//go:build linux && prove
+
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// speak sends a message to the agent over MCP, within a session unless it is empty.
+// It may be used from another goroutine.
+func (d *daemon) speak(session, method, params string) (status int, id, text string, err error) {
+	req, err := http.NewRequestWithContext(d.h.t.Context(), "POST", d.url+"/mcp/till", strings.NewReader(
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)))
+	if err != nil {
+		return 0, "", "", err
+	}
+	req.Header = http.Header{
+		"Authorization": {"Bearer " + d.key}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+	}
+	if session != "" {
+		req.Header.Set("Mcp-Session-Id", session)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header.Get("Mcp-Session-Id"), string(body), err
+}
+
+// begin begins a session.
+func (d *daemon) begin() string {
+	d.h.t.Helper()
+	status, id, text, err := d.speak("", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)
+	if err != nil || status != 200 || id == "" {
+		d.h.t.Fatalf("%d %s, %v", status, text, err)
+	}
+	return id
+}
+
+// A session of a client ends a day or two later, in words that say what to do, and
+// not before; a call that is under way in it when the clock jumps is answered, once.
+func testJumpAndSession(t *testing.T, c *clocked, jump int) {
+	d := c.serve()
+	session := d.begin()
+	type said struct {
+		status int
+		text   string
+		err    error
+	}
+	got := make(chan said, 1)
+	go func() {
+		status, _, text, err := d.speak(session, "tools/call", `{"name":"pay","arguments":{}}`)
+		got <- said{status, text, err}
+	}()
+	c.until("the call has its effect", func() bool { return c.done() == 1 })
+	c.set(jump)
+	c.open()
+	if s := <-got; s.err != nil || s.status != 200 || !strings.Contains(s.text, "paid") {
+		t.Errorf("the call ends with %+v", s)
+	}
+	for _, at := range []int{jump, 0} {
+		c.set(at)
+		status, _, text, err := d.speak(session, "tools/call", `{"name":"look","arguments":{}}`)
+		good := err == nil && status == 200 && strings.Contains(text, "seen")
+		over := err == nil && status == 404 && strings.Contains(text, "begin again with initialize")
+		if at <= 0 && !good || at > 0 && !over {
+			t.Errorf("%d s from now: %d %s, %v", at, status, text, err)
+		}
+		if fresh := d.begin(); fresh == session {
+			t.Error("a session is begun twice")
+		}
+	}
+	if n := c.done(); n != 1 {
+		t.Errorf("%d effects of one call", n)
+	}
+	c.whole()
+}
+
+// browser is one that signs in to the console.
+type browser struct {
+	d *daemon
+	*http.Client
+}
+
+func (d *daemon) browser() browser {
+	d.h.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		d.h.t.Fatal(err)
+	}
+	return browser{d, &http.Client{Jar: jar}}
+}
+
+// link makes a link to the console and returns what it holds.
+func (d *daemon) link() string {
+	d.h.t.Helper()
+	a, err := d.send("POST", "/api/v1/console", "")
+	var doc struct{ URL string }
+	if err == nil {
+		err = json.Unmarshal([]byte(a.text), &doc)
+	}
+	link, bad := url.Parse(doc.URL)
+	if err != nil || bad != nil || link.Query().Get("ticket") == "" {
+		d.h.t.Fatalf("%s, %v", a.text, err)
+	}
+	return link.Query().Get("ticket")
+}
+
+// post sends a form, and returns what the page says that comes of it.
+func (b browser) post(path string, form url.Values) (status int, page string) {
+	b.d.h.t.Helper()
+	resp, err := b.PostForm(b.d.url+path, form)
+	return b.read(resp, err)
+}
+
+func (b browser) home() (status int, page string) {
+	b.d.h.t.Helper()
+	resp, err := b.Get(b.d.url + "/")
+	return b.read(resp, err)
+}
+
+func (b browser) read(resp *http.Response, err error) (status int, page string) {
+	b.d.h.t.Helper()
+	if err != nil {
+		b.d.h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.d.h.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+var formToken = regexp.MustCompile(`name="token" value="([^"]+)"`)
+
+// Whoever is signed in to the console is not any more a day later, and is still a day
+// earlier. What was good once stays used, however the clock goes.
+func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
+	d := c.serve()
+	used, unused := d.link(), d.link()
+	person, left := d.browser(), d.browser()
+	for b, ticket := range map[browser]string{person: used, left: d.link()} {
+		if status, page := b.post("/login", url.Values{"ticket": {ticket}}); status != 200 {
+			t.Fatalf("signing in: %d %s", status, page)
+		}
+	}
+	// One of them signs out, and somebody has kept what his browser had.
+	_, page := left.home()
+	token := formToken.FindStringSubmatch(page)
+	at, err := url.Parse(d.url)
+	if token == nil || err != nil {
+		t.Fatalf("no form on the page: %v", err)
+	}
+	thief := d.browser()
+	thief.Jar.SetCookies(at, left.Jar.Cookies(at))
+	if status, page := left.post("/logout", url.Values{"token": {token[1]}}); status != 200 {
+		t.Fatalf("signing out: %d %s", status, page)
+	}
+
+	for _, at := range []int{jump, 0} {
+		c.set(at)
+		want := 200
+		if at > 0 {
+			want = 401
+		}
+		if status, page := person.home(); status != want || !strings.Contains(page, map[int]string{200: "till", 401: "Sign in"}[want]) {
+			t.Errorf("%d s from now, who is signed in: %d %s", at, status, page)
+		}
+		if status, page := d.browser().post("/login", url.Values{"ticket": {d.link()}}); status != 200 {
+			t.Errorf("%d s from now, a new link: %d %s", at, status, page)
+		}
+		if status, page := d.browser().post("/login", url.Values{"ticket": {used}}); status != 403 || !strings.Contains(page, "used before, or is too old") {
+			t.Errorf("%d s from now, a link that was used: %d %s", at, status, page)
+		}
+		if status, _ := thief.home(); status != 401 {
+			t.Errorf("%d s from now, who has signed out: %d", at, status)
+		}
+	}
+	if status, page := d.browser().post("/login", url.Values{"ticket": {unused}}); status != 200 {
+		t.Errorf("a link that was not used: %d %s", status, page)
+	}
+}
