@@ -121,7 +121,7 @@ func (c *conn) next(first bool) (n int, plain bool) {
 			return from + end + len(emptyLine) - c.r, true
 		}
 		got := c.buf[c.r:c.w]
-		if len(got) >= maxHead || !bytes.HasPrefix(got, post[:min(len(got), len(post))]) || bareNewline(got) {
+		if len(got) >= maxHead || !begins(got) || bareNewline(got) {
 			return len(got), false
 		}
 		if !slow {
@@ -215,7 +215,7 @@ func (c *conn) answer(h *head) (more bool) {
 
 func (c *conn) request(ctx context.Context, h *head, x *exchange) *http.Request {
 	r := http.Request{
-		Method: http.MethodPost, URL: &x.url, RequestURI: h.path, Host: h.host,
+		Method: h.method, URL: &x.url, RequestURI: h.path, Host: h.host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: h.header, Body: &x.body, ContentLength: h.length, RemoteAddr: c.remote,
 	}

@@ -64,7 +64,7 @@ func TestHandedOver(t *testing.T) {
 	c := r.dial()
 	in := bufio.NewReader(c)
 	for i, text := range []string{
-		request("/a", "plain"), "GET /b HTTP/1.1\r\nHost: a\r\n\r\n", request("/c", "plain again"), "POST /d HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+		request("/a", "plain"), "GET /b HTTP/1.1\r\nHost: a\r\n\r\n", request("/c", "plain again"), "GET /d?e HTTP/1.1\r\nHost: a\r\n\r\n", request("/e", "as theirs"), "POST /f HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
 	} {
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestHandedOver(t *testing.T) {
 	}
 	// In one piece, too.
 	c = r.dial()
-	go func() { _, _ = io.WriteString(c, request("/a", "x")+"GET /b HTTP/1.1\r\nHost: a\r\n\r\n") }()
+	go func() { _, _ = io.WriteString(c, request("/a", "x")+"GET /b?c HTTP/1.1\r\nHost: a\r\n\r\n") }()
 	in = bufio.NewReader(c)
 	for _, path := range []string{"/a", "/b"} {
 		if _, body := read(t, in); !strings.Contains(body, path) {
@@ -93,7 +93,7 @@ func TestSlowClients(t *testing.T) {
 		{"nothing comes", "", headTime},
 		{"a head does not end", "POST / HTTP/1.1\r\nHost: a\r\n", 2 * headTime},
 		{"a first line does not end", "POST", 2 * headTime},
-		{"another method does not end", "GET / HTTP/1.1\r\n", 2 * headTime},
+		{"another method does not end", "PUT / HTTP/1.1\r\n", 2 * headTime},
 		{"a body does not end", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", bodyTime + headTime},
 		{"there is no second request", request("/", "abc"), idleTime},
 		{"a second head does not end", request("/", "abc") + "POST / HT", 2 * headTime},
@@ -368,7 +368,7 @@ func TestShutdown(t *testing.T) {
 			defer c.Close()
 		}
 		ask(t, used, request("/", "x"))
-		ask(t, theirs, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		ask(t, theirs, "GET /?a HTTP/1.1\r\nHost: a\r\n\r\n")
 		go func() { _, _ = io.WriteString(busy, request("/wait", "late")) }()
 		synctest.Wait()
 		var ended error

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -18,33 +19,38 @@ const (
 
 // head is what a plain request begins with.
 type head struct {
-	path, host string
-	length     int64
-	header     http.Header
-	values     []string // what the header's values lie in
+	method, path, host string
+
+	length int64
+	header http.Header
+	values []string // what the header's values lie in
 }
 
+// methods are those of plain requests.
+var methods = []string{http.MethodPost, http.MethodGet, http.MethodDelete}
+
 var (
-	post    = []byte("POST /")
 	version = []byte(" HTTP/1.1\r\n")
 	// The end of a head, which is the end of its last line and an empty one.
 	emptyLine = []byte("\r\n\r\n")
 )
 
 // read reads a head up to its empty line, and reports whether it is plain: a
-// POST of HTTP/1.1 to a path without anything to decode or to clean up, with one
-// host and one length, whose lines end as they should, and with no field that
-// changes how the request is read or the connection is used.
+// POST, GET or DELETE of HTTP/1.1 to a path without anything to decode or to
+// clean up, with one host and, if it is a POST, one length, whose lines end as
+// they should, and with no field that changes how the request is read or the
+// connection is used.
 func (h *head) read(b []byte) bool {
 	end := bytes.Index(b, version)
-	if !bytes.HasPrefix(b, post) || end < 0 || bytes.IndexByte(b[:end], '\r') >= 0 {
+	if end < 0 {
 		return false
 	}
 	text := string(b) // everything that is kept lies in it
-	h.path = text[len(post)-1 : end]
-	if !plainPath(h.path) {
+	method, path, ok := strings.Cut(text[:end], " ")
+	if !ok || !slices.Contains(methods, method) || !plainPath(path) {
 		return false
 	}
+	h.method, h.path = method, path
 	h.header, h.values = make(http.Header, 8), make([]string, 0, 8)
 	h.length = -1
 	fields := 0
@@ -55,7 +61,22 @@ func (h *head) read(b []byte) bool {
 		}
 		rest = more
 	}
+	if method != http.MethodPost && h.length < 0 {
+		h.length = 0
+	} else if method != http.MethodPost {
+		return false // a body where none belongs
+	}
 	return h.host != "" && h.length >= 0
+}
+
+// begins reports whether the first bytes of a request may be those of a plain one.
+func begins(b []byte) bool {
+	for _, method := range methods {
+		if n := min(len(b), len(method)); string(b[:n]) == method[:n] {
+			return true
+		}
+	}
+	return false
 }
 
 // field reads one line, and reports whether it is plain.
@@ -124,6 +145,9 @@ func (h *head) setLength(value string) bool {
 // plainPath reports whether a path is one that means what it says: no escapes,
 // no query, nothing that would be cleaned up.
 func plainPath(p string) bool {
+	if !strings.HasPrefix(p, "/") {
+		return false
+	}
 	for i := range len(p) {
 		switch c := p[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':

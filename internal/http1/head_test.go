@@ -31,8 +31,14 @@ func TestPlain(t *testing.T) {
 		{"no body", swap("Content-Length: 3", "Content-Length: 0"), true},
 		{"keep-alive", with("Connection: Keep-Alive\r\n"), true},
 		{"the root", swap("/mcp/x", "/"), true},
+		{"a GET without a body", "GET /mcp/x HTTP/1.1\r\nHost: a\r\n\r\n", true},
+		{"a DELETE without a body", "DELETE /mcp/x HTTP/1.1\r\nHost: a\r\n\r\n", true},
+		{"a DELETE with a body", "DELETE /mcp/x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", false},
+		{"a HEAD", "HEAD /mcp/x HTTP/1.1\r\nHost: a\r\n\r\n", false},
 
-		{"another method", swap("POST", "GET"), false},
+		{"a GET with a body", swap("POST", "GET"), false},
+		{"another method", swap("POST", "PUT"), false},
+		{"a method in small letters", swap("POST", "post"), false},
 		{"an older version", swap("HTTP/1.1", "HTTP/1.0"), false},
 		{"a newer version", swap("HTTP/1.1", "HTTP/1.2"), false},
 		{"two spaces", swap("POST ", "POST  "), false},
@@ -91,6 +97,8 @@ func FuzzHead(f *testing.F) {
 	} {
 		f.Add([]byte(strings.Replace(plainHead, "Content-Length: 3\r\n", "Content-Length: 3\r\n"+odd, 1)))
 	}
+	f.Add([]byte("GET /mcp/x HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n"))
+	f.Add([]byte("DELETE /mcp/x HTTP/1.1\r\nHost: a\r\nMcp-Session-Id: b\r\n\r\n"))
 	f.Add([]byte("POST / HTTP/1.1\r\nHost:a\r\nContent-Length:0\r\n\r\n"))
 	f.Add([]byte("POST /a.b/c- HTTP/1.1\r\nHost: [::1]:8\r\nContent-Length: 0003\r\nAuthorization: Bearer x\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -109,7 +117,7 @@ func FuzzHead(f *testing.F) {
 		if err != nil {
 			t.Fatalf("net/http: %v", err)
 		}
-		if r.Method != http.MethodPost || r.URL.String() != h.path || r.URL.Path != h.path || r.RequestURI != h.path || r.Host != h.host || r.ContentLength != h.length ||
+		if r.Method != h.method || r.URL.String() != h.path || r.URL.Path != h.path || r.RequestURI != h.path || r.Host != h.host || r.ContentLength != h.length ||
 			r.TransferEncoding != nil || r.Close || r.Proto != "HTTP/1.1" || r.Trailer != nil {
 			t.Fatalf("net/http reads %s %s of %s, %d bytes (%v, %v); here it is %s of %s, %d", r.Method, r.URL, r.Host, r.ContentLength, r.TransferEncoding, r.Close, h.path, h.host, h.length)
 		}

@@ -1,5 +1,5 @@
 // Package http1 serves the requests that clients of agents send all the time,
-// small POSTs over HTTP/1.1, without most of what net/http does for each.
+// small and plain ones over HTTP/1.1, without most of what net/http does for each.
 //
 // net/http starts a goroutine with every request, to notice that the client is
 // gone, and wakes it again to end it; it sets several deadlines; it makes every

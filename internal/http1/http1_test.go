@@ -248,7 +248,7 @@ func TestSameAsNetHTTP(t *testing.T) {
 		fields("X-A: \xff"), fields("X-A : b"), fields(" b"), fields("Cookie: a=b"), fields("Expect: nothing"), fields("Transfer-Encoding: x"),
 		"POST /dump HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 		"POST /dump HTTP/1.0\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-		"GET /dump HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD /dump HTTP/1.1\r\nHost: a\r\n\r\n", "POST /dump HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+		"GET /dump HTTP/1.1\r\nHost: a\r\n\r\n", "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n", "DELETE /dump HTTP/1.1\r\nHost: a\r\n\r\n", "DELETE /none HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "HEAD /dump HTTP/1.1\r\nHost: a\r\n\r\n", "POST /dump HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "nonsense\r\n\r\n", "POST\r\n\r\n", "\r\n\r\n", "POST /dump HTTP/1.1\nHost: a\nContent-Length: 0\n\n",
 	)
 	for _, text := range texts {

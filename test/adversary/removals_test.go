@@ -191,4 +191,12 @@ var removals = []removal{
 	{"P89", "internal/state/sqlite/enter.go", `time.NewTimer(lockTime)`, `time.NewTimer(time.Hour)`, "./internal/state/sqlite", "TestOpeningIsBounded"},
 	{"P90", "internal/state/postgres/dial.go", `	Control:         unheard,`, ``, "./internal/state/postgres", "TestDial"},
 	{"P90", "internal/state/postgres/postgres.go", `config.RuntimeParams[name] = value`, `_, _ = name, value`, "./internal/state/statetest", "TestServerLooksForOwners"},
+	{"P91", "internal/http1/head.go", `case "Transfer-Encoding", "Expect",`, `case "Expect",`, "./internal/http1", "TestPlain"},
+	{"P91", "internal/http1/head.go", `if h.length >= 0 || !h.setLength(value) {`, `if !h.setLength(value) {`, "./internal/http1", "FuzzHead"},
+	{"P92", "internal/http1/response.go", `	if w.over {
+		return 0, errOver
+	}`, ``, "./internal/http1", "TestAfterTheEnd"},
+	{"P93", "internal/http1/response.go", `if c == '\r' || c == '\n' || c == 0 {`, `if c == 0 {`, "./internal/http1", "FuzzField"},
+	{"P94", "internal/http1/conn.go", `			c.reading.in(c.s.HTTP.ReadHeaderTimeout)
+`, ``, "./internal/http1", "TestSlowClients"},
 }
