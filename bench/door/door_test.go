@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ambit-run/ambit/bench/door/middle"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
@@ -34,7 +36,7 @@ func BenchmarkDoor(b *testing.B) {
 }
 
 func benchDoor(b *testing.B, way string, size int) {
-	s := echoServer()
+	s := middle.Echo()
 	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true})
 	text := strings.Repeat("x", size)
 	answer := `","result":{"content":[{"type":"text","text":"` + text + `"}]}}`
@@ -79,10 +81,21 @@ func benchDoor(b *testing.B, way string, size int) {
 	}
 	defer d.Close()
 	d.Prove(context.Background())
-	server := httptest.NewServer(d.Handler())
-	defer server.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	serving, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(serving, l) }()
+	defer func() {
+		stop()
+		if err := <-served; err != nil {
+			b.Error(err)
+		}
+	}()
 	post := func(session, body string) (string, []byte) {
-		req, err := http.NewRequest(http.MethodPost, server.URL+"/mcp/"+way+"s", strings.NewReader(body))
+		req, err := http.NewRequest(http.MethodPost, "http://"+l.Addr().String()+"/mcp/"+way+"s", strings.NewReader(body))
 		if err != nil {
 			b.Error(err)
 			return "", nil

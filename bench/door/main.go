@@ -4,11 +4,14 @@
 //	make build && go run ./bench/door
 //
 // The server is the official Go SDK's, with one tool, echo; the client is the
-// SDK's too. Server, proxy and ambit are processes of their own, so that what
-// each costs can be read from the kernel: the columns CPU and RSS are those of
-// the process in the middle. Ways take turns, several rounds in one run, and
-// every answer is checked. The server answers in JSON: its event streams, through
-// ReverseProxy, now and then end without an answer. A read costs ambit one durable commit, a write two.
+// SDK's too. Client, server, proxy and ambit are programs of their own, so that
+// what each costs can be read from the kernel: the columns CPU and RSS are those
+// of the process in the middle. A proxy of the client's own binary is there to
+// show how much that helps it, and one that has a block on the disk before each
+// answer to show what ambit's promise costs without ambit. Ways take turns
+// every few calls, several rounds in one run, and every answer is checked. The server answers in
+// JSON: its event streams, through ReverseProxy, now and then end without an
+// answer. A read costs ambit one durable commit, a write two.
 package main
 
 import (
@@ -26,15 +29,16 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/bench/door/middle"
 )
 
 func main() {
 	var size int
-	role := flag.String("role", "", "what this process is; for the benchmark's own use")
-	target := flag.String("target", "", "where a proxy forwards to")
-	calls := flag.Int("calls", 400, "calls one after another in a turn")
-	span := flag.Duration("span", time.Second, "how long 32 clients call at once in a turn")
-	rounds := flag.Int("rounds", 5, "turns of each way")
+	proxy := flag.Bool("proxy", false, "be a proxy to an address; for the benchmark's own use")
+	calls := flag.Int("calls", 400, "calls one after another in a round")
+	span := flag.Duration("span", time.Second, "how long 32 clients call at once in a round")
+	rounds := flag.Int("rounds", 5, "rounds")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	before := flag.String("before", "", "another ambit, which takes turns with the one to measure")
 	only := flag.String("only", "", "measure the ways whose names hold this, and what they are held against")
@@ -44,14 +48,9 @@ func main() {
 		sizes = []int{size}
 	}
 	var err error
-	switch *role {
-	case "echo":
-		err = serveEcho()
-	case "echo-stdio":
-		err = echoServer().Run(context.Background(), &mcp.StdioTransport{})
-	case "proxy":
-		err = serveProxy(*target)
-	default:
+	if *proxy {
+		err = middle.ServeProxy(flag.Arg(0), nil)
+	} else {
 		err = run(*ambit, *before, *only, *calls, *rounds, *span)
 	}
 	if err != nil {
@@ -71,13 +70,23 @@ type key struct {
 	size int
 }
 
-// tally is what the turns of one way added up to.
+// tally is what the rounds of one way added up to.
 type tally struct {
-	p50, p99 []time.Duration // of each turn
+	one  *mcp.ClientSession
+	text string
+
+	times    []time.Duration // of this round's calls, one by one
+	cpu      time.Duration   // of this round, in the middle
+	made     int64           // calls of this round
+	p50, p99 []time.Duration
 	rate     []float64       // calls a second, 32 at once
-	cpu      []time.Duration // per call, in the middle
+	cpus     []time.Duration // per call
 	rss      int64
 }
+
+// slice is how many calls are made one by one before it is another way's turn:
+// few, so that whatever the machine does meanwhile meets all of them.
+const slice = 50
 
 func run(ambit, before, only string, calls, rounds int, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
@@ -89,69 +98,86 @@ func run(ambit, before, only string, calls, rounds int, span time.Duration) erro
 	defer rig.close()
 	rig.keep(only)
 	tallies := map[key]*tally{}
-	for range rounds {
-		for _, w := range rig.ways {
-			for _, size := range sizes {
-				k := key{w.name, size}
-				if tallies[k] == nil {
-					tallies[k] = &tally{}
-				}
-				if err := turn(ctx, w, size, calls, span, tallies[k]); err != nil {
-					return fmt.Errorf("%s, %d bytes: %w", w.name, size, err)
-				}
-			}
+	for _, size := range sizes {
+		if err := measure(ctx, rig.ways, size, calls, rounds, span, tallies); err != nil {
+			return fmt.Errorf("%d bytes: %w", size, err)
 		}
 	}
 	report(rig.ways, tallies, calls, rounds)
 	return nil
 }
 
-// turn lets one way be called, one by one and then by many at once.
-func turn(ctx context.Context, w *way, size, calls int, span time.Duration, t *tally) error {
-	text := strings.Repeat("x", size)
-	one, err := w.connect(ctx)
-	if err != nil {
-		return err
+// measure has every way called with one size, in rounds; the first is not
+// counted.
+func measure(ctx context.Context, ways []*way, size, calls, rounds int, span time.Duration, tallies map[key]*tally) error {
+	for _, w := range ways {
+		one, err := w.connect(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		defer one.Close()
+		tallies[key{w.name, size}] = &tally{one: one, text: strings.Repeat("x", size)}
 	}
-	defer one.Close()
+	for round := range rounds + 1 {
+		for range calls / slice {
+			for _, w := range ways {
+				if err := oneByOne(ctx, w, tallies[key{w.name, size}]); err != nil {
+					return fmt.Errorf("%s: %w", w.name, err)
+				}
+			}
+		}
+		for _, w := range ways {
+			t := tallies[key{w.name, size}]
+			if err := crowd(ctx, w, t, span); err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			t.close(w, round > 0)
+		}
+	}
+	return nil
+}
+
+// oneByOne makes a slice of calls.
+func oneByOne(ctx context.Context, w *way, t *tally) error {
 	before := w.used()
-	times := make([]time.Duration, 0, calls)
-	for i := range calls + calls/10 {
+	for range slice {
 		start := time.Now()
-		if err := echo(ctx, one, w.tool, text); err != nil {
+		if err := echo(ctx, t.one, w.tool, t.text); err != nil {
 			return err
 		}
-		if i >= calls/10 { // the first ones warm up
-			times = append(times, time.Since(start))
-		}
+		t.times = append(t.times, time.Since(start))
 	}
-	made := int64(calls + calls/10)
-	slices.Sort(times)
-	t.p50 = append(t.p50, times[len(times)/2])
-	t.p99 = append(t.p99, times[len(times)*99/100])
-	n, rate, err := crowd(ctx, w, one, text, span)
-	if err != nil {
-		return err
-	}
-	made += n
-	t.rate = append(t.rate, rate)
-	t.cpu = append(t.cpu, (w.used()-before)/time.Duration(made))
-	t.rss = max(t.rss, w.memory())
+	t.cpu += w.used() - before
+	t.made += slice
 	return nil
+}
+
+// close ends a round.
+func (t *tally) close(w *way, counts bool) {
+	if counts {
+		slices.Sort(t.times)
+		t.p50 = append(t.p50, t.times[len(t.times)/2])
+		t.p99 = append(t.p99, t.times[len(t.times)*99/100])
+		t.cpus = append(t.cpus, t.cpu/time.Duration(t.made))
+		t.rss = max(t.rss, w.memory())
+	} else {
+		t.rate = nil
+	}
+	t.times, t.cpu, t.made = t.times[:0], 0, 0
 }
 
 // crowd has many clients call at once, each with a session of its own; where a
 // way has one client only, as on stdio, they share it.
-func crowd(ctx context.Context, w *way, one *mcp.ClientSession, text string, span time.Duration) (int64, float64, error) {
+func crowd(ctx context.Context, w *way, t *tally, span time.Duration) error {
 	sessions := make([]*mcp.ClientSession, together)
 	for i := range sessions {
 		if w.shared {
-			sessions[i] = one
+			sessions[i] = t.one
 			continue
 		}
 		s, err := w.connect(ctx)
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
 		defer s.Close()
 		sessions[i] = s
@@ -159,11 +185,11 @@ func crowd(ctx context.Context, w *way, one *mcp.ClientSession, text string, spa
 	var n atomic.Int64
 	var wg sync.WaitGroup
 	failed := make(chan error, together)
-	start := time.Now()
+	before, start := w.used(), time.Now()
 	for _, s := range sessions {
 		wg.Go(func() {
 			for time.Since(start) < span {
-				if err := echo(ctx, s, w.tool, text); err != nil {
+				if err := echo(ctx, s, w.tool, t.text); err != nil {
 					failed <- err
 					return
 				}
@@ -175,10 +201,13 @@ func crowd(ctx context.Context, w *way, one *mcp.ClientSession, text string, spa
 	took := time.Since(start)
 	select {
 	case err := <-failed:
-		return 0, 0, err
+		return err
 	default:
 	}
-	return n.Load(), float64(n.Load()) / took.Seconds(), nil
+	t.cpu += w.used() - before
+	t.made += n.Load()
+	t.rate = append(t.rate, float64(n.Load())/took.Seconds())
+	return nil
 }
 
 func echo(ctx context.Context, s *mcp.ClientSession, tool, text string) error {
@@ -220,10 +249,10 @@ func report(ways []*way, tallies map[key]*tally, calls, rounds int) {
 		for _, w := range ways {
 			t := tallies[key{w.name, size}]
 			base := tallies[key{w.beside, size}]
-			p50, rate, cpu := median(t.p50), median(t.rate), median(t.cpu)
+			p50, rate, cpu := median(t.p50), median(t.rate), median(t.cpus)
 			fmt.Fprintf(table, "%s\t%d\t%d\t%.0f\t%d\t%.0f\t%s\t%s\t%s\t\n", w.name, p50.Microseconds(), median(t.p99).Microseconds(), rate,
 				cpu.Microseconds(), float64(t.rss)/(1<<20),
-				ratio(t.p50, base.p50), ratio(t.rate, base.rate), ratio(t.cpu, base.cpu))
+				ratio(t.p50, base.p50), ratio(t.rate, base.rate), ratio(t.cpus, base.cpus))
 		}
 		table.Flush()
 	}

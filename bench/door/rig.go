@@ -2,15 +2,10 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +15,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/bench/door/middle"
 )
 
 // way is one path from the client to the tool.
@@ -88,64 +85,106 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 	return cmd.Process, strings.TrimSpace(line), nil
 }
 
-func build(ctx context.Context, ambit, before string) (*rig, error) {
-	self, err := os.Executable()
+// compile makes a program of its own. Processes of one binary have their code at
+// the same addresses and help each other's branches and caches along, which no
+// proxy and its clients do.
+func (r *rig) compile(ctx context.Context, name string) (string, error) {
+	path := filepath.Join(r.dir, name)
+	said, err := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/ambit-run/ambit/bench/door/"+name).CombinedOutput()
 	if err != nil {
-		return nil, err
+		return "", fmt.Errorf("%s cannot be built: %w: %.500s", name, err, said)
 	}
+	return path, nil
+}
+
+const floor = "ReverseProxy"
+
+func build(ctx context.Context, ambit, before string) (*rig, error) {
 	dir, err := os.MkdirTemp("", "door-")
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{dir: dir, home: filepath.Join(dir, "home")}
-	_, echo, err := r.start(ctx, self, "-role", "echo")
+	server, err := r.compile(ctx, "echo")
 	if err != nil {
 		return r, err
 	}
-	proxy, proxied, err := r.start(ctx, self, "-role", "proxy", "-target", echo)
+	_, echo, err := r.start(ctx, server)
 	if err != nil {
 		return r, err
 	}
+	r.ways = []*way{{name: "direct", beside: floor, tool: "echo", connect: overHTTP(echo, "")}}
 	agents := filepath.Join(dir, "agents")
-	if err := writeAgents(agents, echo, self); err != nil {
-		return r, err
+	err = writeAgents(agents, echo, server)
+	if err == nil {
+		err = r.proxies(ctx, echo)
 	}
-	daemon, url, bearer, err := r.serve(ctx, ambit, agents)
-	if err != nil {
-		return r, err
-	}
-	if r.home, err = writeRails(dir); err != nil {
-		return r, err
-	}
-	railed, railedURL, railedBearer, err := r.serve(ctx, ambit, agents)
-	if err != nil {
-		return r, err
-	}
-	const floor = "ReverseProxy"
-	r.ways = []*way{
-		{name: "direct", beside: floor, tool: "echo", connect: overHTTP(echo, "")},
-		{name: floor, beside: floor, tool: "echo", connect: overHTTP(proxied, ""), middle: proxy},
-		{name: "ambit, HTTP to HTTP, read", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/reads", bearer), middle: daemon},
-		{name: "ambit, HTTP to HTTP, read, every rail", beside: floor, tool: "echo", connect: overHTTP(railedURL+"/mcp/reads", railedBearer), middle: railed},
-		{name: "ambit, HTTP to HTTP, write", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/writes", bearer), middle: daemon},
-		{name: "ambit, HTTP to stdio", beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/pipe", bearer), middle: daemon},
-	}
-	if before != "" {
-		r.home = filepath.Join(dir, "home-before")
-		older, olderURL, olderBearer, err := r.serve(ctx, before, agents)
-		if err != nil {
-			return r, err
-		}
-		for _, class := range []string{"read", "write"} {
-			r.ways = append(r.ways, &way{name: "before, HTTP to HTTP, " + class, beside: floor, tool: "echo", connect: overHTTP(olderURL+"/mcp/"+class+"s", olderBearer), middle: older})
-		}
+	if err == nil {
+		err = r.doors(ctx, ambit, before, agents)
 	}
 	stdio := &way{name: "direct, stdio", beside: "direct, stdio", tool: "echo", shared: true}
-	stdio.connect = stdio.overStdio(r, false, self, "-role", "echo-stdio")
+	stdio.connect = stdio.overStdio(r, false, server, "-stdio")
 	through := &way{name: "ambit, stdio to stdio", beside: "direct, stdio", tool: "echo", shared: true}
 	through.connect = through.overStdio(r, true, ambit, "run", filepath.Join(agents, "pipe.json"))
 	r.ways = append(r.ways, stdio, through)
-	return r, nil
+	return r, err
+}
+
+// proxies starts what only forwards.
+func (r *rig) proxies(ctx context.Context, echo string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	proxy, err := r.compile(ctx, "proxy")
+	if err != nil {
+		return err
+	}
+	for _, p := range []struct {
+		name, program string
+		args          []string
+	}{
+		{floor, proxy, nil},
+		{floor + ", the client's binary", self, []string{"-proxy"}},
+		{floor + ", a block synced", proxy, []string{"-sync", filepath.Join(r.dir, "synced")}},
+	} {
+		process, address, err := r.start(ctx, p.program, append(p.args, echo)...)
+		if err != nil {
+			return err
+		}
+		r.ways = append(r.ways, &way{name: p.name, beside: floor, tool: "echo", connect: overHTTP(address, ""), middle: process})
+	}
+	return nil
+}
+
+// doors starts ambit: with what cannot be switched off, with every rail and,
+// if there is one to compare with, another build of it.
+func (r *rig) doors(ctx context.Context, ambit, before, agents string) error {
+	rails, err := writeRails(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		program, home string
+		ways          [][2]string // the name, and the agent
+	}{
+		{ambit, filepath.Join(r.dir, "home"), [][2]string{{"ambit, HTTP to HTTP, read", "reads"}, {"ambit, HTTP to HTTP, write", "writes"}, {"ambit, HTTP to stdio", "pipe"}}},
+		{ambit, rails, [][2]string{{"ambit, HTTP to HTTP, read, every rail", "reads"}}},
+		{before, filepath.Join(r.dir, "home-before"), [][2]string{{"before, HTTP to HTTP, read", "reads"}, {"before, HTTP to HTTP, write", "writes"}}},
+	} {
+		if d.program == "" {
+			continue
+		}
+		r.home = d.home
+		daemon, url, bearer, err := r.serve(ctx, d.program, agents)
+		if err != nil {
+			return err
+		}
+		for _, w := range d.ways {
+			r.ways = append(r.ways, &way{name: w[0], beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/"+w[1], bearer), middle: daemon})
+		}
+	}
+	return nil
 }
 
 // serve starts a daemon in the home that is next.
@@ -183,7 +222,7 @@ func writeRails(dir string) (home string, err error) {
 }
 
 // writeAgents writes one agent for each way through the daemon.
-func writeAgents(dir, echo, self string) error {
+func writeAgents(dir, echo, program string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -194,7 +233,7 @@ func writeAgents(dir, echo, self string) error {
 		}
 	}
 	pipe := map[string]any{
-		"alias": "echo", "transport": "stdio", "command": self, "args": []string{"-role", "echo-stdio"}, "version": "1.0.0",
+		"alias": "echo", "transport": "stdio", "command": program, "args": []string{"-stdio"}, "version": "1.0.0",
 		"package_digest": "sha256:" + strings.Repeat("0", 64),
 		"tools":          []any{map[string]any{"name": "echo", "side_effect_class": "read"}},
 	}
@@ -220,7 +259,7 @@ func newClient() *mcp.Client {
 var older = &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}
 
 func overHTTP(address, bearer string) func(context.Context) (*mcp.ClientSession, error) {
-	client := &http.Client{Transport: withKey{&http.Transport{MaxIdleConnsPerHost: together * 2}, bearer}}
+	client := &http.Client{Transport: withKey{&http.Transport{MaxIdleConnsPerHost: middle.MaxIdle}, bearer}}
 	return func(ctx context.Context) (*mcp.ClientSession, error) {
 		return newClient().Connect(ctx, &mcp.StreamableClientTransport{Endpoint: address, HTTPClient: client, DisableStandaloneSSE: true}, older)
 	}
@@ -252,22 +291,22 @@ func (w *way) overStdio(r *rig, measured bool, name string, args ...string) func
 	}
 }
 
-// used is the processor time that the middle has used.
-func (w *way) used() time.Duration {
+// used is the processor time that the middle has used: of its threads, which a
+// Go program does not end. The times of the process as a whole are in ticks of
+// 10 ms, too coarse for a few calls.
+func (w *way) used() (total time.Duration) {
 	if w.middle == nil {
 		return 0
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.middle.Pid))
-	if err != nil {
-		return 0
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", w.middle.Pid))
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if f := strings.Fields(string(text)); err == nil && len(f) > 0 {
+			ns, _ := strconv.ParseInt(f[0], 10, 64)
+			total += time.Duration(ns)
+		}
 	}
-	// The name in parentheses may hold spaces; utime and stime are the 12th and
-	// 13th fields after it, in ticks of 10 ms.
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	f := strings.Fields(rest)
-	user, _ := strconv.ParseInt(f[11], 10, 64)
-	system, _ := strconv.ParseInt(f[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	return total
 }
 
 // memory is the middle's resident memory.
@@ -282,50 +321,4 @@ func (w *way) memory() int64 {
 	f := strings.Fields(string(statm))
 	pages, _ := strconv.ParseInt(f[1], 10, 64)
 	return pages * int64(os.Getpagesize())
-}
-
-type echoArgs struct {
-	Text string `json:"text"`
-}
-
-func echoServer() *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1.0.0"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says what it is told."}, func(_ context.Context, _ *mcp.CallToolRequest, in echoArgs) (*mcp.CallToolResult, any, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
-	})
-	return s
-}
-
-func serveEcho() error {
-	s := echoServer()
-	return listen(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true}), "/mcp")
-}
-
-func serveProxy(target string) error {
-	to, err := url.Parse(target)
-	if err != nil {
-		return err
-	}
-	to.Path = ""
-	transport := &http.Transport{MaxIdleConnsPerHost: together * 2}
-	return listen(&httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			// Without this, larger answers break off now and then.
-			if body, err := io.ReadAll(r.In.Body); err == nil {
-				r.Out.Body = io.NopCloser(bytes.NewReader(body))
-			}
-		},
-	}, "/mcp")
-}
-
-// listen serves on a free port and prints the address.
-func listen(h http.Handler, path string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Printf("http://%s%s\n", l.Addr(), path)
-	return http.Serve(l, h)
 }

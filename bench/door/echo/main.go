@@ -1,0 +1,27 @@
+// Command echo is the MCP server of the benchmark of the door, on a loopback
+// port whose address it prints, or with -stdio on stdin and stdout.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/bench/door/middle"
+)
+
+func main() {
+	stdio := flag.Bool("stdio", false, "serve stdin and stdout")
+	flag.Parse()
+	serve := middle.ServeEcho
+	if *stdio {
+		serve = func() error { return middle.Echo().Run(context.Background(), &mcp.StdioTransport{}) }
+	}
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, "echo:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,74 @@
+// Package middle is what calls go to and, beside ambit, what they go through in
+// the benchmark of the door: an MCP server with one tool, and Go's own reverse
+// proxy.
+package middle
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// MaxIdle is how many connections to one server are kept, so that no client has
+// to wait for a new one.
+const MaxIdle = 64
+
+type echoArgs struct {
+	Text string `json:"text"`
+}
+
+// Echo is a server whose one tool says what it is told.
+func Echo() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1.0.0"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says what it is told."}, func(_ context.Context, _ *mcp.CallToolRequest, in echoArgs) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
+	})
+	return s
+}
+
+// ServeEcho serves it over HTTP, where it answers in JSON.
+func ServeEcho() error {
+	s := Echo()
+	return listen(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true}))
+}
+
+// ServeProxy forwards everything to the server at target. before, unless it is
+// nil, is done before an answer is given.
+func ServeProxy(target string, before func() error) error {
+	to, err := url.Parse(target)
+	if err != nil {
+		return err
+	}
+	to.Path = ""
+	p := &httputil.ReverseProxy{
+		Transport: &http.Transport{MaxIdleConnsPerHost: MaxIdle},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			// Without this, larger answers break off now and then.
+			if body, err := io.ReadAll(r.In.Body); err == nil {
+				r.Out.Body = io.NopCloser(bytes.NewReader(body))
+			}
+		},
+	}
+	if before != nil {
+		p.ModifyResponse = func(*http.Response) error { return before() }
+	}
+	return listen(p)
+}
+
+// listen serves on a free port and prints the address.
+func listen(h http.Handler) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("http://%s/mcp\n", l.Addr())
+	return http.Serve(l, h)
+}

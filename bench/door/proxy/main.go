@@ -1,0 +1,92 @@
+// Command proxy is Go's reverse proxy, in front of the server whose address it
+// is given. With -sync it also writes one block of a file, and has it on the
+// disk, before it gives an answer: what any journal that keeps its word costs,
+// and the least of it.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/ambit-run/ambit/bench/door/middle"
+)
+
+func main() {
+	path := flag.String("sync", "", "the file to write to")
+	flag.Parse()
+	if err := run(flag.Arg(0), *path); err != nil {
+		fmt.Fprintln(os.Stderr, "proxy:", err)
+		os.Exit(1)
+	}
+}
+
+func run(target, path string) error {
+	if path == "" {
+		return middle.ServeProxy(target, nil)
+	}
+	j, err := open(path)
+	if err != nil {
+		return err
+	}
+	return middle.ServeProxy(target, j.commit)
+}
+
+const (
+	block  = 4 << 10
+	blocks = 256
+)
+
+// journal is a file of blocks that are written over and over. Commits that come
+// together share one.
+type journal struct {
+	f *os.File
+
+	writing sync.Mutex // held by whoever writes
+	mu      sync.Mutex
+	next    int64
+	waiting *round
+}
+
+// round is one write to the disk, for everybody who waits for it.
+type round struct {
+	once sync.Once
+	err  error
+}
+
+func open(path string) (*journal, error) {
+	f, err := os.Create(path)
+	if err == nil {
+		_, err = f.Write(make([]byte, block*blocks))
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return &journal{f: f, waiting: &round{}}, err
+}
+
+// commit returns when a write that began after it was called is on the disk.
+func (j *journal) commit() error {
+	j.mu.Lock()
+	r := j.waiting
+	j.mu.Unlock()
+	r.once.Do(func() { r.err = j.write() })
+	return r.err
+}
+
+// write is done by one at a time. Whoever comes while it waits for its turn is
+// in the same round, and whoever comes later in the next.
+func (j *journal) write() error {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	j.mu.Lock()
+	j.waiting = &round{}
+	at := j.next % blocks * block
+	j.next++
+	j.mu.Unlock()
+	if _, err := j.f.WriteAt(make([]byte, block), at); err != nil {
+		return err
+	}
+	return syncData(j.f)
+}
