@@ -108,6 +108,24 @@ func TestEveryStatementMayFail(t *testing.T) {
 		{name: "close", do: func(ctx context.Context, j *Journal) error { j.written.Store(true); return j.Close(ctx) }, part: true},
 		{name: "show", do: func(ctx context.Context, j *Journal) error { _, err := j.Show(ctx, Filter{Tool: "delete"}); return err }},
 		{name: "unknown", do: func(ctx context.Context, j *Journal) error { _, err := j.Show(ctx, Filter{Unknown: true}); return err }},
+		{name: "show until", do: func(ctx context.Context, j *Journal) error {
+			_, err := j.Show(ctx, Filter{Tool: "delete", Until: started.Add(time.Minute)})
+			return err
+		}},
+		{name: "unknown calls", do: func(ctx context.Context, j *Journal) error {
+			err := j.db.(*faulty).DB.Write(ctx, func(tx state.Tx) error {
+				_, err := tx.Exec(`INSERT INTO calls (id, agent, digest, tool, principal, state, started) VALUES ('open', 'shop', '', 'list', 'ada@local', 'unknown', $1) ON CONFLICT (id) DO NOTHING`, started.UnixMicro())
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, err := j.Show(ctx, Filter{Unknown: true})
+			if err == nil && (len(entries) != 1 || entries[0].Call != "open") {
+				t.Errorf("the calls that nobody knows of are %+v", entries)
+			}
+			return err
+		}},
 		{name: "ends", do: func(ctx context.Context, j *Journal) error { _, err := j.Ends(ctx); return err }},
 		{name: "prove", do: func(ctx context.Context, j *Journal) error { _, err := j.Prove(ctx, j.db.Log(), 7); return err }, part: true},
 		{name: "prove the newest", do: func(ctx context.Context, j *Journal) error {
