@@ -4,15 +4,24 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
-// part is a module that is in the binaries.
+// part is something by others that is in the binaries: a module, or a table made
+// of what others have gathered.
 type part struct {
 	path, version string
-	sum           string // as go.sum has it
-	licence       string // its SPDX name, empty if the text is none that we know
+	sum           string   // as go.sum has it
+	texts         []string // its licences and notices
+	table         string   // the file that is embedded, if it is no code
+	from          string   // package URL of what the table was made of
+	only          []string // the platforms whose binaries it is in, if it is not in all
 }
+
+// ownPath is the module that is released.
+const ownPath = "github.com/ambit-run/ambit"
 
 // The words of CycloneDX 1.6, as far as they are used.
 type (
@@ -34,9 +43,13 @@ type (
 		Ref        string     `json:"bom-ref"`
 		Name       string     `json:"name"`
 		Version    string     `json:"version"`
-		PURL       string     `json:"purl"`
+		PURL       string     `json:"purl,omitempty"`
 		Licences   []licensed `json:"licenses,omitempty"`
+		Data       []contents `json:"data,omitempty"`
 		Properties []property `json:"properties,omitempty"`
+	}
+	contents struct {
+		Type string `json:"type"`
 	}
 	licensed struct {
 		Licence licenceName `json:"license"`
@@ -57,8 +70,8 @@ type (
 
 // billOf writes the bill of materials. It is the same for the same parts.
 func billOf(version, goVersion string, made time.Time, parts []part) ([]byte, error) {
-	self := componentOf(part{path: "github.com/ambit-run/ambit", version: version, licence: "Apache-2.0"})
-	self.Type = "application"
+	self := componentOf(part{path: ownPath, version: version})
+	self.Type, self.Licences = "application", []licensed{{licenceName{ID: "Apache-2.0"}}}
 	self.Properties = []property{{"ambit:go", goVersion}}
 	doc := billDocument{
 		Format: "CycloneDX", Spec: "1.6", Version: 1,
@@ -87,15 +100,36 @@ func billOf(version, goVersion string, made time.Time, parts []part) ([]byte, er
 }
 
 func componentOf(p part) component {
-	url := "pkg:golang/" + p.path + "@" + p.version
+	url := packageURL(p.path, p.version)
 	c := component{Type: "library", Ref: url, Name: p.path, Version: p.version, PURL: url}
-	if p.licence != "" {
-		c.Licences = []licensed{{licenceName{ID: p.licence}}}
-	} else {
-		c.Licences = []licensed{{licenceName{Name: "see LICENSES.txt"}}}
+	if p.table != "" {
+		c.Type, c.Ref, c.PURL = "data", "table:"+p.table, p.from
+		c.Data = []contents{{"dataset"}}
+		c.Properties = append(c.Properties, property{"ambit:table", p.table})
+	}
+	var names []string
+	for _, text := range p.texts {
+		names = append(names, nameOf(text))
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if name == "" { // not known for sure: a reader has to look
+			c.Licences = append(c.Licences, licensed{licenceName{Name: "see LICENSES.txt"}})
+			continue
+		}
+		c.Licences = append(c.Licences, licensed{licenceName{ID: name}})
 	}
 	if p.sum != "" {
-		c.Properties = []property{{"ambit:go.sum", p.sum}}
+		c.Properties = append(c.Properties, property{"ambit:go.sum", p.sum})
+	}
+	for _, platform := range p.only {
+		c.Properties = append(c.Properties, property{"ambit:only", platform})
 	}
 	return c
+}
+
+// packageURL names a module as the type golang has it: in small letters, and with
+// no plus sign.
+func packageURL(path, version string) string {
+	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
@@ -16,84 +15,159 @@ import (
 	"strings"
 )
 
-// licences reads the licences of the modules, and of Go itself, whose library is
-// in every binary. Texts that are the same are written once.
-func licences(in map[string]*debug.Module, goVersion string) ([]part, []byte, error) {
-	folders, err := folders()
+// source is where a module lies, with the folders of its packages that are built.
+type source struct {
+	module  string
+	version string
+	root    string
+	folders []string
+	embeds  []string // files in the binary, if it is our own module
+}
+
+// sources asks go which packages the binaries of all platforms are made of.
+func sources(env environment, platforms []string) (map[string]*source, error) {
+	root, err := env.run("env", "GOROOT")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	in["std"] = &debug.Module{Path: "std", Version: strings.TrimPrefix(goVersion, "go")}
+	all := map[string]*source{"std": {module: "std", root: strings.TrimSpace(string(root))}}
+	for _, platform := range platforms {
+		out, err := env.on(platform).run("list", "-deps", "-json=Dir,Standard,EmbedFiles,Module", "./cmd/ambit")
+		if err != nil {
+			return nil, err
+		}
+		for d := json.NewDecoder(bytes.NewReader(out)); ; {
+			var p struct {
+				Dir        string
+				Standard   bool
+				EmbedFiles []string
+				Module     module
+			}
+			if err := d.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, err
+			}
+			if p.Standard {
+				continue // all of it is under the one licence of Go
+			}
+			m := p.Module.effective()
+			s := all[m.Path]
+			if s == nil {
+				s = &source{module: m.Path, version: m.Version, root: m.Dir}
+				all[m.Path] = s
+			}
+			if slices.Contains(s.folders, p.Dir) {
+				continue
+			}
+			s.folders = append(s.folders, p.Dir)
+			for _, f := range p.EmbedFiles {
+				name, err := filepath.Rel(m.Dir, filepath.Join(p.Dir, f))
+				if err != nil {
+					return nil, err
+				}
+				s.embeds = append(s.embeds, filepath.ToSlash(name))
+			}
+		}
+	}
+	return all, nil
+}
+
+// module is one as go list tells of it.
+type module struct {
+	Path, Version, Dir string
+	Replace            *module
+}
+
+func (m module) effective() module {
+	if m.Replace != nil {
+		return *m.Replace
+	}
+	return m
+}
+
+// linked is a module that the linker has put into the binaries of some platforms.
+type linked struct {
+	*debug.Module
+	platforms []string
+}
+
+// modules are the parts that are Go modules, with Go's own library. all is the
+// number of platforms.
+func modules(in map[string]*linked, where map[string]*source, all int) ([]part, error) {
 	var parts []part
 	var missing error
-	users := map[string][]string{}
-	var order []string
 	for _, path := range slices.Sorted(maps.Keys(in)) {
-		m := in[path]
-		texts, err := licenceTexts(folders[path])
-		if err != nil || len(texts) == 0 {
-			missing = errors.Join(missing, fmt.Errorf("%s %s has no licence that could be read", path, m.Version), err)
-			continue
+		p := part{path: path, version: in[path].Version, sum: in[path].Sum}
+		if len(in[path].platforms) < all {
+			p.only = in[path].platforms
 		}
-		p := part{path: path, version: m.Version, sum: m.Sum, licence: nameOf(texts[0])}
-		if len(texts) > 1 {
-			p.licence = "" // what holds for what is for a reader
+		var err error
+		if s := where[path]; s != nil {
+			p.texts, err = s.licences()
+		}
+		if err != nil || len(p.texts) == 0 {
+			missing = errors.Join(missing, fmt.Errorf("%s %s has no licence that could be read", path, p.version), err)
 		}
 		parts = append(parts, p)
-		for _, text := range texts {
+	}
+	return parts, missing
+}
+
+// licences are those at the top of a module, and those on the way from there to a
+// package: code that a module has taken from elsewhere keeps its own.
+func (s *source) licences() ([]string, error) {
+	texts, err := licenceTexts(s.root)
+	if err != nil || len(texts) == 0 {
+		return nil, err
+	}
+	seen := map[string]bool{s.root: true}
+	slices.Sort(s.folders)
+	for _, dir := range s.folders {
+		for ; !seen[dir] && strings.HasPrefix(dir, s.root); dir = filepath.Dir(dir) {
+			seen[dir] = true
+			more, err := licenceTexts(dir)
+			if err != nil {
+				return nil, err
+			}
+			texts = append(texts, more...)
+		}
+	}
+	return texts, nil
+}
+
+// licences are the texts of all parts. Those that are the same are written once.
+func licences(version, own string, parts []part) []byte {
+	users := map[string][]string{own: {ownPath + " " + version}}
+	order := []string{own}
+	for _, p := range parts {
+		for _, text := range p.texts {
 			if users[text] == nil {
 				order = append(order, text)
 			}
-			users[text] = append(users[text], path+" "+m.Version)
+			name := p.path + " " + p.version
+			if p.table != "" {
+				name += ", in " + p.table
+			}
+			if !slices.Contains(users[text], name) {
+				users[text] = append(users[text], name)
+			}
 		}
-	}
-	if missing != nil {
-		return nil, nil, missing
 	}
 	var b bytes.Buffer
 	b.WriteString("ambit is under the Apache License 2.0. Its binaries hold parts by others, under these licences.\n")
 	for _, text := range order {
 		fmt.Fprintf(&b, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(users[text], "\n"), strings.TrimSpace(text))
 	}
-	return parts, b.Bytes(), nil
-}
-
-// folders tells where each module lies. Nothing is fetched.
-func folders() (map[string]string, error) {
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command("go", "list", "-m", "-json", "all")
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off")
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	all := map[string]string{"std": strings.TrimSpace(string(root))}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var m struct {
-			Path, Dir string
-			Replace   *struct{ Path, Dir string }
-		}
-		if err := d.Decode(&m); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, err
-		}
-		if m.Replace != nil {
-			m.Path, m.Dir = m.Replace.Path, m.Replace.Dir
-		}
-		all[m.Path] = m.Dir
-	}
+	return b.Bytes()
 }
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|unlicense)([-._].*)?$`)
 
-// licenceTexts are those at the top of a module, the licence before the notices.
+// licenceTexts are those in a folder, the licence before the notices.
 func licenceTexts(dir string) ([]string, error) {
 	if dir == "" {
-		return nil, errors.New("its folder is not known: go mod download")
+		return nil, errors.New("its folder is not known: run go mod download")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -118,6 +192,7 @@ var known = []struct{ name, sentence string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MPL-2.0", "Mozilla Public License Version 2.0"},
 	{"MPL-2.0", "Mozilla Public License, version 2.0"},
+	{"Unicode-3.0", "UNICODE LICENSE V3"},
 	{"ISC", "Permission to use, copy, modify, and/or distribute this software for any purpose"},
 	{"ISC", "Permission to use, copy, modify, and distribute this software for any purpose"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
@@ -140,6 +215,7 @@ func nameOf(text string) string {
 		case found == "":
 			found = k.name
 		case found == "BSD-3-Clause" && k.name == "BSD-2-Clause": // which is in it
+		case found == "Unicode-3.0" && k.name == "MIT": // whose first words it has
 		default:
 			return ""
 		}

@@ -7,20 +7,26 @@
 // machine and in any folder: no path, time, user or machine gets in, C is off, and
 // the one time that is written down, in the bill of materials, is SOURCE_DATE_EPOCH.
 // The bill is in CycloneDX and tells of the modules that the linker says are in
-// the binaries, not of all that go.mod names. Nothing is fetched: modules come from
-// Go's own cache. A module without a licence stops the release.
+// the binaries, not of all that go.mod names, of those that are in some only, and
+// of the tables by others that are embedded. Nothing is fetched: modules come from Go's own cache, and are hashed
+// again first, since Go believes what it has unpacked once. A part without a
+// licence, a table that is not accounted for, or a file that the commit does not
+// hold stops the release, and what was released before stays until all is done.
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -30,7 +36,7 @@ import (
 
 func main() {
 	version := flag.String("version", "", "the `version` to stamp")
-	out := flag.String("o", "dist", "the `folder` to write to, which is emptied first")
+	out := flag.String("o", "dist", "the `folder` to write to, which may hold a former release")
 	flag.Parse()
 	if err := run(*version, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -38,33 +44,62 @@ func main() {
 	}
 }
 
+// A version is a part of file names and of the linker's flags.
+var versionForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`)
+
 func run(version, out string, platforms []string) error {
 	made, err := epoch(os.Getenv("SOURCE_DATE_EPOCH"))
-	if err == nil && (version == "" || strings.ContainsAny(version, " '\"\t\n")) {
-		err = fmt.Errorf("%q cannot be a version: give -version", version)
+	if !versionForm.MatchString(version) {
+		err = errors.Join(err, fmt.Errorf("%q cannot be a version: give -version with letters, digits and . + _ -", version))
 	}
-	for _, p := range platforms {
+	for i, p := range platforms {
 		if system, arch, ok := strings.Cut(p, "/"); !ok || system == "" || arch == "" {
 			err = errors.Join(err, fmt.Errorf("%q is no platform: write linux/amd64", p))
+		}
+		if slices.Contains(platforms[:i], p) {
+			err = errors.Join(err, fmt.Errorf("%q is named twice", p))
 		}
 	}
 	if len(platforms) == 0 {
 		err = errors.Join(err, errors.New("name platforms, such as linux/amd64"))
 	}
+	if err = errors.Join(err, committed(version), replaceable(out)); err != nil {
+		return err
+	}
+	env, err := settings()
 	if err != nil {
+		return err
+	}
+	if _, err := env.run("mod", "verify"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
+	}
+	stage, err := os.MkdirTemp(filepath.Dir(out), ".release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(stage)
+	if err := publish(env, version, stage, platforms, made); err != nil {
+		return err
+	}
+	if err := os.Chmod(stage, 0o755); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
+	return os.Rename(stage, out)
+}
+
+// publish writes all that a release holds into a folder.
+func publish(env environment, version, out string, platforms []string, made time.Time) error {
 	var files []string
-	in := map[string]*debug.Module{}
+	in := map[string]*linked{}
 	var goVersion string
 	for _, p := range platforms {
-		name, err := build(version, out, p)
+		name, err := build(env, version, out, p)
 		if err != nil {
 			return err
 		}
@@ -74,29 +109,78 @@ func run(version, out string, platforms []string) error {
 			return err
 		}
 		goVersion = info.GoVersion
-		for _, m := range info.Deps {
+		std := &debug.Module{Path: "std", Version: strings.TrimPrefix(goVersion, "go")}
+		for _, m := range append(info.Deps, std) {
 			if m.Replace != nil {
 				m = m.Replace
 			}
-			in[m.Path] = m
+			if in[m.Path] == nil {
+				in[m.Path] = &linked{Module: m}
+			}
+			in[m.Path].platforms = append(in[m.Path].platforms, p)
 		}
-		fmt.Println(filepath.Join(out, name))
+		fmt.Println(name)
 	}
-	parts, texts, err := licences(in, goVersion)
+	own, err := os.ReadFile("LICENSE")
 	if err != nil {
 		return err
 	}
+	where, err := sources(env, platforms)
+	if err != nil {
+		return err
+	}
+	parts, err := modules(in, where, len(platforms))
+	if err != nil {
+		return err
+	}
+	embedded, err := tablesIn(env, where, string(own))
+	if err != nil {
+		return err
+	}
+	parts = append(parts, embedded...)
 	bill, err := billOf(version, goVersion, made, parts)
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"sbom.cdx.json": bill, "LICENSES.txt": texts} {
+	for name, text := range map[string][]byte{"sbom.cdx.json": bill, "LICENSES.txt": licences(version, string(own), parts)} {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return err
 		}
 		files = append(files, name)
 	}
 	return sums(out, files)
+}
+
+// committed refuses files that a version does not tell of. One that ends in
+// -dirty says itself that nobody can build it again.
+func committed(version string) error {
+	if _, err := os.Lstat(".git"); err != nil || strings.HasSuffix(version, "-dirty") {
+		return nil // sources without a history are what they are
+	}
+	said, err := exec.Command("git", "status", "--porcelain").Output()
+	if err != nil {
+		return fmt.Errorf("git status: %w", err)
+	}
+	if len(said) > 0 {
+		return fmt.Errorf("the commit does not hold what would be built; commit or remove these, or let the version end in -dirty:\n%s", said)
+	}
+	return nil
+}
+
+// replaceable tells whether a folder may be emptied: it is empty, not there, or a
+// former release.
+func replaceable(out string) error {
+	entries, err := os.ReadDir(out)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(out, fileSums)); err != nil {
+		return fmt.Errorf("%s holds files and is no former release: name another folder with -o", out)
+	}
+	return nil
 }
 
 // epoch is the time of the sources.
@@ -108,24 +192,58 @@ func epoch(text string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
+// environment is what go gets to see.
+type environment []string
+
+// settings fixes what would change the bytes, or fetch something. Neither the
+// variables of whoever builds count nor what go env -w has kept for them; only
+// where the caches are is theirs.
+func settings() (environment, error) {
+	said, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	caches := strings.Split(strings.TrimSpace(string(said)), "\n")
+	if err != nil || len(caches) != 2 {
+		return nil, fmt.Errorf("go env does not tell where the caches are: %w", err)
+	}
+	return append(os.Environ(), "GOENV=off", "GOCACHE="+caches[0], "GOMODCACHE="+caches[1],
+		"GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local",
+		"CGO_ENABLED=0", "GOEXPERIMENT=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0"), nil
+}
+
+// on is the environment to build for a platform.
+func (e environment) on(platform string) environment {
+	system, arch, _ := strings.Cut(platform, "/")
+	return append(slices.Clone(e), "GOOS="+system, "GOARCH="+arch)
+}
+
+// run calls go, and tells what it answers.
+func (e environment) run(arguments ...string) ([]byte, error) {
+	cmd := exec.Command("go", arguments...)
+	cmd.Env = e
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w; what is missing is fetched by go mod download\n%s", arguments[0], err, said.Bytes())
+	}
+	return out, nil
+}
+
 // build makes the binary of one platform, and tells its name.
-func build(version, out, platform string) (string, error) {
+func build(env environment, version, out, platform string) (string, error) {
 	system, arch, _ := strings.Cut(platform, "/")
 	name := "ambit-" + version + "-" + system + "-" + arch
 	if system == "windows" {
 		name += ".exe"
 	}
 	ldflags := "-s -w -buildid= -X github.com/ambit-run/ambit/internal/cli.version=" + version
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", filepath.Join(out, name), "./cmd/ambit")
-	// What would change the bytes is fixed; GOFLAGS and GOEXPERIMENT of whoever builds
-	// do not count.
-	cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off", "GOTOOLCHAIN=local")
-	said, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", platform, err, said)
+	if _, err := env.on(platform).run("build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", filepath.Join(out, name), "./cmd/ambit"); err != nil {
+		return "", fmt.Errorf("%s: %w", platform, err)
 	}
 	return name, nil
 }
+
+// fileSums is there when all else is.
+const fileSums = "SHA256SUMS"
 
 // sums writes the digests, as sha256sum --check reads them.
 func sums(out string, files []string) error {
@@ -138,7 +256,7 @@ func sums(out string, files []string) error {
 		}
 		fmt.Fprintf(&b, "%s  %s\n", sum, name)
 	}
-	return os.WriteFile(filepath.Join(out, "SHA256SUMS"), []byte(b.String()), 0o644)
+	return os.WriteFile(filepath.Join(out, fileSums), []byte(b.String()), 0o644)
 }
 
 func digest(file string) (string, error) {

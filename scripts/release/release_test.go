@@ -1,156 +1,170 @@
-//go:build prove
-
 package main
 
 import (
-	"cmp"
 	"encoding/json"
-	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Two releases of the same sources are the same, byte for byte, also when the
-// second is made elsewhere, later, and by somebody with other settings.
-func TestSameBytes(t *testing.T) {
-	here, elsewhere := filepath.Join(t.TempDir(), "here"), filepath.Join(t.TempDir(), "else", "where")
-	copySources(t, filepath.Join("..", ".."), here)
-	copySources(t, here, elsewhere)
-	platform := runtime.GOOS + "/" + runtime.GOARCH
-	first, second := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "another")
-	t.Setenv("SOURCE_DATE_EPOCH", "1767225600")
-	t.Chdir(here)
-	if err := run("v0.0.0-test", first, []string{platform}); err != nil {
+// What a build takes has a licence, and every packed table says whose it is: a
+// release would stop here, and that is known before.
+func TestEverythingHasItsLicence(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	env, err := settings()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GOFLAGS", "-ldflags=-X=main.version=other")
-	t.Setenv("GOAMD64", "v3")
-	t.Setenv("TZ", "Pacific/Kiritimati")
-	t.Chdir(elsewhere)
-	if err := run("v0.0.0-test", second, []string{platform}); err != nil {
+	where, err := sources(env, []string{runtime.GOOS + "/" + runtime.GOARCH})
+	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := read(t, first, "SHA256SUMS"), read(t, second, "SHA256SUMS")
-	if a != b || strings.Count(a, "\n") != 3 {
-		t.Errorf("the digests are\n%s\nand\n%s", a, b)
+	where["std"].version = "1.26" // which the binaries tell
+	in := map[string]*linked{}
+	for path, s := range where {
+		if path != ownPath {
+			in[path] = &linked{Module: &debug.Module{Path: path, Version: s.version}}
+		}
 	}
-	binary := "ambit-v0.0.0-test-" + runtime.GOOS + "-" + runtime.GOARCH
-	if out, err := exec.Command(filepath.Join(first, binary), "version").Output(); err != nil || !strings.Contains(string(out), "v0.0.0-test") {
-		t.Errorf("it says %q, %v", out, err)
+	if in["std"] == nil || in["github.com/spf13/cobra"] == nil || in["github.com/chromedp/chromedp"] != nil { // the last is for tests only
+		t.Errorf("a build takes %q", slices.Sorted(maps.Keys(in)))
 	}
-	if strings.Contains(read(t, first, binary), here) {
-		t.Error("the binary knows in which folder it was built")
+	parts, err := modules(in, where, 0)
+	if err != nil {
+		t.Error(err)
 	}
-	bill, licences := read(t, first, "sbom.cdx.json"), read(t, first, "LICENSES.txt")
+	own, err := os.ReadFile("LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := tablesIn(env, where, string(own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var named []string
+	for _, p := range made {
+		for _, text := range p.texts {
+			named = append(named, p.table+" "+nameOf(text))
+		}
+	}
+	if want := []string{
+		"internal/guard/secret/gitleaks.json.gz MIT",
+		"internal/guard/pii/phones.json.gz MIT", "internal/guard/pii/phones.json.gz Apache-2.0",
+		"internal/guard/view/confusables.txt.gz Unicode-3.0",
+	}; !slices.Equal(named, want) {
+		t.Errorf("the tables are under %q, not %q", named, want)
+	}
+	bill, err := billOf("v1", "go1.26", time.Unix(0, 0).UTC(), append(parts, made...))
+	if err != nil {
+		t.Fatal(err)
+	}
 	checkBill(t, bill)
-	for _, want := range []string{"pkg:golang/github.com/spf13/cobra@v", "pkg:golang/std@1.", `"id": "MIT"`, "2026-01-01T00:00:00Z"} {
-		if !strings.Contains(bill, want) {
-			t.Errorf("the bill does not hold %s", want)
-		}
+
+	self := where[ownPath]
+	self.embeds = append(self.embeds, "internal/new.json.gz")
+	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "internal/new.json.gz is embedded, and nobody says whose it is") {
+		t.Errorf("with a table that is not listed it says %v", err)
 	}
-	for _, never := range []string{here, "chromedp"} { // paths, and what only tests use
-		if strings.Contains(bill+licences, never) {
-			t.Errorf("the bill or the licences hold %s", never)
-		}
-	}
-	if !strings.Contains(licences, "github.com/spf13/cobra v") || !strings.Contains(licences, "TERMS AND CONDITIONS") {
-		t.Error("the licences are not all there")
+	self.embeds = nil
+	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "is not embedded any more") {
+		t.Errorf("with a table that is gone it says %v", err)
 	}
 }
 
-// copySources copies what a build reads.
-func copySources(t *testing.T, from, to string) {
-	t.Helper()
-	skip := map[string]bool{".git": true, "bin": true, "dist": true, "node_modules": true, ".home": true}
-	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() && skip[e.Name()] {
-			return cmp.Or(err, fs.SkipDir)
-		}
-		rest, err := filepath.Rel(from, path)
-		switch {
-		case err != nil:
-			return err
-		case e.IsDir():
-			return os.MkdirAll(filepath.Join(to, rest), 0o755)
-		case !e.Type().IsRegular():
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(to, rest), text, 0o644)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+// The rules of CycloneDX 1.6 for the words that are used here.
+var (
+	serialForm  = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	urlForm     = regexp.MustCompile(`^pkg:(golang/[0-9a-z._~/-]+@[0-9A-Za-z.%_-]+(#[0-9a-z./]+)?|generic/[a-z.]+@[0-9.]+\?download_url=https://[0-9A-Za-z./]+)$`)
+	spdxNames   = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unicode-3.0", "Unlicense"}
+	partsOfKind = map[string]bool{"application": true, "library": true, "data": true}
+)
 
-func read(t *testing.T, dir, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// checkBill holds a bill to what its format demands.
-func checkBill(t *testing.T, text string) {
+// checkBill holds a bill to what its format demands, and to being whole.
+func checkBill(t *testing.T, text []byte) billDocument {
 	t.Helper()
 	var doc billDocument
-	d := json.NewDecoder(strings.NewReader(text))
+	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&doc); err != nil {
 		t.Fatal(err)
 	}
-	refs := map[string]bool{}
-	for _, c := range doc.Components {
-		if refs[c.Ref] || c.Name == "" || c.Version == "" || len(c.Licences) == 0 {
+	if doc.Format != "CycloneDX" || doc.Spec != "1.6" || doc.Version != 1 || !serialForm.MatchString(doc.Serial) {
+		t.Errorf("the bill is %s %s %d %s", doc.Format, doc.Spec, doc.Version, doc.Serial)
+	}
+	if _, err := time.Parse(time.RFC3339, doc.Metadata.Time); err != nil {
+		t.Error(err)
+	}
+	var refs []string
+	for _, c := range append([]component{doc.Metadata.Component}, doc.Components...) {
+		switch {
+		case slices.Contains(refs, c.Ref) || c.Ref == "" || c.Name == "" || c.Version == "" || !partsOfKind[c.Type]:
 			t.Errorf("the component %+v is not whole, or there twice", c)
+		case !urlForm.MatchString(c.PURL):
+			t.Errorf("%q is no package URL", c.PURL)
+		case len(c.Licences) == 0:
+			t.Errorf("%s has no licence", c.Name)
+		case (c.Type == "data") != slices.Equal(c.Data, []contents{{"dataset"}}):
+			t.Errorf("%s is %s and holds %v", c.Name, c.Type, c.Data)
 		}
-		refs[c.Ref] = true
-	}
-	if doc.Format != "CycloneDX" || doc.Spec != "1.6" || !strings.HasPrefix(doc.Serial, "urn:uuid:") || len(doc.Serial) != 45 || len(refs) < 20 {
-		t.Errorf("the bill is %s %s %s with %d components", doc.Format, doc.Spec, doc.Serial, len(refs))
-	}
-	for _, use := range doc.Dependencies[0].Uses {
-		if !refs[use] {
-			t.Errorf("%s is used and not there", use)
+		for _, l := range c.Licences { // one of the two, and a name that SPDX has given
+			if (l.Licence.ID == "") == (l.Licence.Name == "") || l.Licence.ID != "" && !slices.Contains(spdxNames, l.Licence.ID) {
+				t.Errorf("%s is under %+v", c.Name, l)
+			}
 		}
+		refs = append(refs, c.Ref)
 	}
+	if len(doc.Dependencies) != 1 || doc.Dependencies[0].Ref != refs[0] || !slices.Equal(doc.Dependencies[0].Uses, refs[1:]) {
+		t.Errorf("used are %+v, and there are %q", doc.Dependencies, refs)
+	}
+	return doc
 }
 
 func TestBillIsSame(t *testing.T) {
-	parts := []part{{path: "example.com/a", version: "v1.0.0", licence: "MIT"}, {path: "example.com/b", version: "v2.0.0"}}
+	parts := []part{
+		{path: "example.com/Some/a", version: "v1.0.0+incompatible", sum: "h1:x", texts: []string{"Mozilla Public License Version 2.0"}, only: []string{"windows/arm64"}},
+		{path: "example.com/b", version: "v2.0.0", texts: []string{"Do as you like."}},
+	}
 	at := time.Unix(0, 0).UTC()
 	one, err := billOf("v1", "go1.26", at, parts)
 	if err != nil {
 		t.Fatal(err)
+	}
+	doc := checkBill(t, one)
+	if a := doc.Components[0]; a.Name != "example.com/Some/a" || a.PURL != "pkg:golang/example.com/some/a@v1.0.0%2Bincompatible" ||
+		a.Licences[0].Licence.ID != "MPL-2.0" || !slices.Equal(a.Properties, []property{{"ambit:go.sum", "h1:x"}, {"ambit:only", "windows/arm64"}}) {
+		t.Errorf("a part is told as %+v", a)
+	}
+	if b := doc.Components[1]; b.Licences[0].Licence.Name != "see LICENSES.txt" {
+		t.Errorf("a part under a licence that is not known is told as %+v", b)
 	}
 	two, err := billOf("v1", "go1.26", at, parts)
 	if err != nil || string(one) != string(two) {
 		t.Errorf("two bills differ: %v", err)
 	}
 	other, err := billOf("v1", "go1.26", at, parts[:1])
-	if err != nil || strings.Split(string(one), "\n")[3] == strings.Split(string(other), "\n")[3] {
+	if err != nil || checkBill(t, other).Serial == doc.Serial {
 		t.Errorf("bills of other parts have the same number: %v", err)
 	}
 }
 
 func TestLicenceNames(t *testing.T) {
 	bsd := "Redistribution and use in source and binary\nforms, with or without"
+	mit := "Permission is hereby granted, free of charge, to any person obtaining a copy"
 	for _, tt := range []struct{ text, want string }{
 		{"                  Apache License\n         Version 2.0, January 2004", "Apache-2.0"},
-		{"Permission is hereby granted, free of charge, to any person obtaining a copy", "MIT"},
+		{mit, "MIT"},
 		{bsd, "BSD-2-Clause"},
 		{bsd + " Neither the name of", "BSD-3-Clause"},
-		{"Permission is hereby granted, free of charge, to any person obtaining a copy. " + bsd, ""},
+		{"UNICODE LICENSE V3\n" + mit, "Unicode-3.0"},
+		{mit + ". " + bsd, ""},
 		{"All rights reserved.", ""},
 	} {
 		if got := nameOf(tt.text); got != tt.want {
@@ -159,10 +173,35 @@ func TestLicenceNames(t *testing.T) {
 	}
 }
 
-func TestNoLicence(t *testing.T) {
-	texts, err := licenceTexts(t.TempDir())
-	if err != nil || len(texts) != 0 {
-		t.Errorf("an empty folder has %d licences, %v", len(texts), err)
+// Code that a module has taken from elsewhere keeps its licence, folders that are
+// not built do not count, and a module without any stops all.
+func TestLicencesOfAModule(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"LICENSE": "top\r\n", "NOTICE.txt": "notice", "license.go": "package p", "taken/COPYING": "taken", "taken/deep/x.go": "", "unused/LICENSE": "unused",
+	} {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := map[string]*linked{"example.com/a": {Module: &debug.Module{Path: "example.com/a", Version: "v1.0.0"}, platforms: []string{"linux/amd64"}}}
+	where := map[string]*source{"example.com/a": {root: root, folders: []string{filepath.Join(root, "taken", "deep"), root}}}
+	parts, err := modules(in, where, 2)
+	if err != nil || len(parts) != 1 || !slices.Equal(parts[0].texts, []string{"top\n", "notice", "taken"}) || !slices.Equal(parts[0].only, []string{"linux/amd64"}) {
+		t.Errorf("the parts are %+v, %v", parts, err)
+	}
+	said := string(licences("v1", "ours", append(parts, part{path: "example.com/b", version: "v2.0.0", texts: []string{"top\n"}})))
+	if strings.Count(said, "\ntop\n") != 1 || !strings.Contains(said, "example.com/a v1.0.0\nexample.com/b v2.0.0\n\ntop\n") || !strings.Contains(said, ownPath+" v1\n\nours\n") {
+		t.Errorf("the licences are %s", said)
+	}
+	for name, s := range map[string]*source{"not known": nil, "without": {root: filepath.Join(root, "taken", "deep")}, "not there": {root: filepath.Join(root, "gone")}, "not fetched": {}} {
+		if _, err := modules(in, map[string]*source{"example.com/a": s}, 1); err == nil || !strings.Contains(err.Error(), "example.com/a v1.0.0 has no licence that could be read") {
+			t.Errorf("a module that is %s: %v", name, err)
+		}
 	}
 }
 
@@ -173,16 +212,49 @@ func TestWrongUse(t *testing.T) {
 	if err := os.WriteFile(stays, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("SOURCE_DATE_EPOCH", "1")
-	err := run("v1", dir, []string{"linux", "/"})
-	if err == nil || !strings.Contains(err.Error(), `"linux" is no platform`) || !strings.Contains(err.Error(), `"/" is no platform`) {
-		t.Errorf("it says %v", err)
-	}
-	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	if err := run("v1", dir, []string{"linux/amd64"}); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
-		t.Errorf("it says %v", err)
+	for name, tt := range map[string]struct {
+		epoch, version string
+		platforms      []string
+		want           []string
+	}{
+		"platforms":       {"1", "v1", []string{"linux", "/", "/"}, []string{`"linux" is no platform`, `"/" is no platform`, `"/" is named twice`, "is no former release"}},
+		"no platforms":    {"1", "v1", nil, []string{"name platforms"}},
+		"time":            {"yesterday", "v1", []string{"linux/amd64"}, []string{"SOURCE_DATE_EPOCH"}},
+		"version":         {"1", "v1 -X main.other=1", []string{"linux/amd64"}, []string{"cannot be a version"}},
+		"somebody's file": {"1", "v1", []string{"linux/amd64"}, []string{"holds files and is no former release"}},
+	} {
+		t.Setenv("SOURCE_DATE_EPOCH", tt.epoch)
+		err := run(tt.version, dir, tt.platforms)
+		for _, want := range tt.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: it says %v, not %s", name, err, want)
+			}
+		}
 	}
 	if _, err := os.Stat(stays); err != nil {
 		t.Error(err)
+	}
+}
+
+// Nothing is released under the name of a commit that does not hold it.
+func TestOnlyWhatIsCommitted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := committed("v1"); err != nil {
+		t.Errorf("sources without a history: %v", err)
+	}
+	if out, err := exec.Command("git", "init", "-q").CombinedOutput(); err != nil {
+		t.Fatalf("git init: %v\n%s", err, out)
+	}
+	if err := committed("v1"); err != nil {
+		t.Errorf("with nothing besides: %v", err)
+	}
+	if err := os.WriteFile("more.go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := committed("v1"); err == nil || !strings.Contains(err.Error(), "more.go") {
+		t.Errorf("with a file besides: %v", err)
+	}
+	if err := committed("v1-3-gabc-dirty"); err != nil {
+		t.Errorf("a version that says so: %v", err)
 	}
 }

@@ -1,0 +1,146 @@
+//go:build prove
+
+package main
+
+import (
+	"cmp"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Two releases of the same sources are the same, byte for byte, also when the
+// second is made elsewhere, with an empty cache, and by somebody with other
+// settings.
+func TestSameBytes(t *testing.T) {
+	here, elsewhere := filepath.Join(t.TempDir(), "here"), filepath.Join(t.TempDir(), "else", "where")
+	copySources(t, filepath.Join("..", ".."), here)
+	copySources(t, here, elsewhere)
+	platforms := []string{runtime.GOOS + "/" + runtime.GOARCH, "windows/arm64"}
+	first, second := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "another")
+	t.Setenv("SOURCE_DATE_EPOCH", "1767225600")
+	t.Chdir(here)
+	if err := run("v0.0.0-test", first, platforms); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", t.TempDir())
+	t.Setenv("GOFLAGS", "-ldflags=-X=main.version=other")
+	t.Setenv("GOAMD64", "v3")
+	t.Setenv("TZ", "Pacific/Kiritimati")
+	t.Chdir(elsewhere)
+	for range 2 { // the second replaces the first
+		if err := run("v0.0.0-test", second, platforms); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := read(t, first, fileSums), read(t, second, fileSums)
+	if a != b || strings.Count(a, "\n") != 4 {
+		t.Errorf("the digests are\n%s\nand\n%s", a, b)
+	}
+	for line := range strings.Lines(b) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if got, err := digest(filepath.Join(second, name)); err != nil || got != sum {
+			t.Errorf("%s has the digest %s, %v", name, got, err)
+		}
+	}
+	binary := "ambit-v0.0.0-test-" + runtime.GOOS + "-" + runtime.GOARCH
+	if out, err := exec.Command(filepath.Join(first, binary), "version").Output(); err != nil || !strings.Contains(string(out), "v0.0.0-test") {
+		t.Errorf("it says %q, %v", out, err)
+	}
+	bill, licences := read(t, first, "sbom.cdx.json"), read(t, first, "LICENSES.txt")
+	for name, text := range map[string]string{"binary": read(t, first, binary), "bill": bill, "list of licences": licences} {
+		if strings.Contains(text, here) {
+			t.Errorf("the %s tells in which folder it was made", name)
+		}
+	}
+	doc := checkBill(t, []byte(bill))
+	if doc.Metadata.Time != "2026-01-01T00:00:00Z" {
+		t.Errorf("the bill is of %s", doc.Metadata.Time)
+	}
+	for platform, file := range map[string]string{platforms[0]: binary, platforms[1]: "ambit-v0.0.0-test-windows-arm64.exe"} {
+		inside := inBinary(t, filepath.Join(first, file))
+		if told := inBill(doc, platform); !slices.Equal(told, inside) {
+			t.Errorf("in the binary for %s are\n%q\nand the bill tells of\n%q", platform, inside, told)
+		}
+		for _, module := range inside {
+			if !strings.Contains(licences, "\n"+module+"\n") {
+				t.Errorf("the licence of %s is not there", module)
+			}
+		}
+	}
+}
+
+// inBinary are the modules in a binary, as go version tells of them, and Go's own
+// library.
+func inBinary(t *testing.T, file string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "version", "-m", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); f[0] == "dep" {
+			all = append(all, f[1]+" "+f[2])
+		} else if f[0] == file+":" {
+			all = append(all, "std "+strings.TrimPrefix(f[1], "go"))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// inBill are the modules that a bill tells of for a platform.
+func inBill(doc billDocument, platform string) []string {
+	var all []string
+	for _, c := range doc.Components {
+		only := slices.ContainsFunc(c.Properties, func(p property) bool { return p.Name == "ambit:only" })
+		if c.Type == "library" && (!only || slices.Contains(c.Properties, property{"ambit:only", platform})) {
+			all = append(all, c.Name+" "+c.Version)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// copySources copies what a build reads.
+func copySources(t *testing.T, from, to string) {
+	t.Helper()
+	skip := map[string]bool{".git": true, "bin": true, "dist": true, "node_modules": true, ".home": true}
+	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() && skip[e.Name()] {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		rest, err := filepath.Rel(from, path)
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir():
+			return os.MkdirAll(filepath.Join(to, rest), 0o755)
+		case !e.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rest), text, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
