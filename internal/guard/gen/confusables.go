@@ -31,7 +31,8 @@ func confusables() ([]byte, error) {
 		return nil, err
 	}
 	var lines []string
-	for sc := bufio.NewScanner(z); sc.Scan(); {
+	sc := bufio.NewScanner(z)
+	for sc.Scan() {
 		text, _, _ := strings.Cut(sc.Text(), "#")
 		fields := strings.Split(text, ";")
 		if len(fields) < 2 {
@@ -50,6 +51,9 @@ func confusables() ([]byte, error) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%x %s\n", from[0], plain))
+	}
+	if err := sc.Err(); err != nil {
+		return nil, err // a table cut short would let look-alikes through
 	}
 	slices.Sort(lines)
 	var b bytes.Buffer
