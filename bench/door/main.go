@@ -48,6 +48,10 @@ func main() {
 		sizes = []int{size}
 	}
 	var err error
+	if *calls < slice || *calls%slice != 0 || *rounds < 1 {
+		fmt.Fprintf(os.Stderr, "bench: calls go by %d, and there is at least one round\n", slice)
+		os.Exit(2)
+	}
 	if *proxy {
 		err = middle.ServeProxy(flag.Arg(0), nil)
 	} else {
@@ -92,10 +96,12 @@ func run(ambit, before, only string, calls, rounds int, span time.Duration) erro
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	rig, err := build(ctx, ambit, before)
+	if rig != nil {
+		defer rig.close()
+	}
 	if err != nil {
 		return err
 	}
-	defer rig.close()
 	rig.keep(only)
 	tallies := map[key]*tally{}
 	for _, size := range sizes {

@@ -115,19 +115,21 @@ func build(ctx context.Context, ambit, before string) (*rig, error) {
 	}
 	r.ways = []*way{{name: "direct", beside: floor, tool: "echo", connect: overHTTP(echo, "")}}
 	agents := filepath.Join(dir, "agents")
-	err = writeAgents(agents, echo, server)
-	if err == nil {
-		err = r.proxies(ctx, echo)
+	if err := writeAgents(agents, echo, server); err != nil {
+		return r, err
 	}
-	if err == nil {
-		err = r.doors(ctx, ambit, before, agents)
+	if err := r.proxies(ctx, echo); err != nil {
+		return r, err
+	}
+	if err := r.doors(ctx, ambit, before, agents); err != nil {
+		return r, err
 	}
 	stdio := &way{name: "direct, stdio", beside: "direct, stdio", tool: "echo", shared: true}
 	stdio.connect = stdio.overStdio(r, false, server, "-stdio")
 	through := &way{name: "ambit, stdio to stdio", beside: "direct, stdio", tool: "echo", shared: true}
 	through.connect = through.overStdio(r, true, ambit, "run", filepath.Join(agents, "pipe.json"))
 	r.ways = append(r.ways, stdio, through)
-	return r, err
+	return r, nil
 }
 
 // proxies starts what only forwards.

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -68,23 +69,32 @@ func newConn(s *Server, nc net.Conn) *conn {
 
 // serve answers plain requests until there is one that is not, or no more.
 func (c *conn) serve() {
-	first := true
+	left, first := false, true
+	defer func() {
+		if !left { // whatever a handler did
+			c.end()
+		}
+	}()
 	for {
 		n, plain := c.next(first)
 		if n == 0 {
-			break
+			return
 		}
 		var h head
 		if !plain || !h.read(c.buf[c.r:c.r+n]) {
+			left = true
 			c.leave()
 			return
 		}
 		c.r += n
 		if !c.answer(&h) {
-			break
+			return
 		}
 		first = false
 	}
+}
+
+func (c *conn) end() {
 	c.state.Store(ended)
 	c.s.forget(c)
 	_ = c.nc.Close()
@@ -107,9 +117,9 @@ func (c *conn) next(first bool) (n int, plain bool) {
 		if c.s.closing.Load() {
 			return 0, false
 		}
-		wait := c.s.HTTP.IdleTimeout
+		wait := cmp.Or(c.s.HTTP.IdleTimeout, c.s.HTTP.ReadTimeout)
 		if first {
-			wait = c.s.HTTP.ReadHeaderTimeout
+			wait = c.s.headTime()
 		}
 		c.reading.in(wait)
 		if c.fill() != nil || !c.state.CompareAndSwap(waiting, working) {
@@ -126,7 +136,7 @@ func (c *conn) next(first bool) (n int, plain bool) {
 		}
 		if !slow {
 			slow = true
-			c.reading.in(c.s.HTTP.ReadHeaderTimeout)
+			c.reading.in(c.s.headTime())
 		}
 		from = max(c.r, c.w-len(emptyLine)+1)
 		before := c.r
@@ -184,7 +194,7 @@ func (c *conn) answer(h *head) (more bool) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	x := &exchange{url: url.URL{Path: h.path}, body: body{c: c, left: h.length}}
 	x.body.unread.Store(h.length > 0)
-	x.out = response{c: c, body: &x.body, header: make(http.Header, 8), length: -1}
+	x.out = response{c: c, body: &x.body, cancel: cancel, header: make(http.Header, 8), length: -1}
 	c.mu.Lock()
 	c.now, c.cancel = x, cancel
 	c.mu.Unlock()
@@ -265,9 +275,8 @@ func (c *conn) unwatch() {
 	if watched == nil {
 		return
 	}
-	_ = c.nc.SetReadDeadline(long)
+	c.reading.at(long)
 	<-watched
-	c.reading.forget()
 	if len(c.ahead) > 0 {
 		c.room()
 		c.w += copy(c.buf[c.w:], c.ahead)
@@ -302,6 +311,7 @@ type body struct {
 	mu    sync.Mutex
 	left  int64
 	until time.Time // when all of it must have come; zero leaves that to the server
+	own   time.Time // when the server wants it, from the first wait on
 	over  bool
 }
 
@@ -321,11 +331,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 		n = copy(p, c.buf[c.r:c.w])
 		c.r += n
 	} else {
-		if b.until.IsZero() {
-			c.reading.in(c.s.HTTP.ReadTimeout)
-		} else {
-			c.reading.at(b.until)
-		}
+		b.setDeadline()
 		if n, err = c.nc.Read(p); err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
@@ -337,6 +343,22 @@ func (b *body) Read(p []byte) (n int, err error) {
 		}
 	}
 	return n, err
+}
+
+// setDeadline bounds the wait for the whole of the body, not for each piece.
+func (b *body) setDeadline() {
+	c := b.c
+	if wait := c.s.HTTP.ReadTimeout; b.own.IsZero() && wait > 0 {
+		b.own = time.Now().Add(wait)
+	}
+	switch {
+	case !b.until.IsZero():
+		c.reading.at(b.until)
+	case !b.own.IsZero():
+		c.reading.at(b.own)
+	default:
+		c.reading.clear()
+	}
 }
 
 // Close is for handlers; the connection does without.
@@ -394,13 +416,10 @@ func (d *deadline) at(t time.Time) {
 
 func (d *deadline) clear() {
 	if !d.when.IsZero() {
-		d.forget()
-		_ = d.set(time.Time{})
+		d.when = time.Time{}
+		_ = d.set(d.when)
 	}
 }
-
-// forget is for when it was moved by somebody else.
-func (d *deadline) forget() { d.when = time.Time{} }
 
 // withAhead is a connection of which something was read already.
 func withAhead(nc net.Conn, ahead []byte) net.Conn {

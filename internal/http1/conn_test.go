@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,68 +84,6 @@ func TestHandedOver(t *testing.T) {
 			t.Errorf("%s is answered by %q", path, body)
 		}
 	}
-}
-
-// Whoever is slow to send is not waited for longer than the server says.
-func TestSlowClients(t *testing.T) {
-	for _, c := range []struct {
-		name, sent string
-		later      bool          // than a request that was answered
-		gone       time.Duration // at most
-	}{
-		{"nothing comes", "", false, headTime},
-		{"a head does not end", "POST / HTTP/1.1\r\nHost: a\r\n", false, 2 * headTime},
-		{"a first line does not end", "POST", false, 2 * headTime},
-		{"another method does not end", "PUT / HTTP/1.1\r\n", false, 2 * headTime},
-		{"a body does not end", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", false, bodyTime + headTime},
-		{"there is no second request", request("/", "abc"), false, idleTime},
-		{"a second head does not end", request("/", "abc") + "POST / HT", false, 2 * headTime},
-		{"a later head does not end", "POST / HT", true, 2 * headTime},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := inMemory(t, echo)
-				conn := r.dial()
-				defer conn.Close()
-				if c.later {
-					ask(t, conn, request("/", "before"))
-					synctest.Wait() // for the next
-				}
-				start := time.Now()
-				go func() { _, _ = io.WriteString(conn, c.sent) }()
-				if _, err := io.Copy(io.Discard, conn); err != nil {
-					t.Fatal(err)
-				}
-				if took := time.Since(start); took > c.gone || took < c.gone/4 {
-					t.Errorf("it was waited for %v", took)
-				}
-			})
-		})
-	}
-}
-
-// A head that comes a byte at a time is not a way around that.
-func TestDrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := inMemory(t, echo)
-		conn := r.dial()
-		defer conn.Close()
-		start := time.Now()
-		var dripping sync.WaitGroup
-		dripping.Go(func() {
-			for _, b := range []byte(request("/", "abc")) {
-				if _, err := conn.Write([]byte{b}); err != nil {
-					return
-				}
-				time.Sleep(headTime / 4)
-			}
-		})
-		ends(t, conn)
-		if took := time.Since(start); took > 2*headTime {
-			t.Errorf("it was waited for %v", took)
-		}
-		dripping.Wait()
-	})
 }
 
 // A request whose client has gone is cancelled.
@@ -473,6 +413,12 @@ func (f *failing) Addr() net.Addr { return &net.TCPAddr{} }
 func TestCrowd(t *testing.T) {
 	r := overTCP(t, echo)
 	var wg sync.WaitGroup
+	var ending atomic.Bool
+	failed := func(err error) {
+		if !ending.Load() {
+			t.Error(err)
+		}
+	}
 	for i := range 20 {
 		c := r.dial()
 		wg.Go(func() {
@@ -480,21 +426,140 @@ func TestCrowd(t *testing.T) {
 			for j := range 200 {
 				text := strings.Repeat(fmt.Sprintf("%d/%d ", i, j), j)
 				if _, err := io.WriteString(c, request("/", text)); err != nil {
+					failed(err)
 					return
 				}
 				resp, err := http.ReadResponse(in, nil)
 				if err != nil {
-					return // the server has ended
+					failed(err)
+					return
 				}
 				body, err := io.ReadAll(resp.Body)
 				if string(body) != text || err != nil {
 					t.Errorf("%d/%d is answered by %.60q, %v", i, j, body, err)
 				}
 				if i == 0 && j == 150 {
+					ending.Store(true)
 					go func() { _ = r.server.Shutdown(context.Background()) }()
 				}
 			}
 		})
 	}
 	wg.Wait()
+	if !ending.Load() {
+		t.Error("the server was never ended")
+	}
+}
+
+// A stream whose client cannot be written to is cancelled, also where the client
+// had sent something before it went.
+func TestStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := false
+		r := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, ":\n\n") // as if nobody looked at errors
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-r.Context().Done():
+				case <-time.After(time.Second):
+				}
+			}
+			over = true
+		})
+		c := r.dial()
+		go func() { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n") }()
+		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		time.Sleep(5 * lookEvery) // it is watched
+		if _, err := io.WriteString(c, "G"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if !over {
+			t.Error("the stream goes on")
+		}
+	})
+}
+
+// A client is watched in the second of two requests that came together, too.
+func TestGoneInTheSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cancelled := false
+		r := inMemory(t, func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/one" {
+				time.Sleep(time.Second)
+				return
+			}
+			<-r.Context().Done()
+			cancelled = true
+		})
+		c := r.dial()
+		go func() {
+			_, _ = io.WriteString(c, "GET /one HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n")
+		}()
+		read(t, bufio.NewReader(c))
+		time.Sleep(time.Second) // it is watched
+		c.Close()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !cancelled {
+			t.Error("nobody noticed that the client has gone")
+		}
+	})
+}
+
+// An answer is over before its request's context has ended: who waits for that to
+// write writes to nobody.
+func TestLateWriter(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	go func() { _, _ = io.Copy(io.Discard, here) }()
+	c := newConn(newRig(t, echo).server, there)
+	b := &body{c: c}
+	w := &response{c: c, body: b, header: http.Header{}, length: -1, cancel: func() {}}
+	if !w.finish() {
+		t.Fatal("there cannot be another request")
+	}
+	if _, err := w.Write([]byte("late")); !errors.Is(err, errOver) {
+		t.Errorf("what is late was taken: %v", err)
+	}
+	if err := w.FlushError(); !errors.Is(err, errOver) {
+		t.Errorf("what is late was sent: %v", err)
+	}
+	w.WriteHeader(http.StatusTeapot)
+	if len(c.held)+len(c.out) > 0 {
+		t.Errorf("%q and %q wait for the next answer", c.held, c.out)
+	}
+}
+
+// What is written after a flush is framed as what was before, with a type or not.
+func TestFlushThenWrite(t *testing.T) {
+	r := overTCP(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.(http.Flusher).Flush()
+		_, _ = io.WriteString(w, "after")
+	})
+	if _, body := ask(t, r.dial(), request("/", "")); body != "after" {
+		t.Errorf("the answer is %q", body)
+	}
+}
+
+// A handler that ends its goroutine ends its connection, and does not keep the
+// server from ending.
+func TestGoexit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t, func(http.ResponseWriter, *http.Request) { runtime.Goexit() })
+		c := r.dial()
+		defer c.Close()
+		go func() { _, _ = io.WriteString(c, request("/", "")) }()
+		ends(t, c)
+		if err := r.server.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -110,7 +110,8 @@ func (h *head) field(line string) bool {
 		if !strings.EqualFold(value, "keep-alive") {
 			return false
 		}
-	case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te", "Proxy-Connection", "Keep-Alive", "Http2-Settings":
+	case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te", "Proxy-Connection", "Keep-Alive", "Http2-Settings",
+		"Pragma": // of which net/http makes another field
 		return false
 	}
 	h.add(name, value)

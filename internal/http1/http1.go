@@ -18,6 +18,7 @@
 package http1
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log"
@@ -42,13 +43,17 @@ type Server struct {
 	left    chan struct{} // made by whoever waits for the last connection to end
 	others  *others
 	plain   net.Listener
-	end     chan struct{}
+	end     chan struct{} // closed when no more connections are taken
+	cut     chan struct{} // closed when none are left
+	once    sync.Once
 	looking atomic.Bool
 }
 
-// New makes a server of one that is set up and not serving.
+// New makes a server of one that is set up and not serving. Its handler, log and
+// timeouts count; its BaseContext, ConnContext and ConnState are told only of the
+// connections that it gets.
 func New(h *http.Server) *Server {
-	return &Server{HTTP: h, conns: map[*conn]struct{}{}, end: make(chan struct{})}
+	return &Server{HTTP: h, conns: map[*conn]struct{}{}, end: make(chan struct{}), cut: make(chan struct{})}
 }
 
 // Serve takes connections until the server is shut down or closed, when it
@@ -165,6 +170,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close ends every connection.
 func (s *Server) Close() error {
 	s.stop((*conn).abort)
+	s.once.Do(func() { close(s.cut) })
 	return s.HTTP.Close()
 }
 
@@ -192,11 +198,14 @@ func (s *Server) look() {
 	seen := map[*conn]uint64{}
 	for idle := 0; idle < 20 || !s.rest(); idle++ {
 		select {
-		case <-s.end: // whoever ends the server does not ask who is gone
+		case <-s.cut:
 			return
 		case <-tick.C:
 		}
 		under := s.underWay()
+		if len(under) == 0 && s.closing.Load() {
+			return
+		}
 		for c, turn := range under {
 			if seen[c] == turn {
 				c.watch(turn)
@@ -225,6 +234,11 @@ func (s *Server) underWay() map[*conn]uint64 {
 func (s *Server) rest() bool {
 	s.looking.Store(false)
 	return len(s.underWay()) == 0 || !s.looking.CompareAndSwap(false, true)
+}
+
+// headTime is how long a head may take, by the rules of net/http.
+func (s *Server) headTime() time.Duration {
+	return cmp.Or(s.HTTP.ReadHeaderTimeout, s.HTTP.ReadTimeout)
 }
 
 func (s *Server) logf(format string, args ...any) {

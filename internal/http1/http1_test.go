@@ -67,8 +67,9 @@ func newRig(t *testing.T, h http.HandlerFunc) *rig {
 }
 
 // inMemory serves connections that are pipes.
-func inMemory(t *testing.T, h http.HandlerFunc) *rig {
-	r := newRig(t, h)
+func inMemory(t *testing.T, h http.HandlerFunc) *rig { return newRig(t, h).inMemory() }
+
+func (r *rig) inMemory() *rig {
 	l := &pipes{conns: make(chan net.Conn), end: make(chan struct{})}
 	r.dial = func() net.Conn {
 		here, there := net.Pipe()

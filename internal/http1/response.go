@@ -1,7 +1,9 @@
 package http1
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,6 +25,7 @@ const maxKept = 16 << 10
 type response struct {
 	c      *conn
 	body   *body
+	cancel context.CancelFunc // of the request
 	header http.Header
 
 	mu      sync.Mutex
@@ -57,12 +60,15 @@ func (w *response) WriteHeader(status int) {
 // setStatus has the first one count, with the fields as they are then. Those
 // before it, of 1xx, say nothing that is needed here.
 func (w *response) setStatus(status int) {
-	if w.status != 0 || status < 200 {
+	if w.over || w.status != 0 || status < 200 {
 		return
 	}
 	w.status = status
 	h := w.header
 	_, w.typed = h["Content-Type"]
+	if h.Get("Content-Encoding") != "" {
+		w.typed = true // what is seen is not what it is
+	}
 	w.last = strings.EqualFold(h.Get("Connection"), "close")
 	if text := h["Content-Length"]; len(text) == 1 && hasBody(status) {
 		if n, err := strconv.ParseInt(text[0], 10, 64); err == nil && n >= 0 {
@@ -104,7 +110,7 @@ func (w *response) Write(p []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(p))
-	if !w.typed && len(p) > 0 {
+	if !w.typed && !w.begun && len(p) > 0 {
 		w.typed = true
 		w.c.out = appendField(w.c.out, "Content-Type", http.DetectContentType(p))
 	}
@@ -113,8 +119,7 @@ func (w *response) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	w.send(false)
-	w.frame(p)
-	w.push()
+	w.pass(p)
 	return len(p), w.failed
 }
 
@@ -155,6 +160,7 @@ func (w *response) finish() bool {
 	defer w.mu.Unlock()
 	w.setStatus(http.StatusOK)
 	w.send(true)
+	w.over = true // before anybody is told that the request has ended
 	return w.failed == nil && !w.last && (w.length < 0 || w.written == w.length || !hasBody(w.status))
 }
 
@@ -175,11 +181,14 @@ func (w *response) send(all bool) {
 	}
 	c := w.c
 	w.frame(c.held)
-	c.held = c.held[:0]
+	c.held = kept(c.held)
 	if w.chunked && all {
 		c.out = append(c.out, "0\r\n\r\n"...)
 	}
-	w.push()
+	if len(c.out) > 0 {
+		w.push(net.Buffers{c.out})
+	}
+	c.out = kept(c.out)
 }
 
 // frame puts a piece of the body behind what leaves.
@@ -188,22 +197,41 @@ func (w *response) frame(p []byte) {
 	if !w.chunked {
 		c.out = append(c.out, p...)
 	} else if len(p) > 0 {
-		c.out = strconv.AppendInt(c.out, int64(len(p)), 16)
-		c.out = append(append(append(c.out, "\r\n"...), p...), "\r\n"...)
+		c.out = append(append(appendSize(c.out, p), p...), "\r\n"...)
 	}
 }
 
-func (w *response) push() {
-	c := w.c
-	if len(c.out) > 0 && w.failed == nil {
-		if w.until.IsZero() {
-			c.writing.in(c.s.HTTP.WriteTimeout)
-		} else {
-			c.writing.at(w.until)
-		}
-		_, w.failed = c.nc.Write(c.out)
+// pass sends a large piece as it is.
+func (w *response) pass(p []byte) {
+	if w.chunked {
+		w.push(net.Buffers{appendSize(nil, p), p, []byte("\r\n")})
+	} else {
+		w.push(net.Buffers{p})
 	}
-	c.out = c.out[:0]
+}
+
+func appendSize(b, chunk []byte) []byte {
+	return append(strconv.AppendInt(b, int64(len(chunk)), 16), "\r\n"...)
+}
+
+// push writes to the client. One that cannot be written to is gone.
+func (w *response) push(pieces net.Buffers) {
+	if w.failed != nil {
+		return
+	}
+	if w.until.IsZero() {
+		w.c.writing.in(w.c.s.HTTP.WriteTimeout)
+	} else {
+		w.c.writing.at(w.until)
+	}
+	if len(pieces) == 1 {
+		_, w.failed = w.c.nc.Write(pieces[0])
+	} else {
+		_, w.failed = pieces.WriteTo(w.c.nc)
+	}
+	if w.failed != nil {
+		w.cancel()
+	}
 }
 
 // kept is room for the next time, unless it has grown too large to keep.

@@ -188,7 +188,7 @@ func newServer(t *testing.T, h http.Handler) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{URL: "http://" + l.Addr().String(), served: http1.New(&http.Server{Handler: h})}
+	s := &server{URL: "http://" + l.Addr().String(), served: http1.New(&http.Server{Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive})}
 	go func() { _ = s.served.Serve(l) }() // until Close
 	t.Cleanup(s.Close)
 	return s

@@ -152,6 +152,12 @@ type steadyWriter struct {
 	control *http.ResponseController
 }
 
+// WriteHeader counts too: an answer may have nothing else.
+func (w *steadyWriter) WriteHeader(status int) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
+	w.ResponseWriter.WriteHeader(status)
+}
+
 func (w *steadyWriter) Write(p []byte) (int, error) {
 	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime)) // not every connection has one
 	return w.ResponseWriter.Write(p)

@@ -35,7 +35,7 @@ func TestTarget(t *testing.T) {
 			dir := t.TempDir()
 			target := &target{
 				pkg: "example.com/targets", name: c.name, binary: binary, dir: dir,
-				cache: filepath.Join(dir, "cache"), tmp: filepath.Join(dir, "tmp"), each: 200 * time.Millisecond,
+				cache: filepath.Join(dir, "cache"), tmp: filepath.Join(dir, "tmp"), each: 3 * time.Second,
 			}
 			runs, err := target.run(t.Context())
 			switch {

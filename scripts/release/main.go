@@ -66,6 +66,7 @@ func run(version, out string, platforms []string) error {
 	if err = errors.Join(err, committed(version), replaceable(out)); err != nil {
 		return err
 	}
+	out = filepath.Clean(out) // dist/ lies beside dist, not in it
 	env, err := settings()
 	if err != nil {
 		return err
@@ -201,8 +202,11 @@ type environment []string
 func settings() (environment, error) {
 	said, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	caches := strings.Split(strings.TrimSpace(string(said)), "\n")
-	if err != nil || len(caches) != 2 {
+	if err != nil {
 		return nil, fmt.Errorf("go env does not tell where the caches are: %w", err)
+	}
+	if len(caches) != 2 {
+		return nil, fmt.Errorf("go env tells of %d caches, not of two", len(caches))
 	}
 	return append(os.Environ(), "GOENV=off", "GOCACHE="+caches[0], "GOMODCACHE="+caches[1],
 		"GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local",

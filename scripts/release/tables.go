@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -71,8 +72,12 @@ func tablesIn(env environment, where map[string]*source, own string) ([]part, er
 			if t.part != "" {
 				p.from += "#" + t.part
 			}
-			if p.texts, err = licenceTexts(m.Dir); err != nil || len(p.texts) == 0 {
-				return nil, fmt.Errorf("%s %s, of which %s was made, has no licence that could be read: %w", m.Path, m.Version, t.file, err)
+			p.texts, err = licenceTexts(m.Dir)
+			if err == nil && len(p.texts) == 0 {
+				err = errors.New("there is none")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("the licence of %s %s, of which %s was made: %w", m.Path, m.Version, t.file, err)
 			}
 		}
 		if t.terms != "" {

@@ -197,6 +197,6 @@ var removals = []removal{
 		return 0, errOver
 	}`, ``, "./internal/http1", "TestAfterTheEnd"},
 	{"P93", "internal/http1/response.go", `if c == '\r' || c == '\n' || c == 0 {`, `if c == 0 {`, "./internal/http1", "FuzzField"},
-	{"P94", "internal/http1/conn.go", `			c.reading.in(c.s.HTTP.ReadHeaderTimeout)
+	{"P94", "internal/http1/conn.go", `			c.reading.in(c.s.headTime())
 `, ``, "./internal/http1", "TestSlowClients"},
 }

@@ -118,6 +118,9 @@ func (m *measured) covered(dirs ...string) float64 {
 // hold compares what was measured with what the document tells.
 func (m *measured) hold(t *testing.T, text, family string) {
 	t.Helper()
+	if len(m.all) == 0 {
+		t.Fatalf("nothing of %s was measured", family)
+	}
 	dirs := slices.Sorted(maps.Keys(m.all))
 	for _, dir := range dirs {
 		if got := m.covered(dir); got < leastCovered && !slices.Contains(notShipped, dir) {

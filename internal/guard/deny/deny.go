@@ -163,6 +163,10 @@ func parse(regex string) (*syntax.Regexp, int, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("not a regular expression: %w", err)
 	}
+	// It is also used like this, which is one level deeper.
+	if _, err := syntax.Parse(`\A(?i:`+regex+")", syntax.Perl); err != nil {
+		return nil, 0, fmt.Errorf("not a regular expression: %w", err)
+	}
 	prog, err := syntax.Compile(tree.Simplify())
 	if err != nil {
 		return nil, 0, err

@@ -105,7 +105,7 @@ func (s *store) locked(since time.Time) error {
 	for _, file := range []string{s.file + ".lock", s.file + ".turn"} {
 		by, ok := holder(file)
 		switch {
-		case !ok:
+		case !ok, by.pid == os.Getpid(): // who waits has the turn
 		case by.stopped:
 			return fmt.Errorf("%w: process %d (%s) has kept it locked since %s or longer, and is stopped. Let it go on with kill -CONT %[2]d, or end it, and try again",
 				state.ErrLocked, by.pid, by.name, from)
