@@ -157,12 +157,12 @@ func TestExecuteRefuses(t *testing.T) {
 		return sandbox.Outcome{}, errors.New("it was run")
 	}}
 	for name, arguments := range map[string]string{
-		"no command":    `{}`,
-		"a zero byte":   `{"command":"a\u0000b"}`,
-		"too long":      `{"command":"` + strings.Repeat("x", maxCommand+1) + `"}`,
-		"too much time": `{"command":"a","timeout_seconds":601}`,
+		"no command":            `{}`,
+		"a zero byte":           `{"command":"a\u0000b"}`,
+		"too long":              `{"command":"` + strings.Repeat("x", maxCommand+1) + `"}`,
+		"too much time":         `{"command":"a","timeout_seconds":601}`,
 		"time around the clock": `{"command":"a","timeout_seconds":18446744074}`,
-		"no JSON":       `{`,
+		"no JSON":               `{`,
 	} {
 		got := o.execute(t.Context(), []byte(arguments))
 		if text := got.Content[0].(*mcp.TextContent).Text; !got.IsError || !strings.Contains(text, "input_invalid") {

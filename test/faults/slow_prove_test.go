@@ -3,10 +3,17 @@
 package faults
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ambit-run/ambit/internal/state/statetest"
 )
@@ -89,5 +96,38 @@ func TestHalfOpenPostgres(t *testing.T) {
 			}
 			h.whole("--store", cluster.Place())
 		})
+	}
+}
+
+// stopped starts a process that holds the lock, and stops it. It goes on, and ends, when it is told.
+func (h *house) stopped() (pid int, goOn func()) {
+	h.t.Helper()
+	cmd := exec.CommandContext(h.t.Context(), os.Args[0], neighbour, filepath.Join(h.home(), "state.db"))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	pid = cmd.Process.Pid
+	if _, err = bufio.NewReader(out).ReadString('\n'); err == nil {
+		err = unix.Kill(pid, unix.SIGSTOP)
+	}
+	if err == nil {
+		_, err = unix.Wait4(pid, nil, unix.WUNTRACED, nil)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return pid, func() {
+		h.t.Helper()
+		if err := errors.Join(unix.Kill(pid, unix.SIGCONT), in.Close(), cmd.Wait()); err != nil {
+			h.t.Fatal(err)
+		}
 	}
 }

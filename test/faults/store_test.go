@@ -3,13 +3,11 @@
 package faults
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,39 +59,6 @@ func keepLocked(place string) error {
 		return err
 	})
 	return errors.Join(err, db.Close())
-}
-
-// stopped starts such a process and stops it. It goes on, and ends, when it is told.
-func (h *house) stopped() (pid int, goOn func()) {
-	h.t.Helper()
-	cmd := exec.CommandContext(h.t.Context(), os.Args[0], neighbour, filepath.Join(h.home(), "state.db"))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	pid = cmd.Process.Pid
-	if _, err = bufio.NewReader(out).ReadString('\n'); err == nil {
-		err = unix.Kill(pid, unix.SIGSTOP)
-	}
-	if err == nil {
-		_, err = unix.Wait4(pid, nil, unix.WUNTRACED, nil)
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return pid, func() {
-		h.t.Helper()
-		if err := errors.Join(unix.Kill(pid, unix.SIGCONT), in.Close(), cmd.Wait()); err != nil {
-			h.t.Fatal(err)
-		}
-	}
 }
 
 // While another process keeps the store locked, a call with an effect waits and

@@ -218,3 +218,17 @@ func BenchmarkFind(b *testing.B) {
 		l.Find(text)
 	}
 }
+
+// A pattern that is as deep as can be is refused or used, and breaks nothing.
+func TestDeepPatterns(t *testing.T) {
+	for depth := 990; depth <= 1001; depth++ {
+		regex := strings.Repeat("(", depth) + "secret" + strings.Repeat(")", depth)
+		l, err := deny.Compile([]deny.Pattern{{Name: "deep", Regex: regex}})
+		if (err == nil) != (deny.Check(regex) == nil) {
+			t.Errorf("%d groups: compiled %v, checked %v", depth, err, deny.Check(regex))
+		}
+		if err == nil && l == nil {
+			t.Errorf("%d groups: nothing was made", depth)
+		}
+	}
+}
