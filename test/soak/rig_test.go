@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -31,6 +31,7 @@ import (
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/http1"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -87,12 +88,23 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	face := front.NewHTTP(front.HTTPOptions{Keys: r.books.Keys})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, r.agent.Front(), "soak") }))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As a daemon does, with its times.
+	server := http1.New(&http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, r.agent.Front(), "soak") }),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+	})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {
 		face.Close()
-		server.Close()
+		_ = server.Close()
+		<-served
 	})
-	r.url, r.client = server.URL, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}}
+	r.url, r.client = "http://"+l.Addr().String(), &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}}
 	t.Cleanup(r.client.CloseIdleConnections)
 	return r
 }
