@@ -21,8 +21,9 @@ type process struct {
 	t        *testing.T
 	url, key string // of a daemon
 
-	mu  sync.Mutex
-	log bytes.Buffer
+	mu   sync.Mutex
+	log  bytes.Buffer
+	more chan struct{} // something was added to the log
 
 	ended chan struct{} // closed once err says how
 	err   error
@@ -32,7 +33,7 @@ type process struct {
 // it is ready.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command("ambit", args...), t: t, ended: make(chan struct{})}
+	p := &process{Cmd: exec.Command("ambit", args...), t: t, more: make(chan struct{}, 1), ended: make(chan struct{})}
 	p.Stderr, p.WaitDelay = p, 10*time.Second // what it started may hold its stderr
 	out, err := p.StdoutPipe()
 	if err == nil {
@@ -83,6 +84,10 @@ func startDaemon(t *testing.T, args ...string) *process {
 func (p *process) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	select {
+	case p.more <- struct{}{}:
+	default: // whoever waits has not looked yet
+	}
 	return p.log.Write(text)
 }
 
@@ -95,8 +100,11 @@ func (p *process) said() string {
 // until waits for a word in what the process tells.
 func (p *process) until(word string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(p.said(), word); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	never := time.After(time.Minute)
+	for !strings.Contains(p.said(), word) {
+		select {
+		case <-p.more:
+		case <-never:
 			p.t.Fatalf("it never says %q: %s", word, p.said())
 		}
 	}

@@ -80,7 +80,7 @@ func FuzzKnown(f *testing.F) {
 				t.Fatal(err)
 			}
 			if strings.ContainsAny(value, "<>&\u2028\u2029\b\f\x7f") || strings.ToValidUTF8(value, "") != value {
-				t.Skip("there are several ways to write these in JSON")
+				return // there are several ways to write these in JSON
 			}
 			text = before + string(quoted) + after
 		}

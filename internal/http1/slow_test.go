@@ -2,7 +2,9 @@ package http1
 
 import (
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,6 +49,20 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
+// drip sends a text a byte at a time, as long as somebody takes it.
+func drip(c net.Conn, text string, every time.Duration) *sync.WaitGroup {
+	var dripping sync.WaitGroup
+	dripping.Go(func() {
+		for _, b := range []byte(text) {
+			if _, err := c.Write([]byte{b}); err != nil {
+				return
+			}
+			time.Sleep(every) // of the test's own time
+		}
+	})
+	return &dripping
+}
+
 // A head that comes a byte at a time is not a way around that.
 func TestDrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -54,15 +70,7 @@ func TestDrip(t *testing.T) {
 		conn := r.dial()
 		defer conn.Close()
 		start := time.Now()
-		var dripping sync.WaitGroup
-		dripping.Go(func() {
-			for _, b := range []byte(request("/", "abc")) {
-				if _, err := conn.Write([]byte{b}); err != nil {
-					return
-				}
-				time.Sleep(headTime / 4)
-			}
-		})
+		dripping := drip(conn, request("/", "abc"), headTime/4)
 		ends(t, conn)
 		if took := time.Since(start); took > 2*headTime {
 			t.Errorf("it was waited for %v", took)
@@ -78,16 +86,12 @@ func TestBodyDrip(t *testing.T) {
 		conn := r.dial()
 		defer conn.Close()
 		start := time.Now()
-		var dripping sync.WaitGroup
-		dripping.Go(func() {
-			_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")
-			for {
-				if _, err := conn.Write([]byte("x")); err != nil {
-					return
-				}
-				time.Sleep(bodyTime / 4)
-			}
-		})
+		whole := request("/", strings.Repeat("x", 1000))
+		head := len(whole) - 1000
+		if _, err := io.WriteString(conn, whole[:head]); err != nil {
+			t.Fatal(err)
+		}
+		dripping := drip(conn, whole[head:], bodyTime/4)
 		if _, err := io.Copy(io.Discard, conn); err != nil {
 			t.Fatal(err)
 		}

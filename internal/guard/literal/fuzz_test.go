@@ -18,7 +18,7 @@ func FuzzScan(f *testing.F) {
 		text = ascii(strings.Repeat(".", int(pad)) + text + strings.Repeat("a", int(pad)))
 		words := slices.DeleteFunc(strings.Split(ascii(list), "\n"), func(w string) bool { return w == "" })
 		if len(words)*len(text) > 1<<14 {
-			t.Skip("too much for the search that looks everywhere")
+			return // too much for the search that looks everywhere
 		}
 		s, err := literal.New(words, 8)
 		if err != nil {
