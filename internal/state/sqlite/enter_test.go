@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +88,22 @@ func TestForeignLock(t *testing.T) {
 	}
 	if err := write(s, `UPDATE logs SET born = 3`); err != nil {
 		t.Errorf("when it was free, Write returned %v", err)
+	}
+}
+
+// Who waits has the turn himself, and does not blame himself for it.
+func TestWaiterIsNotToBlame(t *testing.T) {
+	s := &store{file: filepath.Join(t.TempDir(), "state.db")}
+	turns, err := os.Create(s.file + ".turn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turns.Close()
+	if err := lock(turns); err != nil {
+		t.Fatal(err)
+	}
+	err = s.locked(time.Now())
+	if !errors.Is(err, state.ErrLocked) || strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+		t.Errorf("it is %v", err)
 	}
 }
