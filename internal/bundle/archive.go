@@ -104,7 +104,7 @@ func plain(name string) bool {
 	if len(name) > 1024 || !utf8.ValidString(name) || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, `\:*?"<>|`) {
 		return false
 	}
-	if strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsGraphic(r) }) {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }) || diag.Hidden(name) != "" {
 		return false
 	}
 	for part := range strings.SplitSeq(name, "/") {

@@ -162,6 +162,7 @@ func TestHostileArchives(t *testing.T) {
 		{"drive", entry{name: "C:evil", body: "x"}, "CB002"},
 		{"control character", entry{name: "a\x1b[2Jb", body: "x"}, "CB002"},
 		{"reordered", entry{name: "a\u202egpj.exe", body: "x"}, "CB002"},
+		{"filled", entry{name: "a\u3164.txt", body: "x"}, "CB002"},
 		{"not text", entry{name: "a\xff", body: "x"}, "CB002"},
 		{"trailing dot", entry{name: "a.", body: "x"}, "CB002"},
 		{"twice", entry{name: "main.mjs", body: "x"}, "CB005"},

@@ -86,12 +86,16 @@ func TestJournalShow(t *testing.T) {
 	k.write(func(r *journal.Record) {
 		r.Call, r.Decision, r.Code, r.Stage, r.Tool = "c-2", journal.Deny, "side_effect_denied", "gate", "wipe"
 	})
-	k.write(func(r *journal.Record) { r.Call, r.Tool, r.Principal = "c-3", "evil\x1b[2J\x1b]0;x\x07", "\u202eeve" })
+	k.write(func(r *journal.Record) {
+		r.Call, r.Tool, r.Principal = "c-3", "evil\x1b[2J\x1b]0;x\x07", "\u202ee\u3164ve"
+	})
 
 	local := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Local().Format("2006-01-02 15:04:05")
 	text := says(t, 0, []string{"journal", "show"}, local, "side_effect_denied", "ada@local")
-	if strings.ContainsAny(text, "\x1b\x07\u202e") {
-		t.Errorf("a record drives the terminal: %q", text)
+	for _, shown := range []string{text, says(t, 0, []string{"journal", "show", "--json"})} {
+		if strings.ContainsAny(shown, "\x1b\x07\u202e\u3164") {
+			t.Errorf("a record drives the terminal, or hides: %q", shown)
+		}
 	}
 	if lines := strings.Split(text, "\n"); !strings.HasPrefix(lines[0], "2 ") || !strings.HasPrefix(lines[2], "0 ") {
 		t.Errorf("not the newest first:\n%s", text)

@@ -23,7 +23,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -148,7 +147,7 @@ func (t *terminal) document(v any) error {
 // harmless is JSON in which no character drives a terminal, or hides: written as
 // escapes they mean the same.
 func harmless(text string) string {
-	odd := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+	odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }
 	if strings.IndexFunc(text, odd) < 0 {
 		return text
 	}

@@ -189,6 +189,7 @@ func TestNewKeyRefusals(t *testing.T) {
 		"admin and scoped": {Admin: true, Agents: []string{"a"}},
 		"two lines":        {Principal: "a\nb"},
 		"hidden text":      {Principal: "a\u202Eb"},
+		"a filler":         {Principal: "a\u3164b"},
 		"too long":         {Principal: strings.Repeat("a", 300)},
 	} {
 		if _, _, err := keys.New(t.Context(), spec); err == nil {

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Kind is how a principal was known.
@@ -78,7 +79,7 @@ const maxName = 256
 // characters that hide or break a line.
 func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.IndexFunc(name, func(r rune) bool {
-		return r == ' ' || r == utf8.RuneError || !unicode.IsPrint(r)
+		return r == ' ' || r == utf8.RuneError || diag.Unseen(r)
 	}) < 0
 }
 

@@ -164,3 +164,18 @@ func TestEverySharedRuleIsExplained(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a text has, what is printed of it hides nothing and is one line.
+func FuzzPrintable(f *testing.F) {
+	for _, s := range []string{
+		"plain", "a\x1b[2J\n\tb", "\u202eturned", "fill\u3164ed \u034f\u115f\u2800", "a\u00ad\u200db", "\U000e0041", "\xe1\x84", "é\u200dé", "👩\u200d🔬\ufe0f",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		shown := Printable(s)
+		if what := Hidden(shown); what != "" || strings.ContainsAny(shown, "\r\n\t") {
+			t.Errorf("%q is shown as %q, with %s", s, shown, what)
+		}
+	})
+}

@@ -28,7 +28,7 @@ func HiddenRun(s string) (start, end int, what string) {
 		start, end = i, i+size
 		for end < len(s) {
 			next, n := utf8.DecodeRuneInString(s[end:])
-			if hiddenKind(next) == "" {
+			if hiddenKind(next) == "" && next != zwnj && next != zwj {
 				break
 			}
 			end += n

@@ -217,7 +217,7 @@ func (s *Source) clean(start, end int) string {
 // formatting and direction-changing characters become visible escapes, a tab
 // a space.
 func Printable(s string) string {
-	if strings.IndexFunc(s, unprintable) < 0 {
+	if strings.IndexFunc(s, Unseen) < 0 {
 		return s
 	}
 	var b strings.Builder
@@ -225,7 +225,7 @@ func Printable(s string) string {
 		switch {
 		case r == '\t':
 			b.WriteByte(' ')
-		case unprintable(r):
+		case Unseen(r):
 			b.WriteString(escape(r))
 		default:
 			b.WriteRune(r)
@@ -234,8 +234,10 @@ func Printable(s string) string {
 	return b.String()
 }
 
-func unprintable(r rune) bool {
-	return r != ' ' && !unicode.IsPrint(r)
+// Unseen reports whether people do not see a character, or it drives a terminal. Unicode's word for what is printed
+// does not do: it counts fillers and blanks as letters and signs.
+func Unseen(r rune) bool {
+	return r != ' ' && (!unicode.IsPrint(r) || hiddenKind(r) != "")
 }
 
 func escape(r rune) string {

@@ -3,6 +3,7 @@ package deny
 import (
 	"regexp/syntax"
 	"strings"
+	"unicode"
 )
 
 // Words that announce a pattern are at least so long, and at most so many.
@@ -75,8 +76,10 @@ func beginning(re *syntax.Regexp) (first []string, word bool) {
 		if word && !wordByte(w[0]) {
 			return nil, word // the boundary before a sign is the end of a word
 		}
-		// Only its head, up to white space, is sure to be written like this.
-		w, _, _ = strings.Cut(w, " ")
+		// Only its head, up to white space of any kind, is sure to be written like this.
+		if space := strings.IndexFunc(w, unicode.IsSpace); space >= 0 {
+			w = w[:space]
+		}
 		u := usable(w)
 		if u == nil {
 			return nil, word
