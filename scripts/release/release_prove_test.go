@@ -34,7 +34,7 @@ func TestSameBytes(t *testing.T) {
 	t.Setenv("TZ", "Pacific/Kiritimati")
 	t.Chdir(elsewhere)
 	for range 2 { // the second replaces the first
-		if err := run("v0.0.0-test", second, platforms); err != nil {
+		if err := run("v0.0.0-test", second+string(filepath.Separator), platforms); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,6 @@ package house
 
 import (
 	"bufio"
-	"cmp"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -36,32 +35,36 @@ var notShipped = []string{"internal/guard/gen"}
 
 // measured is what the tests of some packages execute.
 type measured struct {
-	all, run map[string]int             // statements, by package
-	missing  map[string]map[string]bool // functions with statements that are not run, by package: "key.go newKey"
+	all, run map[string]int // statements, by package
+	missing  missing
 }
 
+// missing are the lines with statements that are not run, by package and
+// function: "key.go newKey".
+type missing map[string]map[string][]int
+
 // Of what is trusted most, nearly everything is tested, and the document names
-// every function with a statement that is not. Lines would change with every
-// edit above them, and so functions are named.
+// every line that is not, with the function it is in: an edit moves lines, and
+// then -update is due.
 func TestCoverage(t *testing.T) {
 	page := filepath.Join(root, "docs", "threat-model.md")
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := string(text)
+	doc := string(text)
 	for _, family := range trusted {
 		t.Run(path.Base(family), func(t *testing.T) {
 			m := measure(t, family)
 			if *update {
-				told = m.tell(t, told, family)
+				doc = m.tell(t, doc, family)
 				return
 			}
-			m.hold(t, told, family)
+			m.hold(t, doc, family)
 		})
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(told), 0o644); err != nil {
+		if err := os.WriteFile(page, []byte(doc), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,8 +86,8 @@ func measure(t *testing.T, family string) *measured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &measured{map[string]int{}, map[string]int{}, map[string]map[string]bool{}}
-	functions := map[string]func(line int) string{}
+	m := &measured{map[string]int{}, map[string]int{}, missing{}}
+	sources := map[string]*parsed{}
 	for b, run := range blocks {
 		dir := path.Dir(b.file)
 		m.all[dir] += b.statements
@@ -95,13 +98,14 @@ func measure(t *testing.T, family string) *measured {
 		if b.statements == 0 {
 			continue
 		}
-		if functions[b.file] == nil {
-			functions[b.file] = functionsOf(t, b.file)
+		if sources[b.file] == nil {
+			sources[b.file] = readSource(t, b.file)
 		}
 		if m.missing[dir] == nil {
-			m.missing[dir] = map[string]bool{}
+			m.missing[dir] = map[string][]int{}
 		}
-		m.missing[dir][path.Base(b.file)+" "+functions[b.file](b.line)] = true
+		name := path.Base(b.file) + " " + sources[b.file].function(t, b.from.line)
+		m.missing[dir][name] = append(m.missing[dir][name], sources[b.file].statements(b)...)
 	}
 	return m
 }
@@ -136,13 +140,16 @@ func (m *measured) hold(t *testing.T, text, family string) {
 	}
 	named := toldMissing(text, family)
 	for _, dir := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(dirs, slices.Collect(maps.Keys(named)))))) {
-		for name := range m.missing[dir] {
-			if _, ok := named[dir][name]; !ok {
-				t.Errorf("%s/%s is not all run by tests, and the document does not name it", dir, name)
+		for name, lines := range m.missing[dir] {
+			switch said, ok := named[dir][name]; {
+			case !ok:
+				t.Errorf("lines %s of %s/%s are not run by tests, and the document does not name them", ranges(lines), dir, name)
+			case !said.sometimes && said.lines != ranges(lines):
+				t.Errorf("lines %s of %s/%s are not run by tests, and the document names %s", ranges(lines), dir, name, said.lines)
 			}
 		}
-		for name, sometimes := range named[dir] {
-			if !sometimes && !m.missing[dir][name] {
+		for name, said := range named[dir] {
+			if _, ok := m.missing[dir][name]; !ok && !said.sometimes {
 				t.Errorf("%s/%s is all run by tests, or is not there, and the document names it", dir, name)
 			}
 		}
@@ -152,8 +159,10 @@ func (m *measured) hold(t *testing.T, text, family string) {
 var (
 	// "| `internal/guard/…` | 95.1 % |"
 	coverCell = "(?m)^(\\| `%s(?:/…)?` \\| )([0-9.]+)( %% \\|)"
-	// "| `internal/gate` | gate.go Decide, check*; rule.go (*Rule).match |", where * stands for not in every run
+	// "| `internal/gate` | gate.go Decide (12 15-17), check* (40); rule.go (*Rule).match (9) |", where * stands for
+	// not in every run
 	missingRow = "(?m)^\\| `(%s(?:/[a-z0-9/]+)?)` \\| ([a-z0-9_]+\\.go .*) \\|$\n?"
+	function   = regexp.MustCompile(`^([^ *]+)(\*?) \(([0-9 -]+)\)$`)
 )
 
 func toldCover(text, family string) float64 {
@@ -165,17 +174,24 @@ func toldCover(text, family string) float64 {
 	return said
 }
 
-// toldMissing are the functions that the document names, by package; true stands
-// for those that are missing in some runs only.
-func toldMissing(text, family string) map[string]map[string]bool {
-	named := map[string]map[string]bool{}
+// told is what the document says of a function: its lines that are not run, and
+// whether some runs miss others.
+type told struct {
+	lines     string
+	sometimes bool
+}
+
+// toldMissing are the functions that the document names, by package.
+func toldMissing(text, family string) map[string]map[string]told {
+	named := map[string]map[string]told{}
 	for _, m := range regexp.MustCompile(fmt.Sprintf(missingRow, family)).FindAllStringSubmatch(text, -1) {
-		named[m[1]] = map[string]bool{}
+		named[m[1]] = map[string]told{}
 		for file := range strings.SplitSeq(m[2], "; ") {
 			name, list, _ := strings.Cut(file, " ")
-			for f := range strings.SplitSeq(list, ", ") {
-				f, sometimes := strings.CutSuffix(f, "*")
-				named[m[1]][name+" "+f] = sometimes
+			for said := range strings.SplitSeq(list, ", ") {
+				if f := function.FindStringSubmatch(said); f != nil {
+					named[m[1]][name+" "+f[1]] = told{f[3], f[2] != ""}
+				}
 			}
 		}
 	}
@@ -186,29 +202,39 @@ func toldMissing(text, family string) map[string]map[string]bool {
 func (m *measured) tell(t *testing.T, text, family string) string {
 	t.Helper()
 	cell, row := regexp.MustCompile(fmt.Sprintf(coverCell, family)), regexp.MustCompile(fmt.Sprintf(missingRow, family))
-	dirs := slices.Sorted(maps.Keys(m.all))
-	text = cell.ReplaceAllString(text, fmt.Sprintf("${1}%.1f${3}", m.covered(dirs...)))
-	sometimes := toldMissing(text, family)
+	text = cell.ReplaceAllString(text, fmt.Sprintf("${1}%.1f${3}", m.covered(slices.Collect(maps.Keys(m.all))...)))
+	named := toldMissing(text, family)
 	var rows strings.Builder
-	for _, dir := range slices.Sorted(maps.Keys(m.missing)) {
+	for _, dir := range slices.Sorted(maps.Keys(m.all)) {
 		files := map[string][]string{}
-		for name := range m.missing[dir] {
+		add := func(name, mark, lines string) {
 			file, f, _ := strings.Cut(name, " ")
-			if sometimes[dir][name] {
-				f += "*"
+			files[file] = append(files[file], fmt.Sprintf("%s%s (%s)", f, mark, lines))
+		}
+		for name, lines := range m.missing[dir] {
+			mark := ""
+			if named[dir][name].sometimes {
+				mark = "*"
 			}
-			files[file] = append(files[file], f)
+			add(name, mark, ranges(lines))
+		}
+		for name, said := range named[dir] {
+			if _, ok := m.missing[dir][name]; !ok && said.sometimes {
+				add(name, "*", said.lines)
+			}
 		}
 		var cells []string
 		for _, file := range slices.Sorted(maps.Keys(files)) {
 			slices.Sort(files[file])
 			cells = append(cells, file+" "+strings.Join(files[file], ", "))
 		}
-		fmt.Fprintf(&rows, "| `%s` | %s |\n", dir, strings.Join(cells, "; "))
+		if len(cells) > 0 {
+			fmt.Fprintf(&rows, "| `%s` | %s |\n", dir, strings.Join(cells, "; "))
+		}
 	}
 	at := row.FindStringIndex(text)
 	if at == nil && rows.Len() > 0 {
-		t.Fatalf("the document has no row for the functions of %s", family)
+		t.Fatalf("the document has no row for the lines of %s", family)
 	}
 	if at == nil {
 		return text
@@ -216,46 +242,95 @@ func (m *measured) tell(t *testing.T, text, family string) string {
 	return text[:at[0]] + rows.String() + row.ReplaceAllString(text[at[0]:], "")
 }
 
-// functionsOf tells for the lines of a file in which function they are.
-func functionsOf(t *testing.T, file string) func(line int) string {
+// ranges writes lines as "12 15-17".
+func ranges(lines []int) string {
+	lines = slices.Compact(slices.Sorted(slices.Values(lines)))
+	var words []string
+	for from := 0; from < len(lines); {
+		to := from
+		for to+1 < len(lines) && lines[to+1] == lines[to]+1 {
+			to++
+		}
+		word := strconv.Itoa(lines[from])
+		if to > from {
+			word += "-" + strconv.Itoa(lines[to])
+		}
+		words, from = append(words, word), to+1
+	}
+	return strings.Join(words, " ")
+}
+
+// parsed is a file of Go that was parsed.
+type parsed struct {
+	file string
+	set  *token.FileSet
+	tree *ast.File
+}
+
+func readSource(t *testing.T, file string) *parsed {
 	t.Helper()
 	set := token.NewFileSet()
-	parsed, err := parser.ParseFile(set, filepath.Join(root, filepath.FromSlash(file)), nil, 0)
+	tree, err := parser.ParseFile(set, filepath.Join(root, filepath.FromSlash(file)), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(line int) string {
-		for _, d := range parsed.Decls {
-			if line < set.Position(d.Pos()).Line || line > set.Position(d.End()).Line {
-				continue
-			}
-			f, ok := d.(*ast.FuncDecl)
-			if !ok {
-				return "variables"
-			}
-			if f.Recv == nil {
-				return f.Name.Name
-			}
-			of := f.Recv.List[0].Type
-			if star, ok := of.(*ast.StarExpr); ok {
-				of = star.X
-			}
-			if generic, ok := of.(*ast.IndexExpr); ok {
-				of = generic.X
-			}
-			return fmt.Sprintf("%v.%s", of, f.Name.Name)
+	return &parsed{file, set, tree}
+}
+
+// function is the name of the function that a line is in.
+func (s *parsed) function(t *testing.T, line int) string {
+	t.Helper()
+	for _, d := range s.tree.Decls {
+		if line < s.set.Position(d.Pos()).Line || line > s.set.Position(d.End()).Line {
+			continue
 		}
-		t.Fatalf("line %d of %s is in no declaration", line, file)
-		return ""
+		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			return "variables"
+		}
+		if f.Recv == nil {
+			return f.Name.Name
+		}
+		of := f.Recv.List[0].Type
+		if star, ok := of.(*ast.StarExpr); ok {
+			of = star.X
+		}
+		if generic, ok := of.(*ast.IndexExpr); ok {
+			of = generic.X
+		}
+		return fmt.Sprintf("%v.%s", of, f.Name.Name)
 	}
+	t.Fatalf("line %d of %s is in no declaration", line, s.file)
+	return ""
+}
+
+// statements are the lines on which the statements of a part begin.
+func (s *parsed) statements(p part) []int {
+	var lines []int
+	ast.Inspect(s.tree, func(n ast.Node) bool {
+		if stmt, ok := n.(ast.Stmt); ok {
+			at := s.set.Position(stmt.Pos())
+			if _, block := n.(*ast.BlockStmt); !block && !p.from.after(at) && p.to.after(at) {
+				lines = append(lines, at.Line)
+			}
+		}
+		return true
+	})
+	return lines
 }
 
 // part is a row of statements that are run together.
 type part struct {
 	file       string // from the root
-	line       int
-	to         string
+	from, to   place
 	statements int
+}
+
+type place struct{ line, column int }
+
+// after reports whether a place comes after a position.
+func (p place) after(q token.Position) bool {
+	return p.line > q.Line || p.line == q.Line && p.column > q.Column
 }
 
 // readProfile reads what go test -coverprofile writes. A part that several test
@@ -277,15 +352,16 @@ func readProfile(file string) (map[part]bool, error) {
 		if m == nil {
 			return nil, fmt.Errorf("cannot read %q", lines.Text())
 		}
-		line, err1 := strconv.Atoi(m[2])
-		statements, err2 := strconv.Atoi(m[4])
-		if err := cmp.Or(err1, err2); err != nil {
-			return nil, err
+		var n [5]int
+		for i := range n {
+			if n[i], err = strconv.Atoi(m[2+i]); err != nil {
+				return nil, err
+			}
 		}
-		p := part{m[1], line, m[3], statements}
-		parts[p] = parts[p] || m[5] != "0"
+		p := part{m[1], place{n[0], n[1]}, place{n[2], n[3]}, n[4]}
+		parts[p] = parts[p] || m[7] != "0"
 	}
 	return parts, lines.Err()
 }
 
-var profileLine = regexp.MustCompile(`^github\.com/ambit-run/ambit/(.+):(\d+)(\.\d+,\d+\.\d+) (\d+) (\d+)$`)
+var profileLine = regexp.MustCompile(`^github\.com/ambit-run/ambit/(.+):(\d+)\.(\d+),(\d+)\.(\d+) (\d+) (\d+)$`)
