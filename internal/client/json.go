@@ -207,32 +207,27 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 	inner := p.text[from:to]
 	end := from + len(bytes.TrimRight(inner, " \t\r\n"))
 	oneLine := p.style.oneLine || len(o.Members) > 0 && !bytes.ContainsAny(inner, "\n")
-	if oneLine {
-		before := ""
-		if len(o.Members) > 0 {
-			before = ","
-		}
-		return p.done(end, splice{end, end, before + quoted(name) + ":" + render("")})
-	}
 	indent := outer + p.style.unit
-	var splices []splice
-	closing := ""
+	comma, closing, last := "", "", from
 	if n := len(o.Members); n > 0 {
 		if own, ok := indentOf(o.Members[0].Name.BeforeExtra); ok {
 			indent = own
 		}
-		last := o.Members[n-1].Value
-		if last.AfterExtra != nil {
-			closing = ","
+		last = o.Members[n-1].Value.EndOffset
+		if o.Members[n-1].Value.AfterExtra != nil {
+			closing = "," // as its author has it
 		} else {
-			splices = append(splices, splice{last.EndOffset, last.EndOffset, ","})
+			comma = ","
 		}
+	}
+	if oneLine {
+		return p.done(end, splice{end, end, comma + quoted(name) + ":" + render("") + closing})
 	}
 	added := p.style.eol + indent + quoted(name) + ": " + render(indent) + closing
 	if !bytes.ContainsAny(p.text[end:to], "\n") {
 		added += p.style.eol + outer
 	}
-	return p.done(end, append(splices, splice{end, end, added})...)
+	return p.done(end, splice{last, last, comma}, splice{end, end, added})
 }
 
 // done carries out splices, the last of which is the one that people see.
