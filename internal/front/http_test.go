@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/http1/http1test"
 )
 
 // web is an agent over HTTP, and a client of it.
@@ -42,15 +42,10 @@ func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
 	for _, f := range change {
 		f(w.agent)
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.url = http1test.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.face.Serve(rw, r, w.agent, r.Header.Get(who))
 	}))
-	t.Cleanup(func() {
-		w.face.Close()
-		server.CloseClientConnections()
-		server.Close()
-	})
-	w.url = server.URL
+	t.Cleanup(w.face.Close)
 	return w
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/http1/http1test"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -178,13 +178,9 @@ func serve(t *testing.T, url string, expose ...string) string {
 		t.Fatal(err)
 	}
 	face := front.NewHTTP(front.HTTPOptions{Keys: b.Keys})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, a.Front(), "tester") }))
-	t.Cleanup(func() {
-		face.Close()
-		server.CloseClientConnections()
-		server.Close()
-	})
-	return server.URL + "/mcp"
+	url = http1test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, a.Front(), "tester") }))
+	t.Cleanup(face.Close)
+	return url + "/mcp"
 }
 
 // counts are what came of a scenario.
