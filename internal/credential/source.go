@@ -305,13 +305,13 @@ func (s *Source) tell(err error) {
 	}
 }
 
-// Known are the values of an agent's secrets, for the scan of what leaves: of a
-// JSON secret also the fields that are sent, and those that look secret.
-func (s *Source) Known(a *agent.Agent) ([]Secret, error) {
+// Known are the values of secrets that an agent wants, for the scan of what
+// leaves: of a JSON secret also the fields that are sent, and those that look
+// secret.
+func (s *Source) Known(a *agent.Agent, wants []Wanted) ([]Secret, error) {
 	var known []Secret
 	var failed error
-	sent := sentFields(a)
-	for _, w := range Wants(a) {
+	for _, w := range wants {
 		secret, where, _, err := s.Find(a, w)
 		if err != nil || where == "" {
 			failed = errors.Join(failed, err)
@@ -321,6 +321,7 @@ func (s *Source) Known(a *agent.Agent) ([]Secret, error) {
 		if secret.Type() != JSON {
 			continue
 		}
+		sent := sentFields(a)
 		leaves(jsontext.Value(secret.Reveal()), "", func(path, key, text string) {
 			if sent[w.Ref+"."+path] || secretlike.Name(key) || secretlike.Find(text).Found() {
 				if part, err := New(Masked, text, secret.Hosts()); err == nil {

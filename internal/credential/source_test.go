@@ -170,7 +170,7 @@ func TestBrokenVault(t *testing.T) {
 	if value, ok := s.Lookup(reporter)("ANALYTICS_TOKEN"); ok || value != "" || len(told) != 1 || !errors.Is(told[0], ErrDamaged) {
 		t.Errorf("%v, %v", ok, told)
 	}
-	if known, err := s.Known(reporter); !errors.Is(err, ErrDamaged) || len(known) != 0 {
+	if known, err := s.Known(reporter, Wants(reporter)); !errors.Is(err, ErrDamaged) || len(known) != 0 {
 		t.Errorf("%v, %v", known, err)
 	}
 }
@@ -248,7 +248,7 @@ func TestLookup(t *testing.T) {
 func TestKnown(t *testing.T) {
 	key := `{"type":"service_account","client":"client-1","private_key":"` + canary + `","nested":[{"password":"p1"},"plain"]}`
 	s := &Source{Environ: environ(map[string]string{"ANALYTICS_TOKEN": "token-1", "SHEET": key})}
-	known, err := s.Known(reporter)
+	known, err := s.Known(reporter, Wants(reporter))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	copied.OnNotify, copied.Client = g.guards.hear(f.OnNotify), g.guards.client(f.Client)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
-		raw, stopped := g.guards.scan(nil, said.Raw, note)
+		raw, stopped := g.guards.scan(said.Raw, note)
 		if stopped != nil {
 			return nil, stopped
 		}
@@ -101,7 +101,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	if err != nil {
 		return nil, err
 	}
-	answer, stopped := g.guards.scan(nil, answer, note)
+	answer, stopped := g.guards.scan(answer, note)
 	if stopped != nil {
 		return nil, stopped
 	}

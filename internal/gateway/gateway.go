@@ -41,11 +41,8 @@ type Options struct {
 	Expose Exposed
 	// Operator are the rails that hold for every agent.
 	Operator guard.Operator
-	// Known are the credentials that no result may hold.
+	// Known are the credentials that no result may hold. It is asked for each.
 	Known func() ([]guard.Known, error)
-	// KnownChanged reports whether Known would answer otherwise than last time;
-	// nil if it never does while servers run.
-	KnownChanged func() bool
 	// Begin is asked in the transaction that commits to a call, after everything
 	// else; nil lets all pass.
 	Begin func(tx state.Tx, c *call.Call) (*call.Refusal, error)

@@ -3,9 +3,10 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -22,16 +23,20 @@ type guards struct {
 	schemas map[*agent.Tool]shapes
 	results []*guard.Schema // that every result fits
 	known   func() ([]guard.Known, error)
-	changed func() bool
-	output  atomic.Pointer[guard.Output]
 	broken  error // why nothing can be checked, so that nothing passes
+
+	mu sync.Mutex
+	// given are the credentials that there ever were: a server that was given one
+	// holds it until it ends, whatever has taken its place.
+	given  map[guard.Known]struct{}
+	output *guard.Output // that looks for them; nil if none does
 }
 
 // shapes are the schemas that a tool declares.
 type shapes struct{ in, out *guard.Schema }
 
 func newGuards(a *agent.Agent, o Options) *guards {
-	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known, changed: o.KnownChanged}
+	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known, given: map[guard.Known]struct{}{}}
 	w.input, w.broken = guard.NewInput(w.rails.Input)
 	for i := range a.Tools {
 		t := &a.Tools[i]
@@ -87,9 +92,9 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 
 // guardOut lets no secret and no wrong shape out.
 func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	raw, stopped := g.guards.scan(p.tool, p.result.Raw, p.note)
+	raw, stopped := g.guards.scan(p.result.Raw, p.note)
 	if stopped == nil && p.result.Failure != nil {
-		p.result.Failure, stopped = g.guards.scan(p.tool, p.result.Failure, func([]guard.Finding) {})
+		p.result.Failure, stopped = g.guards.scan(p.result.Failure, func([]guard.Finding) {})
 	}
 	if stopped == nil {
 		p.result.Raw = raw
@@ -107,8 +112,8 @@ func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 }
 
 // scan takes secrets out of an answer, or the answer itself.
-func (w *guards) scan(t *agent.Tool, raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
-	scanner, err := w.scanner(t)
+func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
+	scanner, err := w.scanner()
 	if err != nil {
 		return nil, call.Refuse(guard.StageOut, call.SecretLeak, "the result cannot be scanned for secrets, so it is withheld: %v", err)
 	}
@@ -126,7 +131,7 @@ func (w *guards) hear(tell func(string, jsontext.Value)) func(string, jsontext.V
 	return func(method string, params jsontext.Value) {
 		if len(params) > 0 {
 			var stopped *call.Refusal
-			if params, stopped = w.scan(nil, params, func([]guard.Finding) {}); stopped != nil {
+			if params, stopped = w.scan(params, func([]guard.Finding) {}); stopped != nil {
 				return
 			}
 		}
@@ -156,7 +161,7 @@ type guardedAsker struct {
 func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	if len(params) > 0 {
 		var stopped *call.Refusal
-		if params, stopped = a.guards.scan(nil, params, func([]guard.Finding) {}); stopped != nil {
+		if params, stopped = a.guards.scan(params, func([]guard.Finding) {}); stopped != nil {
 			return nil, stopped
 		}
 	}
@@ -167,32 +172,30 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 // scanned first.
 func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
-// scanner knows the agent's credentials. Those of servers were given to them at
-// their start; those of http actions are looked up for each call, by the action
-// too, so that none is used that is not looked for.
-func (w *guards) scanner(t *agent.Tool) (*guard.Output, error) {
-	stale := w.changed != nil && w.changed()
-	if s := w.output.Load(); s != nil && !stale && (t == nil || !attachesCredential(t)) {
-		return s, nil
-	}
-	rules := guard.OutputRules{OnLeak: w.rails.OnLeak}
+// scanner knows the agent's credentials, as they are at this moment and as they
+// were: whoever handed one out read it before.
+func (w *guards) scanner() (*guard.Output, error) {
+	var known []guard.Known
 	if w.known != nil {
-		known, err := w.known()
-		if err != nil {
+		var err error
+		if known, err = w.known(); err != nil {
 			return nil, err
 		}
-		rules.Known = known
 	}
-	s, err := guard.NewOutput(rules)
-	if err == nil {
-		w.output.Store(s)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range known {
+		if _, ok := w.given[k]; !ok {
+			w.given[k] = struct{}{}
+			w.output = nil
+		}
 	}
-	return s, err
-}
-
-func attachesCredential(t *agent.Tool) bool {
-	h, ok := t.Binding.(agent.HTTP)
-	return ok && h.AuthRef != ""
+	if w.output != nil {
+		return w.output, nil
+	}
+	var err error
+	w.output, err = guard.NewOutput(guard.OutputRules{OnLeak: w.rails.OnLeak, Known: slices.Collect(maps.Keys(w.given))})
+	return w.output, err
 }
 
 // shape holds a result to the schema of the tool and to those of the rails.

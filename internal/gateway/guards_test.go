@@ -119,6 +119,39 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestCredentialsChange: a credential is looked for from the moment that it can
+// be handed out, also if it was not there at first, and as long as somebody may
+// hold it.
+func TestCredentialsChange(t *testing.T) {
+	var now []guard.Known
+	m := &mouth{}
+	g := New(railed(agent.Guardrails{}), Options{
+		Binding: m, Books: open(t, statetest.Open(t)),
+		Known: func() ([]guard.Known, error) { return now, nil },
+	})
+	tell := func(said string) string {
+		t.Helper()
+		m.says = saying(said)
+		result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(result.Raw)
+	}
+	tell("nothing yet")
+	for _, value := range []string{"first-value-7421", "second-value-8532", ""} {
+		now = nil
+		if value != "" {
+			now = []guard.Known{{Name: "token", Value: value}}
+		}
+		for _, given := range []string{"first-value-7421", value} {
+			if got := tell("it is " + given); given != "" && strings.Contains(got, given) {
+				t.Errorf("with %q kept now, the caller was told %s", value, got)
+			}
+		}
+	}
+}
+
 // TestScanFails withholds a result when the scanner cannot know what to look
 // for.
 func TestScanFails(t *testing.T) {

@@ -20,7 +20,7 @@ func (g *Gateway) Prompt(ctx context.Context, principal, name string, get func(c
 	answer, err := get(ctx, name)
 	if err == nil {
 		var stopped *call.Refusal
-		if answer, stopped = g.guards.scan(nil, answer, found.note); stopped != nil {
+		if answer, stopped = g.guards.scan(answer, found.note); stopped != nil {
 			stopped.Effect = call.NoEffect // it was read, and nothing else
 			err = stopped
 		}

@@ -91,7 +91,7 @@ func (g *Gateway) recordLater(p *passing, r journal.Record) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), recordTime)
 		err := g.books.DB.Write(ctx, func(tx state.Tx) error {
-			n, err := tx.Exec(giveUpCall, p.ID, g.books.DB.Owner(), stateSending)
+			n, err := tx.Exec(giveUpOwn, p.ID, g.books.DB.Owner())
 			if err != nil || n == 0 {
 				return errors.Join(err, errStopped) // somebody else has moved it on
 			}
@@ -166,7 +166,7 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 			_, err = tx.Exec(keepAnswer, g.sealAnswer(p), time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.NoEffect:
-		if _, err = tx.Exec(deleteCall, p.ID); err == nil {
+		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.Continues == "" { // which took nothing
 			err = limit.GiveBack(tx, g.meter(p))
 		}
 		if err == nil && p.IdempotencyKey != "" {

@@ -74,6 +74,7 @@ func (g *Gateway) takeOver(ctx context.Context, o *orphan) error {
 const (
 	takeCall   = `UPDATE calls SET state = 'resending', owner = $1 WHERE id = $2 AND owner = $3 AND state = 'sending'`
 	giveUpCall = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1 AND owner = $2 AND state = $3`
+	giveUpOwn  = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1 AND owner = $2 AND state IN ('sending', 'resending')`
 )
 
 // giveUp makes a call unknown, for a person to settle. If somebody else has
@@ -129,8 +130,14 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	}
 	// What became of it is in the journal, whoever asked for it.
 	outcome := act(g, ctx, p)
-	if outcome == nil {
+	switch {
+	case outcome == nil:
 		outcome = guardOut(g, ctx, p)
+	case outcome.Effect == call.NoEffect:
+		// That it was not sent again says nothing about the first time.
+		unsure := *outcome
+		unsure.Effect = call.EffectUnknown
+		outcome = &unsure
 	}
 	if stopped := g.record(p, outcome); stopped != nil && stopped.Code == call.StoreUnavailable {
 		return stopped

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/journal"
@@ -19,17 +23,19 @@ func TestRecover(t *testing.T) {
 	tests := []struct {
 		tool, digest string // of the agent that the second process serves
 		crashes      int    // of owners, before the one that recovers
+		absent       bool   // nobody is there who could do it again
 		sent         int
 		kept         string
 	}{
-		{"wait_write", "sha256:d1", 1, 1, "call unknown, key claimed, leaf unknown"},
-		{"wait_write", "sha256:d2", 1, 1, "call unknown, key claimed, leaf unknown"},
-		{"wait_idempotent", "sha256:d1", 1, 2, "key answered, leaf allow"},
-		{"wait_idempotent", "sha256:d2", 1, 1, "call sending, key claimed"},
-		{"wait_idempotent", "sha256:d1", 2, 2, "call unknown, key claimed, leaf unknown"},
+		{"wait_write", "sha256:d1", 1, false, 1, "call unknown, key claimed, leaf unknown"},
+		{"wait_write", "sha256:d2", 1, false, 1, "call unknown, key claimed, leaf unknown"},
+		{"wait_idempotent", "sha256:d1", 1, false, 2, "key answered, leaf allow"},
+		{"wait_idempotent", "sha256:d2", 1, false, 1, "call sending, key claimed"},
+		{"wait_idempotent", "sha256:d1", 2, false, 2, "call unknown, key claimed, leaf unknown"},
+		{"wait_idempotent", "sha256:d1", 1, true, 1, "call unknown, key claimed, leaf unknown"},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprint(tt.tool, tt.digest, tt.crashes), func(t *testing.T) {
+		t.Run(fmt.Sprint(tt.tool, tt.digest, tt.crashes, tt.absent), func(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 				first := open(t, connect())
 				w := newWorld()
@@ -52,7 +58,11 @@ func TestRecover(t *testing.T) {
 					db := connect()
 					a := clerk()
 					a.Digest = digest
-					doors = append(doors, New(a, Options{Binding: w, Books: &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+					var binding call.Binding = w
+					if tt.absent {
+						binding = absent{}
+					}
+					doors = append(doors, New(a, Options{Binding: binding, Books: &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
 					return doors[len(doors)-1]
 				}
 				g := next(tt.digest)
@@ -86,5 +96,80 @@ func TestRecover(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// absent is a server that is not there, so that surely nothing was sent.
+type absent struct{}
+
+func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
+	return call.Result{}, call.Refuse(stageAct, call.ServerUnavailable, "the server is not there")
+}
+
+// TestResendRecordedLater: what became of a call that was sent again is unknown
+// once the store works again, if it could not be recorded.
+func TestResendRecordedLater(t *testing.T) {
+	g := door(t, newWorld())
+	defer g.Close()
+	p := &passing{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me"}, start: time.Now()}
+	if stopped := resolveStage(g, t.Context(), p); stopped != nil {
+		t.Fatal(stopped)
+	}
+	err := g.books.DB.Write(t.Context(), func(tx state.Tx) error {
+		if err := g.writeIntent(tx, p); err != nil {
+			return err
+		}
+		_, err := tx.Exec(`UPDATE calls SET owner = 'somebody who is gone'`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := &brokenStore{DB: g.books.DB, writes: 1} // it is taken over, and that is all
+	g.books.DB = broken
+	if err := g.Recover(t.Context()); err != nil || kept(t, g) != "call resending" {
+		t.Fatalf("kept: %s, %v", kept(t, g), err)
+	}
+	broken.mend()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for kept(t, g) != "call unknown, leaf unknown" {
+		if ctx.Err() != nil {
+			t.Fatalf("kept: %s", kept(t, g))
+		}
+		g.waitForChange(ctx)
+	}
+}
+
+// first answers once, and is absent from then on.
+type first struct{ answered bool }
+
+func (f *first) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Result, error) {
+	if f.answered {
+		return absent{}.Act(ctx, tool, c)
+	}
+	f.answered = true
+	return call.Result{Raw: jsontext.Value(fine)}, nil
+}
+
+// TestContinuationGivesNothingBack: what was counted when a call began is not
+// given back when its continuation is not sent.
+func TestContinuationGivesNothingBack(t *testing.T) {
+	g := door(t, &first{})
+	defer g.Close()
+	pay := func(continues string) (id string, err error) {
+		c := &call.Call{ID: NewID(), Tool: "do_capped", Arguments: jsontext.Value(`{"amount":60}`), Principal: "me", Continues: continues}
+		_, err = g.Call(t.Context(), c)
+		return c.ID, err
+	}
+	began, err := pay("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pay(began); codeOf(err) != call.ServerUnavailable {
+		t.Fatalf("the continuation ended with %v", err)
+	}
+	if _, err := pay(""); codeOf(err) != call.AmountExceeded {
+		t.Errorf("60 of 100 are spent, and 60 more ended with %v", err)
 	}
 }

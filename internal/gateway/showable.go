@@ -30,7 +30,7 @@ func (g *Gateway) showable(canonical []byte) []byte {
 	if len(canonical) > maxScanned {
 		return nil
 	}
-	scanned, stopped := g.guards.scan(nil, canonical, func([]guard.Finding) {})
+	scanned, stopped := g.guards.scan(canonical, func([]guard.Finding) {})
 	if stopped != nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/action"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/toolserver"
 )
@@ -113,32 +114,42 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 	}
 }
 
-// knownChanged reports whether a token was given out that known has not told of.
-func (a *Agent) knownChanged() func() bool {
-	if a.options.Tokens == nil {
-		return nil
-	}
-	return func() bool { return int64(len(a.options.Tokens.Given())) != a.tokens.Load() }
-}
-
 // known are the credentials that no result may hold.
 func (a *Agent) known() ([]guard.Known, error) {
-	secrets, err := a.options.Credentials.Known(a.who())
-	if err != nil {
-		return nil, err
-	}
-	known := make([]guard.Known, len(secrets))
-	for i, s := range secrets {
-		known[i] = guard.Known{Name: "credential", Value: s.Reveal()}
+	var known []guard.Known
+	if wants := a.wanted(); len(wants) > 0 {
+		secrets, err := a.options.Credentials.Known(a.who(), wants)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range secrets {
+			known = append(known, guard.Known{Name: "credential", Value: s.Reveal()})
+		}
 	}
 	if a.options.Tokens != nil {
-		given := a.options.Tokens.Given()
-		for _, token := range given {
+		for _, token := range a.options.Tokens.Given() {
 			known = append(known, guard.Known{Name: "login", Value: token})
 		}
-		a.tokens.Store(int64(len(given)))
 	}
 	return known, nil
+}
+
+// wants are the secrets that an agent asks for. A manifest that names no servers
+// of its own asks for others once they are found.
+type wants struct {
+	of  *agent.Agent
+	all []credential.Wanted
+}
+
+// wanted are the agent's wants. Every scan asks, so they are found once.
+func (a *Agent) wanted() []credential.Wanted {
+	who := a.who()
+	if w := a.wants.Load(); w != nil && w.of == who {
+		return w.all
+	}
+	w := &wants{who, credential.Wants(who)}
+	a.wants.Store(w)
+	return w.all
 }
 
 var (

@@ -49,7 +49,7 @@ func (a *Agent) open() {
 	}
 	rules.Lacks = a.lacks
 	a.doorOptions = gateway.Options{
-		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, KnownChanged: a.knownChanged(), Quotas: quotas,
+		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, Quotas: quotas,
 		Begin: a.begin(b), Keep: a.keep(b),
 		OnAsk:       func(message string) { a.options.Log("approvals", message) },
 		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,

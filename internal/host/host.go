@@ -152,11 +152,11 @@ type Agent struct {
 
 	up      chan struct{} // closed when the servers are proven, or not to be
 	servers *toolserver.Manager
-	lazy    *lazy        // the servers of an agent that only says what it needs; nil for others
-	failure *Failure     // why it cannot work, for as long as it lives
-	late    atomic.Bool  // a server failed at first, and not all have come up since
-	skills  *skillSet    // nil if there are none
-	tokens  atomic.Int64 // how many tokens known has told of
+	lazy    *lazy       // the servers of an agent that only says what it needs; nil for others
+	failure *Failure    // why it cannot work, for as long as it lives
+	late    atomic.Bool // a server failed at first, and not all have come up since
+	skills  *skillSet   // nil if there are none
+	wants   atomic.Pointer[wants]
 
 	hello struct {
 		once   sync.Once
@@ -303,11 +303,15 @@ func message(f *Failure) jsontext.Value {
 	return fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text)
 }
 
-// notified hands on what servers announce. Their log is for the operator: who
-// else it concerns cannot be told where several clients share a server.
+// notified hands on what servers announce, through the scan that everything they
+// say goes through. Their log is for the operator: who else it concerns cannot be
+// told where several clients share a server.
 func (a *Agent) notified(_, method string, params jsontext.Value) {
-	if method != "notifications/message" {
-		a.front.Publish(method, params)
+	if method == "notifications/message" {
+		return
+	}
+	if g := a.Gateway(); g != nil { // otherwise nothing can be called either
+		g.Guard(&call.Client{Notify: a.front.Publish}).Notify(method, params)
 	}
 }
 

@@ -68,8 +68,8 @@ var removals = []removal{
 		return true
 		b.report(ruleLink, short, 0,`, "./internal/bundle", "TestHostileArchives"},
 	{"P44", "internal/backup/backup.go", `|| !slices.Contains(kept, first) {`, `|| first == "" {`, "./internal/backup", "TestHostileBackups"},
-	{"P45", "manifest/diag/source.go", `	return r != ' ' && !unicode.IsPrint(r)`, `	return false && r != ' ' && !unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
-	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }`, `odd := func(r rune) bool { return r < 0 && !unicode.IsPrint(r) }`, "./test/adversary", "TestNothingDrivesTheTerminal"},
+	{"P45", "manifest/diag/source.go", `	return r != ' ' && (!unicode.IsPrint(r)`, `	return false && r != ' ' && (!unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
+	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }`, `odd := func(r rune) bool { return r < 0 && diag.Unseen(r) }`, "./test/adversary", "TestNothingDrivesTheTerminal"},
 	{"P47", "internal/cli/servers.go", `diag.Printable(alias)+"]"), diag.Printable(line))`, `diag.Printable(alias)+"]"), line)`, "./test/adversary", "TestLogIsTheDaemonsOwn"},
 	{"P48", "internal/serve/console/console.go", `"html/template"`, `"text/template"`, "./test/adversary", "TestConsoleShowsTextAsText"},
 	{"P49", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PostFormValue("token")), []byte(s.Token)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./test/adversary", "TestDaemonIsNotABrowsersPuppet"},
