@@ -5,8 +5,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/call"
@@ -74,6 +76,36 @@ func TestSwapIsBounded(t *testing.T) {
 	}
 	if all := sent(); len(all) > before && len(all[before].body) >= 1<<20 {
 		t.Error("all of it was sent")
+	}
+}
+
+// So it is over plain http, where everything is allowed.
+func TestPlainIsBounded(t *testing.T) {
+	var got atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		got.Add(n)
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+	}))
+	t.Cleanup(s.Close)
+	sw, err := Read(environ(map[string]string{EnvResolve: "plain.test:80=" + s.Listener.Addr().String()}), false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sent := range map[string]string{"received": "", "sent": strings.Repeat("y", 1<<20)} {
+		client := through(sw, near(t, NewDialer(sw), Policy{Mode: ModeFull}, 1000))
+		resp, err := client.Do(request(t, "http://plain.test/", sent))
+		if err != nil {
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err == nil && resp.StatusCode == http.StatusOK {
+			t.Errorf("%s: %d bytes were taken for the whole answer", name, len(body))
+		}
+	}
+	if n := got.Load(); n >= 1<<20 {
+		t.Errorf("%d bytes were sent", n)
 	}
 }
 

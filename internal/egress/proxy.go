@@ -294,6 +294,9 @@ func (p *Proxy) plain(ctx context.Context, conn net.Conn, req *http.Request) {
 	for _, h := range []string{"Proxy-Connection", "Proxy-Authorization", "Connection"} {
 		req.Header.Del(h)
 	}
+	if req.Body != http.NoBody {
+		req.Body = &metered{req.Body, p}
+	}
 	conn.SetDeadline(time.Now().Add(proxyIdle))
 	resp, err := transport.RoundTrip(req.WithContext(ctx))
 	r := dialled(host, err)
@@ -304,10 +307,7 @@ func (p *Proxy) plain(ctx context.Context, conn net.Conn, req *http.Request) {
 	}
 	defer resp.Body.Close()
 	resp.Close = true
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(resp.Body, proxyBytes), resp.Body}
+	resp.Body = &metered{resp.Body, p}
 	resp.Write(conn)
 }
 

@@ -343,7 +343,7 @@ func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 	}
 }
 
-// metered counts what a program sends.
+// metered counts what a program sends, or is sent.
 type metered struct {
 	io.ReadCloser
 	proxy *Proxy
@@ -352,7 +352,7 @@ type metered struct {
 func (m *metered) Read(b []byte) (int, error) {
 	n, err := m.ReadCloser.Read(b)
 	if m.proxy.bytes.Add(int64(n)) > proxyBytes {
-		return 0, errors.New("the sandbox has sent its share")
+		return 0, errors.New("the sandbox has sent and received its share")
 	}
 	return n, err
 }
