@@ -52,16 +52,21 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	}
 	start := time.Now()
 	var found passing
-	answer, err := g.forward(ctx, f, found.note)
-	return g.recorded(ctx, start, f, f.Server+":"+f.Method, found.notes, answer, err)
+	held := *f // and redacted
+	answer, err := g.forward(ctx, &held, found.note)
+	return g.recorded(start, &held, f.Server+":"+f.Method, found.notes, answer, err)
 }
 
 // recorded gives an answer out once the journal says that it was given.
-func (g *Gateway) recorded(ctx context.Context, start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error) (jsontext.Value, error) {
+func (g *Gateway) recorded(start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error) (jsontext.Value, error) {
 	r := journal.Record{
 		Time: start, Call: f.ID, Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: f.Principal,
 		Tool: what, SideEffect: "read", Decision: journal.Allow, DurationUS: time.Since(start).Microseconds(),
-		Detail: strings.Join(notes, "; "),
+		Detail: strings.Join(notes, "; "), ArgumentsSize: len(f.Params),
+	}
+	if canonical := f.Params.Clone(); len(canonical) > 0 && canonical.Canonicalize(exactNumbers...) == nil {
+		mac := g.books.Keys.MAC("arguments", canonical)
+		r.ArgumentsMAC, r.Arguments = hex.EncodeToString(mac[:]), g.showable(canonical)
 	}
 	stopped, refused := errors.AsType[*call.Refusal](err)
 	switch {
@@ -85,6 +90,15 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 		stopped := call.Refuse(gate.Stage, call.PolicyDenied, "%s is not exposed: no manifest declares it", clip(f.Method))
 		stopped.Hint = "the operator can allow it: --expose resources,prompts,sampling"
 		return nil, stopped
+	}
+	if stopped := g.guards.request(f, note); stopped != nil {
+		return nil, stopped
+	}
+	// Lists are looked at often, as those of tools are, and are not counted either.
+	if !strings.HasSuffix(f.Method, "/list") {
+		if stopped := quota(g, ctx, &passing{Call: &call.Call{Principal: f.Principal}}); stopped != nil {
+			return nil, stopped
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()

@@ -55,13 +55,13 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	if w.broken != nil {
 		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's rails cannot be used: %v", w.broken)
 	}
+	if stopped := guard.TooLong(len(p.Arguments)+len(p.Meta)+len(p.More), w.rails.MaxLength); stopped != nil {
+		return stopped
+	}
 	if p.tool.InputSchema != "" {
 		if stopped := w.schemas[p.tool].in.Input(p.Arguments); stopped != nil {
 			return stopped
 		}
-	}
-	if stopped := guard.TooLong(slices.Concat(p.Arguments, p.Meta, p.More), w.rails.MaxLength); stopped != nil {
-		return stopped
 	}
 	// What travels beside the arguments reaches the server too.
 	for _, beside := range []*jsontext.Value{&p.Meta, &p.More} {
@@ -88,6 +88,26 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 		p.forwarded = forwarded
 	}
 	return nil
+}
+
+// request holds the parameters of a request that is no call to the rails, and
+// redacts them like arguments.
+func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refusal {
+	if w.broken != nil {
+		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's rails cannot be used: %v", w.broken)
+	}
+	if len(f.Params) == 0 {
+		return nil
+	}
+	if stopped := guard.TooLong(len(f.Params), w.rails.MaxLength); stopped != nil {
+		return stopped
+	}
+	out, found, stopped := w.input.Check(f.Params)
+	note(found)
+	if stopped == nil {
+		f.Params = out
+	}
+	return stopped
 }
 
 // guardOut lets no secret and no wrong shape out.

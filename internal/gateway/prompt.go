@@ -25,5 +25,5 @@ func (g *Gateway) Prompt(ctx context.Context, principal, name string, get func(c
 			err = stopped
 		}
 	}
-	return g.recorded(ctx, start, &call.Forward{ID: NewID(), Principal: principal}, "prompt:"+name, found.notes, answer, err)
+	return g.recorded(start, &call.Forward{ID: NewID(), Principal: principal}, "prompt:"+name, found.notes, answer, err)
 }

@@ -57,11 +57,11 @@ func NewInput(rules InputRules) (*Input, error) {
 
 // TooLong refuses arguments of more than limit bytes; 0 is no limit. They are
 // refused before they are read, and never cut.
-func TooLong(arguments []byte, limit int64) *call.Refusal {
-	if limit <= 0 || int64(len(arguments)) <= limit {
+func TooLong(size int, limit int64) *call.Refusal {
+	if limit <= 0 || int64(size) <= limit {
 		return nil
 	}
-	return call.Refuse(StageIn, call.InputTooLong, "The arguments have %d bytes; at most %d are allowed.", len(arguments), limit)
+	return call.Refuse(StageIn, call.InputTooLong, "The arguments have %d bytes; at most %d are allowed.", size, limit)
 }
 
 // scratch is what a check needs and gives back.

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// shelf is a server with things that no manifest declares.
+type shelf struct {
+	absent
+	asked []string
+}
+
+func (s *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
+	s.asked = append(s.asked, string(f.Params))
+	return jsontext.Value(`{"contents":[]}`), nil
+}
+
+// Requests for what is exposed go through the rails and towards the quota, and
+// the journal says what was asked for.
+func TestForward(t *testing.T) {
+	tests := []struct {
+		name, method, params string
+		code                 call.Code
+		asked                string // what the server hears
+		kept                 string // what the journal has
+	}{
+		{"plain", "resources/read", `{"uri":"file:///a"}`, "", `{"uri":"file:///a"}`, `{"uri":"file:///a"}`},
+		{"a list", "resources/list", ``, "", ``, ``},
+		{"not exposed", "prompts/get", `{"name":"a"}`, call.PolicyDenied, "", `{"name":"a"}`},
+		{"personal", "resources/read", `{"uri":"mail:bob@example.com"}`, "", `{"uri":"mail:[email]"}`, `{"uri":"mail:[email]"}`},
+		{"denied", "resources/read", `{"uri":"drop table"}`, call.DeniedPattern, "", `{"uri":"drop table"}`},
+		{"too long", "resources/read", `{"uri":"` + strings.Repeat("x", 100) + `"}`, call.InputTooLong, "", `{"uri":"` + strings.Repeat("x", 100) + `"}`},
+		{"a secret", "resources/read", `{"password":"hunter2hunter2"}`, "", `{"password":"hunter2hunter2"}`, `{"password":"[secret]"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &shelf{}
+			g := New(railed(agent.Guardrails{PII: []string{"email"}, DenyPatterns: []string{"drop table"}, MaxLength: 100}), Options{
+				Binding: s, Books: open(t, statetest.Open(t)), Expose: Exposed{Resources}, Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}},
+			})
+			ask := func() error {
+				_, err := g.Forward(t.Context(), &call.Forward{Server: "s", Method: tt.method, Params: jsontext.Value(tt.params), Principal: "me"})
+				return err
+			}
+			if err := ask(); codeOf(err) != tt.code {
+				t.Errorf("it ended with %v", err)
+			}
+			if tt.code == "" && (len(s.asked) != 1 || s.asked[0] != tt.asked) || tt.code != "" && s.asked != nil {
+				t.Errorf("the server was asked %q", s.asked)
+			}
+			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			if err != nil || len(entries) != 1 {
+				t.Fatalf("%d records: %v", len(entries), err)
+			}
+			if r := entries[0]; string(r.Arguments) != tt.kept || r.Tool != "s:"+tt.method || (r.ArgumentsMAC == "") != (tt.params == "") {
+				t.Errorf("the journal has %s %s, MAC %q", r.Tool, r.Arguments, r.ArgumentsMAC)
+			}
+			want := tt.code
+			if tt.method == "resources/read" && tt.code == "" {
+				want = call.RateLimited
+			}
+			if err := ask(); codeOf(err) != want {
+				t.Errorf("the second of a day for one ended with %v", err)
+			}
+		})
+	}
+}
