@@ -222,10 +222,21 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 			}
 			return nil
 		case <-reloads:
-			// Beside the loop, so that an end is not kept waiting by a slow start.
-			go t.reloaded(d.Reload(ctx))
+			// An end is not kept waiting by a slow start: the daemon sees it meanwhile,
+			// and ends the reload.
+			t.reload(ctx, d)
 		}
 	}
+}
+
+// reload reads the agents again because a signal asked for it.
+func (t *terminal) reload(ctx context.Context, d *serve.Daemon) {
+	c, err := d.Reload(ctx)
+	if late, ok := errors.AsType[*serve.QueueError](err); ok {
+		t.tell("%v", late)
+		err = nil
+	}
+	t.reloaded(c, err)
 }
 
 // addressHint is what to do if nobody can listen at an address: where the daemon of
@@ -252,8 +263,9 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 	case <-ctx.Done():
 		return nil
 	}
+	link := d.ConsoleLink(p.URL, &identity.Principal{Name: identity.LocalName(), Kind: identity.Local})
 	if t.json {
-		line, err := json.Marshal(map[string]string{"url": p.URL, "console": d.ConsoleLink(p.URL, identity.LocalName()), "key_file": p.KeyFile})
+		line, err := json.Marshal(map[string]string{"url": p.URL, "console": link, "key_file": p.KeyFile})
 		if err != nil {
 			return err
 		}
@@ -266,7 +278,7 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 	if slices.ContainsFunc(cards, func(c serve.Card) bool { return c.State == serve.Starting }) {
 		t.printf("  %s\n", t.paint(dim, "what is starting is still being proven; how far it is: "+myself()+" agents"))
 	}
-	t.printf("\n  console: %s\n  %s\n", t.paint(bold, d.ConsoleLink(p.URL, identity.LocalName())), t.paint(dim, "the link is good once, for ten minutes; another: "+myself()+" console"))
+	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, "the link is good once, for ten minutes; another: "+myself()+" console"))
 	if name := firstServed(cards); name != "" {
 		t.printf("\n")
 		if line := installLine(s.Folders, name); line != "" {

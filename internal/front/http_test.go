@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -472,6 +473,27 @@ func TestIdleSessionIsReleased(t *testing.T) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	<-released
+}
+
+// Clients that begin and end sessions for ever do not fill the memory, and what
+// they have ended last stays so.
+func TestEndedSessionsAreBounded(t *testing.T) {
+	w := serveHTTP(t, HTTPOptions{})
+	for i := range maxEnded {
+		w.face.ended[strconv.Itoa(i)] = time.Now().Add(time.Hour)
+	}
+	for range 3 {
+		s := w.session()
+		if resp := w.do(http.MethodDelete, "", s); resp.StatusCode != http.StatusNoContent {
+			t.Fatal(resp.StatusCode)
+		}
+		if resp, _ := w.post(calls(9, "read", `{}`), s); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("a session that was just ended is answered with %d", resp.StatusCode)
+		}
+	}
+	if n := len(w.face.ended); n != maxEnded {
+		t.Errorf("%d ended sessions are remembered", n)
+	}
 }
 
 // Nobody takes all the sessions that there are, and one that ends makes room.

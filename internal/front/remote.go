@@ -30,6 +30,9 @@ type token struct {
 const (
 	tokenPurpose = "mcp/session"
 	maxToken     = 4 << 10
+	// maxEnded bounds how many sessions are remembered as ended. One that is
+	// forgotten early opens again to nobody but its principal, with a good key.
+	maxEnded = 10000
 )
 
 // remote is a session over HTTP, as far as it holds something here.
@@ -143,6 +146,20 @@ func (h *HTTP) forget(p *remote) {
 	}
 }
 
+// remember takes note that a session has ended, and forgets another if there are
+// too many. The caller holds the lock.
+func (h *HTTP) remember(p *remote) {
+	h.ended[p.peer.key] = time.Unix(p.until+1, 0) // it is good during its last second
+	for key := range h.ended {
+		if len(h.ended) <= maxEnded {
+			return
+		}
+		if key != p.peer.key {
+			delete(h.ended, key)
+		}
+	}
+}
+
 // sweep forgets ended sessions that have expired. The caller holds the lock.
 func (h *HTTP) sweep() {
 	now := time.Now()
@@ -202,7 +219,7 @@ func (h *HTTP) end(w http.ResponseWriter, r *http.Request, a *Agent, principal s
 		return
 	}
 	h.mu.Lock()
-	h.ended[p.peer.key] = time.Now().Add(h.o.SessionLife)
+	h.remember(p)
 	h.mu.Unlock()
 	h.drop(p, true)
 	w.WriteHeader(http.StatusNoContent)

@@ -247,3 +247,20 @@ func TestClientIsToldOfDrift(t *testing.T) {
 		t.Errorf("it is %s", a.State())
 	}
 }
+
+// What servers announce to whoever listens goes through the scan that what they
+// say to one client does.
+func TestAnnouncementsAreScanned(t *testing.T) {
+	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), nil)
+	c := connect(t, a)
+	c.say(hello)
+	c.hear()
+	if err := a.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	secret := "ghp" + "_b3Nf81TqWz6HsLc0Xv5Rk9Jd2Pm7Ey4GaUiO"
+	a.notified("far", "notifications/elicitation/complete", []byte(`{"elicitationId":"`+secret+`"}`))
+	if got := c.hear(); strings.Contains(got, secret) || !strings.Contains(got, `"elicitationId":"[secret:`) {
+		t.Error(got)
+	}
+}

@@ -224,6 +224,10 @@ func readJSON(r *http.Request, into any) *problem {
 
 func (d *Daemon) reload(w http.ResponseWriter, r *http.Request) {
 	c, err := d.Reload(r.Context())
+	if late, ok := errors.AsType[*QueueError](err); ok {
+		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: late.Error(), Hint: "the agents are the new ones; reload again when the queue can be told"}).write(w)
+		return
+	}
 	if err != nil {
 		status := http.StatusConflict
 		if errors.Is(err, errLeaving) {

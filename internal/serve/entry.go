@@ -61,6 +61,7 @@ type entry struct {
 	parked      bool
 	retired     bool
 	since       int           // counts visits, so that a late idle timer is noticed
+	parking     *time.Timer   // runs while nobody is there; nil if nobody ever left
 	noCalls     chan struct{} // closed when nobody is there any more who does not only listen
 	nobodyThere chan struct{}
 }
@@ -123,6 +124,7 @@ func (e *entry) enter() (running Running, leave func(), ok bool) {
 	}
 	e.users++
 	e.since++
+	e.stay()
 	return e.running, e.leave, true
 }
 
@@ -136,7 +138,14 @@ func (e *entry) leave() {
 	case e.users > 0:
 	case e.idle > 0:
 		visit := e.since
-		time.AfterFunc(e.idle, func() { e.park(visit) })
+		e.parking = time.AfterFunc(e.idle, func() { e.park(visit) })
+	}
+}
+
+// stay ends the wait for the agent to be idle. The caller holds the lock.
+func (e *entry) stay() {
+	if e.parking != nil {
+		e.parking.Stop()
 	}
 }
 
@@ -178,6 +187,7 @@ func (e *entry) park(visit int) {
 func (e *entry) retire(ctx context.Context, listenersLast bool) {
 	e.mu.Lock()
 	e.retired = true
+	e.stay()
 	e.leaving()
 	e.mu.Unlock()
 	if listenersLast {

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -85,6 +86,26 @@ func TestStrictReload(t *testing.T) {
 		t.Errorf("it answered %d: %s", a.status, a.body)
 	}
 	if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready"}) {
+		t.Errorf("the agents are %q", got)
+	}
+}
+
+// brokenQueue is a queue that cannot be told.
+type brokenQueue struct{ Intents }
+
+func (brokenQueue) Reload(context.Context) error { return errors.New("the store is gone") }
+
+// A reload that cannot tell the queue has changed the agents all the same, and
+// says so.
+func TestReloadWithoutTheQueue(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.Intents = brokenQueue{} })
+	r.Prove(t.Context())
+	r.write("new.json", matrix("new"))
+	a := r.ask(r.admin, "POST", "/api/v1/reload", "")
+	if a.status != 503 || a.code() != "unavailable" || !strings.Contains(a.body, "the agents were read again, but the queue could not be told: the store is gone") || strings.Contains(a.body, "as before") {
+		t.Errorf("it answered %d: %s", a.status, a.body)
+	}
+	if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "new/ready"}) {
 		t.Errorf("the agents are %q", got)
 	}
 }
@@ -304,8 +325,11 @@ func TestIdle(t *testing.T) {
 		}
 		time.Sleep(9 * time.Minute)
 		_, leave, _ = e.enter()
+		if e.parking.Stop() {
+			t.Error("the timer of the visit before still runs, and every visit would leave one")
+		}
 		leave()
-		time.Sleep(9 * time.Minute) // the first timer has run out, but somebody came
+		time.Sleep(9 * time.Minute) // the first timer would have run out, but somebody came
 		if closed(started[0]) {
 			t.Fatal("it was parked too early")
 		}
@@ -321,6 +345,9 @@ func TestIdle(t *testing.T) {
 		}
 		leave()
 		e.retire(t.Context(), true)
+		if e.parking.Stop() {
+			t.Error("the timer of an agent that has retired still runs")
+		}
 		if !closed(started[1]) {
 			t.Error("it was not closed")
 		}
@@ -382,6 +409,42 @@ func TestShutdownFinishesCalls(t *testing.T) {
 	}
 	if _, err := r.Reload(t.Context()); err == nil {
 		t.Error("it can be reloaded after its end")
+	}
+}
+
+// A reload that waits for an agent does not keep the daemon from ending.
+func TestShutdownEndsAReload(t *testing.T) {
+	started := make(chan struct{}, 2)
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
+		r.make = func(f *fake) { // new is never proven
+			if f.name == "alpha" {
+				close(f.ready)
+			}
+			started <- struct{}{}
+		}
+	})
+	_, stop, ended := serveRig(t, r)
+	r.Prove(t.Context())
+	<-started
+	r.write("new.json", matrix("new"))
+	reloaded := make(chan error, 1)
+	go func() {
+		_, err := r.Reload(t.Context())
+		reloaded <- err
+	}()
+	<-started
+	stop()
+	patience := time.After(30 * time.Second) // less than a reload waits
+	for range 2 {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+		case <-reloaded:
+		case <-patience:
+			t.Fatal("they wait for the agent")
+		}
 	}
 }
 

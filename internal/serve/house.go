@@ -349,6 +349,8 @@ func (h house) IsSpent(ctx context.Context, id string) (bool, error) {
 	return h.room.Books.Spent(ctx, id)
 }
 
+func (h house) Standing(ctx context.Context, p *identity.Principal) error { return h.standing(ctx, p) }
+
 func (h house) Changed(ctx context.Context) error { return h.room.Books.DB.Changed(ctx) }
 
 // Mark tells states, approvals and records of one moment from those of another.
@@ -392,18 +394,19 @@ func (d *Daemon) OpenConsole(ctx context.Context, room *Room) error {
 	return nil
 }
 
-// ConsoleLink is an address, good once, by which a person signs in.
-func (d *Daemon) ConsoleLink(base, who string) string {
+// ConsoleLink is an address, good once, by which a person signs in, for as long as
+// what makes them who they are is good.
+func (d *Daemon) ConsoleLink(base string, p *identity.Principal) string {
 	c := d.console.of.Load()
 	if c == nil {
 		return ""
 	}
-	return strings.TrimSuffix(base, "/") + c.Link(who)
+	return strings.TrimSuffix(base, "/") + c.Link(p)
 }
 
 // makeLink answers whoever has an admin key with such an address.
 func (d *Daemon) makeLink(w http.ResponseWriter, r *http.Request) {
-	link := d.ConsoleLink(d.base(r), principalOf(r).Name)
+	link := d.ConsoleLink(d.base(r), principalOf(r))
 	if link == "" {
 		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "this daemon has no console"}).write(w)
 		return

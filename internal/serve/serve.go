@@ -40,6 +40,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -130,6 +131,7 @@ type Daemon struct {
 	plain   *http1.Server // the same, for connections without TLS
 	streams streams
 	console faced
+	again   sync.Mutex // held by a reload, so that what was read last is what stays
 }
 
 // UsageError says that options contradict each other.
@@ -145,12 +147,11 @@ func New(o Options) (*Daemon, error) {
 	}
 	d := &Daemon{options: o}
 	d.streams.daemon = d
-	if o.Cert != "" {
-		if err := d.readCertificate(); err != nil {
-			return nil, err
-		}
+	cert, err := d.readCertificate()
+	if err != nil {
+		return nil, err
 	}
-	var err error
+	d.cert.Store(cert)
 	if d.fleet, err = newFleet(&d.options); err != nil {
 		return nil, err
 	}
@@ -222,14 +223,17 @@ func (o *Options) PublicHosts() []string {
 	return nil
 }
 
-// readCertificate reads the certificate, at the start and at every reload.
-func (d *Daemon) readCertificate() error {
+// readCertificate reads the certificate, at the start and at every reload; there is
+// none without TLS.
+func (d *Daemon) readCertificate() (*tls.Certificate, error) {
+	if d.options.Cert == "" {
+		return nil, nil
+	}
 	pair, err := tls.LoadX509KeyPair(d.options.Cert, d.options.Key)
 	if err != nil {
-		return fmt.Errorf("the TLS certificate cannot be used: %w", err)
+		return nil, fmt.Errorf("the TLS certificate cannot be used: %w", err)
 	}
-	d.cert.Store(&pair)
-	return nil
+	return &pair, nil
 }
 
 // Certificate names the TLS certificate; empty without TLS.
@@ -303,20 +307,44 @@ func (d *Daemon) Prove(ctx context.Context) {
 	d.settled.Store(true)
 }
 
+// QueueError says that a reload has changed the agents, but that the queue could
+// not be told.
+type QueueError struct{ err error }
+
+func (e *QueueError) Error() string {
+	return fmt.Sprintf("the agents were read again, but the queue could not be told: %v", e.err)
+}
+
+// Unwrap gives the reason.
+func (e *QueueError) Unwrap() error { return e.err }
+
 // Reload reads the agents and the certificate again. If that fails, everything
-// is as before.
+// is as before, but after a *[QueueError].
 func (d *Daemon) Reload(ctx context.Context) (Change, error) {
-	if d.options.Cert != "" {
-		if err := d.readCertificate(); err != nil {
-			return Change{}, err
-		}
-	}
-	c, err := d.fleet.reload(ctx)
-	if err == nil && d.options.Intents != nil {
-		err = d.options.Intents.Reload(ctx)
-	}
+	d.again.Lock()
+	defer d.again.Unlock()
+	c, err := d.readAgain(ctx)
 	d.options.Metrics.reloaded(err)
 	return c, err
+}
+
+func (d *Daemon) readAgain(ctx context.Context) (Change, error) {
+	cert, err := d.readCertificate()
+	if err != nil {
+		return Change{}, err
+	}
+	c, err := d.fleet.reload(ctx)
+	if err != nil {
+		return Change{}, err
+	}
+	d.cert.Store(cert)
+	if d.options.Intents != nil {
+		// A caller that goes away does not leave a reload half done.
+		if err := d.options.Intents.Reload(context.WithoutCancel(ctx)); err != nil {
+			return c, &QueueError{err}
+		}
+	}
+	return c, nil
 }
 
 // Serve answers until ctx ends, then finishes what is under way.

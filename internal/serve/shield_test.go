@@ -308,4 +308,15 @@ func TestTLS(t *testing.T) {
 	if resp, err = get(""); err != nil || resp.StatusCode != 200 {
 		t.Errorf("after a reload that failed: %v, %v", resp, err)
 	}
+	// The certificate is good and the agents are not, so nothing changes.
+	certificate(t, dir)
+	r.fleet.options.Strict = true
+	r.write("bad.json", `{"schema_version": 1, "agent": 7}`)
+	shown := r.leaf().SerialNumber
+	if _, err := r.Reload(t.Context()); err == nil {
+		t.Error("a broken agent was taken")
+	}
+	if resp, err = get(""); err != nil || resp.TLS.PeerCertificates[0].SerialNumber.Cmp(shown) != 0 {
+		t.Errorf("after a reload that failed it shows another certificate: %v", err)
+	}
 }

@@ -7,10 +7,11 @@
 // step and nothing from elsewhere.
 //
 // A person signs in with a link that is good once and for a few minutes. What
-// they get is a cookie that no script reads and no other site sends. Whatever
-// changes something is a POST with a token of that cookie. The content policy
-// lets no inline script, style or frame through, so that what a tool server
-// writes stays text.
+// they get is a cookie that no script reads and no other site sends. It opens
+// nothing once the key is revoked, or the token over, that the link was made with:
+// that is asked at every request, and of every stream. Whatever changes something
+// is a POST with a token of that cookie. The content policy lets no inline script,
+// style or frame through, so that what a tool server writes stays text.
 //
 // The console knows the daemon as a [House]: it imports nothing of it.
 package console
@@ -62,6 +63,9 @@ type House interface {
 	// IsSpent only looks.
 	Spend(ctx context.Context, id string, until time.Time) (bool, error)
 	IsSpent(ctx context.Context, id string) (bool, error)
+	// Standing says why somebody who was let in would not be now: with a
+	// [*call.Refusal], or with the error for which it cannot be told.
+	Standing(ctx context.Context, p *identity.Principal) error
 	// Changed returns when something may have changed, or with ctx's error. Mark
 	// is a text that is another one if it has.
 	Changed(ctx context.Context) error
@@ -297,7 +301,7 @@ type view struct {
 func (c *Console) show(w http.ResponseWriter, r *http.Request, s *session, status int, name, title, here string, data any) {
 	v := view{Title: title, Here: here, Version: c.o.Version, Data: data}
 	if s != nil {
-		v.Who, v.Token = s.Who, s.Token
+		v.Who, v.Token = s.Who.Name, s.Token
 		if waiting, err := c.o.House.Approvals(r.Context()); err == nil {
 			v.Waiting = len(waiting)
 		}

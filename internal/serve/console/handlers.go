@@ -94,7 +94,7 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	// A person may have to be asked, which takes longer than a request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	asked := &call.Call{Tool: t.Tool.Name, Arguments: jsontext.Value(arguments), Principal: s.Who}
+	asked := &call.Call{Tool: t.Tool.Name, Arguments: jsontext.Value(arguments), Principal: s.Who.Name}
 	if t.Tool.URI != "" {
 		asked.Tool = t.Tool.URI
 	}
@@ -185,7 +185,7 @@ func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
 		c.sorry(w, r, s, http.StatusBadRequest, "The decision is neither approve nor deny.", "Use one of the two buttons.")
 		return
 	}
-	err := c.o.House.Decide(r.Context(), r.PathValue("id"), decision == "approve", s.Who, r.PostFormValue("reason"))
+	err := c.o.House.Decide(r.Context(), r.PathValue("id"), decision == "approve", s.Who.Name, r.PostFormValue("reason"))
 	switch {
 	case err == nil:
 		http.Redirect(w, r, "/approvals", http.StatusSeeOther)
@@ -297,7 +297,7 @@ func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 	p := policyPage{Agents: c.o.House.Cards(), Agent: q.Get("agent"), Tool: strings.TrimSpace(q.Get("tool")), Input: q.Get("input"), Who: strings.TrimSpace(q.Get("as"))}
 	p.File, p.Text, p.Problem = c.o.House.Policy()
 	if p.Who == "" {
-		p.Who = s.Who
+		p.Who = s.Who.Name
 	}
 	if p.Asked = p.Agent != "" && p.Tool != ""; p.Asked {
 		asked := &call.Call{Tool: p.Tool, Principal: p.Who}

@@ -38,7 +38,6 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 	if !send("retry: 2000\n\n") {
 		return
 	}
-	// A session that ends takes its stream along.
 	ctx, cancel := context.WithDeadline(r.Context(), time.Unix(s.Until, 0))
 	defer cancel()
 	last, mark := time.Now(), c.o.House.Mark(ctx)
@@ -46,8 +45,11 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 		wait, stop := context.WithTimeout(ctx, beat)
 		err := c.o.House.Changed(wait)
 		stop()
+		// A session that ends takes its stream along. While that cannot be told the
+		// stream goes on: it says no more than that something has changed.
+		over, _ := c.over(ctx, s)
 		switch {
-		case ctx.Err() != nil:
+		case over, ctx.Err() != nil:
 			return
 		case err != nil:
 			if !send(":\n\n") {

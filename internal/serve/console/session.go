@@ -1,12 +1,17 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/identity"
 )
 
 const (
@@ -20,23 +25,34 @@ const (
 	sessionPurpose = "console/session"
 )
 
-// link is what an address to sign in holds, sealed.
+// link is what an address to sign in holds, sealed. Who also says with which key or
+// token it was made: neither it nor its session is good for longer than that.
 type link struct {
-	ID    string `json:"i"`
-	Who   string `json:"w"`
-	Until int64  `json:"u"`
+	ID    string              `json:"i"`
+	Who   *identity.Principal `json:"p"`
+	Until int64               `json:"u"`
 }
 
 // session is what a cookie holds, sealed. Token is what forms send along.
 type session struct {
-	Who   string `json:"w"`
-	Token string `json:"t"`
-	Until int64  `json:"u"`
+	Who   *identity.Principal `json:"p"`
+	Token string              `json:"t"`
+	Until int64               `json:"u"`
 }
 
 // Link is the path of a link that signs a person in, once.
-func (c *Console) Link(who string) string {
-	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: time.Now().Add(linkLife).Unix()})
+func (c *Console) Link(p *identity.Principal) string {
+	who := &identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
+	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
+}
+
+// until is when something ends that somebody has for a while.
+func until(who *identity.Principal, life time.Duration) int64 {
+	end := time.Now().Add(life)
+	if !who.Until.IsZero() && who.Until.Before(end) {
+		end = who.Until
+	}
+	return end.Unix()
 }
 
 func (c *Console) seal(purpose string, what any) string {
@@ -67,7 +83,7 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	var l link
-	good := c.open(linkPurpose, r.PostFormValue("ticket"), &l) && l.Until >= time.Now().Unix()
+	good := c.open(linkPurpose, r.PostFormValue("ticket"), &l) && l.Until >= time.Now().Unix() && l.Who != nil && c.o.House.Standing(r.Context(), l.Who) == nil
 	if good {
 		var err error
 		if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {
@@ -76,12 +92,12 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !good {
-		c.show(w, r, nil, http.StatusForbidden, "login", "Sign in", "", map[string]string{"Problem": "This link was used before, or is too old."})
+		c.show(w, r, nil, http.StatusForbidden, "login", "Sign in", "", map[string]string{"Problem": "This link was used before, or is too old, or its key is not good any more."})
 		return
 	}
-	s := session{Who: l.Who, Token: rand.Text(), Until: time.Now().Add(sessionLife).Unix()}
+	s := session{Who: l.Who, Token: rand.Text(), Until: until(l.Who, sessionLife)}
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: c.seal(sessionPurpose, s), Path: "/", MaxAge: int(sessionLife.Seconds()),
+		Name: cookieName, Value: c.seal(sessionPurpose, s), Path: "/", MaxAge: int(s.Until - time.Now().Unix()),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.o.Secure,
 	})
 	http.Redirect(w, r, "/", http.StatusSeeOther)
@@ -104,13 +120,26 @@ func (c *Console) who(r *http.Request) *session {
 		return nil
 	}
 	var s session
-	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" {
+	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" || s.Who == nil {
 		return nil
 	}
-	if ended, err := c.o.House.IsSpent(r.Context(), s.id()); err != nil || ended {
+	if over, err := c.over(r.Context(), &s); err != nil || over {
 		return nil
 	}
 	return &s
+}
+
+// over reports whether a session has ended before its time: its person has signed
+// out, or what they signed in with is not good any more.
+func (c *Console) over(ctx context.Context, s *session) (bool, error) {
+	if ended, err := c.o.House.IsSpent(ctx, s.id()); err != nil || ended {
+		return ended, err
+	}
+	err := c.o.House.Standing(ctx, s.Who)
+	if _, refused := errors.AsType[*call.Refusal](err); refused {
+		return true, nil
+	}
+	return false, err
 }
 
 // id is what a session is known by when it has ended.
@@ -139,6 +168,8 @@ func (c *Console) signedIn(next page) http.Handler {
 			}
 		}
 		c.seen()
-		next(c, w, r, s)
+		// A call may wait for a person for longer than the key is good.
+		still := func(ctx context.Context) error { return c.o.House.Standing(ctx, s.Who) }
+		next(c, w, r.WithContext(call.WithStanding(r.Context(), still)), s)
 	})
 }

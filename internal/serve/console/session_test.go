@@ -1,0 +1,280 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/approval"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
+)
+
+// room is a house with one agent, whose one tool waits for a person.
+type room struct {
+	House
+	changed  chan struct{}
+	answered chan struct{} // by the person whom a call waits for
+
+	mu       sync.Mutex
+	spent    map[string]bool
+	standing error // of everybody
+}
+
+// stand says how everybody stands from now on.
+func (r *room) stand(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.standing = err
+}
+
+func (r *room) Cards() []Card { return nil }
+
+func (r *room) Agent(context.Context, string) *Agent {
+	return &Agent{Card: Card{Name: "alpha"}, Tools: []Tool{{Name: "write", Callable: true}}}
+}
+
+func (r *room) Call(ctx context.Context, _ string, c *call.Call) (call.Result, error) {
+	<-r.answered
+	if err := call.Standing(ctx); err != nil {
+		return call.Result{}, err
+	}
+	return call.Result{Raw: []byte(`{"content":[{"type":"text","text":"for ` + c.Principal + `"}]}`)}, nil
+}
+
+func (r *room) Approvals(context.Context) ([]*approval.Question, error) { return nil, nil }
+
+func (r *room) Ends(context.Context) (journal.Ends, error) {
+	return journal.Ends{}, errors.New("there is no journal")
+}
+
+func (r *room) Spend(_ context.Context, id string, _ time.Time) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := !r.spent[id]
+	r.spent[id] = true
+	return first, nil
+}
+
+func (r *room) IsSpent(_ context.Context, id string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.spent[id], nil
+}
+
+func (r *room) Standing(context.Context, *identity.Principal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.standing
+}
+
+func (r *room) Changed(ctx context.Context) error {
+	select {
+	case <-r.changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *room) Mark(context.Context) string { return time.Now().String() }
+
+// inRoom runs a test of a console by a clock of its own.
+func inRoom(t *testing.T, test func(t *testing.T, r *room, c *Console)) {
+	t.Helper()
+	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := &room{spent: map[string]bool{}, changed: make(chan struct{}), answered: make(chan struct{})}
+		c, err := New(Options{Context: t.Context(), House: r, Keys: keys, Log: func(string, ...any) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, r, c)
+	})
+}
+
+// ask makes a request with a cookie.
+func (c *Console) ask(t *testing.T, method, path, cookie string, form url.Values) *httptest.ResponseRecorder {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if cookie != "" {
+		req.AddCookie(&http.Cookie{Name: cookieName, Value: cookie})
+	}
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, req)
+	return w
+}
+
+// signIn uses a link, and returns the cookie and the token of its forms.
+func (c *Console) signIn(t *testing.T, path string) (cookie, token string) {
+	t.Helper()
+	w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(path, "/login?ticket=")}})
+	cookies := w.Result().Cookies()
+	if w.Code != http.StatusSeeOther || len(cookies) != 1 {
+		t.Fatalf("signing in: %d %s", w.Code, w.Body)
+	}
+	var s session
+	if !c.open(sessionPurpose, cookies[0].Value, &s) {
+		t.Fatal("the cookie cannot be read")
+	}
+	return cookies[0].Value, s.Token
+}
+
+var ada = &identity.Principal{Name: "ada@example.com", Kind: identity.ByKey, KeyID: "k1", Admin: true}
+
+// refusal is what a house says of somebody who may not come in any more.
+var refusal = call.Refuse("approve", call.ApprovalDenied, "the key has been revoked")
+
+// What was signed in for with a token is over with it, and so is a link.
+func TestSessionEndsWithItsToken(t *testing.T) {
+	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+		by := func(life time.Duration) *identity.Principal {
+			return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Admin: true, Until: time.Now().Add(life)}
+		}
+		short, _ := c.signIn(t, c.Link(by(time.Hour)))
+		long, _ := c.signIn(t, c.Link(by(24*time.Hour)))
+		link := c.Link(by(time.Minute))
+		for _, step := range []struct {
+			wait        time.Duration
+			short, long int
+		}{{0, 200, 200}, {59 * time.Minute, 200, 200}, {2 * time.Minute, 401, 200}, {12 * time.Hour, 401, 401}} {
+			time.Sleep(step.wait)
+			if got := c.ask(t, "GET", "/", short, nil).Code; got != step.short {
+				t.Errorf("%v later, by a token for an hour: %d, want %d", step.wait, got, step.short)
+			}
+			if got := c.ask(t, "GET", "/", long, nil).Code; got != step.long {
+				t.Errorf("%v later, by a token for a day: %d, want %d", step.wait, got, step.long)
+			}
+		}
+		if w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(link, "/login?ticket=")}}); w.Code != http.StatusForbidden {
+			t.Errorf("a link after its token: %d", w.Code)
+		}
+	})
+}
+
+// What does not say whose it is opens nothing: an older version made it.
+func TestSessionOfAnOlderVersion(t *testing.T) {
+	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+		until := time.Now().Add(time.Minute).Unix()
+		cookie := c.seal(sessionPurpose, map[string]any{"w": "ada@example.com", "t": "token", "u": until})
+		if w := c.ask(t, "GET", "/", cookie, nil); w.Code != http.StatusUnauthorized {
+			t.Errorf("a session: %d", w.Code)
+		}
+		link := c.seal(linkPurpose, map[string]any{"i": "1", "w": "ada@example.com", "u": until})
+		if w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {link}}); w.Code != http.StatusForbidden {
+			t.Errorf("a link: %d", w.Code)
+		}
+	})
+}
+
+// Somebody of whom nobody can say whether they may come in does not, and may
+// again when it can be said.
+func TestStandingCannotBeTold(t *testing.T) {
+	inRoom(t, func(t *testing.T, r *room, c *Console) {
+		cookie, token := c.signIn(t, c.Link(ada))
+		for _, tt := range []struct {
+			standing  error
+			get, post int
+		}{{nil, 200, 400}, {errors.New("the disk is gone"), 401, 401}, {nil, 200, 400}, {refusal, 401, 401}} {
+			r.stand(tt.standing)
+			if w := c.ask(t, "GET", "/", cookie, nil); w.Code != tt.get {
+				t.Errorf("%v: a page got %d", tt.standing, w.Code)
+			}
+			if w := c.ask(t, "POST", "/approvals/x", cookie, url.Values{"token": {token}}); w.Code != tt.post {
+				t.Errorf("%v: a form got %d", tt.standing, w.Code)
+			}
+		}
+	})
+}
+
+// The stream of a session ends with it, however it ends, and not because it
+// cannot be told.
+func TestStreamEndsWithItsSession(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *room, *Console, string, string){
+		"signed out": func(t *testing.T, r *room, c *Console, cookie, token string) {
+			if w := c.ask(t, "POST", "/logout", cookie, url.Values{"token": {token}}); w.Code != http.StatusSeeOther {
+				t.Errorf("signing out: %d", w.Code)
+			}
+			r.changed <- struct{}{}
+		},
+		"its key is revoked": func(_ *testing.T, r *room, _ *Console, _, _ string) {
+			r.stand(refusal)
+			r.changed <- struct{}{}
+		},
+		"its key expires": func(_ *testing.T, r *room, _ *Console, _, _ string) {
+			r.stand(refusal) // and nothing changes
+			time.Sleep(beat)
+		},
+		"its time is over": func(*testing.T, *room, *Console, string, string) { time.Sleep(sessionLife) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRoom(t, func(t *testing.T, r *room, c *Console) {
+				cookie, token := c.signIn(t, c.Link(ada))
+				var w *httptest.ResponseRecorder
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					w = c.ask(t, "GET", "/live", cookie, nil)
+				}()
+				r.changed <- struct{}{}
+				synctest.Wait()
+				r.stand(errors.New("the disk is gone"))
+				time.Sleep(2 * beat)
+				r.stand(nil)
+				select {
+				case <-ended:
+					t.Fatalf("it ended too early: %s", w.Body)
+				default:
+				}
+				end(t, r, c, cookie, token)
+				synctest.Wait()
+				select {
+				case <-ended:
+				default:
+					t.Error("it goes on")
+				}
+			})
+		})
+	}
+}
+
+// A call that waits for a person is not made if the key of who signed in is
+// revoked meanwhile.
+func TestRevokedWhileACallWaits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		standing error
+		want     string
+	}{
+		"good":    {nil, "for ada@example.com"},
+		"revoked": {refusal, "the key has been revoked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRoom(t, func(t *testing.T, r *room, c *Console) {
+				cookie, token := c.signIn(t, c.Link(ada))
+				asked := make(chan *httptest.ResponseRecorder)
+				go func() {
+					asked <- c.ask(t, "POST", "/agents/alpha/call", cookie, url.Values{"token": {token}, "tool": {"write"}})
+				}()
+				synctest.Wait()
+				r.stand(tt.standing)
+				close(r.answered)
+				if w := <-asked; w.Code != 200 || !strings.Contains(w.Body.String(), tt.want) {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		})
+	}
+}
