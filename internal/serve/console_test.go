@@ -133,10 +133,10 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := out.does("GET", "/journal", ""); got != 401 {
-				t.Errorf("a page: %d", got)
+				t.Fatalf("a page: %d", got)
 			}
 			if got := out.does("POST", "/approvals/x", "decision=approve"); got != 401 {
-				t.Errorf("a form: %d", got)
+				t.Fatalf("a form: %d", got)
 			}
 			if _, err := io.Copy(io.Discard, stream.Body); err != nil {
 				t.Errorf("the stream: %v", err)
