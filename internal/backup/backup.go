@@ -44,10 +44,14 @@ const (
 	about  = "backup.json"
 	// pageSize is how much of a table one entry of the archive holds.
 	pageSize = 1 << 20
-	// maxFile bounds a file of the home, maxPage an entry with rows.
+	// maxFile bounds a file of the home.
 	maxFile = 64 << 20
-	maxPage = pageSize + 8<<20
 )
+
+// maxRow bounds a row as it is written, which is what a page has beyond its size.
+// The largest is a program's answer: 16 MiB that a result holds twice, six times as
+// long if JSON escapes all of it, and a third longer in base64. A test makes it less.
+var maxRow = 320 << 20
 
 // About says what a backup holds.
 type About struct {
@@ -62,6 +66,8 @@ type Summary struct {
 	About
 	Rows  int64 `json:"rows"`
 	Files int   `json:"files"`
+	// LeftOut are links, and whatever else is no plain file, where files are kept.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // The files and folders of a home that go along. What is not named here can be
@@ -85,7 +91,7 @@ func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version s
 	out := &archive{tar.NewWriter(zip), s.Made}
 	text, err := json.Marshal(s.About)
 	if err == nil {
-		err = out.file(about, text)
+		err = out.file(about, 0o600, text)
 	}
 	if err != nil {
 		return s, err
@@ -101,7 +107,7 @@ func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version s
 	if err != nil {
 		return s, err
 	}
-	if s.Files, err = out.home(h.Dir()); err != nil {
+	if err := out.home(h.Dir(), &s); err != nil {
 		return s, err
 	}
 	return s, errors.Join(out.Close(), zip.Close())
@@ -113,8 +119,8 @@ type archive struct {
 	made time.Time
 }
 
-func (a *archive) file(name string, text []byte) error {
-	err := a.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), ModTime: a.made, Format: tar.FormatPAX})
+func (a *archive) file(name string, mode fs.FileMode, text []byte) error {
+	err := a.WriteHeader(&tar.Header{Name: name, Mode: int64(mode), Size: int64(len(text)), ModTime: a.made, Format: tar.FormatPAX})
 	if err != nil {
 		return err
 	}
@@ -130,7 +136,7 @@ func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
 	flush := func() error {
 		defer page.Reset()
 		number++
-		return a.file(fmt.Sprintf("store/%s/%08d.jsonl", t.Name, number), page.Bytes())
+		return a.file(fmt.Sprintf("store/%s/%08d.jsonl", t.Name, number), 0o600, page.Bytes())
 	}
 	err := tx.Query(r.query, nil, func(row state.Row) error {
 		if err := r.scan(row); err != nil {
@@ -139,6 +145,9 @@ func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
 		line, err := json.Marshal(r.values())
 		if err != nil {
 			return err
+		}
+		if len(line) >= maxRow {
+			return fmt.Errorf("a row has %d bytes as a backup holds it, and a restore takes less than %d", len(line), maxRow)
 		}
 		page.Write(append(line, '\n'))
 		*rows++
@@ -208,15 +217,27 @@ func (r *reader) values() []any {
 	return out
 }
 
-// home writes the files that go along. A link is not followed.
-func (a *archive) home(dir string) (n int, err error) {
+// home writes the files that go along. A link is not followed: it could lead to
+// anything, and what it leads to may be the work of another backup.
+func (a *archive) home(dir string, s *Summary) error {
 	for _, name := range kept {
-		root := filepath.Join(dir, name)
-		err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(dir, name), func(file string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			if err != nil || !d.Type().IsRegular() {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			rel, err := filepath.Rel(dir, file)
+			if err != nil {
+				return err
+			}
+			if !d.Type().IsRegular() {
+				s.LeftOut = append(s.LeftOut, rel)
+				return nil
+			}
+			info, err := d.Info()
+			if err != nil {
 				return err
 			}
 			text, err := os.ReadFile(file)
@@ -226,19 +247,19 @@ func (a *archive) home(dir string) (n int, err error) {
 			if len(text) > maxFile {
 				return fmt.Errorf("%s is larger than a backup takes", file)
 			}
-			rel, err := filepath.Rel(dir, file)
-			if err != nil {
-				return err
-			}
-			n++
-			return a.file(path.Join("home", filepath.ToSlash(rel)), text)
+			s.Files++
+			return a.file(path.Join("home", filepath.ToSlash(rel)), mode(info.Mode()), text)
 		})
 		if err != nil {
-			return n, err
+			return err
 		}
 	}
-	return n, nil
+	return nil
 }
+
+// mode is what is kept of a file's permissions: whether its owner may run it, as an
+// agent's entry must be.
+func mode(m fs.FileMode) fs.FileMode { return 0o600 | m&0o100 }
 
 // place is where a file of a backup belongs; it may be anything, so only what
 // Write would have written is taken.

@@ -4,10 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +105,129 @@ func TestRoundTrip(t *testing.T) {
 			}
 		})
 	})
+}
+
+// keep writes a row with so many sealed bytes.
+func keep(t *testing.T, db state.DB, size int) {
+	t.Helper()
+	err := db.Write(t.Context(), func(tx state.Tx) error {
+		_, err := tx.Exec(`INSERT INTO calls (id, sealed) VALUES ('large', $1)`, bytes.Repeat([]byte("seal"), size/4))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A row may be many times as large as a page.
+func TestLargeAnswerComesBack(t *testing.T) {
+	const size = 8 << 20
+	db := statetest.Open(t)
+	h, _ := made(t, db)
+	keep(t, db, size)
+	var out bytes.Buffer
+	wrote, err := Write(t.Context(), &out, h, db, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := statetest.Open(t)
+	if rows, err := Rows(t.Context(), source(out.Bytes()), target); err != nil || rows != wrote.Rows {
+		t.Fatalf("%d rows of %d, error %v", rows, wrote.Rows, err)
+	}
+	var back int64
+	err = target.Read(t.Context(), func(tx state.Tx) error {
+		return tx.Query(`SELECT length(sealed) FROM calls WHERE id = 'large'`, nil, func(r state.Row) error { return r.Scan(&back) })
+	})
+	if err != nil || back != size {
+		t.Errorf("%d bytes are back, error %v", back, err)
+	}
+}
+
+// What could not be restored is not written in the first place, and what is
+// written to the last byte of a row can be.
+func TestRowsAreBounded(t *testing.T) {
+	whole := maxRow
+	t.Cleanup(func() { maxRow = whole })
+	db := statetest.Open(t)
+	h, _ := made(t, db)
+	keep(t, db, 2*pageSize)
+	try := func(most int) ([]byte, error) {
+		maxRow = most
+		var out bytes.Buffer
+		_, err := Write(t.Context(), &out, h, db, "test")
+		return out.Bytes(), err
+	}
+	_, err := try(pageSize)
+	if err == nil || !strings.Contains(err.Error(), "table calls: a row has ") || !strings.Contains(err.Error(), "a restore takes less than 1048576") {
+		t.Fatalf("it says %v", err)
+	}
+	var size int
+	if _, err := fmt.Sscanf(err.Error(), "table calls: a row has %d bytes", &size); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(size); err == nil {
+		t.Error("a row that is too large by a byte is written")
+	}
+	least, err := try(size + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Rows(t.Context(), source(least), statetest.Open(t)); err != nil {
+		t.Errorf("what was written is refused: %v", err)
+	}
+	maxRow = pageSize
+	if _, err := Rows(t.Context(), source(least), statetest.Open(t)); !errors.Is(err, ErrFormat) {
+		t.Errorf("a page that is too large: %v", err)
+	}
+}
+
+// What an owner may run stays so, and nobody else gets anything. A backup without
+// that, as older ones are, gives files that are read. A link is named, not followed.
+func TestModes(t *testing.T) {
+	db := statetest.Open(t)
+	h, _ := made(t, db)
+	for name, mode := range map[string]fs.FileMode{"entry": 0o755, "text": 0o666} {
+		file := filepath.Join(h.Dir(), "agents", "shop", name)
+		if err := errors.Join(os.WriteFile(file, []byte(name), 0o600), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(h.Root(), filepath.Join(h.Dir(), "agents", "shop", "link")); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	wrote, err := Write(t.Context(), &out, h, db, "test")
+	if err != nil || wrote.Files != 5 || !slices.Equal(wrote.LeftOut, []string{filepath.Join("agents", "shop", "link")}) {
+		t.Fatalf("%+v, error %v", wrote, err)
+	}
+	is, err := json.Marshal(wrote.About)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := craft(t, tar.Header{Name: about, Linkname: string(is)}, tar.Header{Name: "home/agents/shop/entry", Linkname: "entry"})
+	for name, tt := range map[string]struct {
+		backup []byte
+		file   string
+		want   fs.FileMode
+	}{
+		"run":   {out.Bytes(), "agents/shop/entry", 0o700},
+		"read":  {out.Bytes(), "agents/shop/text", 0o600},
+		"key":   {out.Bytes(), "keys/root", 0o600},
+		"older": {older, "agents/shop/entry", 0o600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := home.At(filepath.Join(t.TempDir(), "home"))
+			if _, err := Files(source(tt.backup), target); err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(filepath.Join(target.Dir(), tt.file)); err != nil || info.Mode() != tt.want {
+				t.Errorf("%v, error %v", info.Mode(), err)
+			}
+			if _, err := os.Lstat(filepath.Join(target.Dir(), "agents", "shop", "link")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the link is there: %v", err)
+			}
+		})
+	}
 }
 
 func TestRestoreOverwritesNothing(t *testing.T) {

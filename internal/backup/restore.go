@@ -2,7 +2,6 @@ package backup
 
 import (
 	"archive/tar"
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -27,39 +26,44 @@ type Source func() (io.ReadCloser, error)
 // Files puts the files of a backup into a home that has none of them. They come
 // first, because the keys open what is in the store.
 func Files(src Source, h home.Home) (s Summary, err error) {
-	files := map[string][]byte{}
-	s.About, err = walk(src, func(name string, r io.Reader, size int64) error {
-		if strings.HasPrefix(name, "store/") {
+	type file struct {
+		mode fs.FileMode
+		text []byte
+	}
+	files := map[string]file{}
+	s.About, err = walk(src, func(h *tar.Header, r io.Reader) error {
+		if strings.HasPrefix(h.Name, "store/") {
 			return nil
 		}
-		rel, err := place(name)
+		rel, err := place(h.Name)
 		if err != nil {
 			return err
 		}
-		if size > maxFile {
-			return fmt.Errorf("%w: %s is too large", ErrFormat, name)
+		if h.Size > maxFile {
+			return fmt.Errorf("%w: %s is too large", ErrFormat, h.Name)
 		}
-		files[rel], err = io.ReadAll(r)
+		text, err := io.ReadAll(r)
+		files[rel] = file{mode(fs.FileMode(h.Mode)), text}
 		return err
 	})
 	if err != nil {
 		return s, err
 	}
-	for rel, text := range files {
+	for rel, f := range files {
 		have, err := os.ReadFile(filepath.Join(h.Dir(), rel))
-		if err == nil && !bytes.Equal(have, text) {
+		if err == nil && !bytes.Equal(have, f.text) {
 			return s, fmt.Errorf("%w: %s. Restore into a new AMBIT_HOME", ErrNotEmpty, filepath.Join(h.Dir(), rel))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
 	}
-	for rel, text := range files {
+	for rel, f := range files {
 		to := filepath.Join(h.Dir(), rel)
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 			return s, err
 		}
-		if err := os.WriteFile(to, text, 0o600); err != nil {
+		if err := os.WriteFile(to, f.text, f.mode); err != nil {
 			return s, err
 		}
 		s.Files++
@@ -78,15 +82,15 @@ func Rows(ctx context.Context, src Source, db state.DB) (rows int64, err error) 
 		if err := clear(tx, tables); err != nil {
 			return err
 		}
-		_, err := walk(src, func(name string, r io.Reader, size int64) error {
-			rest, ok := strings.CutPrefix(name, "store/")
+		_, err := walk(src, func(h *tar.Header, r io.Reader) error {
+			rest, ok := strings.CutPrefix(h.Name, "store/")
 			if !ok {
 				return nil
 			}
 			table, _, _ := strings.Cut(rest, "/")
 			t, ok := tables[table]
-			if !ok || size > maxPage {
-				return fmt.Errorf("%w: %q", ErrFormat, name)
+			if !ok || h.Size > int64(pageSize+maxRow) {
+				return fmt.Errorf("%w: %q", ErrFormat, h.Name)
 			}
 			return insert(tx, t, r, &rows)
 		})
@@ -121,10 +125,12 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 		names, marks = append(names, c.Name), append(marks, fmt.Sprintf("$%d", i+1))
 	}
 	query := `INSERT INTO ` + t.Name + ` (` + strings.Join(names, ", ") + `) VALUES (` + strings.Join(marks, ", ") + `)`
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxPage)
-	for lines.Scan() {
-		args, err := parse(t, lines.Bytes())
+	page, err := io.ReadAll(r) // no scanner: it looks through a long line anew at every read
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	for line := range bytes.Lines(page) {
+		args, err := parse(t, line)
 		if err != nil {
 			return fmt.Errorf("%w: a row of %s: %w", ErrFormat, t.Name, err)
 		}
@@ -133,11 +139,11 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 		}
 		*rows++
 	}
-	return lines.Err()
+	return nil
 }
 
 // walk reads a backup from its start, and says what it is.
-func walk(src Source, each func(name string, r io.Reader, size int64) error) (a About, err error) {
+func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err error) {
 	f, err := src()
 	if err != nil {
 		return a, err
@@ -160,7 +166,7 @@ func walk(src Source, each func(name string, r io.Reader, size int64) error) (a 
 			return a, fmt.Errorf("%w: %q is no plain file", ErrFormat, h.Name)
 		}
 		if !first {
-			if err := each(h.Name, in, h.Size); err != nil {
+			if err := each(h, in); err != nil {
 				return a, err
 			}
 			continue

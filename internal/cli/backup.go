@@ -16,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // sealing are the flags that say how a backup is encrypted, or opened.
@@ -89,11 +90,23 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 	if err = finish(err); err != nil {
 		return &failure{code: exitMissing, err: fmt.Errorf("the backup was not made: %w", err)}
 	}
+	t.leftOut(summary.LeftOut)
 	if t.json && file != "-" {
 		return t.document(summary)
 	}
 	t.notef("%s rows and %s are in %s", fmt.Sprint(summary.Rows), count(summary.Files, "file"), file)
 	return nil
+}
+
+// leftOut says what a backup does not hold, though it lies where files are kept.
+func (t *terminal) leftOut(names []string) {
+	const most = 5
+	for _, name := range names[:min(len(names), most)] {
+		t.notef("%s %s is not in the backup: it is a link, or no plain file; keep what it leads to yourself", t.paint(boldRed, "ambit:"), diag.Printable(name))
+	}
+	if more := len(names) - most; more > 0 {
+		t.notef("%s the same goes for %s; --json names them all", t.paint(boldRed, "ambit:"), count(more, "more file"))
+	}
 }
 
 func writeBackup(ctx context.Context, out io.Writer, lock backup.Lock, h home.Home, b *books.Books) (backup.Summary, error) {

@@ -32,6 +32,9 @@
 //     nobody.
 //   - A budget is soft: one credit for each second of run time that was begun. Over
 //     budget, an intent runs all the same, at low priority, and says so.
+//   - What waits is bounded for each principal, wherever it was asked: limits and
+//     quotas count what runs, and whoever does not wait for answers could fill the
+//     store before.
 package dispatch
 
 import (
@@ -146,8 +149,9 @@ type Desk struct {
 	mu      sync.Mutex
 	running map[string]context.CancelFunc // what is under way here, or waits to be
 	doing   map[string]bool               // what is under way here
-	settled map[string]chan struct{}      // closed when what is done here has ended
+	settled map[string]chan struct{}      // closed when what is in hand here no longer is
 	watched map[string]*watched           // what others do, and somebody here waits for
+	looking bool                          // whether somebody looks at what is watched
 }
 
 // Open opens the desk. It must be closed before its books are.
@@ -252,14 +256,24 @@ func (d *Desk) Submit(ctx context.Context, r Request) (*Intent, error) {
 	if err != nil {
 		return nil, err
 	}
+	start, leave := func() {}, func() {}
+	if d.shared == nil {
+		start, leave = d.hold(i)
+	}
 	if err := d.insert(ctx, i, args); err != nil {
+		leave()
+		if stopped, ok := errors.AsType[*call.Refusal](err); ok {
+			return nil, stopped
+		}
 		return nil, unavailable(err)
 	}
-	if d.shared == nil {
-		d.enqueue(i)
-	}
+	start()
 	return i, nil
 }
+
+// maxAsked is how many bytes of arguments an intent may have: as many as its door
+// admits.
+const maxAsked = 16 << 20
 
 func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error) {
 	asked := r.Priority
@@ -278,6 +292,9 @@ func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error
 	args, err := json.Marshal(map[string]string{"text": r.Text, "priority": string(i.effective())})
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(args) > maxAsked {
+		return nil, nil, call.Refuse(stage, call.InputTooLong, "what is asked has %d bytes; at most %d are taken", len(args), maxAsked)
 	}
 	sealed, err := json.Marshal(asking{Principal: r.Principal, By: r.By, Arguments: args})
 	return i, sealed, err

@@ -121,6 +121,14 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, $1
 func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
 	sealed := d.books.Keys.Seal(sealAsked+i.ID, asked)
 	i.kind = kindOf(d.books.Keys, i.Digest)
+	if d.shared != nil {
+		// Beforehand, since whoever counts and writes in one transaction meets all
+		// others who ask. Those who do so at once may exceed the bound together.
+		err := d.books.DB.Read(ctx, func(tx state.Tx) error { return room(tx, i.Principal, len(sealed)) })
+		if err != nil {
+			return err
+		}
+	}
 	return d.books.DB.Write(ctx, func(tx state.Tx) error {
 		args := []any{
 			i.ID, i.Agent, i.Digest, i.Name, i.Principal, i.Parent, string(i.Priority), i.effective().level(),
@@ -129,9 +137,34 @@ func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
 		if d.shared != nil {
 			return insertWithJob(tx, i, args)
 		}
+		if err := room(tx, i.Principal, len(sealed)); err != nil {
+			return err
+		}
 		_, err := tx.Exec(insertIntent, append(args, d.books.DB.Owner(), i.kind, i.Asked.UnixMicro())...)
 		return err
 	})
+}
+
+// The bounds of what waits for one principal.
+const (
+	maxWaiting      = 2000
+	maxWaitingBytes = 4 * maxAsked
+)
+
+// A sum is a numeric to PostgreSQL.
+const countWaiting = `SELECT count(*), CAST(coalesce(sum(length(sealed)), 0) AS BIGINT) FROM intents
+WHERE ended = 0 AND state = 'queued' AND principal = $1`
+
+// room refuses an intent that is too much for what its principal has waiting.
+func room(tx state.Tx, principal string, size int) error {
+	var n, bytes int64
+	err := tx.Query(countWaiting, []any{principal}, func(row state.Row) error { return row.Scan(&n, &bytes) })
+	if err != nil || n < maxWaiting && bytes+int64(size) <= maxWaitingBytes {
+		return err
+	}
+	r := call.Refuse(stage, call.RateLimited, "%d intents of yours wait already, with %d MiB; at most %d with %d MiB may", n, bytes>>20, maxWaiting, maxWaitingBytes>>20).Again()
+	r.Hint = "ask again when some of them are done, or cancel some"
+	return r
 }
 
 func number(b bool) int64 {
@@ -166,6 +199,7 @@ var ErrNoIntent = errors.New("there is no intent of that id")
 func (d *Desk) Get(ctx context.Context, id string) (*Intent, error) {
 	var i *Intent
 	var answer []byte
+	inHand := d.inHand(id) // before the look, so that what has just ended is not taken for left
 	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
 		i, answer = nil, nil
 		return tx.Query(`SELECT `+columns+`, answer FROM intents WHERE id = $1`, []any{id}, func(row state.Row) (err error) {
@@ -179,8 +213,12 @@ func (d *Desk) Get(ctx context.Context, id string) (*Intent, error) {
 	case i == nil:
 		return nil, ErrNoIntent
 	}
-	if i.State == Queued && d.shared != nil {
-		if err := d.nobody(ctx, i); err != nil {
+	if i.State == Queued && !inHand {
+		nobody := d.nobodyHere
+		if d.shared != nil {
+			nobody = d.nobody
+		}
+		if err := nobody(ctx, i); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
@@ -102,7 +103,8 @@ func (d *Desk) tidy(ctx context.Context) error {
 	})
 }
 
-// left are the intents whose owner is dead, or that nobody has.
+// left are the intents whose owner is dead, or that nobody has: in process also
+// those that are this owner's and could not be done when their turn came.
 func (d *Desk) left(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
 	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
@@ -116,7 +118,7 @@ func (d *Desk) left(ctx context.Context) ([]*Intent, error) {
 		if err := tx.Query(query, nil, collect); err != nil || d.shared != nil {
 			return err
 		}
-		return tx.Query(`SELECT `+columns+` FROM intents WHERE ended = 0 AND state = 'queued' AND owner <> $1`, []any{d.books.DB.Owner()}, collect)
+		return tx.Query(`SELECT `+columns+` FROM intents WHERE ended = 0 AND state = 'queued'`, nil, collect)
 	})
 	if err != nil {
 		return nil, err
@@ -131,6 +133,12 @@ func (d *Desk) left(ctx context.Context) ([]*Intent, error) {
 	alive := map[string]bool{}
 	var left []*Intent
 	for _, i := range open {
+		if d.shared == nil && i.State == Queued && i.owner == d.books.DB.Owner() {
+			if !d.inHand(i.ID) {
+				left = append(left, i)
+			}
+			continue
+		}
 		is, known := alive[i.owner]
 		if !known {
 			if is, err = d.books.DB.Alive(ctx, i.owner); err != nil {
@@ -145,6 +153,21 @@ func (d *Desk) left(ctx context.Context) ([]*Intent, error) {
 	return left, nil
 }
 
+// nobodyHere marks an intent that no process of this machine takes: it is in
+// nobody's hand, and its agent is not served.
+func (d *Desk) nobodyHere(ctx context.Context, i *Intent) error {
+	if d.options.Doors != nil && slices.Contains(d.options.Doors.Digests(), i.Digest) {
+		return nil
+	}
+	if i.owner != d.books.DB.Owner() {
+		if alive, err := d.books.DB.Alive(ctx, i.owner); err != nil || alive {
+			return err
+		}
+	}
+	i.State = NoWorker
+	return nil
+}
+
 // errMoved says that an intent is no longer as it was read.
 var errMoved = errors.New("the intent has moved on")
 
@@ -156,7 +179,7 @@ const (
 	giveUp     = `UPDATE intents SET state = $1, ended = $2, answer = $3, sealed = NULL WHERE id = $4`
 )
 
-// takeOver decides what becomes of an intent whose owner is dead.
+// takeOver decides what becomes of an intent that was left.
 func (d *Desk) takeOver(ctx context.Context, i *Intent) error {
 	_, leave, here := d.door(i.Digest)
 	if here {
@@ -207,7 +230,8 @@ func (d *Desk) takeOver(ctx context.Context, i *Intent) error {
 	case errors.Is(err, errMoved):
 		return nil
 	case err == nil && again && here && d.shared == nil:
-		d.enqueue(i)
+		start, _ := d.hold(i)
+		start()
 	}
 	return err
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,19 +69,23 @@ type rig struct {
 	books *books.Books
 	agent *agent.Agent
 	gate  *gateway.Gateway
+	away  atomic.Bool // its agent is not served at the moment
 	mu    sync.Mutex
 	log   []string
 }
 
 // doors is the one door of a rig.
-type doors struct {
-	door   Door
-	digest string
+type doors struct{ of *rig }
+
+func (d doors) Digests() []string {
+	if d.of.away.Load() {
+		return nil
+	}
+	return []string{d.of.agent.Digest}
 }
 
-func (d doors) Digests() []string { return []string{d.digest} }
 func (d doors) Open(digest string) (Door, func(), bool) {
-	return d.door, func() {}, digest == d.digest
+	return d.of.gate, func() {}, slices.Contains(d.Digests(), digest)
 }
 
 // openBooks opens the store of a place as another process would, with the keys
@@ -109,7 +115,7 @@ func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) 
 	t.Cleanup(r.gate.Close)
 	o.Books, o.URL = r.books, urlOf(place)
 	if do != nil {
-		o.Doors = doors{r.gate, a.Digest}
+		o.Doors = doors{r}
 	}
 	o.Log = func(format string, args ...any) {
 		r.mu.Lock()

@@ -67,7 +67,8 @@ func (d *Desk) watch(id string) (ended <-chan struct{}, leave func()) {
 	if w == nil {
 		w = &watched{ended: make(chan struct{})}
 		d.watched[id] = w
-		if len(d.watched) == 1 {
+		if !d.looking {
+			d.looking = true
 			go d.look()
 		}
 	}
@@ -90,8 +91,10 @@ func (d *Desk) look() {
 		for id := range d.watched {
 			ids = append(ids, id)
 		}
+		looking := len(ids) > 0 && d.ctx.Err() == nil
+		d.looking = looking
 		d.mu.Unlock()
-		if len(ids) == 0 {
+		if !looking {
 			return
 		}
 		for len(ids) > 0 {
@@ -99,11 +102,14 @@ func (d *Desk) look() {
 			ids = ids[len(some):]
 			d.release(d.ended(some))
 		}
-		if d.books.DB.Changed(d.ctx) != nil || d.ctx.Err() != nil {
-			d.release(nil)
-			return
+		pause := gather
+		if d.books.DB.Changed(d.ctx) != nil {
+			pause = lookAgain // the store may be back then
 		}
-		time.Sleep(gather)
+		select {
+		case <-d.ctx.Done():
+		case <-time.After(pause):
+		}
 	}
 }
 

@@ -12,31 +12,44 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-// enqueue has an intent of this process's own done when its turn comes.
-func (d *Desk) enqueue(i *Intent) {
+// hold takes an intent of this process's own in hand, before it is written: one
+// that waits under this owner and is in nobody's hand was left, see [Desk.left].
+// Then start has it done when its turn comes, or leave lets it go.
+func (d *Desk) hold(i *Intent) (start, leave func()) {
 	settled := make(chan struct{})
 	waiting, cancel := context.WithCancel(d.open)
 	d.mu.Lock()
 	d.settled[i.ID], d.running[i.ID] = settled, cancel
 	d.mu.Unlock()
-	d.work.Go(func() {
-		defer func() {
-			cancel()
-			d.mu.Lock()
-			delete(d.settled, i.ID)
-			delete(d.running, i.ID)
-			d.mu.Unlock()
-			close(settled)
-		}()
-		done, err := d.line.wait(waiting, i.effective().level(), i.Asked)
-		if err != nil {
-			return // it was cancelled, or another process will find it
-		}
-		defer done()
-		if err := d.do(i.ID, i.Digest); err != nil {
-			d.options.Log("intent %s waits: %v", UUID(i.ID), err)
-		}
-	})
+	leave = func() {
+		cancel()
+		d.mu.Lock()
+		delete(d.settled, i.ID)
+		delete(d.running, i.ID)
+		d.mu.Unlock()
+		close(settled)
+	}
+	start = func() {
+		d.work.Go(func() {
+			defer leave()
+			done, err := d.line.wait(waiting, i.effective().level(), i.Asked)
+			if err != nil {
+				return // it was cancelled, or another process will find it
+			}
+			defer done()
+			if err := d.do(i.ID, i.Digest); err != nil {
+				d.options.Log("intent %s waits: %v", UUID(i.ID), err)
+			}
+		})
+	}
+	return start, leave
+}
+
+// inHand reports whether this process has an intent to do.
+func (d *Desk) inHand(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.settled[id] != nil
 }
 
 // errNoDoor says that an agent is not served here.

@@ -136,7 +136,7 @@ func (d *Daemon) waitForIntent(w http.ResponseWriter, r *http.Request, request *
 		cancel()
 		<-ended
 		r := call.Refuse("dispatch", call.ServerUnavailable, "no worker that is running has this version of the agent")
-		r.Hint = "start one with ambit worker, or ask with \"wait\": false to leave the intent in the queue"
+		r.Hint = "serve the agent again, or, on a fleet, start a worker that has it: ambit worker; or ask with \"wait\": false to leave the intent in the queue"
 		refusedProblem(r.Again(), dispatch.UUID(request.ID)).write(w)
 		return
 	case <-ended:
