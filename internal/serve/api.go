@@ -19,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Card is an agent as the list of agents shows it.
@@ -217,9 +218,21 @@ func readJSON(r *http.Request, into any) *problem {
 	}
 	// Strict: no member twice, none unknown, names exact.
 	if err := jsonv2.Unmarshal(body, into, jsonv2.RejectUnknownMembers(true)); err != nil {
-		return badRequest("the request is not the JSON object that is wanted here", "see GET /api/v1/openapi.json")
+		return badRequest(wrongJSON(err), "see GET /api/v1/openapi.json")
 	}
 	return nil
+}
+
+// wrongJSON says which member of a request is not as it should be.
+func wrongJSON(err error) string {
+	at, ok := errors.AsType[*jsonv2.SemanticError](err)
+	switch {
+	case ok && errors.Is(err, jsonv2.ErrUnknownName):
+		return "the request has a member that is not known here: " + diag.Quote(string(at.JSONPointer))
+	case ok && at.JSONPointer != "":
+		return "the request has a member that is not of the type that is wanted: " + diag.Quote(string(at.JSONPointer))
+	}
+	return "the request is not the JSON object that is wanted here"
 }
 
 func (d *Daemon) reload(w http.ResponseWriter, r *http.Request) {

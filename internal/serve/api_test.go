@@ -169,6 +169,13 @@ func TestCall(t *testing.T) {
 	if a.status != 404 || e["code"] != "unknown_tool" || e["stage"] != "resolve" || e["effect"] != "none" || e["retryable"] != false || e["call_id"] == "" {
 		t.Errorf("a refusal is %d: %s", a.status, a.body)
 	}
+	for body, says := range map[string]string{
+		`{"tool":"echo","input":{}}`: `\"/input\"`, `{"tool":7}`: `\"/tool\"`,
+	} {
+		if a := r.ask(key, "POST", "/api/v1/agents/alpha/call", body); a.status != 400 || !strings.Contains(string(a.body), says) {
+			t.Errorf("%s: %d: %s", body, a.status, a.body)
+		}
+	}
 	for name, body := range map[string]string{
 		"no tool": `{}`, "not JSON": `{`, "unknown member": `{"tool":"echo","principal":"root@local"}`, "twice": `{"tool":"echo","tool":"x"}`, "nothing": ``, "two": `{"tool":"echo"}{}`, "case": `{"Tool":"echo"}`,
 	} {

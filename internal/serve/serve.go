@@ -39,6 +39,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -190,9 +191,12 @@ func (o *Options) fill() error {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
 	}
-	host, _, err := net.SplitHostPort(o.Listen)
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
 	if err != nil {
-		return &UsageError{fmt.Sprintf("--listen %s is not an address", o.Listen), "write HOST:PORT, such as 127.0.0.1:7411"}
+		return &UsageError{fmt.Sprintf("--listen %s is not an address", o.Listen), "write HOST:PORT with a port up to 65535, such as 127.0.0.1:7411"}
 	}
 	addr, err := netip.ParseAddr(host)
 	o.loopback = host == "localhost" || err == nil && addr.IsLoopback()

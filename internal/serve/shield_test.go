@@ -213,6 +213,7 @@ func TestListenOptions(t *testing.T) {
 		{"behind a proxy", Options{Listen: "0.0.0.0:0", BehindProxy: true}, true},
 		{"a certificate without its key", Options{Listen: "0.0.0.0:0", Cert: "x"}, false},
 		{"no address", Options{Listen: "7411"}, false},
+		{"a port that is none", Options{Listen: "127.0.0.1:80000"}, false},
 		{"no URL", Options{PublicURL: "ambit.example.com"}, false},
 	} {
 		_, err := New(tt.o)
