@@ -206,7 +206,9 @@ func (s *Schema) Output(result jsontext.Value) *call.Refusal {
 func list(problems []Problem) string {
 	said := make([]string, len(problems))
 	for i, p := range problems {
-		said[i] = fmt.Sprintf("%q %s", p.Pointer, p.Message)
+		if said[i] = fmt.Sprintf("%q %s", p.Pointer, p.Message); p.Pointer == "" {
+			said[i] = "the whole " + p.Message
+		}
 	}
 	return strings.Join(said, "; ")
 }
