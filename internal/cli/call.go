@@ -79,7 +79,7 @@ func newCall(t *terminal) *cobra.Command {
 			}
 			result, err := t.callOnce(cmd.Context(), m, c, f.store, f.development)
 			if err != nil {
-				return err
+				return f.explain(err, c)
 			}
 			return t.answer(c, result)
 		},
@@ -92,10 +92,27 @@ func newCall(t *terminal) *cobra.Command {
 	return cmd
 }
 
+// explain shows how arguments are written to whoever did not write them so.
+func (f *asked) explain(err error, c *call.Call) error {
+	r, refusal := errors.AsType[*call.Refusal](err)
+	failed, ok := errors.AsType[*failure](err)
+	if ok && refusal && r.Code == call.InputInvalid && (!c.Arguments.IsValid() || c.Arguments.Kind() != '{') {
+		failed.hint = `write them as a JSON object, such as --input '{"text": "hello"}'`
+	}
+	return err
+}
+
 // callOnce brings an agent to life for one call. One that would be refused
 // anyway starts nothing, and is journaled all the same.
 func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call, store string, d development) (call.Result, error) {
 	if err := soleID(m); err != nil {
+		return call.Result{}, err
+	}
+	h, err := home.Find()
+	if err != nil {
+		return call.Result{}, &failure{code: exitMissing, err: err}
+	}
+	if err := checkSettings(h); err != nil {
 		return call.Result{}, err
 	}
 	b, err := t.books(ctx, store)
@@ -103,10 +120,6 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 		return call.Result{}, err
 	}
 	defer b.Close()
-	h, err := home.Find()
-	if err != nil {
-		return call.Result{}, &failure{code: exitMissing, err: err}
-	}
 	who, err := t.whole(ctx, m)
 	if err != nil {
 		return call.Result{}, err

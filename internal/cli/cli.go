@@ -17,10 +17,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -30,7 +32,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -102,10 +106,30 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		// on how it was called.
 		f = &failure{code: exitUsage, err: err, hint: "see: ambit --help"}
 	}
+	if t.interrupted {
+		f = errInterrupted // whatever a verb made of it
+	}
+	if f.hint == "" && nowhereToKeep(f) {
+		f.hint = writableHome
+	}
 	if !f.told {
 		t.fail(f)
 	}
 	return f.code
+}
+
+// writableHome is what to do where nothing can be kept.
+const writableHome = "set AMBIT_HOME to a folder that can be written"
+
+// nowhereToKeep reports whether an error comes from a home that cannot be written.
+func nowhereToKeep(err error) bool {
+	at, ok := errors.AsType[*fs.PathError](err)
+	if !ok {
+		return false
+	}
+	h, err := home.Find()
+	within := strings.HasPrefix(at.Path, h.Dir()) || strings.HasPrefix(h.Dir(), at.Path)
+	return err == nil && within && h.Writable() != nil
 }
 
 func newRoot(t *terminal) *cobra.Command {
@@ -121,15 +145,7 @@ func newRoot(t *terminal) *cobra.Command {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			hint := "see: ambit --help"
-			var verbs []string
-			for _, c := range cmd.Commands() {
-				verbs = append(verbs, c.Name())
-			}
-			if near := diag.Closest(args[0], verbs); near != "" {
-				hint = "did you mean: ambit " + near + "?"
-			}
-			return usage(hint, "there is no verb %q", args[0])
+			return usage(cmp.Or(nearVerb(cmd, args[0]), "see: ambit --help"), "there is no verb %q", args[0])
 		},
 	}
 	root.SetOut(t.out)
@@ -137,7 +153,15 @@ func newRoot(t *terminal) *cobra.Command {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { t.help(cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { t.help(cmd); return nil })
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("see: "+cmd.CommandPath()+" --help", "%w", err)
+		hint := "see: " + cmd.CommandPath() + " --help"
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			var names []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+			if near := diag.Closest(unknown.GetSpecifiedName(), names); near != "" {
+				hint = "did you mean --" + near + "?"
+			}
+		}
+		return usage(hint, "%w", err)
 	})
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print one JSON document")
 	root.PersistentFlags().StringVar(&t.colour, "color", "auto", "`when` to use colours: auto, always or never")
@@ -163,6 +187,7 @@ func newRoot(t *terminal) *cobra.Command {
 		newDoctor(t), newDispatch(t), newWorker(t), newConsole(t), newBackup(t), newRestore(t), newRotate(t), newGrant(t), newRevoke(t), newGrants(t), newPolicy(t), newMemory(t), newVersion(t), newMan(t),
 	)
 	refuseUnknown(root)
+	hintVerbs(root)
 	return root
 }
 

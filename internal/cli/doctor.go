@@ -71,7 +71,17 @@ func (t *terminal) examine(ctx context.Context) []ailment {
 	if homeErr != nil {
 		return append(checks, ailment{Name: "store", Detail: homeErr.Error(), Fix: "set AMBIT_HOME to a folder"})
 	}
-	return append(checks, t.examineStore(ctx, h), examineVault(h))
+	return append(checks, examineSettings(h), t.examineStore(ctx, h), examineVault(h))
+}
+
+func examineSettings(h home.Home) ailment {
+	if err := checkSettings(h); err != nil {
+		return ailment{Name: "settings", Detail: err.Error(), Fix: "mend " + shellWord(h.Config())}
+	}
+	if _, err := os.Stat(h.Config()); err != nil {
+		return ailment{Name: "settings", OK: true, Detail: "there are none; they would be in " + h.Config()}
+	}
+	return ailment{Name: "settings", OK: true, Detail: h.Config()}
 }
 
 // programPath is where programs in the sandbox find their runtimes.
@@ -117,8 +127,12 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	return strings.TrimSpace(first), err
 }
 
-// examineStore opens the store if there is one, and makes none.
+// examineStore opens the store if there is one, and makes none: that it could be
+// made is tried.
 func (t *terminal) examineStore(ctx context.Context, h home.Home) ailment {
+	if err := h.Writable(); err != nil {
+		return ailment{Name: "store", Detail: "nothing can be kept in " + h.Dir() + ": " + err.Error(), Fix: writableHome}
+	}
 	if _, err := os.Stat(h.State()); errors.Is(err, fs.ErrNotExist) {
 		return ailment{Name: "store", OK: true, Detail: "there is none yet; it will be made in " + h.Dir()}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -87,6 +88,11 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *granting) err
 	if err != nil {
 		return err
 	}
+	if m := manifestOf(name); m != nil && installedAs(h, name) == "" {
+		if meant := registered(h, m); meant != name {
+			return usage("did you mean "+shellWord(meant)+"?", "nothing was granted: %s is a file, and a grant is for the name of an agent", name)
+		}
+	}
 	fresh := false
 	err = policy.Edit(h.Policy(), func(text []byte) (out []byte, err error) {
 		if out, fresh, err = policy.Add(h.Policy(), text, grants); err == nil && fresh {
@@ -111,6 +117,20 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *granting) err
 	}
 	t.scopeNotes(h, grants)
 	return nil
+}
+
+// manifestOf is the manifest in a file that was named where no file is taken; nil if
+// it is none.
+func manifestOf(file string) *manifest.Manifest {
+	path, err := manifestIn(file)
+	if err != nil {
+		return nil
+	}
+	m, err := manifest.Load(path, manifest.Options{})
+	if err != nil {
+		return nil
+	}
+	return m
 }
 
 // scopeNotes says what a grant comes to, where that is less than it seems.

@@ -192,8 +192,20 @@ func (t *terminal) form(ctx context.Context, plain bool, fields ...huh.Field) er
 	if !t.styled {
 		theme = huh.ThemeFunc(huh.ThemeBase)
 	}
-	err := huh.NewForm(groups...).WithInput(t.in).WithOutput(t.err).WithAccessible(plain).WithTheme(theme).WithWidth(min(t.width, 100)).RunWithContext(ctx)
+	form := huh.NewForm(groups...).WithInput(t.in).WithOutput(t.err).WithAccessible(plain).WithTheme(theme).WithWidth(min(t.width, 100))
+	run := func() ([]byte, error) { return nil, form.RunWithContext(ctx) }
+	var err error
+	if plain {
+		_, err = t.await(ctx, run) // such a form knows nothing of ctx
+		if t.interrupted {
+			t.notef("") // the question is left on its line
+		}
+	} else {
+		_, err = run() // and this one gives the terminal back
+	}
 	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
 	case errors.Is(err, huh.ErrUserAborted):
 		return &failure{code: exitInterrupted, err: errors.New("nothing was written")}
 	case err != nil:

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/client"
@@ -219,7 +218,7 @@ func (in *installing) warn(format string, args ...any) {
 }
 
 // compare names the agent, and looks at the one of that name that is there.
-func (in *installing) compare(_ context.Context) error {
+func (in *installing) compare(ctx context.Context) error {
 	path, err := filepath.Abs(in.m.Path)
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
@@ -261,7 +260,7 @@ func (in *installing) compare(_ context.Context) error {
 	if in.there == nil || in.inPlace() {
 		return nil
 	}
-	return in.consent(manifest.Diff(in.there.Agent(), a))
+	return in.consent(ctx, manifest.Diff(in.there.Agent(), a))
 }
 
 // introduce says what an agent may do that was not there before: whoever installs
@@ -288,7 +287,7 @@ func sameFile(a, b string) bool {
 }
 
 // consent shows how the new agent differs, and asks if it wants more.
-func (in *installing) consent(d manifest.Delta) error {
+func (in *installing) consent(ctx context.Context, d manifest.Delta) error {
 	a, old := in.m.Agent(), in.there.Agent()
 	if a.ID != old.ID {
 		d.Widened = append(d.Widened, manifest.Change{What: "identity", Detail: fmt.Sprintf("another agent: %s → %s", old.ID, a.ID)})
@@ -305,8 +304,8 @@ func (in *installing) consent(d manifest.Delta) error {
 	if len(d.Widened) == 0 || in.flags.force || in.flags.dryRun {
 		return nil
 	}
-	if in.t.canAsk() && in.t.yes("install it all the same?") {
-		return nil
+	if yes, err := in.t.agreed(ctx, "install it all the same?"); err != nil || yes {
+		return err
 	}
 	if in.t.json {
 		return no("look at it with ambit diff, then use --force", "%s wants more than the installed agent: %s", in.m.Path, strings.Join(in.doc.Widened, "; "))
@@ -525,40 +524,6 @@ func (t *terminal) changed(row changeRow) {
 		}
 		t.printf("  %s\n", t.paint(s, diag.Printable(line)))
 	}
-}
-
-// canAsk reports whether a person is there to answer.
-func (t *terminal) canAsk() bool {
-	in, ok := t.in.(*os.File)
-	return ok && !t.json && term.IsTerminal(int(in.Fd()))
-}
-
-// yes asks a question; anything but a clear yes is no.
-func (t *terminal) yes(question string) bool {
-	answer, err := t.askShown(question + " [y/N] ")
-	return err == nil && slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
-}
-
-// askShown reads a line, and not a byte more.
-func (t *terminal) askShown(question string) (string, error) {
-	_ = t.flush()
-	fmt.Fprint(t.err, question)
-	var line []byte
-	one := make([]byte, 1)
-	for len(line) < maxSecret {
-		n, err := t.in.Read(one)
-		if n == 1 && one[0] == '\n' {
-			break
-		}
-		line = append(line, one[:n]...)
-		if err != nil {
-			if len(line) == 0 {
-				return "", err
-			}
-			break
-		}
-	}
-	return strings.TrimSuffix(string(line), "\r"), nil
 }
 
 // shellWord is a name as it can be typed.

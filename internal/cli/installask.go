@@ -82,11 +82,14 @@ func (in *installing) ask(ctx context.Context, vault *credential.File, w credent
 	for range 3 {
 		var value string
 		if w.Type == credential.String {
-			value, err = t.askShown(question)
+			value, err = t.askShown(ctx, question)
 		} else {
 			var text []byte
 			text, err = t.askHidden(ctx, t.in.(*os.File), question)
 			value = strings.TrimSuffix(string(text), "\r")
+		}
+		if t.interrupted {
+			return false, err
 		}
 		if err != nil || value == "" {
 			return false, nil // there is nobody to ask any more, or not now

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,9 +61,19 @@ func isDate(s string) bool {
 	return err == nil
 }
 
-// retention is a table of config.toml: how long what is kept.
-type retention struct {
-	Journal string `toml:"journal"`
+// readRetention is how long the content of the journal is kept, as [retention] of
+// config.toml says; empty if it says nothing.
+func readRetention(h home.Home) (age string, err error) {
+	var keep struct {
+		Journal string `toml:"journal"`
+	}
+	if _, err := home.ReadTable(h.Config(), "retention", &keep); err != nil || keep.Journal == "" {
+		return "", err
+	}
+	if _, err := parsePast(keep.Journal, time.Now()); err != nil || isDate(keep.Journal) {
+		return "", fmt.Errorf(`%s: [retention]: journal is no age, such as "90d"`, h.Config())
+	}
+	return keep.Journal, nil
 }
 
 // retentionCheck is how often a daemon looks for what is too old.
@@ -70,22 +81,22 @@ const retentionCheck = time.Hour
 
 // retain erases what has been kept for long enough, until ctx ends.
 func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) error {
-	var keep retention
-	if found, err := home.ReadTable(h.Config(), "retention", &keep); err != nil || !found || keep.Journal == "" {
-		return err
+	age, err := readRetention(h)
+	if err != nil {
+		return no("mend "+shellWord(h.Config()), "%w", err)
 	}
-	if _, err := parsePast(keep.Journal, time.Now()); err != nil || isDate(keep.Journal) {
-		return usage(`write it as "90d"`, "%s: [retention] journal is no age", h.Config())
+	if age == "" {
+		return nil
 	}
 	go func() {
 		tick := time.NewTicker(retentionCheck)
 		defer tick.Stop()
 		for {
-			if at, err := parsePast(keep.Journal, time.Now()); err == nil {
+			if at, err := parsePast(age, time.Now()); err == nil {
 				if n, err := j.Erase(ctx, at, "retention"); err != nil && ctx.Err() == nil {
 					t.tell("old journal records could not be erased: %v", err)
 				} else if n > 0 {
-					t.tell("erased the content of %s older than %s", count(int(n), "record"), keep.Journal)
+					t.tell("erased the content of %s older than %s", count(int(n), "record"), age)
 				}
 			}
 			select {

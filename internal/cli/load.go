@@ -58,7 +58,13 @@ func manifestIn(path string) (string, error) {
 func unreadable(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return usage("check the path", "there is no file %s", path)
+		hint := "check the path"
+		for _, meant := range []string{path + ".json", path + ".toml"} {
+			if _, err := os.Stat(meant); err == nil {
+				hint = "did you mean " + shellWord(meant) + "?"
+			}
+		}
+		return usage(hint, "there is no file %s", path)
 	case errors.Is(err, fs.ErrPermission):
 		return usage("check the file's permissions", "%s may not be read", path)
 	}
@@ -87,6 +93,7 @@ func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Man
 		t.problems(t.err, m)
 		return nil, no("", "%s is not a valid manifest: %s", m.Path, count(m.Errors(), "error"))
 	}
+	t.lastRead = m.Path
 	return m, nil
 }
 

@@ -232,30 +232,27 @@ func (l *locking) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.accept(before, entry); err != nil {
+	if err := l.accept(ctx, before, entry); err != nil {
 		return err
 	}
-	if string(l.text) != l.m.Source.Text {
-		if err := rewrite(l.m.Path, l.text); err != nil {
-			return no("", "%s cannot be written: %w", l.m.Path, err)
-		}
+	return l.write(ctx, pinned.Agent(), entry, reports)
+}
+
+// write writes the lock, and the manifest where it was pinned, and lets the store
+// notice if the lock is lost. The store is opened first: what is interrupted, or
+// has none, leaves both files as they were.
+func (l *locking) write(ctx context.Context, a *agent.Agent, entry *pack.LockedAgent, reports []any) error {
+	b, err := l.t.books(ctx, "")
+	if err != nil {
+		return err
 	}
 	file := filepath.Join(l.o.Folder, pack.LockName)
-	changed, err := pack.UpdateLock(file, func(lock *pack.Lock) error {
-		if err := l.stillAccepted(lock, entry); err != nil {
-			return err
-		}
-		lock.Agents[pinned.Agent().ID] = entry
-		for _, p := range l.packages {
-			lock.Keep(p)
-		}
-		return nil
-	})
+	lock, changed, err := l.replace(file, a, entry)
 	if err != nil {
-		return no(pack.HintOf(err), "%w", err)
+		return errors.Join(err, b.Close())
 	}
-	if err := l.remember(ctx, pinned.Agent(), file); err != nil {
-		return err
+	if err := errors.Join(host.RememberLock(ctx, b, l.m.Path, a, lock), b.Close()); err != nil {
+		return &failure{code: exitMissing, err: fmt.Errorf("the lock is written, and cannot be remembered: %w", err)}
 	}
 	l.doc.Servers = append(l.doc.Servers, reports...)
 	if !l.t.json {
@@ -264,9 +261,34 @@ func (l *locking) prove(ctx context.Context) error {
 	return nil
 }
 
+func (l *locking) replace(file string, a *agent.Agent, entry *pack.LockedAgent) (lock *pack.Lock, changed bool, err error) {
+	changed, err = pack.UpdateLock(file, func(lock *pack.Lock) error {
+		if err := l.stillAccepted(lock, entry); err != nil {
+			return err
+		}
+		if l.text != nil && string(l.text) != l.m.Source.Text {
+			if err := rewrite(l.m.Path, l.text); err != nil {
+				return fmt.Errorf("%s cannot be written: %w", l.m.Path, err)
+			}
+		}
+		lock.Agents[a.ID] = entry
+		for _, p := range l.packages {
+			lock.Keep(p)
+		}
+		return nil
+	})
+	if err == nil {
+		lock, err = pack.ReadLock(file)
+	}
+	if err != nil {
+		return nil, false, no(pack.HintOf(err), "%w", err)
+	}
+	return lock, changed, nil
+}
+
 // accept shows what has changed since the agent was locked. Somebody has to say
 // yes to it: a description that was poisoned looks like any other change.
-func (l *locking) accept(before *pack.Lock, entry *pack.LockedAgent) error {
+func (l *locking) accept(ctx context.Context, before *pack.Lock, entry *pack.LockedAgent) error {
 	if before == nil || before.Agents[l.m.Agent().ID] == nil {
 		return nil
 	}
@@ -280,8 +302,11 @@ func (l *locking) accept(before *pack.Lock, entry *pack.LockedAgent) error {
 		t.printf("changed since it was locked before:\n")
 		t.differences("  ", l.accepted)
 	}
-	if l.flags.yes || t.canAsk() && t.yes("lock it as it is now?") {
+	if l.flags.yes {
 		return nil
+	}
+	if yes, err := t.agreed(ctx, "lock it as it is now?"); err != nil || yes {
+		return err
 	}
 	t.notef("%s nothing was locked: %s is not what it was when it was locked", t.paint(boldRed, "ambit:"), l.m.Path)
 	t.notef("  %s if all of that is right, accept it: ambit lock --yes %s", t.paint(dim, "hint:"), shellWord(l.m.Path))
@@ -295,23 +320,6 @@ func (l *locking) stillAccepted(lock *pack.Lock, entry *pack.LockedAgent) error 
 		return nil
 	}
 	return errors.New("somebody else has locked the agent meanwhile, so nothing was written; look again")
-}
-
-// remember lets the store notice if this lock is lost.
-func (l *locking) remember(ctx context.Context, a *agent.Agent, file string) error {
-	lock, err := pack.ReadLock(file)
-	if err != nil {
-		return no(pack.HintOf(err), "%w", err)
-	}
-	b, err := l.t.books(ctx, "")
-	if err != nil {
-		return err
-	}
-	err = host.RememberLock(ctx, b, l.m.Path, a, lock)
-	if err = errors.Join(err, b.Close()); err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("the lock is written, and cannot be remembered: %w", err)}
-	}
-	return nil
 }
 
 // rewrite replaces a file's content in one step. The file keeps its mode, and a

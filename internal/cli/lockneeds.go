@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -60,10 +59,10 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 		}
 		return end
 	}
-	if err := l.accept(before, entry); err != nil {
+	if err := l.accept(ctx, before, entry); err != nil {
 		return err
 	}
-	return l.writeNeeds(ctx, entry, reports)
+	return l.write(ctx, a, entry, reports)
 }
 
 // unresolved refuses if a required server was not found, and tells of every one.
@@ -143,33 +142,6 @@ func (l *locking) lockNeed(entry *pack.LockedAgent, f *registry.Found, proof too
 	}
 	entry.Servers[id] = locked
 	*reports = append(*reports, lockReport{Agent: l.m.Agent().ID, Alias: id, PackageDigest: locked.Package.Digest, Version: f.Version, Tools: toolNames(proof), Kind: f.Recipe.Kind})
-	return nil
-}
-
-// writeNeeds writes the lock and lets the store notice if it is lost.
-func (l *locking) writeNeeds(ctx context.Context, entry *pack.LockedAgent, reports []any) error {
-	file := filepath.Join(l.o.Folder, pack.LockName)
-	a := l.m.Agent()
-	changed, err := pack.UpdateLock(file, func(lock *pack.Lock) error {
-		if err := l.stillAccepted(lock, entry); err != nil {
-			return err
-		}
-		lock.Agents[a.ID] = entry
-		for _, p := range l.packages {
-			lock.Keep(p)
-		}
-		return nil
-	})
-	if err != nil {
-		return no(pack.HintOf(err), "%w", err)
-	}
-	if err := l.remember(ctx, a, file); err != nil {
-		return err
-	}
-	l.doc.Servers = append(l.doc.Servers, reports...)
-	if !l.t.json {
-		l.t.locked(l.m.Path, shorten(file), changed, reports)
-	}
 	return nil
 }
 

@@ -183,29 +183,13 @@ func (t *terminal) secretValue(ctx context.Context, o *owner, w credential.Wante
 	case in != nil && term.IsTerminal(int(in.Fd())):
 		text, err = t.askHidden(ctx, in, diag.Printable(w.Ref+" of "+o.name)+": ")
 	default:
-		text, err = io.ReadAll(io.LimitReader(t.in, maxSecret))
+		text, err = t.await(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(t.in, maxSecret)) })
 	}
 	if err != nil {
 		return "", usage("", "the value cannot be read: %w", err)
 	}
 	value := strings.TrimSuffix(string(text), "\n")
 	return strings.TrimSuffix(value, "\r"), nil
-}
-
-// askHidden asks for a line that the terminal does not show.
-func (t *terminal) askHidden(ctx context.Context, in *os.File, question string) ([]byte, error) {
-	fd := int(in.Fd())
-	state, err := term.GetState(fd)
-	if err != nil {
-		return nil, err
-	}
-	// Whoever interrupts gets a terminal back that shows what is typed.
-	stop := context.AfterFunc(ctx, func() { _ = term.Restore(fd, state) })
-	defer stop()
-	_, _ = io.WriteString(t.err, question)
-	text, err := term.ReadPassword(fd)
-	_, _ = io.WriteString(t.err, "\n")
-	return text, err
 }
 
 func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Wanted, value string) error {

@@ -114,6 +114,9 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 	if err != nil {
 		return host.Options{}, &failure{code: exitMissing, err: err}
 	}
+	if err := checkSettings(h); err != nil {
+		return host.Options{}, err
+	}
 	switches, err := egress.Read(os.LookupEnv, d.loopbackHTTP, production)
 	if err != nil {
 		return host.Options{}, usage("", "%w", err)

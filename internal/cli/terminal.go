@@ -50,6 +50,10 @@ type terminal struct {
 	logMu  sync.Mutex
 	bar    *bar         // how far servers are, for a person who watches
 	policy *policy.Live // the user's rules, once somebody has asked
+	// lastRead is the manifest that the verb is about, or the last of them.
+	lastRead string
+	// interrupted says that the signal came in place of an answer.
+	interrupted bool
 }
 
 func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
@@ -165,10 +169,20 @@ func harmless(text string) string {
 	return b.String()
 }
 
+// hint is what to do next. Those below do not know where the manifest is that they
+// want locked.
+func (t *terminal) hint(text string) string {
+	if t.lastRead != "" && (strings.HasSuffix(text, "ambit lock") || strings.HasSuffix(text, "ambit lock --update")) {
+		text += " " + shellWord(t.lastRead)
+	}
+	return text
+}
+
 // fail says why a verb ended.
 func (t *terminal) fail(f *failure) {
+	hint := t.hint(f.hint)
 	if t.json {
-		body := map[string]any{"message": f.Error(), "hint": f.hint, "exit_code": f.code}
+		body := map[string]any{"message": f.Error(), "hint": hint, "exit_code": f.code}
 		if r, ok := errors.AsType[*call.Refusal](f.err); ok {
 			body["code"], body["stage"], body["message"], body["retryable"], body["effect"] = r.Code, r.Stage, r.Message, r.Retryable, r.Effect
 			if r.Reason != "" {
@@ -184,8 +198,8 @@ func (t *terminal) fail(f *failure) {
 		}
 	}
 	t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(f.Error()))
-	if f.hint != "" {
-		t.notef("  %s %s", t.paint(dim, "hint:"), diag.Printable(f.hint))
+	if hint != "" {
+		t.notef("  %s %s", t.paint(dim, "hint:"), diag.Printable(hint))
 	}
 }
 

@@ -180,7 +180,7 @@ func (t *terminal) whyNot(p toolserver.Proof) {
 		t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
 	}
 	if !p.OK && p.Refusal.Hint != "" {
-		t.printf("    %s %s\n", t.paint(dim, "hint:"), p.Refusal.Hint)
+		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(t.hint(p.Refusal.Hint)))
 	}
 }
 

@@ -95,6 +95,9 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
+	if err := checkSettings(h); err != nil {
+		return nil, err
+	}
 	o := gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
 	if o.Operator, err = operatorRails(h); err != nil {
 		return nil, err

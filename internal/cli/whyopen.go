@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // wondering finds out what the door cannot say of a call that nobody makes: what
@@ -89,7 +91,8 @@ func limitsOf(t *agent.Tool) []string {
 	return limits
 }
 
-// needs refuses a call for want of a credential, as the work itself would.
+// needs refuses a call for want of a credential or a program, as the work itself
+// would.
 func (w *wondering) needs() {
 	source := &credential.Source{Agent: registered(w.home, w.m), Vault: credential.Open(w.home)}
 	var missing []*call.Refusal
@@ -100,6 +103,7 @@ func (w *wondering) needs() {
 			missing = asRefusals(err)
 		}
 	case agent.RunProgram:
+		missing = w.entry()
 		for i := range w.agent.Slots {
 			if slot := &w.agent.Slots[i]; slot.Required {
 				_, err := source.Slot(w.agent, slot)
@@ -113,6 +117,23 @@ func (w *wondering) needs() {
 		w.verdict.Allowed, w.verdict.lacking = false, true
 		w.verdict.Reasons = append(w.verdict.Reasons, call.Reason{Stage: r.Stage, Code: r.Code, Detail: r.Message, Hint: r.Hint})
 	}
+}
+
+// entry is why the program of an agent that is one cannot be started: it is not there.
+func (w *wondering) entry() []*call.Refusal {
+	if w.agent.Dialect != agent.Covenant {
+		return nil
+	}
+	file := w.agent.Program.Entry
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(filepath.Dir(w.m.Path), file)
+	}
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	r := call.Refuse("act", call.ProgramFailed, "the entry %s cannot be found", diag.Quote(w.agent.Program.Entry))
+	r.Hint = "build the program first, or correct entry; it is relative to the manifest"
+	return []*call.Refusal{r}
 }
 
 func asRefusals(err error) []*call.Refusal {

@@ -11,23 +11,13 @@ import (
 )
 
 // ReadTable reads one table of a settings file into a struct, and reports whether
-// it is there. Other tables are others' business, so only this one is read
-// strictly: a setting that is misspelt must not be silently absent. An error
-// never quotes a value.
+// it is there. The rest of the file is looked at as well: what is misspelt there,
+// be it the name of this table, must not be silently absent. An error never quotes
+// a value.
 func ReadTable(file, name string, into any) (found bool, err error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
+	whole, err := readConfig(file)
+	if err != nil || whole[name] == nil {
 		return false, err
-	}
-	var whole map[string]any
-	if err := toml.Unmarshal(text, &whole); err != nil {
-		return false, fmt.Errorf("%s: %w", file, err)
-	}
-	if whole[name] == nil {
-		return false, nil
 	}
 	table, err := toml.Marshal(whole[name])
 	if err != nil {
@@ -41,4 +31,30 @@ func ReadTable(file, name string, into any) (found bool, err error) {
 		return false, fmt.Errorf("%s: [%s]: %s", file, name, detail)
 	}
 	return true, nil
+}
+
+// CheckConfig tells all that is wrong with the names and types of a settings file,
+// which need not be there.
+func CheckConfig(file string) error {
+	_, err := readConfig(file)
+	return err
+}
+
+func readConfig(file string) (whole map[string]any, err error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := toml.Unmarshal(text, &whole); err != nil {
+		at := file
+		if where, ok := errors.AsType[*toml.DecodeError](err); ok {
+			line, column := where.Position()
+			at = fmt.Sprintf("%s:%d:%d", file, line, column)
+		}
+		return nil, fmt.Errorf("%s: %s", at, strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	return whole, check(file, text, whole)
 }

@@ -13,8 +13,8 @@ import (
 // that are known; an error quotes no value of it.
 func FuzzReadTable(f *testing.F) {
 	for _, text := range []string{
-		"[one]\nname = \"canary-value\"\n", "[one]\nnme = \"canary-value\"\n", "[one]\nname = 3\n", "[one.inner]\nx = 1\n", "one = \"canary-value\"\n",
-		"[[one]]\nname = \"canary-value\"\n", "[one]\nname = \"a\"\nname = \"canary-value\"\n", "[two]\n", "", "\xff", "[one]\nlist = [\"a\", \"b\"]\n", "[one]\nname = \"\"\"\ncanary-value",
+		"[login]\nissuer = \"canary-value\"\n", "[login]\nisuer = \"canary-value\"\n", "[login]\nissuer = 3\n", "[login.inner]\nx = 1\n", "login = \"canary-value\"\n",
+		"[[login]]\nissuer = \"canary-value\"\n", "[login]\nissuer = \"a\"\nissuer = \"canary-value\"\n", "[two]\n", "", "\xff", "[login]\nscopes = [\"a\", \"b\"]\n", "[login]\nissuer = \"\"\"\ncanary-value",
 	} {
 		f.Add([]byte(text))
 	}
@@ -25,10 +25,10 @@ func FuzzReadTable(f *testing.F) {
 			t.Fatal(err)
 		}
 		var into struct {
-			Name string   `toml:"name"`
-			List []string `toml:"list"`
+			Name string   `toml:"issuer"`
+			List []string `toml:"scopes"`
 		}
-		found, err := ReadTable(file, "one", &into)
+		found, err := ReadTable(file, "login", &into)
 		var whole map[string]any
 		valid := toml.Unmarshal(text, &whole) == nil
 		switch {
@@ -39,12 +39,12 @@ func FuzzReadTable(f *testing.F) {
 		case err != nil && valid && strings.Contains(err.Error(), "canary-value"):
 			t.Errorf("it says %v", err)
 		case found:
-			table, ok := whole["one"].(map[string]any)
+			table, ok := whole["login"].(map[string]any)
 			if !ok {
-				t.Fatalf("%v is taken for a table", whole["one"])
+				t.Fatalf("%v is taken for a table", whole["login"])
 			}
 			for key := range table {
-				if !strings.EqualFold(key, "name") && !strings.EqualFold(key, "list") {
+				if key != "issuer" && key != "scopes" {
 					t.Errorf("the setting %q is passed over", key)
 				}
 			}

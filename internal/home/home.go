@@ -3,8 +3,8 @@
 // One folder holds all of it, so that it can be moved, backed up, and hidden from
 // tool servers and programs as a whole. Nothing is made before something is kept:
 // looking at a manifest leaves no trace. Settings are tables of one file,
-// config.toml, and each is read by the package that it is for, which refuses a
-// setting that it does not know.
+// config.toml, and each is read by the package that it is for; a setting or a table
+// that nobody knows is refused by all of them.
 package home
 
 import (
@@ -34,6 +34,23 @@ func At(dir string) Home { return Home{dir} }
 
 // Dir is the folder itself.
 func (h Home) Dir() string { return h.dir }
+
+// Writable tries whether something can be kept here, and leaves nothing behind. A
+// folder that is not there yet is one that could be made.
+func (h Home) Writable() error {
+	dir := h.dir
+	for parent := filepath.Dir(dir); parent != dir; parent = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = parent
+	}
+	tried, err := os.MkdirTemp(dir, ".ambit-*")
+	if err != nil {
+		return err
+	}
+	return os.Remove(tried)
+}
 
 // Packages is where installed packages are.
 func (h Home) Packages() string { return filepath.Join(h.dir, "packages") }

@@ -81,3 +81,23 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 }
+
+// A home below a file can be neither made nor written; trying leaves nothing.
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for home, want := range map[home.Home]bool{
+		home.At(dir): true, home.At(filepath.Join(dir, "not", "there")): true,
+		home.At(file): false, home.At(filepath.Join(file, "below")): false,
+	} {
+		if err := home.Writable(); (err == nil) != want {
+			t.Errorf("%s: %v", home.Dir(), err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+}

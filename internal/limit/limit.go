@@ -147,8 +147,18 @@ func (m Meter) lookRate(tx state.Tx) (*call.Refusal, error) {
 	wait := time.UnixMicro(at).Add(m.Rate.Per).Sub(m.At)
 	stopped := call.Refuse(stage, call.RateLimited, "%s may be called %s, and was", m.Tool, m.Rate).Again()
 	stopped.RetryAfter = max(wait, time.Millisecond)
-	stopped.Hint = "try again in " + stopped.RetryAfter.Round(time.Millisecond).String()
+	stopped.Hint = tryAgain(stopped.RetryAfter)
 	return stopped, nil
+}
+
+// tryAgain says how long to wait, to the second where it is long, and never too
+// short.
+func tryAgain(wait time.Duration) string {
+	unit := time.Millisecond
+	if wait > time.Minute {
+		unit = time.Second
+	}
+	return "try again in " + (wait + unit - 1).Truncate(unit).String()
 }
 
 // lookSpend tells whether the amount fits, and what the day's total would be.

@@ -103,9 +103,9 @@ func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now t
 				if err != nil {
 					return err
 				}
-				stopped = call.Refuse(stage, call.RateLimited, "you may make %d calls a %s, of whatever tools, and have", span.most, span.name).Again()
+				stopped = call.Refuse(stage, call.RateLimited, "your quota of %d calls a %s, over all agents and tools, is used up", span.most, span.name).Again()
 				stopped.RetryAfter = max(began.Add(span.long).Sub(now), time.Millisecond)
-				stopped.Hint = "try again in " + stopped.RetryAfter.Round(time.Millisecond).String()
+				stopped.Hint = tryAgain(stopped.RetryAfter)
 				return errQuota
 			}
 		}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// errInterrupted ends a verb that was interrupted while it waited for an answer.
+var errInterrupted = &failure{code: exitInterrupted, err: errors.New("interrupted before an answer: nothing was kept")}
+
+// canAsk reports whether a person is there to answer.
+func (t *terminal) canAsk() bool {
+	in, ok := t.in.(*os.File)
+	return ok && !t.json && term.IsTerminal(int(in.Fd()))
+}
+
+// await waits for an answer, or for the signal that ends the verb: what is typed
+// after that is no answer. Nothing ends a read of a terminal, so an interrupted one
+// is left behind; the process is about to end.
+func (t *terminal) await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+	var text []byte
+	var err error
+	if ctx.Err() == nil {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			text, err = read()
+		}()
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		t.interrupted = true
+		return nil, errInterrupted
+	}
+	return text, err
+}
+
+// askHidden asks for a line that the terminal does not show.
+func (t *terminal) askHidden(ctx context.Context, in *os.File, question string) ([]byte, error) {
+	fd := int(in.Fd())
+	state, err := term.GetState(fd)
+	if err != nil {
+		return nil, err
+	}
+	_ = t.flush()
+	fmt.Fprint(t.err, question)
+	text, err := t.await(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+	if t.interrupted {
+		// Whoever interrupts gets a terminal back that shows what is typed.
+		_ = term.Restore(fd, state)
+	}
+	fmt.Fprintln(t.err)
+	return text, err
+}
+
+// agreed asks a question where somebody is there to answer it; anything but a clear
+// yes is no.
+func (t *terminal) agreed(ctx context.Context, question string) (bool, error) {
+	if !t.canAsk() {
+		return false, nil
+	}
+	answer, err := t.askShown(ctx, question+" [y/N] ")
+	if t.interrupted {
+		return false, err
+	}
+	return err == nil && slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))), nil
+}
+
+// askShown asks for a line. It reads that, and not a byte more.
+func (t *terminal) askShown(ctx context.Context, question string) (string, error) {
+	_ = t.flush()
+	fmt.Fprint(t.err, question)
+	text, err := t.await(ctx, t.line)
+	if t.interrupted {
+		fmt.Fprintln(t.err)
+	}
+	return string(text), err
+}
+
+func (t *terminal) line() ([]byte, error) {
+	var line []byte
+	one := make([]byte, 1)
+	for len(line) < maxSecret {
+		n, err := t.in.Read(one)
+		if n == 1 && one[0] == '\n' {
+			break
+		}
+		line = append(line, one[:n]...)
+		if err != nil {
+			if len(line) == 0 {
+				return nil, err
+			}
+			break
+		}
+	}
+	return bytes.TrimSuffix(line, []byte("\r")), nil
+}

@@ -1,0 +1,118 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/cli"
+)
+
+// questions is what a person reads, and tells when a question is there.
+type questions struct {
+	bytes.Buffer
+	wait  string
+	asked chan struct{}
+}
+
+func (q *questions) Write(p []byte) (int, error) {
+	n, err := q.Buffer.Write(p)
+	if q.asked != nil && strings.Contains(q.String(), q.wait) {
+		close(q.asked)
+		q.asked = nil
+	}
+	return n, err
+}
+
+// interruptAt interrupts ambit at a question, waits for its end, and only then
+// gives an answer.
+func interruptAt(t *testing.T, question, answer string, args ...string) {
+	t.Helper()
+	person, program := terminalPair(t)
+	asked := make(chan struct{})
+	shown := &questions{wait: question, asked: asked}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	ended := make(chan int, 1)
+	go func() { ended <- cli.Run(ctx, args, program, &bytes.Buffer{}, shown) }()
+	select {
+	case <-asked:
+	case code := <-ended:
+		t.Fatalf("exit %d before the question: %s", code, shown)
+	}
+	hidden := !strings.Contains(question, "[y/N]")
+	for deadline := time.Now().Add(30 * time.Second); hidden && echoes(t, program); {
+		if time.Now().After(deadline) {
+			t.Fatal("the terminal goes on showing what is typed")
+		}
+		time.Sleep(time.Millisecond) // a poll: the kernel tells nobody
+	}
+	interrupt()
+	var code int
+	select {
+	case code = <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it goes on waiting for an answer")
+	}
+	if !echoes(t, program) {
+		t.Error("the terminal does not show again what is typed")
+	}
+	if _, err := person.WriteString(answer + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if want := question + "\nambit: interrupted before an answer: nothing was kept\n"; code != 130 || !strings.HasSuffix(shown.String(), want) {
+		t.Errorf("exit %d: %s", code, shown)
+	}
+}
+
+// What is typed after an interrupt is no answer: nothing is kept or written.
+func TestInterruptedQuestion(t *testing.T) {
+	t.Run("secret", func(t *testing.T) {
+		t.Setenv("AMBIT_HOME", t.TempDir())
+		interruptAt(t, "token of somebody: ", "canary-3e9d51", "secret", "set", "somebody", "token")
+		var list, errOut bytes.Buffer
+		if code := cli.Run(t.Context(), []string{"secret", "list"}, strings.NewReader(""), &list, &errOut); code != 0 || strings.Contains(list.String(), "token") {
+			t.Errorf("exit %d: %s", code, list.String())
+		}
+	})
+	t.Run("backup", func(t *testing.T) {
+		t.Setenv("AMBIT_HOME", t.TempDir())
+		file := filepath.Join(t.TempDir(), "file")
+		interruptAt(t, "passphrase of the backup: ", "canary-3e9d51", "backup", file)
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("there is a backup: %v", err)
+		}
+	})
+	t.Run("lock", func(t *testing.T) {
+		t.Setenv("AMBIT_HOME", t.TempDir())
+		t.Chdir(unpack(t, "lock.txtar"))
+		read := func(name string) string {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		var out, errOut bytes.Buffer
+		if code := cli.Run(t.Context(), []string{"lock", "agent.json"}, strings.NewReader(""), &out, &errOut); code != 0 {
+			t.Fatalf("exit %d: %s", code, errOut.String())
+		}
+		// The next lock would rewrite both.
+		for name, text := range map[string]string{"agent.json": read("unlocked.json"), "tools.json": read("poisoned.json")} {
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lock := read("ambit.lock")
+		interruptAt(t, "lock it as it is now? [y/N] ", "y", "lock", "agent.json")
+		if read("ambit.lock") != lock || read("agent.json") != read("unlocked.json") {
+			t.Error("something was written")
+		}
+	})
+}
