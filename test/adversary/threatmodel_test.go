@@ -21,7 +21,7 @@ type promise struct {
 }
 
 var (
-	rowStart = regexp.MustCompile(`^\| (P\d\d) \|`)
+	rowStart = regexp.MustCompile(`^\| (P\d{2,3}) \|`)
 	testName = regexp.MustCompile("`([a-z0-9_/]+) ((?:Test|Fuzz)[A-Za-z0-9]+)`")
 )
 
