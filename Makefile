@@ -27,10 +27,11 @@ endif
 # ambit needs no C. Only the race detector does, and asks for it below.
 export CGO_ENABLED := 0
 
-# The version is stamped from git, or "devel" where git cannot tell. Go's own stamp is off:
-# it stops the build where git refuses to read the folder.
+# The version is stamped from git, or "devel" where git cannot tell. Go's own stamp is off: it stops
+# the build where git refuses to read the folder. Paths are trimmed by make release alone: here vet,
+# staticcheck and the tests are to find in Go's cache what make build has compiled.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-BUILD   = -trimpath -buildvcs=false -ldflags "-X github.com/ambit-run/ambit/internal/cli.version=$(VERSION)"
+BUILD   = -buildvcs=false -ldflags "-X github.com/ambit-run/ambit/internal/cli.version=$(VERSION)"
 
 # Tests run under the race detector where there is a C compiler. Under CI every test really runs, in
 # random order; elsewhere go test may answer from its cache. Vet is left to make lint. The detector is spared two parts
@@ -72,7 +73,7 @@ fmt: setup $(BUILT) ## format every Go file as make lint wants it
 $(BUILT): tools/go.mod tools/go.sum | setup
 	@rm -rf $(TOOLS)
 	@echo "building the lint tools; on two cores with nothing cached this takes about a minute" >&2
-	@$(GO) build -C tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../$(TOOLS)/ tool
+	@$(GO) build -C tools -buildvcs=false -ldflags '-s -w' -o ../$(TOOLS)/ tool
 	@touch $@
 
 fuzz: setup ## run every fuzz target for FUZZTIME (10s); what breaks one is kept in its testdata/fuzz

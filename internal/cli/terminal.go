@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"unicode/utf16"
@@ -169,13 +170,16 @@ func harmless(text string) string {
 	return b.String()
 }
 
-// hint is what to do next. Those below do not know where the manifest is that they
-// want locked.
+// hint is what to do next. Those below write PATH for the manifest, since they do
+// not know where it is.
 func (t *terminal) hint(text string) string {
-	if t.lastRead != "" && (strings.HasSuffix(text, "ambit lock") || strings.HasSuffix(text, "ambit lock --update")) {
-		text += " " + shellWord(t.lastRead)
+	if t.lastRead == "" {
+		return text
 	}
-	return text
+	of := regexp.MustCompile(`ambit [a-z]+( --[a-z]+)* PATH\b`)
+	return of.ReplaceAllStringFunc(text, func(command string) string {
+		return strings.TrimSuffix(command, "PATH") + shellWord(t.lastRead)
+	})
 }
 
 // fail says why a verb ended.

@@ -46,7 +46,8 @@ type shared struct {
 	mu     sync.Mutex
 	client *river.Client[pgx.Tx] // nil if this desk takes no work
 	kinds  []string
-	owner  string // under which kinds are announced
+	told   []string // the kinds that are announced
+	owner  string   // under which they are
 }
 
 // kindOf is the kind of River job for a manifest: whoever has the same manifest
@@ -204,7 +205,7 @@ func (s *shared) announce(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		s.owner = owner
+		s.owner, s.told = owner, s.kinds
 	}
 	return err
 }
@@ -264,10 +265,10 @@ func (s *shared) age(ctx context.Context) error {
 func (s *shared) tidy(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.client != nil && s.owner != s.desk.books.DB.Owner() {
-		return s.announce(ctx)
+	if slices.Equal(s.told, s.kinds) && (len(s.kinds) == 0 || s.owner == s.desk.books.DB.Owner()) {
+		return nil
 	}
-	return nil
+	return s.announce(ctx)
 }
 
 // lost are the intents that wait without a job that would bring them to somebody.

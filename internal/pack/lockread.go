@@ -55,7 +55,7 @@ func ReadLock(path string) (*Lock, error) {
 	b, err := readBounded(path, doc.MaxBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &Error{Code: LockMissing, What: path, Detail: "there is no lock file", Err: err, Hint: "write one: ambit lock"}
+		return nil, &Error{Code: LockMissing, What: path, Detail: "there is no lock file", Err: err, Hint: "write one: ambit lock PATH"}
 	case err != nil:
 		return nil, &Error{Code: LockInvalid, What: path, Detail: "the lock file cannot be read", Err: err, Hint: "a lock file is a plain file of at most 16 MiB; " + lockAnew}
 	}

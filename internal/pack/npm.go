@@ -12,13 +12,13 @@ import (
 // npmSigns tell why npm failed.
 var npmSigns = []sign{
 	{NotFound, "check the name and the version: npm view NAME versions", []string{"code E404", "code ETARGET", "code ENOVERSIONS"}},
-	{DigestMismatch, "the registry serves other bytes than it did; look into it before you lock it again: ambit lock --update", []string{"code EINTEGRITY"}},
+	{DigestMismatch, "the registry serves other bytes than it did; look into it before you lock it again: ambit lock --update PATH", []string{"code EINTEGRITY"}},
 	{FetchFailed, "the registry cannot be reached from here", []string{
 		"code ENOTFOUND", "code ECONN", "code ETIMEDOUT", "code EAI_AGAIN", "code ENETUNREACH", "code EHOSTUNREACH", "code ENOTCACHED",
 		"code ERR_SOCKET_TIMEOUT",
 	}},
 	{FetchFailed, "log in to the registry: npm login", []string{"code E401", "code E403", "code ENEEDAUTH"}},
-	{FetchFailed, "the list of dependencies does not fit the package: ambit lock --update", []string{"code EUSAGE"}},
+	{FetchFailed, "the list of dependencies does not fit the package: ambit lock --update PATH", []string{"code EUSAGE"}},
 }
 
 // npm fetches and installs. Nothing of the package is run.

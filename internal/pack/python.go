@@ -17,7 +17,7 @@ import (
 // it could not ask.
 var pipSigns = []sign{
 	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", []string{"No module named pip"}},
-	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update", []string{"DO NOT MATCH THE HASHES"}},
+	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update PATH", []string{"DO NOT MATCH THE HASHES"}},
 	{FetchFailed, "the Python index cannot be reached from here", []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
 	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", []string{
 		"No matching distribution", "Could not find a version",
@@ -138,7 +138,7 @@ func (f *fetch) pythonDependencies(dir, wheel string, pip func(string, ...string
 	if f.want.Dependencies != nil && string(f.deps) != string(f.want.Dependencies) {
 		return &Error{
 			Code: DigestMismatch, What: f.ref.String(), Detail: "the wheels for this machine are not those of the lock file",
-			Hint: "lock it again with this Python: ambit lock --update",
+			Hint: "lock it again with this Python: ambit lock --update PATH",
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func requirements(what string, list []byte) ([]string, error) {
 		lines = append(lines, name+"=="+version+" --hash="+digest)
 	}
 	if err != nil {
-		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it anew: ambit lock --update"}
+		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it anew: ambit lock --update PATH"}
 	}
 	slices.Sort(lines)
 	return lines, nil

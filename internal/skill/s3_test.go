@@ -67,7 +67,7 @@ func realS3(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
-	build.Dir, build.Env = filepath.Join("testdata", "s3"), append(os.Environ(), "GOFLAGS=-mod=readonly")
+	build.Dir, build.Env = filepath.Join("testdata", "s3"), append(os.Environ(), "GOFLAGS=-mod=readonly", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		lacks(t, "the S3 server cannot be built: %v\n%s", err, out)
 	}

@@ -119,7 +119,9 @@ func fixture(t *testing.T, program string, stateless bool) string {
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.Command("go", "build", "-o", program, pkg).CombinedOutput(); err != nil {
+	command := exec.Command("go", "build", "-o", program, pkg)
+	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build did, so that Go has it in its cache
+	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s: %v\n%s", pkg, err, out)
 	}
 	return program

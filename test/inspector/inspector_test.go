@@ -50,6 +50,7 @@ func TestInspector(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
+	t.Setenv("CGO_ENABLED", "0") // as make build did, so that Go has it in its cache
 	ambit, fixture := filepath.Join(dir, "ambit"), filepath.Join(dir, "fixture")
 	for program, pkg := range map[string]string{ambit: "github.com/ambit-run/ambit/cmd/ambit", fixture: "github.com/modelcontextprotocol/go-sdk/examples/server/hello"} {
 		if out, err := run(t, "go", "build", "-o", program, pkg); err != nil {
