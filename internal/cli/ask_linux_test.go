@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,18 +17,27 @@ import (
 
 // questions is what a person reads, and tells when a question is there.
 type questions struct {
-	bytes.Buffer
+	mu    sync.Mutex
+	shown bytes.Buffer
 	wait  string
 	asked chan struct{}
 }
 
 func (q *questions) Write(p []byte) (int, error) {
-	n, err := q.Buffer.Write(p)
-	if q.asked != nil && strings.Contains(q.String(), q.wait) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, err := q.shown.Write(p)
+	if q.asked != nil && strings.Contains(q.shown.String(), q.wait) {
 		close(q.asked)
 		q.asked = nil
 	}
 	return n, err
+}
+
+func (q *questions) String() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.shown.String()
 }
 
 // interruptAt interrupts ambit at a question, waits for its end, and only then

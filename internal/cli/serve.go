@@ -384,7 +384,5 @@ func (t *terminal) cannotServe(err error) error {
 
 // tell writes a line of the daemon's log.
 func (t *terminal) tell(format string, args ...any) {
-	t.logMu.Lock()
-	defer t.logMu.Unlock()
 	t.notef("%s %s", t.paint(dim, "ambit:"), diag.Printable(fmt.Sprintf(format, args...)))
 }

@@ -22,8 +22,6 @@ func (t *terminal) logServersTo(name string) (func(agent, alias, line string), f
 		return nil, nil, usage("name a file that can be written", "cannot open the log of the tool servers: %w", err)
 	}
 	write := func(agent, alias, line string) {
-		t.logMu.Lock()
-		defer t.logMu.Unlock()
 		// A full disk must not end the daemon.
 		_, _ = fmt.Fprintf(f, "[%s] %s\n", diag.Printable(agent+"/"+alias), diag.Printable(line))
 	}

@@ -61,8 +61,6 @@ func readLock(folder string) (*pack.Lock, error) {
 
 // serverLog shows a line that a server wrote, with its alias in front.
 func (t *terminal) serverLog(alias, line string) {
-	t.logMu.Lock()
-	defer t.logMu.Unlock()
 	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))
 }
 

@@ -47,8 +47,7 @@ type terminal struct {
 	colour string
 	styled bool
 	width  int
-	cut    bool // lines are cut to the width: somebody looks at them
-	logMu  sync.Mutex
+	cut    bool         // lines are cut to the width: somebody looks at them
 	bar    *bar         // how far servers are, for a person who watches
 	policy *policy.Live // the user's rules, once somebody has asked
 	// lastRead is the manifest that the verb is about, or the last of them.
@@ -57,7 +56,22 @@ type terminal struct {
 	interrupted bool
 }
 
+// shared is a writer that several may use at once, as a file is.
+type shared struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.to.Write(p)
+}
+
 func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
+	if _, file := errOut.(*os.File); !file {
+		errOut = &shared{to: errOut}
+	}
 	t := &terminal{in: in, raw: out, out: bufio.NewWriter(out), err: errOut, colour: "auto", width: 100}
 	t.file, _ = out.(*os.File)
 	t.styled = t.wantsColour()
