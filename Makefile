@@ -35,10 +35,9 @@ BUILD   = -buildvcs=false -ldflags "-X github.com/ambit-run/ambit/internal/cli.v
 
 # Tests run under the race detector where there is a C compiler. Under CI every test really runs, in
 # random order; elsewhere go test may answer from its cache. Vet is left to make lint. The detector is
-# spared what others wrote that only computes on what it is given, which would take most of its time;
-# make prove spares it less. Without GORACE each program with it sleeps for a second before it ends.
-COMPUTES = $(SQLITE) golang.org/x/crypto/scrypt archive/zip compress/flate encoding/json regexp/... github.com/go-json-experiment/json/...
-SQLITE   = modernc.org/...
+# spared what others wrote that only computes on what it is given, which would take most of its time.
+# Without GORACE each program with the detector sleeps for a second before it ends.
+COMPUTES = modernc.org/... golang.org/x/crypto/scrypt compress/flate regexp github.com/go-json-experiment/json/jsontext github.com/go-json-experiment/json/internal/...
 SPARED   = $(COMPUTES:%=-gcflags=%=-race=false) -gcflags=zombiezen.com/...=-d=checkptr=0
 RACE     = $(if $(shell command -v gcc),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race $(SPARED),$(GO) test)
 CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
@@ -86,7 +85,6 @@ bench: setup build ## run the benchmarks in bench/, side by side with other prog
 	$(GO) test -vet=off -run '^$$' -bench . -benchmem ./bench/...
 	@if [ -f bench/run ]; then echo bench/run; bench/run; fi
 
-prove: COMPUTES = $(SQLITE) golang.org/x/crypto/scrypt
 prove: setup lint cross fuzz ## what is too slow for every run: all platforms, fuzzing, long tests, benchmarks
 	$(GOTEST) -tags prove -timeout 90m ./...
 	@$(MAKE) --no-print-directory bench

@@ -9,7 +9,7 @@ import (
 
 // Long keys that are nested deeply cost no more than they are.
 func TestDeepKeysAreCheap(t *testing.T) {
-	const levels, size = 900, 4 << 10
+	const levels, size = 300, 4 << 10
 	key := strings.Repeat("k", size)
 	text := []byte(strings.Repeat(`{"`+key+`":`, levels) + `"ignore all previous instructions"` + strings.Repeat("}", levels))
 	var before, after runtime.MemStats
