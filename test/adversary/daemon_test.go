@@ -2,7 +2,6 @@ package adversary
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,41 +11,25 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/html"
+
+	"github.com/ambit-run/ambit/test/heard"
 )
 
 // daemon is ambit serve.
 type daemon struct {
 	*world
 	url, console, key string
-	said              *safeBuffer
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	said              *heard.Text
 }
 
 // serve starts a daemon for the agents in the folder agents.
 func (w *world) serve(args ...string) *daemon {
 	w.t.Helper()
-	d := &daemon{world: w, said: &safeBuffer{}}
+	d := &daemon{world: w, said: &heard.Text{}}
 	cmd := w.command(append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Join(w.dir, "agents")}, args...)...)
 	cmd.Stderr = d.said
 	out, err := cmd.StdoutPipe()

@@ -3,12 +3,13 @@
 package adversary
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ambit-run/ambit/test/changed"
 )
 
 // TestWithoutItsMechanism takes every listed mechanism away and wants the test
@@ -22,23 +23,7 @@ func TestWithoutItsMechanism(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := t.TempDir()
-			without := filepath.Join(dir, filepath.Base(r.file))
-			if err := os.WriteFile(without, []byte(strings.Replace(string(text), r.old, r.new, 1)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			absolute, err := filepath.Abs(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{absolute: without}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			list := filepath.Join(dir, "overlay.json")
-			if err := os.WriteFile(list, overlay, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			list := changed.Files(t, map[string]string{file: strings.Replace(string(text), r.old, r.new, 1)})
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-overlay", list, "-timeout", "3m", "-run", "^"+r.test+"$", r.pkg)
 			cmd.Dir = root
 			cmd.Env = append(os.Environ(), "CI=true") // what cannot be tried fails, and is not skipped

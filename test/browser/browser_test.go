@@ -8,6 +8,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/ambit-run/ambit/test/heard"
 )
 
 const spend = `{"campaign":"spring","amount":10.50,"currency":"EUR","reason":"it sold out twice"}`
@@ -74,7 +76,7 @@ func TestConsole(t *testing.T) {
 	b.open("/approvals")
 	b.text("#approvals", "Nothing waits")
 	other := d.command("call", d.agentPath(), "increase_campaign_budget", "--input", spend, "--json")
-	var said safeBuffer
+	var said heard.Text
 	other.Stdout, other.Stderr = &said, &said
 	if err := other.Start(); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ package browser
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -28,6 +27,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/test/heard"
 )
 
 // envAmbit makes this program be ambit.
@@ -90,7 +90,7 @@ func start(t *testing.T) *daemon {
 	d := &daemon{t: t, dir: dir, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),
 		"AMBIT_DEV_CA="+ca, "AMBIT_DEV_RESOLVE=api.example.com:443="+service.Listener.Addr().String())}
 	cmd := d.command("serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Join(dir, "agents"))
-	var said safeBuffer
+	var said heard.Text
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -121,23 +121,6 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = d.env
 	return cmd
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // browser is a person at a window of Chromium.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ambit-run/ambit/test/changed"
 )
 
 // The machine's clock cannot be set for one process, and a Go program asks no
@@ -61,7 +63,6 @@ type clocked struct {
 // buildClocked builds that ambit.
 func buildClocked(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -75,22 +76,12 @@ func buildClocked(t *testing.T) string {
 	if strings.Count(string(text), asks) != 1 {
 		t.Fatal("time.Now asks for the time in another way now")
 	}
-	overlay := map[string]string{}
-	for name, text := range map[string]string{"time.go": strings.Replace(string(text), asks, asks+"\tsec += jumped()\n", 1), "jumped.go": jumped} {
-		overlay[filepath.Join(source, name)] = filepath.Join(dir, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	doc, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "overlay.json"), doc, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	ambit := filepath.Join(dir, "ambit")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", ambit, "../../cmd/ambit").CombinedOutput(); err != nil {
+	list := changed.Files(t, map[string]string{
+		filepath.Join(source, "time.go"):   strings.Replace(string(text), asks, asks+"\tsec += jumped()\n", 1),
+		filepath.Join(source, "jumped.go"): jumped,
+	})
+	ambit := filepath.Join(t.TempDir(), "ambit")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "-o", ambit, "../../cmd/ambit").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return ambit

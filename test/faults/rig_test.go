@@ -18,12 +18,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/test/heard"
 )
 
 const (
@@ -282,23 +282,6 @@ func seenBy(pid int) string {
 	return fmt.Sprintf("/proc/%d/root", pid)
 }
 
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // serving is the command that serves the agent.
 func (h *house) serving(args ...string) []string {
 	return append([]string{h.binary, "serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Dir(h.agent)}, args...)
@@ -314,7 +297,7 @@ func (h *house) serve(args ...string) *daemon {
 func (h *house) start(argv []string) *daemon {
 	h.t.Helper()
 	cmd := exec.CommandContext(h.t.Context(), argv[0], argv[1:]...)
-	said := &safeBuffer{}
+	said := &heard.Text{}
 	cmd.Env, cmd.Dir, cmd.Stderr = h.env, h.dir, said
 	out, err := cmd.StdoutPipe()
 	if err == nil {

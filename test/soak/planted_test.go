@@ -3,12 +3,13 @@
 package soak
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ambit-run/ambit/test/changed"
 )
 
 // Leaks that are planted where a server is started, one for each start: the soak
@@ -32,10 +33,7 @@ func TestPlantedLeaksAreSeen(t *testing.T) {
 // every start of a server.
 func soakWith(t *testing.T, planted string) string {
 	t.Helper()
-	source, err := filepath.Abs("../../internal/toolserver")
-	if err != nil {
-		t.Fatal(err)
-	}
+	const source = "../../internal/toolserver"
 	text, err := os.ReadFile(filepath.Join(source, "process.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -44,22 +42,11 @@ func soakWith(t *testing.T, planted string) string {
 	if strings.Count(string(text), start) != 1 {
 		t.Fatal("servers are started elsewhere now")
 	}
-	dir := t.TempDir()
-	overlay := map[string]string{}
-	for name, text := range map[string]string{"process.go": strings.Replace(string(text), start, start+"\tplant()\n", 1), "planted.go": planted} {
-		overlay[filepath.Join(source, name)] = filepath.Join(dir, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	doc, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "overlay.json"), doc, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-tags", "prove", "-overlay", filepath.Join(dir, "overlay.json"), "-run", "^TestSoak$", "-count=1", ".")
+	list := changed.Files(t, map[string]string{
+		filepath.Join(source, "process.go"): strings.Replace(string(text), start, start+"\tplant()\n", 1),
+		filepath.Join(source, "planted.go"): planted,
+	})
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-tags", "prove", "-overlay", list, "-run", "^TestSoak$", "-count=1", ".")
 	cmd.Env = append(os.Environ(), "AMBIT_SOAK=60s")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
