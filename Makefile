@@ -81,9 +81,8 @@ fuzz: setup ## run every fuzz target for FUZZTIME (10s); what breaks one is kept
 	@$(GO) run ./scripts/fuzz -time $(FUZZTIME)
 
 bench: setup build ## run the benchmarks in bench/, side by side with other programs where bench/run does that
-	@test -d bench || { echo "bench: there is no bench folder" >&2; exit 1; }
 	$(GO) test -vet=off -run '^$$' -bench . -benchmem ./bench/...
-	@if [ -f bench/run ]; then echo bench/run; bench/run; fi
+	bench/run
 
 prove: setup lint cross fuzz ## what is too slow for every run: all platforms, fuzzing, long tests, benchmarks
 	$(GOTEST) -tags prove -timeout 90m ./...

@@ -337,6 +337,7 @@ func TestHostileBackups(t *testing.T) {
 	if _, err := Write(t.Context(), &whole, h, db, "test"); err != nil {
 		t.Fatal(err)
 	}
+	good := bytes.Clone(whole.Bytes())
 	zip, err := gzip.NewReader(&whole)
 	if err != nil {
 		t.Fatal(err)
@@ -374,9 +375,15 @@ func TestHostileBackups(t *testing.T) {
 		"schema":  craft(t, tar.Header{Name: about, Linkname: `{"format":1,"schema":9999,"version":"9"}`}),
 		"table":   craft(t, head, tar.Header{Name: "store/schema_version/1", Linkname: "[1]\n"}),
 		"row":     craft(t, head, tar.Header{Name: "store/calls/1", Linkname: "[1]\n"}),
-		"cut off": whole.Bytes()[:whole.Len()/2],
+		"cut off": good[:len(good)/2],
+		"changed": changed(good, len(good)-8), // the checksum: what changed, changed it
+		"more":    slices.Concat(good, craft(t, head)),
 	} {
 		t.Run(name, func(t *testing.T) {
+			target := home.At(filepath.Join(t.TempDir(), "home"))
+			if _, err := Files(source(raw), target); !errors.Is(err, ErrFormat) && name != "table" && name != "row" {
+				t.Errorf("of the files it says %v", err)
+			}
 			empty := statetest.Open(t)
 			if _, err := Rows(t.Context(), source(raw), empty); !errors.Is(err, ErrFormat) {
 				t.Errorf("it says %v", err)
@@ -386,6 +393,12 @@ func TestHostileBackups(t *testing.T) {
 			}
 		})
 	}
+}
+
+func changed(backup []byte, at int) []byte {
+	backup = bytes.Clone(backup)
+	backup[at] ^= 1
+	return backup
 }
 
 func logs(t *testing.T, db state.DB) (n int64, err error) {

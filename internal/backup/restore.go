@@ -3,6 +3,7 @@ package backup
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -157,6 +158,10 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 	for first := true; ; first = false {
 		h, err := in.Next()
 		if err == io.EOF && !first {
+			// The checksum stands behind the last byte, and is looked at with it.
+			if _, err := io.ReadFull(zip, make([]byte, 1)); err != io.EOF {
+				return a, fmt.Errorf("%w: its end: %w", ErrFormat, cmp.Or(err, errMore))
+			}
 			return a, nil
 		}
 		if err != nil {
@@ -181,7 +186,10 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 	}
 }
 
-var errRow = errors.New("it does not fit the table")
+var (
+	errRow  = errors.New("it does not fit the table")
+	errMore = errors.New("something follows it")
+)
 
 // parse reads a row.
 func parse(t migrations.Table, line []byte) ([]any, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // errInterrupted ends a verb that was interrupted while it waited for an answer.
-var errInterrupted = &failure{code: exitInterrupted, err: errors.New("interrupted before an answer: nothing was kept")}
+var errInterrupted = &failure{code: exitInterrupted, err: errors.New("interrupted before an answer: nothing was done after the question")}
 
 // canAsk reports whether a person is there to answer.
 func (t *terminal) canAsk() bool {

@@ -76,7 +76,7 @@ func interruptAt(t *testing.T, question, answer string, args ...string) {
 	if _, err := person.WriteString(answer + "\n"); err != nil {
 		t.Fatal(err)
 	}
-	if want := question + "\nambit: interrupted before an answer: nothing was kept\n"; code != 130 || !strings.HasSuffix(shown.String(), want) {
+	if want := question + "\nambit: interrupted before an answer: nothing was done after the question\n"; code != 130 || !strings.HasSuffix(shown.String(), want) {
 		t.Errorf("exit %d: %s", code, shown)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
@@ -34,6 +35,9 @@ func meanings() []meaning {
 	for _, m := range call.Meanings {
 		all = append(all, meaning{string(m.Code), "refusal", "", m.Title, m.Why, m.Fix})
 	}
+	for _, m := range policy.Meanings {
+		all = append(all, meaning{m.Code, "policy", "", m.Title, m.Why, m.Fix})
+	}
 	for _, m := range serve.Meanings {
 		all = append(all, meaning{m.Code, "api", "", m.Title, m.Why, m.Fix})
 	}
@@ -45,7 +49,7 @@ func newExplain(t *terminal) *cobra.Command {
 		Use:     "explain [CODE]",
 		GroupID: groupRead,
 		Short:   "Tell what a code means and how to mend it",
-		Long:    "Tell what the code of a diagnostic (MX010), of a refusal (rate_limited) or of the daemon's API (key_missing)\nmeans, why it matters and how to mend it. Without a code, list them all.",
+		Long:    "Tell what the code of a diagnostic (MX010), of a refusal (rate_limited), of a rule's problem (no_guard) or of the\ndaemon's API (key_missing) means, why it matters and how to mend it. Without a code, list them all.",
 		Example: "  ambit explain MX022\n  ambit explain side_effect_denied",
 		Args:    cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

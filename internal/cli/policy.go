@@ -96,7 +96,7 @@ func (t *terminal) policyCheck(h home.Home, file string, named, strict bool) err
 		if at, ok := errors.AsType[*policy.SyntaxError](err); ok {
 			line = at.Line
 		}
-		report.Problems = append(report.Problems, policy.Problem{Code: "syntax", Severity: policy.Error, Line: line, Message: err.Error(), Hint: "mend it; until then the last good rules count where ambit runs, and nothing is allowed where it starts"})
+		report.Problems = append(report.Problems, policy.Problem{Code: policy.NotCedar, Severity: policy.Error, Line: line, Message: err.Error(), Hint: "mend it; until then the last good rules count where ambit runs, and nothing is allowed where it starts"})
 		return t.policyChecked(report)
 	}
 	report.Rules = rules.Len()
@@ -121,7 +121,7 @@ func (t *terminal) checking(h home.Home, schema string, report *policyReport) (p
 	switch text, err := os.ReadFile(schema); {
 	case err == nil:
 		if c.Declared, err = policy.ParseSchema(schema, text); err != nil {
-			report.Problems = append(report.Problems, policy.Problem{Code: "schema", Severity: policy.Error, Message: err.Error(), Hint: "take the file away, and ambit policy init writes it anew"})
+			report.Problems = append(report.Problems, policy.Problem{Code: policy.NotASchema, Severity: policy.Error, Message: err.Error(), Hint: "take the file away, and ambit policy init writes it anew"})
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return c, unreadable(schema, err)

@@ -1,4 +1,7 @@
-// Package egress sends requests of http actions to the outside, and only there.
+// Package egress is the way out: it sends the requests of http actions to the
+// outside, and only there, and it is the one way out of a sandbox.
+//
+// # Actions
 //
 // An action's host is text from a manifest, and what that name means is decided
 // by whoever owns it. So the name alone proves nothing: the address that is
@@ -15,6 +18,14 @@
 //   - A request that may change something gets a connection of its own. A reused
 //     one may have died unnoticed, and net/http would send the request again.
 //     Connections are never shared between clients: each agent has its own.
+//
+// # The proxy
+//
+// A program in a sandbox has no network but a [Proxy]. It lets through what the
+// manifest names, to addresses that are judged as those of actions are; with full
+// access to the network also plain http. Where a program holds placeholders in
+// place of credentials, TLS ends here, and the credentials are put in on the way to
+// the hosts that they are for.
 //
 // What is wrong ends in a [call.Refusal], which never holds an address: what a
 // name means inside this network is nobody's business outside.

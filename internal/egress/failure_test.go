@@ -50,7 +50,7 @@ func TestSwitchesHost(t *testing.T) {
 		t.Error("the client has forgotten it")
 	}
 	var none *Client
-	if none.Switches().On() || (Switches{}).Roots() != nil {
+	if none.Switches().On() || (Switches{}).roots != nil {
 		t.Error("no client has a switch on")
 	}
 }

@@ -81,8 +81,9 @@ func TestSwapIsBounded(t *testing.T) {
 
 // So it is over plain http, where everything is allowed.
 func TestPlainIsBounded(t *testing.T) {
-	var got atomic.Int64
+	var got, asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
 		n, _ := io.Copy(io.Discard, r.Body)
 		got.Add(n)
 		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
@@ -106,6 +107,17 @@ func TestPlainIsBounded(t *testing.T) {
 	}
 	if n := got.Load(); n >= 1<<20 {
 		t.Errorf("%d bytes were sent", n)
+	}
+	asked.Store(0)
+	client := through(sw, near(t, NewDialer(sw), Policy{Mode: ModeFull}, 1000))
+	if resp, err := client.Do(request(t, "http://plain.test/"+strings.Repeat("z", 2000), "")); err == nil {
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			t.Error("a long address was answered")
+		}
+	}
+	if asked.Load() != 0 {
+		t.Error("a long address was sent")
 	}
 }
 

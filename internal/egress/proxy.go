@@ -151,6 +151,13 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 		}
 		return
 	}
+	// What is asked counts too: a URL carries out as much as a body.
+	if p.bytes.Add(proxyHeader-head.N) > proxyBytes {
+		r := call.Refuse(Stage, call.HostNotAllowed, "the sandbox has sent and received its share")
+		p.say("", "", r)
+		answer(conn, r)
+		return
+	}
 	head.N = proxyBytes // the header has been read
 	if req.Method != http.MethodConnect {
 		p.plain(ctx, conn, req)

@@ -124,9 +124,6 @@ func (s Switches) Announce() string {
 	return b.String()
 }
 
-// Roots are the authorities that are trusted; nil stands for the system's.
-func (s Switches) Roots() *x509.CertPool { return s.roots }
-
 func (s Switches) resolve(host, port string) (netip.AddrPort, bool) {
 	to, ok := s.names[net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)]
 	return to, ok

@@ -18,9 +18,8 @@ const (
 
 // States of a row in calls.
 const (
-	stateSending   = "sending"
-	stateResending = "resending"
-	stateUnknown   = "unknown"
+	stateSending = "sending"
+	stateUnknown = "unknown"
 )
 
 // limits looks whether rate and spend would allow the call. Nothing is consumed

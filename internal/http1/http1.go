@@ -3,8 +3,8 @@
 //
 // net/http starts a goroutine with every request, to notice that the client is
 // gone, and wakes it again to end it; it sets several deadlines; it makes every
-// header anew. Beside a tool call of a fraction of a millisecond that is most of
-// the cost (docs/benchmarks.md). Here a connection is one goroutine that reads a
+// header anew. Beside a tool call of a fraction of a millisecond that is a quarter
+// of the CPU (docs/benchmarks.md). Here a connection is one goroutine that reads a
 // request, has it answered and writes the answer. Clients are watched for having
 // gone only where a request takes long, and deadlines are moved only when they
 // would be too near.

@@ -47,12 +47,6 @@ const (
 	ManifestUnfit Code = "manifest_unfit"
 )
 
-// Codes lists them.
-var Codes = []Code{
-	Unpinnable, VersionConflict, NotFound, FetchFailed, RuntimeMissing, NoProgram, Unsafe, DigestMismatch,
-	NotStored, Tampered, StoreFailed, LockMissing, LockInvalid, LockTooNew, BadDefinition, ManifestUnfit,
-}
-
 func (c Code) Error() string { return string(c) }
 
 // Error is everything that goes wrong here.

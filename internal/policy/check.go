@@ -34,21 +34,6 @@ type Problem struct {
 	Hint     string   `json:"hint"`
 }
 
-// The codes of problems.
-const (
-	NoGuard      = "no_guard"
-	NotInSchema  = "not_in_schema"
-	TwoTypes     = "two_types"
-	Unused       = "unused"
-	Shadowed     = "shadowed"
-	NoEffect     = "no_effect"
-	RawText      = "raw_text"
-	AllOfNone    = "all_of_none"
-	NeverThere   = "never_there"
-	EditedGrant  = "edited_grant"
-	ScopeUnknown = "scope_unmapped"
-)
-
 // Known are the agents that rules can be about, by the names that they are
 // registered under.
 type Known struct {

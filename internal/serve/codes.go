@@ -7,7 +7,7 @@ type Meaning struct{ Code, Title, Why, Fix string }
 // Meanings explains every code that the API itself answers with. A test holds the
 // handlers to it.
 var Meanings = []Meaning{
-	{"key_missing", "the request has no key", "Everything but /healthz wants a key in the Authorization header, as Bearer and one key.", "send Authorization: Bearer KEY; make a key with: ambit key new"},
+	{"key_missing", "the request has no key", "All that a key protects wants it in the Authorization header, as Bearer and one key. Open are only /healthz, the console's own addresses, which hold a ticket, the metadata for signing in, and /metrics with --metrics-open.", "send Authorization: Bearer KEY; make a key with: ambit key new"},
 	{"key_refused", "the key is not taken", "The key is not known here, has expired or was revoked, or the token is not one of the configured provider.", "make another key with: ambit key new, or sign in again; of a token the daemon's log says what is wrong"},
 	{"forbidden", "the key does not open this", "The key is good, but it is limited to other agents, or this is for admin keys only.", "ask for a key for it: ambit key new --agents NAME, or ambit key new --admin"},
 	{"bad_host", "the request names another host", "The Host header is neither this daemon's address nor a name it was told. A page whose name was made to point here would look like that.", "use the address that the daemon printed, or name the host: ambit serve --public-url URL"},

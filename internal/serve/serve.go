@@ -3,7 +3,7 @@
 //
 // # Who is let in
 //
-// Everything but /healthz wants a key: an API key, a token of the configured
+// What is not open ([Daemon.openTo]) wants a key: an API key, a token of the configured
 // OpenID provider, or the passing admin key that a daemon makes for itself when
 // it starts and writes to a file that only its own user can read. A key opens
 // the agents it is scoped to; an admin key opens all and runs the daemon. Who

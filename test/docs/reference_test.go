@@ -174,6 +174,7 @@ func codes(t *testing.T) string {
 	for _, part := range []struct{ kind, title, about string }{
 		{"diagnostic", "Diagnostics", "What can be wrong with a manifest, a lock, a skill or a bundle: MX Matrix, GP GPARS, CV Covenant, FA FindAgent, the rest shared."},
 		{"refusal", "Refusals", "Why a call was not made, or its answer not given."},
+		{"policy", "Rules", "What `ambit policy check` finds wrong with the user's own rules."},
 		{"api", "The daemon's API", "Why a request over HTTP was not answered."},
 	} {
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", part.title, part.about)

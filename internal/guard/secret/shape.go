@@ -34,7 +34,7 @@ type seq struct {
 	open        bool
 }
 
-// sets are shared: a rule has few different ones.
+// maker makes sets once: a rule has few different ones.
 type maker struct {
 	known   map[set]*set
 	letters map[*set]byte // the one letter of those that have only one

@@ -41,7 +41,7 @@ type slot struct {
 
 func newActivity() *activity { return &activity{slots: map[int64]*slot{}} }
 
-// Take counts a record.
+// take counts a record.
 func (a *activity) take(e *journal.Entry) {
 	if e.Kind != "" || e.Erased {
 		return
