@@ -235,7 +235,7 @@ func (f *File) change(apply func(*contents) bool) (bool, error) {
 		return false, err
 	}
 	defer lock.Close() // which lets go of it
-	if err := lockFile(lock); err != nil {
+	if err := home.Lock(lock); err != nil {
 		return false, fmt.Errorf("the vault cannot be locked: %w", err)
 	}
 	f.mu.Lock()

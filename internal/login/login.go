@@ -194,7 +194,7 @@ func (k *Keeper) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, &VaultError{err}
 	}
-	if err := lockFile(f); err != nil {
+	if err := home.Lock(f); err != nil {
 		return nil, &VaultError{errors.Join(err, f.Close())}
 	}
 	return func() { f.Close() }, nil

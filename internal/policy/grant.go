@@ -15,6 +15,8 @@ import (
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // Grant lets an agent use a scope of a server. In the file it is a rule like any
@@ -249,7 +251,7 @@ func Edit(file string, change func(text []byte) ([]byte, error)) error {
 		return err
 	}
 	defer guard.Close()
-	if err := lockFile(guard); err != nil {
+	if err := home.Lock(guard); err != nil {
 		return fmt.Errorf("%s cannot be locked: %w", file, err)
 	}
 	text, err := os.ReadFile(file)

@@ -420,5 +420,5 @@ func resolved(path string) (string, error) {
 // within reports whether path is folder or lies in it.
 func within(folder, path string) bool {
 	rel, err := filepath.Rel(folder, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+	return err == nil && filepath.IsLocal(rel)
 }

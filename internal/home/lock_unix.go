@@ -1,6 +1,6 @@
 //go:build unix
 
-package policy
+package home
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile waits for an exclusive lock on a whole file.
-func lockFile(f *os.File) error {
+// Lock waits for an exclusive lock on a whole file. It ends with the file.
+func Lock(f *os.File) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
 			return err

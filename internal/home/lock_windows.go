@@ -1,4 +1,4 @@
-package login
+package home
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockFile waits for an exclusive lock on a whole file.
-func lockFile(f *os.File) error {
+// Lock waits for an exclusive lock on a whole file. It ends with the file.
+func Lock(f *os.File) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, new(windows.Overlapped))
 }

@@ -1,0 +1,4 @@
+package credential
+
+// syncFolder has nothing to do: a folder cannot be synced there.
+func syncFolder(string) error { return nil }
