@@ -5,6 +5,7 @@ package docs
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ const (
 
 var (
 	directive  = regexp.MustCompile(`^<!-- (.*) -->$`)
+	indented   = regexp.MustCompile(`^ {4,}(\$ )?ambit [a-z]`) // commands that no fence surrounds
 	lookAt     = regexp.MustCompile(`^console (/\S*)((?: [a-z_]+="[^"]*")*) shows "([^"]+)"$`)
 	fieldValue = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 )
@@ -86,6 +88,9 @@ func readPage(path string) ([]step, error) {
 		}
 		lang, ok := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
 		if !ok {
+			if indented.MatchString(line) && path != filepath.Join(root, "docs", "reference", "verbs.md") { // which lists them
+				return nil, fmt.Errorf("%s: commands are a block of sh, and are run, or say why not", at)
+			}
 			if strings.TrimSpace(line) != "" {
 				if m.said {
 					return nil, fmt.Errorf("%s:%d: this comment belongs to no block", path, m.line)
