@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -36,6 +37,8 @@ type Source struct {
 	// OnError is told of a vault that cannot be read where no error can be
 	// returned; nil ignores it.
 	OnError func(error)
+
+	given *given // nil remembers nothing
 }
 
 // Places where a secret can be.
@@ -44,10 +47,12 @@ const (
 	InEnvironment = "environment"
 )
 
-// For is the same source for the agent that acts under a name.
+// For is the same source for the agent that acts under a name. It remembers what
+// it hands out, for [Source.Known].
 func (s *Source) For(name string) *Source {
 	one := *s
 	one.Agent = name
+	one.given = &given{byRef: map[string][][]Secret{}}
 	return &one
 }
 
@@ -230,6 +235,7 @@ func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
 		r.Hint = s.howToSet(a, slot.Ref, theirs(slot.Env))
 		return Secret{}, r
 	}
+	s.given.keep(a, slot.Ref, secret)
 	return secret, nil
 }
 
@@ -286,6 +292,9 @@ func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
 			s.tell(err)
 			return "", false
 		}
+		if where != "" && !slices.Contains(agent.PlainEnv, name) {
+			s.given.keep(a, name, secret)
+		}
 		return secret.Reveal(), where != ""
 	}
 }
@@ -306,8 +315,8 @@ func (s *Source) tell(err error) {
 }
 
 // Known are the values of secrets that an agent wants, for the scan of what
-// leaves: of a JSON secret also the fields that are sent, and those that look
-// secret.
+// leaves, and all that were handed out before. If nothing has changed, it tells
+// the same in the same order.
 func (s *Source) Known(a *agent.Agent, wants []Wanted) ([]Secret, error) {
 	var known []Secret
 	var failed error
@@ -317,20 +326,27 @@ func (s *Source) Known(a *agent.Agent, wants []Wanted) ([]Secret, error) {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		known = append(known, secret)
-		if secret.Type() != JSON {
-			continue
-		}
-		sent := sentFields(a)
-		leaves(jsontext.Value(secret.Reveal()), "", func(path, key, text string) {
-			if sent[w.Ref+"."+path] || secretlike.Name(key) || secretlike.Find(text).Found() {
-				if part, err := New(Masked, text, secret.Hosts()); err == nil {
-					known = append(known, part)
-				}
-			}
-		})
+		known = append(known, parts(a, w.Ref, secret)...)
 	}
-	return known, failed
+	return append(known, s.given.all()...), failed
+}
+
+// parts are a secret and, of one that is JSON, also the fields that are sent, and
+// those that look secret.
+func parts(a *agent.Agent, ref string, secret Secret) []Secret {
+	all := []Secret{secret}
+	if secret.Type() != JSON {
+		return all
+	}
+	sent := sentFields(a)
+	leaves(jsontext.Value(secret.Reveal()), "", func(path, key, text string) {
+		if sent[ref+"."+path] || secretlike.Name(key) || secretlike.Find(text).Found() {
+			if part, err := New(Masked, text, secret.Hosts()); err == nil {
+				all = append(all, part)
+			}
+		}
+	})
+	return all
 }
 
 // sentFields are the fields of secrets that some header holds, as REF.FIELD.
@@ -350,7 +366,8 @@ func sentFields(a *agent.Agent) map[string]bool {
 	return sent
 }
 
-// leaves visits the texts and numbers inside a JSON value.
+// leaves visits the texts and numbers inside a JSON value, in the order of their
+// names.
 func leaves(v jsontext.Value, path string, visit func(path, key, text string)) {
 	switch v.Kind() {
 	case '{':
@@ -358,7 +375,8 @@ func leaves(v jsontext.Value, path string, visit func(path, key, text string)) {
 		if json.Unmarshal(v, &members) != nil {
 			return
 		}
-		for key, m := range members {
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			m := members[key]
 			at := strings.TrimPrefix(path+"."+key, ".")
 			if text, ok := scalar(m); ok {
 				visit(at, key, text)

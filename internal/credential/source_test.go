@@ -261,3 +261,60 @@ func TestKnown(t *testing.T) {
 		t.Errorf("%q", values)
 	}
 }
+
+// TestGivenIsKnown: what was handed out is known for as long as the source is
+// used, whatever has taken its place; what was not handed out is not kept.
+func TestGivenIsKnown(t *testing.T) {
+	values := map[string]string{"PATH": "/usr/bin:/bin"}
+	s := (&Source{Environ: environ(values)}).For("neo")
+	knows := func(a *agent.Agent, want ...string) {
+		t.Helper()
+		clear(values)
+		known, err := s.Known(a, Wants(a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for _, k := range known {
+			got = append(got, k.Reveal())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("known are %q, want %q", got, want)
+		}
+	}
+	s.Lookup(matrix)("PATH") // which is no secret
+	values["WEB"] = "only looked for"
+	if known, err := s.Known(matrix, Wants(matrix)); err != nil || len(known) != 1 {
+		t.Errorf("%d, %v", len(known), err)
+	}
+	knows(matrix)
+	for _, value := range []string{"web-1", "web-2", "web-1"} {
+		values["WEB"] = value
+		s.Lookup(matrix)("WEB")
+	}
+	knows(matrix, "web-1", "web-2")
+	values["SHEET"] = `{"client":"client-1","other":"x","password":"p1"}`
+	if _, err := s.Slot(reporter, reporter.Slot("sheet")); err != nil {
+		t.Fatal(err)
+	}
+	knows(reporter, "web-1", "web-2", `{"client":"client-1","other":"x","password":"p1"}`, "client-1", "p1")
+	if other := s.For("trinity"); len(other.given.all()) != 0 {
+		t.Error("another agent's are known")
+	}
+}
+
+// TestGivenIsBounded: of very many values of one ref the oldest is let go, and
+// none of another ref.
+func TestGivenIsBounded(t *testing.T) {
+	values := map[string]string{"GIT_TOKEN": "git-1"}
+	s := (&Source{Environ: environ(values)}).For("neo")
+	s.Lookup(matrix)("GIT_TOKEN")
+	for i := range maxGiven + 2 {
+		values["WEB"] = fmt.Sprint("web-", i)
+		s.Lookup(matrix)("WEB")
+	}
+	all := s.given.all()
+	if len(all) != maxGiven+1 || all[0].Reveal() != "git-1" || all[1].Reveal() != "web-2" || all[maxGiven].Reveal() != fmt.Sprint("web-", maxGiven+1) {
+		t.Errorf("%d are remembered, %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
+	}
+}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,18 +24,16 @@ type guards struct {
 	known   func() ([]guard.Known, error)
 	broken  error // why nothing can be checked, so that nothing passes
 
-	mu sync.Mutex
-	// given are the credentials that there ever were: a server that was given one
-	// holds it until it ends, whatever has taken its place.
-	given  map[guard.Known]struct{}
-	output *guard.Output // that looks for them; nil if none does
+	mu     sync.Mutex
+	sought []guard.Known // the credentials that output looks for
+	output *guard.Output // nil before the first scan
 }
 
 // shapes are the schemas that a tool declares.
 type shapes struct{ in, out *guard.Schema }
 
 func newGuards(a *agent.Agent, o Options) *guards {
-	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known, given: map[guard.Known]struct{}{}}
+	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
 	w.input, w.broken = guard.NewInput(w.rails.Input)
 	for i := range a.Tools {
 		t := &a.Tools[i]
@@ -192,8 +189,8 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 // scanned first.
 func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
-// scanner knows the agent's credentials, as they are at this moment and as they
-// were: whoever handed one out read it before.
+// scanner knows the agent's credentials as they are at this moment, and those
+// that somebody may hold from before: whoever handed one out remembered it first.
 func (w *guards) scanner() (*guard.Output, error) {
 	var known []guard.Known
 	if w.known != nil {
@@ -204,18 +201,14 @@ func (w *guards) scanner() (*guard.Output, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, k := range known {
-		if _, ok := w.given[k]; !ok {
-			w.given[k] = struct{}{}
-			w.output = nil
-		}
-	}
-	if w.output != nil {
+	if w.output != nil && slices.Equal(known, w.sought) {
 		return w.output, nil
 	}
-	var err error
-	w.output, err = guard.NewOutput(guard.OutputRules{OnLeak: w.rails.OnLeak, Known: slices.Collect(maps.Keys(w.given))})
-	return w.output, err
+	output, err := guard.NewOutput(guard.OutputRules{OnLeak: w.rails.OnLeak, Known: known})
+	if err == nil {
+		w.output, w.sought = output, known
+	}
+	return output, err
 }
 
 // shape holds a result to the schema of the tool and to those of the rails.

@@ -110,7 +110,7 @@ func (o *orphan) draft() journal.Record {
 // resend sends an idempotent call once more, under the same id and key.
 func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	arguments, err := g.books.Keys.OpenKept(sealArguments+o.id, o.sealed)
-	if err != nil {
+	if err != nil || g.begin != nil { // what is an intent too is begun again by its desk
 		return giveUp(ctx, g.books, o)
 	}
 	p := &passing{

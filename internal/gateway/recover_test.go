@@ -106,11 +106,9 @@ func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error)
 	return call.Result{}, call.Refuse(stageAct, call.ServerUnavailable, "the server is not there")
 }
 
-// TestResendRecordedLater: what became of a call that was sent again is unknown
-// once the store works again, if it could not be recorded.
-func TestResendRecordedLater(t *testing.T) {
-	g := door(t, newWorld())
-	defer g.Close()
+// orphaned leaves a call of an idempotent tool under way, whose owner is gone.
+func orphaned(t *testing.T, g *Gateway) {
+	t.Helper()
 	p := &passing{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me"}, start: time.Now()}
 	if stopped := resolveStage(g, t.Context(), p); stopped != nil {
 		t.Fatal(stopped)
@@ -125,6 +123,26 @@ func TestResendRecordedLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestRecoverLeavesIntents: what a desk begins again is not sent again here.
+func TestRecoverLeavesIntents(t *testing.T) {
+	w := newWorld()
+	g := door(t, w)
+	defer g.Close()
+	g.begin = func(state.Tx, *call.Call) (*call.Refusal, error) { return nil, nil }
+	orphaned(t, g)
+	if err := g.Recover(t.Context()); err != nil || w.count() != 0 || kept(t, g) != "call unknown, leaf unknown" {
+		t.Errorf("sent %d times, kept: %s, %v", w.count(), kept(t, g), err)
+	}
+}
+
+// TestResendRecordedLater: what became of a call that was sent again is unknown
+// once the store works again, if it could not be recorded.
+func TestResendRecordedLater(t *testing.T) {
+	g := door(t, newWorld())
+	defer g.Close()
+	orphaned(t, g)
 	broken := &brokenStore{DB: g.books.DB, writes: 1} // it is taken over, and that is all
 	g.books.DB = broken
 	if err := g.Recover(t.Context()); err != nil || kept(t, g) != "call resending" {

@@ -389,7 +389,7 @@ func (s *neededServer) learn(f *registry.Found, p toolserver.Proof) (news bool) 
 	return !maps.Equal(was, is)
 }
 
-// Ready is when a list of tools can be answered: every server that will come up in
+// ready is when a list of tools can be answered: every server that will come up in
 // a few seconds has.
 func (l *lazy) ready(ctx context.Context) error {
 	if err := l.of.Ready(ctx); err != nil || ctx.Err() != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/home"
@@ -92,6 +93,8 @@ type rig struct {
 	policy   gate.Policy
 	idle     time.Duration
 	expose   gateway.Exposed
+
+	credentials *credential.Source
 }
 
 const gparsID = "org:example/agent:tester"
@@ -146,7 +149,7 @@ func (r *rig) start() *Agent {
 		r.t.Fatal(err)
 	}
 	a := Start(r.t.Context(), m, Options{
-		Home: r.home, ServerIdle: r.idle, Expose: r.expose, Rules: gate.Rules{Policy: r.policy},
+		Home: r.home, Credentials: r.credentials, ServerIdle: r.idle, Expose: r.expose, Rules: gate.Rules{Policy: r.policy},
 		OpenBooks: func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, r.home, "") },
 	})
 	r.t.Cleanup(a.Close)
