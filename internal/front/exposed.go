@@ -153,7 +153,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 		return nil, asRPC(err)
 	}
 	if asksMore(result) {
-		if refusal := a.mayAsk(result); refusal != nil {
+		if refusal := a.mayAsk(r, result); refusal != nil {
 			return nil, asRPC(refusal)
 		}
 		if result, err = a.sealState(r, c, result); err != nil {

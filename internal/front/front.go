@@ -175,6 +175,7 @@ type request struct {
 	peer      *peer // nil where there is no session
 	gone      <-chan struct{}
 	notify    func(method string, params jsontext.Value)
+	round     int // how often the server has asked for more
 }
 
 // handle answers one request. The result is JSON.

@@ -3,6 +3,7 @@ package front
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/http1/http1test"
 )
 
@@ -473,6 +475,49 @@ func TestIdleSessionIsReleased(t *testing.T) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	<-released
+}
+
+// slowToLeave is a door whose servers take their time to let go of a resource.
+type slowToLeave struct {
+	ajar
+	leaving, left chan struct{}
+}
+
+func (d slowToLeave) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
+	if f.Method == "resources/unsubscribe" {
+		close(d.leaving)
+		<-d.left
+	}
+	return jsontext.Value("{}"), nil
+}
+
+// A session that is used again while it is being let go owns nothing of what ends.
+func TestSessionIsUsedWhileItIsLetGo(t *testing.T) {
+	d := slowToLeave{leaving: make(chan struct{}), left: make(chan struct{})}
+	released := make(chan string, 10)
+	w := serveHTTP(t, HTTPOptions{Idle: time.Millisecond}, func(a *Agent) {
+		d.ajar = a.Door.(ajar)
+		a.Door, a.Expose = d, gateway.Exposed{gateway.Resources}
+		a.Capabilities = func(alias string) jsontext.Value {
+			return map[string]jsontext.Value{"fs": jsontext.Value(`{"resources":{}}`)}[alias]
+		}
+		a.Release = func(key string) { released <- key }
+	})
+	w.stage.ask = func(c *call.Call) (jsontext.Value, error) {
+		close(d.left)
+		if key := <-released; key == c.Client.Key {
+			t.Error("what the call works by was ended under it")
+		}
+		return jsontext.Value("{}"), nil
+	}
+	s := w.session()
+	if _, body := w.post(`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"fs://a"}}`, s); !strings.Contains(body, `"result":{}`) {
+		t.Fatal(body)
+	}
+	<-d.leaving
+	if _, body := w.post(calls(3, "consult", `{}`), s); !strings.Contains(body, `"answer":{}`) {
+		t.Error(body)
+	}
 }
 
 // Clients that begin and end sessions for ever do not fill the memory, and what

@@ -19,7 +19,7 @@ import (
 // generation over HTTP.
 type peer struct {
 	agent     *Agent
-	key       string
+	key       string // by which it owns connections: no other has it at the same time
 	principal string
 	// send takes a message to the client; false if there is no way at present.
 	send func(message []byte) bool

@@ -39,6 +39,7 @@ const (
 type remote struct {
 	h     *HTTP
 	peer  *peer
+	key   string // of its token
 	id    string // the session id that opened it
 	until int64
 
@@ -119,8 +120,10 @@ func (h *HTTP) session(r *http.Request, a *Agent, principal string) (p *remote, 
 			return nil, http.StatusServiceUnavailable, "too many sessions at once"
 		}
 		h.held[principal]++
-		p = &remote{h: h, id: ids[0], until: t.Until}
-		p.peer = newPeer(a, t.Key, principal, p.send)
+		p = &remote{h: h, key: t.Key, id: ids[0], until: t.Until}
+		// What an earlier one of the session owns may still be ending: this one owns
+		// nothing of it.
+		p.peer = newPeer(a, gateway.NewID(), principal, p.send)
 		p.peer.greet(t.Capabilities)
 		p.idle = time.AfterFunc(h.o.Idle, func() { h.drop(p, false) })
 		h.peers[t.Key], h.opened[p.id] = p, p
@@ -139,7 +142,7 @@ func (p *remote) use() {
 
 // forget takes a session out of what is held here. The caller has the lock.
 func (h *HTTP) forget(p *remote) {
-	delete(h.peers, p.peer.key)
+	delete(h.peers, p.key)
 	delete(h.opened, p.id)
 	if h.held[p.peer.principal]--; h.held[p.peer.principal] == 0 {
 		delete(h.held, p.peer.principal)
@@ -149,12 +152,12 @@ func (h *HTTP) forget(p *remote) {
 // remember takes note that a session has ended, and forgets another if there are
 // too many. The caller holds the lock.
 func (h *HTTP) remember(p *remote) {
-	h.ended[p.peer.key] = time.Unix(p.until+1, 0) // it is good during its last second
+	h.ended[p.key] = time.Unix(p.until+1, 0) // it is good during its last second
 	for key := range h.ended {
 		if len(h.ended) <= maxEnded {
 			return
 		}
-		if key != p.peer.key {
+		if key != p.key {
 			delete(h.ended, key)
 		}
 	}
@@ -188,7 +191,7 @@ func (p *remote) rest() {
 func (h *HTTP) drop(p *remote, inUse bool) {
 	h.mu.Lock()
 	p.mu.Lock()
-	keep := h.peers[p.peer.key] != p || p.users > 0 && !inUse
+	keep := h.peers[p.key] != p || p.users > 0 && !inUse
 	p.mu.Unlock()
 	if !keep {
 		h.forget(p)

@@ -28,7 +28,7 @@ const (
 	// stateLife is how long a client may think about its answers.
 	stateLife = time.Hour
 	// maxRounds bounds the questions of one call that a client is asked one
-	// after the other.
+	// after the other: what was approved and counted once is not made for ever.
 	maxRounds = 10
 )
 
@@ -38,6 +38,7 @@ type state struct {
 	ID      string         `json:"i"`
 	Call    string         `json:"c"` // the call that asked
 	Until   int64          `json:"u"`
+	Round   int            `json:"r"`
 	Server  jsontext.Value `json:"s,omitempty"` // the server's own, as it wrote it
 }
 
@@ -68,8 +69,12 @@ func asksMore(raw jsontext.Value) bool {
 	return string(lookup(raw, "resultType")) == `"input_required"`
 }
 
-// mayAsk refuses questions that the operator does not let servers ask.
-func (a *Agent) mayAsk(raw jsontext.Value) *call.Refusal {
+// mayAsk refuses questions that the operator does not let servers ask, and those
+// that have no end.
+func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
+	if r.round >= maxRounds {
+		return call.Refuse("act", call.ServerUnavailable, "the server asks for more, and has asked %d times already", maxRounds)
+	}
 	var refusal *call.Refusal
 	mcpwire.Members(lookup(raw, "inputRequests"), func(_ string, value jsontext.Value) {
 		method, _ := text(lookup(value, "method"))
@@ -88,11 +93,11 @@ func (a *Agent) mayAsk(raw jsontext.Value) *call.Refusal {
 // more deals with a question. For a client of the older generation, which cannot
 // be answered with one, the client is asked, and the call that goes on is
 // returned; for one of the newer generation nothing is, and the question passes.
-func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext.Value, round int) (*call.Call, *call.Refusal) {
-	if refusal := a.mayAsk(raw); refusal != nil || r.modern {
+func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext.Value) (*call.Call, *call.Refusal) {
+	if refusal := a.mayAsk(r, raw); refusal != nil || r.modern {
 		return nil, refusal
 	}
-	if c.Client == nil || c.Client.Asker == nil || round >= maxRounds {
+	if c.Client == nil || c.Client.Asker == nil {
 		return nil, call.Refuse("act", call.ServerUnavailable, "the server asks for more, and this client cannot be asked")
 	}
 	responses := jsontext.Value("{}")
@@ -148,7 +153,7 @@ func (a *Agent) sealState(r *request, c *call.Call, raw jsontext.Value) (jsontex
 	}
 	plain, err := json.Marshal(state{
 		Binding: a.binding(r), ID: gateway.NewID(), Call: c.ID, Until: time.Now().Add(stateLife).Unix(),
-		Server: lookup(raw, "requestState"),
+		Round: r.round + 1, Server: lookup(raw, "requestState"),
 	})
 	if err != nil {
 		return nil, err
@@ -173,7 +178,7 @@ func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError 
 	if err != nil {
 		return &rpcError{Code: invalidParams, Message: "the requestState cannot be used: " + err.Error()}
 	}
-	c.Continues, c.More = s.Call, further(responses, s.Server)
+	c.Continues, c.More, r.round = s.Call, further(responses, s.Server), s.Round
 	return nil
 }
 

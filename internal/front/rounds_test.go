@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,66 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 	if got := c.hear(); !strings.Contains(got, `"isError":true`) {
 		t.Error(got)
 	}
+}
+
+// restless is a door to a server that asks again whatever it is answered.
+type restless struct{ ajar }
+
+const again = `{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{}}},"requestState":"x"}`
+
+func (restless) Call(context.Context, *call.Call) (call.Result, error) {
+	return call.Result{Raw: jsontext.Value(again)}, nil
+}
+
+func (restless) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
+	return jsontext.Value(again), nil
+}
+
+// A server that asks again and again is asked no further, in either generation: one
+// approval is not for calls without end.
+func TestQuestionsHaveAnEnd(t *testing.T) {
+	const words = "the server asks for more, and has asked 10 times already"
+	open := func(a *Agent) {
+		a.Door, a.Keys, a.Expose = restless{a.Door.(ajar)}, testKeys, gateway.Exposed{gateway.Resources}
+		a.Capabilities = func(alias string) jsontext.Value {
+			return map[string]jsontext.Value{"fs": jsontext.Value(`{"resources":{}}`)}[alias]
+		}
+	}
+	for method, params := range map[string]string{"tools/call": `"name":"ask","arguments":{}`, "resources/read": `"uri":"fs://a"`} {
+		t.Run("newer, "+method, func(t *testing.T) {
+			a := testAgent(t, &stage{})
+			open(a)
+			asked, answers := 0, ""
+			for {
+				r := newRequest(mustParse(t, newer(method, params+answers)))
+				r.principal, r.notify = "me", func(string, jsontext.Value) {}
+				result, problem := a.handle(t.Context(), r)
+				if problem == nil && asksMore(result) && asked <= maxRounds {
+					asked++
+					answers = `,"inputResponses":{"q":{}},"requestState":` + string(lookup(result, "requestState"))
+					continue
+				}
+				if said := string(result) + string(marshal(problem)); asked != maxRounds || !strings.Contains(said, words) {
+					t.Errorf("after %d questions it said %s", asked, said)
+				}
+				return
+			}
+		})
+	}
+	t.Run("older", func(t *testing.T) {
+		c := connect(t, open)
+		c.say(hello)
+		c.hear()
+		c.say(calls(2, "ask", `{}`))
+		for i := 1; i <= maxRounds; i++ {
+			id := fmt.Sprintf(`"ambit-%d"`, i)
+			c.wants(`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":{}}`)
+			c.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept"}}`)
+		}
+		if got := c.hear(); !strings.Contains(got, words) {
+			t.Error(got)
+		}
+	})
 }
 
 func TestSkillByName(t *testing.T) {

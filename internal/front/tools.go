@@ -196,7 +196,7 @@ func (b both) Name() string           { return b[0].Name() + " and " + b[1].Name
 
 // carry makes the call and writes its result for the client.
 func (a *Agent) carry(ctx context.Context, r *request, c *call.Call) (jsontext.Value, *rpcError) {
-	for round := 0; ; round++ {
+	for ; ; r.round++ {
 		result, err := a.Door.Call(ctx, c)
 		if err != nil {
 			return a.refused(r, c.Tool, asRefusal(err))
@@ -209,7 +209,7 @@ func (a *Agent) carry(ctx context.Context, r *request, c *call.Call) (jsontext.V
 			raw = jsontext.Value(`{"content":[]}`)
 		}
 		if asksMore(raw) {
-			switch next, refusal := a.more(ctx, r, c, raw, round); {
+			switch next, refusal := a.more(ctx, r, c, raw); {
 			case refusal != nil:
 				return a.refused(r, c.Tool, refusal)
 			case next != nil:

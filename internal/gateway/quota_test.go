@@ -53,8 +53,18 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 		if n := w.count(); n != 5 {
 			t.Errorf("%d calls were made", n)
 		}
+		// What goes on with a call is one more.
+		before := ""
+		for i, want := range []call.Code{"", "", "", call.RateLimited} {
+			c := &call.Call{ID: NewID(), Tool: "do_read", Arguments: []byte(`{}`), Principal: "bob@local", Continues: before}
+			_, err := one.Call(t.Context(), c)
+			if got := codeOf(err); got != want {
+				t.Errorf("after %d that count, one that goes on ended with %q, want %q", i, got, want)
+			}
+			before = c.ID
+		}
 		told, err := one.books.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
-		if err != nil || len(told) != 2 {
+		if err != nil || len(told) != 3 {
 			t.Errorf("the journal tells of %d refusals, %v", len(told), err)
 		}
 	})

@@ -9,11 +9,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -170,6 +174,41 @@ func TestRevokedWhileAPersonThinks(t *testing.T) {
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("with a key that was revoked it goes on waiting")
+	}
+}
+
+// Who signed in with a daemon's passing key is out at the one that comes after it,
+// although that opens the same cookies.
+func TestConsoleEndsWithTheDaemon(t *testing.T) {
+	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() *rig {
+		r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
+		b := &books.Books{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+		if err := r.OpenConsole(t.Context(), &Room{Books: b, Credentials: &credential.Source{}}); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r, next := start(), start()
+	p, unused := r.person(), r.link(r.admin)
+	if got := p.signIn(r.link(r.admin)); got != 200 {
+		t.Fatalf("signing in: %d", got)
+	}
+	if got := p.does("GET", "/journal", ""); got != 200 {
+		t.Errorf("a page: %d", got)
+	}
+	p.r = next // the browser sends its cookie there too
+	if got := p.does("GET", "/journal", ""); got != 401 {
+		t.Errorf("a page of the next daemon: %d", got)
+	}
+	if got := p.signIn(unused); got != 403 {
+		t.Errorf("a link at the next daemon: %d", got)
+	}
+	if got := p.signIn(next.link(next.admin)); got != 200 {
+		t.Errorf("a link of the next daemon: %d", got)
 	}
 }
 

@@ -208,8 +208,15 @@ var removals = []removal{
 	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(f, note); stopped != nil {`, `if stopped := g.guards.request(f, note); false {`, "./internal/gateway", "TestForward"},
 	{"P97", "internal/gateway/forward.go", `if !strings.HasSuffix(f.Method, "/list") {`, `if false {`, "./internal/gateway", "TestForward"},
 	{"P98", "internal/egress/proxy.go", `	resp.Body = &metered{resp.Body, p}`, ``, "./internal/egress", "TestPlainIsBounded"},
+	{"P98", "internal/egress/proxy.go", `if p.bytes.Add(proxyHeader-head.N) > proxyBytes {`, `if false {`, "./internal/egress", "TestPlainIsBounded"},
 	{"P99", "internal/cli/ask.go", "	if ctx.Err() != nil {\n		t.interrupted = true", "	if false {\n		t.interrupted = true", "./internal/cli", "TestInterruptedQuestion"},
 	{"P100", "internal/dispatch/intent.go", `n < maxWaiting && bytes+int64(size) <= maxWaitingBytes`, `true`, "./internal/dispatch", "TestRoom"},
 	{"P101", "internal/home/settings.go", `	c.table(whole, settings, nil)`, ``, "./internal/home", "TestConfigProblems"},
 	{"P102", "internal/host/host.go", `g.Guard(&call.Client{Notify: a.front.Publish}).Notify(method, params)`, `a.front.Publish(method, params)`, "./internal/host", "TestAnnouncementsAreScanned"},
+	{"P103", "internal/front/rounds.go", `if r.round >= maxRounds {`, `if false {`, "./internal/front", "TestQuestionsHaveAnEnd"},
+	{"P103", "internal/gateway/quota.go", `if g.quotas == nil {`, `if g.quotas == nil || p.Continues != "" {`, "./internal/gateway", "TestQuotaHoldsAcrossDoors"},
+	{"P104", "internal/serve/console/session.go", `	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
+`, ``, "./internal/serve/console", "TestStrangersFormIsBounded"},
+	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve/console", "TestSessionEndsWithThePassingKey"},
+	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve", "TestConsoleEndsWithTheDaemon"},
 }

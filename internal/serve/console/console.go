@@ -9,9 +9,10 @@
 // A person signs in with a link that is good once and for a few minutes. What
 // they get is a cookie that no script reads and no other site sends. It opens
 // nothing once the key is revoked, or the token over, that the link was made with:
-// that is asked at every request, and of every stream. Whatever changes something
-// is a POST with a token of that cookie. The content policy lets no inline script,
-// style or frame through, so that what a tool server writes stays text.
+// that is asked at every request, and of every stream. With the daemon's own passing
+// key it opens nothing at any other daemon. Whatever changes something is a POST with
+// a token of that cookie. The content policy lets no inline script, style or frame
+// through, so that what a tool server writes stays text.
 //
 // The console knows the daemon as a [House]: it imports nothing of it.
 package console
@@ -19,6 +20,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -183,6 +185,7 @@ type Console struct {
 	mux      *http.ServeMux
 	pages    map[string]*template.Template
 	activity *activity
+	own      string // names the daemon's passing key, which ends with it
 }
 
 //go:embed pages/*.html
@@ -193,7 +196,7 @@ var assetFiles embed.FS
 
 // New makes a console.
 func New(o Options) (*Console, error) {
-	c := &Console{o: o, mux: http.NewServeMux(), pages: map[string]*template.Template{}, activity: newActivity()}
+	c := &Console{o: o, mux: http.NewServeMux(), pages: map[string]*template.Template{}, activity: newActivity(), own: rand.Text()}
 	names, err := fs.Glob(pageFiles, "pages/*.html")
 	if err != nil {
 		return nil, err

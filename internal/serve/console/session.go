@@ -43,6 +43,9 @@ type session struct {
 // Link is the path of a link that signs a person in, once.
 func (c *Console) Link(p *identity.Principal) string {
 	who := &identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
+	if who.Kind == identity.Local {
+		who.KeyID = c.own
+	}
 	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
 }
 
@@ -53,6 +56,12 @@ func until(who *identity.Principal, life time.Duration) int64 {
 		end = who.Until
 	}
 	return end.Unix()
+}
+
+// ours reports whether somebody came by a key that is not another daemon's passing
+// one: no store tells that such a key is over, and what opens a cookie outlives it.
+func (c *Console) ours(who *identity.Principal) bool {
+	return who != nil && (who.Kind != identity.Local || who.KeyID == c.own)
 }
 
 func (c *Console) seal(purpose string, what any) string {
@@ -81,9 +90,17 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", "", map[string]string{"Ticket": r.URL.Query().Get("ticket")})
 }
 
+// maxLogin bounds what a stranger may send.
+const maxLogin = 16 << 10
+
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
+	if _, large := errors.AsType[*http.MaxBytesError](r.ParseForm()); large {
+		c.show(w, r, nil, http.StatusRequestEntityTooLarge, "login", "Sign in", "", map[string]string{"Problem": "This is larger than any link."})
+		return
+	}
 	var l link
-	good := c.open(linkPurpose, r.PostFormValue("ticket"), &l) && l.Until >= time.Now().Unix() && l.Who != nil && c.o.House.Standing(r.Context(), l.Who) == nil
+	good := c.open(linkPurpose, r.PostForm.Get("ticket"), &l) && l.Until >= time.Now().Unix() && c.ours(l.Who) && c.o.House.Standing(r.Context(), l.Who) == nil
 	if good {
 		var err error
 		if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {
@@ -120,7 +137,7 @@ func (c *Console) who(r *http.Request) *session {
 		return nil
 	}
 	var s session
-	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" || s.Who == nil {
+	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" || !c.ours(s.Who) {
 		return nil
 	}
 	if over, err := c.over(r.Context(), &s); err != nil || over {

@@ -1,8 +1,10 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -161,6 +163,73 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 		}
 		if w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(link, "/login?ticket=")}}); w.Code != http.StatusForbidden {
 			t.Errorf("a link after its token: %d", w.Code)
+		}
+	})
+}
+
+// What the daemon's own passing key opened ends with the daemon, although what seals
+// cookies stays; what was opened with a key of the store goes on.
+func TestSessionEndsWithThePassingKey(t *testing.T) {
+	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+		next, err := New(c.o) // after a restart
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := identity.Principal{Name: "ada@local", Kind: identity.Local, Admin: true}
+		asked := local
+		asked.KeyID = "p1"
+		for name, tt := range map[string]struct {
+			who         *identity.Principal
+			page, login int // at the next one
+		}{
+			"the link that it printed": {&local, 401, 403},
+			"one that was asked for":   {&asked, 401, 403},
+			"a key of the store":       {ada, 200, 303},
+		} {
+			cookie, _ := c.signIn(t, c.Link(tt.who))
+			if w := c.ask(t, "GET", "/", cookie, nil); w.Code != 200 {
+				t.Errorf("%s: at the daemon that made it, a page got %d", name, w.Code)
+			}
+			if w := next.ask(t, "GET", "/", cookie, nil); w.Code != tt.page {
+				t.Errorf("%s: at the next, a page got %d, want %d", name, w.Code, tt.page)
+			}
+			unused := strings.TrimPrefix(c.Link(tt.who), "/login?ticket=")
+			if w := next.ask(t, "POST", "/login", "", url.Values{"ticket": {unused}}); w.Code != tt.login {
+				t.Errorf("%s: at the next, a link got %d, want %d", name, w.Code, tt.login)
+			}
+		}
+	})
+}
+
+// endless is a body that does not end, and counts what is taken of it.
+type endless struct{ taken int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	e.taken += len(b)
+	return copy(b, bytes.Repeat([]byte{'a'}, len(b))), nil
+}
+
+// A stranger cannot make the daemon read much, in whatever form it comes.
+func TestStrangersFormIsBounded(t *testing.T) {
+	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+		for _, tt := range []struct {
+			form, begins string
+			want         int
+		}{
+			{"application/x-www-form-urlencoded", "ticket=", http.StatusRequestEntityTooLarge},
+			{"multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"ticket\"\r\n\r\n", http.StatusForbidden},
+		} {
+			rest := &endless{}
+			req := httptest.NewRequestWithContext(t.Context(), "POST", "/login", io.MultiReader(strings.NewReader(tt.begins), io.LimitReader(rest, 64<<20)))
+			req.Header.Set("Content-Type", tt.form)
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, req)
+			if w.Code != tt.want || !strings.Contains(w.Body.String(), `role="alert"`) {
+				t.Errorf("%s: %d, want %d and a page that says why", tt.form, w.Code, tt.want)
+			}
+			if rest.taken > maxLogin {
+				t.Errorf("%s: it took %d bytes", tt.form, rest.taken)
+			}
 		}
 	})
 }
