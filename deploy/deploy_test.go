@@ -21,7 +21,11 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/dispatch"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/registry/catalog"
 	"github.com/ambit-run/ambit/internal/secretlike"
+	"github.com/ambit-run/ambit/internal/serve"
 )
 
 // flags are those that a verb knows, by its own help.
@@ -67,6 +71,9 @@ func holds(t *testing.T, where string, argv []string, end time.Duration) {
 	}
 }
 
+// workOf is where the work folders of agents are, beside the home.
+func workOf(dir string) string { return filepath.Dir(catalog.Work(home.At(dir), "NAME")) }
+
 func TestUnits(t *testing.T) {
 	units, err := filepath.Glob("systemd/*.service")
 	if err != nil || len(units) != 2 {
@@ -100,6 +107,13 @@ func TestUnits(t *testing.T) {
 		for key, want := range map[string]string{"User": "ambit", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "Delegate": "cpu memory pids", "CapabilityBoundingSet": ""} {
 			if got := strings.Join(settings[key], ","); settings[key] == nil || got != want {
 				t.Errorf("%s: %s is %q", file, key, got)
+			}
+		}
+		_, dir, _ := strings.Cut(strings.Join(settings["Environment"], " "), "AMBIT_HOME=")
+		dir, _, _ = strings.Cut(dir, " ")
+		for _, path := range []string{dir, workOf(dir)} {
+			if kept := strings.Fields(strings.Join(settings["StateDirectory"], " ")); !slices.Contains(kept, strings.TrimPrefix(path, "/var/lib/")) {
+				t.Errorf("%s: %s cannot be written", file, path)
 			}
 		}
 		// With any of these, every program is refused.
@@ -140,8 +154,15 @@ func TestContainerfile(t *testing.T) {
 	if user == nil || user[1] == "0" {
 		t.Error("the image runs as root")
 	}
-	if !strings.Contains(last, " bubblewrap ") {
-		t.Error("the image has nothing to isolate programs with")
+	installed := regexp.MustCompile(`apt-get install (.*) \\\n`).FindString(last)
+	for _, needed := range []string{"bubblewrap", "ca-certificates", "nodejs", "npm", "python3", "python3-pip"} {
+		if !slices.Contains(strings.Fields(installed), needed) {
+			t.Errorf("the image has no %s, and programs or tool servers need it", needed)
+		}
+	}
+	dir := regexp.MustCompile(`(?m)^ENV AMBIT_HOME=(\S+)$`).FindStringSubmatch(last)
+	if dir == nil || !strings.Contains(last, "--home-dir "+dir[1]+" ") || !strings.Contains(last, "install -d -o ambit -g ambit -m 0700 "+workOf(dir[1])+"\n") {
+		t.Errorf("the home %s, or the folder beside it, does not belong to its user", dir)
 	}
 	var argv []string
 	if command := regexp.MustCompile(`(?m)^CMD (\[.*\])$`).FindStringSubmatch(last); command == nil || json.Unmarshal([]byte(command[1]), &argv) != nil {
@@ -167,15 +188,17 @@ type pod struct {
 	} `yaml:"securityContext"`
 	Init       []container `yaml:"initContainers"`
 	Containers []container
+	Volumes    []struct{ Name string }
 }
 
 type container struct {
 	Name, Image string
 	Args        []string
 	Env         []struct{ Name, Value string }
-	Startup     *probe `yaml:"startupProbe"`
-	Live        *probe `yaml:"livenessProbe"`
-	Ready       *probe `yaml:"readinessProbe"`
+	Mounts      []mount `yaml:"volumeMounts"`
+	Startup     *probe  `yaml:"startupProbe"`
+	Live        *probe  `yaml:"livenessProbe"`
+	Ready       *probe  `yaml:"readinessProbe"`
 	Security    struct {
 		Escalation   *bool `yaml:"allowPrivilegeEscalation"`
 		ReadOnly     bool  `yaml:"readOnlyRootFilesystem"`
@@ -185,12 +208,20 @@ type container struct {
 	} `yaml:"securityContext"`
 }
 
+type mount struct {
+	Name     string
+	Path     string `yaml:"mountPath"`
+	ReadOnly bool   `yaml:"readOnly"`
+}
+
 type probe struct {
 	HTTP *struct{ Path string } `yaml:"httpGet"`
 	Exec *struct{ Command []string }
 }
 
-func TestManifests(t *testing.T) {
+// readPods reads what is to be deployed, by name.
+func readPods(t *testing.T) map[string]pod {
+	t.Helper()
 	files, err := filepath.Glob("kubernetes/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -224,6 +255,11 @@ func TestManifests(t *testing.T) {
 			}
 		}
 	}
+	return pods
+}
+
+func TestManifests(t *testing.T) {
+	pods := readPods(t)
 	for _, name := range []string{"gateway", "worker", "postgres"} {
 		p, ok := pods[name]
 		if !ok || len(p.Containers) != 1 {
@@ -248,6 +284,7 @@ func TestManifests(t *testing.T) {
 		}
 		if name != "postgres" {
 			holds(t, name, p.Containers[0].Args, time.Duration(p.Grace)*time.Second)
+			writable(t, name, &p)
 		}
 	}
 	g := pods["gateway"].Containers[0]
@@ -267,6 +304,83 @@ func TestManifests(t *testing.T) {
 				t.Errorf("the sandbox needs %s", needed)
 			}
 		}
+	}
+}
+
+// writable checks that a pod can write to its home and to the work folders.
+func writable(t *testing.T, name string, p *pod) {
+	t.Helper()
+	var dir string
+	for _, e := range p.Containers[0].Env {
+		if e.Name == "AMBIT_HOME" {
+			dir = e.Value
+		}
+	}
+	for _, path := range []string{dir, workOf(dir)} {
+		if !slices.ContainsFunc(p.Containers[0].Mounts, func(m mount) bool {
+			return m.Path == path && !m.ReadOnly && slices.Contains(p.Volumes, struct{ Name string }{m.Name})
+		}) {
+			t.Errorf("%s: %q cannot be written", name, path)
+		}
+	}
+}
+
+// TestAgents follows the README to an image with agents: there is a program for the
+// workers in it, and gateways and workers find it.
+func TestAgents(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	readme, layer := read("README.md"), read("container/agents.Containerfile")
+	place := regexp.MustCompile(`\nFROM ambit\nCOPY agents (\S+)/agents\nENV COVENANT_HOME=(\S+)\n$`).FindStringSubmatch(layer)
+	if place == nil || place[1] != place[2] {
+		t.Fatalf("agents are not where ambit looks for them: %s", layer)
+	}
+	var set struct {
+		Images []struct {
+			Name string
+			New  string `yaml:"newName"`
+			Tag  string `yaml:"newTag"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read("kubernetes/kustomization.yaml")), &set); err != nil || len(set.Images) != 1 {
+		t.Fatalf("%+v %v", set, err)
+	}
+	built := regexp.MustCompile(`(?m)^    podman build -f deploy/container/agents.Containerfile -t (\S+) (\S+)$`).FindStringSubmatch(readme)
+	if image := set.Images[0]; built == nil || built[1] != image.New+":"+image.Tag {
+		t.Fatalf("the README builds %q, and %+v is deployed", built, image)
+	}
+	pods := readPods(t)
+	for _, name := range []string{"gateway", "worker"} {
+		for _, c := range append(pods[name].Init, pods[name].Containers...) {
+			if image, _, _ := strings.Cut(c.Image, ":"); image != set.Images[0].Name {
+				t.Errorf("%s: %s is not the image with agents", name, c.Image)
+			}
+			for _, m := range c.Mounts {
+				if strings.HasPrefix(place[1]+"/agents/", m.Path+"/") {
+					t.Errorf("%s: %s hides the agents", name, m.Path)
+				}
+			}
+		}
+	}
+
+	t.Chdir(t.TempDir())
+	for _, m := range regexp.MustCompile(`(?m)^    ambit (.*)$`).FindAllStringSubmatch(readme, -1) {
+		var out bytes.Buffer
+		if code := cli.Run(t.Context(), strings.Fields(m[1]), strings.NewReader(""), &out, &out); code != 0 {
+			t.Errorf("ambit %s: %s", m[1], out.String())
+		}
+	}
+	found, err := serve.Find(filepath.Join(built[2], "agents"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(found, func(f serve.Found) bool { return f.Problem == nil && dispatch.TakesIntents(f.Manifest.Agent()) }) {
+		t.Errorf("there is no program for a worker in %+v", found)
 	}
 }
 

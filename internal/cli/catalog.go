@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -363,7 +364,20 @@ func (t *terminal) discover(ctx context.Context, h home.Home, id string, e *cata
 	if err != nil {
 		return nil, no("mend the file", "%w", err)
 	}
-	server, err := registry.Server(id, registry.RecipeOf(e), config.Servers[id], h.Dir()+"-work")
+	set := config.Servers[id]
+	work := set.Work
+	if work == "" {
+		// It is nobody's server yet, so it has no agent's folder to work in.
+		if work, err = os.MkdirTemp("", "ambit-catalog-"); err == nil {
+			defer os.RemoveAll(work)
+		}
+	} else {
+		err = os.MkdirAll(work, 0o700)
+	}
+	if err != nil {
+		return nil, &failure{code: exitMissing, err: fmt.Errorf("the server has no work folder: %w", err)}
+	}
+	server, err := registry.Server(id, registry.RecipeOf(e), set, work)
 	if err != nil {
 		return nil, no("", "%w", err)
 	}
