@@ -152,7 +152,7 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 		return
 	}
 	// What is asked counts too: a URL carries out as much as a body.
-	if p.bytes.Add(proxyHeader-head.N) > proxyBytes {
+	if p.bytes.Add(proxyHeader-head.N-int64(buffered.Buffered())) > proxyBytes {
 		r := call.Refuse(Stage, call.HostNotAllowed, "the sandbox has sent and received its share")
 		p.say("", "", r)
 		answer(conn, r)
