@@ -83,7 +83,9 @@ func TestSwapIsBounded(t *testing.T) {
 func TestPlainIsBounded(t *testing.T) {
 	var got, asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+		if len(r.URL.Path) > 1000 {
+			asked.Add(1)
+		}
 		n, _ := io.Copy(io.Discard, r.Body)
 		got.Add(n)
 		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
@@ -108,7 +110,6 @@ func TestPlainIsBounded(t *testing.T) {
 	if n := got.Load(); n >= 1<<20 {
 		t.Errorf("%d bytes were sent", n)
 	}
-	asked.Store(0)
 	client := through(sw, near(t, NewDialer(sw), Policy{Mode: ModeFull}, 1000))
 	if resp, err := client.Do(request(t, "http://plain.test/"+strings.Repeat("z", 2000), "")); err == nil {
 		resp.Body.Close()
