@@ -32,6 +32,8 @@
 //     nobody.
 //   - A budget is soft: one credit for each second of run time that was begun. Over
 //     budget, an intent runs all the same, at low priority, and says so.
+//   - An intent is begun only while whoever asked would still be let in: a key
+//     that was revoked, or has ended, takes what waits with it.
 //   - What waits is bounded for each principal, wherever it was asked: limits and
 //     quotas count what runs, and whoever does not wait for answers could fill the
 //     store before.
@@ -227,6 +229,10 @@ type Request struct {
 	Parent    string   // another intent; empty if there is none
 	Principal string
 	By        string // the owner who asks in the principal's name; empty if nobody does
+	// Key is the id of the API key by which it is asked, and Until the end of what
+	// was shown instead of one. Without either, nothing can end.
+	Key   string
+	Until time.Time
 }
 
 // ErrNotProgram says that an agent takes no intents.
@@ -296,7 +302,7 @@ func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error
 	if len(args) > maxAsked {
 		return nil, nil, call.Refuse(stage, call.InputTooLong, "what is asked has %d bytes; at most %d are taken", len(args), maxAsked)
 	}
-	sealed, err := json.Marshal(asking{Principal: r.Principal, By: r.By, Arguments: args})
+	sealed, err := json.Marshal(asking{Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args})
 	return i, sealed, err
 }
 

@@ -296,34 +296,6 @@ func TestNoWorker(t *testing.T) {
 	})
 }
 
-// TestToldLater reloads while the store cannot be written: what this desk takes is
-// told as soon as it can be.
-func TestToldLater(t *testing.T) {
-	t.Parallel()
-	onPostgres(t, func(t *testing.T, place, dir string) {
-		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), answer, Options{})
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		for _, away := range []bool{true, false} {
-			r.away.Store(away)
-			if err := r.shared.reload(gone); !errors.Is(err, context.Canceled) {
-				t.Fatalf("away %v: %v", away, err)
-			}
-			if err := r.tidy(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			told := 0
-			err := r.books.DB.Read(t.Context(), func(tx state.Tx) error {
-				told = 0
-				return tx.Query(`SELECT kind FROM workers`, nil, func(state.Row) error { told++; return nil })
-			})
-			if err != nil || (told == 0) != away {
-				t.Errorf("away %v: %v, and %d kinds are announced", away, err, told)
-			}
-		}
-	})
-}
-
 // TestClose ends a desk with work under way that takes too long.
 func TestClose(t *testing.T) {
 	t.Parallel()

@@ -105,11 +105,13 @@ const (
 	sealAnswer = "answer to intent "
 )
 
-// asking is what lies sealed of an intent: who asks is not for the store to say,
-// since that decides what may be done.
+// asking is what lies sealed of an intent: who asks, and by what, is not for the
+// store to say, since that decides what may be done.
 type asking struct {
 	Principal string          `json:"principal"`
 	By        string          `json:"by,omitempty"`
+	Key       string          `json:"key,omitempty"`
+	Until     time.Time       `json:"until,omitzero"`
 	Arguments json.RawMessage `json:"arguments"`
 }
 

@@ -79,7 +79,7 @@ func (d *Desk) heed(ctx context.Context) error {
 // tidy takes over what dead owners left, and forgets what is long over.
 func (d *Desk) tidy(ctx context.Context) error {
 	if d.shared != nil {
-		if err := d.shared.tidy(ctx); err != nil {
+		if err := d.shared.reload(ctx); err != nil {
 			return err
 		}
 	}

@@ -107,11 +107,16 @@ func urlOf(place string) string {
 	return ""
 }
 
-// newRig opens a desk that does the intents of an agent; no act only submits.
+// newRig opens a desk that does the intents of an agent; no act only submits, until
+// it is given its door.
 func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t, place: place, books: openBooks(t, place, dir), agent: a}
-	r.gate = gateway.New(a, gateway.Options{Binding: do, Books: r.books, Begin: Begin(r.books, false), Keep: Keep(r.books, a)})
+	binding := do
+	if do == nil {
+		binding = answer
+	}
+	r.gate = gateway.New(a, gateway.Options{Binding: binding, Books: r.books, Begin: Begin(r.books, false), Keep: Keep(r.books, a)})
 	t.Cleanup(r.gate.Close)
 	o.Books, o.URL = r.books, urlOf(place)
 	if do != nil {

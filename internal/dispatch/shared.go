@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -45,9 +46,10 @@ type shared struct {
 
 	mu     sync.Mutex
 	client *river.Client[pgx.Tx] // nil if this desk takes no work
-	kinds  []string
-	told   []string // the kinds that are announced
-	owner  string   // under which they are
+	kinds  []string              // what it takes
+	name   string                // the owner as whom it does
+	told   []string              // the kinds that are announced
+	owner  string                // under which they are
 }
 
 // kindOf is the kind of River job for a manifest: whoever has the same manifest
@@ -124,56 +126,72 @@ func (h *hand) Work(_ context.Context, j *river.Job[job]) error {
 	return nil
 }
 
-// reload takes intents of the manifests that are here now.
+// reload takes intents of the manifests that are here now, and tells of it. It
+// is asked again and again, since PostgreSQL may be away when the doors change,
+// and since an owner that lost its connection has another name afterwards.
 func (s *shared) reload(ctx context.Context) error {
 	if s.desk.options.Doors == nil {
 		return nil
 	}
-	digests := s.desk.options.Doors.Digests()
-	kinds := make([]string, len(digests))
-	workers := river.NewWorkers()
-	for i, digest := range digests {
-		kinds[i] = kindOf(s.desk.books.Keys, digest)
-		river.AddWorkerArgs(workers, job{kind: kinds[i]}, &hand{desk: s.desk, digest: digest})
-	}
-	slices.Sort(kinds)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Equal(kinds, s.kinds) && s.client != nil {
+	if s.desk.open.Err() != nil {
+		return nil // nobody would stop what is started now
+	}
+	hands := map[string]*hand{}
+	for _, digest := range s.desk.options.Doors.Digests() {
+		hands[kindOf(s.desk.books.Keys, digest)] = &hand{desk: s.desk, digest: digest}
+	}
+	kinds, owner := slices.Sorted(maps.Keys(hands)), s.desk.books.DB.Owner()
+	if !slices.Equal(kinds, s.kinds) || len(kinds) > 0 && owner != s.name {
+		client, err := s.start(ctx, owner, hands)
+		if err != nil {
+			return err // the old client goes on
+		}
+		if old := s.client; old != nil {
+			// What is under way goes on beside the new client.
+			s.desk.work.Go(func() { _ = old.Stop(context.WithoutCancel(ctx)) })
+		}
+		s.client, s.kinds, s.name = client, kinds, owner
+	}
+	if slices.Equal(s.told, s.kinds) && (len(s.kinds) == 0 || s.owner == owner) {
 		return nil
 	}
-	if s.client != nil {
-		// What is under way goes on beside the new client.
-		old := s.client
-		s.client = nil
-		s.desk.work.Go(func() { _ = old.Stop(context.WithoutCancel(ctx)) })
+	return s.announce(ctx)
+}
+
+// start has a client take the intents of some kinds; nil takes none.
+func (s *shared) start(ctx context.Context, owner string, hands map[string]*hand) (*river.Client[pgx.Tx], error) {
+	if len(hands) == 0 {
+		return nil, nil
 	}
-	if s.kinds = kinds; len(kinds) == 0 {
-		return s.announce(ctx)
+	workers := river.NewWorkers()
+	for kind, hand := range hands {
+		river.AddWorkerArgs(workers, job{kind: kind}, hand)
 	}
 	client, err := river.NewClient(riverpgxv5.New(s.pool), &river.Config{
 		// A dead client's jobs are known by the lock of its owner.
-		ID:      s.desk.books.DB.Owner(),
+		ID:      owner,
 		Workers: workers, Queues: map[string]river.QueueConfig{queue: {MaxWorkers: s.desk.options.Concurrency}},
 		FetchOnlyKnownKinds: true, FetchCooldown: cooldown, FetchPollInterval: poll,
 		JobTimeout: -1, RescueStuckJobsAfter: rescueAfter, CompletedJobRetentionPeriod: time.Hour,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// Its own context would end what is under way.
-	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
-		return err
+	// The client asks this too, but the end of its own context would end what is
+	// under way.
+	if err := s.pool.Ping(ctx); err != nil {
+		return nil, err
 	}
-	s.client = client
-	return s.announce(ctx)
+	return client, client.Start(context.WithoutCancel(ctx))
 }
 
 // stop takes no more work, and returns when what is under way has ended.
 func (s *shared) stop() {
 	s.mu.Lock()
-	client := s.client
+	client, owner := s.client, s.owner
 	s.mu.Unlock()
 	if client != nil {
 		_ = client.Stop(context.Background()) // only a context's end fails it
@@ -181,7 +199,7 @@ func (s *shared) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
 	err := s.desk.books.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := tx.Exec(`DELETE FROM workers WHERE owner = $1`, s.owner)
+		_, err := tx.Exec(`DELETE FROM workers WHERE owner = $1`, owner)
 		return err
 	})
 	if err != nil {
@@ -259,16 +277,6 @@ AND priority > greatest(1, (args->>'level')::int - floor(extract(epoch FROM now(
 func (s *shared) age(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, ageJobs, s.desk.options.Step.Seconds())
 	return err
-}
-
-// tidy keeps the announcement true.
-func (s *shared) tidy(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Equal(s.told, s.kinds) && (len(s.kinds) == 0 || s.owner == s.desk.books.DB.Owner()) {
-		return nil
-	}
-	return s.announce(ctx)
 }
 
 // lost are the intents that wait without a job that would bring them to somebody.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -80,7 +81,7 @@ func (d *Desk) do(id, digest string) error {
 		delete(d.running, id)
 		d.mu.Unlock()
 	}()
-	c, err := d.read(id)
+	c, asked, err := d.read(id)
 	if c == nil || err != nil {
 		if err != nil {
 			d.options.Log("intent %s cannot be read: %v", UUID(id), err)
@@ -88,7 +89,11 @@ func (d *Desk) do(id, digest string) error {
 		return nil
 	}
 	c.Tool = door.Agent().Tools[0].Name
-	result, err := door.Call(ctx, c)
+	ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, asked) })
+	var result call.Result
+	if err = call.Standing(ctx); err == nil {
+		result, err = door.Call(ctx, c)
+	}
 	if err := d.conclude(id, result, err); err != nil {
 		d.options.Log("what became of intent %s could not be kept: %v", UUID(id), err)
 	}
@@ -99,7 +104,7 @@ const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state 
 
 // read makes the call of an intent; nil if somebody else has it, or nobody needs
 // it any more. It is claimed when its door commits to the call, see [Begin].
-func (d *Desk) read(id string) (*call.Call, error) {
+func (d *Desk) read(id string) (*call.Call, *asking, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
 	c := &call.Call{ID: id}
@@ -109,7 +114,7 @@ func (d *Desk) read(id string) (*call.Call, error) {
 		return tx.Query(selectAsked, []any{id}, func(row state.Row) error { return row.Scan(&c.Parent, &sealed) })
 	})
 	if err != nil || sealed == nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var asked asking
 	text, err := d.books.Keys.OpenKept(sealAsked+id, sealed)
@@ -118,10 +123,30 @@ func (d *Desk) read(id string) (*call.Call, error) {
 	}
 	if err != nil {
 		unread := call.Refuse(stage, call.StoreUnavailable, "what was asked cannot be read: %v", err)
-		return nil, errors.Join(err, d.settleNow(ctx, id, call.Result{}, unread, false))
+		return nil, nil, errors.Join(err, d.settleNow(ctx, id, call.Result{}, unread, false))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
-	return c, nil
+	return c, &asked, nil
+}
+
+var errTokenOver = errors.New("the token has expired")
+
+// standing says why whoever asked for an intent would not be let in now: with a
+// refusal, or with the error for which it cannot be told. The intent then waits.
+func (d *Desk) standing(ctx context.Context, a *asking) error {
+	var err error
+	if a.Key != "" {
+		err = identity.NewAPIKeys(d.books.DB).Standing(ctx, a.Key)
+	} else if !a.Until.IsZero() && !time.Now().Before(a.Until) {
+		err = errTokenOver
+	}
+	switch {
+	case errors.Is(err, identity.ErrRevoked), errors.Is(err, identity.ErrExpired), errors.Is(err, identity.ErrUnknown), errors.Is(err, errTokenOver):
+		refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so it is not done", err)
+		refusal.Hint = "ask again with a key that is good"
+		return refusal
+	}
+	return err
 }
 
 const openState = `SELECT state FROM intents WHERE id = $1 AND state IN ('queued', 'running') AND (owner = $2 OR state = 'queued' AND $3 = 1)`

@@ -167,6 +167,11 @@ func answerOf(i *dispatch.Intent) map[string]any {
 // requestOf checks what was asked, all of it at once.
 func (d *Daemon) requestOf(body *asked, p *identity.Principal) (*dispatch.Request, *problem) {
 	r := &dispatch.Request{Text: body.Text, Priority: dispatch.Priority(body.Priority), Principal: p.Name}
+	if p.Kind == identity.ByKey {
+		r.Key = p.KeyID
+	} else {
+		r.Until = p.Until
+	}
 	var wrong []string
 	if body.Agent == "" {
 		wrong = append(wrong, "it names no agent")

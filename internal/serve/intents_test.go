@@ -67,7 +67,7 @@ func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 			defer cancel()
 			desk.Close(ctx)
 		})
-		o.Intents = desk
+		o.Intents, o.OIDC = desk, shortToken{}
 		start := o.Start
 		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
 			f := start(ctx, name, m).(*fake)
@@ -175,6 +175,51 @@ func TestHangingUp(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("it goes on")
+		}
+	}
+}
+
+// TestRevokedWhileIntentsWait ends a key and a token whose intents wait for their
+// turn: they are not done. The daemon's own key is in no store, and ends with it.
+func TestRevokedWhileIntentsWait(t *testing.T) {
+	r, does := newIntentRig(t)
+	post := func(key, text string) string {
+		t.Helper()
+		a := r.ask(key, "POST", "/api/v1/intents", `{"agent":"worker","text":"`+text+`","wait":false}`)
+		id, _ := a.doc["intent_id"].(string)
+		if a.status != http.StatusAccepted || id == "" {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		return id
+	}
+	before := []string{post(r.admin, "block"), post(r.admin, "block")} // as many as there are turns
+	<-does.began
+	<-does.began
+	k, key, err := r.keys.New(t.Context(), identity.KeySpec{Principal: "ci"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{post(key, "x"): "failed", post("eyShort", "x"): "failed", post(r.admin, "x"): "done"}
+	if _, err := r.keys.Revoke(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range before {
+		if a := r.ask(r.admin, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	for id, state := range want {
+		var a *answer
+		for deadline := time.Now().Add(time.Minute); ; {
+			if a = r.ask(r.admin, "GET", "/api/v1/intents/"+id, ""); a.doc["ended_at"] != nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it never ended: %s", a.body)
+			}
+		}
+		if a.doc["state"] != state || strings.Contains(a.body, `"code":"approval_denied"`) != (state == "failed") {
+			t.Errorf("want %s: %s", state, a.body)
 		}
 	}
 }
