@@ -29,6 +29,10 @@ const (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == hostile {
 		serveHostile(os.Args[2], os.Args[3:])
+		// With the race detector an ordinary end takes a second.
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = self.Kill()
+		}
 		return
 	}
 	if os.Getenv(envAmbit) != "" {
@@ -169,7 +173,7 @@ func (w *world) matrix(file, mode string, args ...string) string {
 	doc, err := json.Marshal(map[string]any{
 		"schema_version": 1, "agent": "matrix://agent/" + strings.TrimSuffix(filepath.Base(file), ".json"), "allowed_side_effects": []string{"read"},
 		"servers": []any{map[string]any{
-			"alias": "evil", "transport": "stdio", "command": "env", "args": append([]string{"GORACE=atexit_sleep_ms=0", os.Args[0], hostile, mode}, args...), "version": "1.0.0",
+			"alias": "evil", "transport": "stdio", "command": os.Args[0], "args": append([]string{hostile, mode}, args...), "version": "1.0.0",
 			"package_digest": "sha256:" + strings.Repeat("0", 64),
 			"tools":          []any{map[string]any{"name": "look", "side_effect_class": "read"}},
 		}},
