@@ -32,6 +32,7 @@ type server struct {
 	speaks generation                 // how it is greeted
 	first  map[string]pack.LockedTool // its tools when it was first proven
 	plain  bool                       // its tools depend on what it may ask, so it may not
+	up     time.Time                  // when it last came up
 
 	again chan struct{} // told that its tools have to be compared again
 
@@ -111,6 +112,7 @@ func (s *server) bring(ctx context.Context) (*mcpwire.Conn, error) {
 		return nil, err
 	}
 	s.progress("ready")
+	s.up = s.options.clock.Now() // before anybody can use it, and bring it down
 	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
 		return nil, context.Canceled

@@ -37,9 +37,8 @@ func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) 
 // supervise keeps the server running until it is closed or has drifted. One whose
 // first start failed, for the reason given, is started again as one that ended.
 func (s *server) supervise(conn *mcpwire.Conn, failed error) {
-	r := restarts{first: s.options.pause, since: s.options.clock.Now()}
+	r := restarts{first: s.options.pause, since: s.up}
 	if failed != nil {
-		r.since = time.Time{}
 		if conn = s.restart(&r, failed); conn != nil {
 			s.log("it has started now")
 		}
@@ -113,7 +112,7 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 		s.wake()
 		conn, err := s.bring(s.ctx)
 		if err == nil {
-			r.since = s.options.clock.Now()
+			r.since = s.up
 			return conn
 		}
 		if s.ctx.Err() != nil {
