@@ -148,7 +148,7 @@ func (d *daemon) browse(t *testing.T) *browser {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(alloc)
 	t.Cleanup(cancel)
-	ctx, expire := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, expire := context.WithTimeout(ctx, 4*time.Minute)
 	t.Cleanup(expire)
 	b := &browser{t: t, ctx: ctx, d: d}
 	// The first step starts the browser, which lives as long as its context.
@@ -273,8 +273,7 @@ func (b *browser) look(name string) {
 		must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: way.scheme}}})
 		must(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: way.width, Height: 900, DeviceScaleFactor: 1})
 		b.until(fmt.Sprintf(`document.readyState === 'complete' && innerWidth === %d && document.documentElement.scrollHeight > 0`, way.width))
-		beyond := true
-		shot := must(b, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond}).Data
+		shot := b.shot()
 		if err := os.WriteFile(filepath.Join(dir, name+"-"+way.name+".png"), shot, 0o644); err != nil {
 			b.t.Fatal(err)
 		}
@@ -283,6 +282,24 @@ func (b *browser) look(name string) {
 	}
 	must(b, emulation.ClearDeviceMetricsOverride, cdp.Empty{})
 	must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
+}
+
+// shot is a picture of the page. A browser under load may never draw the frame that
+// it waits for, so it is asked again.
+func (b *browser) shot() []byte {
+	b.t.Helper()
+	beyond := true
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		r, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
+		cancel()
+		if err == nil {
+			return r.Data
+		}
+		if try == 3 {
+			b.fatal(err)
+		}
+	}
 }
 
 // must gives the browser a command of its protocol.
