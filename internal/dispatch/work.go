@@ -129,24 +129,16 @@ func (d *Desk) read(id string) (*call.Call, *asking, error) {
 	return c, &asked, nil
 }
 
-var errTokenOver = errors.New("the token has expired")
-
 // standing says why whoever asked for an intent would not be let in now: with a
 // refusal, or with the error for which it cannot be told. The intent then waits.
 func (d *Desk) standing(ctx context.Context, a *asking) error {
-	var err error
-	if a.Key != "" {
-		err = identity.NewAPIKeys(d.books.DB).Standing(ctx, a.Key)
-	} else if !a.Until.IsZero() && !time.Now().Before(a.Until) {
-		err = errTokenOver
+	over, err := identity.Over(ctx, identity.NewAPIKeys(d.books.DB), a.Key, a.Until)
+	if over == nil {
+		return err
 	}
-	switch {
-	case errors.Is(err, identity.ErrRevoked), errors.Is(err, identity.ErrExpired), errors.Is(err, identity.ErrUnknown), errors.Is(err, errTokenOver):
-		refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so it is not done", err)
-		refusal.Hint = "ask again with a key that is good"
-		return refusal
-	}
-	return err
+	refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so it is not done", over)
+	refusal.Hint = "ask again with a key that is good"
+	return refusal
 }
 
 const openState = `SELECT state FROM intents WHERE id = $1 AND state IN ('queued', 'running') AND (owner = $2 OR state = 'queued' AND $3 = 1)`

@@ -165,6 +165,27 @@ func (a *APIKeys) Standing(ctx context.Context, id string) error {
 	return k.good(a.now())
 }
 
+var errTokenOver = errors.New("the token has expired")
+
+// Over says why what somebody came by is not good any more: a key, by its id, or,
+// where there is none, what ends at a time. The error is why that cannot be told.
+func Over(ctx context.Context, keys interface {
+	Standing(ctx context.Context, id string) error
+}, key string, until time.Time,
+) (why, err error) {
+	if key == "" {
+		if !until.IsZero() && !time.Now().Before(until) {
+			why = errTokenOver
+		}
+		return why, nil
+	}
+	err = keys.Standing(ctx, key)
+	if errors.Is(err, ErrRevoked) || errors.Is(err, ErrExpired) || errors.Is(err, ErrUnknown) {
+		return err, nil
+	}
+	return nil, err
+}
+
 // find is the key of an id, nil if there is none.
 func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
 	err = a.db.Read(ctx, func(tx state.Tx) error {

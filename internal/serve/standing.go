@@ -23,24 +23,18 @@ func mayEnd(p *identity.Principal) bool { return p.Kind == identity.ByKey || !p.
 // standing says why a principal that was let in would not be now: with a refusal,
 // or with the error for which it cannot be told.
 func (d *Daemon) standing(ctx context.Context, p *identity.Principal) error {
-	var err error
-	if p.Kind == identity.ByKey {
-		err = d.options.APIKeys.Standing(ctx, p.KeyID)
-	} else if !p.Until.IsZero() && !time.Now().Before(p.Until) {
-		err = errTokenOver
+	key := ""
+	if p.Kind == identity.ByKey { // the daemon's own is in no store
+		key = p.KeyID
 	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, identity.ErrRevoked), errors.Is(err, identity.ErrExpired), errors.Is(err, identity.ErrUnknown), errors.Is(err, errTokenOver):
-		refusal := call.Refuse("approve", call.ApprovalDenied, "%v while the call waited for a person, so it is not made", err)
-		refusal.Hint = "call again with a key that is good"
-		return refusal
+	over, err := identity.Over(ctx, d.options.APIKeys, key, p.Until)
+	if over == nil {
+		return err
 	}
-	return err
+	refusal := call.Refuse("approve", call.ApprovalDenied, "%v while the call waited for a person, so it is not made", over)
+	refusal.Hint = "call again with a key that is good"
+	return refusal
 }
-
-var errTokenOver = errors.New("the token has expired")
 
 // streams are the open streams of principals whose keys may end.
 type streams struct {
