@@ -124,11 +124,7 @@ func refused(host string, resp *http.Response, body []byte) answer {
 	kind, params := mediaType(resp, body)
 	if said := strings.TrimSpace(decode(body, params["charset"])); said != "" && isText(kind) {
 		if len(said) > maxError {
-			cut := maxError
-			for !utf8.RuneStart(said[cut]) {
-				cut--
-			}
-			said = said[:cut] + "…"
+			said = diag.Cut(said, maxError) + "…"
 		}
 		text += "\n\n" + said
 	}

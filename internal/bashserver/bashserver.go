@@ -24,13 +24,13 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Name is what the server is called.
@@ -215,11 +215,7 @@ func clip(s string) (string, bool) {
 	if len(s) <= maxOutput {
 		return strings.ToValidUTF8(s, "\uFFFD"), false
 	}
-	s = s[:maxOutput]
-	for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-		s = s[:len(s)-1]
-	}
-	return strings.ToValidUTF8(s, "\uFFFD"), true
+	return strings.ToValidUTF8(diag.Cut(s, maxOutput), "\uFFFD"), true
 }
 
 // failed is a refusal as a tool's result. It stands beside the structured content,

@@ -2,6 +2,7 @@ package call
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,9 @@ type Call struct {
 	Held []string
 	// Parent is the ID of the call that this one is part of; empty if none.
 	Parent string
+	// Waited says that the call waited for its turn since its caller was let in, who
+	// is therefore looked at again.
+	Waited bool
 	// IdempotencyKey makes a repeated call the same call; empty if none.
 	IdempotencyKey string
 	// Client is the connection that the call came by; nil if there is none.
@@ -117,6 +121,15 @@ func Uncertain(stage string, code Code, format string, args ...any) *Refusal {
 	r := Refuse(stage, code, format, args...)
 	r.Effect = EffectUnknown
 	return r
+}
+
+// AsRefusal is what an error of a call says: a refusal, or that nobody knows. Nobody
+// said that nothing happened.
+func AsRefusal(stage string, err error) *Refusal {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r
+	}
+	return Uncertain(stage, ServerUnavailable, "%v", err)
 }
 
 // Again marks a refusal as one that may pass if it is tried again.

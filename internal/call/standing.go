@@ -5,8 +5,8 @@ import "context"
 type standingKey struct{}
 
 // WithStanding lets whoever carries a call out ask again whether the caller is
-// still who may call. A person may think for long about a call, and what its
-// caller showed when it came may have been revoked by the time of the answer.
+// still who may call. A call may wait for long, for its turn or for a person, and
+// what its caller showed when it came may have been revoked by then.
 func WithStanding(ctx context.Context, still func(context.Context) error) context.Context {
 	return context.WithValue(ctx, standingKey{}, still)
 }

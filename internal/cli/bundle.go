@@ -18,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/bundle/review"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/sandbox"
@@ -178,7 +179,7 @@ func newBundlePack(t *terminal) *cobra.Command {
 			if file == "" {
 				file = agent.Slug(b.Agent().Name) + ".tgz"
 			}
-			if err := writeBundle(b.Tree, file); err != nil {
+			if err := home.ReplaceBy(file, 0o644, b.Tree.Pack); err != nil {
 				return &failure{code: exitMissing, err: err}
 			}
 			r := reportOf(b)
@@ -196,22 +197,6 @@ func newBundlePack(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the `file` to write (default NAME.tgz, here)")
 	return cmd
-}
-
-// writeBundle writes an archive in one step.
-func writeBundle(tree bundle.Tree, file string) error {
-	temp, err := os.CreateTemp(filepath.Dir(file), ".ambit-bundle-*")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(tree.Pack(temp), temp.Chmod(0o644), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	return nil
 }
 
 func newBundleReview(t *terminal) *cobra.Command {

@@ -127,7 +127,7 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 	door := gateway.New(who, gateway.Options{
 		Name: registered(h, m), Books: b, Rules: gate.Rules{Grants: grant.Of(b).For(m.Agent().ID), Policy: t.rules(h)},
 	})
-	if allowed, _ := door.Why(c); allowed {
+	if allowed, _ := door.Why(ctx, c); allowed {
 		a, end, err := t.start(ctx, m, b, d)
 		if err != nil {
 			return call.Result{}, err

@@ -76,7 +76,7 @@ func (t *terminal) examine(ctx context.Context) []ailment {
 
 func examineSettings(h home.Home) ailment {
 	if err := checkSettings(h); err != nil {
-		return ailment{Name: "settings", Detail: err.Error(), Fix: "mend " + shellWord(h.Config())}
+		return ailment{Name: "settings", Detail: err.Error(), Fix: "mend " + diag.ShellWord(h.Config())}
 	}
 	if _, err := os.Stat(h.Config()); err != nil {
 		return ailment{Name: "settings", OK: true, Detail: "there are none; they would be in " + h.Config()}

@@ -54,7 +54,7 @@ func atLeast(n int, what string) cobra.PositionalArgs {
 
 func (t *terminal) grantActions(ctx context.Context, principal string, actions []string, f granting) error {
 	if m := manifestOf(f.scope); m != nil {
-		return usage("did you mean --scope "+shellWord(m.Agent().ID)+"?", "nothing was granted: %s is a file, and --scope takes the id of an agent", f.scope)
+		return usage("did you mean --scope "+diag.ShellWord(m.Agent().ID)+"?", "nothing was granted: %s is a file, and --scope takes the id of an agent", f.scope)
 	}
 	asked := grant.Asked{Subject: principal, Actions: actions, Scope: f.scope}
 	if f.expires != "" {

@@ -90,7 +90,7 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *granting) err
 	}
 	if m := manifestOf(name); m != nil && installedAs(h, name) == "" {
 		if meant := registered(h, m); meant != name {
-			return usage("did you mean "+shellWord(meant)+"?", "nothing was granted: %s is a file, and a grant is for the name of an agent", name)
+			return usage("did you mean "+diag.ShellWord(meant)+"?", "nothing was granted: %s is a file, and a grant is for the name of an agent", name)
 		}
 	}
 	fresh := false

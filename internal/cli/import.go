@@ -66,7 +66,7 @@ func (t *terminal) importAgent(src, output string, force bool) error {
 	if where == "" {
 		where = "FILE"
 	}
-	next := "ambit " + r.Next + " " + shellWord(where)
+	next := "ambit " + r.Next + " " + diag.ShellWord(where)
 	if t.json {
 		return t.document(map[string]any{
 			"source": r.Source, "dialect": r.Dialect, "name": r.Name, "manifest": json.RawMessage(r.Text),

@@ -195,20 +195,20 @@ func placeOf(d agent.Dialect, name string) string {
 
 // nextAfterInit are the commands that bring the agent to its first call.
 func nextAfterInit(d *draft.Draft, r *draft.Result, path string) []string {
-	word := shellWord(path)
+	word := diag.ShellWord(path)
 	next := []string{"ambit inspect " + word}
 	switch d.Dialect {
 	case agent.Matrix:
 		next = append(next, "ambit lock "+word)
 	case agent.GPARS:
 		for _, n := range r.Manifest.Agent().Requirements {
-			next = append(next, "ambit grant "+shellWord(d.Name)+" --server "+shellWord(n.Server)+" --scope "+shellWord(strings.Join(n.Scopes, ",")))
+			next = append(next, "ambit grant "+diag.ShellWord(d.Name)+" --server "+diag.ShellWord(n.Server)+" --scope "+diag.ShellWord(strings.Join(n.Scopes, ",")))
 		}
 	case agent.Covenant:
-		next = append(next, "ambit call "+word+" "+shellWord(d.Name)+" --input '{\"text\": \"hello\"}'")
+		next = append(next, "ambit call "+word+" "+diag.ShellWord(d.Name)+" --input '{\"text\": \"hello\"}'")
 	case agent.FindAgent:
 		for _, s := range r.Manifest.Agent().Slots {
-			next = append(next, "ambit secret set "+word+" "+shellWord(s.Ref))
+			next = append(next, "ambit secret set "+word+" "+diag.ShellWord(s.Ref))
 		}
 		if len(r.Manifest.Agent().Tools) > 0 {
 			next = append(next, "ambit tools "+word)

@@ -81,7 +81,7 @@ func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, err
 					continue
 				}
 				of := door.Agent().Tool(r.Server, tool)
-				if ok, _ := door.Why(&call.Call{Tool: gateway.ServedName(door.Agent(), of), Principal: identity.LocalName()}); ok {
+				if ok, _ := door.Why(ctx, &call.Call{Tool: gateway.ServedName(door.Agent(), of), Principal: identity.LocalName()}); ok {
 					s.Allowed = append(s.Allowed, tool)
 				} else if rules.Foresee(door.Agent(), name, of, identity.LocalName()) == policy.Depends {
 					s.Depends = append(s.Depends, tool)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/client"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
@@ -331,7 +330,7 @@ func (in *installing) plan() error {
 	}
 	a := in.m.Agent()
 	for _, c := range in.clients {
-		row := changeRow{Client: c.Name, Next: c.After, Undo: "ambit uninstall " + shellWord(in.name) + " --client " + c.Name}
+		row := changeRow{Client: c.Name, Next: c.After, Undo: "ambit uninstall " + diag.ShellWord(in.name) + " --client " + c.Name}
 		if c.Name == client.Web {
 			row.Next, row.Undo = strings.Join(c.Steps(a), "; "), ""
 			in.rows, in.plans = append(in.rows, row), append(in.plans, nil)
@@ -525,6 +524,3 @@ func (t *terminal) changed(row changeRow) {
 		t.printf("  %s\n", t.paint(s, diag.Printable(line)))
 	}
 }
-
-// shellWord is a name as it can be typed.
-func shellWord(s string) string { return agent.CommandLine([]string{s}) }

@@ -41,7 +41,7 @@ func (in *installing) credentials(ctx context.Context) error {
 		if former := source.Former(a, w.Ref); former != "" && !in.t.json {
 			in.t.notef("%s %s: %s", in.t.paint(yellow, "warning:"), diag.Printable(w.Ref), diag.Printable(former))
 		}
-		in.doc.Missing = append(in.doc.Missing, missingSecret{w.Ref, w.Required, "ambit secret set " + shellWord(in.name) + " " + shellWord(w.Ref)})
+		in.doc.Missing = append(in.doc.Missing, missingSecret{w.Ref, w.Required, "ambit secret set " + diag.ShellWord(in.name) + " " + diag.ShellWord(w.Ref)})
 	}
 	if in.t.json || len(in.doc.Missing) == 0 {
 		return nil

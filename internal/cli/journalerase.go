@@ -10,6 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 func newJournalErase(t *terminal, store *string) *cobra.Command {
@@ -83,7 +84,7 @@ const retentionCheck = time.Hour
 func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) error {
 	age, err := readRetention(h)
 	if err != nil {
-		return no("mend "+shellWord(h.Config()), "%w", err)
+		return no("mend "+diag.ShellWord(h.Config()), "%w", err)
 	}
 	if age == "" {
 		return nil

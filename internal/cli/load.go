@@ -11,6 +11,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
 )
 
@@ -61,7 +62,7 @@ func unreadable(path string, err error) error {
 		hint := "check the path"
 		for _, meant := range []string{path + ".json", path + ".toml"} {
 			if _, err := os.Stat(meant); err == nil {
-				hint = "did you mean " + shellWord(meant) + "?"
+				hint = "did you mean " + diag.ShellWord(meant) + "?"
 			}
 		}
 		return usage(hint, "there is no file %s", path)

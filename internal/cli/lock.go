@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/toolserver"
@@ -309,7 +310,7 @@ func (l *locking) accept(ctx context.Context, before *pack.Lock, entry *pack.Loc
 		return err
 	}
 	t.notef("%s nothing was locked: %s is not what it was when it was locked", t.paint(boldRed, "ambit:"), l.m.Path)
-	t.notef("  %s if all of that is right, accept it: ambit lock --yes %s", t.paint(dim, "hint:"), shellWord(l.m.Path))
+	t.notef("  %s if all of that is right, accept it: ambit lock --yes %s", t.paint(dim, "hint:"), diag.ShellWord(l.m.Path))
 	return errNo
 }
 
@@ -333,16 +334,7 @@ func rewrite(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".ambit-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // gone already if all went well
-	_, err = tmp.Write(content)
-	if err = errors.Join(err, tmp.Chmod(info.Mode().Perm()), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return home.Replace(path, info.Mode().Perm(), content)
 }
 
 func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pack.Lock) (*pack.LockedAgent, []any, error) {

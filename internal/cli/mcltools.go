@@ -194,13 +194,13 @@ func (c *mcl) listTools(context.Context) error {
 
 // describe tells of one tool what the manifest declares, and its definition as
 // it was locked.
-func (c *mcl) describe(context.Context) error {
+func (c *mcl) describe(ctx context.Context) error {
 	c.t.json = true
 	m, err := c.load()
 	if err != nil {
 		return err
 	}
-	_, reasons := gateway.New(m.Agent(), gateway.Options{}).Why(&call.Call{Tool: c.uri})
+	_, reasons := gateway.New(m.Agent(), gateway.Options{}).Why(ctx, &call.Call{Tool: c.uri})
 	if last := reasons[len(reasons)-1]; last.Stage == "resolve" {
 		return refused(call.Refuse(last.Stage, last.Code, "%s", last.Detail))
 	}

@@ -91,7 +91,7 @@ func newMemoryPurge(t *terminal, store *string) *cobra.Command {
 			return t.memory(cmd.Context(), *store, args[0], func(m *memory.Memory, id string) error {
 				gone, err := m.Purge(cmd.Context(), id, args[1:], before, identity.LocalName())
 				if errors.Is(err, memory.ErrUnknown) {
-					return no("see: ambit memory list "+shellWord(id), "nothing was purged: %w", err)
+					return no("see: ambit memory list "+diag.ShellWord(id), "nothing was purged: %w", err)
 				}
 				if err != nil {
 					return &failure{code: exitMissing, err: err}
@@ -214,7 +214,7 @@ func (t *terminal) showMemory(id string, r memory.Record, err error) error {
 	case err != nil:
 		return &failure{code: exitMissing, err: err}
 	case r.Changed:
-		return no("forget it: ambit memory purge AGENT "+shellWord(id), "the record %s was changed in the store, and cannot be read", diag.Printable(id))
+		return no("forget it: ambit memory purge AGENT "+diag.ShellWord(id), "the record %s was changed in the store, and cannot be read", diag.Printable(id))
 	case t.json:
 		return t.document(newMemoryDocument(r))
 	}

@@ -299,7 +299,7 @@ func (t *terminal) declaredSecrets(s *credential.Source, o *owner) ([]secretRepo
 				r.Hosts = append([]string{}, secret.Hosts()...)
 			}
 		} else if former := s.Former(o.agent, w.Ref); former != "" {
-			t.notef("%s %s: %s. If it is meant for this one, set it again: ambit secret set %s %s", t.paint(yellow, "warning:"), diag.Printable(w.Ref), diag.Printable(former), shellWord(o.name), shellWord(w.Ref))
+			t.notef("%s %s: %s. If it is meant for this one, set it again: ambit secret set %s %s", t.paint(yellow, "warning:"), diag.Printable(w.Ref), diag.Printable(former), diag.ShellWord(o.name), diag.ShellWord(w.Ref))
 		}
 		rows = append(rows, r)
 	}

@@ -186,6 +186,12 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		d.Close()
 		return &failure{code: exitMissing, err: err}
 	}
+	return t.listen(ctx, s, h, d, key, reloads)
+}
+
+// listen answers until ctx ends, and reads the agents again as often as it is told.
+// The key is the one of this run.
+func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *serve.Daemon, key string, reloads <-chan os.Signal) error {
 	l, url, err := d.Listen()
 	if err != nil {
 		d.Close()
@@ -286,7 +292,7 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 		}
 		t.printf("  or over HTTP:  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(%s key new%s --agents %s)\"\n", name, p.URL, name, myself(), storeFlag(s.store), name)
 	}
-	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", p.KeyFile, p.URL)
+	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", diag.ShellWord(p.KeyFile), p.URL)
 	if s.serverLog != "" {
 		t.printf("  %s\n", t.paint(dim, "what tool servers write: "+nearest(s.serverLog)))
 	}

@@ -37,7 +37,7 @@ func installLine(folders []string, name string) string {
 	}
 	for _, f := range all {
 		if f.Name == name && f.Problem == nil {
-			return myself() + " install " + shellWord(nearest(f.Path)) + " --client claude-code"
+			return myself() + " install " + diag.ShellWord(nearest(f.Path)) + " --client claude-code"
 		}
 	}
 	return ""
@@ -60,5 +60,5 @@ func myself() string {
 	if _, err := exec.LookPath("ambit"); err == nil || !strings.ContainsRune(os.Args[0], filepath.Separator) {
 		return "ambit"
 	}
-	return shellWord(nearest(os.Args[0]))
+	return diag.ShellWord(nearest(os.Args[0]))
 }

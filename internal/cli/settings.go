@@ -9,6 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/memory"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // checkSettings reads all of config.toml before anything of it is used. So what is
@@ -16,7 +17,7 @@ import (
 // a setting that only the daemon reads is not taken for one that works.
 func checkSettings(h home.Home) error {
 	file := h.Config()
-	failed := func(err error) error { return no("mend "+shellWord(file), "%w", err) }
+	failed := func(err error) error { return no("mend "+diag.ShellWord(file), "%w", err) }
 	if err := home.CheckConfig(file); err != nil {
 		return failed(err)
 	}

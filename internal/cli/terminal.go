@@ -192,7 +192,7 @@ func (t *terminal) hint(text string) string {
 	}
 	of := regexp.MustCompile(`ambit [a-z]+( --[a-z]+)* PATH\b`)
 	return of.ReplaceAllStringFunc(text, func(command string) string {
-		return strings.TrimSuffix(command, "PATH") + shellWord(t.lastRead)
+		return strings.TrimSuffix(command, "PATH") + diag.ShellWord(t.lastRead)
 	})
 }
 

@@ -147,7 +147,7 @@ func (t *terminal) keptSecrets(h home.Home, o *owner) {
 	}
 	for _, e := range entries {
 		if e.Agent == o.name {
-			t.notef("its credential %s is kept; forget it with: ambit secret rm %s %s", diag.Printable(e.Ref), shellWord(o.name), shellWord(e.Ref))
+			t.notef("its credential %s is kept; forget it with: ambit secret rm %s %s", diag.Printable(e.Ref), diag.ShellWord(o.name), diag.ShellWord(e.Ref))
 		}
 	}
 }

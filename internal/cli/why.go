@@ -123,7 +123,7 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	}
 	v := &whyVerdict{Reasons: []call.Reason{}, Unknown: []openQuestion{}}
 	var reasons []call.Reason
-	v.Allowed, reasons = gateway.New(who, o).Why(c)
+	v.Allowed, reasons = gateway.New(who, o).Why(ctx, c)
 	v.Reasons = append(v.Reasons, reasons...)
 	if len(c.Arguments) == 0 {
 		v.Reasons[0].Detail = "no arguments were given"

@@ -160,7 +160,7 @@ func (w *wondering) lookedUp(source *credential.Source, alias string) []*call.Re
 				}
 				seen = append(seen, ref)
 				r := call.Refuse(credential.Stage, call.CredentialMissing, "server %s needs %s, and it is not set", s.Alias, ref)
-				r.Hint = fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s", shellWord(source.Agent), shellWord(ref), ref)
+				r.Hint = fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s", diag.ShellWord(source.Agent), diag.ShellWord(ref), ref)
 				missing = append(missing, r)
 			}
 		}
@@ -176,7 +176,7 @@ func (w *wondering) untried() {
 	switch b := w.tool.Binding.(type) {
 	case agent.OnServer:
 		w.unlocked(b.Alias)
-		w.ask("act", "prove it: ambit verify "+shellWord(w.m.Path), "server %s was not started; a call starts and proves it first", b.Alias)
+		w.ask("act", "prove it: ambit verify "+diag.ShellWord(w.m.Path), "server %s was not started; a call starts and proves it first", b.Alias)
 	case agent.RunProgram:
 		w.ask("act", "see whether programs can run here: ambit doctor", "the program was not started")
 	case agent.Compose:

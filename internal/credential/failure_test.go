@@ -76,25 +76,6 @@ func TestVaultCannotBeWritten(t *testing.T) {
 	})
 }
 
-// Replacing a file fails as a whole: what was there stays, and nothing else does.
-func TestReplaceFails(t *testing.T) {
-	dir := t.TempDir()
-	target := filepath.Join(dir, "target")
-	if err := os.MkdirAll(filepath.Join(target, "inside"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := replace(target, []byte(canary)); err == nil {
-		t.Error("a folder was replaced")
-	}
-	if err := replace(filepath.Join(dir, "nowhere", "file"), []byte(canary)); err == nil {
-		t.Error("a file was made in a folder that is not there")
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("%d entries are left, %v", len(entries), err)
-	}
-}
-
 // Where the key is, if there is one.
 func TestKeyKept(t *testing.T) {
 	dir := t.TempDir()

@@ -15,6 +15,8 @@ import (
 
 	"filippo.io/age"
 	oskeyring "github.com/zalando/go-keyring"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // keyring keeps short texts for the user who is logged in.
@@ -102,7 +104,7 @@ func (k keyFile) make() (*age.X25519Identity, error) {
 			}
 		}
 	}
-	return ident, replace(k.path, []byte(text+"\n"))
+	return ident, home.Replace(k.path, 0o600, []byte(text+"\n"))
 }
 
 // sessionKeyring is the keyring of this session, nil if there is none or ambit

@@ -280,22 +280,5 @@ func (f *File) write(c contents) error {
 		return err
 	}
 	f.seen = nil
-	return replace(f.path, sealed.Bytes())
-}
-
-// replace puts a file in the place of another at once, or leaves it as it was.
-func replace(path string, text []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // there only if something failed
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
+	return home.Replace(f.path, 0o600, sealed.Bytes())
 }

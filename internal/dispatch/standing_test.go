@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -90,6 +92,8 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 			case got.State != Failed || got.Attempts != 0 || got.Refusal == nil || got.Refusal.Code != call.ApprovalDenied ||
 				got.Refusal.Effect != call.NoEffect || !strings.HasPrefix(got.Refusal.Message, tt.says):
 				t.Errorf("%s: %+v, %v", tt.name, got, got.Refusal)
+			case !slices.Equal(decisions(t, desk.books, ids[n]), []journal.Decision{journal.Deny}):
+				t.Errorf("%s: the journal says %v", tt.name, decisions(t, desk.books, ids[n]))
 			}
 		}
 		if done.Load() != good {

@@ -88,12 +88,9 @@ func (d *Desk) do(id, digest string) error {
 		}
 		return nil
 	}
-	c.Tool = door.Agent().Tools[0].Name
+	c.Tool, c.Waited = door.Agent().Tools[0].Name, true
 	ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, asked) })
-	var result call.Result
-	if err = call.Standing(ctx); err == nil {
-		result, err = door.Call(ctx, c)
-	}
+	result, err := door.Call(ctx, c)
 	if err := d.conclude(id, result, err); err != nil {
 		d.options.Log("what became of intent %s could not be kept: %v", UUID(id), err)
 	}
@@ -130,7 +127,7 @@ func (d *Desk) read(id string) (*call.Call, *asking, error) {
 }
 
 // standing says why whoever asked for an intent would not be let in now: with a
-// refusal, or with the error for which it cannot be told. The intent then waits.
+// refusal, or with the error for which it cannot be told.
 func (d *Desk) standing(ctx context.Context, a *asking) error {
 	over, err := identity.Over(ctx, identity.NewAPIKeys(d.books.DB), a.Key, a.Until)
 	if over == nil {
@@ -159,9 +156,9 @@ func (d *Desk) conclude(id string, result call.Result, err error) error {
 	if readErr != nil || is == "" {
 		return readErr
 	}
-	stopped, ok := errors.AsType[*call.Refusal](err)
-	if err != nil && !ok {
-		stopped = call.Uncertain(stage, call.ServerUnavailable, "%v", err)
+	var stopped *call.Refusal
+	if err != nil {
+		stopped = call.AsRefusal(stage, err)
 	}
 	if State(is) == Queued && (stopped == nil || stopped.Effect != call.NoEffect || d.shared != nil && stopped.Code == call.StoreUnavailable) {
 		return nil // it is waiting for somebody again

@@ -356,7 +356,3 @@ func (p *Proxy) copy(to net.Conn, from io.Reader, a, b net.Conn) {
 	a.Close()
 	b.Close()
 }
-
-// CAFile is the file of the further authority that is trusted; empty if there
-// is none.
-func (s Switches) CAFile() string { return s.caFile }

@@ -128,3 +128,7 @@ func (s Switches) resolve(host, port string) (netip.AddrPort, bool) {
 	to, ok := s.names[net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)]
 	return to, ok
 }
+
+// CAFile is the file of the further authority that is trusted; empty if there
+// is none.
+func (s Switches) CAFile() string { return s.caFile }

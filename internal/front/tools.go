@@ -199,7 +199,7 @@ func (a *Agent) carry(ctx context.Context, r *request, c *call.Call) (jsontext.V
 	for ; ; r.round++ {
 		result, err := a.Door.Call(ctx, c)
 		if err != nil {
-			return a.refused(r, c.Tool, asRefusal(err))
+			return a.refused(r, c.Tool, call.AsRefusal("act", err))
 		}
 		if result.Failure != nil {
 			return nil, &rpcError{raw: result.Failure, Code: codeOf(result.Failure)}
@@ -226,13 +226,6 @@ func (a *Agent) carry(ctx context.Context, r *request, c *call.Call) (jsontext.V
 		}
 		return raw, nil
 	}
-}
-
-func asRefusal(err error) *call.Refusal {
-	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
-		return refusal
-	}
-	return call.Refuse("act", call.ServerUnavailable, "%v", err)
 }
 
 func codeOf(failure jsontext.Value) int {

@@ -1,8 +1,8 @@
 // Package gate answers one question about a call: may it happen?
 //
 // It looks only at what was declared and granted, and, before a person is asked,
-// whether the credential is there; never at the content of the arguments, which is
-// the guard's work. It does not stop at the first no: every rule gives its reason,
+// whether the credential is there. Of the arguments nothing but the user's own rules
+// takes notice; their content is the guard's work. It does not stop at the first no: every rule gives its reason,
 // so that a person who asks why sees all of them, and the journal keeps them. The
 // verdict is no if any reason is.
 //
@@ -145,21 +145,11 @@ func (d *Decision) capable(ctx context.Context, wanted *agent.Capabilities, prin
 }
 
 func grantHint(principal string, actions []string) string {
-	command := "grant it: ambit grant " + word(principal)
+	command := "grant it: ambit grant " + diag.ShellWord(principal)
 	for _, action := range actions {
-		command += " " + word(action)
+		command += " " + diag.ShellWord(action)
 	}
 	return command
-}
-
-// word is one word of a command line, as a shell reads it.
-func word(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r))
-	}) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func heldDetail(who string, held, missing []string) string {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -80,12 +79,7 @@ func (g *Gateway) work(ctx context.Context, t *agent.Tool, c *call.Call) outcome
 	if err == nil {
 		return outcome{result: result}
 	}
-	stopped, ok := errors.AsType[*call.Refusal](err)
-	if !ok {
-		// Nobody said that nothing happened.
-		stopped = call.Uncertain(stageAct, call.ServerUnavailable, "%v", err)
-	}
-	return outcome{result: call.Result{Log: result.Log}, stopped: stopped}
+	return outcome{result: call.Result{Log: result.Log}, stopped: call.AsRefusal(stageAct, err)}
 }
 
 // actWithEffect does work that must not be forgotten: when its time is over the

@@ -22,7 +22,12 @@ var exactNumbers = []jsontext.Options{jsontext.CanonicalizeRawInts(false), jsont
 
 // admit bounds the arguments and reads them once, strictly: one JSON object
 // without duplicate keys, nested within reason. Later stages rely on that.
-func admit(_ *Gateway, _ context.Context, p *passing) *call.Refusal {
+func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	if p.Waited {
+		if stopped := stands(ctx, stageAdmit); stopped != nil {
+			return stopped
+		}
+	}
 	if len(p.Arguments) == 0 {
 		p.Arguments = jsontext.Value("{}")
 	}
@@ -49,6 +54,18 @@ func admit(_ *Gateway, _ context.Context, p *passing) *call.Refusal {
 	}
 	p.canonical = canonical
 	return nil
+}
+
+// stands stops a call whose caller may not call any more.
+func stands(ctx context.Context, stage string) *call.Refusal {
+	err := call.Standing(ctx)
+	if err == nil {
+		return nil
+	}
+	if stopped, ok := errors.AsType[*call.Refusal](err); ok {
+		return stopped
+	}
+	return storeFailed(stage, err)
 }
 
 // deeper reports whether brackets are nested more than so many levels. It takes

@@ -68,11 +68,8 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 			return storeFailed(stageApprove, err)
 		}
 		// Whoever may not call any more does not get a call by an answer to it.
-		if err := call.Standing(ctx); err != nil {
-			if stopped, ok := errors.AsType[*call.Refusal](err); ok {
-				return stopped
-			}
-			return storeFailed(stageApprove, err)
+		if stopped := stands(ctx, stageApprove); stopped != nil {
+			return stopped
 		}
 		switch {
 		case now.State == approval.Approved:
@@ -150,7 +147,7 @@ func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) 
 		} `json:"content"`
 	}
 	yes := json.Unmarshal(raw, &answer) == nil && answer.Action == "accept" && answer.Content.Approve
-	if err := approval.Decide(ctx, g.books, q.ID, yes, p.Principal+" (asked by the client)", ""); err != nil && !errors.Is(err, approval.ErrDecided) {
+	if err := approval.Decide(ctx, g.books, q.ID, yes, p.Principal+" (asked by the client)", ""); err != nil && !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrOver) {
 		return storeFailed(stageApprove, err)
 	}
 	return g.waitForPerson(ctx, p, q)

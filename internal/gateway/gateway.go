@@ -126,6 +126,8 @@ type passing struct {
 	taken time.Time
 	// intended says that an intent is in the store.
 	intended bool
+	// resent says that it was sent before, by a process that is gone.
+	resent bool
 	// approval is the person's word that intend uses up.
 	approval string
 	// replayed is the earlier call whose answer this one gets.

@@ -125,7 +125,7 @@ func TestWhyGivesEveryReason(t *testing.T) {
 	}
 	servers := &recorder{}
 	g := New(testAgent(t), Options{Binding: servers, Books: open(t, statetest.Open(t))})
-	allowed, reasons := g.Why(&call.Call{Tool: "write", Skill: onlyList})
+	allowed, reasons := g.Why(t.Context(), &call.Call{Tool: "write", Skill: onlyList})
 	var codes []string
 	for _, r := range reasons {
 		if !r.Allowed {
@@ -135,7 +135,7 @@ func TestWhyGivesEveryReason(t *testing.T) {
 	if allowed || strings.Join(codes, " ") != "side_effect_denied not_in_skill_allowlist" {
 		t.Errorf("allowed=%t, %v", allowed, codes)
 	}
-	if allowed, _ := g.Why(&call.Call{Tool: "read"}); !allowed || len(servers.calls) != 0 {
+	if allowed, _ := g.Why(t.Context(), &call.Call{Tool: "read"}); !allowed || len(servers.calls) != 0 {
 		t.Errorf("asking why made a call, or said no: %v", servers.calls)
 	}
 }

@@ -29,7 +29,7 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 			t.Fatal("a denied side effect passed")
 		}
 		for range 5 {
-			if ok, reasons := one.Why(&call.Call{Tool: "do_read", Arguments: []byte(`{}`), Principal: "ada@local"}); !ok {
+			if ok, reasons := one.Why(t.Context(), &call.Call{Tool: "do_read", Arguments: []byte(`{}`), Principal: "ada@local"}); !ok {
 				t.Fatalf("%+v", reasons)
 			}
 		}

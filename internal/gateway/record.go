@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 const (
@@ -186,22 +187,23 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 // hearLate settles a call whose answer came after its time was over.
 func (g *Gateway) hearLate(p *passing) {
 	o := <-p.late
-	if o.stopped != nil && o.stopped.Effect == call.EffectUnknown {
+	stopped := p.sure(o.stopped)
+	if stopped != nil && stopped.Effect == call.EffectUnknown {
 		return // it stays as it is
 	}
 	p.late, p.wasUnknown, p.result = nil, true, o.result
 	p.result.Duration = time.Since(p.start)
-	if o.stopped == nil {
-		o.stopped = guardOut(g, context.Background(), p)
+	if stopped == nil {
+		stopped = guardOut(g, context.Background(), p)
 	}
 	// A failure leaves the call unknown, for a person to settle.
-	_ = g.record(p, o.stopped)
+	_ = g.record(p, stopped)
 }
 
 // clip bounds texts of strangers.
 func clip(s string) string {
 	if len(s) > 300 {
-		return s[:300] + "…"
+		return diag.Cut(s, 300) + "…"
 	}
 	return s
 }

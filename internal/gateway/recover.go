@@ -17,10 +17,9 @@ import (
 type orphan struct {
 	id, agent, digest, tool, principal, state, owner, idem string
 	sealed, record                                         []byte
-	started                                                int64
 }
 
-const selectOrphans = `SELECT id, agent, digest, tool, principal, state, owner, idem, sealed, record, started FROM calls
+const selectOrphans = `SELECT id, agent, digest, tool, principal, state, owner, idem, sealed, record FROM calls
 WHERE state IN ('sending', 'resending')`
 
 // Recover takes over the calls that dead processes left under way. Those of
@@ -32,7 +31,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 		found = nil
 		return tx.Query(selectOrphans, nil, func(row state.Row) error {
 			var o orphan
-			err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.sealed, &o.record, &o.started)
+			err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.sealed, &o.record)
 			found = append(found, o)
 			return err
 		})
@@ -115,7 +114,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	}
 	p := &passing{
 		Call:  &call.Call{ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, IdempotencyKey: o.idem},
-		start: time.Now(), intended: true,
+		start: time.Now(), intended: true, resent: true,
 	}
 	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || gateStage(g, ctx, p) != nil {
 		return giveUp(ctx, g.books, o)
@@ -129,15 +128,9 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	// What became of it is in the journal, whoever asked for it.
-	outcome := act(g, ctx, p)
-	switch {
-	case outcome == nil:
+	outcome := p.sure(act(g, ctx, p))
+	if outcome == nil {
 		outcome = guardOut(g, ctx, p)
-	case outcome.Effect == call.NoEffect:
-		// That it was not sent again says nothing about the first time.
-		unsure := *outcome
-		unsure.Effect = call.EffectUnknown
-		outcome = &unsure
 	}
 	if stopped := g.record(p, outcome); stopped != nil && stopped.Code == call.StoreUnavailable {
 		return stopped
@@ -145,10 +138,21 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	return nil
 }
 
+// sure is what is known of a call that was stopped at the act: that it was not
+// sent again says nothing about the first time.
+func (p *passing) sure(stopped *call.Refusal) *call.Refusal {
+	if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {
+		return stopped
+	}
+	unsure := *stopped
+	unsure.Effect = call.EffectUnknown
+	return &unsure
+}
+
 // ErrNotUnknown says that a call cannot be settled, since it is not unknown.
 var ErrNotUnknown = errors.New("there is no call of that id whose outcome is unknown")
 
-const selectUnknown = `SELECT id, agent, digest, tool, principal, state, owner, idem, sealed, record, started FROM calls
+const selectUnknown = `SELECT id, agent, digest, tool, principal, state, owner, idem, sealed, record FROM calls
 WHERE id = $1 AND state = 'unknown'`
 
 // Settle lets a person say what became of a call whose outcome is unknown.
@@ -157,7 +161,7 @@ func Settle(ctx context.Context, b *books.Books, id string, done bool, who strin
 		var o *orphan
 		err := tx.Query(selectUnknown, []any{id}, func(row state.Row) error {
 			o = &orphan{}
-			return row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.sealed, &o.record, &o.started)
+			return row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.sealed, &o.record)
 		})
 		if err != nil {
 			return err

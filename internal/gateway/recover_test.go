@@ -159,6 +159,33 @@ func TestResendRecordedLater(t *testing.T) {
 	}
 }
 
+// gone is a server that is found absent when the call's time is over.
+type gone struct{ release chan struct{} }
+
+func (g gone) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Result, error) {
+	<-g.release
+	return absent{}.Act(ctx, tool, c)
+}
+
+// TestResendNotSentLate: that a call was not sent again says nothing about the
+// first time, also where that is heard after its time.
+func TestResendNotSentLate(t *testing.T) {
+	away := gone{make(chan struct{})}
+	g := door(t, away)
+	for _, tool := range g.agent.Tools {
+		tool.TimeoutMS = 1
+	}
+	orphaned(t, g)
+	if err := g.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(away.release)
+	g.Close() // which waits for what is late
+	if got := kept(t, g); got != "call unknown, leaf unknown" {
+		t.Errorf("kept: %s", got)
+	}
+}
+
 // first answers once, and is absent from then on.
 type first struct{ answered bool }
 

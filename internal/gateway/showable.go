@@ -3,12 +3,12 @@ package gateway
 import (
 	"bytes"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/secretlike"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 const (
@@ -44,11 +44,7 @@ func shorten(canonical []byte) []byte {
 		shown = masked(canonical)
 	}
 	if len(shown) > maxShown {
-		cut := maxShown
-		for cut > 0 && !utf8.RuneStart(shown[cut]) {
-			cut--
-		}
-		b, _ := jsontext.AppendQuote(nil, shown[:cut])
+		b, _ := jsontext.AppendQuote(nil, diag.Cut(string(shown[:maxShown+1]), maxShown))
 		return b
 	}
 	return shown
@@ -99,7 +95,6 @@ func masked(b []byte) []byte {
 		name := t.Kind() == '"' && kind == '{' && n%2 == 1
 		if name && secret == 0 && secretlike.Name(t.String()) {
 			secret = d.StackDepth()
-			name = false
 			_ = e.WriteToken(t)
 			continue
 		}

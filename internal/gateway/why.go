@@ -12,11 +12,11 @@ import (
 // Why tells what each stage that judges would say of a call, without making it
 // or taking anything. The gate gives all its reasons, not only the first no;
 // what lies behind a no is not asked.
-func (g *Gateway) Why(c *call.Call) (allowed bool, reasons []call.Reason) {
+func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons []call.Reason) {
 	copied := *c // redaction changes the arguments
 	p := &passing{Call: &copied}
 	ask := func(name string, run func(*Gateway, context.Context, *passing) *call.Refusal, passed func() string) bool {
-		if r := run(g, context.Background(), p); r != nil {
+		if r := run(g, ctx, p); r != nil {
 			reasons = append(reasons, call.Reason{Stage: name, Code: r.Code, Detail: r.Message})
 			return false
 		}
@@ -29,7 +29,7 @@ func (g *Gateway) Why(c *call.Call) (allowed bool, reasons []call.Reason) {
 		!ask(stageResolve, resolveStage, func() string { return "it is the declared tool " + nameOf(p.tool) }) {
 		return false, reasons
 	}
-	d := gate.Decide(context.Background(), g.agent, g.name, p.tool, p.Call, g.rules)
+	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)
 	reasons = append(reasons, d.Reasons...)
 	// Without arguments the question is about the tool.
 	if !d.Allowed || len(c.Arguments) > 0 && !ask(guard.StageIn, guardIn, p.guarded) {

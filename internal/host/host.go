@@ -141,7 +141,7 @@ type Agent struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
-	opened chan struct{} // closed when the door or openErr is there
+	opened chan struct{} // closed when there is a door, or a reason why not
 	door   *gateway.Gateway
 	// doorOptions are what doors are made of, after opened.
 	doorOptions gateway.Options

@@ -40,6 +40,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // Keys are those of one home, or of one fleet that shares its root. All are
@@ -128,10 +130,10 @@ func makeRoot(file string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err = os.Link(f.Name(), file); errors.Is(err, fs.ErrExist) {
-		return nil
+	if err = os.Link(f.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return err
+	return home.SyncFolder(filepath.Dir(file))
 }
 
 func deriveKeys(root []byte) (*Keys, error) {

@@ -9,7 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // OpenKept reads what Seal wrote and the store kept, under this root or an older
@@ -88,7 +89,7 @@ func AdoptNext(file string) error {
 		for _, root := range append(fresh[:1], roots...) {
 			text = append(base64.StdEncoding.AppendEncode(text, root), '\n')
 		}
-		if err := replace(file, text); err != nil {
+		if err := home.Replace(file, 0o600, text); err != nil {
 			return fmt.Errorf("the root key: %w", err)
 		}
 	}
@@ -96,18 +97,4 @@ func AdoptNext(file string) error {
 		return err
 	}
 	return nil
-}
-
-// replace puts a file in the place of another, whole or not at all.
-func replace(file string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".root-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }

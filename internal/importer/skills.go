@@ -1,9 +1,9 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,10 +31,10 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 		return nil, err
 	}
 	var found []findagent.Skill
-	inside := skillFolders(files)
+	ids := skill.IDs(files)
 	for _, f := range files {
-		id := skillID(f.Path, filepath.Base(dir))
-		if id == "" || f.Refused != "" || path.Base(f.Path) != "SKILL.md" && within(inside, f.Path) {
+		id, holds := ids[f.Path]
+		if !holds || f.Refused != "" {
 			continue
 		}
 		raw, err := folder.Read(ctx, f.Path)
@@ -44,9 +44,11 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 		}
 		fields, _ := frontMatter(string(raw))
 		s := findagent.Skill{ID: id, Name: strings.TrimSpace(b.scrub(text(fields["name"]))), Description: strings.TrimSpace(b.scrub(text(fields["description"])))}
-		if s.Name == "" {
-			s.Name = id
+		if id == "" { // it stands at the top, and is called by its name
+			id = agent.Slug(cmp.Or(s.Name, filepath.Base(dir)))
+			s.ID = id
 		}
+		s.Name = cmp.Or(s.Name, id)
 		if slices.ContainsFunc(found, func(o findagent.Skill) bool { return o.ID == id }) {
 			b.note(Dropped, f.Path, "there is another skill %s: rename one of the two", id)
 			continue
@@ -98,52 +100,4 @@ func (b *builder) trial(ctx context.Context, folder *skill.Folder, m findagent.M
 			b.note(Guessed, p.File, "it has to be mended before the bundle is served: %s", p.Message)
 		}
 	}
-}
-
-// skillFolders are the folders of Agent Skills: what is beside one is its own.
-func skillFolders(files []skill.File) map[string]bool {
-	folders := map[string]bool{}
-	for _, f := range files {
-		if dir, name := path.Split(f.Path); name == "SKILL.md" && dir != "" {
-			folders[strings.TrimSuffix(dir, "/")] = true
-		}
-	}
-	return folders
-}
-
-func within(folders map[string]bool, file string) bool {
-	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
-		if folders[dir] {
-			return true
-		}
-	}
-	return false
-}
-
-// skillID is the id that package skill gives a file; empty if it holds none.
-func skillID(file, bundle string) string {
-	folder, name := path.Split(file)
-	folder = strings.TrimSuffix(folder, "/")
-	rules := strings.Contains("/"+folder+"/", "/.windsurf/rules/") || strings.Contains("/"+folder+"/", "/.continue/rules/")
-	switch {
-	case name == "SKILL.md" && folder == "":
-		name = bundle
-	case name == "SKILL.md":
-		name = path.Base(folder)
-	case name == "AGENTS.md":
-		name = agent.Slug(folder + "-agents")
-	case name == ".cursorrules" || name == ".windsurfrules":
-		name = name[1:]
-	case strings.HasSuffix(name, ".mdc"), rules && strings.HasSuffix(name, ".md"):
-		name = strings.TrimPrefix(strings.TrimSuffix(name, path.Ext(name)), ".")
-	default:
-		return ""
-	}
-	name = strings.ToLower(name)
-	for i, c := range []byte(name) {
-		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || i > 0 && (c == '_' || c == '-')) || i == 64 {
-			return agent.Slug(name)
-		}
-	}
-	return name
 }

@@ -193,8 +193,26 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 
 func (m Meter) money(amount string) string { return strings.TrimSpace(amount + " " + m.Spend.Currency) }
 
-// day is a day in UTC, the same on every machine.
-func (m Meter) day() string { return m.At.UTC().Format(time.DateOnly) }
+// day is the meter's.
+func (m Meter) day() string { return dayOf(m.At) }
+
+// dayOf is a day in UTC, the same on every machine.
+func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// Spent is what a capped tool has used up on a day.
+type Spent struct{ Agent, Tool, Amount string }
+
+// SpentToday lists what capped tools have used up on the day of now, as the caps
+// count it: after a clock was set back, the day that was begun goes on.
+func SpentToday(tx state.Tx, now time.Time) (all []Spent, err error) {
+	err = tx.Query(`SELECT agent, tool, spent FROM meters WHERE day >= $1 AND spent <> '0' ORDER BY agent, tool`, []any{dayOf(now)}, func(row state.Row) error {
+		var s Spent
+		err := row.Scan(&s.Agent, &s.Tool, &s.Amount)
+		all = append(all, s)
+		return err
+	})
+	return all, err
+}
 
 var errMeter = errors.New("what was spent so far cannot be read")
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -197,6 +198,30 @@ func TestMidnight(t *testing.T) {
 	if passed != 2 { // one for each of the two days
 		t.Errorf("a cap of one call a day let %d pass on two days", passed)
 	}
+}
+
+// TestSpentToday: what is told of a day is what its cap counts, and nothing of the
+// day before.
+func TestSpentToday(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		db := connect()
+		for tool, at := range map[string]time.Time{"old": noon.Add(-24 * time.Hour), "pay": noon, "ahead": noon.Add(24 * time.Hour), "free": noon} {
+			m := Meter{Agent: "a", Tool: tool, Call: "1", At: at, Spend: &agent.Cap{PerDay: "9"}, Arguments: []byte(`{"amount":2.5}`)}
+			if stopped := take(t, db, m); stopped != nil {
+				t.Fatal(stopped)
+			}
+			if tool == "free" {
+				if err := db.Write(t.Context(), func(tx state.Tx) error { return GiveBack(tx, m) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var all []Spent
+		err := db.Read(t.Context(), func(tx state.Tx) (err error) { all, err = SpentToday(tx, noon); return err })
+		if want := []Spent{{"a", "ahead", "2.5"}, {"a", "pay", "2.5"}}; err != nil || !slices.Equal(all, want) {
+			t.Errorf("got %v, %v", all, err)
+		}
+	})
 }
 
 func TestGiveBackOfARate(t *testing.T) {

@@ -71,7 +71,7 @@ type Keeper struct {
 	nobody atomic.Int64 // when there was no sign-in at all
 
 	mu    sync.Mutex
-	given []string // tokens that were given out
+	given []string // tokens that were given out, the oldest first
 }
 
 // glance is how long it is believed that nobody has signed in: every call asks.
@@ -238,17 +238,24 @@ func (k *Keeper) Token(ctx context.Context, address string) (token string, found
 	return l.Token(), true, nil
 }
 
+// maxGiven is how many tokens are remembered. Each was good for minutes or hours;
+// the oldest of so many is over.
+const maxGiven = 256
+
 // give remembers a token that leaves.
 func (k *Keeper) give(token string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !slices.Contains(k.given, token) {
-		k.given = append(k.given, token)
+	if slices.Contains(k.given, token) {
+		return
 	}
+	if len(k.given) == maxGiven {
+		k.given = slices.Delete(k.given, 0, 1)
+	}
+	k.given = append(k.given, token)
 }
 
-// Given are the tokens that were given out, for the scan of what comes back. It
-// only grows.
+// Given are the tokens that were given out, for the scan of what comes back.
 func (k *Keeper) Given() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -69,6 +69,19 @@ func signedIn(t *testing.T, k *Keeper, issuer, token string, expires time.Time, 
 	}
 }
 
+// However long the daemon runs, what it remembers of tokens stays small, and is
+// the newest.
+func TestGivenIsBounded(t *testing.T) {
+	k := newKeeper(t)
+	for i := range maxGiven + 10 {
+		k.give(fmt.Sprint("canary-", i))
+	}
+	got := k.Given()
+	if len(got) != maxGiven || got[0] != "canary-10" || got[len(got)-1] != fmt.Sprint("canary-", maxGiven+9) {
+		t.Errorf("%d are remembered, from %q", len(got), got[0])
+	}
+}
+
 // A token goes to the host it is for, over a connection that nobody reads, and
 // nowhere else.
 func TestTokenGoesToItsHost(t *testing.T) {

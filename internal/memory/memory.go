@@ -25,12 +25,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // The capabilities that memory needs.
@@ -114,10 +114,7 @@ func bound(r Record) Record {
 			return s
 		}
 		r.Cut = true
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		return s[:n]
+		return diag.Cut(s, n)
 	}
 	r.Text = cut(r.Text, MaxText)
 	if len(r.Sources) > MaxSources {

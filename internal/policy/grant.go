@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -268,24 +267,5 @@ func Edit(file string, change func(text []byte) ([]byte, error)) error {
 	if err != nil || bytes.Equal(out, text) {
 		return err
 	}
-	return replace(file, out, mode)
-}
-
-// replace writes a file beside its place and moves it there.
-func replace(file string, text []byte, mode fs.FileMode) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(text)
-	err = cmp.Or(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return home.Replace(file, mode, out)
 }

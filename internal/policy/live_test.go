@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 const (
@@ -46,7 +47,7 @@ func (b *bench) file() string { return filepath.Join(b.dir, "policy.cedar") }
 // move puts rules into place in one step.
 func (b *bench) move(text string) {
 	b.t.Helper()
-	if err := replace(b.file(), []byte(text), 0o600); err != nil {
+	if err := home.Replace(b.file(), 0o600, []byte(text)); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -98,7 +99,7 @@ func TestNoPolicy(t *testing.T) {
 // A hint is a line that people copy into a shell.
 func TestHint(t *testing.T) {
 	b := newBench(t, "// nothing")
-	if err := replace(filepath.Join(b.dir, "config.toml"), []byte("[scopes]\ns = {read = [\"t\"]}\n\"x;ls\" = {read = [\"t\"]}\n"), 0o600); err != nil {
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes]\ns = {read = [\"t\"]}\n\"x;ls\" = {read = [\"t\"]}\n")); err != nil {
 		t.Fatal(err)
 	}
 	for server, want := range map[string]string{"s": "grant it: ambit grant a --server s --scope read", "x;ls": "", "u": `map a scope to it in config.toml: [scopes."u"] SCOPE = ["t"], then grant that`} {
@@ -312,11 +313,11 @@ func TestUnmappedScope(t *testing.T) {
 		return first(b.live.Judge(context.Background(), needs, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{}))
 	}
 	b.want("granted, not mapped", ask(), "scope_not_granted")
-	if err := replace(filepath.Join(b.dir, "config.toml"), []byte("[scopes.s]\nread = [\"t\"]\n"), 0o600); err != nil {
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nread = [\"t\"]\n")); err != nil {
 		t.Fatal(err)
 	}
 	b.want("granted and mapped", ask(), "yes")
-	if err := replace(filepath.Join(b.dir, "config.toml"), []byte("[scopes.s]\nread = [\"u\"]\n"), 0o600); err != nil {
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nread = [\"u\"]\n")); err != nil {
 		t.Fatal(err)
 	}
 	b.want("mapped to another tool", ask(), "scope_not_granted")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 const fenced = `
@@ -279,7 +280,7 @@ func TestRelative(t *testing.T) {
 	b := newBench(t, `permit (principal == Agent::"free", action, resource);
 permit (principal == Agent::"inside", action, resource) when { context.paths_all_under.contains("/srv/desk") };
 forbid (principal, action, resource) when { context.paths_any_under.containsAny(["/srv/desk/secret", "/home/me/.ambit-desk/free/secret"]) };`)
-	if err := replace(filepath.Join(b.dir, "config.toml"), []byte("[server.fs]\nwork = \"/srv/desk\"\nargs = [\"x\"]\n"), 0o600); err != nil {
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[server.fs]\nwork = \"/srv/desk\"\nargs = [\"x\"]\n")); err != nil {
 		t.Fatal(err)
 	}
 	b.live.options.Work = func(agent string) string { return "/home/me/.ambit-desk/" + agent }

@@ -4,14 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
 )
@@ -125,18 +124,5 @@ func write(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // gone already if all went well
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	err = os.Rename(tmp.Name(), file)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	return err
+	return home.Replace(file, 0o600, text)
 }

@@ -5,12 +5,14 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -214,7 +216,10 @@ func abandoned(folder string) []string {
 			return true // of somebody else
 		}
 		owner, err := groupPrefix(pid)
-		return err == nil && strings.HasPrefix(name, owner)
+		if err != nil { // for one that has ended only, and not for want of a file descriptor
+			return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
+		}
+		return strings.HasPrefix(name, owner)
 	})
 }
 

@@ -201,11 +201,7 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *http.Request) {
 	c := &call.Call{Tool: asked.Tool, Arguments: asked.Arguments, Principal: p.Name, IdempotencyKey: asked.IdempotencyKey}
 	result, err := v.running.Call(r.Context(), c)
 	if err != nil {
-		refusal, ok := errors.AsType[*call.Refusal](err)
-		if !ok {
-			refusal = call.Refuse("act", call.ServerUnavailable, "%v", err)
-		}
-		refusedProblem(refusal, c.ID).write(w)
+		refusedProblem(call.AsRefusal("act", err), c.ID).write(w)
 		return
 	}
 	reply(w, http.StatusOK, result.Document(c.ID))

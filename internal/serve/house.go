@@ -23,6 +23,7 @@ import (
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/internal/toolserver"
@@ -198,14 +199,18 @@ func (h house) railsOf(a *agent.Agent) (facts []console.Fact) {
 	if r.MaxLength > 0 {
 		facts = append(facts, console.Fact{Label: "Arguments", Values: []string{fmt.Sprintf("at most %d bytes", r.MaxLength)}})
 	}
-	if deny := r.Input.Deny; len(deny) > 0 {
-		if r.Input.DenyDefaults {
-			deny = append(slices.Clone(deny), "the patterns that ship with ambit")
-		}
+	deny := r.Input.Deny
+	if r.Input.DenyDefaults {
+		deny = append(slices.Clone(deny), "the patterns that ship with ambit")
+	}
+	if len(deny) > 0 {
 		facts = append(facts, console.Fact{Label: "Denied", Values: deny})
 	}
 	if len(r.Input.PII) > 0 {
 		facts = append(facts, console.Fact{Label: "Redacted", Values: r.Input.PII})
+	}
+	if len(r.Schemas) > 0 {
+		facts = append(facts, console.Fact{Label: "Results", Values: []string{"checked against a schema"}})
 	}
 	leak := "taken out of every result"
 	if r.OnLeak == guard.Blocks {
@@ -217,7 +222,7 @@ func (h house) railsOf(a *agent.Agent) (facts []console.Fact) {
 func (h house) Call(ctx context.Context, name string, c *call.Call) (call.Result, error) {
 	v, trouble := h.fleet.enter(name, everything)
 	if trouble != nil {
-		return call.Result{}, console.ErrNoAgent
+		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", console.ErrNoAgent)
 	}
 	defer v.leave()
 	wait, cancel := context.WithTimeout(ctx, readyTime)
@@ -228,10 +233,10 @@ func (h house) Call(ctx context.Context, name string, c *call.Call) (call.Result
 
 // judge is an agent whose door can be asked.
 type judge interface {
-	Why(c *call.Call) (bool, []call.Reason)
+	Why(ctx context.Context, c *call.Call) (bool, []call.Reason)
 }
 
-func (h house) Why(_ context.Context, name string, c *call.Call) (bool, []call.Reason, error) {
+func (h house) Why(ctx context.Context, name string, c *call.Call) (bool, []call.Reason, error) {
 	v, trouble := h.fleet.enter(name, everything)
 	if trouble != nil {
 		return false, nil, console.ErrNoAgent
@@ -241,17 +246,17 @@ func (h house) Why(_ context.Context, name string, c *call.Call) (bool, []call.R
 	if !ok {
 		return false, nil, console.ErrNoAgent
 	}
-	allowed, reasons := j.Why(c)
+	allowed, reasons := j.Why(ctx, c)
 	return allowed, reasons, nil
 }
 
 // Why asks the agent's door.
-func (a *hosted) Why(c *call.Call) (bool, []call.Reason) {
+func (a *hosted) Why(ctx context.Context, c *call.Call) (bool, []call.Reason) {
 	door := a.Gateway()
 	if door == nil {
 		return false, []call.Reason{{Stage: "record", Code: call.StoreUnavailable, Detail: "there is no store to record the call in"}}
 	}
-	return door.Why(c)
+	return door.Why(ctx, c)
 }
 
 func (h house) KeepSecret(_ context.Context, name, ref, value string) error {
@@ -326,17 +331,12 @@ func (h house) Policy() (file, text, problem string) {
 
 func (h house) Spent(ctx context.Context) (out []console.Spent, err error) {
 	err = h.room.Books.DB.Read(ctx, func(tx state.Tx) error {
+		all, err := limit.SpentToday(tx, time.Now())
 		out = nil
-		return tx.Query(`SELECT agent, tool, spent FROM meters ORDER BY agent, tool`, nil, func(r state.Row) error {
-			var s console.Spent
-			if err := r.Scan(&s.Agent, &s.Tool, &s.Amount); err != nil {
-				return err
-			}
-			if s.Amount != "" && s.Amount != "0" {
-				out = append(out, s)
-			}
-			return nil
-		})
+		for _, s := range all {
+			out = append(out, console.Spent(s))
+		}
+		return err
 	})
 	return out, err
 }

@@ -73,18 +73,7 @@ func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, er
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(h.Dir(), ".daemon-*") // mode 0600
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), presenceFile(h))
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil, nil
+	return nil, home.Replace(presenceFile(h), 0o600, append(text, '\n'))
 }
 
 // Leave removes what a daemon wrote, and daemon.json only if it is still its own.

@@ -133,17 +133,13 @@ func (r *reader) tell(p Problem) {
 func (r *reader) choose(listed []File) []File {
 	var chosen []File
 	var total int64
-	folders := map[string]bool{}
+	ids := IDs(listed)
 	for _, f := range listed {
-		if dir, name := path.Split(f.Path); name == skillFile && dir != "" {
-			folders[strings.TrimSuffix(dir, "/")] = true
-		}
-	}
-	for _, f := range listed {
+		_, holds := ids[f.Path]
 		switch {
 		case f.Refused != "":
 			r.tell(Problem{File: diag.Printable(f.Path), Message: f.Refused, Hint: "remove it: a bundle holds its own files and nothing else", rule: ruleFile})
-		case formatOf(f.Path) == nil || path.Base(f.Path) != skillFile && within(folders, f.Path):
+		case !holds:
 		case f.Size > maxDocument:
 			r.tell(Problem{File: f.Path, Message: fmt.Sprintf("it has %d bytes; at most %d are read", f.Size, maxDocument), Hint: "shorten it", rule: ruleFile})
 		default:
@@ -155,6 +151,24 @@ func (r *reader) choose(listed []File) []File {
 		}
 	}
 	return chosen
+}
+
+// IDs are the files of a bundle that hold skills, each with the id that its place
+// gives it: none to an Agent Skill at the top, which has only its name.
+func IDs(files []File) map[string]string {
+	folders := map[string]bool{}
+	for _, f := range files {
+		if dir, name := path.Split(f.Path); name == skillFile && dir != "" {
+			folders[strings.TrimSuffix(dir, "/")] = true
+		}
+	}
+	ids := map[string]string{}
+	for _, f := range files {
+		if formatOf(f.Path) != nil && (path.Base(f.Path) == skillFile || !within(folders, f.Path)) {
+			ids[f.Path] = idOf(f.Path)
+		}
+	}
+	return ids
 }
 
 // within reports whether a file is in one of some folders: what an Agent Skill

@@ -64,12 +64,12 @@ func walk(v any, path string, visit func(path, text string)) {
 const maxPath = 200
 
 func below(path, key string) string {
-	return cutPath(path + "." + key[:min(len(key), maxPath)])
+	return cutPath(path + "." + diag.Cut(key, maxPath))
 }
 
 func cutPath(path string) string {
 	if len(path) > maxPath {
-		return path[:maxPath] + "…"
+		return diag.Cut(path, maxPath) + "…"
 	}
 	return path
 }

@@ -1,6 +1,7 @@
 package diag
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -17,13 +18,31 @@ func Quote(s string) string {
 		return `"` + mask + `"`
 	}
 	if len(s) > quoteMost {
-		cut := quoteMost
-		for cut > 0 && !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		s = s[:cut] + "…"
+		s = Cut(s, quoteMost) + "…"
 	}
 	return `"` + Printable(s) + `"`
+}
+
+// Cut is the beginning of a text, at most so many bytes and no half of a character.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}
+
+// ShellWord is a text as one word of a command line that somebody copies: a shell
+// finds nothing in it to carry out.
+func ShellWord(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r) || r == filepath.Separator)
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // Name is a key from a manifest as it may be printed: masked where it looks

@@ -81,7 +81,7 @@ var removals = []removal{
 	{"P53", "internal/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/serve", "TestWhoMayDoWhat"},
 	{"P53", "internal/serve/routes.go", `if r.admin && !principalOf(req).Admin {`, `if r.admin && principalOf(req) == nil {`, "./internal/serve", "TestWhoMayDoWhat"},
 	{"P54", "internal/serve/console/session.go", `	err := c.o.House.Standing(ctx, s.Who)`, `	var err error`, "./internal/serve", "TestConsoleEndsWithItsKey"},
-	{"P54", "internal/dispatch/work.go", `if err = call.Standing(ctx); err == nil {`, `if err == nil {`, "./internal/dispatch", "TestKeyEndsWhileItWaits"},
+	{"P54", "internal/gateway/admit.go", `	if p.Waited {`, `	if false {`, "./internal/dispatch", "TestKeyEndsWhileItWaits"},
 	{"P54", "internal/serve/intents.go", `		r.Key = p.KeyID`, `		_ = p.KeyID`, "./internal/serve", "TestRevokedWhileIntentsWait"},
 	{"P54", "internal/serve/auth.go", `		if mayEnd(p) {`, `		if false {`, "./internal/serve", "TestRevokedWhileAPersonThinks"},
 	{"P54", "internal/serve/standing.go", `!over {

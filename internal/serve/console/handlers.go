@@ -17,6 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/approval"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 func (c *Console) agents(w http.ResponseWriter, r *http.Request, s *session) {
@@ -101,11 +102,7 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	result, err := c.o.House.Call(r.Context(), t.Agent.Name, asked)
 	t.Outcome = &outcome{CallID: asked.ID, Took: result.Duration.Round(time.Millisecond / 10)}
 	if err != nil {
-		refusal, ok := errors.AsType[*call.Refusal](err)
-		if !ok {
-			refusal = call.Refuse("act", call.ServerUnavailable, "%v", err)
-		}
-		t.Outcome.Refusal = refusal
+		t.Outcome.Refusal = call.AsRefusal("act", err)
 	} else {
 		t.Outcome.read(result)
 	}
@@ -144,7 +141,7 @@ func (o *outcome) read(r call.Result) {
 
 func cut(s string) string {
 	if len(s) > maxShown {
-		return s[:maxShown] + "\n… (" + strconv.Itoa(len(s)) + " bytes)"
+		return diag.Cut(s, maxShown) + "\n… (" + strconv.Itoa(len(s)) + " bytes)"
 	}
 	return s
 }
