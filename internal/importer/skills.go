@@ -86,7 +86,7 @@ func (b *builder) key(dir, output string) string {
 
 // trial reads the bundle as an agent would, and tells what would stop it.
 func (b *builder) trial(ctx context.Context, folder *skill.Folder, m findagent.Manifest) {
-	declared := &agent.Skills{}
+	declared := &agent.Skills{SourceKind: m.SkillsSource.Kind}
 	for _, s := range m.Skills {
 		declared.List = append(declared.List, agent.Skill{ID: s.ID, Name: s.Name, Description: s.Description})
 	}
