@@ -28,18 +28,20 @@ endif
 export CGO_ENABLED := 0
 
 # The version is stamped from git, or "devel" where git cannot tell. Go's own stamp is off: it stops
-# the build where git refuses to read the folder. Paths are trimmed by make release alone: here vet,
-# staticcheck and the tests are to find in Go's cache what make build has compiled.
+# the build where git refuses to read the folder. Paths are trimmed by make release alone: here the
+# programs that tests build are to find in Go's cache what make build has compiled.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BUILD   = -buildvcs=false -ldflags "-X github.com/ambit-run/ambit/internal/cli.version=$(VERSION)"
 
 # Tests run under the race detector where there is a C compiler. Under CI every test really runs, in
 # random order; elsewhere go test may answer from its cache. Vet is left to make lint. The detector is
 # spared what others wrote that only computes on what it is given, which would take most of its time.
-# Without GORACE each program with the detector sleeps for a second before it ends.
+# Without GORACE each program with the detector sleeps for a second before it ends. The linters read what
+# is compiled for the tests, so that it is compiled once.
 COMPUTES = modernc.org/... golang.org/x/crypto/scrypt compress/flate regexp github.com/go-json-experiment/json/jsontext github.com/go-json-experiment/json/internal/...
 SPARED   = $(COMPUTES:%=-gcflags=%=-race=false) -gcflags=zombiezen.com/...=-d=checkptr=0
-RACE     = $(if $(shell command -v gcc),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race $(SPARED),$(GO) test)
+WATCHED  = $(if $(shell command -v gcc),-race $(SPARED))
+RACE     = $(if $(WATCHED),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 )$(GO) test $(WATCHED)
 CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
 GOTEST   = $(RACE) -vet=off $(CI_TESTS) $(TESTFLAGS)
 
@@ -66,7 +68,7 @@ test: setup build lint ## set up, build, lint, and run every test
 	$(GOTEST) -timeout 15m ./...
 
 lint: setup $(BUILT) ## gofumpt, go vet, staticcheck, and govulncheck where its database can be reached
-	@scripts/lint $(TOOLS)
+	@$(if $(WATCHED),CGO_ENABLED=1 GOFLAGS='$(strip $(GOFLAGS) $(WATCHED))') scripts/lint $(TOOLS)
 
 fmt: setup $(BUILT) ## format every Go file as make lint wants it
 	@git ls-files -z --cached --others --exclude-standard -- '*.go' ':!**/testdata/**' | xargs -0 $(TOOLS)/gofumpt -l -w
