@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -125,11 +124,7 @@ func strangers(ctx context.Context, names []string) []string {
 // parseEnd reads when something ends: 30d, 12h or a date.
 func parseEnd(s string, now time.Time) (time.Time, error) {
 	var end time.Time
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil && n < 100*366 {
-			end = now.AddDate(0, 0, n)
-		}
-	} else if d, err := time.ParseDuration(s); err == nil {
+	if d, err := home.Duration(s); err == nil {
 		end = now.Add(d)
 	} else if at, err := time.Parse(time.RFC3339, s); err == nil {
 		end = at

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -129,16 +127,8 @@ func newKeyRotate(t *terminal, store *string) *cobra.Command {
 // parseOverlap reads how long two keys are good side by side.
 func parseOverlap(s string) (time.Duration, error) {
 	const most = 90 * 24 * time.Hour
-	d, err := time.ParseDuration(s)
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		var n int
-		if n, err = strconv.Atoi(days); err == nil && n >= 0 && n <= 90 {
-			d = time.Duration(n) * 24 * time.Hour
-		} else if err == nil {
-			d = most + 1
-		}
-	}
-	if err != nil || d < 0 || d > most {
+	d, err := home.Duration(s)
+	if err != nil || d > most {
 		return 0, usage("write it as 12h or 7d, up to 90d", "--overlap %q is no such time", s)
 	}
 	return d, nil

@@ -2,8 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/home"
@@ -21,20 +19,9 @@ func TTL(h home.Home) (time.Duration, error) {
 	if err != nil || !found || table.TTL == "" {
 		return DefaultTTL, err
 	}
-	ttl, err := time.ParseDuration(table.TTL)
-	if days, ok := strings.CutSuffix(table.TTL, "d"); ok {
-		var n int
-		n, err = strconv.Atoi(days)
-		ttl = time.Duration(n) * 24 * time.Hour
-		if n < 0 || n > maxDays {
-			err = strconv.ErrRange
-		}
-	}
-	if err != nil || ttl <= 0 {
+	ttl, err := home.Duration(table.TTL)
+	if err != nil || ttl == 0 {
 		return 0, fmt.Errorf(`%s: [memory]: ttl is a time such as "30d" or "12h"`, file)
 	}
 	return ttl, nil
 }
-
-// maxDays is a hundred years.
-const maxDays = 36525
