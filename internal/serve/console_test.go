@@ -18,10 +18,11 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-// person is somebody at the console.
+// person is somebody at the console. Their pages are below base.
 type person struct {
 	*http.Client
-	r *rig
+	r    *rig
+	base string
 }
 
 // consoleRig is a daemon with a console.
@@ -56,7 +57,7 @@ func (r *rig) person() *person {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return &person{&http.Client{Jar: jar}, r}
+	return &person{Client: &http.Client{Jar: jar}, r: r}
 }
 
 // signIn uses a link, and tells what came of it.
@@ -66,12 +67,16 @@ func (p *person) signIn(link string) int {
 	if err != nil {
 		p.r.t.Fatal(err)
 	}
-	return p.does("POST", "/login", u.RawQuery)
+	resp := p.ask(p.r.t.Context(), "POST", "/login", u.RawQuery)
+	resp.Body.Close()
+	p.base = strings.TrimSuffix(resp.Request.URL.Path, "/")
+	return resp.StatusCode
 }
 
+// does asks for a page of their session.
 func (p *person) does(method, path, form string) int {
 	p.r.t.Helper()
-	resp := p.ask(p.r.t.Context(), method, path, form)
+	resp := p.ask(p.r.t.Context(), method, p.base+path, form)
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		p.r.t.Fatal(err)
@@ -124,7 +129,7 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			stream := out.ask(ctx, "GET", "/live", "")
+			stream := out.ask(ctx, "GET", out.base+"/live", "")
 			defer stream.Body.Close()
 			if stream.StatusCode != 200 {
 				t.Fatalf("the stream: %d", stream.StatusCode)

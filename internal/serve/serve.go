@@ -38,9 +38,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -258,21 +256,12 @@ func (d *Daemon) Handler() http.Handler {
 	}
 	rest := d.authenticate(d.routes())
 	return newShield(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c := d.console.of.Load(); c != nil && (c.Owns(r.URL.Path) || c.Guides(r) && !d.answers(r)) {
+		if c := d.console.of.Load(); c != nil && c.Owns(r.URL.Path) {
 			c.ServeHTTP(w, r)
 			return
 		}
 		rest.ServeHTTP(w, r)
 	}), &d.options, cert)
-}
-
-// answers reports whether a path is one of the API's, of agents or of probes.
-func (d *Daemon) answers(r *http.Request) bool {
-	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	return slices.ContainsFunc(routes, func(one route) bool {
-		known, _, _ := strings.Cut(strings.TrimPrefix(one.path, "/"), "/")
-		return known == first
-	})
 }
 
 // Listen takes the address and tells its URL.

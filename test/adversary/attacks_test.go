@@ -119,8 +119,8 @@ func TestAgentsOfOneDaemonKeepTheirSecrets(t *testing.T) {
 		}
 	}
 	// One that is set for the neighbour, in the console, is the neighbour's.
-	c := d.signIn()
-	resp, err := c.Get(d.url + "/agents/theirs")
+	c, home := d.signIn()
+	resp, err := c.Get(d.url + home + "/agents/theirs")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestAgentsOfOneDaemonKeepTheirSecrets(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(string(page), `name="token" value="`)
 	token, _, _ := strings.Cut(rest, `"`)
-	resp, err = c.PostForm(d.url+"/agents/theirs/secrets", url.Values{"token": {token}, "ref": {"KEY"}, "value": {"canary-of-theirs"}})
+	resp, err = c.PostForm(d.url+home+"/agents/theirs/secrets", url.Values{"token": {token}, "ref": {"KEY"}, "value": {"canary-of-theirs"}})
 	if err != nil {
 		t.Fatal(err)
 	}

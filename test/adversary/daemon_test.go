@@ -87,14 +87,14 @@ func (d *daemon) send(method, path, body string, change func(*http.Request)) (*h
 	return resp, string(text)
 }
 
-// signIn is a person with a browser that has used the link.
-func (d *daemon) signIn() *http.Client {
+// signIn is a person with a browser that has used the link, and where their pages are.
+func (d *daemon) signIn() (c *http.Client, home string) {
 	d.t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	c := &http.Client{Jar: jar}
+	c = &http.Client{Jar: jar}
 	link, err := url.Parse(d.console)
 	if err != nil {
 		d.t.Fatal(err)
@@ -107,7 +107,7 @@ func (d *daemon) signIn() *http.Client {
 	if resp.StatusCode != http.StatusOK {
 		d.t.Fatalf("signing in: %d", resp.StatusCode)
 	}
-	return c
+	return c, strings.TrimSuffix(resp.Request.URL.Path, "/")
 }
 
 // markup reports what of a page a server or manifest has put there as markup.
@@ -149,8 +149,11 @@ func TestConsoleShowsTextAsText(t *testing.T) {
 	for _, body := range []string{`{"tool":"look","arguments":{}}`, `{"tool":"<script>alert(2)</script>","arguments":{"<img src=x onerror=alert(3)>":"<script>"}}`} {
 		d.send("POST", "/api/v1/agents/poisoned/call", body, nil)
 	}
-	c := d.signIn()
-	pages := []string{"/", "/agents", "/agents/poisoned", "/agents/evil", "/agents/poisoned/tools/look", "/agents/evil/tools/look", "/journal", "/journal/0/0", "/journal/0/1", "/journal?tool=%3Cscript%3Ealert(1)%3C/script%3E", "/approvals", "/queue", "/activity", "/policy", "/login?ticket=%22%3E%3Cscript%3E", "/%3Cscript%3Ealert(1)%3C/script%3E"}
+	c, home := d.signIn()
+	pages := []string{"/login?ticket=%22%3E%3Cscript%3E"}
+	for _, path := range []string{"/", "/agents", "/agents/poisoned", "/agents/evil", "/agents/poisoned/tools/look", "/agents/evil/tools/look", "/journal", "/journal/0/0", "/journal/0/1", "/journal?tool=%3Cscript%3Ealert(1)%3C/script%3E", "/approvals", "/queue", "/activity", "/policy", "/%3Cscript%3Ealert(1)%3C/script%3E"} {
+		pages = append(pages, home+path)
+	}
 	shown := 0
 	for _, path := range pages {
 		resp, err := c.Get(d.url + path)
@@ -232,8 +235,8 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 			t.Errorf("%s: %d %.200s", name, resp.StatusCode, body)
 		}
 	}
-	c := d.signIn()
-	resp, err := c.PostForm(d.url+"/agents/poisoned/call", url.Values{"json": {"{}"}})
+	c, home := d.signIn()
+	resp, err := c.PostForm(d.url+home+"/agents/poisoned/call", url.Values{"json": {"{}"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -221,4 +221,7 @@ var removals = []removal{
 `, ``, "./internal/serve/console", "TestStrangersFormIsBounded"},
 	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve/console", "TestSessionEndsWithThePassingKey"},
 	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve", "TestConsoleEndsWithTheDaemon"},
+	{"P106", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PathValue("home")), []byte(s.Home)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./internal/serve/console", "TestSessionHasItsOwnAddress"},
+	{"P106", "internal/serve/console/session.go", `Path: s.base(), `, `Path: "/", `, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
+	{"P106", "internal/serve/console/console.go", `"Referrer-Policy", "strict-origin"`, `"Referrer-Policy", "unsafe-url"`, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
 }

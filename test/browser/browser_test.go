@@ -1,8 +1,11 @@
 package browser
 
 import (
+	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/cdproto/network"
@@ -31,7 +34,7 @@ func TestConsole(t *testing.T) {
 	b.look("rejected")
 
 	// One agent.
-	b.do(chromedp.Navigate(d.url+"/"), chromedp.WaitVisible(chromedp.CSS("#agents")), chromedp.Click(chromedp.CSS(`a[href="/agents/report"]`)))
+	b.do(chromedp.Navigate(d.url+b.home+"/"), chromedp.WaitVisible(chromedp.CSS("#agents")), chromedp.Click(chromedp.CSS(`a[href$="/agents/report"]`)))
 	b.text("h1", "GA Report Builder")
 	b.text("table", "increase_campaign_budget")
 	b.text("#servers", "")
@@ -39,7 +42,7 @@ func TestConsole(t *testing.T) {
 	b.text(".slot", "not set")
 
 	// Without its credential a tool refuses, and says what to do.
-	b.do(chromedp.Click(chromedp.CSS(`a[href="/agents/report/tools/get_traffic_summary"]`)), chromedp.WaitVisible(chromedp.CSS("#arg-range")),
+	b.do(chromedp.Click(chromedp.CSS(`a[href$="/agents/report/tools/get_traffic_summary"]`)), chromedp.WaitVisible(chromedp.CSS("#arg-range")),
 		chromedp.SendKeys(chromedp.CSS("#arg-range"), "last-7-days"), chromedp.Click(chromedp.CSS("button.primary")))
 	b.text(".outcome", "credential_missing")
 
@@ -138,7 +141,7 @@ func TestKeyboard(t *testing.T) {
 			t.Errorf("%q cannot be reached, or is not shown as focused:\n%s", want, all)
 		}
 	}
-	b.do(chromedp.Focus(chromedp.CSS(`nav a[href="/journal"]`)), chromedp.KeyEvent(kb.Enter))
+	b.do(chromedp.Focus(chromedp.CSS(`nav a[href$="/journal"]`)), chromedp.KeyEvent(kb.Enter))
 	b.text("h1", "Journal")
 }
 
@@ -148,7 +151,7 @@ func TestDoorOfTheConsole(t *testing.T) {
 	b := d.browse(t)
 	b.signIn()
 	cookies := must(b, network.GetCookies, network.GetCookiesParams{}).Cookies
-	if len(cookies) != 1 || !cookies[0].HTTPOnly || cookies[0].SameSite != network.CookieSameSiteStrict {
+	if len(cookies) != 1 || !cookies[0].HTTPOnly || cookies[0].SameSite != network.CookieSameSiteStrict || cookies[0].Path != b.home+"/" {
 		t.Errorf("the cookie is %+v", cookies)
 	}
 	// The link was used.
@@ -175,7 +178,7 @@ func TestDoorOfTheConsole(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if path != "/live" && !strings.Contains(resp.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		if !strings.Contains(resp.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s has no content policy", path)
 		}
 		return resp.StatusCode
@@ -187,13 +190,16 @@ func TestDoorOfTheConsole(t *testing.T) {
 		want                 int
 	}{
 		{"GET", "/", "", nil, 401},
-		{"GET", "/agents/report", "", nil, 401},
-		{"GET", "/live", "", nil, 401},
-		{"GET", "/journal", good[:len(good)-2] + "AA", nil, 401},
-		{"GET", "/journal", good, nil, 200},
-		{"POST", "/approvals/x", "", nil, 401},
-		{"POST", "/approvals/x", good, nil, 403}, // without the token
-		{"POST", "/approvals/x", good, []string{"Origin", "https://evil.example"}, 403},
+		{"GET", "/journal", good, nil, 401}, // without its address
+		{"GET", "/console/x/journal", good, nil, 401},
+		{"GET", b.home + "/", "", nil, 401},
+		{"GET", b.home + "/agents/report", "", nil, 401},
+		{"GET", b.home + "/live", "", nil, 401},
+		{"GET", b.home + "/journal", good[:len(good)-2] + "AA", nil, 401},
+		{"GET", b.home + "/journal", good, nil, 200},
+		{"POST", b.home + "/approvals/x", "", nil, 401},
+		{"POST", b.home + "/approvals/x", good, nil, 403}, // without the token
+		{"POST", b.home + "/approvals/x", good, []string{"Origin", "https://evil.example"}, 403},
 	} {
 		if got := ask(tt.method, tt.path, tt.cookie, tt.header...); got != tt.want {
 			t.Errorf("%s %s %v: %d, want %d", tt.method, tt.path, tt.header, got, tt.want)
@@ -201,7 +207,57 @@ func TestDoorOfTheConsole(t *testing.T) {
 	}
 	b.do(chromedp.Click(chromedp.CSS("form.who button")))
 	b.text("h1", "Sign in")
-	if got := ask("GET", "/journal", good); got != 401 {
+	if got := ask("GET", b.home+"/journal", good); got != 401 {
 		t.Errorf("a cookie opens the journal after signing out: %d", got)
+	}
+}
+
+// TestOtherPorts has somebody who is signed in look at a page of another port of the
+// same host, to which a browser sends cookies too: the console's come to none.
+func TestOtherPorts(t *testing.T) {
+	paths := []string{"/again", "/console", "/console/", "/console/x", "/login", "/journal"}
+	list, err := json.Marshal(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	came := map[string]http.Header{}
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		came[r.URL.Path] = r.Header
+		http.SetCookie(w, &http.Cookie{Name: "theirs", Value: "yes", Path: "/"})
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(`<h1>Hello</h1><script>
+Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answer.text()))).then(() => { document.querySelector('h1').textContent = 'All came' })
+</script>`))
+	}))
+	t.Cleanup(other.Close)
+	d := start(t)
+	b := d.browse(t)
+	b.signIn()
+	ask[bool](b, `location.assign("`+other.URL+`/") === undefined`) // as by a link of the console
+	b.text("h1", "All came")
+	mu.Lock()
+	for _, path := range append(paths, "/") {
+		h, ok := came[path]
+		if !ok || path != "/" && !strings.Contains(h.Get("Cookie"), "theirs=yes") {
+			t.Errorf("%s was not asked for with cookies, so nothing was tried: %v", path, h)
+		}
+		for name, values := range h {
+			if text := strings.Join(values, " "); strings.Contains(text, "ambit_console") || strings.Contains(text, b.home) {
+				t.Errorf("%s was sent %s: %s", path, name, text)
+			}
+		}
+	}
+	mu.Unlock()
+	if got := ask[string](b, `document.referrer`); strings.Contains(got, b.home) {
+		t.Errorf("the page knows that it was come to from %s", got)
+	}
+	// The person goes on where they were.
+	b.open("/journal")
+	b.text("h1", "Journal")
+	if strings.Contains(d.said.String(), b.home) {
+		t.Error("the daemon's log tells where the session is")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ type daemon struct {
 	dir  string
 	link string
 	url  string
+	said *heard.Text
 }
 
 // agentPath is the manifest of the example, for a process that calls it itself.
@@ -87,11 +89,10 @@ func start(t *testing.T) *daemon {
   {"alias": "away", "transport": "http", "endpoint": "https://127.0.0.1:1/mcp", "version": "1.0.0", "tools": [{"name": "run", "side_effect_class": "shell"}]}]}`))
 	write("agents/wrong.json", []byte("{\n  \"schema_version\": 1,\n  \"agent\": \"matrix://agent/wrong\",\n  \"allowed_side_effects\": [\"reed\"],\n  \"servers\": []\n}\n"))
 	ca := write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
-	d := &daemon{t: t, dir: dir, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),
+	d := &daemon{t: t, dir: dir, said: &heard.Text{}, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),
 		"AMBIT_DEV_CA="+ca, "AMBIT_DEV_RESOLVE=api.example.com:443="+service.Listener.Addr().String())}
 	cmd := d.command("serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Join(dir, "agents"))
-	var said heard.Text
-	cmd.Stderr = &said
+	cmd.Stderr = d.said
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -105,13 +106,13 @@ func start(t *testing.T) *daemon {
 		_ = cmd.Wait()
 		timer.Stop()
 		if t.Failed() {
-			t.Logf("the daemon said: %s", said.String())
+			t.Logf("the daemon said: %s", d.said.String())
 		}
 	})
 	var ready struct{ URL, Console string }
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil || ready.Console == "" {
-		t.Fatalf("it said %q, %v: %s", line, err, said.String())
+		t.Fatalf("it said %q, %v: %s", line, err, d.said.String())
 	}
 	d.link, d.url = ready.Console, ready.URL
 	return d
@@ -128,6 +129,8 @@ type browser struct {
 	t   *testing.T
 	ctx context.Context
 	d   *daemon
+	// home is what the addresses of the session's pages begin with.
+	home string
 
 	mu       sync.Mutex
 	problems []string
@@ -223,7 +226,7 @@ func ask[T any](b *browser, script string) T {
 // open goes to a page of the console.
 func (b *browser) open(path string) {
 	b.t.Helper()
-	b.do(chromedp.Navigate(b.d.url+path), chromedp.WaitReady(chromedp.CSS("#main")))
+	b.do(chromedp.Navigate(b.d.url+b.home+path), chromedp.WaitReady(chromedp.CSS("#main")))
 }
 
 // text waits until an element holds a text.
@@ -256,6 +259,7 @@ func (b *browser) signIn() {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.d.link))
 	b.text("h1", "Agents")
+	b.home = strings.TrimSuffix(ask[string](b, `location.pathname`), "/")
 }
 
 // look keeps a picture of the page, as it is on a desk by day and by night and

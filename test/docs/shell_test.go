@@ -41,6 +41,7 @@ type shell struct {
 
 	link    string // the last one that signs in at the console
 	browser *http.Client
+	pages   string // what the addresses of its session begin with
 }
 
 // standIn lets pages of several tests run at once: a daemon without an address of
@@ -250,6 +251,9 @@ func (s *shell) printed(out string) []string {
 	return strings.Split(text, "\n")
 }
 
+// homeLink is the console's way home, which has the address of the session.
+var homeLink = regexp.MustCompile(`<a class="mark" href="([^"]+)"`)
+
 var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
 
 // look opens a page of the console, with the link that the page's commands
@@ -266,11 +270,14 @@ func (s *shell) look(at string, st step) {
 		if err != nil || s.link == "" {
 			s.t.Fatalf("%s: there is no link to the console", at)
 		}
-		if body := s.post(at, s.base()+"/login", url.Values{"ticket": {u.Query().Get("ticket")}}); !strings.Contains(body, "Sign out") {
+		body := s.post(at, s.base()+"/login", url.Values{"ticket": {u.Query().Get("ticket")}})
+		found := homeLink.FindStringSubmatch(body)
+		if !strings.Contains(body, "Sign out") || found == nil {
 			s.t.Fatalf("%s: the link does not sign in:\n%s", at, body)
 		}
+		s.pages = s.base() + strings.TrimSuffix(found[1], "/")
 	}
-	body := s.fetch(at, s.base()+st.name)
+	body := s.fetch(at, s.pages+st.name)
 	if len(st.fields) > 0 {
 		form := url.Values{}
 		_, rest, _ := strings.Cut(body, `class="try"`)
@@ -283,7 +290,7 @@ func (s *shell) look(at string, st step) {
 			form.Set("arg."+name, strings.Trim(value, `"`))
 		}
 		agent, _, _ := strings.Cut(st.name, "/tools/")
-		body = s.post(at, s.base()+agent+"/call", form)
+		body = s.post(at, s.pages+agent+"/call", form)
 	}
 	if text := html.UnescapeString(body); !strings.Contains(text, st.text) {
 		s.t.Fatalf("%s: the console's %s does not show %q:\n%s", at, st.name, st.text, text)

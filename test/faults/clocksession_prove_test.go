@@ -123,9 +123,9 @@ func (b browser) post(path string, form url.Values) (status int, page string) {
 	return b.read(resp, err)
 }
 
-func (b browser) home() (status int, page string) {
+func (b browser) get(path string) (status int, page string) {
 	b.d.h.t.Helper()
-	resp, err := b.Get(b.d.url + "/")
+	resp, err := b.Get(b.d.url + path)
 	return b.read(resp, err)
 }
 
@@ -142,7 +142,11 @@ func (b browser) read(resp *http.Response, err error) (status int, page string) 
 	return resp.StatusCode, string(text)
 }
 
-var formToken = regexp.MustCompile(`name="token" value="([^"]+)"`)
+var (
+	formToken = regexp.MustCompile(`name="token" value="([^"]+)"`)
+	// homePath finds where the pages of a session are.
+	homePath = regexp.MustCompile(`<a class="mark" href="([^"]+)"`)
+)
 
 // Whoever is signed in to the console is not any more a day later, and is still a day
 // earlier. What was good once stays used, however the clock goes.
@@ -150,21 +154,25 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	used, unused := d.link(), d.link()
 	person, left := d.browser(), d.browser()
+	homes := map[browser]string{}
 	for b, ticket := range map[browser]string{person: used, left: d.link()} {
-		if status, page := b.post("/login", url.Values{"ticket": {ticket}}); status != 200 {
+		status, page := b.post("/login", url.Values{"ticket": {ticket}})
+		home := homePath.FindStringSubmatch(page)
+		if status != 200 || home == nil {
 			t.Fatalf("signing in: %d %s", status, page)
 		}
+		homes[b] = home[1]
 	}
 	// One of them signs out, and somebody has kept what his browser had.
-	_, page := left.home()
+	_, page := left.get(homes[left])
 	token := formToken.FindStringSubmatch(page)
-	at, err := url.Parse(d.url)
+	at, err := url.Parse(d.url + homes[left])
 	if token == nil || err != nil {
 		t.Fatalf("no form on the page: %v", err)
 	}
 	thief := d.browser()
 	thief.Jar.SetCookies(at, left.Jar.Cookies(at))
-	if status, page := left.post("/logout", url.Values{"token": {token[1]}}); status != 200 {
+	if status, page := left.post(homes[left]+"logout", url.Values{"token": {token[1]}}); status != 200 {
 		t.Fatalf("signing out: %d %s", status, page)
 	}
 
@@ -174,7 +182,7 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 		if at > 0 {
 			want = 401
 		}
-		if status, page := person.home(); status != want || !strings.Contains(page, map[int]string{200: "till", 401: "Sign in"}[want]) {
+		if status, page := person.get(homes[person]); status != want || !strings.Contains(page, map[int]string{200: "till", 401: "Sign in"}[want]) {
 			t.Errorf("%d s from now, who is signed in: %d %s", at, status, page)
 		}
 		if status, page := d.browser().post("/login", url.Values{"ticket": {d.link()}}); status != 200 {
@@ -183,7 +191,7 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 		if status, page := d.browser().post("/login", url.Values{"ticket": {used}}); status != 403 || !strings.Contains(page, "used before, or is too old") {
 			t.Errorf("%d s from now, a link that was used: %d %s", at, status, page)
 		}
-		if status, _ := thief.home(); status != 401 {
+		if status, _ := thief.get(homes[left]); status != 401 {
 			t.Errorf("%d s from now, who has signed out: %d", at, status)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package console is the daemon's face for people: pages at / that show what
-// agents are and may do, what they did, and what waits for a decision.
+// Package console is the daemon's face for people: pages that show what agents are
+// and may do, what they did, and what waits for a decision.
 //
 // Pages are made on the server and work without scripts. One small script keeps
 // them live: it is told over an event stream that something changed, fetches the
@@ -13,6 +13,11 @@
 // key it opens nothing at any other daemon. Whatever changes something is a POST with
 // a token of that cookie. The content policy lets no inline script, style or frame
 // through, so that what a tool server writes stays text.
+//
+// A browser sends a cookie to every port of its host, whoever listens there, but not
+// outside its path. So the pages of a session are below an address that nobody can
+// guess, which is the path of its cookie; neither opens anything without the other,
+// and no page tells its address to the next.
 //
 // The console knows the daemon as a [House]: it imports nothing of it.
 package console
@@ -228,6 +233,7 @@ func New(o Options) (*Console, error) {
 		w.Header().Set("Cache-Control", "no-cache")
 		files.ServeHTTP(w, r)
 	})))
+	c.mux.HandleFunc("GET /", c.stranger)
 	c.mux.HandleFunc("GET /login", c.loginPage)
 	c.mux.HandleFunc("POST /login", c.login)
 	for pattern, show := range map[string]page{
@@ -247,7 +253,8 @@ func New(o Options) (*Console, error) {
 		"POST /logout":                    (*Console).logout,
 		"GET /agents/{name}/tools/{tool}": (*Console).tool,
 	} {
-		c.mux.Handle(pattern, c.signedIn(show))
+		method, path, _ := strings.Cut(pattern, " ")
+		c.mux.Handle(method+" "+homes+"{home}"+path, c.signedIn(show))
 	}
 	return c, nil
 }
@@ -255,22 +262,18 @@ func New(o Options) (*Console, error) {
 // page answers somebody who is signed in.
 type page func(*Console, http.ResponseWriter, *http.Request, *session)
 
-// Owns reports whether a path is the console's.
+// Owns reports whether a path is the console's. Names of pages without a session's
+// address are what people type or have kept: they lead to the page to sign in.
 func (c *Console) Owns(path string) bool {
 	if path == "/" {
 		return true
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
-	case "assets", "login", "logout", "agents", "approvals", "journal", "activity", "queue", "policy", "live":
+	case "assets", "login", "console", "agents", "approvals", "journal", "activity", "queue", "policy":
 		return true
 	}
 	return false
-}
-
-// Guides reports whether a request is a person's, who has lost their way.
-func (c *Console) Guides(r *http.Request) bool {
-	return r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") && c.who(r) != nil
 }
 
 // nowhere answers a person at an address that does not exist.
@@ -284,14 +287,16 @@ const policyHeader = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", policyHeader)
-	// With no-referrer, a browser says of its own forms that they come from nowhere.
-	w.Header().Set("Referrer-Policy", "same-origin")
+	// No page tells its path. With no-referrer, a browser says of its own forms that
+	// they come from nowhere.
+	w.Header().Set("Referrer-Policy", "strict-origin")
 	c.mux.ServeHTTP(w, r)
 }
 
 // view is what every page gets.
 type view struct {
 	Title   string
+	Base    string // what links begin with
 	Here    string // which entry of the menu it belongs to
 	Who     string
 	Token   string
@@ -302,9 +307,9 @@ type view struct {
 
 // show writes a page.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, s *session, status int, name, title, here string, data any) {
-	v := view{Title: title, Here: here, Version: c.o.Version, Data: data}
+	v := view{Title: title, Base: "/", Here: here, Version: c.o.Version, Data: data}
 	if s != nil {
-		v.Who, v.Token = s.Who.Name, s.Token
+		v.Base, v.Who, v.Token = s.base(), s.Who.Name, s.Token
 		if waiting, err := c.o.House.Approvals(r.Context()); err == nil {
 			v.Waiting = len(waiting)
 		}

@@ -164,7 +164,7 @@ func (c *Console) keepSecret(w http.ResponseWriter, r *http.Request, s *session)
 		c.sorry(w, r, s, http.StatusBadRequest, "The credential was not kept.", err.Error())
 		return
 	}
-	http.Redirect(w, r, "/agents/"+url.PathEscape(a.Name)+"#credentials", http.StatusSeeOther)
+	http.Redirect(w, r, s.base()+"agents/"+url.PathEscape(a.Name)+"#credentials", http.StatusSeeOther)
 }
 
 func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) {
@@ -185,7 +185,7 @@ func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
 	err := c.o.House.Decide(r.Context(), r.PathValue("id"), decision == "approve", s.Who.Name, r.PostFormValue("reason"))
 	switch {
 	case err == nil:
-		http.Redirect(w, r, "/approvals", http.StatusSeeOther)
+		http.Redirect(w, r, s.base()+"approvals", http.StatusSeeOther)
 	case errors.Is(err, approval.ErrUnknown), errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
 		c.sorry(w, r, s, http.StatusConflict, "This was not decided here: "+err.Error()+".", "The list shows what still waits.")
 	default:

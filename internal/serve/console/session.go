@@ -21,6 +21,9 @@ const (
 	linkLife    = 10 * time.Minute
 	sessionLife = 12 * time.Hour
 
+	// homes is where every session has an address of its own.
+	homes = "/console/"
+
 	linkPurpose    = "console/link"
 	sessionPurpose = "console/session"
 )
@@ -33,9 +36,11 @@ type link struct {
 	Until int64               `json:"u"`
 }
 
-// session is what a cookie holds, sealed. Token is what forms send along.
+// session is what a cookie holds, sealed. Token is what forms send along. Home is the
+// part of its pages' address that nobody can guess.
 type session struct {
 	Who   *identity.Principal `json:"p"`
+	Home  string              `json:"h"`
 	Token string              `json:"t"`
 	Until int64               `json:"u"`
 }
@@ -90,6 +95,11 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", "", map[string]string{"Ticket": r.URL.Query().Get("ticket")})
 }
 
+// stranger answers whoever is not signed in, or not at this address.
+func (c *Console) stranger(w http.ResponseWriter, r *http.Request) {
+	c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", "", map[string]string{})
+}
+
 // maxLogin bounds what a stranger may send.
 const maxLogin = 16 << 10
 
@@ -112,12 +122,9 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.show(w, r, nil, http.StatusForbidden, "login", "Sign in", "", map[string]string{"Problem": "This link was used before, or is too old, or its key is not good any more."})
 		return
 	}
-	s := session{Who: l.Who, Token: rand.Text(), Until: until(l.Who, sessionLife)}
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: c.seal(sessionPurpose, s), Path: "/", MaxAge: int(s.Until - time.Now().Unix()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.o.Secure,
-	})
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+	s := session{Who: l.Who, Home: rand.Text(), Token: rand.Text(), Until: until(l.Who, sessionLife)}
+	http.SetCookie(w, c.cookie(&s, c.seal(sessionPurpose, s), int(s.Until-time.Now().Unix())))
+	http.Redirect(w, r, s.base(), http.StatusSeeOther)
 }
 
 // logout ends a session everywhere: its cookie opens nothing any more.
@@ -126,11 +133,17 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 		c.broken(w, r, s, "You could not be signed out.", err)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.o.Secure})
+	http.SetCookie(w, c.cookie(s, "", -1))
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
 
-// who is the session of a request, nil if there is none.
+// cookie is one that a browser sends to the pages of its session and nowhere else.
+func (c *Console) cookie(s *session, value string, life int) *http.Cookie {
+	return &http.Cookie{Name: cookieName, Value: value, Path: s.base(), MaxAge: life, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.o.Secure}
+}
+
+// who is the session of a request, nil if there is none: a cookie opens nothing but
+// its own address.
 func (c *Console) who(r *http.Request) *session {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
@@ -138,6 +151,9 @@ func (c *Console) who(r *http.Request) *session {
 	}
 	var s session
 	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" || !c.ours(s.Who) {
+		return nil
+	}
+	if subtle.ConstantTimeCompare([]byte(r.PathValue("home")), []byte(s.Home)) != 1 {
 		return nil
 	}
 	if over, err := c.over(r.Context(), &s); err != nil || over {
@@ -159,6 +175,9 @@ func (c *Console) over(ctx context.Context, s *session) (bool, error) {
 	return false, err
 }
 
+// base is what the addresses of a session's pages begin with.
+func (s *session) base() string { return homes + s.Home + "/" }
+
 // id is what a session is known by when it has ended.
 func (s *session) id() string { return "console session " + s.Token }
 
@@ -170,8 +189,8 @@ func (c *Console) signedIn(next page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := c.who(r)
 		if s == nil {
-			if r.Method == http.MethodGet && r.URL.Path != "/live" {
-				c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", "", map[string]string{})
+			if r.Method == http.MethodGet {
+				c.stranger(w, r)
 				return
 			}
 			http.Error(w, "sign in first", http.StatusUnauthorized)

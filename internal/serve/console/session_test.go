@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -120,8 +121,12 @@ func (c *Console) ask(t *testing.T, method, path, cookie string, form url.Values
 	return w
 }
 
-// signIn uses a link, and returns the cookie and the token of its forms.
-func (c *Console) signIn(t *testing.T, path string) (cookie, token string) {
+// guest is somebody who is signed in: what their browser has, and where their pages
+// are.
+type guest struct{ cookie, token, base string }
+
+// signIn uses a link.
+func (c *Console) signIn(t *testing.T, path string) guest {
 	t.Helper()
 	w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(path, "/login?ticket=")}})
 	cookies := w.Result().Cookies()
@@ -132,7 +137,7 @@ func (c *Console) signIn(t *testing.T, path string) (cookie, token string) {
 	if !c.open(sessionPurpose, cookies[0].Value, &s) {
 		t.Fatal("the cookie cannot be read")
 	}
-	return cookies[0].Value, s.Token
+	return guest{cookies[0].Value, s.Token, w.Header().Get("Location")}
 }
 
 var ada = &identity.Principal{Name: "ada@example.com", Kind: identity.ByKey, KeyID: "k1", Admin: true}
@@ -146,18 +151,17 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 		by := func(life time.Duration) *identity.Principal {
 			return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Admin: true, Until: time.Now().Add(life)}
 		}
-		short, _ := c.signIn(t, c.Link(by(time.Hour)))
-		long, _ := c.signIn(t, c.Link(by(24*time.Hour)))
+		short, long := c.signIn(t, c.Link(by(time.Hour))), c.signIn(t, c.Link(by(24*time.Hour)))
 		link := c.Link(by(time.Minute))
 		for _, step := range []struct {
 			wait        time.Duration
 			short, long int
 		}{{0, 200, 200}, {59 * time.Minute, 200, 200}, {2 * time.Minute, 401, 200}, {12 * time.Hour, 401, 401}} {
 			time.Sleep(step.wait)
-			if got := c.ask(t, "GET", "/", short, nil).Code; got != step.short {
+			if got := c.ask(t, "GET", short.base, short.cookie, nil).Code; got != step.short {
 				t.Errorf("%v later, by a token for an hour: %d, want %d", step.wait, got, step.short)
 			}
-			if got := c.ask(t, "GET", "/", long, nil).Code; got != step.long {
+			if got := c.ask(t, "GET", long.base, long.cookie, nil).Code; got != step.long {
 				t.Errorf("%v later, by a token for a day: %d, want %d", step.wait, got, step.long)
 			}
 		}
@@ -186,11 +190,11 @@ func TestSessionEndsWithThePassingKey(t *testing.T) {
 			"one that was asked for":   {&asked, 401, 403},
 			"a key of the store":       {ada, 200, 303},
 		} {
-			cookie, _ := c.signIn(t, c.Link(tt.who))
-			if w := c.ask(t, "GET", "/", cookie, nil); w.Code != 200 {
+			g := c.signIn(t, c.Link(tt.who))
+			if w := c.ask(t, "GET", g.base, g.cookie, nil); w.Code != 200 {
 				t.Errorf("%s: at the daemon that made it, a page got %d", name, w.Code)
 			}
-			if w := next.ask(t, "GET", "/", cookie, nil); w.Code != tt.page {
+			if w := next.ask(t, "GET", g.base, g.cookie, nil); w.Code != tt.page {
 				t.Errorf("%s: at the next, a page got %d, want %d", name, w.Code, tt.page)
 			}
 			unused := strings.TrimPrefix(c.Link(tt.who), "/login?ticket=")
@@ -238,8 +242,8 @@ func TestStrangersFormIsBounded(t *testing.T) {
 func TestSessionOfAnOlderVersion(t *testing.T) {
 	inRoom(t, func(t *testing.T, _ *room, c *Console) {
 		until := time.Now().Add(time.Minute).Unix()
-		cookie := c.seal(sessionPurpose, map[string]any{"w": "ada@example.com", "t": "token", "u": until})
-		if w := c.ask(t, "GET", "/", cookie, nil); w.Code != http.StatusUnauthorized {
+		cookie := c.seal(sessionPurpose, map[string]any{"w": "ada@example.com", "h": "home", "t": "token", "u": until})
+		if w := c.ask(t, "GET", homes+"home/", cookie, nil); w.Code != http.StatusUnauthorized {
 			t.Errorf("a session: %d", w.Code)
 		}
 		link := c.seal(linkPurpose, map[string]any{"i": "1", "w": "ada@example.com", "u": until})
@@ -253,16 +257,16 @@ func TestSessionOfAnOlderVersion(t *testing.T) {
 // again when it can be said.
 func TestStandingCannotBeTold(t *testing.T) {
 	inRoom(t, func(t *testing.T, r *room, c *Console) {
-		cookie, token := c.signIn(t, c.Link(ada))
+		g := c.signIn(t, c.Link(ada))
 		for _, tt := range []struct {
 			standing  error
 			get, post int
 		}{{nil, 200, 400}, {errors.New("the disk is gone"), 401, 401}, {nil, 200, 400}, {refusal, 401, 401}} {
 			r.stand(tt.standing)
-			if w := c.ask(t, "GET", "/", cookie, nil); w.Code != tt.get {
+			if w := c.ask(t, "GET", g.base, g.cookie, nil); w.Code != tt.get {
 				t.Errorf("%v: a page got %d", tt.standing, w.Code)
 			}
-			if w := c.ask(t, "POST", "/approvals/x", cookie, url.Values{"token": {token}}); w.Code != tt.post {
+			if w := c.ask(t, "POST", g.base+"approvals/x", g.cookie, url.Values{"token": {g.token}}); w.Code != tt.post {
 				t.Errorf("%v: a form got %d", tt.standing, w.Code)
 			}
 		}
@@ -272,31 +276,31 @@ func TestStandingCannotBeTold(t *testing.T) {
 // The stream of a session ends with it, however it ends, and not because it
 // cannot be told.
 func TestStreamEndsWithItsSession(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *room, *Console, string, string){
-		"signed out": func(t *testing.T, r *room, c *Console, cookie, token string) {
-			if w := c.ask(t, "POST", "/logout", cookie, url.Values{"token": {token}}); w.Code != http.StatusSeeOther {
+	for name, end := range map[string]func(*testing.T, *room, *Console, guest){
+		"signed out": func(t *testing.T, r *room, c *Console, g guest) {
+			if w := c.ask(t, "POST", g.base+"logout", g.cookie, url.Values{"token": {g.token}}); w.Code != http.StatusSeeOther {
 				t.Errorf("signing out: %d", w.Code)
 			}
 			r.changed <- struct{}{}
 		},
-		"its key is revoked": func(_ *testing.T, r *room, _ *Console, _, _ string) {
+		"its key is revoked": func(_ *testing.T, r *room, _ *Console, _ guest) {
 			r.stand(refusal)
 			r.changed <- struct{}{}
 		},
-		"its key expires": func(_ *testing.T, r *room, _ *Console, _, _ string) {
+		"its key expires": func(_ *testing.T, r *room, _ *Console, _ guest) {
 			r.stand(refusal) // and nothing changes
 			time.Sleep(beat)
 		},
-		"its time is over": func(*testing.T, *room, *Console, string, string) { time.Sleep(sessionLife) },
+		"its time is over": func(*testing.T, *room, *Console, guest) { time.Sleep(sessionLife) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inRoom(t, func(t *testing.T, r *room, c *Console) {
-				cookie, token := c.signIn(t, c.Link(ada))
+				g := c.signIn(t, c.Link(ada))
 				var w *httptest.ResponseRecorder
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					w = c.ask(t, "GET", "/live", cookie, nil)
+					w = c.ask(t, "GET", g.base+"live", g.cookie, nil)
 				}()
 				r.changed <- struct{}{}
 				synctest.Wait()
@@ -308,7 +312,7 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 					t.Fatalf("it ended too early: %s", w.Body)
 				default:
 				}
-				end(t, r, c, cookie, token)
+				end(t, r, c, g)
 				synctest.Wait()
 				select {
 				case <-ended:
@@ -332,10 +336,10 @@ func TestRevokedWhileACallWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inRoom(t, func(t *testing.T, r *room, c *Console) {
-				cookie, token := c.signIn(t, c.Link(ada))
+				g := c.signIn(t, c.Link(ada))
 				asked := make(chan *httptest.ResponseRecorder)
 				go func() {
-					asked <- c.ask(t, "POST", "/agents/alpha/call", cookie, url.Values{"token": {token}, "tool": {"write"}})
+					asked <- c.ask(t, "POST", g.base+"agents/alpha/call", g.cookie, url.Values{"token": {g.token}, "tool": {"write"}})
 				}()
 				synctest.Wait()
 				r.stand(tt.standing)
@@ -347,3 +351,75 @@ func TestRevokedWhileACallWaits(t *testing.T) {
 		})
 	}
 }
+
+// A session is worth nothing without its address, and the address nothing without
+// the session.
+func TestSessionHasItsOwnAddress(t *testing.T) {
+	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+		ours, theirs := c.signIn(t, c.Link(ada)), c.signIn(t, c.Link(ada))
+		if ours.base == theirs.base || len(ours.base) < len(homes)+22 {
+			t.Errorf("the addresses %q and %q", ours.base, theirs.base)
+		}
+		for name, tt := range map[string]struct {
+			base, cookie string
+			get, post    int
+		}{
+			"both":                {ours.base, ours.cookie, 200, 400},
+			"the cookie alone":    {"/", ours.cookie, 401, 405},
+			"an older address":    {"/agents/", ours.cookie, 401, 405},
+			"no part":             {homes, ours.cookie, 401, 405},
+			"a part that is none": {homes + "x/", ours.cookie, 401, 401},
+			"a beginning of it":   {ours.base[:len(homes)+8] + "/", ours.cookie, 401, 401},
+			"another session's":   {theirs.base, ours.cookie, 401, 401},
+			"the address alone":   {ours.base, "", 401, 401},
+		} {
+			w := c.ask(t, "GET", tt.base, tt.cookie, nil)
+			if w.Code != tt.get {
+				t.Errorf("%s: a page got %d, want %d", name, w.Code, tt.get)
+			}
+			if tt.get != 200 && (strings.Contains(w.Body.String(), ours.base) || strings.Contains(w.Body.String(), ours.token)) {
+				t.Errorf("%s: the page tells of the session", name)
+			}
+			if w := c.ask(t, "POST", tt.base+"approvals/x", tt.cookie, url.Values{"token": {ours.token}}); w.Code != tt.post {
+				t.Errorf("%s: a form got %d, want %d", name, w.Code, tt.post)
+			}
+		}
+	})
+}
+
+// A browser is told to send the cookie to the pages of its session only, when
+// signing in and when signing out; no page tells its address to the next, and none
+// leads out of it.
+func TestSessionStaysAtItsAddress(t *testing.T) {
+	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+		in := c.ask(t, "POST", "/login?to=http://evil.example/", "", url.Values{"ticket": {strings.TrimPrefix(c.Link(ada), "/login?ticket=")}, "to": {"//evil.example/"}})
+		base, cookie := in.Header().Get("Location"), in.Result().Cookies()[0]
+		var s session
+		if !c.open(sessionPurpose, cookie.Value, &s) || base != homes+s.Home+"/" {
+			t.Fatalf("signing in leads to %q", base)
+		}
+		for _, path := range []string{"", "agents/alpha", "agents/alpha/tools/write", "approvals", "nowhere"} {
+			w := c.ask(t, "GET", base+path, cookie.Value, nil)
+			if got := w.Header().Get("Referrer-Policy"); got != "strict-origin" {
+				t.Errorf("%q lets browsers tell its address: %q", path, got)
+			}
+			for _, m := range leads.FindAllStringSubmatch(w.Body.String(), -1) {
+				if !strings.HasPrefix(m[1], base) && !strings.HasPrefix(m[1], "/assets/") && m[1] != "#main" {
+					t.Errorf("%q leads to %q", path, m[1])
+				}
+			}
+		}
+		out := c.ask(t, "POST", base+"logout", cookie.Value, url.Values{"token": {s.Token}})
+		for name, cookies := range map[string][]*http.Cookie{"signing in": in.Result().Cookies(), "signing out": out.Result().Cookies()} {
+			if len(cookies) != 1 || cookies[0].Path != base || cookies[0].Domain != "" || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode {
+				t.Errorf("%s sets %v", name, cookies)
+			}
+		}
+		if out.Code != http.StatusSeeOther || out.Header().Get("Location") != "/login" {
+			t.Errorf("signing out leads to %d %q", out.Code, out.Header().Get("Location"))
+		}
+	})
+}
+
+// leads finds what a page leads to.
+var leads = regexp.MustCompile(`(?:href|action|src|data-live-page)="([^"]*)"`)

@@ -32,7 +32,7 @@ function follow() {
   const alive = document.getElementById('alive');
   let pending = 0;
   let dirty = false;
-  const stream = new EventSource('/live');
+  const stream = new EventSource(document.body.dataset.livePage);
   const later = () => {
     dirty = true;
     if (document.hidden || pending) return;
