@@ -88,10 +88,11 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		result, err = b.http(ctx, t, action, c)
 	case agent.Prompt:
 		result, err = prompt(t, action, c)
+		err = call.Unsent(err) // it goes nowhere
 	case agent.Compose:
 		result, err = b.compose(ctx, t, action, c)
 	default:
-		err = call.Refuse(stage, call.UnknownTool, "%s has no action", t.Name)
+		err = call.Unsent(call.Refuse(stage, call.UnknownTool, "%s has no action", t.Name))
 	}
 	result.Duration = time.Since(start)
 	return result, err

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -70,14 +71,14 @@ func status(resp *http.Response) map[string]any {
 }
 
 // answer makes a result of what a server answered.
-func (b *binding) answer(req *http.Request, resp *http.Response) (call.Result, error) {
+func (b *binding) answer(req *http.Request, resp *http.Response, effect agent.SideEffect) (call.Result, error) {
 	host := req.URL.Hostname()
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		return redirected(host, resp).result()
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, b.MaxResponse+1))
 	if err != nil {
-		return call.Result{}, egress.Failure(req, true, err)
+		return call.Result{}, egress.Failure(req, effect, err)
 	}
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch {

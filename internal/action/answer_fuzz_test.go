@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
 )
 
 // FuzzAnswer: whatever a server answers becomes one JSON value in valid UTF-8, an
@@ -43,7 +45,7 @@ func FuzzAnswer(f *testing.F) {
 		status = 200 + ((status-200)%400+400)%400
 		h := http.Header{"Content-Type": {kind}, "Location": {other}, "Retry-After": {other}, "Etag": {other}}
 		resp := &http.Response{StatusCode: status, Header: h, Request: req, Body: io.NopCloser(strings.NewReader(string(body)))}
-		r, err := b.answer(req, resp)
+		r, err := b.answer(req, resp, agent.Read)
 		if err != nil {
 			t.Fatal(err)
 		}

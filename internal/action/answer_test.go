@@ -166,7 +166,7 @@ type endless64 struct{}
 func (endless64) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }
 
 // TestCutAnswers: whoever got half an answer does not know what was done,
-// unless it only asked.
+// unless it only asked. A method that reads is not enough: the tool must.
 func TestCutAnswers(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
@@ -174,10 +174,22 @@ func TestCutAnswers(t *testing.T) {
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	for method, effect := range map[string]call.Effect{"GET": call.NoEffect, "POST": call.EffectUnknown} {
-		r := newRig(t, agent.HTTP{Method: method}, cut)
+	for _, tt := range []struct {
+		method string
+		of     agent.SideEffect
+		effect call.Effect
+	}{
+		{"GET", agent.Read, call.NoEffect},
+		{"GET", agent.Write, call.EffectUnknown},
+		{"POST", agent.Read, call.EffectUnknown},
+		{"POST", agent.Write, call.EffectUnknown},
+	} {
+		r := newRig(t, agent.HTTP{Method: tt.method}, cut)
+		r.agent.Tools[0].SideEffect = tt.of
 		_, err := r.call(t, `{}`)
-		wantCode(t, err, call.ServerUnavailable, effect)
+		if got := wantCode(t, err, call.ServerUnavailable, tt.effect); got.Retryable != (tt.effect == call.NoEffect) || got.Unsent {
+			t.Errorf("%s by a tool that may %s: %+v", tt.method, tt.of, got)
+		}
 	}
 }
 

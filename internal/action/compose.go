@@ -27,7 +27,7 @@ func chainOf(ctx context.Context) []string {
 // of such calls that comes back to where it was would never end.
 func (b *binding) compose(ctx context.Context, t *agent.Tool, to agent.Compose, c *call.Call) (call.Result, error) {
 	if b.Agents == nil {
-		return call.Result{}, call.Refuse(stage, call.ServerUnavailable, "other agents cannot be called from here: %s needs %s", t.Name, diag.Quote(to.Agent))
+		return call.Result{}, call.Unsent(call.Refuse(stage, call.ServerUnavailable, "other agents cannot be called from here: %s needs %s", t.Name, diag.Quote(to.Agent)))
 	}
 	steps := append(slices.Clone(chainOf(ctx)), b.Name+"/"+t.Name)
 	if slices.Contains(steps, to.Agent+"/"+to.Tool) {
@@ -58,5 +58,5 @@ func (b *binding) compose(ctx context.Context, t *agent.Tool, to agent.Compose, 
 func endless(what string, steps []string, to agent.Compose) error {
 	r := call.Refuse(stage, call.PolicyDenied, "%s: %s", what, strings.Join(append(steps, to.Agent+"/"+to.Tool), " → "))
 	r.Hint = "change one of the manifests so that the calls end"
-	return r
+	return call.Unsent(r)
 }

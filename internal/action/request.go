@@ -24,18 +24,18 @@ import (
 // http sends a request and makes a result of the answer.
 func (b *binding) http(ctx context.Context, t *agent.Tool, h agent.HTTP, c *call.Call) (call.Result, error) {
 	if b.Egress == nil {
-		return call.Result{}, call.Refuse(stage, call.ServerUnavailable, "nothing is sent from here")
+		return call.Result{}, call.Unsent(call.Refuse(stage, call.ServerUnavailable, "nothing is sent from here"))
 	}
 	req, err := b.request(ctx, t, h, c)
 	if err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
-	resp, err := b.Egress.Do(req)
+	resp, err := b.Egress.Send(req, t.SideEffect)
 	if err != nil {
 		return call.Result{}, err
 	}
 	defer resp.Body.Close()
-	return b.answer(req, resp)
+	return b.answer(req, resp, t.SideEffect)
 }
 
 // request fills in an action's request; its credential comes last.

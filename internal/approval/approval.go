@@ -10,12 +10,16 @@
 // An agent cannot answer. No tool does it, and whoever decides is named by the
 // face that took the decision: the command line of the owner, or an
 // administrator's key.
+//
+// The arguments are there for the person, so they are kept while the question
+// waits, and not beyond: the answer needs only their MAC.
 package approval
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/books"
@@ -36,10 +40,11 @@ const (
 
 // Question is one call that waits for a person.
 type Question struct {
-	ID        string          `json:"id"`
-	Agent     string          `json:"agent"`
-	Digest    string          `json:"digest"`
-	Tool      string          `json:"tool"`
+	ID     string `json:"id"`
+	Agent  string `json:"agent"`
+	Digest string `json:"digest"`
+	Tool   string `json:"tool"`
+	// Arguments are nil once the question does not wait any more.
 	Arguments json.RawMessage `json:"arguments"`
 	Principal string          `json:"principal"`
 	// Call is the id of the call that asked first.
@@ -56,13 +61,18 @@ type Question struct {
 // Over reports whether the time to answer, or to use an answer, has passed.
 func (q *Question) Over(now time.Time) bool { return !now.Before(q.Expires) }
 
-// maxPending bounds the questions of one agent and principal that wait, so that
-// nobody buries a person in them, or keeps others from asking.
-const maxPending = 50
+// The bounds of the questions of one agent and principal that wait, so that
+// nobody buries a person in them, fills the store, or keeps others from asking.
+// One call may have half of the bytes.
+const (
+	maxPending      = 50
+	maxPendingBytes = 32 << 20
+)
 
 // Errors that callers tell apart.
 var (
-	// ErrTooMany says that the agent has too many questions waiting.
+	// ErrTooMany says that the agent has too many questions waiting, or too large
+	// ones.
 	ErrTooMany = errors.New("too many calls of this agent and principal wait for approval")
 	// ErrUnknown says that there is no such question.
 	ErrUnknown = errors.New("there is no approval of that id")
@@ -72,13 +82,19 @@ var (
 	ErrOver = errors.New("it has expired")
 )
 
-const columns = `id, agent, digest, tool, principal, call, sealed, state, asked, expires, decider, reason`
+// What is read of a question: all of it, or all but its arguments, which may be
+// large and have to be opened.
+const (
+	known = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, `
+	whole = known + `sealed`
+	bare  = known + `CAST(NULL AS BYTEA)`
+)
 
 func scan(row state.Row) (*Question, error) {
 	q := &Question{}
 	var asked, expires int64
 	var s string
-	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &q.sealed, &s, &asked, &expires, &q.Decider, &q.Reason)
+	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &s, &asked, &expires, &q.Decider, &q.Reason, &q.sealed)
 	q.State, q.Asked, q.Expires = State(s), time.UnixMicro(asked), time.UnixMicro(expires)
 	return q, err
 }
@@ -96,7 +112,7 @@ func (q *Question) mac(b *books.Books) []byte {
 // Find is the newest question for the very same call that is not over: one that
 // waits, or an answer that was not used yet. Nil if there is none.
 func Find(tx state.Tx, b *books.Books, q *Question, now time.Time) (found *Question, err error) {
-	err = tx.Query(`SELECT `+columns+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved') AND expires > $2
+	err = tx.Query(`SELECT `+bare+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved') AND expires > $2
 ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) (err error) {
 		found, err = scan(row)
 		return err
@@ -111,39 +127,67 @@ func Ask(ctx context.Context, b *books.Books, q *Question) (asked *Question, err
 		if asked, err = Find(tx, b, q, q.Asked); err != nil || asked != nil {
 			return err
 		}
-		var waiting int64
-		err = tx.Query(`SELECT COUNT(*) FROM approvals WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`,
-			[]any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting) })
-		if err != nil {
+		sealed := b.Keys.Seal(purpose(q.ID), q.Arguments)
+		if err = room(tx, q, len(sealed)); err != nil {
 			return err
-		}
-		if waiting >= maxPending {
-			return ErrTooMany
 		}
 		asked = q
 		_, err = tx.Exec(`INSERT INTO approvals (id, agent, digest, tool, principal, call, mac, sealed, state, asked, expires)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10)`,
-			q.ID, q.Agent, q.Digest, q.Tool, q.Principal, q.Call, q.mac(b), b.Keys.Seal(purpose(q.ID), q.Arguments), q.Asked.UnixMicro(), q.Expires.UnixMicro())
+			q.ID, q.Agent, q.Digest, q.Tool, q.Principal, q.Call, q.mac(b), sealed, q.Asked.UnixMicro(), q.Expires.UnixMicro())
 		return err
 	})
 	return asked, err
 }
 
+// A sum is a numeric to PostgreSQL.
+const countWaiting = `SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(sealed)), 0) AS BIGINT) FROM approvals
+WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`
+
+// room refuses a question that is too much for what its agent and principal have
+// waiting.
+func room(tx state.Tx, q *Question, size int) error {
+	var waiting, held int64
+	err := tx.Query(countWaiting, []any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting, &held) })
+	switch {
+	case err != nil:
+		return err
+	case waiting >= maxPending:
+		return ErrTooMany
+	case held+int64(size) > maxPendingBytes:
+		return fmt.Errorf("%w: with this one they would hold more than %d MiB of arguments", ErrTooMany, maxPendingBytes>>20)
+	}
+	// What has expired is not counted, so it does not stay either.
+	_, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE agent = $1 AND principal = $2 AND expires <= $3 AND sealed IS NOT NULL`,
+		q.Agent, q.Principal, q.Asked.UnixMicro())
+	return err
+}
+
 func purpose(id string) string { return "arguments of approval " + id }
 
-// Get is one question.
-func Get(ctx context.Context, b *books.Books, id string) (found *Question, err error) {
-	err = b.DB.Read(ctx, func(tx state.Tx) error {
-		found, err = get(tx, id)
-		return err
-	})
+// Get is one question, with its arguments if it waits.
+func Get(ctx context.Context, b *books.Books, id string) (*Question, error) {
+	found, err := read(ctx, b, whole, id)
 	if err != nil {
 		return nil, err
 	}
 	return found, found.open(b)
 }
 
-func get(tx state.Tx, id string) (found *Question, err error) {
+// Look is one question without its arguments, for whoever waits for an answer.
+func Look(ctx context.Context, b *books.Books, id string) (*Question, error) {
+	return read(ctx, b, bare, id)
+}
+
+func read(ctx context.Context, b *books.Books, columns, id string) (found *Question, err error) {
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		found, err = get(tx, columns, id)
+		return err
+	})
+	return found, err
+}
+
+func get(tx state.Tx, columns, id string) (found *Question, err error) {
 	err = tx.Query(`SELECT `+columns+` FROM approvals WHERE id = $1`, []any{id}, func(row state.Row) (err error) {
 		found, err = scan(row)
 		return err
@@ -164,15 +208,8 @@ func (q *Question) open(b *books.Books) error {
 }
 
 // List is the questions that wait now, oldest first.
-func List(ctx context.Context, b *books.Books, now time.Time) (list []*Question, err error) {
-	err = b.DB.Read(ctx, func(tx state.Tx) error {
-		list = nil
-		return tx.Query(`SELECT `+columns+` FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY asked`, []any{now.UnixMicro()}, func(row state.Row) error {
-			q, err := scan(row)
-			list = append(list, q)
-			return err
-		})
-	})
+func List(ctx context.Context, b *books.Books, now time.Time) ([]*Question, error) {
+	list, err := waiting(ctx, b, whole, now)
 	if err != nil {
 		return nil, err
 	}
@@ -184,11 +221,28 @@ func List(ctx context.Context, b *books.Books, now time.Time) (list []*Question,
 	return list, nil
 }
 
+// Waiting is the same list without the arguments, for whoever counts.
+func Waiting(ctx context.Context, b *books.Books, now time.Time) ([]*Question, error) {
+	return waiting(ctx, b, bare, now)
+}
+
+func waiting(ctx context.Context, b *books.Books, columns string, now time.Time) (list []*Question, err error) {
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		list = nil
+		return tx.Query(`SELECT `+columns+` FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY asked`, []any{now.UnixMicro()}, func(row state.Row) error {
+			q, err := scan(row)
+			list = append(list, q)
+			return err
+		})
+	})
+	return list, err
+}
+
 // Decide answers a question, once, and journals who did: as a part of the call
 // that asked.
 func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reason string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
-		q, err := get(tx, id)
+		q, err := get(tx, bare, id)
 		now := time.Now()
 		switch {
 		case err != nil:
@@ -202,7 +256,7 @@ func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reaso
 		if yes {
 			s, decision, said = Approved, journal.Allow, "approved by "
 		}
-		n, err := tx.Exec(`UPDATE approvals SET state = $1, decider = $2, decided = $3, reason = $4 WHERE id = $5 AND state = 'pending'`,
+		n, err := tx.Exec(`UPDATE approvals SET state = $1, decider = $2, decided = $3, reason = $4, sealed = NULL WHERE id = $5 AND state = 'pending'`,
 			string(s), who, now.UnixMicro(), reason, id)
 		if err == nil && n == 0 {
 			err = ErrDecided
@@ -221,6 +275,6 @@ func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reaso
 // Use takes an approval for its one call, in the transaction that writes the
 // intent. It reports whether the approval was still good.
 func Use(tx state.Tx, id string, now time.Time) (bool, error) {
-	n, err := tx.Exec(`UPDATE approvals SET state = 'used', sealed = NULL WHERE id = $1 AND state = 'approved' AND expires > $2`, id, now.UnixMicro())
+	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`, id, now.UnixMicro())
 	return n == 1, err
 }

@@ -12,15 +12,16 @@ import (
 // ask what became of it. Who decided what stays in the journal.
 const Kept = 24 * time.Hour
 
-// Forget deletes questions that are over for longer than they are kept, so many
-// at most, and tells how many. The write is small, whatever there is.
+// Forget deletes questions that are over for longer than they are kept, and the
+// arguments of those that are over, so many at most, and tells how many. The write
+// is small, whatever there is.
 func Forget(ctx context.Context, b *books.Books, now time.Time, most int) (n int, err error) {
 	before := now.Add(-Kept).UnixMicro()
 	var ids []string
 	// Found by reading, so that nobody who writes waits for the search.
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		ids = nil
-		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 LIMIT $2`, []any{before, int64(most)}, func(row state.Row) error {
+		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 OR expires <= $2 AND sealed IS NOT NULL LIMIT $3`, []any{before, now.UnixMicro(), int64(most)}, func(row state.Row) error {
 			var id string
 			err := row.Scan(&id)
 			ids = append(ids, id)
@@ -34,6 +35,9 @@ func Forget(ctx context.Context, b *books.Books, now time.Time, most int) (n int
 		n = 0
 		for _, id := range ids {
 			gone, err := tx.Exec(`DELETE FROM approvals WHERE id = $1 AND expires < $2`, id, before)
+			if err == nil && gone == 0 {
+				gone, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE id = $1 AND expires <= $2`, id, now.UnixMicro())
+			}
 			if err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/ambit-run/ambit/internal/unzip"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -253,7 +254,11 @@ func (b *Bundle) tarEnd(unpacked, packed io.Reader) {
 }
 
 func (b *Bundle) readZip(data []byte) {
-	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	archive, err := unzip.NewReader(bytes.NewReader(data), int64(len(data)), maxFiles)
+	if errors.Is(err, unzip.ErrTooMany) {
+		b.report(ruleTooLarge, "", 0, "%v", err)
+		return
+	}
 	if err != nil {
 		b.report(ruleUnreadable, "", 0, "the archive is damaged")
 		return

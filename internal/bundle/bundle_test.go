@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/unzip"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -249,7 +250,14 @@ func TestBounds(t *testing.T) {
 			}
 		}
 	}
+	// All directory, and an end that says that there is none: it is not read.
+	swollen := bytes.Repeat(append([]byte("PK\x01\x02"), make([]byte, 42)...), 2<<16)
 	b := &Bundle{}
+	b.readZip(append(append(swollen, "PK\x05\x06"...), make([]byte, 18)...))
+	if len(b.Problems) != 1 || !strings.Contains(b.Problems[0].Message, unzip.ErrTooMany.Error()) {
+		t.Errorf("all directory: %v", b.Problems)
+	}
+	b = &Bundle{}
 	in := newIntake(b)
 	zeros := func(n int64) io.Reader { return io.LimitReader(zeroReader{}, n) }
 	if !in.take("large", false, zeros(maxFile+1)) || len(b.Tree) > 0 || !slices.Equal(codes(b), []string{"CB004"}) {

@@ -106,6 +106,10 @@ type Refusal struct {
 	Retryable bool   `json:"retryable"`
 	// RetryAfter is how long to wait before a retry can pass; 0 says nothing.
 	RetryAfter time.Duration `json:"-"`
+	// Unsent says that nothing of the call left for whoever does its work, so that
+	// it counts towards no limit. It is set only where that is certain: a read that
+	// was sent has no effect either, and counts.
+	Unsent bool `json:"-"`
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
@@ -121,6 +125,18 @@ func Uncertain(stage string, code Code, format string, args ...any) *Refusal {
 	r := Refuse(stage, code, format, args...)
 	r.Effect = EffectUnknown
 	return r
+}
+
+// Unsent is the error of a call of which nothing left: where it is a refusal, one
+// that says so. That is a copy, since one reason may refuse many calls.
+func Unsent(err error) error {
+	r, ok := errors.AsType[*Refusal](err)
+	if !ok || r.Unsent {
+		return err
+	}
+	marked := *r
+	marked.Unsent = true
+	return &marked
 }
 
 // AsRefusal is what an error of a call says: a refusal, or that nobody knows. Nobody

@@ -72,7 +72,7 @@ var Meanings = []Meaning{
 	{HostNotAllowed, "the destination is not in the credential's audience", "A credential is attached only towards the hosts its slot allows.", "check the URL; if the host is right, add it to the slot's allowed_hosts"},
 	{AddressBlocked, "the host resolves to an address that is off limits", "Private, loopback, link-local and metadata addresses are refused, so that an agent cannot reach into the network it runs in.", "use a public host; for development on one machine there is --allow-loopback-http"},
 	{SecretLeak, "the result holds a secret", "The scan that every result passes found a credential in it, and the result was withheld.", "mend the tool that returned it; the journal names the rule, never the secret"},
-	{OutputInvalid, "the result does not fit its schema", "The result does not match the declared output schema.", "mend the tool, or the schema"},
+	{OutputInvalid, "the result does not fit its schema", "The result does not match the declared output schema, or says one thing twice, so that it could be read in two ways.", "mend the tool, or the schema"},
 	{ServerUnavailable, "the tool server is not there", "The server could not be started or reached, or it ended and did not come back.", "see its log; test it: ambit verify PATH"},
 	{ServerDrifted, "the tool server is not what was declared", "The server advertises other tools than declared, or its definitions or package differ from the lock.", "see the difference: ambit verify PATH; accept it with: ambit lock PATH"},
 	{IsolationUnavailable, "the isolation that was asked for cannot be given here", "Isolation is never downgraded: if the tier cannot be had, nothing runs.", "install what the message names, or see: ambit doctor"},

@@ -38,9 +38,9 @@ func newLogin(t *terminal) *cobra.Command {
 		Short:   "Sign in at an OpenID provider, on any device",
 		Long: "Sign in at an OpenID provider by the device flow: open the page it shows on any device, enter the code and\n" +
 			"agree. The token is kept in the vault and renewed when it is needed. It is sent to the hosts that --host\n" +
-			"names, or else to that of --resource, and to no other: to hosted agents and to tool servers there. ambit login\n" +
-			"token prints it for other programs. The provider and the client id come from the flags, or from [login] in\n" +
-			"config.toml.",
+			"names, or else to that of --resource, and to no other: to hosted agents and to tool servers there. A host of this\n" +
+			"machine is named with its port, such as localhost:8080. ambit login token prints the token for other programs.\n" +
+			"The provider and the client id come from the flags, or from [login] in config.toml.",
 		Example: "  ambit login --issuer https://login.example.com --client-id ambit --host agents.example.com\n  curl -H \"Authorization: Bearer $(ambit login token)\" https://ambit.example.com/api/v1/agents\n  ambit logout",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.login(cmd.Context(), f) },
@@ -151,14 +151,15 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 
 // loginHosts are whom a token is sent to.
 func loginHosts(named []string, resource string) ([]string, error) {
+	read := login.Host
 	if u, err := url.Parse(resource); len(named) == 0 && err == nil && u.Hostname() != "" {
-		named = []string{u.Hostname()}
+		named, read = []string{resource}, login.At
 	}
 	hosts := []string{}
 	for _, name := range named {
-		host, err := login.Host(name)
+		host, err := read(name)
 		if err != nil {
-			return nil, usage("write the host's name alone, such as agents.example.com", "%w", err)
+			return nil, usage("write the host's name alone, such as agents.example.com, or one of this machine with its port, such as localhost:8080", "%w", err)
 		}
 		if !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)

@@ -38,10 +38,10 @@ func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *n
 func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
 	a, stopped := n.find(name)
 	if stopped != nil {
-		return call.Result{}, stopped
+		return call.Result{}, call.Unsent(stopped)
 	}
 	if err := a.Ready(ctx); err != nil {
-		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "the agent %s is not up: %v", name, err)
+		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent %s is not up: %v", name, err))
 	}
 	return a.Gateway().Call(ctx, c)
 }

@@ -16,7 +16,8 @@
 //     spellings, also those that only some resolvers understand.
 //   - Only https, no proxies from the environment, no redirects, no cookies.
 //   - A request that may change something gets a connection of its own. A reused
-//     one may have died unnoticed, and net/http would send the request again.
+//     one may have died unnoticed, and net/http would send the request again. A
+//     method is not enough to tell: a GET may be how a host is made to act.
 //     Connections are never shared between clients: each agent has its own.
 //
 // # The proxy
@@ -46,6 +47,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -103,37 +105,54 @@ func (c *Client) Switches() Switches {
 	return c.dialer.switches
 }
 
-// Reads reports whether a request of that method leaves everything as it is.
+// Reads reports whether a method is one of those by which a host is asked to leave
+// everything as it is.
 func Reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// Do sends a request and returns the answer, whatever its status. An error is a
-// [*call.Refusal].
-func (c *Client) Do(req *http.Request) (*http.Response, error) {
+// Do sends a request that changes only what its method says, as [Client.Send] does.
+func (c *Client) Do(req *http.Request) (*http.Response, error) { return c.Send(req, agent.Read) }
+
+// Send sends a request of a tool with that side effect and returns the answer,
+// whatever its status. An error is a [*call.Refusal].
+func (c *Client) Send(req *http.Request, effect agent.SideEffect) (*http.Response, error) {
 	if err := c.dialer.switches.Destination(req); err != nil {
-		return nil, err
+		return nil, call.Unsent(err)
 	}
 	transport := c.changing
-	if Reads(req.Method) {
+	if reads(req, effect) {
 		transport = c.reading
 	}
 	var sent atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
 	resp, err := transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
 	if err != nil {
-		return nil, Failure(req, sent.Load(), err)
+		if !sent.Load() {
+			return nil, call.Unsent(failure(req, call.Refuse, "could not be reached", err))
+		}
+		return nil, Failure(req, effect, err)
 	}
 	return resp, nil
 }
 
-// Failure says what became of a request that got no whole answer; sent tells
-// whether it may have reached the server.
-func Failure(req *http.Request, sent bool, err error) *call.Refusal {
+// reads reports whether a request changes nothing: neither its tool does, nor its
+// method.
+func reads(req *http.Request, effect agent.SideEffect) bool {
+	return effect == agent.Read && Reads(req.Method)
+}
+
+// Failure says what became of a request of a tool with that side effect that may
+// have reached the server and got no whole answer.
+func Failure(req *http.Request, effect agent.SideEffect, err error) *call.Refusal {
+	refuse := call.Uncertain
+	if reads(req, effect) {
+		refuse = call.Refuse
+	}
+	return failure(req, refuse, "ended the connection before it had answered", err)
+}
+
+func failure(req *http.Request, refuse func(string, call.Code, string, ...any) *call.Refusal, what string, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r
-	}
-	refuse := call.Refuse
-	if sent && !Reads(req.Method) {
-		refuse = call.Uncertain
 	}
 	host := diag.Quote(req.URL.Hostname())
 	switch ctx := req.Context().Err(); {
@@ -146,10 +165,6 @@ func Failure(req *http.Request, sent bool, err error) *call.Refusal {
 		r := refuse(Stage, call.ServerUnavailable, "%s cannot prove that it is %s: %s", host, host, why)
 		r.Hint = "check the host's certificate"
 		return r
-	}
-	what := "could not be reached"
-	if sent {
-		what = "ended the connection before it had answered"
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		what = "does not exist"

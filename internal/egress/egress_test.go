@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 )
 
@@ -324,19 +325,35 @@ func TestEffects(t *testing.T) {
 	closed.Close()
 	sw.names["closed.test:443"] = netip.MustParseAddrPort(closed.Addr().String())
 	for _, tt := range []struct {
-		name, method, address string
-		code                  call.Code
-		effect                call.Effect
+		name, method string
+		of           agent.SideEffect
+		address      string
+		code         call.Code
+		effect       call.Effect
+		unsent       bool
 	}{
-		{"read, cut off", "GET", "https://example.com/", call.ServerUnavailable, call.NoEffect},
-		{"write, cut off", "POST", "https://example.com/", call.ServerUnavailable, call.EffectUnknown},
-		{"delete, cut off", "DELETE", "https://example.com/", call.ServerUnavailable, call.EffectUnknown},
-		{"write, not taken", "POST", "https://closed.test/", call.ServerUnavailable, call.NoEffect},
+		{"read, cut off", "GET", agent.Read, "https://example.com/", call.ServerUnavailable, call.NoEffect, false},
+		{"write by a method that reads, cut off", "GET", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"something unknown, cut off", "HEAD", "", "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"read by a method that writes, cut off", "POST", agent.Read, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"write, cut off", "POST", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"delete, cut off", "DELETE", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"write, not taken", "POST", agent.Write, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"read, not taken", "GET", agent.Read, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"write, no certificate for that name", "POST", agent.Write, "https://wrong.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"read, not allowed", "GET", agent.Read, "http://example.com/", call.HostNotAllowed, call.NoEffect, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := get(t, New(sw), tt.method, tt.address)
+			u, err := url.Parse(tt.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = New(sw).Send((&http.Request{Method: tt.method, URL: u, Header: http.Header{}}).WithContext(t.Context()), tt.of)
 			r := wantCode(t, err, tt.code, tt.effect)
-			if r.Retryable != (tt.effect == call.NoEffect) || strings.Contains(r.Message, "127.0.0.1") {
+			if r.Unsent != tt.unsent {
+				t.Errorf("that it was not sent is %t", r.Unsent)
+			}
+			if r.Retryable != (tt.effect == call.NoEffect && r.Code == call.ServerUnavailable && !strings.Contains(r.Message, "prove")) || strings.Contains(r.Message, "127.0.0.1") {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -396,8 +413,15 @@ func (e *ending) end(err error) {
 }
 
 // TestChangesAreSentOnce: a connection that the server closes as the second
-// request arrives makes net/http send it again, if it is a reused one.
+// request arrives makes net/http send it again, if it is a reused one. By which
+// method a host is made to act is the host's choice.
 func TestChangesAreSentOnce(t *testing.T) {
+	for _, method := range []string{"POST", "GET", "HEAD"} {
+		t.Run(method, func(t *testing.T) { sentOnce(t, method) })
+	}
+}
+
+func sentOnce(t *testing.T, method string) {
 	var requests atomic.Int32
 	_, sw := server(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -412,8 +436,8 @@ func TestChangesAreSentOnce(t *testing.T) {
 		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 	}
 	for range 2 {
-		req := &http.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "example.com"}, Header: http.Header{"Idempotency-Key": {"k"}}}
-		if resp, err := c.Do(req.WithContext(t.Context())); err == nil {
+		req := &http.Request{Method: method, URL: &url.URL{Scheme: "https", Host: "example.com"}, Header: http.Header{"Idempotency-Key": {"k"}}}
+		if resp, err := c.Send(req.WithContext(t.Context()), agent.Write); err == nil {
 			io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 		}

@@ -98,7 +98,7 @@ func TestBadCertificates(t *testing.T) {
 		"is not valid":         &tls.CertificateVerificationError{Err: errors.New("canary")},
 		"could not be reached": errors.New("canary"),
 	} {
-		r := Failure(req, false, bad)
+		r := failure(req, call.Refuse, "could not be reached", bad)
 		if r.Code != call.ServerUnavailable || !strings.Contains(r.Message, want) || strings.Contains(r.Error(), "canary") {
 			t.Errorf("%v: %v", bad, r)
 		}

@@ -2,10 +2,12 @@ package egress
 
 import (
 	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -58,7 +60,8 @@ func TestSwapIsBounded(t *testing.T) {
 		}
 	})
 	policy, trusted := swapping(t, sw)
-	client := through(trusted, near(t, NewDialer(sw), policy, 1000))
+	const left = 32 << 10 // enough for TLS to begin
+	client := through(trusted, near(t, NewDialer(sw), policy, left))
 	if resp, err := client.Do(request(t, "https://api.example.com/large", "")); err == nil {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
@@ -66,7 +69,10 @@ func TestSwapIsBounded(t *testing.T) {
 			t.Errorf("%d bytes were taken for the whole answer", len(body))
 		}
 	}
-	client = through(trusted, near(t, NewDialer(sw), policy, 1000))
+	if len(sent()) != 1 {
+		t.Fatal("what fits into the share was not sent")
+	}
+	client = through(trusted, near(t, NewDialer(sw), policy, left))
 	before := len(sent())
 	if resp, err := client.Do(request(t, "https://api.example.com/", strings.Repeat("y", 1<<20))); err == nil {
 		resp.Body.Close()
@@ -76,6 +82,43 @@ func TestSwapIsBounded(t *testing.T) {
 	}
 	if all := sent(); len(all) > before && len(all[before].body) >= 1<<20 {
 		t.Error("all of it was sent")
+	}
+}
+
+// So are the addresses and headers of such requests, and the headers of answers:
+// they carry as much as a body.
+func TestSwapHeadsAreBounded(t *testing.T) {
+	const left, long = 48 << 10, 16 << 10 // so that two or three heads are the share
+	sw, sent := site(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/answer" {
+			w.Header().Set("X-Long", strings.Repeat("a", long))
+		}
+	})
+	policy, trusted := swapping(t, sw)
+	for name, ask := range map[string]func(*http.Request){
+		"address": func(r *http.Request) { r.URL.RawQuery = strings.Repeat("q", long) },
+		"header":  func(r *http.Request) { r.Header.Set("X-Long", strings.Repeat("h", long)) },
+		"answer":  func(r *http.Request) { r.URL.Path = "/answer" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := through(trusted, near(t, NewDialer(sw), policy, left))
+			before, answered := len(sent()), 0
+			for range 2 * left / long {
+				req := request(t, "https://api.example.com/", "")
+				ask(req)
+				resp, err := client.Do(req)
+				if err != nil {
+					continue
+				}
+				resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					answered++
+				}
+			}
+			if most := left / long; answered == 0 || answered > most || len(sent())-before > most {
+				t.Errorf("%d were sent and %d answered, and the share is that of less than %d", len(sent())-before, answered, most)
+			}
+		})
 	}
 }
 
@@ -119,6 +162,41 @@ func TestPlainIsBounded(t *testing.T) {
 	}
 	if asked.Load() != 0 {
 		t.Error("a long address was sent")
+	}
+}
+
+// A program's request is sent once, also where the connection to the host dies on
+// it: whether to try again is for the program to say.
+func TestSwapSendsOnce(t *testing.T) {
+	var requests atomic.Int32
+	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { // HTTP/1.1
+		if requests.Add(1) > 1 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(s.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sw, err := Read(environ(map[string]string{EnvResolve: "api.example.com:443=" + s.Listener.Addr().String(), EnvCA: file}), false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, trusted := swapping(t, sw)
+	proxy, _ := proxied(t, NewDialer(sw), policy)
+	client := through(trusted, proxy)
+	client.Transport.(*http.Transport).DisableKeepAlives = false // one tunnel, and so one connection to the host
+	defer client.CloseIdleConnections()
+	for _, want := range []int{http.StatusOK, http.StatusBadGateway} {
+		req := request(t, "https://api.example.com/", "")
+		req.Method = http.MethodGet
+		if resp, body := send(t, client, req); resp.StatusCode != want {
+			t.Errorf("%d %q, want %d", resp.StatusCode, body, want)
+		}
+	}
+	if n := requests.Load(); n != 2 {
+		t.Errorf("two requests were sent %d times", n)
 	}
 }
 

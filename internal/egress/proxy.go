@@ -81,6 +81,8 @@ const (
 	proxyHeader      = 16 << 10
 )
 
+var errShare = errors.New("the sandbox has sent and received its share")
+
 // NewProxy makes the proxy of one sandbox.
 func NewProxy(d *Dialer, p Policy, onDecision func(Decision)) *Proxy {
 	return &Proxy{dialer: d, policy: p, onDecision: onDecision, slots: make(chan struct{}, proxyConnections), conns: map[net.Conn]struct{}{}}
@@ -153,7 +155,7 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	}
 	// What is asked counts too: a URL carries out as much as a body.
 	if p.bytes.Add(proxyHeader-head.N-int64(buffered.Buffered())) > proxyBytes {
-		r := call.Refuse(Stage, call.HostNotAllowed, "the sandbox has sent and received its share")
+		r := call.Refuse(Stage, call.HostNotAllowed, "%v", errShare)
 		p.say("", "", r)
 		answer(conn, r)
 		return
@@ -316,6 +318,20 @@ func (p *Proxy) plain(ctx context.Context, conn net.Conn, req *http.Request) {
 	resp.Close = true
 	resp.Body = &metered{resp.Body, p}
 	resp.Write(conn)
+}
+
+// metered counts what a program sends, or is sent.
+type metered struct {
+	io.ReadCloser
+	proxy *Proxy
+}
+
+func (m *metered) Read(b []byte) (int, error) {
+	n, err := m.ReadCloser.Read(b)
+	if m.proxy.bytes.Add(int64(n)) > proxyBytes {
+		return 0, errShare
+	}
+	return n, err
 }
 
 // join copies both ways until one side ends, stays silent for long, or the

@@ -39,7 +39,8 @@ import (
 // The value is put into the values of headers, and nowhere else: a path or a
 // body is what hosts keep, show and pass on. Of an answer, whatever would show
 // the value is turned back, so that a host that repeats what it was sent does
-// not give the program what it must not have.
+// not give the program what it must not have. Parts of an answer are neither asked
+// for nor taken: each could hold a part of the value.
 type Swap struct {
 	Placeholder string
 	// Value is called when it is needed, so that nothing prints it.
@@ -149,7 +150,7 @@ func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, ho
 		return err
 	}
 	conn.SetDeadline(time.Now().Add(proxyGreeting))
-	secure := tls.Server(&rejoined{Conn: conn, from: from}, &tls.Config{
+	secure := tls.Server(&counted{Conn: conn, from: from, proxy: p}, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"http/1.1"},
 	})
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -174,13 +175,28 @@ func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, ho
 	return nil
 }
 
-// rejoined is a connection whose first bytes have been read already.
-type rejoined struct {
+// counted is a connection of a program whose first bytes have been read already.
+// All that passes counts: a URL and headers carry as much as a body.
+type counted struct {
 	net.Conn
-	from io.Reader
+	from  io.Reader
+	proxy *Proxy
 }
 
-func (r *rejoined) Read(b []byte) (int, error) { return r.from.Read(b) }
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.from.Read(b)
+	if c.proxy.bytes.Add(int64(n)) > proxyBytes {
+		return 0, errShare
+	}
+	return n, err
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	if c.proxy.bytes.Add(int64(len(b))) > proxyBytes {
+		return 0, errShare
+	}
+	return c.Conn.Write(b)
+}
 
 // oneConn is a listener that has one connection, and ends with it.
 type oneConn struct {
@@ -219,6 +235,9 @@ var perHop = []string{
 	"Connection", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
+// partial are headers that ask for a part of an answer.
+var partial = []string{"Range", "If-Range"}
+
 func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, format string, args ...any) {
 		refusal := call.Refuse(Stage, call.HostNotAllowed, format, args...)
@@ -237,7 +256,7 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := r.Clone(r.Context())
 	out.RequestURI, out.URL.Scheme, out.URL.Host, out.Host = "", "https", s.host, s.host
-	for _, name := range append(listed(r.Header), perHop...) {
+	for _, name := range slices.Concat(listed(r.Header), perHop, partial) {
 		out.Header.Del(name)
 	}
 	out.Header.Set("Accept-Encoding", "identity")
@@ -252,7 +271,7 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	out.Body = &metered{out.Body, s.proxy}
+	out.Body = onlyOnce{out.Body}
 	resp, err := s.transport.RoundTrip(out)
 	if err != nil {
 		refusal := dialled(s.host, err)
@@ -266,8 +285,16 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadGateway, "%s answered in a form that cannot be looked through", diag.Quote(s.host))
 		return
 	}
+	if resp.StatusCode == http.StatusPartialContent || resp.Header.Get("Content-Range") != "" {
+		refuse(http.StatusBadGateway, "%s answered with a part, which cannot be looked through", diag.Quote(s.host))
+		return
+	}
 	s.hand(w, resp)
 }
+
+// onlyOnce is a body that net/http does not know for an empty one: a request without
+// a body it would send again, unasked, where a reused connection has died.
+type onlyOnce struct{ io.ReadCloser }
 
 // listed are the headers that a Connection header names.
 func listed(h http.Header) (names []string) {
@@ -323,9 +350,6 @@ func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := body.Read(buf)
-		if s.proxy.bytes.Add(int64(n)) > proxyBytes {
-			panic(http.ErrAbortHandler) // not a whole answer
-		}
 		if n > 0 {
 			if _, err := w.Write(buf[:n]); err != nil {
 				return
@@ -341,20 +365,6 @@ func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-}
-
-// metered counts what a program sends, or is sent.
-type metered struct {
-	io.ReadCloser
-	proxy *Proxy
-}
-
-func (m *metered) Read(b []byte) (int, error) {
-	n, err := m.ReadCloser.Read(b)
-	if m.proxy.bytes.Add(int64(n)) > proxyBytes {
-		return 0, errors.New("the sandbox has sent and received its share")
-	}
-	return n, err
 }
 
 // hiddenText stands where a secret was.

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
 )
@@ -333,6 +334,49 @@ func TestSwapRefusesWhatCannotBeLookedThrough(t *testing.T) {
 	resp, body := send(t, through(trusted, proxy), request(t, "https://api.example.com/", ""))
 	if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, token) {
 		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+}
+
+// An echo that comes in parts would show the token, a part at a time: no host is
+// asked for one, and none is taken from a host that gives it unasked.
+func TestSwapTakesNoParts(t *testing.T) {
+	sw, sent := site(t, func(w http.ResponseWriter, r *http.Request) {
+		echo := strings.NewReader("echo: " + r.Header.Get("X-Key"))
+		switch r.URL.Path {
+		case "/206":
+			w.WriteHeader(http.StatusPartialContent)
+		case "/range":
+			w.Header().Set("Content-Range", "bytes 0-19/100")
+		default:
+			http.ServeContent(w, r, "echo.txt", time.Time{}, echo)
+			return
+		}
+		_, _ = io.CopyN(w, echo, 20)
+	})
+	policy, trusted := swapping(t, sw)
+	proxy, _ := proxied(t, NewDialer(sw), policy)
+	client := through(trusted, proxy)
+	for _, part := range []string{"bytes=0-19", "bytes=20-", "bytes=0-9,10-19"} {
+		req := request(t, "https://api.example.com/", "")
+		req.Method = "GET"
+		req.Header.Set("Range", part)
+		if strings.Contains(part, ",") {
+			req.Header.Set("If-Range", `"e"`)
+		}
+		if resp, body := send(t, client, req); resp.StatusCode != http.StatusOK || body != "echo: k="+hiddenText+";" {
+			t.Errorf("%s: %d %q", part, resp.StatusCode, body)
+		}
+	}
+	for _, path := range []string{"/206", "/range"} {
+		resp, body := send(t, client, request(t, "https://api.example.com"+path, ""))
+		if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, token[:6]) || resp.Header.Get("Content-Range") != "" {
+			t.Errorf("%s: %d %q", path, resp.StatusCode, body)
+		}
+	}
+	for _, s := range sent() {
+		if s.header.Get("Range")+s.header.Get("If-Range") != "" {
+			t.Error("the host was asked for a part")
+		}
 	}
 }
 

@@ -341,11 +341,36 @@ func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpc
 	if err := a.ready(ctx); err != nil {
 		return nil, err
 	}
-	if problem := a.watch(ctx, r, r.method, uri); problem != nil {
+	on := r.method == "resources/subscribe"
+	changed, problem := r.peer.claim(uri, on)
+	if changed {
+		if problem = a.watch(ctx, r, r.method, uri); problem != nil {
+			r.peer.watch(uri, !on)
+		}
+	}
+	if problem != nil {
 		return nil, problem
 	}
-	r.peer.watch(uri, r.method == "resources/subscribe")
 	return jsontext.Value("{}"), nil
+}
+
+// claim notes that a client watches a resource, or does not any more, and reports
+// whether that is new. What is not new goes no further: the server may count its
+// watchers, and one must not be counted twice, or for another.
+func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.watched[uri] == on:
+		return false, nil
+	case !on:
+		delete(p.watched, uri)
+	case len(p.watched) >= maxWatched:
+		return false, &rpcError{Code: internalError, Message: "the client watches too many resources"}
+	default:
+		p.watched[uri] = true
+	}
+	return true, nil
 }
 
 // watch asks the server of a resource to tell of its changes, or not to.

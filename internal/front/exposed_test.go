@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,6 +36,10 @@ func (d *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, err
 	case "resources/read":
 		uri, _ := text(lookup(f.Params, "uri"))
 		if uri == "fs://gone" {
+			return nil, &call.Answer{Raw: jsontext.Value(`{"code":-32002, "message":"gone"}`)}
+		}
+	case "resources/subscribe":
+		if uri, _ := text(lookup(f.Params, "uri")); uri == "fs://gone" {
 			return nil, &call.Answer{Raw: jsontext.Value(`{"code":-32002, "message":"gone"}`)}
 		}
 	}
@@ -125,6 +130,53 @@ func TestWatchedResources(t *testing.T) {
 	}
 	if got := strings.Join(d.forwarded, "\n"); got != "fs resources/subscribe {\"uri\":\"fs://a\"}\nfs resources/unsubscribe {\"uri\":\"fs://a\"}" {
 		t.Errorf("forwarded %s", got)
+	}
+}
+
+// A server hears of a client's watching when it changes, and not what others watch:
+// not a second time, and no end of what never began.
+func TestWatchingIsForwardedOnce(t *testing.T) {
+	c, d := exposing(t, []string{"fs"}, "resources")
+	c.say(hello)
+	c.hear()
+	for _, tt := range []struct{ method, uri, want string }{
+		{"unsubscribe", "fs://a", `"result":{}`}, // others may watch it
+		{"subscribe", "fs://a", `"result":{}`},
+		{"subscribe", "fs://a", `"result":{}`},
+		{"subscribe", "fs://gone", `"error":{"code":-32002, "message":"gone"}`},
+		{"unsubscribe", "fs://gone", `"result":{}`},
+		{"unsubscribe", "fs://a", `"result":{}`},
+		{"unsubscribe", "fs://a", `"result":{}`},
+	} {
+		if got := c.ask("resources/"+tt.method, `{"uri":"`+tt.uri+`"}`); got != tt.want {
+			t.Errorf("%s %s: %s", tt.method, tt.uri, got)
+		}
+	}
+	c.in.Close()
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+	want := []string{`fs resources/subscribe {"uri":"fs://a"}`, `fs resources/subscribe {"uri":"fs://gone"}`, `fs resources/unsubscribe {"uri":"fs://a"}`}
+	if !slices.Equal(d.forwarded, want) {
+		t.Errorf("forwarded %q", d.forwarded)
+	}
+}
+
+// A client that watches as much as it may is told so, rather than told that it
+// watches and left without news.
+func TestWatchingIsBounded(t *testing.T) {
+	p := newPeer(nil, "key", "me", nil)
+	for i := range maxWatched {
+		p.watch(strconv.Itoa(i), true)
+	}
+	if changed, problem := p.claim("more", true); changed || problem == nil {
+		t.Errorf("one more: %t, %v", changed, problem)
+	}
+	if changed, problem := p.claim("7", true); changed || problem != nil {
+		t.Errorf("one of them again: %t, %v", changed, problem)
+	}
+	if changed, problem := p.claim("7", false); !changed || problem != nil {
+		t.Errorf("one less: %t, %v", changed, problem)
 	}
 }
 

@@ -100,7 +100,7 @@ func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Resu
 	case "gone":
 		return call.Result{}, io.ErrUnexpectedEOF
 	}
-	return text("{\n  \"content\": [ {\"type\":\"odd\",\"html\":\"<b>&\u2028\\u003c\"} ],\r\n  \"n\": 12345678901234567890.0, \"n\": 2, \"args\": " + string(c.Arguments) + "}")
+	return text("{\n  \"content\": [ {\"type\":\"odd\",\"html\":\"<b>&\u2028\\u003c\"} ],\r\n  \"n\": 12345678901234567890.0, \"m\": 2, \"args\": " + string(c.Arguments) + "}")
 }
 
 // definitionOf is a definition that nobody would write.

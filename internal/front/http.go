@@ -50,6 +50,8 @@ const (
 	// ioTimeout is how long a client may take to send a body, or to take a piece
 	// of an answer.
 	ioTimeout = 30 * time.Second
+	// trusted is the size of a body that a client's word is taken for.
+	trusted = 64 << 10
 	// heartbeat is how often a silent stream shows that it is alive.
 	heartbeat = 25 * time.Second
 	// maxPeers bounds the sessions that hold something here, and maxPeersEach those
@@ -225,8 +227,7 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.Respon
 	limited := http.MaxBytesReader(w, r.Body, h.o.MaxBody)
 	var err error
 	if n := r.ContentLength; n >= 0 && n <= h.o.MaxBody {
-		body = make([]byte, n)
-		_, err = io.ReadFull(limited, body)
+		body, err = readSized(limited, n)
 	} else {
 		body, err = io.ReadAll(limited)
 	}
@@ -238,6 +239,23 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.Respon
 		return nil, http.StatusBadRequest
 	}
 	return body, 0
+}
+
+// readSized reads so many bytes. Up to trusted there is room for all of them at
+// once; beyond, never for more than twice of what has come, so that a client does
+// not hold memory by announcing what it does not send.
+func readSized(r io.Reader, n int64) ([]byte, error) {
+	body := make([]byte, min(n, trusted))
+	read := 0
+	for {
+		if _, err := io.ReadFull(r, body[read:]); err != nil || int64(len(body)) == n {
+			return body, err
+		}
+		read = len(body)
+		more := make([]byte, min(n, int64(2*read)))
+		copy(more, body)
+		body = more
+	}
 }
 
 // modern answers a request of the newer generation. There is no session: the

@@ -126,7 +126,7 @@ func TestSessionOverHTTP(t *testing.T) {
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("a call got %d %s", resp.StatusCode, resp.Header)
 	}
-	if !strings.Contains(body, `"n": 12345678901234567890.0, "n": 2, "args": {"big":12345678901234567890}`) {
+	if !strings.Contains(body, `"n": 12345678901234567890.0, "m": 2, "args": {"big":12345678901234567890}`) {
 		t.Errorf("the result did not pass as it was: %s", body)
 	}
 	// Another replica takes the same session.

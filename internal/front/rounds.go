@@ -64,21 +64,30 @@ func (a *Agent) binding(r *request) []byte {
 	return h.Sum(nil)
 }
 
-// asksMore reports whether a result is a question.
+// asksMore reports whether a result is a question, however that is written.
 func asksMore(raw jsontext.Value) bool {
-	return string(lookup(raw, "resultType")) == `"input_required"`
+	kind, _ := text(lookup(raw, "resultType"))
+	return kind == "input_required"
 }
 
-// mayAsk refuses questions that the operator does not let servers ask, and those
-// that have no end.
+// mayAsk refuses questions that the operator does not let servers ask, those that
+// may be read as such, and those that have no end.
 func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	if r.round >= maxRounds {
 		return call.Refuse("act", call.ServerUnavailable, "the server asks for more, and has asked %d times already", maxRounds)
 	}
+	// What is allowed here must be what the client reads.
+	unclear := call.Refuse("act", call.OutputInvalid, "the server asks the client something that can be read in two ways")
+	questions := lookup(raw, "inputRequests")
+	if questions != nil && (questions[0] != '{' && questions[0] != 'n' || !questions.IsValid() || mcpwire.Twice(questions)) {
+		return unclear
+	}
 	var refusal *call.Refusal
-	mcpwire.Members(lookup(raw, "inputRequests"), func(_ string, value jsontext.Value) {
+	mcpwire.Members(questions, func(_ string, value jsontext.Value) {
 		method, _ := text(lookup(value, "method"))
 		switch capability := call.CapabilityFor(method); {
+		case mcpwire.Twice(value):
+			refusal = unclear
 		case capability == "elicitation", capability != "" && a.exposes(capability):
 		case capability == "":
 			refusal = call.Refuse("act", call.PolicyDenied, "the server asks the client for %q, which is not known", clip(method))
@@ -169,6 +178,10 @@ func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError 
 	responses, sealed := lookup(r.params, "inputResponses"), lookup(r.params, "requestState")
 	if responses != nil && responses[0] != '{' {
 		return &rpcError{Code: invalidParams, Message: "inputResponses is no object"}
+	}
+	if (responses != nil || sealed != nil) && !r.params.IsValid() {
+		// The state is bound to what is read here, and the server is to read the same.
+		return &rpcError{Code: invalidParams, Message: "the params have a member twice"}
 	}
 	if sealed == nil {
 		c.More = further(responses, nil)

@@ -92,6 +92,12 @@ func TestRequestState(t *testing.T) {
 			t.Errorf("got %+v", problem)
 		}
 	})
+	// A state is for what is read here, and the server reads the same.
+	s.more = ""
+	sealed = ask(`{}`)
+	if problem := goes("me", `read","name":"ask`, `{}`, sealed); problem == nil || problem.Code != invalidParams || !strings.Contains(problem.Message, "twice") || s.more != "" {
+		t.Errorf("got %+v, and the server got %s", problem, s.more)
+	}
 	// Answers without a state belong to no call: it is a new one.
 	s.more, s.continues = "", "-"
 	if _, problem := asks(t, a, "me", `"name":"ask","arguments":{},"inputResponses":{}`); problem != nil || s.more != `{"inputResponses":{}}` || s.continues != "" {
@@ -112,6 +118,12 @@ func TestServersAskOnlyWhatIsExposed(t *testing.T) {
 		{"roots", "roots/list", gateway.Exposed{gateway.Sampling}, false},
 		{"roots, exposed", "roots/list", gateway.Exposed{Roots}, true},
 		{"something new", "wallet/open", gateway.Exposed(Exposable), false},
+		{"one thing and another", `elicitation/create","method":"sampling/createMessage`, nil, false},
+		{"escaped", `elicitation/create","m\u0065thod":"sampling/createMessage`, nil, false},
+		{"another case", `elicitation/create","Method":"sampling/createMessage`, nil, false},
+		{"two questions of one name", `elicitation/create"},"q":{"method":"elicitation/create`, nil, false},
+		{"a name that is no text", `elicitation/create"},"\ud800":{"method":"sampling/createMessage`, nil, false},
+		{"further inside", `elicitation/create","x":{"a":1,"a":2},"y":"`, nil, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,10 +134,32 @@ func TestServersAskOnlyWhatIsExposed(t *testing.T) {
 			if problem != nil {
 				t.Fatal(problem.Message)
 			}
-			if passed := asksMore(result); passed != tt.passes || !passed && !strings.Contains(string(result), "policy_denied") {
+			if passed := asksMore(result); passed != tt.passes || !passed && !strings.Contains(string(result), "policy_denied") && !strings.Contains(string(result), "output_invalid") {
 				t.Errorf("got %s", result)
 			}
 		})
+	}
+}
+
+// A question is one also where a letter of the word is escaped.
+func TestEscapedQuestionIsOne(t *testing.T) {
+	a := testAgent(t, &stage{asks: `{"resultType":"input\u005frequired","inputRequests":{"q":{"method":"sampling/createMessage"}}}`})
+	a.Keys = testKeys
+	result, problem := asks(t, a, "me", `"name":"ask","arguments":{}`)
+	if problem != nil || !strings.Contains(string(result), "policy_denied") {
+		t.Errorf("got %s, %+v", result, problem)
+	}
+}
+
+// A list of questions is none that anybody here has looked through.
+func TestQuestionsAreAnObject(t *testing.T) {
+	for questions, passes := range map[string]bool{`null`: true, `{}`: true, `[{"method":"sampling/createMessage"}]`: false, `"x"`: false} {
+		a := testAgent(t, &stage{asks: `{"resultType":"input_required","requestState":"x","inputRequests":` + questions + `}`})
+		a.Keys = testKeys
+		result, problem := asks(t, a, "me", `"name":"ask","arguments":{}`)
+		if problem != nil || asksMore(result) != passes {
+			t.Errorf("%s: got %s, %+v", questions, result, problem)
+		}
 	}
 }
 

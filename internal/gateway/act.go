@@ -33,7 +33,9 @@ type outcome struct {
 // act lets the binding do the work, within the tool's time.
 func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if p.tool.Binding == nil || g.binding == nil {
-		return call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
+		r := call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
+		r.Unsent = true
+		return r
 	}
 	timeout := g.timeout(p)
 	if !p.intended {
@@ -73,13 +75,13 @@ func (g *Gateway) guarded(c *call.Call) *call.Call {
 	return &copied
 }
 
-// work asks the binding.
+// work asks the binding. Its refusals may quote a server, and pass the scan too.
 func (g *Gateway) work(ctx context.Context, t *agent.Tool, c *call.Call) outcome {
 	result, err := g.binding.Act(ctx, t, c)
 	if err == nil {
 		return outcome{result: result}
 	}
-	return outcome{result: call.Result{Log: result.Log}, stopped: call.AsRefusal(stageAct, err)}
+	return outcome{result: call.Result{Log: result.Log}, stopped: g.guards.hush(call.AsRefusal(stageAct, err))}
 }
 
 // actWithEffect does work that must not be forgotten: when its time is over the

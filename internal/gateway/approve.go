@@ -24,6 +24,10 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if !p.tool.Policy.HumanApproval || p.Continues != "" {
 		return nil
 	}
+	if len(p.More) > 0 {
+		// Nobody would be shown them, and they would go with what was approved.
+		return call.Refuse(stageApprove, call.InputInvalid, "a person approves the arguments of %s, and inputResponses came with them that answer no question", p.tool.Name)
+	}
 	now := time.Now()
 	q, err := approval.Ask(ctx, g.books, &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
@@ -60,7 +64,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		}()
 	}
 	for {
-		now, err := g.question(ctx, q.ID)
+		now, err := approval.Look(ctx, g.books, q.ID)
 		switch {
 		case ctx.Err() != nil:
 			return call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
@@ -81,10 +85,6 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		}
 		g.waitForChange(ctx)
 	}
-}
-
-func (g *Gateway) question(ctx context.Context, id string) (*approval.Question, error) {
-	return approval.Get(ctx, g.books, id)
 }
 
 func because(reason string) string {

@@ -91,6 +91,12 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 		stopped.Hint = "the operator can allow it: --expose resources,prompts,sampling"
 		return nil, stopped
 	}
+	// The server is to read in them what was read here.
+	if len(f.Params) > 0 {
+		if stopped := admit(g, ctx, &passing{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
+			return nil, stopped
+		}
+	}
 	if stopped := g.guards.request(f, note); stopped != nil {
 		return nil, stopped
 	}
@@ -106,16 +112,16 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	copied.OnNotify, copied.Client = g.guards.hear(f.OnNotify), g.guards.client(f.Client)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
-		raw, stopped := g.guards.scan(said.Raw, note)
+		raw, stopped := g.guards.say(said.Raw, note)
 		if stopped != nil {
 			return nil, stopped
 		}
 		return nil, &call.Answer{Raw: raw}
 	}
 	if err != nil {
-		return nil, err
+		return nil, g.guards.hush(call.AsRefusal(stageAct, err))
 	}
-	answer, stopped := g.guards.scan(answer, note)
+	answer, stopped := g.guards.say(answer, note)
 	if stopped != nil {
 		return nil, stopped
 	}

@@ -172,10 +172,15 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	defer g.books.Journal.Enter()()
 	p := &passing{Call: c, start: time.Now()}
 	var stopped *call.Refusal
+	begun := false
 	for _, s := range stages {
+		begun = begun || s.name == stageAct
 		if stopped = s.run(g, ctx, p); stopped != nil || p.replayed != "" {
 			break
 		}
+	}
+	if stopped != nil && !begun {
+		stopped.Unsent = true
 	}
 	p.result.Duration = time.Since(p.start)
 	if stopped = g.record(p, stopped); stopped != nil {

@@ -107,11 +107,12 @@ func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refu
 	return stopped
 }
 
-// guardOut lets no secret and no wrong shape out.
+// guardOut lets nothing out that can be read in two ways, no secret and no wrong
+// shape.
 func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	raw, stopped := g.guards.scan(p.result.Raw, p.note)
+	raw, stopped := g.guards.say(p.result.Raw, p.note)
 	if stopped == nil && p.result.Failure != nil {
-		p.result.Failure, stopped = g.guards.scan(p.result.Failure, func([]guard.Finding) {})
+		p.result.Failure, stopped = g.guards.say(p.result.Failure, func([]guard.Finding) {})
 	}
 	if stopped == nil {
 		p.result.Raw = raw
@@ -128,6 +129,50 @@ func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	return stopped
 }
 
+// say is what a server says, as it may leave. Its members decide what becomes of
+// it, here and at the client, so each is there once: who reads the first and who
+// reads the last see the same.
+func (w *guards) say(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
+	if mcpwire.Twice(raw) {
+		return nil, call.Refuse(guard.StageOut, call.OutputInvalid, "the server's answer has a member twice, and can be read in two ways")
+	}
+	return w.scan(raw, note)
+}
+
+// hush takes secrets out of a refusal, which may tell what a server said.
+func (w *guards) hush(r *call.Refusal) *call.Refusal {
+	message, hint := w.hushed(r.Message), w.hushed(r.Hint)
+	if message == r.Message && hint == r.Hint {
+		return r
+	}
+	told := *r // others may hold the same one
+	told.Message, told.Hint = message, hint
+	return &told
+}
+
+// hushed is a text without secrets. What cannot be scanned, or is to be withheld,
+// is not told.
+func (w *guards) hushed(text string) string {
+	quoted, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
+	if err != nil {
+		return untold
+	}
+	scanned, stopped := w.scan(quoted, func([]guard.Finding) {})
+	if stopped != nil {
+		return untold
+	}
+	if bytes.Equal(scanned, quoted) {
+		return text
+	}
+	told, err := jsontext.AppendUnquote(nil, scanned)
+	if err != nil {
+		return untold
+	}
+	return string(told)
+}
+
+const untold = "what went wrong is not told, since it may hold a secret"
+
 // scan takes secrets out of an answer, or the answer itself.
 func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
@@ -140,7 +185,7 @@ func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.
 }
 
 // hear lets a client hear what a server says meanwhile, without secrets. What
-// cannot be scanned is not said.
+// cannot be scanned, or can be read in two ways, is not said.
 func (w *guards) hear(tell func(string, jsontext.Value)) func(string, jsontext.Value) {
 	if tell == nil {
 		return nil
@@ -148,7 +193,7 @@ func (w *guards) hear(tell func(string, jsontext.Value)) func(string, jsontext.V
 	return func(method string, params jsontext.Value) {
 		if len(params) > 0 {
 			var stopped *call.Refusal
-			if params, stopped = w.scan(params, func([]guard.Finding) {}); stopped != nil {
+			if params, stopped = w.say(params, func([]guard.Finding) {}); stopped != nil {
 				return
 			}
 		}
@@ -178,7 +223,7 @@ type guardedAsker struct {
 func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	if len(params) > 0 {
 		var stopped *call.Refusal
-		if params, stopped = a.guards.scan(params, func([]guard.Finding) {}); stopped != nil {
+		if params, stopped = a.guards.say(params, func([]guard.Finding) {}); stopped != nil {
 			return nil, stopped
 		}
 	}
@@ -236,8 +281,12 @@ func content(raw jsontext.Value) jsontext.Value {
 	if v := mcpwire.Lookup(raw, "structuredContent"); v != nil {
 		return v
 	}
+	list := jsontext.Value(mcpwire.Lookup(raw, "content"))
+	if len(list) > 0 && !list.IsValid() {
+		return list // which of its texts is meant cannot be told, and no schema lets it pass
+	}
 	first := jsontext.Value(nil)
-	d := jsontext.NewDecoder(bytes.NewBuffer(mcpwire.Lookup(raw, "content")))
+	d := jsontext.NewDecoder(bytes.NewBuffer(list))
 	if t, err := d.ReadToken(); err == nil && t.Kind() == '[' && d.PeekKind() == '{' {
 		if v, err := d.ReadValue(); err == nil {
 			first = mcpwire.Lookup(v, "text")
@@ -247,8 +296,8 @@ func content(raw jsontext.Value) jsontext.Value {
 		return jsontext.Value("null")
 	}
 	text, err := jsontext.AppendUnquote(nil, first)
-	if v := jsontext.Value(text); err == nil && v.IsValid() {
-		return v
+	if err == nil && mcpwire.Valid(text) {
+		return text
 	}
 	return first
 }

@@ -167,7 +167,8 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 			_, err = tx.Exec(keepAnswer, g.sealAnswer(p), time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.NoEffect:
-		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.Continues == "" { // which took nothing
+		// A read that was sent counts, and what goes on with a call took nothing.
+		if _, err = tx.Exec(deleteCall, p.ID); err == nil && stopped.Unsent && p.Continues == "" {
 			err = limit.GiveBack(tx, g.meter(p))
 		}
 		if err == nil && p.IdempotencyKey != "" {

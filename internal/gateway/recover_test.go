@@ -103,7 +103,7 @@ func TestRecover(t *testing.T) {
 type absent struct{}
 
 func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
-	return call.Result{}, call.Refuse(stageAct, call.ServerUnavailable, "the server is not there")
+	return call.Result{}, call.Unsent(call.Refuse(stageAct, call.ServerUnavailable, "the server is not there"))
 }
 
 // orphaned leaves a call of an idempotent tool under way, whose owner is gone.

@@ -151,6 +151,25 @@ func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
 }
 
 // Every way in which a value can be wrong has words of its own.
+// What was checked is what every reader sees, however deep.
+func TestCheckedValueIsReadInOneWay(t *testing.T) {
+	for value, fits := range map[string]bool{
+		`{"ok":true}`:                          true,
+		`{"ok":false,"ok":true}`:               false,
+		`{"ok":true,"a":[{"b":1,"\u0062":2}]}`: false,
+	} {
+		for _, schema := range []string{`{"properties":{"ok":{"const":true}}}`, ""} {
+			stopped := guard.NewSchema(schema).Output(jsontext.Value(value))
+			if (stopped == nil) != (fits || schema == "") {
+				t.Errorf("%s against %q: %v", value, schema, stopped)
+			}
+			if stopped != nil && (stopped.Code != call.OutputInvalid || stopped.Effect != call.EffectDone || !strings.Contains(stopped.Message, "twice")) {
+				t.Errorf("%s is refused with %+v", value, stopped)
+			}
+		}
+	}
+}
+
 func TestSchemaWords(t *testing.T) {
 	for _, tt := range []struct{ schema, value, want string }{
 		{`{"const":1}`, `2`, "is not the value wanted"},

@@ -188,11 +188,16 @@ func (s *Schema) Input(arguments jsontext.Value) *call.Refusal {
 	return call.Refuse(StageIn, call.InputInvalid, "The arguments do not fit the tool's schema: %s.", list(problems))
 }
 
-// Output refuses a result that does not fit.
+// Output refuses a result that does not fit, or that another reader may take for
+// something else than was checked.
 func (s *Schema) Output(result jsontext.Value) *call.Refusal {
 	problems, err := s.Check(result)
 	if err == nil && len(problems) == 0 {
-		return nil
+		if s == nil || s.text == "" || result.IsValid() {
+			return nil
+		}
+		// It was the last of them that was checked.
+		problems = []Problem{{"", "has a member twice"}}
 	}
 	said := "could not be checked against its schema"
 	if err == nil {

@@ -30,7 +30,7 @@ func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	}
 	s, err := b.wait(ctx)
 	if err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
 	if b.of.lazy != nil {
 		return b.of.lazy.Act(ctx, t, c)
@@ -104,7 +104,11 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 		case !found && wanted:
 			r := call.Refuse("act", call.CredentialMissing, "server %s wants to know who you are, and no sign-in is meant for it", s.Alias)
 			if u, err := url.Parse(s.Endpoint); err == nil {
-				r.Hint = "if you trust it with who you are, sign in: ambit login --host " + u.Hostname()
+				host := u.Hostname()
+				if u.Scheme == "http" { // on this machine, where it takes the port to know who listens
+					host = u.Host
+				}
+				r.Hint = "if you trust it with who you are, sign in: ambit login --host " + host
 			}
 			return "", r
 		case found:

@@ -174,7 +174,7 @@ func (s *neededServer) refusal(format string, args ...any) *call.Refusal {
 func (l *lazy) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	m, done, err := l.use(ctx, t)
 	if err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
 	defer done()
 	return m.Act(ctx, t, c)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/unzip"
 )
 
 // Bounds of a bundle. What the archive says of itself is not believed: bytes
@@ -24,21 +25,11 @@ const (
 
 // bundle reads an MCPB bundle: a server with its files, in a zip archive.
 func (b *builder) bundle(file string) (*Result, error) {
-	info, err := os.Stat(file)
+	archive, err := openArchive(file)
 	if err != nil {
 		return nil, err
-	}
-	if info.Size() > maxArchive {
-		return nil, fail("", "the bundle has more than %d MiB", maxArchive>>20)
-	}
-	archive, err := zip.OpenReader(file)
-	if err != nil {
-		return nil, fail("", "it is not a readable zip archive")
 	}
 	defer archive.Close()
-	if err := checkEntries(archive.File); err != nil {
-		return nil, err
-	}
 	raw, err := entry(archive, "manifest.json", maxInput)
 	if err != nil {
 		return nil, err
@@ -111,6 +102,42 @@ func (b *builder) bundled(root map[string]any, name string) (*server, error) {
 	return s, nil
 }
 
+// checked is an open archive whose entries have been checked.
+type checked struct {
+	*zip.Reader
+	io.Closer
+}
+
+func openArchive(file string) (*checked, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	z, err := readArchive(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &checked{z, f}, nil
+}
+
+func readArchive(f *os.File) (*zip.Reader, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxArchive {
+		return nil, fail("", "the bundle has more than %d MiB", maxArchive>>20)
+	}
+	z, err := unzip.NewReader(f, info.Size(), maxEntries)
+	if errors.Is(err, unzip.ErrTooMany) {
+		return nil, fail("", "%v", err)
+	}
+	if err != nil {
+		return nil, fail("", "it is not a readable zip archive")
+	}
+	return z, checkEntries(z.File)
+}
+
 // checkEntries refuses an archive with anything in it that could leave its
 // folder, be something else than a file, or hide behind another name.
 func checkEntries(files []*zip.File) error {
@@ -144,7 +171,7 @@ func tooLarge() error {
 }
 
 // entry reads one file of an archive, no more than most bytes of it.
-func entry(archive *zip.ReadCloser, name string, most int64) ([]byte, error) {
+func entry(archive *checked, name string, most int64) ([]byte, error) {
 	for _, f := range archive.File {
 		if f.Name != name {
 			continue
@@ -166,14 +193,11 @@ func entry(archive *zip.ReadCloser, name string, most int64) ([]byte, error) {
 // unpack writes the files of a bundle into a new folder. Its own manifest and
 // files whose names begin with a dot are left out: they are where values are.
 func unpack(file, dir string) error {
-	archive, err := zip.OpenReader(file)
+	archive, err := openArchive(file)
 	if err != nil {
 		return err
 	}
 	defer archive.Close()
-	if err := checkEntries(archive.File); err != nil {
-		return err
-	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return fail("move it away, or write the manifest elsewhere", "the folder %s is already there", dir)

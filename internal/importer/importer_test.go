@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/unzip"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -166,6 +167,24 @@ func TestHostileBundles(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// An archive that is all directory is refused before its entries are counted, let
+// alone kept; its end says that it has none.
+func TestSwollenBundle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.mcpb")
+	entry := "PK\x01\x02" + strings.Repeat("\x00", 42)
+	end := "PK\x05\x06" + strings.Repeat("\x00", 12) + "\x04\x00\x00\x00" + "\x00\x00"
+	if err := os.WriteFile(path, []byte("PK\x03\x04"+strings.Repeat(entry, 4<<16)+end), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Import(path, ".")
+	if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Error(), unzip.ErrTooMany.Error()) {
+		t.Errorf("got %v", err)
+	}
+	if err := unpack(path, filepath.Join(t.TempDir(), "x")); err == nil || !strings.Contains(err.Error(), unzip.ErrTooMany.Error()) {
+		t.Errorf("unpacking: %v", err)
 	}
 }
 

@@ -5,8 +5,8 @@
 // more calls than it allows, over all processes and machines that share a
 // store. A cap is exact too: amounts are decimals of any precision, and are
 // reserved before the call is made, so that calls side by side never exceed it
-// together. A reservation is given back only when the call was surely not
-// carried out.
+// together. What a call took is given back only when the call was surely never
+// sent: one that was sent counts, whatever came of it, also if it only read.
 //
 // Look only looks; Take is part of the transaction that writes the intent.
 // Times come from one machine's clock at a time: a clock that was set back
@@ -96,7 +96,7 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 	return nil, err
 }
 
-// GiveBack returns what a call took that was surely not carried out.
+// GiveBack returns what a call took that was surely never sent.
 func GiveBack(tx state.Tx, m Meter) error {
 	if m.Rate != nil {
 		if _, err := tx.Exec(dropTick, m.Agent, m.Tool, m.At.UnixMicro(), m.Call); err != nil {

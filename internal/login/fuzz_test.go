@@ -1,14 +1,17 @@
 package login
 
 import (
+	"cmp"
+	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 )
 
 // A host that a token may go to is the host that the address leads to, over https or
-// on this machine.
+// on this machine, and there it is its port too.
 func FuzzAudience(f *testing.F) {
 	for _, s := range []string{
 		"https://api.example.com/mcp", "https://API.example.com.", "http://127.0.0.1:1", "http://localhost", "https://me@example.com", "https://[::1]:2/", "http://example.com",
@@ -22,11 +25,25 @@ func FuzzAudience(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(address)
-		a, bad := netip.ParseAddr(host)
-		if err != nil || u.User != nil || u.Scheme != "https" && host != "localhost" && (bad != nil || !a.IsLoopback()) {
+		if err != nil {
 			t.Fatalf("%q may hear a token of %q", address, host)
 		}
-		if want := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."); host != want {
+		want, a := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), netip.Addr{}
+		if ip, err := netip.ParseAddr(want); err == nil {
+			a = ip
+		}
+		here := want == "localhost" || a.IsLoopback()
+		if u.User != nil || u.Scheme != "https" && !here {
+			t.Fatalf("%q may hear a token of %q", address, host)
+		}
+		if here {
+			port, err := strconv.Atoi(cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+			if err != nil {
+				t.Fatalf("%q is %q", address, host)
+			}
+			want = net.JoinHostPort(want, strconv.Itoa(port))
+		}
+		if host != want {
 			t.Errorf("%q leads to %q, and not to %q", address, want, host)
 		}
 	})

@@ -5,7 +5,8 @@
 // vault seals it together with its audience: the hosts that the person named when
 // they signed in. A token goes to these hosts, exactly, and to no other, whatever
 // a manifest says: a manifest that names an address must not get to choose who
-// hears who you are.
+// hears who you are. On this machine anybody may listen at some port, and in the
+// clear, so there the audience is a host and its port.
 //
 // A token that has ended is renewed when it is asked for. What renews it is good
 // once, so one process does it at a time, and the others take what it got.
@@ -15,11 +16,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,6 +55,14 @@ type SeveralError struct{ Where []string }
 
 func (e *SeveralError) Error() string {
 	return "you are signed in at several providers: " + diag.Words(e.Where, "and")
+}
+
+// PortlessError says that a sign-in is for a host of this machine without a port,
+// as they once were, so its token is not sent.
+type PortlessError struct{ Where, Host string }
+
+func (e *PortlessError) Error() string {
+	return "the sign-in at " + e.Where + " is for " + e.Host + " without a port, and a token stays with one: sign in again with --host HOST:PORT"
 }
 
 // VaultError says that the vault cannot be used.
@@ -219,10 +230,11 @@ func (k *Keeper) Token(ctx context.Context, address string) (token string, found
 	if err != nil {
 		return "", false, nil // nothing secret goes there
 	}
+	portless := portless(entries, host)
 	entries = slices.DeleteFunc(entries, func(e credential.Entry) bool { return !slices.Contains(e.Hosts, host) })
 	switch len(entries) {
 	case 0:
-		return "", false, nil
+		return "", false, portless
 	case 1:
 	default:
 		return "", false, &SeveralError{places(entries)}
@@ -262,34 +274,78 @@ func (k *Keeper) Given() []string {
 	return slices.Clone(k.given)
 }
 
-// Host is a host that a sign-in can be for: a name, or an address of this
-// machine.
-func Host(text string) (string, error) {
-	host := strings.ToLower(strings.TrimSuffix(text, "."))
-	if a, err := netip.ParseAddr(host); err == nil && a.IsLoopback() {
-		return host, nil
+// portless is the error of a sign-in that was for a place on this machine when
+// ports did not count; nil if there is none.
+func portless(entries []credential.Entry, place string) error {
+	host, _, err := net.SplitHostPort(place)
+	if err != nil {
+		return nil
 	}
-	u, err := url.Parse("https://" + host)
-	if err != nil || host == "" || u.Host != host || u.Hostname() != host || u.Path != "" || strings.ContainsAny(host, "*@ ") || strings.HasSuffix(host, ".") {
+	for _, e := range entries {
+		if slices.Contains(e.Hosts, host) {
+			return &PortlessError{places([]credential.Entry{e})[0], host}
+		}
+	}
+	return nil
+}
+
+// Host is a host that a sign-in can be for: a name, or a name or address of this
+// machine with a port.
+func Host(text string) (string, error) {
+	if host, port, err := net.SplitHostPort(text); err == nil {
+		host = bare(host)
+		if n, err := strconv.ParseUint(port, 10, 16); loopback(host) && err == nil && n > 0 {
+			return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+		}
+	}
+	host := bare(text)
+	if loopback(host) {
+		return "", fmt.Errorf("%s is this machine, where anybody may listen: which port is meant?", diag.Quote(text))
+	}
+	if !isName(host) {
 		return "", fmt.Errorf("%s is not the name of a host", diag.Quote(text))
 	}
 	return host, nil
 }
 
-// audience is the host at an address that may hear a token: over https, or on
-// this machine.
+// bare is a host's name as it is compared.
+func bare(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
+
+func isName(host string) bool {
+	u, err := url.Parse("https://" + host)
+	return err == nil && host != "" && u.Host == host && u.Hostname() == host && u.Path == "" && !strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
+}
+
+func loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// At is the host that a sign-in is for if it is meant for an address.
+func At(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	host := u.Hostname()
+	if !loopback(bare(host)) {
+		return Host(host)
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return Host(net.JoinHostPort(host, port))
+}
+
+// audience is who at an address may hear a token: over https, or on this machine.
 func audience(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "", err
 	}
-	host, err := Host(u.Hostname())
-	if err != nil {
-		return "", err
-	}
-	a, err := netip.ParseAddr(host)
-	if loopback := host == "localhost" || err == nil && a.IsLoopback(); u.Scheme != "https" && !(u.Scheme == "http" && loopback) || u.User != nil {
+	if u.Scheme != "https" && !(u.Scheme == "http" && loopback(bare(u.Hostname()))) || u.User != nil {
 		return "", errors.New("the connection would not be encrypted")
 	}
-	return host, nil
+	return At(address)
 }

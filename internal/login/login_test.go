@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,8 +87,8 @@ func TestGivenIsBounded(t *testing.T) {
 // nowhere else.
 func TestTokenGoesToItsHost(t *testing.T) {
 	k := newKeeper(t)
-	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "agents.example.com", "127.0.0.1")
-	for _, address := range []string{"https://agents.example.com/mcp/x", "https://AGENTS.example.com.:8443/", "http://127.0.0.1:80/mcp", "https://127.0.0.1/"} {
+	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "agents.example.com", "127.0.0.1:80", "[::1]:8443")
+	for _, address := range []string{"https://agents.example.com/mcp/x", "https://AGENTS.example.com.:8443/", "http://127.0.0.1:80/mcp", "http://127.0.0.1/", "https://127.0.0.1:80/", "https://[::1]:8443"} {
 		if token, found, err := k.Token(t.Context(), address); token != "canary-token" || !found || err != nil {
 			t.Errorf("%s: %t, %v", address, found, err)
 		}
@@ -95,6 +96,7 @@ func TestTokenGoesToItsHost(t *testing.T) {
 	for _, address := range []string{
 		"http://agents.example.com/", "https://x.agents.example.com/", "https://example.com/", "https://login.example.com/", "https://agents.example.com.evil.test/",
 		"https://agents.example.com@evil.test/", "https://me@agents.example.com/", "wss://agents.example.com/", "http://localhost/", "http://[::1]/", "https://127.0.0.2/", "https://%zz/", "",
+		"http://127.0.0.1:6666/", "https://127.0.0.1/", "http://[::1]:80/", "http://127.0.0.1:80.evil.test/", "http://127.0.0.1:80@evil.test/", "http://localhost:80/",
 	} {
 		if token, found, err := k.Token(t.Context(), address); token != "" || found || err != nil {
 			t.Errorf("%s got it: %t, %v", address, found, err)
@@ -111,6 +113,32 @@ func TestTokenGoesToItsHost(t *testing.T) {
 	}
 	if _, _, err := k.Kept(""); err == nil || err.Error() != `you are signed in at several providers: login.example.com and other.example.com` {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A sign-in of the time when ports did not count is sent nowhere on this machine,
+// and says what to do. One with the port goes first.
+func TestLoopbackWithoutPort(t *testing.T) {
+	k := newKeeper(t)
+	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "localhost", "::1", "agents.example.com")
+	for _, address := range []string{"http://localhost/", "http://LOCALHOST:6666/", "https://[::1]:8443/"} {
+		token, found, err := k.Token(t.Context(), address)
+		if _, ok := errors.AsType[*PortlessError](err); !ok || found || token != "" || !strings.Contains(err.Error(), "sign in again with --host HOST:PORT") {
+			t.Errorf("%s: %t, %v", address, found, err)
+		}
+	}
+	if len(k.Given()) > 0 {
+		t.Error("a token was given out")
+	}
+	if _, found, err := k.Token(t.Context(), "https://agents.example.com/"); !found || err != nil {
+		t.Errorf("its other host: %t, %v", found, err)
+	}
+	if _, found, err := k.Token(t.Context(), "http://127.0.0.1:6666/"); found || err != nil {
+		t.Errorf("a host that it was never for: %t, %v", found, err)
+	}
+	signedIn(t, k, "https://other.example.com", "canary-other", time.Now().Add(time.Hour), "localhost:6666")
+	if token, found, err := k.Token(t.Context(), "http://localhost:6666/"); token != "canary-other" || !found || err != nil {
+		t.Errorf("with the port: %t, %v", found, err)
 	}
 }
 
@@ -215,10 +243,22 @@ func (broken) Remove(string, string) (bool, error)         { return false, errBr
 
 func TestHost(t *testing.T) {
 	for in, want := range map[string]string{
-		"Agents.Example.com.": "agents.example.com", "127.0.0.1": "127.0.0.1", "::1": "::1", "localhost": "localhost",
+		"Agents.Example.com.": "agents.example.com", "127.0.0.1:080": "127.0.0.1:80", "[::1]:8443": "[::1]:8443", "LocalHost.:1": "localhost:1",
+		"127.0.0.1": "", "::1": "", "localhost": "", "localhost.": "", "localhost:": "", "localhost:0": "", "localhost:65536": "", "localhost:http": "", "localhost:-1": "", "::1:80": "",
 		"https://agents.example.com": "", "agents.example.com:8443": "", "a b": "", "*.example.com": "", "a/b": "", "me@host": "", "": "", "a?b": "", "[::1]": "", "..": "", "a..": "",
 	} {
 		if got, err := Host(in); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v", in, got, err)
+		}
+	}
+}
+
+func TestAt(t *testing.T) {
+	for in, want := range map[string]string{
+		"https://Agents.Example.com:8443/x": "agents.example.com", "http://localhost": "localhost:80", "https://127.0.0.1/": "127.0.0.1:443", "http://[::1]:7/": "[::1]:7",
+		"ws://localhost": "", "localhost:80": "", "https://a b/": "", "": "",
+	} {
+		if got, err := At(in); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q is %q, %v", in, got, err)
 		}
 	}

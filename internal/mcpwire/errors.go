@@ -76,7 +76,7 @@ func (e *MalformedError) Error() string {
 }
 
 func malformed(problem string, msg []byte) *MalformedError {
-	return &MalformedError{Problem: problem, Sample: string(msg[:min(len(msg), maxSample)])}
+	return &MalformedError{Problem: problem, Sample: begin(string(msg[:min(len(msg), maxSample+1)]))}
 }
 
 // VersionError says that the server speaks no protocol revision that we speak.
@@ -151,7 +151,19 @@ const maxSample = 200
 // sample shows a server's text: cut, quoted, with nothing a terminal would act on.
 func sample(s string) string {
 	if len(s) > maxSample {
-		return fmt.Sprintf("%q…", strings.ToValidUTF8(s[:maxSample], "�"))
+		return fmt.Sprintf("%q…", strings.ToValidUTF8(begin(s), "�"))
 	}
 	return fmt.Sprintf("%q", s)
+}
+
+// begin is how a text begins, without the word that the cut goes through: a scan
+// would not know the half of a credential for one.
+func begin(s string) string {
+	if len(s) <= maxSample {
+		return s
+	}
+	end := strings.LastIndexFunc(s[:maxSample], func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune("\"'`,;:=&?/|<>{}[]()", r)
+	})
+	return s[:max(end, 0)]
 }

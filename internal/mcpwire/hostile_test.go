@@ -274,3 +274,32 @@ func (f *fake) dead() <-chan struct{} {
 	}()
 	return ch
 }
+
+// What is told of a server's text does not end within a word: no scan knows the
+// half of a credential.
+func TestSampleCutsNoWord(t *testing.T) {
+	const secret = "hunter2-hunter2-hunter2"
+	before := `{"error":"` + strings.Repeat("no luck, ", 19)
+	body := before + `"token":"` + secret + `"}`
+	if len(body) <= maxSample || len(before)+10 >= maxSample {
+		t.Fatal("the secret does not lie across the cut")
+	}
+	for name, err := range map[string]error{
+		"malformed": malformed("odd", []byte(body)),
+		"status":    &HTTPError{Status: 500, Sample: begin(body)},
+		"redirect":  &RedirectError{Status: 302, Location: body},
+	} {
+		if said := err.Error(); strings.Contains(said, "hunter2") || !strings.Contains(said, "no luck, ") {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+	for text, want := range map[string]string{
+		strings.Repeat("x", maxSample):   strings.Repeat("x", maxSample),
+		strings.Repeat("x", maxSample+1): "",
+		strings.Repeat("é", maxSample):   strings.Repeat("é", maxSample/2-1), // no word of a credential
+	} {
+		if got := begin(text); got != want {
+			t.Errorf("%q begins with %q", text, got)
+		}
+	}
+}

@@ -307,7 +307,7 @@ func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing)
 			}
 		}
 	}
-	e.Sample = string(body[:min(len(body), maxSample)])
+	e.Sample = begin(string(body[:min(len(body), maxSample+1)]))
 	return e
 }
 

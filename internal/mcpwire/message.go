@@ -39,6 +39,10 @@ func ReadError(raw []byte) *RPCError {
 // Valid reports whether data is one JSON value in UTF-8 with nothing after it.
 func Valid(data []byte) bool { return valid(data) }
 
+// Twice reports whether members of an object that was checked have the same name,
+// so that its readers may differ in what it says. It does not look inside of the members.
+func Twice(object []byte) bool { return twice(object) }
+
 // Lookup follows names into nested objects of JSON that was checked; nil if
 // there is no such member.
 func Lookup(raw []byte, path ...string) []byte { return lookup(raw, path...) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -259,10 +260,11 @@ func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
 // everything stepped over was JSON and end is where the value ends.
 type walker struct {
 	scanner
-	from int // where the last value stood
-	next int
-	end  int
-	open bool
+	skims bool // the values were checked before, and are only stepped over
+	from  int  // where the last value stood
+	next  int
+	end   int
+	open  bool
 }
 
 // walk begins to step through the object or array at the start of data.
@@ -308,7 +310,12 @@ func (w *walker) element() (value []byte, ok bool) {
 
 func (w *walker) step(i int, closing byte) ([]byte, bool) {
 	w.from = i
-	end := w.value(i, 1)
+	end := 0
+	if w.skims {
+		end = skim(w.data, i)
+	} else {
+		end = w.value(i, 1)
+	}
 	if end < 0 {
 		w.open = false
 		return nil, false
@@ -325,6 +332,56 @@ func (w *walker) step(i int, closing byte) ([]byte, bool) {
 		return nil, false
 	}
 	return w.data[i:end:end], true
+}
+
+// skim is where the value at i ends, in JSON that was checked. It looks at little
+// of what is in strings, and so costs a fraction of a check.
+func skim(data []byte, i int) int {
+	for depth := 0; i < len(data); {
+		switch data[i] {
+		case '"':
+			if i = closing(data, i+1); depth == 0 {
+				return i
+			}
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			if depth == 0 {
+				return i // of what the value is in
+			}
+			if i++; depth == 1 {
+				return i
+			}
+			depth--
+		case ',', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return i
+			}
+			i++
+		default:
+			i++
+		}
+	}
+	return len(data)
+}
+
+// closing is the offset after the string whose text begins at from.
+func closing(data []byte, from int) int {
+	for i := from; ; {
+		n := bytes.IndexByte(data[i:], '"')
+		if n < 0 {
+			return len(data)
+		}
+		i += n
+		slashes := 0
+		for i-slashes > from && data[i-slashes-1] == '\\' {
+			slashes++
+		}
+		if i++; slashes%2 == 0 {
+			return i
+		}
+	}
 }
 
 // valid reports whether data is one JSON value with nothing after it.
@@ -385,3 +442,52 @@ func find(raw []byte, name string) (start, end int) {
 	}
 	return 0, 0
 }
+
+// few is how many names of an object are compared one by one.
+const few = 16
+
+// twice reports whether members of an object have the same name, of which one
+// reader would take the first and another the last. There are readers that do
+// not mind case, so it makes no difference here. It is for JSON that was checked.
+func twice(object []byte) bool {
+	var held [few][]byte
+	names := held[:0]
+	var many map[string]bool // by their folded names, once there are more
+	w := walk(object)
+	w.skims = true
+	for name, _, ok := w.member(); ok; name, _, ok = w.member() {
+		name = unquoted(name)
+		if many == nil && len(names) < few {
+			for _, n := range names {
+				if bytes.EqualFold(n, name) {
+					return true
+				}
+			}
+			names = append(names, name)
+			continue
+		}
+		if many == nil {
+			many = map[string]bool{}
+			for _, n := range names {
+				many[folded(n)] = true
+			}
+		}
+		if many[folded(name)] {
+			return true
+		}
+		many[folded(name)] = true
+	}
+	return false
+}
+
+// unquoted is a name that was checked, as text.
+func unquoted(name []byte) []byte {
+	if bytes.IndexByte(name, '\\') < 0 {
+		return name[1 : len(name)-1]
+	}
+	// What is no Unicode in it is replaced, as most readers do.
+	text, _ := jsontext.AppendUnquote(nil, name)
+	return text
+}
+
+func folded(name []byte) string { return strings.ToLower(strings.ToUpper(string(name))) }

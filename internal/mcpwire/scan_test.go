@@ -3,6 +3,7 @@ package mcpwire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -72,6 +73,84 @@ func TestOpenAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+func TestTwice(t *testing.T) {
+	many := `{"n0":0`
+	for i := range 3 * few {
+		many += fmt.Sprintf(`,"m%d":{"a":1,"a":2}`, i)
+	}
+	for in, want := range map[string]bool{
+		`{}`: false, `[{"a":1},{"a":2}]`: false, `"a"`: false, ``: false,
+		`{"content":[{"a":1,"a":2}],"isError":true}`:                            false, // that is further inside
+		` {"isError":true,"isError":false}`:                                     true,
+		`{"isError":true,"x":{},"isErr\u006fr":false}`:                          true,
+		`{"\u0069sError":true,"isError":false}`:                                 true,
+		`{"isError":true,"ISERROR":false}`:                                      true, // as encoding/json reads it
+		`{"isError":true,"i\u017fError":false}`:                                 true, // and this, which is a long s
+		`{"\ud800":1,"\ud801":2}`:                                               true, // neither is a character
+		`{"a":1,"a\u0000":2}`:                                                   false,
+		`{"a":"\\\"","b":"}{\"a\":1,\\","c" : [ "]" , {"a":1} ] , "d":-1.5e3 }`: false,
+		`{"a":"\\","b":[["\\\""],"a"],"c":null , "a" : true}`:                   true,
+		many + `}`:             false,
+		many + `,"n0":1}`:      true,
+		many + `,"N\u0030":1}`: true,
+		many + `,"m40":1}`:     true,
+	} {
+		if got := twice([]byte(in)); got != want {
+			t.Errorf("twice(%.60s) = %v", in, got)
+		}
+	}
+}
+
+func TestTwiceAllocatesNothing(t *testing.T) {
+	result := []byte(`{"content":[{"type":"text","text":"hello"}],"structuredContent":{"a":1},"isError":false,"resultType":"complete","_meta":{"a":1}}`)
+	if n := testing.AllocsPerRun(100, func() {
+		if twice(result) {
+			t.Fatal("a member is there twice")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkTwice(b *testing.B) {
+	result := []byte(`{"content":[{"type":"text","text":"` + strings.Repeat("words of a result ", 455) + `"}],"isError":false}`)
+	b.SetBytes(int64(len(result)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if twice(result) {
+			b.Fatal("a member is there twice")
+		}
+	}
+}
+
+// FuzzTwice compares with what encoding/json makes of the object.
+func FuzzTwice(f *testing.F) {
+	for _, seed := range []string{`{"a":1,"b":{"b":1}}`, `{"a":1,"\u0061":2}`, `{"a":1,"a":2}`, `{"":1,"é":2}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, object []byte) {
+		var members map[string]json.RawMessage
+		if !valid(object) || json.Unmarshal(object, &members) != nil || members == nil {
+			t.Skip()
+		}
+		checked, skimmed, n := walk(object), walk(object), 0
+		skimmed.skims = true
+		for {
+			name, value, ok := checked.member()
+			if other, same, also := skimmed.member(); ok != also || !bytes.Equal(name, other) || !bytes.Equal(value, same) {
+				t.Fatalf("member %d of %s is %s: %s, or %s: %s", n, object, name, value, other, same)
+			}
+			if !ok {
+				break
+			}
+			n++
+		}
+		if n > len(members) && !twice(object) {
+			t.Errorf("%d members and %d names in %s", n, len(members), object)
+		}
+	})
 }
 
 // FuzzOpen compares the envelope with what encoding/json makes of the message.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/ambit-run/ambit/internal/unzip"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -122,7 +123,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 // unpackBundle writes the files of the archive to the tree.
 func (f *fetch) unpackBundle() error {
-	r, err := zip.OpenReader(f.path(fileArchive))
+	r, err := unzip.OpenReader(f.path(fileArchive), maxBundleFiles)
 	if err != nil {
 		return unsafePackage(fileArchive, "is not an archive")
 	}

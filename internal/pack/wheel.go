@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ambit-run/ambit/internal/unzip"
 )
 
 // maxUnpacked bounds what the wheels of one package may hold.
@@ -54,11 +56,14 @@ func boolInt(b bool) int {
 	return 0
 }
 
+// maxWheelFiles is more than any wheel has.
+const maxWheelFiles = 100_000
+
 // unpack writes the files of one wheel to where Python looks for them. No
 // program is made of a script, and no bytecode: both would depend on the
 // machine.
 func unpack(root *os.Root, wheel string, left *int64) error {
-	r, err := zip.OpenReader(wheel)
+	r, err := unzip.OpenReader(wheel, maxWheelFiles)
 	if err != nil {
 		return unsafePackage(filepath.Base(wheel), "is not an archive")
 	}

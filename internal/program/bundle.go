@@ -226,7 +226,7 @@ func (b *Bundle) prepare(l *lent) (*run, error) {
 	var err error
 	r := &run{lent: l}
 	if r.dir, err = os.MkdirTemp(b.dir, "run-"); err != nil {
-		return nil, &Lacking{call.Refuse(sandbox.Stage, call.ServerUnavailable, "the run cannot be prepared: %v", err)}
+		return nil, unprepared(err)
 	}
 	r.Spec = sandbox.Spec{
 		Tier: b.options.Isolation, Argv: b.argv, Dir: bundleDir, PIDs: bundleProcesses, Wall: bundleWall, MaxStdout: maxAnswer, MaxStderr: maxLog,
@@ -241,9 +241,15 @@ func (b *Bundle) prepare(l *lent) (*run, error) {
 	r.Env = append(r.Env, l.env...)
 	if err := b.wayOut(r); err != nil {
 		r.end()
-		return nil, &Lacking{call.Refuse(sandbox.Stage, call.ServerUnavailable, "the run cannot be prepared: %v", err)}
+		return nil, unprepared(err)
 	}
 	return r, nil
+}
+
+func unprepared(err error) error {
+	r := call.Refuse(sandbox.Stage, call.ServerUnavailable, "the run cannot be prepared: %v", err)
+	r.Unsent = true
+	return &Lacking{r}
 }
 
 // end removes what a run was shown.
@@ -339,12 +345,14 @@ func (b *Bundle) notRun(ctx context.Context, t *agent.Tool, err error) error {
 	case ctx.Err() != nil:
 		return b.weigh(t, failed(Cancelled, "the call was cancelled, and the code was ended"))
 	}
-	return err
+	return call.Unsent(err) // there was no sandbox for it
 }
 
 // weigh says what a run that failed may have done: without a network nothing,
-// and a tool that only reads does no harm.
+// and a tool that only reads does no harm. It ran, also if its own word is that it
+// did not start.
 func (b *Bundle) weigh(t *agent.Tool, f *Failure) error {
+	f.Unsent = false
 	if len(b.agent.Program.Hosts) == 0 || t.SideEffect == agent.Read || f.Reason == NotStarted {
 		return f
 	}

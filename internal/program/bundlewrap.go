@@ -73,14 +73,14 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	case b.turns <- struct{}{}:
 		defer func() { <-b.turns }()
 	case <-ctx.Done():
-		return call.Result{}, call.Refuse(sandbox.Stage, call.TimedOut, "too many calls of the bundle are under way").Again()
+		return call.Result{}, call.Unsent(call.Refuse(sandbox.Stage, call.TimedOut, "too many calls of the bundle are under way").Again())
 	}
 	l, err := b.lend()
 	if err == nil {
 		err = l.complete()
 	}
 	if err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
 	r, err := b.prepare(l)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	p := b.agent.Program
 	job := task{Entry: path.Join(bundleDir, bundle.Built(path.Clean(p.Entry))), Export: p.Export, Tool: t.Name, Input: c.Arguments, Mark: rand.Text()}
 	if r.Stdin, err = json.Marshal(job); err != nil {
-		return call.Result{}, call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments are not one JSON value")
+		return call.Result{}, call.Unsent(call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments are not one JSON value"))
 	}
 	out, err := sandbox.Run(ctx, r.Spec)
 	if err != nil {

@@ -95,7 +95,7 @@ func (f *Failure) Unwrap() error { return f.Refusal }
 
 func failed(reason Reason, format string, args ...any) *Failure {
 	r := call.Refuse(sandbox.Stage, call.ProgramFailed, "%s: %s", reason, fmt.Sprintf(format, args...))
-	r.Reason = string(reason)
+	r.Reason, r.Unsent = string(reason), reason == NotStarted
 	return &Failure{r, reason}
 }
 
@@ -127,7 +127,7 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	}
 	line, id, err := b.intent(c)
 	if err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
 	spec, err := b.spec(line)
 	if err != nil {
@@ -135,7 +135,7 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	}
 	done, err := b.remind(ctx, c, &spec)
 	if err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
 	defer done()
 	said := &transcript{to: spec.OnStderr, sum: sha256.New()}
@@ -200,7 +200,7 @@ func (b *binding) notRun(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return b.weigh(failed(Cancelled, "the call was cancelled, and the program was ended"))
 	}
-	return err
+	return call.Unsent(err) // there was no sandbox for it
 }
 
 // ended judges how a program ended; nil if it ended well.

@@ -14,6 +14,8 @@ import (
 // admin key decides: a key that carries an agent's traffic never does.
 type Approvals interface {
 	List(ctx context.Context) ([]*approval.Question, error)
+	// Waiting is the same without arguments, which are large and sealed.
+	Waiting(ctx context.Context) ([]*approval.Question, error)
 	Decide(ctx context.Context, id string, yes bool, who, reason string) error
 }
 
@@ -24,6 +26,10 @@ type bookedApprovals struct{ b *books.Books }
 
 func (a bookedApprovals) List(ctx context.Context) ([]*approval.Question, error) {
 	return approval.List(ctx, a.b, time.Now())
+}
+
+func (a bookedApprovals) Waiting(ctx context.Context) ([]*approval.Question, error) {
+	return approval.Waiting(ctx, a.b, time.Now())
 }
 
 func (a bookedApprovals) Decide(ctx context.Context, id string, yes bool, who, reason string) error {

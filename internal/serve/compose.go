@@ -19,11 +19,11 @@ type Neighbours struct{ of atomic.Pointer[Daemon] }
 func (n *Neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
 	d := n.of.Load()
 	if d == nil {
-		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "the agent %s is not up yet", name).Again()
+		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent %s is not up yet", name).Again())
 	}
 	v, trouble := d.fleet.enter(name, &identity.Principal{Name: c.Principal, Everywhere: true})
 	if trouble != nil {
-		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%s", trouble.Message)
+		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "%s", trouble.Message))
 	}
 	defer v.leave()
 	return v.running.Call(ctx, c)

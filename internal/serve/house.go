@@ -282,6 +282,11 @@ func (h house) Approvals(ctx context.Context) ([]*approval.Question, error) {
 	return h.options.Approvals.List(ctx)
 }
 
+func (h house) Waiting(ctx context.Context) (int, error) {
+	waiting, err := h.options.Approvals.Waiting(ctx)
+	return len(waiting), err
+}
+
 func (h house) Decide(ctx context.Context, id string, yes bool, who, reason string) error {
 	return h.options.Approvals.Decide(ctx, id, yes, who, reason)
 }
@@ -360,7 +365,7 @@ func (h house) Mark(ctx context.Context) string {
 		s, _ := e.state()
 		fmt.Fprintf(&b, "%p%s ", e, s)
 	}
-	if waiting, err := h.options.Approvals.List(ctx); err == nil {
+	if waiting, err := h.options.Approvals.Waiting(ctx); err == nil {
 		for _, q := range waiting {
 			b.WriteString(q.ID + " ")
 		}

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
+	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/tooluri"
 )
 
@@ -90,6 +92,9 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 				problems = append(problems, lineError{errors.New("a second §TOOLS section"), i + 1})
 			}
 			t.constrained, inside = true, true
+		case almostSection(line):
+			problems = append(problems, lineError{fmt.Errorf("%s is not the section: write §TOOLS, in capitals and without anything between", diag.Quote(line)), i + 1})
+			inside = false
 		case heading || strings.HasPrefix(line, "#"):
 			inside = false
 		case !inside || line == "":
@@ -110,6 +115,19 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 		problems = append(problems, lineError{errors.New("§TOOLS says none and lists tools"), 0})
 	}
 	return t, problems
+}
+
+// almostSection reports whether a line was meant to begin the section, and does
+// not by its case, its spaces or the marks around it. A skill whose section is
+// overlooked would constrain nothing.
+func almostSection(line string) bool {
+	mark := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	title, marked := strings.CutPrefix(strings.TrimLeftFunc(line, func(r rune) bool { return r != '§' && mark(r) }), "§")
+	title = strings.TrimLeftFunc(title, mark)
+	if end := strings.IndexFunc(title, mark); end >= 0 {
+		title = title[:end]
+	}
+	return marked && strings.EqualFold(title, "tools")
 }
 
 // sectionName is a heading's name without what may follow it.

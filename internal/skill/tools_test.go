@@ -50,13 +50,38 @@ func TestParseTools(t *testing.T) {
 	}
 }
 
+// A heading that is the section's but for a typing mistake is told, and what only
+// begins like it, or speaks of it, is not.
+func TestAlmostTools(t *testing.T) {
+	for _, line := range []string{
+		"§Tools", "§tools", "§ TOOLS", "§\u00a0TOOLS", "## § Tools:", "§Tools :", "# §tools of this skill", "§TOOLS\tall", "§TOOLS.", "§TOOLS::",
+		"**§TOOLS**", "- §TOOLS", "> §TOOLS", "\ufeff§TOOLS", "§§TOOLS", "# #§Tools", "§_TOOLS_",
+	} {
+		_, err := ParseTools("intro\n" + line + "\n" + read + "\n")
+		if err == nil || !strings.Contains(err.Error(), "line 2: ") || !strings.Contains(err.Error(), "write §TOOLS") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	for _, line := range []string{"§TOOLSET", "§Toolbox", "§3 Tools", "§STEPS", "# Tools", "TOOLS:", "tools", "See §Tools.", "1. §Tools are listed below"} {
+		if got, err := ParseTools(line + "\n" + read + "\n"); err != nil || got.constrained {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
 func FuzzParseTools(f *testing.F) {
 	f.Add("## §TOOLS\n" + read + "\n")
 	f.Add("§TOOLS\nnone")
+	f.Add("## § Tools:\n" + read)
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := ParseTools(text)
 		if err == nil && !got.constrained && len(got.uris) > 0 {
 			t.Fatal("tools without a section")
+		}
+		for line := range strings.Lines(text) {
+			if folded := strings.ToLower(strings.Join(strings.Fields(strings.Trim(line, "#: \t\r\n")), "")); err == nil && folded == "§tools" && !got.constrained {
+				t.Fatalf("%q constrains nothing", line)
+			}
 		}
 	})
 }

@@ -37,7 +37,11 @@ func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 		return call.Result{Raw: failed(rpc), IsError: true, Failure: rpc.Raw, Duration: time.Since(start)}, nil
 	}
 	if err != nil {
-		return call.Result{}, s.failure(ctx, t, err)
+		stopped := error(s.failure(ctx, t, err))
+		if errors.Is(err, mcpwire.ErrNotSent) {
+			stopped = call.Unsent(stopped)
+		}
+		return call.Result{}, stopped
 	}
 	return call.Result{Raw: raw, IsError: isError(raw), Duration: time.Since(start)}, nil
 }
@@ -45,7 +49,7 @@ func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 func (s *server) send(ctx context.Context, tc mcpwire.ToolCall, client *call.Client) (jsontext.Value, error) {
 	conn, capabilities, err := s.connFor(ctx, client, false)
 	if err != nil {
-		return nil, err
+		return nil, call.Unsent(err)
 	}
 	tc.Capabilities = capabilities
 	return conn.CallTool(ctx, tc)

@@ -182,8 +182,9 @@ func TestForward(t *testing.T) {
 			r.agent.Servers, r.agent.Tools = nil, nil
 			r.at(tt.name, []string{"echo"}, handler(s, tt.stateless))
 			m := r.proven()
+			client := &call.Client{Key: "one"}
 			send := func(method, params string) (jsontext.Value, error) {
-				return m.Forward(t.Context(), &call.Forward{Server: tt.name, Method: method, Params: jsontext.Value(params)})
+				return m.Forward(t.Context(), &call.Forward{Server: tt.name, Method: method, Params: jsontext.Value(params), Client: client})
 			}
 			if result, err := send("resources/read", `{"uri":"test://note"}`); err != nil || !strings.Contains(string(result), `"text":"hi"`) {
 				t.Errorf("got %s, %v", result, err)
@@ -195,10 +196,21 @@ func TestForward(t *testing.T) {
 				t.Error("a server that does not exist answered")
 			}
 			// Two clients watch by one connection: the server is asked once.
-			for range 2 {
+			two := []*call.Client{{Key: "one"}, {Key: "two"}}
+			for _, client = range two {
 				if _, err := send("resources/subscribe", `{"uri":"test://note"}`); err != nil {
 					t.Fatal(err)
 				}
+			}
+			// Somebody who does not watch ends nothing, however often he asks.
+			for range two {
+				client = &call.Client{Key: "three"}
+				if _, err := send("resources/unsubscribe", `{"uri":"test://note"}`); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := m.servers[tt.name]; len(s.watched) != 1 {
+				t.Error("a stranger ended what others watch")
 			}
 			r.until("the server knows of it", func() bool { return subscribed.Load() == 1 })
 			r.until("an update comes", func() bool {
@@ -210,7 +222,7 @@ func TestForward(t *testing.T) {
 			if got := <-updated; !strings.Contains(got, `"uri":"test://note"`) {
 				t.Error(got)
 			}
-			for range 2 {
+			for _, client = range two {
 				if unsubscribed.Load() != 0 {
 					t.Error("the first of two watchers ended it for both")
 				}

@@ -94,8 +94,20 @@ func (s *server) forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 
 // watch is a resource that is watched by clients of the shared connection.
 type watch struct {
-	watchers int
-	stop     func()
+	// by counts how often each client watches it, by its key: nobody ends what
+	// another began. Clients without a key count as one.
+	by   map[string]int
+	stop func()
+}
+
+// leave takes one watching of a client away, and reports whether nobody is left.
+func (w *watch) leave(key string) bool {
+	if w.by[key] > 1 {
+		w.by[key]--
+		return false
+	}
+	delete(w.by, key)
+	return len(w.by) == 0
 }
 
 // watch begins or ends the watching of a resource on the shared connection. The
@@ -109,20 +121,22 @@ func (s *server) watch(ctx context.Context, f *call.Forward) (jsontext.Value, er
 	if err != nil {
 		return nil, err
 	}
+	key := ""
+	if f.Client != nil {
+		key = f.Client.Key
+	}
 	s.mu.Lock()
 	w := s.watched[uri]
 	switch {
 	case f.Method == methodUnsubscribe:
-		if w != nil {
-			if w.watchers--; w.watchers == 0 {
-				delete(s.watched, uri)
-				defer w.stop()
-			}
+		if w != nil && w.leave(key) {
+			delete(s.watched, uri)
+			defer w.stop()
 		}
 		s.mu.Unlock()
 		return jsontext.Value("{}"), nil
 	case w != nil:
-		w.watchers++
+		w.by[key]++
 		s.mu.Unlock()
 		return jsontext.Value("{}"), nil
 	case len(s.watched) >= maxOwned:
@@ -138,7 +152,7 @@ func (s *server) watch(ctx context.Context, f *call.Forward) (jsontext.Value, er
 		s.watched = map[string]*watch{}
 	}
 	watching, stop := context.WithCancel(s.ctx)
-	w = &watch{watchers: 1, stop: stop}
+	w = &watch{by: map[string]int{key: 1}, stop: stop}
 	params := slices.Concat([]byte(`{"uri":`), quoted, []byte(`}`))
 	if !conn.Server().Modern {
 		w.stop = func() {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,12 +26,44 @@ var bubblewrap = sync.OnceValue(func() string {
 	if err != nil {
 		return ""
 	}
-	probe := exec.Command(path, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-pid", "true")
-	if probe.Run() != nil {
+	if exec.Command(path, append(world(), "--unshare-pid", "true")...).Run() != nil {
 		return ""
 	}
 	return path
 })
+
+// world are the options for what a program sees before anything is hidden from it:
+// everything, but no devices of root's. A disk read as it is has every file on it,
+// covers or not.
+func world() []string {
+	if os.Geteuid() == 0 {
+		return []string{"--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"}
+	}
+	return []string{"--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"}
+}
+
+// runtimeDirs are where the sockets of people's sessions are. By the session bus
+// a program would have others started outside, which see what is hidden from it,
+// or ask the keyring.
+//
+// This is a cover and not a wall: a tool server works with the person's files and
+// network, and whatever acts for the person on its word acts outside. Left are the
+// system bus, the socket of a container engine, cron and at, what a shell or a
+// desktop runs from the home folder at the next sign-in, sockets without a file
+// (their names go with the network, which is shared) and, for whoever is in a group
+// that may read disks, the disks.
+func runtimeDirs() []string {
+	dirs := []string{"/run/user"}
+	// Elsewhere it counts if it is private, as it must be: some say /tmp.
+	own := os.Getenv("XDG_RUNTIME_DIR")
+	if info, err := os.Stat(own); err == nil && filepath.IsAbs(own) && info.Mode().Perm()&0o077 == 0 {
+		dirs = append(dirs, own)
+	}
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		info, err := os.Stat(dir)
+		return err != nil || !info.IsDir()
+	})
+}
 
 // prepare makes the command. With bubblewrap the program gets a pid namespace
 // of its own, in which it can neither see nor signal anything outside, and
@@ -43,10 +76,7 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		return nil, nil
 	}
-	args := []string{
-		"--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc",
-		"--unshare-pid", "--die-with-parent", "--new-session", "--json-status-fd", "3", "--cap-drop", "ALL",
-	}
+	args := append(world(), "--unshare-pid", "--die-with-parent", "--new-session", "--json-status-fd", "3", "--cap-drop", "ALL")
 	if os.Geteuid() == 0 {
 		// With all of root's powers it could take the covers off again. These are
 		// the ones that it needs to work on other people's files.
@@ -125,11 +155,13 @@ func secretly(options []string) (*os.File, error) {
 	return f, nil
 }
 
-// covered are the options that hide folders. What counts is where they really
-// are: a link to a folder would hide nothing.
+// covered are the options that hide folders: those of sessions first, since one
+// of the others may be within. What counts is where they really are: a link to a
+// folder would hide nothing.
 func covered(s *spec) ([]string, error) {
-	var covers, seal []string
-	for _, dir := range s.hide {
+	var covers, seal, hidden []string
+	sessions := runtimeDirs()
+	for _, dir := range append(sessions, s.hide...) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -137,6 +169,7 @@ func covered(s *spec) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		hidden = append(hidden, dir)
 		covers = append(covers, "--tmpfs", dir)
 		seal = append(seal, "--remount-ro", dir)
 	}
@@ -147,7 +180,28 @@ func covered(s *spec) ([]string, error) {
 		}
 		covers = append(covers, "--ro-bind", show, show)
 	}
-	return append(covers, seal...), nil
+	return slices.Concat(covers, linked(hidden[:len(sessions)], hidden), seal), nil
+}
+
+// linked are the options that keep programs to be found whose folder in PATH is a
+// link among the sockets of a session, as a version manager may have it. What the
+// link leads to must have nothing to do with what is hidden.
+func linked(sessions, hidden []string) []string {
+	within := func(path, dir string) bool {
+		rel, err := filepath.Rel(dir, path)
+		return err == nil && filepath.IsLocal(rel)
+	}
+	var binds []string
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		to, err := filepath.EvalSymlinks(dir)
+		if err != nil || !slices.ContainsFunc(sessions, func(s string) bool { return within(dir, s) }) {
+			continue
+		}
+		if !slices.ContainsFunc(hidden, func(h string) bool { return within(to, h) || within(h, to) }) {
+			binds = append(binds, "--ro-bind", to, filepath.Clean(dir))
+		}
+	}
+	return binds
 }
 
 // kill ends the program and everything it started, at once. The kernel ends a

@@ -55,6 +55,8 @@ type House interface {
 	KeepSecret(ctx context.Context, name, ref, value string) error
 
 	Approvals(ctx context.Context) ([]*approval.Question, error)
+	// Waiting is how many of them there are.
+	Waiting(ctx context.Context) (int, error)
 	Decide(ctx context.Context, id string, yes bool, who, reason string) error
 
 	Show(ctx context.Context, f journal.Filter) ([]journal.Entry, error)
@@ -310,8 +312,8 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, s *session, statu
 	v := view{Title: title, Base: "/", Here: here, Version: c.o.Version, Data: data}
 	if s != nil {
 		v.Base, v.Who, v.Token = s.base(), s.Who.Name, s.Token
-		if waiting, err := c.o.House.Approvals(r.Context()); err == nil {
-			v.Waiting = len(waiting)
+		if waiting, err := c.o.House.Waiting(r.Context()); err == nil {
+			v.Waiting = waiting
 		}
 	}
 	var out bytes.Buffer

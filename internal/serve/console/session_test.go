@@ -56,6 +56,8 @@ func (r *room) Call(ctx context.Context, _ string, c *call.Call) (call.Result, e
 
 func (r *room) Approvals(context.Context) ([]*approval.Question, error) { return nil, nil }
 
+func (r *room) Waiting(context.Context) (int, error) { return 0, nil }
+
 func (r *room) Ends(context.Context) (journal.Ends, error) {
 	return journal.Ends{}, errors.New("there is no journal")
 }

@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/action"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// till is an agent that may pay 100 a day, and ask twice an hour, at an address.
+func till(t *testing.T, address string) *Gateway {
+	t.Helper()
+	a := &agent.Agent{Name: "Till", ID: "matrix://agent/till", Digest: "sha256:d1"}
+	for name, policy := range map[string]agent.ToolPolicy{
+		"pay": {Spend: &agent.Cap{PerDay: "100"}},
+		"ask": {Rate: &agent.Rate{Count: 2, Per: time.Hour}},
+	} {
+		a.Tools = append(a.Tools, agent.Tool{
+			Name: name, SideEffect: agent.Read, Policy: policy,
+			Binding: agent.HTTP{Method: "GET", URL: address + "/" + name, Host: "127.0.0.1"},
+		})
+	}
+	client := egress.New(egress.Switches{LoopbackHTTP: true})
+	t.Cleanup(client.Close)
+	g := New(a, Options{Binding: action.New(a, action.Options{Egress: client}), Books: open(t, statetest.Open(t))})
+	t.Cleanup(g.Close)
+	return g
+}
+
+var limited = map[string]call.Code{"pay": call.AmountExceeded, "ask": call.RateLimited}
+
+// A read that was sent counts towards its limits, also if nobody waits for what
+// comes of it.
+func TestSentCounts(t *testing.T) {
+	arrived := make(chan struct{}, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	g := till(t, s.URL)
+	for tool, limit := range limited {
+		use := func() error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := g.Call(ctx, &call.Call{Tool: tool, Arguments: jsontext.Value(`{"amount":50}`), Principal: "me"})
+				ended <- err
+			}()
+			select {
+			case err := <-ended: // it was not sent
+				return err
+			case <-arrived:
+				cancel()
+				return <-ended
+			}
+		}
+		for range 2 {
+			if err := use(); codeOf(err) != call.TimedOut {
+				t.Fatalf("%s: %v", tool, err)
+			}
+		}
+		if err := use(); codeOf(err) != limit {
+			t.Errorf("%s: after two calls that were sent the third ended with %v", tool, err)
+		}
+	}
+}
+
+// A server that cannot be reached uses up nothing.
+func TestUnsentDoesNotCount(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	g := till(t, "http://"+closed.Addr().String())
+	for tool := range limited {
+		for range 3 {
+			_, err := g.Call(t.Context(), &call.Call{Tool: tool, Arguments: jsontext.Value(`{"amount":50}`), Principal: "me"})
+			if codeOf(err) != call.ServerUnavailable {
+				t.Fatalf("%s: %v", tool, err)
+			}
+		}
+	}
+}
+
+// A GET that may change something is no read: of one that was sent and not answered
+// nobody knows what it did, and its key makes it once.
+func TestChangeByGetIsMadeOnce(t *testing.T) {
+	var made atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		made.Add(1)
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(s.Close)
+	g := till(t, s.URL)
+	for i := range g.agent.Tools {
+		g.agent.Tools[i].SideEffect = agent.Write
+	}
+	for _, want := range []call.Code{call.ServerUnavailable, call.OutcomeUnknown} {
+		_, err := g.Call(t.Context(), &call.Call{Tool: "ask", Principal: "me", IdempotencyKey: "k"})
+		if codeOf(err) != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if n := made.Load(); n != 1 {
+		t.Errorf("it was made %d times", n)
+	}
+}
+
+// says is a binding that refuses with the same words each time.
+type says struct{ refusal *call.Refusal }
+
+func (s says) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
+	return call.Result{}, s.refusal
+}
+
+// Only a refusal that says that nothing was sent gives back, and of a continuation
+// not even that, for it took nothing.
+func TestGivenBack(t *testing.T) {
+	refuse := func(effect call.Effect, unsent bool) *call.Refusal {
+		r := call.Refuse("act", call.ServerUnavailable, "no")
+		r.Effect, r.Unsent = effect, unsent
+		return r
+	}
+	for name, tt := range map[string]struct {
+		refusal   *call.Refusal
+		continues string
+		taken     int
+		want      call.Code
+	}{
+		"not sent":               {refuse(call.NoEffect, true), "", 2, call.ServerUnavailable},
+		"sent, and only read":    {refuse(call.NoEffect, false), "", 2, call.AmountExceeded},
+		"unknown, whatever else": {refuse(call.EffectUnknown, true), "", 2, call.AmountExceeded},
+		"a continuation":         {refuse(call.NoEffect, true), "1", 0, call.AmountExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := door(t, says{tt.refusal})
+			defer g.Close()
+			pay := func(continues string) call.Code {
+				_, err := g.Call(t.Context(), &call.Call{Tool: "do_capped", Arguments: jsontext.Value(`{"amount":50}`), Principal: "me", Continues: continues})
+				return codeOf(err)
+			}
+			if tt.continues != "" { // what it goes on with has taken all
+				g.binding = newWorld()
+				pay("")
+				pay("")
+				g.binding = says{tt.refusal}
+				pay(tt.continues)
+			}
+			for range tt.taken {
+				if got := pay(""); got != call.ServerUnavailable {
+					t.Fatalf("%s", got)
+				}
+			}
+			if got := pay(""); got != tt.want {
+				t.Errorf("the next one ended with %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
