@@ -122,14 +122,15 @@ func TestLoginReachesItsHosts(t *testing.T) {
 	findagent := hostedAt(t, hosted.URL+"/mcp", "oauth-device")
 
 	// Without a sign-in for it, nothing is asked.
-	if out := trusting(t, hosted, 3, "", "call", findagent, "whoami"); !strings.Contains(out, "credential_missing") || !strings.Contains(out, "ambit login --host 127.0.0.1") {
+	if out := trusting(t, hosted, 3, "", "call", findagent, "whoami"); !strings.Contains(out, "credential_missing") || !strings.Contains(out, "ambit login --host "+strings.TrimPrefix(hosted.URL, "https://")) {
 		t.Errorf("it said %s", out)
 	}
 	if len(there.tokens()) != 0 {
 		t.Errorf("it heard %d", len(there.tokens()))
 	}
 
-	if code, out, errOut := signIn(t, issuer, true, "--host", "127.0.0.1"); code != 0 || !strings.Contains(out, `"127.0.0.1"`) {
+	at := []string{strings.TrimPrefix(server.URL, "http://"), strings.TrimPrefix(hosted.URL, "https://")}
+	if code, out, errOut := signIn(t, issuer, true, "--host", at[0], "--host", at[1]); code != 0 || !strings.Contains(out, `"`+at[0]+`"`) || !strings.Contains(out, `"`+at[1]+`"`) {
 		t.Fatalf("exit %d: %s%s", code, out, errOut)
 	}
 	for what, said := range map[string]string{
@@ -151,13 +152,13 @@ func TestLoginReachesItsHosts(t *testing.T) {
 		t.Errorf("%d tokens for what wants one each", len(there.tokens()))
 	}
 
-	// A host that the sign-in is not for hears nothing of it.
+	// A port that the sign-in is not for hears nothing of it.
 	elsewhere := &remote{accept: func(string) bool { return true }}
 	other := httptest.NewServer(elsewhere)
 	defer other.Close()
-	must(t, 0, "call", matrixAt(t, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)), "whoami")
+	must(t, 0, "call", matrixAt(t, other.URL), "whoami")
 	if got := elsewhere.tokens(); len(got) != 1 || !got[""] {
-		t.Errorf("another host heard %d", len(got))
+		t.Errorf("another port heard %d", len(got))
 	}
 }
 

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/login"
 	"github.com/ambit-run/ambit/internal/toolserver"
 )
 
@@ -103,11 +103,7 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 			return "", r
 		case !found && wanted:
 			r := call.Refuse("act", call.CredentialMissing, "server %s wants to know who you are, and no sign-in is meant for it", s.Alias)
-			if u, err := url.Parse(s.Endpoint); err == nil {
-				host := u.Hostname()
-				if u.Scheme == "http" { // on this machine, where it takes the port to know who listens
-					host = u.Host
-				}
+			if host, err := login.At(s.Endpoint); err == nil {
 				r.Hint = "if you trust it with who you are, sign in: ambit login --host " + host
 			}
 			return "", r
