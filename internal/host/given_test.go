@@ -82,6 +82,7 @@ func TestLazyFormerCredentialIsFound(t *testing.T) {
 	if err := os.WriteFile(r.home.Config(), []byte("[server.\"registry.example.com/old\"]\nenv = { X-Key = \"$env:KEY\" }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	r.trust("old")
 	a := r.start()
 	d := dial(t, a)
 	if m := d.call("tell"); !strings.Contains(string(m.Result), tellsNothing) {

@@ -20,10 +20,12 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -127,6 +129,20 @@ func (r *rig) needs(list, name, constraint string, f *far, tools ...string) {
 	r.manifest[list] = append(r.manifest[list].([]any), map[string]any{"server_id": id, "version": constraint, "permission_scopes": []string{"use"}})
 }
 
+// trust makes a locked server one that was found on this machine, and so gets the
+// user's settings.
+func (r *rig) trust(name string) {
+	r.t.Helper()
+	resolver, err := registry.NewResolver(r.home, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	id := "registry.example.com/" + name
+	if err := resolver.Trust(id, r.lock.Server(gparsID, id).Resolved.Recipe); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func (r *rig) start() *Agent {
 	r.t.Helper()
 	dir := r.t.TempDir()
@@ -150,6 +166,7 @@ func (r *rig) start() *Agent {
 	}
 	a := Start(r.t.Context(), m, Options{
 		Home: r.home, Credentials: r.credentials, ServerIdle: r.idle, Expose: r.expose, Rules: gate.Rules{Policy: r.policy},
+		Egress:    egress.New(egress.Switches{LoopbackHTTP: true}), // a lock's servers are strangers
 		OpenBooks: func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, r.home, "") },
 	})
 	r.t.Cleanup(a.Close)

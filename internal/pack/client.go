@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -76,8 +75,8 @@ func (e *clientError) summary() string {
 
 // clientName is what people call a client.
 func clientName(argv []string) string {
-	if len(argv) > 2 && argv[1] == "-m" {
-		return argv[2]
+	if len(argv) > 2 && argv[2] == runPip {
+		return "pip"
 	}
 	return strings.TrimSuffix(filepath.Base(argv[0]), ".cmd")
 }
@@ -97,24 +96,6 @@ func run(ctx context.Context, dir string, env []string, argv ...string) (stdout 
 		return nil, &clientError{client: clientName(argv), said: string(said.b) + "\n" + string(out.b), err: err}
 	}
 	return out.b, nil
-}
-
-// environ is our own environment with some variables set.
-func environ(set ...string) []string { return append(os.Environ(), set...) }
-
-// scriptEnviron is what install scripts get to see: how to find programs and
-// the network, and nothing that might be a credential.
-func scriptEnviron(home string) []string {
-	env := []string{"HOME=" + home, "USERPROFILE=" + home}
-	for _, name := range []string{
-		"PATH", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE",
-		"SSL_CERT_DIR",
-	} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
 }
 
 // sign is what a client says when it fails for a reason that is known.

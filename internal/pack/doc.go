@@ -18,6 +18,10 @@
 // moves it into the store in one step. A crash leaves a folder that nothing
 // looks into; two fetches of the same package end in one.
 //
+// The clients read what strangers wrote. They get an environment without secrets,
+// npm no git, and pip no program at all to start: a dependency that is a repository
+// or has to be built is refused, since both would run its code.
+//
 // A package in the store is one folder:
 //
 //	<os>-<arch>/<archive sha256>-<start of tree sha256>/

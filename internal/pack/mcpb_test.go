@@ -136,6 +136,7 @@ func TestBundleManifests(t *testing.T) {
 		"an unknown type":        {server(`{"type":"uv","entry_point":"a.py"}`), `servers of the type "uv" are not run here`},
 		"the loader":             {server(`{"type":"node","entry_point":"a.js","mcp_config":{"env":{"LD_PRELOAD":"${__dirname}/x.so"}}}`), "which no bundle may"},
 		"the loader, elsewhere":  {server(`{"type":"node","entry_point":"a.js","mcp_config":{"platform_overrides":{"linux":{"env":{"ld_preload":"x"}}}}}`), "which no bundle may"},
+		"code for Node.js":       {server(`{"type":"node","entry_point":"a.js","mcp_config":{"env":{"Node_Options":"--import=data:text/javascript,1"}}}`), "which no bundle may"},
 		"another system":         {`{"server":{"type":"node","entry_point":"a.js"},"compatibility":{"platforms":["win32"]}}`, "it is not for linux"},
 		"everything at once":     {`{"server":{"type":"uv","entry_point":"/a"}}`, "; its entry point"},
 		"nothing":                {"[]", "is not what a bundle's is"},
@@ -187,7 +188,7 @@ func FuzzBundleManifest(f *testing.F) {
 		b.words("/tree")
 		env, needs := b.variables("/tree")
 		for name := range env {
-			if LoaderVariable(name) || slices.Contains(needs, name) {
+			if MachineVariable(name) && name != "PYTHONPATH" || slices.Contains(needs, name) {
 				t.Errorf("%q is set", name)
 			}
 		}

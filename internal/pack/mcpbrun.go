@@ -77,7 +77,8 @@ func parseBundle(text []byte, platform string) (*bundle, error) {
 		b.Server.Config.Args = b.Server.Config.Args[1:]
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Server.Config.Env)) {
-		if !variableName().MatchString(name) || LoaderVariable(name) {
+		// Where PYTHONPATH leads is looked at when a bundle in Python is started.
+		if !variableName().MatchString(name) || MachineVariable(name) && !(name == "PYTHONPATH" && b.Server.Type == "python") {
 			problems = append(problems, "it sets the variable "+diag.Quote(name)+", which no bundle may")
 		}
 	}
@@ -120,14 +121,6 @@ func (b *bundle) isEntry(word string) bool {
 }
 
 var variableName = lazy(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// LoaderVariable reports whether a variable makes the system's loader run code in
-// every program that has it. The one that contains a server has the server's
-// variables too, so these are for nobody else to set.
-func LoaderVariable(name string) bool {
-	upper := strings.ToUpper(name)
-	return strings.HasPrefix(upper, "LD_") || strings.HasPrefix(upper, "DYLD_") || upper == "GCONV_PATH" || upper == "GLIBC_TUNABLES" || upper == "LOCPATH"
-}
 
 // bundlePlatform is what bundles call this system.
 func bundlePlatform() string {

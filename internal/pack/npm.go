@@ -18,8 +18,14 @@ var npmSigns = []sign{
 		"code ERR_SOCKET_TIMEOUT",
 	}},
 	{FetchFailed, "log in to the registry: npm login", []string{"code E401", "code E403", "code ENEEDAUTH"}},
+	{Unsafe, "do not use this package: what it depends on is in a git repository, which no hash of its registry fixes", []string{"code EALLOWGIT", "spawn ENOTDIR", noGit}},
 	{FetchFailed, "the list of dependencies does not fit the package: ambit lock --update PATH", []string{"code EUSAGE"}},
 }
+
+// noGit is what npm is given for git, and nothing that can be run. A dependency in
+// a repository is cloned, and npm then installs in the clone, where an .npmrc says
+// what runs; it is refused only once npm has told of it.
+const noGit = os.DevNull + "/git"
 
 // npm fetches and installs. Nothing of the package is run.
 func (f *fetch) npm(ctx context.Context) error {
@@ -36,13 +42,16 @@ func (f *fetch) npm(ctx context.Context) error {
 		return err
 	}
 	// Options win over the environment and every .npmrc: what is installed must
-	// not depend on whose machine it is. Where packages come from may.
+	// not depend on whose machine it is. Where packages come from may. npm hands them
+	// on to the npm that it starts in a clone, so they win over the .npmrc there too;
+	// not every npm knows of allow-git, and node-options is for those that do not.
 	client := func(env []string, args ...string) error {
 		argv := append([]string{npm}, args...)
 		argv = append(
 			argv, "--prefix="+dir, "--cache="+f.store.cacheDir("npm"), "--location=project", "--omit=dev", "--install-strategy=hoisted",
 			"--bin-links", "--package-lock", "--no-package-lock-only", "--no-dry-run", "--omit-lockfile-registry-resolved", "--no-audit",
 			"--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000", "--no-progress", "--no-update-notifier", "--no-color", "--loglevel=error", "--logs-max=0",
+			"--allow-git=none", "--git="+noGit, "--node-options=--no-warnings",
 		)
 		if _, err := run(ctx, dir, env, argv...); err != nil {
 			return explain(npmSigns, f.ref.String(), err)

@@ -135,7 +135,7 @@ func TestInstallScripts(t *testing.T) {
 	s, ctx := newStore(t), context.Background()
 	name := scope + "/scripted"
 	dep := scope + "/scripted-dep"
-	write := `node -e "require('fs').writeFileSync('made.txt', String(process.env.AMBIT_TEST_SECRET))"`
+	write := `node -e "const e = process.env; require('fs').writeFileSync('made.txt', [String(e.AMBIT_TEST_SECRET), e.npm_config_git, e.npm_config_node_options].join())"`
 	scripts := map[string]string{"postinstall": write}
 	registry.publish(map[string]any{"name": dep, "version": "1.0.0", "scripts": scripts, "hasInstallScript": true}, nil)
 	registry.publish(
@@ -156,8 +156,9 @@ func TestInstallScripts(t *testing.T) {
 	if made(p, name) || !made(p, dep) || p.Tree == plain.Tree || len(p.Scripts) != 1 {
 		t.Errorf("the scripts of the one that may did not run, or others did: %+v", p)
 	}
-	if b, err := os.ReadFile(filepath.Join(p.Dir, dirTree, "node_modules", dep, "made.txt")); string(b) != "undefined" {
-		t.Errorf("the script saw our environment: %q, %v", b, err)
+	// Whatever npm starts is told what wins over the .npmrc of the folder it is in.
+	if b, err := os.ReadFile(filepath.Join(p.Dir, dirTree, "node_modules", dep, "made.txt")); string(b) != "undefined,"+noGit+",--no-warnings" {
+		t.Errorf("the script saw our environment, or not npm's: %q, %v", b, err)
 	}
 	// Both stay in the store; each is found by what it is.
 	for want, tree := range map[string]string{"": plain.Tree, dep: p.Tree} {

@@ -17,12 +17,32 @@ import (
 // it could not ask.
 var pipSigns = []sign{
 	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", []string{"No module named pip"}},
+	{Unsafe, "do not use this package: what it depends on is no wheel of an index, and building it runs its code", []string{notBuilt}},
 	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update PATH", []string{"DO NOT MATCH THE HASHES"}},
 	{FetchFailed, "the Python index cannot be reached from here", []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
 	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", []string{
 		"No matching distribution", "Could not find a version",
 	}},
 }
+
+// notBuilt is what pip is told when it starts a program.
+const notBuilt = "this would run the code of a package"
+
+// runPip runs pip, which may start no program. To take wheels from an index it needs
+// none, but --only-binary does not hold for a dependency that gives its own address:
+// such a one is cloned and built, by its own code. Only the versions of musl and of
+// macOS are found out by a program, and passwords asked of one if that is set up.
+const runPip = `import os, runpy, sys
+def hook(event, args):
+    if event == "subprocess.Popen":
+        words = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
+        if os.path.basename(words[0]).startswith(("ld-musl-", "keyring")) or args[3] == {"SYSTEM_VERSION_COMPAT": "0"}:
+            return
+    elif event not in ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "pty.spawn"):
+        return
+    raise PermissionError("` + notBuilt + `")
+sys.addaudithook(hook)
+runpy.run_module("pip", run_name="__main__", alter_sys=True)`
 
 // findPython finds an interpreter: the one asked for, which may be empty, or
 // any of the version wanted, which may be empty too.
@@ -64,7 +84,7 @@ func (f *fetch) python(ctx context.Context) error {
 	}
 	pip := func(dir string, args ...string) error {
 		argv := append([]string{
-			python, "-m", "pip", "download", "--no-input", "--disable-pip-version-check", "--only-binary=:all:",
+			python, "-c", runPip, "download", "--no-input", "--disable-pip-version-check", "--only-binary=:all:",
 			"--progress-bar=off", "--cache-dir=" + f.store.cacheDir("pip"), "--dest=" + dir,
 		}, args...)
 		if _, err := run(ctx, dir, environ(pipIndex()...), argv...); err != nil {

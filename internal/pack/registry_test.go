@@ -67,29 +67,32 @@ type npmVersion struct {
 func (r *npmRegistry) publish(manifest map[string]any, files map[string]string) (digest string) {
 	name, version := manifest["name"].(string), manifest["version"].(string)
 	self, _ := json.Marshal(manifest)
-	var buf bytes.Buffer
-	zip := gzip.NewWriter(&buf)
-	w := tar.NewWriter(zip)
-	all := maps.Clone(files)
-	if all == nil {
-		all = map[string]string{}
+	all := map[string]string{"package/package.json": string(self)}
+	for file, text := range files {
+		all["package/"+file] = text
 	}
-	if _, own := all["package.json"]; !own {
-		all["package.json"] = string(self)
-	}
-	for _, file := range slices.Sorted(maps.Keys(all)) {
-		_ = w.WriteHeader(&tar.Header{Name: "package/" + file, Mode: 0o644, Size: int64(len(all[file]))})
-		_, _ = w.Write([]byte(all[file]))
-	}
-	_ = w.Close()
-	_ = zip.Close()
+	tarball := archive(all)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.packages[name] == nil {
 		r.packages[name] = map[string]npmVersion{}
 	}
-	r.packages[name][version] = npmVersion{manifest, buf.Bytes()}
-	return digestOf(buf.Bytes())
+	r.packages[name][version] = npmVersion{manifest, tarball}
+	return digestOf(tarball)
+}
+
+// archive is a compressed tar of files.
+func archive(files map[string]string) []byte {
+	var buf bytes.Buffer
+	zip := gzip.NewWriter(&buf)
+	w := tar.NewWriter(zip)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		_ = w.WriteHeader(&tar.Header{Name: file, Mode: 0o644, Size: int64(len(files[file]))})
+		_, _ = w.Write([]byte(files[file]))
+	}
+	_ = w.Close()
+	_ = zip.Close()
+	return buf.Bytes()
 }
 
 func (r *npmRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {

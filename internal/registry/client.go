@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,8 +33,11 @@ var (
 
 // The bounds of what a registry can make us read.
 const (
-	maxBody    = 8 << 20
+	maxBody    = 8 << 20 // of one page
+	maxBytes   = 2 * maxBody
 	maxPages   = 100
+	maxEntries = 10_000
+	maxTokens  = 250_000 // of JSON: three bytes of text can take hundreds of memory
 	pageSize   = 100
 	askTimeout = 10 * time.Second
 )
@@ -139,10 +143,14 @@ func (c *Client) pages(ctx context.Context, h Host, path string, query url.Value
 	query.Set("limit", strconv.Itoa(pageSize))
 	var list []Listing
 	seen := map[string]bool{}
+	left := budget{bytes: maxBytes, tokens: maxTokens}
 	for range maxPages {
-		p, err := c.get(ctx, h, path+"?"+query.Encode())
+		p, err := c.get(ctx, h, path+"?"+query.Encode(), &left)
 		if err != nil {
 			return nil, err
+		}
+		if len(list)+len(p.Servers) > maxEntries {
+			return nil, fmt.Errorf("%w: it has more than %d entries in one answer", ErrUnreachable, maxEntries)
 		}
 		for _, s := range p.Servers {
 			s.Server.Status = s.Meta.Official.Status
@@ -161,7 +169,25 @@ func (c *Client) pages(ctx context.Context, h Host, path string, query url.Value
 	return nil, fmt.Errorf("%w: it has more than %d pages of one answer", ErrUnreachable, maxPages)
 }
 
-func (c *Client) get(ctx context.Context, h Host, path string) (*page, error) {
+// budget is what all pages of one answer may still take.
+type budget struct{ bytes, tokens int }
+
+// take counts a page before anything is made of it.
+func (b *budget) take(body []byte) error {
+	if b.bytes -= len(body); b.bytes < 0 {
+		return fmt.Errorf("%w: its answer has more than %d bytes on all its pages", ErrUnreachable, maxBytes)
+	}
+	for d := json.NewDecoder(bytes.NewReader(body)); ; b.tokens-- {
+		if _, err := d.Token(); err != nil {
+			return nil // the end, or no JSON, which decoding tells
+		}
+		if b.tokens == 0 {
+			return fmt.Errorf("%w: its answer has more than %d parts", ErrUnreachable, maxTokens)
+		}
+	}
+}
+
+func (c *Client) get(ctx context.Context, h Host, path string, left *budget) (*page, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: its address is no URL", ErrUnreachable)
@@ -188,6 +214,9 @@ func (c *Client) get(ctx context.Context, h Host, path string) (*page, error) {
 		return nil, fmt.Errorf("%w: its answer broke off", ErrUnreachable)
 	case len(body) > maxBody:
 		return nil, fmt.Errorf("%w: its answer is larger than %d bytes", ErrUnreachable, maxBody)
+	}
+	if err := left.take(body); err != nil {
+		return nil, err
 	}
 	var p page
 	if err := json.Unmarshal(body, &p); err != nil {

@@ -197,7 +197,13 @@ func TestCache(t *testing.T) {
 
 func TestRegistryIsBounded(t *testing.T) {
 	other := newFake(t)
-	says := map[string]string{"a large answer is not read": "larger than", "pages that go round": "circle", "pages without an end": "more than"}
+	says := map[string]string{
+		"a large answer is not read": "larger than", "pages that go round": "circle", "pages without an end": "more than 100 pages",
+		"many entries on a page": "more than 250000 parts", "many entries on many pages": "more than 10000 entries", "many packages of nothing": "more than 250000 parts",
+	}
+	next := func(w http.ResponseWriter, r *http.Request, page string) {
+		fmt.Fprintf(w, `%s,"metadata":{"nextCursor":%q}}`, page, r.URL.Query().Get("cursor")+"x")
+	}
 	for name, h := range map[string]http.HandlerFunc{
 		"a redirect is not followed": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.url+r.URL.EscapedPath(), http.StatusFound)
@@ -214,6 +220,15 @@ func TestRegistryIsBounded(t *testing.T) {
 		},
 		"pages without an end": func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, `{"servers":[],"metadata":{"nextCursor":%q}}`, r.URL.Query().Get("cursor")+"x")
+		},
+		"many entries on a page": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"servers":[{}`, strings.Repeat(",{}", maxTokens/2), `]}`)
+		},
+		"many packages of nothing": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"servers":[{"server":{"packages":[null`, strings.Repeat(",null", maxTokens), `]}}]}`)
+		},
+		"many entries on many pages": func(w http.ResponseWriter, r *http.Request) {
+			next(w, r, `{"servers":[{}`+strings.Repeat(",{}", 2000)+`]`)
 		},
 		"not JSON":    func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
 		"a failure":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
@@ -234,6 +249,23 @@ func TestRegistryIsBounded(t *testing.T) {
 				t.Errorf("it was asked %d times", n)
 			}
 		})
+	}
+}
+
+// All pages of an answer share what it may take.
+func TestBudget(t *testing.T) {
+	for _, tt := range []struct {
+		left budget
+		want string
+	}{{budget{bytes: 14, tokens: 8}, ""}, {budget{bytes: 13, tokens: 8}, "bytes on all its pages"}, {budget{bytes: 14, tokens: 7}, "parts"}} {
+		page := []byte(`{"a":1}`)
+		if err := tt.left.take(page); err != nil {
+			t.Errorf("%+v, the first page: %v", tt.left, err)
+		}
+		err := tt.left.take(page)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v, the second: %v, want %q", tt.left, err, tt.want)
+		}
 	}
 }
 
@@ -284,7 +316,8 @@ func TestRecipes(t *testing.T) {
 		{"a bundle", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `"}]}`, "mcpb", ""},
 		{"a bundle with options of its runtime", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `","runtimeArguments":[{"type":"positional","value":"-r"}]}]}`, "", "could run something else"},
 		{"a bundle that is a file", `{"packages":[{"registryType":"mcpb","identifier":"file:///etc/passwd","fileSha256":"` + sum + `"}]}`, "", "the address of one archive"},
-		{"a variable of the loader", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"LD_PRELOAD","value":"/x.so"}]}]}`, "", "which no registry may"},
+		{"a variable of the loader", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"LD_PRELOAD","value":"/x.so"}]}]}`, "", "which only you may"},
+		{"code for Node.js", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"NODE_OPTIONS","default":"--import=data:text/javascript,1"}]}]}`, "", "which only you may"},
 		{"a bundle without a hash", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb"}]}`, "", "without a sha256"},
 		{"a range", `{"packages":[{"registryType":"npm","identifier":"b","version":"^1.0.0"}]}`, "", "one exact version"},
 		{"an option as a name", `{"packages":[{"registryType":"npm","identifier":"--call=evil","version":"1.0.0"}]}`, "", "one exact version"},

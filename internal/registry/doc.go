@@ -27,12 +27,16 @@
 // Container images are refused. It may not hand out this machine's secrets: the
 // value of a variable that it marks as secret, or requires, comes from the user's
 // own settings or the server does not start. Options for the runtime that starts a package are refused,
-// since they could run something else, and so are variables that the system's loader
-// obeys, which would count outside of what contains a server. Answers are bounded,
-// redirects are not followed, and only public addresses are dialled, but for a
+// since they could run something else, and so are values of variables by which the
+// loader, an interpreter or a client of the network would ([pack.MachineVariable]).
+// Answers are bounded, in bytes and in what is made of them, redirects are not followed, and only public addresses are dialled, but for a
 // registry that the user has configured on this very machine, or as private. A
 // bundle is seldom where it is published, so its redirects are followed, a few, and
 // each is held to the same: a public address over https, or the registry's own.
+//
+// A lock may be anybody's too. A recipe in it counts as what was given for the id if
+// the catalogue or the registry gives it, or has given it here before; any other gets
+// no secret of this machine, none of the user's settings, and public addresses only.
 //
 // Answers are kept for an hour. When a registry cannot be reached, older ones are
 // used, for a month, and that is told.

@@ -3,8 +3,10 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/egress"
@@ -195,13 +197,8 @@ func (p *Package) recipe() (Recipe, error) {
 		}
 		out.Args = append(out.Args, words...)
 	}
-	for _, in := range p.Environment {
-		if pack.LoaderVariable(in.Name) {
-			return out, fmt.Errorf("it sets the variable %s, which no registry may", diag.Quote(in.Name))
-		}
-	}
 	out.Env, out.Needs = settings(p.Environment)
-	return out, nil
+	return out, checkVariables(out.Env)
 }
 
 // publicIndex is who keeps the public index of a kind of packages.
@@ -244,6 +241,16 @@ func (r *Remote) recipe() (Recipe, error) {
 	out := Recipe{Kind: pack.Remote, Name: r.URL, Foreign: true}
 	out.Env, out.Needs = settings(r.Headers)
 	return out, nil
+}
+
+// checkVariables refuses variables that strangers may not set.
+func checkVariables(env map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if pack.MachineVariable(name) {
+			return fmt.Errorf("it sets the variable %s, which only you may", diag.Quote(name))
+		}
+	}
+	return nil
 }
 
 // settings are the values that a registry may give, and the names of those that

@@ -49,6 +49,9 @@ type Found struct {
 	Problem error
 	// Warnings are for people.
 	Warnings []string
+
+	// strange says that nobody but a lock gave the recipe.
+	strange bool
 }
 
 // Recipe is how a server is started, before the user's settings.
@@ -122,9 +125,9 @@ func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent
 		return f
 	}
 	if locked := r.Lock.Server(a.ID, q.Server); locked != nil && locked.Resolved != nil {
-		r.fromLock(&f, locked, versions)
-	} else {
-		r.lookUp(ctx, &f, versions)
+		r.fromLock(ctx, &f, locked, versions)
+	} else if r.lookUp(ctx, &f, versions); f.Recipe.Kind != "" {
+		r.noteGiven(&f)
 	}
 	if f.Recipe.Kind != "" {
 		r.settle(&f, name)
@@ -138,7 +141,7 @@ func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent
 	return f
 }
 
-func (r *Resolver) fromLock(f *Found, locked *pack.LockedServer, versions Range) {
+func (r *Resolver) fromLock(ctx context.Context, f *Found, locked *pack.LockedServer, versions Range) {
 	v, ok := ParseVersion(locked.Resolved.Version)
 	f.Tools, f.Definitions = lockedTools(f.Requirement.Server, locked, r.Catalog.Entries[f.Requirement.Server])
 	if !ok || !versions.Contains(v) {
@@ -146,6 +149,9 @@ func (r *Resolver) fromLock(f *Found, locked *pack.LockedServer, versions Range)
 		return
 	}
 	f.Version, f.From, f.Recipe = locked.Resolved.Version, FromLock, locked.Resolved.Recipe
+	if !r.wasGiven(ctx, f) {
+		r.distrust(f)
+	}
 }
 
 func (r *Resolver) lookUp(ctx context.Context, f *Found, versions Range) {
@@ -178,10 +184,13 @@ func RecipeOf(e *catalog.Entry) Recipe {
 	return Recipe{Kind: pack.Kind(e.Package.Kind), Name: e.Package.Name, Version: e.Package.Version, Digest: e.Package.Digest, Args: e.Args, Env: e.Env}
 }
 
-// settle puts the user's settings into a recipe.
+// settle puts the user's settings into a recipe, unless it is a stranger's.
 func (r *Resolver) settle(f *Found, name string) {
 	id := f.Requirement.Server
-	set := r.Config.Servers[id]
+	var set Settings
+	if !f.strange {
+		set = r.Config.Servers[id]
+	}
 	work := set.Work
 	if work == "" {
 		work = catalog.Work(r.Home, name)

@@ -1,0 +1,158 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// gitRepository makes a repository of files, and returns its address.
+func gitRepository(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	for _, args := range [][]string{
+		{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "--quiet", "--message=x"},
+	} {
+		cmd := exec.Command("git", args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v %s", args[0], err, out)
+		}
+	}
+	return "git+file://" + dir
+}
+
+// A dependency in a repository says in its .npmrc what npm runs for git, and needs
+// a second repository so that npm does. Nothing of it runs, also where npm is too
+// old to be told that git is not allowed.
+func TestHostileNPM(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("this test needs programs that are scripts")
+	}
+	npm, err := exec.LookPath("npm")
+	check(t, err)
+	ran := filepath.Join(t.TempDir(), "ran")
+	address := gitRepository(t, map[string]string{
+		"package.json": `{"name":"hostile","version":"1.0.0","scripts":{"prepare":"touch '` + ran + `'"},"devDependencies":{"x":"git+file:///nonexistent"}}`,
+		".npmrc":       "git=./x\n",
+		"x":            "#!/bin/sh\nenv >> '" + ran + "'\nexit 1\n",
+	})
+	name := scope + "/hostile"
+	registry.publish(map[string]any{"name": name, "version": "1.0.0", "bin": "x.js", "dependencies": map[string]string{"hostile": address}}, map[string]string{"x.js": "1"})
+	path := os.Getenv("PATH")
+	for what, drop := range map[string]string{"npm": "", "an npm that knows no allow-git": "--allow-git=none"} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			wrapper := "#!/usr/bin/env node\nprocess.exit(require('child_process').spawnSync('" + npm + "', process.argv.slice(2).filter(a => a !== '" + drop + "'), {stdio: 'inherit'}).status)\n"
+			check(t, os.WriteFile(filepath.Join(dir, "npm"), []byte(wrapper), 0o700))
+			t.Setenv("PATH", dir+string(os.PathListSeparator)+path)
+			_, err := newStore(t).Fetch(context.Background(), Ref{Kind: NPM, Name: name, Version: "1.0.0"}, Want{}, nil)
+			if !errors.Is(err, Unsafe) || HintOf(err) == "" {
+				t.Errorf("got %v (hint %q)", err, HintOf(err))
+			}
+			if text, err := os.ReadFile(ran); err == nil {
+				t.Errorf("it ran, and saw a secret: %t", strings.Contains(string(text), "AMBIT_TEST_SECRET"))
+			}
+		})
+	}
+}
+
+// A wheel depends on an address, where there is something to build, or a
+// repository. Neither is.
+func TestHostileWheel(t *testing.T) {
+	needPip(t)
+	ran := filepath.Join(t.TempDir(), "ran")
+	backend := "import os\nopen(" + quotePython(ran) + ", 'w').write(str(dict(os.environ)))\n"
+	project := "[build-system]\nrequires = []\nbuild-backend = 'hostile'\nbackend-path = ['.']\n"
+	source := archive(map[string]string{"hostile-1.0/pyproject.toml": project, "hostile-1.0/hostile.py": backend})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(source) }))
+	t.Cleanup(server.Close)
+	add := pythonIndex(t)
+	repository := gitRepository(t, map[string]string{"pyproject.toml": project, "hostile.py": backend})
+	repository = strings.Replace(repository, "file://", "file://localhost", 1) // pip wants a host
+	for what, address := range map[string]string{"source": server.URL + "/hostile-1.0.tar.gz", "git": repository} {
+		t.Run(what, func(t *testing.T) {
+			name := "ambit_" + what
+			add("ambit_dep-1.0-py3-none-any.whl", wheel(t, "ambit_dep", "1.0", "Requires-Dist: hostile @ "+address+"\n", map[string]string{}))
+			add(name+"-1.0-py3-none-any.whl", wheel(t, name, "1.0", "Requires-Dist: ambit-dep\n", map[string]string{}))
+			_, err := newStore(t).Fetch(context.Background(), Ref{Kind: PyPI, Name: name, Version: "1.0"}, Want{}, nil)
+			if !errors.Is(err, Unsafe) || HintOf(err) == "" {
+				t.Errorf("got %v (hint %q)", err, HintOf(err))
+			}
+			if text, err := os.ReadFile(ran); err == nil {
+				t.Errorf("it ran, and saw a secret: %t", strings.Contains(string(text), "AMBIT_TEST_SECRET"))
+			}
+		})
+	}
+}
+
+func quotePython(s string) string { return "'" + strings.ReplaceAll(s, `\`, `\\`) + "'" }
+
+// What npm and pip see: what the user has set up for them, and no secret of ambit's
+// or of anybody else.
+func TestEnviron(t *testing.T) {
+	home := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(home, ".npmrc"), []byte("//npm.example.com/:_authToken=${MY_NPM_TOKEN}\nx=${AMBIT_SECRET_X}\ny=${UNSET?}\n"), 0o600))
+	t.Setenv("HOME", home)
+	t.Setenv("USERPROFILE", home)
+	t.Setenv("npm_config_userconfig", "")
+	t.Setenv("NPM_CONFIG_USERCONFIG", "")
+	seen := func() map[string]bool {
+		names := map[string]bool{}
+		for _, v := range environ("SET=x") {
+			name, _, _ := strings.Cut(v, "=")
+			names[name] = true
+		}
+		return names
+	}
+	yes := []string{"PATH", "HOME", "https_proxy", "NO_PROXY", "npm_config_noproxy", "NPM_CONFIG_REGISTRY", "PIP_CERT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "XDG_CONFIG_HOME", "MY_NPM_TOKEN"}
+	no := []string{"AMBIT_SECRET_X", "AMBIT_TEST_SECRET", "AMBIT_HOME", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NODE_OPTIONS", "PYTHONPATH", "PYTHONSTARTUP", "GIT_SSH_COMMAND"}
+	for _, name := range append(yes, no...) {
+		if name != "HOME" && name != "PATH" {
+			t.Setenv(name, "x")
+		}
+	}
+	got := seen()
+	for _, name := range append(yes, "SET") {
+		if !got[name] {
+			t.Errorf("%s is not seen", name)
+		}
+	}
+	for _, name := range no {
+		if got[name] {
+			t.Errorf("%s is seen", name)
+		}
+	}
+	check(t, os.Remove(filepath.Join(home, ".npmrc")))
+	if seen()["MY_NPM_TOKEN"] {
+		t.Error("a token is seen that nothing refers to")
+	}
+	for _, v := range scriptEnviron(t.TempDir()) {
+		if strings.Contains(v, home) || strings.HasPrefix(v, "NPM_CONFIG_") {
+			t.Errorf("install scripts see %s", v)
+		}
+	}
+}
+
+func TestMachineVariable(t *testing.T) {
+	for name, want := range map[string]bool{
+		"LD_PRELOAD": true, "NODE_OPTIONS": true, "node_options": true, "Npm_Config_Registry": true, "PYTHONPATH": true, "PIP_INDEX_URL": true, "https_proxy": true,
+		"ALL_PROXY": true, "SSL_CERT_FILE": true, "REQUESTS_CA_BUNDLE": true, "CURL_CA_BUNDLE": true, "PATH": true, "HOME": true, "BASH_ENV": true, "ENV": true,
+		"PERL5OPT": true, "RUBYOPT": true, "GIT_SSH_COMMAND": true, "JAVA_TOOL_OPTIONS": true, "DOTNET_STARTUP_HOOKS": true, "AMBIT_HOME": true,
+		"NODE_ENV": false, "PYTHONUNBUFFERED": false, "API_KEY": false, "HOME_DIR": false, "GITHUB_TOKEN": false, "ENVIRONMENT": false, "PROXY": false,
+	} {
+		if got := MachineVariable(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
