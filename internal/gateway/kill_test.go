@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +56,7 @@ func (o outside) Act(_ context.Context, t *agent.Tool, c *call.Call) (call.Resul
 	if key == "" {
 		key = "-"
 	}
-	// One write of a few bytes to a file that is appended to is not split.
+	// One write of a few bytes to a file that is appended to is not split by others.
 	if _, err := fmt.Fprintf(o.file, "%s %s %s %s\n", c.ID, t.Name, key, c.Arguments); err != nil {
 		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", err)
 	}
@@ -233,6 +234,11 @@ func liveAndDie(h home.Home, store string) (ids []string, problem string) {
 	return ids, problem
 }
 
+// effect is a whole line. Where a page of the file ends, the kernel cuts the write of a
+// process that is killed: what is left of it stands before another line, and was no
+// effect.
+var effect = regexp.MustCompile(`([0-9a-f]{32}) (\w+) (\S+) \{.*\}\n`)
+
 // judgeKilled compares the world, the store and the journal.
 func judgeKilled(t *testing.T, h home.Home, b *books.Books, answered map[string]bool) {
 	text, err := os.ReadFile(filepath.Join(h.Dir(), "effects"))
@@ -242,9 +248,8 @@ func judgeKilled(t *testing.T, h home.Home, b *books.Books, answered map[string]
 	sent := map[string]int{}
 	keys := map[string]string{}
 	spent := new(big.Rat)
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		id, tool, key := f[0], f[1], f[2]
+	for _, f := range effect.FindAllStringSubmatch(string(text), -1) {
+		id, tool, key := f[1], f[2], f[3]
 		sent[id]++
 		switch {
 		case tool == "repeat" && sent[id] == 2 && keys[id] == key:
