@@ -12,13 +12,16 @@
 // somebody insists.
 //
 // Restore is all or nothing for the store: one transaction, and only into a
-// store that has no records. Calls that were under way come back with an owner
-// that is dead, and recovery deals with them as after any crash.
+// store that has no records. Files come back one by one, the rules first and the
+// keys last, and a restore that was broken off can be done again. Calls that were
+// under way come back with an owner that is dead, and recovery deals with them as
+// after any crash.
 package backup
 
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -70,8 +73,8 @@ type Summary struct {
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// The files and folders of a home that go along. What is not named here can be
-// made again, or belongs to a process that runs.
+// The files and folders of a home that go along, and come back in the opposite
+// order. What is not named here can be made again, or belongs to a process that runs.
 var kept = []string{"keys", "secrets", "agents", "policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
 
 // Errors that callers tell apart.
@@ -79,9 +82,14 @@ var (
 	// ErrNotEmpty says that the store or the home already has what would be
 	// restored.
 	ErrNotEmpty = errors.New("there is something already")
+	// ErrHalf says that some files are back, and no rows.
+	ErrHalf = errors.New("only files are back")
 	// ErrFormat says that a file is no backup, or not one of this ambit's.
 	ErrFormat = errors.New("this is no backup that this ambit can read")
 )
+
+// errRotated says that the keys may not be those of the rows.
+var errRotated = errors.New("the root key was rotated meanwhile: make the backup again")
 
 // Write copies a home and its store.
 func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version string) (Summary, error) {
@@ -89,6 +97,10 @@ func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version s
 	s := Summary{About: About{Format: format, Version: version, Made: time.Now().UTC().Truncate(time.Second), Schema: len(steps)}}
 	zip := gzip.NewWriter(w)
 	out := &archive{tar.NewWriter(zip), s.Made}
+	root, err := os.ReadFile(h.Root())
+	if err != nil {
+		return s, err
+	}
 	text, err := json.Marshal(s.About)
 	if err == nil {
 		err = out.file(about, 0o600, text)
@@ -109,6 +121,10 @@ func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version s
 	}
 	if err := out.home(h.Dir(), &s); err != nil {
 		return s, err
+	}
+	// Rows and keys are not read at once, and belong together.
+	if now, err := os.ReadFile(h.Root()); err != nil || !bytes.Equal(now, root) {
+		return s, cmp.Or(err, errRotated)
 	}
 	return s, errors.Join(out.Close(), zip.Close())
 }

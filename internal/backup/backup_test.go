@@ -62,6 +62,15 @@ func source(b []byte) Source {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 }
 
+// putFiles restores no more than the files.
+func putFiles(src Source, h home.Home) (Summary, error) {
+	files, s, err := read(src, h)
+	if err == nil {
+		s.Files, err = put(files, h.Dir(), os.Rename)
+	}
+	return s, err
+}
+
 // From each engine into each.
 func TestRoundTrip(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, from string) {
@@ -74,14 +83,14 @@ func TestRoundTrip(t *testing.T) {
 		}
 		statetest.Places(t, func(t *testing.T, to string) {
 			target := home.At(filepath.Join(t.TempDir(), "home"))
-			files, err := Files(source(out.Bytes()), target)
+			files, err := putFiles(source(out.Bytes()), target)
 			if err != nil || files.Files != 3 {
 				t.Fatalf("%+v, error %v", files, err)
 			}
 			db := statetest.At(t, to)
-			rows, err := Rows(t.Context(), source(out.Bytes()), db)
-			if err != nil || rows != wrote.Rows {
-				t.Fatalf("%d rows of %d, error %v", rows, wrote.Rows, err)
+			n, err := rows(t.Context(), source(out.Bytes()), db)
+			if err != nil || n != wrote.Rows {
+				t.Fatalf("%d rows of %d, error %v", n, wrote.Rows, err)
 			}
 			keys, err := identity.OpenKeys(target.Root())
 			if err != nil {
@@ -131,8 +140,8 @@ func TestLargeAnswerComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := statetest.Open(t)
-	if rows, err := Rows(t.Context(), source(out.Bytes()), target); err != nil || rows != wrote.Rows {
-		t.Fatalf("%d rows of %d, error %v", rows, wrote.Rows, err)
+	if n, err := rows(t.Context(), source(out.Bytes()), target); err != nil || n != wrote.Rows {
+		t.Fatalf("%d rows of %d, error %v", n, wrote.Rows, err)
 	}
 	var back int64
 	err = target.Read(t.Context(), func(tx state.Tx) error {
@@ -172,11 +181,11 @@ func TestRowsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Rows(t.Context(), source(least), statetest.Open(t)); err != nil {
+	if _, err := rows(t.Context(), source(least), statetest.Open(t)); err != nil {
 		t.Errorf("what was written is refused: %v", err)
 	}
 	maxRow = pageSize
-	if _, err := Rows(t.Context(), source(least), statetest.Open(t)); !errors.Is(err, ErrFormat) {
+	if _, err := rows(t.Context(), source(least), statetest.Open(t)); !errors.Is(err, ErrFormat) {
 		t.Errorf("a page that is too large: %v", err)
 	}
 }
@@ -217,7 +226,7 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := home.At(filepath.Join(t.TempDir(), "home"))
-			if _, err := Files(source(tt.backup), target); err != nil {
+			if _, err := putFiles(source(tt.backup), target); err != nil {
 				t.Fatal(err)
 			}
 			if info, err := os.Stat(filepath.Join(target.Dir(), tt.file)); err != nil || info.Mode() != tt.want {
@@ -237,7 +246,7 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Rows(t.Context(), source(out.Bytes()), db); !errors.Is(err, ErrNotEmpty) {
+	if _, err := rows(t.Context(), source(out.Bytes()), db); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("into a store with records: %v", err)
 	}
 	other := home.At(t.TempDir())
@@ -245,7 +254,7 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	if err := os.WriteFile(policy, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Files(source(out.Bytes()), other); !errors.Is(err, ErrNotEmpty) {
+	if _, err := putFiles(source(out.Bytes()), other); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("into a home with another policy: %v", err)
 	}
 	if entries, _ := os.ReadDir(other.Dir()); len(entries) != 1 {
@@ -361,7 +370,7 @@ func TestHostileBackups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := home.At(filepath.Join(t.TempDir(), "in", "home"))
-			if _, err := Files(source(craft(t, head, entry)), target); !errors.Is(err, ErrFormat) {
+			if _, err := putFiles(source(craft(t, head, entry)), target); !errors.Is(err, ErrFormat) {
 				t.Errorf("it says %v", err)
 			}
 			if entries, _ := os.ReadDir(filepath.Dir(filepath.Dir(target.Dir()))); len(entries) != 0 {
@@ -381,11 +390,11 @@ func TestHostileBackups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := home.At(filepath.Join(t.TempDir(), "home"))
-			if _, err := Files(source(raw), target); !errors.Is(err, ErrFormat) && name != "table" && name != "row" {
+			if _, err := putFiles(source(raw), target); !errors.Is(err, ErrFormat) && name != "table" && name != "row" {
 				t.Errorf("of the files it says %v", err)
 			}
 			empty := statetest.Open(t)
-			if _, err := Rows(t.Context(), source(raw), empty); !errors.Is(err, ErrFormat) {
+			if _, err := rows(t.Context(), source(raw), empty); !errors.Is(err, ErrFormat) {
 				t.Errorf("it says %v", err)
 			}
 			if n, err := logs(t, empty); n != 1 || err != nil {

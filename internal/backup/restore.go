@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/home"
@@ -24,14 +25,46 @@ import (
 // Source opens a backup from its start. It is read more than once.
 type Source func() (io.ReadCloser, error)
 
-// Files puts the files of a backup into a home that has none of them. They come
-// first, because the keys open what is in the store.
-func Files(src Source, h home.Home) (s Summary, err error) {
-	type file struct {
-		mode fs.FileMode
-		text []byte
+// Restore puts a backup into a home and a store that have nothing of it yet. The
+// store is opened when the backup was read and the home has room for it, and is
+// looked at before anything is written. Files come before rows, because the keys
+// open what is in the store. What fails half-way can be done again: files that are
+// back already are as they should be.
+func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB, error)) (s Summary, err error) {
+	files, s, err := read(src, h)
+	if err != nil {
+		return s, err
 	}
-	files := map[string]file{}
+	db, err := open()
+	if err != nil {
+		return s, err
+	}
+	defer db.Close()
+	if err := db.Read(ctx, empty); err != nil {
+		return s, err
+	}
+	if s.Files, err = put(files, h.Dir(), os.Rename); err == nil {
+		s.Rows, err = rows(ctx, src, db)
+	}
+	if err != nil && s.Files > 0 {
+		err = fmt.Errorf("%w: %w", ErrHalf, err)
+	}
+	return s, err
+}
+
+// file is one of a home.
+type file struct {
+	rel  string
+	mode fs.FileMode
+	text []byte
+}
+
+// read reads the files of a backup for a home that has none of them, or the same.
+// They stand in the order in which they come back: rules before what they hold
+// back, and the keys last, so that nothing is served without its rules, however
+// much is there.
+func read(src Source, h home.Home) (files []file, s Summary, err error) {
+	found := map[string]file{}
 	s.About, err = walk(src, func(h *tar.Header, r io.Reader) error {
 		if strings.HasPrefix(h.Name, "store/") {
 			return nil
@@ -44,44 +77,87 @@ func Files(src Source, h home.Home) (s Summary, err error) {
 			return fmt.Errorf("%w: %s is too large", ErrFormat, h.Name)
 		}
 		text, err := io.ReadAll(r)
-		files[rel] = file{mode(fs.FileMode(h.Mode)), text}
+		found[rel] = file{rel, mode(fs.FileMode(h.Mode)), text}
 		return err
 	})
 	if err != nil {
-		return s, err
+		return nil, s, err
 	}
-	for rel, f := range files {
+	for rel, f := range found {
 		have, err := os.ReadFile(filepath.Join(h.Dir(), rel))
 		if err == nil && !bytes.Equal(have, f.text) {
-			return s, fmt.Errorf("%w: %s. Restore into a new AMBIT_HOME", ErrNotEmpty, filepath.Join(h.Dir(), rel))
+			return nil, s, fmt.Errorf("%w: %s. Restore into a new AMBIT_HOME", ErrNotEmpty, filepath.Join(h.Dir(), rel))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return s, err
+			return nil, s, err
 		}
+		files = append(files, f)
 	}
-	for rel, f := range files {
-		to := filepath.Join(h.Dir(), rel)
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return s, err
-		}
-		if err := os.WriteFile(to, f.text, f.mode); err != nil {
-			return s, err
-		}
-		s.Files++
-	}
-	return s, nil
+	slices.SortFunc(files, func(a, b file) int {
+		return cmp.Or(cmp.Compare(rank(b.rel), rank(a.rel)), cmp.Compare(a.rel, b.rel))
+	})
+	return files, s, nil
 }
 
-// Rows puts the rows of a backup into a store that has no records.
-func Rows(ctx context.Context, src Source, db state.DB) (rows int64, err error) {
+// rank is the place of a file among those that are kept.
+func rank(rel string) int {
+	first, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
+	return slices.Index(kept, first)
+}
+
+// put puts files into a home, one after the other, and says how many are there.
+// Each is written elsewhere before the first of them appears: none is there in part,
+// and a folder has nothing that is not the backup's, whenever it ends.
+func put(files []file, dir string, move func(from, to string) error) (done int, err error) {
+	dir = filepath.Clean(dir)
+	staged := filepath.Join(dir, "restore.part")
+	if err := os.RemoveAll(staged); err != nil { // of one that was broken off
+		return 0, err
+	}
+	defer os.RemoveAll(staged)
+	for _, f := range files {
+		to := filepath.Join(staged, f.rel)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return 0, err
+		}
+		if err := home.Replace(to, f.mode, f.text); err != nil {
+			return 0, err
+		}
+	}
+	for _, f := range files {
+		to := filepath.Join(dir, f.rel)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return done, err
+		}
+		if err := move(filepath.Join(staged, f.rel), to); err != nil {
+			return done, err
+		}
+		done++
+		for to != dir { // the next one only when this one lasts
+			to = filepath.Dir(to)
+			if err := home.SyncFolder(to); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, nil
+}
+
+// rows puts the rows of a backup into a store that has no records, all or none.
+func rows(ctx context.Context, src Source, db state.DB) (n int64, err error) {
 	tables := map[string]migrations.Table{}
 	for _, t := range migrations.Tables(migrations.List()) {
 		tables[t.Name] = t
 	}
 	err = db.Write(ctx, func(tx state.Tx) error {
-		rows = 0
-		if err := clear(tx, tables); err != nil {
+		n = 0
+		if err := empty(tx); err != nil {
 			return err
+		}
+		for name := range tables { // what every store has
+			if _, err := tx.Exec(`DELETE FROM ` + name); err != nil {
+				return err
+			}
 		}
 		_, err := walk(src, func(h *tar.Header, r io.Reader) error {
 			rest, ok := strings.CutPrefix(h.Name, "store/")
@@ -93,15 +169,15 @@ func Rows(ctx context.Context, src Source, db state.DB) (rows int64, err error) 
 			if !ok || h.Size > int64(pageSize+maxRow) {
 				return fmt.Errorf("%w: %q", ErrFormat, h.Name)
 			}
-			return insert(tx, t, r, &rows)
+			return insert(tx, t, r, &n)
 		})
 		return err
 	})
-	return rows, err
+	return n, err
 }
 
-// clear empties a store that has nothing to lose.
-func clear(tx state.Tx, tables map[string]migrations.Table) error {
+// empty fails if a store has something to lose.
+func empty(tx state.Tx) error {
 	for _, name := range []string{"leaves", "calls", "approvals", "api_keys"} {
 		var n int64
 		err := tx.Query(`SELECT count(*) FROM `+name, nil, func(r state.Row) error { return r.Scan(&n) })
@@ -110,11 +186,6 @@ func clear(tx state.Tx, tables map[string]migrations.Table) error {
 		}
 		if n > 0 {
 			return fmt.Errorf("%w: the store has %d rows of %s. Restore into a new store", ErrNotEmpty, n, name)
-		}
-	}
-	for name := range tables {
-		if _, err := tx.Exec(`DELETE FROM ` + name); err != nil {
-			return err
 		}
 	}
 	return nil

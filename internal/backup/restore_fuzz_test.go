@@ -46,7 +46,7 @@ func FuzzFiles(f *testing.F) {
 		}
 		dir := t.TempDir()
 		h := home.At(filepath.Join(dir, "home"))
-		_, _ = Files(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, h)
+		_, _ = putFiles(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }, h)
 		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err

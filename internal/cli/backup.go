@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,8 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/postgres"
+	"github.com/ambit-run/ambit/internal/state/sqlite"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -54,7 +58,8 @@ func newRestore(t *terminal) *cobra.Command {
 		GroupID: groupRun,
 		Short:   "Bring back what ambit backup copied",
 		Long: "Bring back what ambit backup copied, into an AMBIT_HOME and a store that are empty: nothing is overwritten. The store\n" +
-			"comes back whole or not at all. Calls that were under way when the backup was made are treated as after a crash.",
+			"comes back whole or not at all, and after the files; a restore that was broken off is simply done again. Calls that\n" +
+			"were under way when the backup was made are treated as after a crash.",
 		Example: "  AMBIT_HOME=/srv/ambit ambit restore monday.ambit\n  ambit restore monday.ambit --identity key.txt --store postgres://…",
 		Args:    exactly(1, "a file"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return t.restore(cmd.Context(), args[0], &f) },
@@ -87,7 +92,10 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 		return err
 	}
 	summary, err := writeBackup(ctx, out, lock, h, b)
-	if err = finish(err); err != nil {
+	if err = finish(err); errors.Is(err, fs.ErrExist) {
+		return taken(file)
+	}
+	if err != nil {
 		return &failure{code: exitMissing, err: fmt.Errorf("the backup was not made: %w", err)}
 	}
 	t.leftOut(summary.LeftOut)
@@ -127,19 +135,30 @@ func (t *terminal) backupTo(file string) (io.Writer, func(error) error, error) {
 		return t.raw, func(err error) error { return err }, nil
 	}
 	if _, err := os.Lstat(file); err == nil {
-		return nil, nil, no("name another file", "%s is there already", file)
+		return nil, nil, taken(file)
 	}
-	f, err := os.OpenFile(file+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	dir := filepath.Dir(file)
+	// Nobody who may write to the folder can have made it before.
+	f, err := os.CreateTemp(dir, ".ambit-*") // mode 0600
 	if err != nil {
 		return nil, nil, &failure{code: exitMissing, err: err}
 	}
 	return f, func(err error) error {
+		defer os.Remove(f.Name()) // gone already if it was renamed
 		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-			return errors.Join(err, os.Remove(f.Name()))
+			return err
 		}
-		return os.Rename(f.Name(), file)
+		// A link, unlike a rename, never replaces what is there. Where there are
+		// no links, looking first is the best there is.
+		err = os.Link(f.Name(), file)
+		if _, statErr := os.Lstat(file); err != nil && errors.Is(statErr, fs.ErrNotExist) {
+			err = os.Rename(f.Name(), file)
+		}
+		return errors.Join(err, home.SyncFolder(dir))
 	}, nil
 }
+
+func taken(file string) error { return no("name another file", "%s is there already", file) }
 
 // lockFor finds out how a backup is to be encrypted.
 func (t *terminal) lockFor(ctx context.Context, f *sealing) (lock backup.Lock, err error) {
@@ -193,6 +212,9 @@ func (t *terminal) passphrase(ctx context.Context, file string, twice bool) (str
 }
 
 func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
+	if !books.IsURL(f.store) {
+		return usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
+	}
 	h, err := home.Find()
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
@@ -215,16 +237,8 @@ func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
 			io.Closer
 		}{r, in}, nil
 	}
-	summary, err := backup.Files(src, h)
+	summary, err := backup.Restore(ctx, src, h, func() (state.DB, error) { return openStore(ctx, h, f.store) })
 	if err != nil {
-		return restoreFailed(err)
-	}
-	b, err := t.books(ctx, f.store)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	if summary.Rows, err = backup.Rows(ctx, src, b.DB); err != nil {
 		return restoreFailed(err)
 	}
 	if t.json {
@@ -256,10 +270,34 @@ func (t *terminal) keyFor(ctx context.Context, file string, f *sealing) (key bac
 	return key, err
 }
 
+// openStore opens no more than the store: whoever opens the books makes keys where
+// there are none yet.
+func openStore(ctx context.Context, h home.Home, url string) (db state.DB, err error) {
+	hint := ""
+	if url == "" {
+		db, err = sqlite.Open(ctx, h.State())
+	} else {
+		db, err = postgres.Open(ctx, url)
+		hint = "is PostgreSQL running, and does the URL name it?"
+	}
+	if errors.Is(err, state.ErrNetworkDisk) {
+		hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
+	}
+	if err != nil {
+		return nil, &failure{code: exitMissing, err: oneLine{err}, hint: hint}
+	}
+	return db, nil
+}
+
 func restoreFailed(err error) error {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
 	switch {
 	case errors.Is(err, backup.ErrSealed):
 		return no("use its --passphrase-file or --identity", "%w", err)
+	case errors.Is(err, backup.ErrHalf):
+		return &failure{code: exitMissing, err: fmt.Errorf("the restore was broken off: %w", err), hint: "start nothing there yet; mend this, and restore again: what is back stays as it is"}
 	case errors.Is(err, backup.ErrNotEmpty), errors.Is(err, backup.ErrFormat):
 		return no("", "nothing was restored: %w", err)
 	case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrFull):

@@ -132,7 +132,7 @@ func (c *checker) content(seq int64, hash, record []byte) error {
 		return faultAt(c.log, seq, "record %d of log %d belongs to another place", seq, c.log)
 	}
 	if c.log == 0 && c.roster != nil {
-		if err := c.roster.take(record, len(c.room)); err != nil {
+		if err := c.roster.take(record, len(c.room), &c.edge); err != nil {
 			return faultAt(c.log, seq, "record %d of log %d is not a record of the roster: %v", seq, c.log, err)
 		}
 	}
@@ -177,7 +177,8 @@ func (c *checker) end() error {
 type roster struct {
 	born   map[int64]bool
 	vows   map[int64][]vow
-	erased map[int64]int64 // up to where
+	erased map[int64]int64 // up to where, of those that are believed
+	told   []told
 	// handovers are those that log 0 tells of.
 	handovers []Handover
 	size      int // how many records it had
@@ -190,7 +191,8 @@ func newRoster() *roster {
 var kindPrefix = []byte(`"kind":"log_`)
 
 // take reads a record of the roster; it begins as every record does, for n bytes.
-func (r *roster) take(record []byte, n int) error {
+// Before is what log 0 holds before it.
+func (r *roster) take(record []byte, n int, before *edge) error {
 	if !bytes.HasPrefix(record[n:], kindPrefix) {
 		return nil
 	}
@@ -214,7 +216,11 @@ func (r *roster) take(record []byte, n int) error {
 		r.handovers = append(r.handovers, *h)
 		r.vows[h.Log] = append(r.vows[h.Log], vow{size: h.Size, root: h.Root, by: "the hand-over to another key", signed: true})
 	case rec.Kind == kindErased:
-		r.erased[ro.Log] = max(r.erased[ro.Log], ro.Size)
+		key, err := rec.Erasure.check(ro, before)
+		if err != nil {
+			return err
+		}
+		r.told = append(r.told, told{*ro, key, before.size})
 	default:
 		return fmt.Errorf("its kind is %q", rec.Kind)
 	}

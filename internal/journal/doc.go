@@ -75,5 +75,7 @@
 // that is kept elsewhere: evidence binds up to the last of those.
 //
 // A record may be erased for good reason. Its bytes go, its hash stays, the
-// journal still verifies, and the report counts it.
+// journal still verifies, and the report counts it. Log 0 tells of each erasure, and
+// the key signs that at its place: whoever can only write the store can take content
+// away, but not make it pass for an erasure.
 package journal

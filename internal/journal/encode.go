@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -57,6 +58,11 @@ func appendBody(b []byte, r *Record) []byte {
 			panic(err) // it holds numbers and texts only
 		}
 		b = append(append(b, `,"handover":`...), text...)
+	}
+	if e := r.Erasure; e != nil {
+		b = appendText(b, `,"erasure":{"key":`, e.Key)
+		b = appendText(b, `,"by":`, base64.StdEncoding.EncodeToString(e.By))
+		b = append(b, '}')
 	}
 	if r.Kind == "" {
 		b = appendText(b, `,"call":`, r.Call)

@@ -3,8 +3,13 @@ package journal
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/ambit-run/ambit/internal/state"
 )
@@ -27,7 +32,13 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 			continue
 		}
 		r := &Record{Kind: kindErased, Time: j.now(), Principal: by, Roster: &Roster{Log: log, Size: to}}
-		if err := j.db.Write(ctx, func(tx state.Tx) error { return j.enroll(tx, r) }); err != nil {
+		err = j.db.Write(ctx, func(tx state.Tx) error {
+			if err := j.inForce(tx); err != nil {
+				return err
+			}
+			return j.enroll(tx, r)
+		})
+		if err != nil {
 			return erased, err
 		}
 		for ; from < to; from += page {
@@ -41,8 +52,60 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 	return erased, nil
 }
 
+// Erasure is a key's word that the journal itself erased records. Whoever can write
+// the store can erase, and append a record that tells of it.
+type Erasure struct {
+	Key string `json:"key"`
+	// By is its signature over what was erased and all that log 0 held before: the
+	// same word at another place, or in another journal, says nothing.
+	By []byte `json:"by"`
+}
+
+func (e *Erasure) text(of *Roster, before *edge) []byte {
+	return fmt.Appendf(nil, "ambit journal erasure v1\n%s\n%d\n%d\n%d\n%s\n", e.Key, of.Log, of.Size, before.size, before.root())
+}
+
+// erasure signs that a log was erased up to a size.
+func (j *Journal) erasure(of *Roster, before *edge) *Erasure {
+	e := &Erasure{Key: j.key.String()}
+	e.By = ed25519.Sign(j.signer, e.text(of, before))
+	return e
+}
+
+// check tells the key, if it has signed.
+func (e *Erasure) check(of *Roster, before *edge) (Key, error) {
+	if e == nil {
+		return Key{}, errors.New("the erasure is not signed")
+	}
+	key, err := ParseKey(e.Key)
+	if err == nil && !ed25519.Verify(key.public, e.text(of, before), e.By) {
+		err = errors.New("the erasure is not signed by its key, or not at this place")
+	}
+	return key, err
+}
+
+// told is an erasure that log 0 tells of.
+type told struct {
+	of  Roster
+	key Key
+	at  int64
+}
+
+// believe takes the erasures that log 0 tells of, if each was signed by one of the
+// keys while that was in force.
+func (r *roster) believe(k *keyring) error {
+	for _, e := range r.told {
+		if !k.inForce(e.key, 0, e.at+1) {
+			return faultAt(0, e.at, "record %d of log 0 tells of an erasure, and no key that this journal had then signed it", e.at)
+		}
+		r.erased[e.of.Log] = max(r.erased[e.of.Log], e.of.Size)
+	}
+	return nil
+}
+
 // older finds the records of a log that have content and precede the first that
-// is not older; from equals to if there are none.
+// is not older; from equals to if there are none. A record without its hash is not
+// believed to be old: it was changed, and shall be found.
 func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (from, to int64, err error) {
 	from = -1
 	for at := int64(0); at < end; at += page {
@@ -53,7 +116,7 @@ func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (
 					return nil
 				}
 				var one struct{ Time time.Time }
-				if json.Unmarshal(r.record, &one) != nil || !one.Time.Before(before) {
+				if hash := tlog.RecordHash(r.record); !bytes.Equal(hash[:], r.hash) || json.Unmarshal(r.record, &one) != nil || !one.Time.Before(before) {
 					over = true
 					return nil
 				}

@@ -260,6 +260,9 @@ func (v *exported) finish(last *lastLine) error {
 	if err != nil {
 		return v.fault("the hand-overs from key to key were changed: %v", err)
 	}
+	if err := v.roster.believe(keys); err != nil {
+		return err
+	}
 	for _, text := range v.want.Checkpoints {
 		if _, err := keys.open(text); err != nil {
 			return fmt.Errorf("the given checkpoint cannot be used: %w", err)

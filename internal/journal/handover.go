@@ -100,6 +100,14 @@ func (k *keyring) knows(h *Handover) bool {
 	return slices.ContainsFunc(k.keys, func(key Key) bool { return key.String() == h.Old })
 }
 
+// inForce reports whether a key is one of these, and was not handed over before a
+// log had grown to a size.
+func (k *keyring) inForce(key Key, log, size int64) bool {
+	until, retired := k.until[key.String()]
+	last, ok := until[log]
+	return slices.ContainsFunc(k.keys, key.Equal) && (!retired || ok && size <= last)
+}
+
 // open reads a checkpoint that one of the keys signed while it was in force.
 func (k *keyring) open(text []byte) (c Checkpoint, err error) {
 	for _, key := range k.keys {
@@ -108,10 +116,8 @@ func (k *keyring) open(text []byte) (c Checkpoint, err error) {
 			err = errors.Join(err, e)
 			continue
 		}
-		if until, retired := k.until[key.String()]; retired {
-			if last, ok := until[c.Log]; !ok || c.Size > last {
-				return c, errors.New("the checkpoint is signed with a key that was handed over before")
-			}
+		if !k.inForce(key, c.Log, c.Size) {
+			return c, errors.New("the checkpoint is signed with a key that was handed over before")
 		}
 		return c, nil
 	}
@@ -243,9 +249,9 @@ func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err e
 	return list, nil
 }
 
-// told checks that the journal tells of the hand-overs that the store has, all of
+// handedOver checks that the journal tells of the hand-overs that the store has, all of
 // this journal's keys, and of no others.
-func (r *roster) told(k *keyring, list []Handover) error {
+func (r *roster) handedOver(k *keyring, list []Handover) error {
 	has := func(list []Handover, h *Handover) bool {
 		return slices.ContainsFunc(list, func(o Handover) bool { return bytes.Equal(o.text(), h.text()) })
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/ambit-run/ambit/internal/journal/daybook"
 	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
@@ -44,6 +45,8 @@ func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 		db: db, signer: signer, now: time.Now,
 		key:  Key{name: name, public: signer.Public().(ed25519.PublicKey)},
 		room: sync.Pool{New: func() any { return new(room) }},
+
+		posting: posting{syncFolder: daybook.SyncFolder},
 	}
 }
 
@@ -259,6 +262,9 @@ func (j *Journal) enroll(tx state.Tx, r *Record) error {
 	}
 	if err := room.open(tx, 0); err != nil {
 		return err
+	}
+	if r.Kind == kindErased {
+		r.Erasure = j.erasure(r.Roster, &room.edge)
 	}
 	room.body = appendBody(room.body[:0], r)
 	if err := room.append(tx, 0, [][]byte{room.body}); err != nil {

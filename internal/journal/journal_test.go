@@ -29,7 +29,7 @@ func TestRecordComesBackWhole(t *testing.T) {
 	for i := range v.NumField() {
 		f, name := v.Field(i), v.Type().Field(i).Name
 		switch {
-		case name == "Kind" || name == "Roster" || name == "Handover" || !f.IsZero():
+		case name == "Kind" || name == "Roster" || name == "Handover" || name == "Erasure" || !f.IsZero():
 		case f.Kind() == reflect.String:
 			f.SetString(name + " \"\\\n\x00\x1b[31mü\u2028")
 		case f.CanInt():
@@ -51,6 +51,7 @@ func TestRecordComesBackWhole(t *testing.T) {
 	roster := Record{
 		Seq: 4, Kind: kindCheckpoint, Time: started, Roster: &Roster{Log: 2, Size: 9, Root: &root},
 		Handover: &Handover{Log: 2, Size: 9, Root: root, Old: "a", New: "b", ByOld: []byte{1}, ByNew: []byte{2}},
+		Erasure:  &Erasure{Key: "a", By: []byte{3}},
 	}
 	var back Record
 	if err := json.Unmarshal(appendRecord(nil, &roster), &back); err != nil {

@@ -32,6 +32,8 @@ type posting struct {
 	last  atomic.Pointer[string]       // the file that was posted last
 	stuck atomic.Bool                  // the last posting failed
 
+	syncFolder func(dir string) error
+
 	one    sync.Mutex // posts
 	buffer []byte     // of the one
 
@@ -71,7 +73,6 @@ func (j *Journal) Note(r *Record) error {
 			j.arm(postTime)
 			return nil
 		}
-		p.book.CompareAndSwap(book, nil)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()
@@ -164,11 +165,7 @@ func (j *Journal) Post(ctx context.Context) error {
 func (j *Journal) over(ctx context.Context, f daybook.File) (bool, error) {
 	if f.Owner == j.db.Owner() {
 		book := j.posting.book.Load()
-		if book == nil {
-			return true, nil
-		}
-		name, _ := book.Current()
-		return name != f.Name, nil
+		return book == nil || book.Over(f), nil
 	}
 	alive, err := j.db.Alive(ctx, f.Owner)
 	return !alive, err
@@ -241,9 +238,13 @@ func torn(left int64, now time.Time) []byte {
 }
 
 // retire removes a daybook that was posted to its end. The mark goes after the
-// file: as long as there is a file, its mark says what was posted.
+// file, once a power cut cannot bring that back: as long as there is a file, its
+// mark says what was posted.
 func (j *Journal) retire(ctx context.Context, name string) error {
 	if err := os.Remove(filepath.Join(j.posting.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := j.posting.syncFolder(j.posting.dir); err != nil {
 		return err
 	}
 	return j.db.Write(ctx, func(tx state.Tx) error {
@@ -252,7 +253,8 @@ func (j *Journal) retire(ctx context.Context, name string) error {
 	})
 }
 
-// closeDaybook posts what this process noted, and keeps no daybook any more.
+// closeDaybook posts what this process noted. The book stays, closed: its last file
+// is not over before those who write to it have ended, and only it knows.
 func (j *Journal) closeDaybook(ctx context.Context) error {
 	p := &j.posting
 	p.mu.Lock()
@@ -262,7 +264,7 @@ func (j *Journal) closeDaybook(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	p.running.Wait()
-	book := p.book.Swap(nil)
+	book := p.book.Load()
 	if book == nil {
 		return nil
 	}

@@ -1,6 +1,9 @@
 package journal
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,6 +150,95 @@ func TestDeathWhilePosting(t *testing.T) {
 		t.Fatal(err)
 	}
 	sound(t, j, 3)
+}
+
+// A file of a living owner can be there before its first entry, and before the
+// book says that it is the current one. Nobody removes it then: what is noted in
+// it would be gone with it. This goes for the first file and for the next.
+func TestDaybookThatIsBeingMadeStays(t *testing.T) {
+	for name, notes := range map[string]int{"first": 0, "next": 3} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			j := noting(t, dir)
+			jot(t, j, notes)
+			made := filepath.Join(j.posting.dir, fmt.Sprintf("%s.%d", j.db.Owner(), min(notes, 1)))
+			if err := os.MkdirAll(j.posting.dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(made, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for who, j := range map[string]*Journal{"its owner": j, "another process": noting(t, dir)} {
+				if _, err := j.Show(t.Context(), Filter{}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Stat(made); err != nil {
+					t.Errorf("%s removed it: %v", who, err)
+				}
+			}
+			sound(t, j, int64(notes))
+		})
+	}
+}
+
+// Whether a file is over only its book knows: one that takes no more notes, since
+// it is being closed, is asked all the same.
+func TestClosedDaybookIsAsked(t *testing.T) {
+	j := noting(t, t.TempDir())
+	jot(t, j, 1)
+	book := j.posting.book.Load()
+	if err := book.Close(); err != nil {
+		t.Fatal(err)
+	}
+	jot(t, j, 1)
+	if n := size(t, j); n != 1 {
+		t.Errorf("%d records, and the store should have the second", n)
+	}
+	if err := j.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if j.posting.book.Load() != book {
+		t.Error("the book was put away")
+	}
+	sound(t, j, 2)
+}
+
+// A mark goes when it is certain that its file does not come back: with the file
+// and without the mark, every record would be posted again.
+func TestMarkStaysUntilTheFileIsGoneForGood(t *testing.T) {
+	dir := t.TempDir()
+	dead := noting(t, dir)
+	jot(t, dead, 3)
+	files, err := daybook.Files(dead.posting.dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %v, error %v", files, err)
+	}
+	file := filepath.Join(dead.posting.dir, files[0].Name)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.db.Close(); err != nil { // as if it had been killed
+		t.Fatal(err)
+	}
+	j := noting(t, dir)
+	j.posting.syncFolder = func(string) error {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the folder is synced before the file is removed: %v", err)
+		}
+		return errFault
+	}
+	if err := j.Post(t.Context()); !errors.Is(err, errFault) {
+		t.Fatalf("it says %v", err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil { // the power cut
+		t.Fatal(err)
+	}
+	j.posting.syncFolder = daybook.SyncFolder
+	sound(t, j, 3)
+	if n := count(t, j, "daybooks"); n != 0 {
+		t.Errorf("%d marks stay", n)
+	}
 }
 
 func TestTornDaybookIsTold(t *testing.T) {

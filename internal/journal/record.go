@@ -81,6 +81,8 @@ type Record struct {
 	Roster *Roster `json:"roster,omitempty"`
 	// Handover is of a record that says that another key took over.
 	Handover *Handover `json:"handover,omitempty"`
+	// Erasure is of a record that says that others were erased.
+	Erasure *Erasure `json:"erasure,omitempty"`
 }
 
 // Capabilities are what an agent requires of whoever calls, what it would use

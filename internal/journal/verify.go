@@ -96,7 +96,7 @@ func (v *verification) run(ctx context.Context) error {
 			if err := v.roster.missing(there); err != nil {
 				return err
 			}
-			if err := v.roster.told(v.keys, v.handed); err != nil {
+			if err := v.roster.handedOver(v.keys, v.handed); err != nil {
 				return err
 			}
 		}
@@ -239,6 +239,11 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 		return faultAt(o.log, c.edge.size, "record %d of log %d is missing", c.edge.size, o.log)
 	case o.last >= o.size:
 		return faultAt(o.log, o.size, "record %d of log %d was added behind its head", o.last, o.log)
+	}
+	if o.log == 0 {
+		if err := v.roster.believe(v.keys); err != nil {
+			return err
+		}
 	}
 	if err := c.end(); err != nil {
 		return err

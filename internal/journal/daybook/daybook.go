@@ -57,10 +57,11 @@ var ErrClosed = errors.New("the daybook is closed")
 type Book struct {
 	dir, owner string
 	sync       func(*os.File) error
+	syncFolder func(dir string) error
 
 	mu      sync.Mutex
 	file    *os.File
-	number  int
+	number  int   // of the next file
 	size    int64 // of what is on the disk
 	room    int64 // of the file
 	entries int
@@ -84,7 +85,7 @@ type page struct {
 // Open makes the daybook of an owner of the store. Its first file is made by the
 // first entry.
 func Open(dir, owner string) *Book {
-	b := &Book{dir: dir, owner: owner, next: new(page), sync: syncData}
+	b := &Book{dir: dir, owner: owner, next: new(page), sync: syncData, syncFolder: SyncFolder}
 	b.quiet.L = &b.mu
 	return b
 }
@@ -245,7 +246,7 @@ func (b *Book) begin() error {
 	if err != nil {
 		return err
 	}
-	if err := syncFolder(b.dir); err != nil {
+	if err := b.syncFolder(b.dir); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	direct(f)
@@ -269,6 +270,18 @@ func (b *Book) Current() (name string, size int64) {
 		return "", 0
 	}
 	return filepath.Base(b.file.Name()), b.size
+}
+
+// Over reports whether nothing more is written to a file of this book: it is older
+// than the one that is written to. One that is just being made is there before it is
+// current, and it is not over.
+func (b *Book) Over(f File) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.file != nil {
+		return f.Number < b.number-1
+	}
+	return f.Number < b.number
 }
 
 // Close lets nobody write any more. The files stay, to be posted.
@@ -297,7 +310,10 @@ func (p *page) add(entry []byte) {
 }
 
 // File is a daybook's file.
-type File struct{ Name, Owner string }
+type File struct {
+	Name, Owner string
+	Number      int
+}
 
 // Files lists the daybooks of a folder, the older of an owner first.
 func Files(dir string) (files []File, err error) {
@@ -305,15 +321,14 @@ func Files(dir string) (files []File, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	numbers := map[string]int{}
 	for _, e := range entries {
 		owner, number, ok := strings.Cut(e.Name(), ".")
 		if n, err := strconv.Atoi(number); ok && err == nil && e.Type().IsRegular() {
-			files, numbers[e.Name()] = append(files, File{e.Name(), owner}), n
+			files = append(files, File{e.Name(), owner, n})
 		}
 	}
 	slices.SortStableFunc(files, func(a, b File) int {
-		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(numbers[a.Name], numbers[b.Name]))
+		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Number, b.Number))
 	})
 	return files, err
 }

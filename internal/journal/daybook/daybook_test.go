@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -159,6 +160,86 @@ func TestFullBookIsFollowedByAnother(t *testing.T) {
 	if got := all(t, dir); len(got) != fullSize/MaxEntry+1 {
 		t.Errorf("%d entries", len(got))
 	}
+}
+
+// over is what a book says of its files, in their order.
+func over(t *testing.T, b *Book) (list []bool) {
+	t.Helper()
+	files, err := Files(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		list = append(list, b.Over(f))
+	}
+	return list
+}
+
+// A file can be seen before the book writes to it: whoever looks then does not
+// find it over, and so does not remove it. This goes for each file of a book.
+func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
+	b := Open(t.TempDir(), "OWNER")
+	var seen [][]bool
+	b.syncFolder = func(dir string) error {
+		seen = append(seen, over(t, b))
+		return SyncFolder(dir)
+	}
+	entry := bytes.Repeat([]byte("z"), MaxEntry)
+	for range fullSize/MaxEntry + 1 {
+		if err := b.Write(entry, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := [][]bool{{false}, {false, false}}; !reflect.DeepEqual(seen, want) {
+		t.Errorf("while files are made they are over: %v, and should be: %v", seen, want)
+	}
+	if got := over(t, b); !slices.Equal(got, []bool{true, false}) {
+		t.Errorf("a full file and the one that followed it are over: %v", got)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := over(t, b); !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("the files of a closed book are over: %v", got)
+	}
+}
+
+// While a book is being closed somebody may still write, and will be told that
+// the entry is kept.
+func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Open(t.TempDir(), "OWNER")
+		writing, on := make(chan struct{}), make(chan struct{})
+		b.sync = func(f *os.File) error {
+			close(writing)
+			<-on
+			return syncData(f)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := b.Write([]byte("last"), 0); err != nil {
+				t.Error(err)
+			}
+		})
+		<-writing
+		wg.Go(func() {
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := b.Write([]byte("late"), 0); !errors.Is(err, ErrClosed) {
+			t.Errorf("a book that is being closed says %v", err)
+		}
+		if got := over(t, b); !slices.Equal(got, []bool{false}) {
+			t.Errorf("while its last entry is written the file is over: %v", got)
+		}
+		close(on)
+		wg.Wait()
+		if got := over(t, b); !slices.Equal(got, []bool{true}) {
+			t.Errorf("in the end the file is over: %v", got)
+		}
+	})
 }
 
 // Whoever waits with a write that fails is told, and what failed is not found.

@@ -32,8 +32,8 @@ func direct(f *os.File) {
 	}
 }
 
-// syncFolder waits until the folder names its files.
-func syncFolder(dir string) error {
+// SyncFolder waits until the folder names the files that it has, and no others.
+func SyncFolder(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err

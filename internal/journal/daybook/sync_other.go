@@ -13,8 +13,8 @@ func syncData(f *os.File) error { return f.Sync() }
 // direct is known on Linux only.
 func direct(*os.File) {}
 
-// syncFolder waits until the folder names its files. Windows needs no such thing.
-func syncFolder(dir string) error {
+// SyncFolder waits until the folder names the files that it has, and no others. Windows needs no such thing.
+func SyncFolder(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}

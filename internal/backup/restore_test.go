@@ -1,0 +1,194 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/migrations"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// backedUp is a backup of a home with every kind of file.
+func backedUp(t *testing.T) []byte {
+	t.Helper()
+	db := statetest.Open(t)
+	h, _ := made(t, db)
+	for _, name := range []string{"policy.cedarschema", "guardrails.json", "config.toml", "catalog.json", "secrets/vault", "agents/shop/data/list"} {
+		file := filepath.Join(h.Dir(), name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("text of "+name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// filesOf is what a home has, but for its store.
+func filesOf(t *testing.T, h home.Home) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(h.Dir(), func(file string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && d.IsDir() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		rel, _ := filepath.Rel(h.Dir(), file)
+		found[filepath.ToSlash(rel)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func into(db state.DB) func() (state.DB, error) {
+	return func() (state.DB, error) { return db, nil }
+}
+
+// Wherever a restore ends, no agent is there without the rules, no keys without
+// everything else, and nothing in part; and it can be done again.
+func TestRestoreThatIsBrokenOff(t *testing.T) {
+	backup := backedUp(t)
+	killed := errors.New("killed")
+	rules := []string{"policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
+	var want []file
+	for n := 0; want == nil || n < len(want); n++ {
+		h := home.At(filepath.Join(t.TempDir(), "home"))
+		files, _, err := read(source(backup), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = files
+		left := n
+		done, err := put(files, h.Dir(), func(from, to string) error {
+			if left--; left < 0 {
+				return killed
+			}
+			return os.Rename(from, to)
+		})
+		if !errors.Is(err, killed) || done != n {
+			t.Fatalf("%d files, error %v", done, err)
+		}
+		there := filesOf(t, h)
+		if len(there) != n {
+			t.Errorf("after %d files there are %v", n, there)
+		}
+		for _, f := range files {
+			if text, ok := there[filepath.ToSlash(f.rel)]; ok && text != string(f.text) {
+				t.Errorf("after %d files, %s holds %q", n, f.rel, text)
+			}
+		}
+		for name := range there {
+			missing := func(rule string) bool { _, ok := there[rule]; return !ok }
+			if !slices.Contains(rules, name) && slices.ContainsFunc(rules, missing) {
+				t.Errorf("after %d files %s is there, and not all the rules: %v", n, name, there)
+			}
+			if strings.HasPrefix(name, "keys/") && n < len(files)-1 {
+				t.Errorf("after %d files the keys are there", n)
+			}
+		}
+		// One that was killed leaves what it had begun.
+		part := filepath.Join(h.Dir(), "restore.part", "agents", "shop", "agent.toml")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(part), 0o700), os.WriteFile(part, []byte("[ag"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Restore(t.Context(), source(backup), h, into(statetest.Open(t)))
+		if err != nil || s.Files != len(files) || s.Rows < 301 {
+			t.Fatalf("again: %+v, error %v", s, err)
+		}
+		if there := filesOf(t, h); len(there) != len(files) {
+			t.Errorf("in the end there are %v", there)
+		}
+	}
+	if len(want) != 9 {
+		t.Errorf("%d files", len(want))
+	}
+}
+
+// A store that has something is found before anything is written.
+func TestStoreIsLookedAtFirst(t *testing.T) {
+	backup := backedUp(t)
+	full := statetest.Open(t)
+	made(t, full)
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	if s, err := Restore(t.Context(), source(backup), h, into(full)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
+		t.Errorf("%+v, error %v", s, err)
+	}
+	if there := filesOf(t, h); len(there) != 0 {
+		t.Errorf("there is %v", there)
+	}
+	// Nor is a store opened for what is no backup.
+	_, err := Restore(t.Context(), source([]byte("hello")), h, func() (state.DB, error) {
+		t.Error("the store was opened")
+		return full, nil
+	})
+	if !errors.Is(err, ErrFormat) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// Where rows fail, it is not said that nothing was restored.
+func TestHalfARestoreIsTold(t *testing.T) {
+	is, err := json.Marshal(About{Format: format, Schema: len(migrations.List())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := craft(t, tar.Header{Name: about, Linkname: string(is)}, tar.Header{Name: "home/policy.cedar", Linkname: "// none\n"}, tar.Header{Name: "store/calls/1", Linkname: "[1]\n"})
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	s, err := Restore(t.Context(), source(bad), h, into(statetest.Open(t)))
+	if !errors.Is(err, ErrHalf) || !errors.Is(err, ErrFormat) || s.Files != 1 || s.Rows != 0 {
+		t.Errorf("%+v, error %v", s, err)
+	}
+	if s, err = Restore(t.Context(), source(backedUp(t)), h, into(statetest.Open(t))); err != nil || s.Files != 9 {
+		t.Errorf("again: %+v, error %v", s, err)
+	}
+}
+
+// rotating is a store of which the root key is rotated once its rows are read.
+type rotating struct {
+	state.DB
+	root string
+}
+
+func (r rotating) Read(ctx context.Context, do func(state.Tx) error) error {
+	err := r.DB.Read(ctx, do)
+	if err == nil {
+		_, err = identity.NextKeys(r.root)
+	}
+	if err == nil {
+		err = identity.AdoptNext(r.root)
+	}
+	return err
+}
+
+// Rows from before a rotation are not kept with the keys from after it.
+func TestBackupAcrossARotation(t *testing.T) {
+	db := statetest.Open(t)
+	h, _ := made(t, db)
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, h, rotating{db, h.Root()}, "test"); !errors.Is(err, errRotated) {
+		t.Errorf("it says %v", err)
+	}
+	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}
