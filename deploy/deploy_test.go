@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,6 +65,11 @@ func holds(t *testing.T, where string, argv []string, end time.Duration) {
 		}
 		if strings.HasPrefix(value, "postgres://") && strings.Contains(strings.Split(value, "@")[0][len("postgres://"):], ":") {
 			t.Errorf("%s: there is a password in the URL", where)
+		}
+		if strings.HasPrefix(value, "postgres://") {
+			if u, err := url.Parse(value); err != nil || u.Query().Get("sslmode") != "verify-full" || !slices.Contains(argv, "--production") {
+				t.Errorf("%s: the database does not have to prove that it is the one: %s %v", where, value, err)
+			}
 		}
 	}
 	if end > 0 && (grace == 0 || grace+10*time.Second > end) {
@@ -285,6 +291,7 @@ func TestManifests(t *testing.T) {
 		if name != "postgres" {
 			holds(t, name, p.Containers[0].Args, time.Duration(p.Grace)*time.Second)
 			writable(t, name, &p)
+			knowsTheDatabase(t, name, &p)
 		}
 	}
 	g := pods["gateway"].Containers[0]
@@ -322,6 +329,25 @@ func writable(t *testing.T, name string, p *pod) {
 		}) {
 			t.Errorf("%s: %q cannot be written", name, path)
 		}
+	}
+}
+
+// knowsTheDatabase checks that what the database's certificate is held to is in the
+// pod, and cannot be changed there.
+func knowsTheDatabase(t *testing.T, name string, p *pod) {
+	t.Helper()
+	var ca string
+	for _, arg := range p.Containers[0].Args {
+		if store, ok := strings.CutPrefix(arg, "--store="); ok {
+			if u, err := url.Parse(store); err == nil {
+				ca = u.Query().Get("sslrootcert")
+			}
+		}
+	}
+	if !slices.ContainsFunc(p.Containers[0].Mounts, func(m mount) bool {
+		return m.Path == filepath.Dir(ca) && m.ReadOnly && slices.Contains(p.Volumes, struct{ Name string }{m.Name})
+	}) {
+		t.Errorf("%s: there is no %q", name, ca)
 	}
 }
 

@@ -291,9 +291,11 @@ func (in *installing) consent(ctx context.Context, d manifest.Delta) error {
 	if a.ID != old.ID {
 		d.Widened = append(d.Widened, manifest.Change{What: "identity", Detail: fmt.Sprintf("another agent: %s → %s", old.ID, a.ID)})
 	}
-	if locked(in.there) && !locked(in.m) {
-		d.Widened = append(d.Widened, manifest.Change{What: "lock", Detail: "the installed one is locked, and this one is not"})
+	lock, err := relocked(in.there, in.m)
+	if err != nil {
+		return err
 	}
+	d.Widened = append(d.Widened, lock...)
 	for _, c := range d.Widened {
 		in.doc.Widened = append(in.doc.Widened, c.What+": "+c.Detail)
 	}
@@ -310,11 +312,6 @@ func (in *installing) consent(ctx context.Context, d manifest.Delta) error {
 		return no("look at it with ambit diff, then use --force", "%s wants more than the installed agent: %s", in.m.Path, strings.Join(in.doc.Widened, "; "))
 	}
 	return no("use --force if that is right", "%s wants more than the installed agent", in.m.Path)
-}
-
-func locked(m *manifest.Manifest) bool {
-	lock, err := pack.ReadLock(filepath.Join(filepath.Dir(m.Path), pack.LockName))
-	return err == nil && lock.Agents[m.Agent().ID] != nil
 }
 
 // plan works out every edit, so that a file that cannot be edited stops all.

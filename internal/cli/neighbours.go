@@ -46,6 +46,8 @@ func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (
 	return a.Gateway().Call(ctx, c)
 }
 
+// find is the agent of a name. One that cannot be used keeps its name, as on a
+// daemon: nothing else is called in its place.
 func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,8 +59,15 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 		return nil, call.Refuse("act", call.ServerUnavailable, "agents cannot be looked for: %v", err)
 	}
 	for _, found := range all {
-		if found.Name != name || found.Manifest == nil || !found.Manifest.Valid() {
+		if found.Name != name {
 			continue
+		}
+		err := found.Problem
+		if err == nil {
+			err = soleID(found.Manifest)
+		}
+		if err != nil {
+			return nil, call.Refuse("act", call.ServerUnavailable, "the agent %s cannot be used: %v", name, err)
 		}
 		o := n.options
 		o.Name = registered(n.options.Home, found.Manifest)

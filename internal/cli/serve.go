@@ -23,6 +23,8 @@ import (
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/sandbox"
 	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/state/postgres"
+	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -83,7 +85,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 		return err
 	}
 	if s.Production {
-		if err := noDevelopment(); err != nil {
+		if err := fitForProduction(s.store); err != nil {
 			return err
 		}
 	}
@@ -157,7 +159,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 	}
 	hosting.Host.Agents = s.Neighbours
 	passing, key := identity.NewPassingKey()
-	s.Start, s.CanRun, s.APIKeys, s.Passing, s.Journal = hosting.Start, canServe(ctx, b, s.Production), identity.NewAPIKeys(b.DB), passing, b.Journal
+	s.Start, s.CanRun, s.APIKeys, s.Passing, s.Journal = hosting.Start, s.canRun(canServe(ctx, b, s.Production)), identity.NewAPIKeys(b.DB), passing, b.Journal
 	s.Version, s.Log = version, t.tell
 	s.PolicyProblem = func() string { return t.rules(h).Status().Problem }
 	desk, err := t.openDesk(ctx, s, &o)
@@ -187,6 +189,20 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		return &failure{code: exitMissing, err: err}
 	}
 	return t.listen(ctx, s, h, d, key, reloads)
+}
+
+// canRun says why an agent cannot be served. In the folders of the home no two have
+// one id; in folders that were named a program may have that of an installed one.
+func (s *serving) canRun(canServe func(*manifest.Manifest) error) func(*manifest.Manifest) error {
+	if len(s.folders) == 0 {
+		return canServe
+	}
+	return func(m *manifest.Manifest) error {
+		if err := soleID(m); err != nil {
+			return err
+		}
+		return canServe(m)
+	}
 }
 
 // listen answers until ctx ends, and reads the agents again as often as it is told.
@@ -360,12 +376,18 @@ func sameFolder(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, two)
 }
 
-// noDevelopment refuses switches that only development may use.
-func noDevelopment() error {
+// fitForProduction refuses switches that only development may use, and a store
+// that anybody on the way to it could stand in for: grants, keys and the journal
+// are there.
+func fitForProduction(store string) error {
 	for _, name := range []string{"AMBIT_DEV_RESOLVE", "AMBIT_DEV_CA"} {
 		if os.Getenv(name) != "" {
 			return usage("unset it", "--production does not go with the development switch %s", name)
 		}
+	}
+	if host := postgres.Unproven(store); host != "" && store != "" {
+		return usage("add sslmode=verify-full to the URL, and sslrootcert=FILE if an authority of your own signed its certificate",
+			"--production wants PostgreSQL at %s to prove that it is that", diag.Quote(host))
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ type working struct {
 	store       string
 	concurrency int
 	grace       time.Duration
+	production  bool
 	isolation   isolating
 }
 
@@ -44,6 +45,7 @@ func newWorker(t *terminal) *cobra.Command {
 	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`")
 	cmd.Flags().IntVar(&f.concurrency, "concurrency", runtime.NumCPU(), "how many dispatches are done at the same time (`N`)")
 	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second, "how much `time` dispatches under way have at the end")
+	cmd.Flags().BoolVar(&f.production, "production", false, "refuse what is only good for trying things out")
 	f.isolation.flag(cmd)
 	return cmd
 }
@@ -55,7 +57,12 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 	case f.concurrency < 1:
 		return usage("give 1 or more", "a worker that does %d dispatches at a time does none", f.concurrency)
 	}
-	o, err := t.hosting(development{isolation: f.isolation}, false)
+	if f.production {
+		if err := fitForProduction(f.store); err != nil {
+			return err
+		}
+	}
+	o, err := t.hosting(development{isolation: f.isolation}, f.production)
 	if err != nil {
 		return err
 	}

@@ -323,17 +323,12 @@ func (f *facts) spelt(text string) *spelt {
 func (f *facts) text(key, text string) error {
 	uses := &f.view.uses
 	words, t := wordsOf(key), f.spelt(text)
-	asPath := t
-	if len(text) > maxPath {
-		asPath = f.spelt(shortened(text))
-	}
 	if uses.has(somePaths) {
 		var err error
-		switch {
-		case pathWords.any(words):
+		if pathWords.any(words) {
 			err = f.paths.addPaths(t)
-		case looksLikePath(asPath):
-			err = f.paths.addPath(asPath)
+		} else {
+			err = f.paths.addLooks(t)
 		}
 		if err != nil {
 			return fmt.Errorf("the argument %s cannot be read as a path: %w", quote(key), err)
@@ -377,8 +372,14 @@ func (f *facts) name(of, name string) error {
 	}
 	uses := &f.view.uses
 	t := f.spelt(name)
-	if uses.has(somePaths) && (looksLikePath(t) || strings.ContainsAny(name, `/\`) && pathWords.any(wordsOf(of))) {
-		if err := f.paths.addPath(t); err != nil {
+	if uses.has(somePaths) {
+		var err error
+		if strings.ContainsAny(name, `/\`) && pathWords.any(wordsOf(of)) {
+			err = f.paths.addPath(t)
+		} else {
+			err = f.paths.addLooks(t)
+		}
+		if err != nil {
 			return fmt.Errorf("the name of an argument cannot be read as a path: %w", err)
 		}
 	}

@@ -15,7 +15,7 @@ const (
 
 // Foresee tells whether a principal may call a tool of an agent.
 func (l *Live) Foresee(a *agent.Agent, name string, t *agent.Tool, principal string) Foresight {
-	s := l.refresh()
+	s := l.now()
 	asksPermit := a.Dialect == agent.GPARS
 	switch {
 	case s.shut, s.rules == nil && asksPermit:

@@ -24,6 +24,23 @@ forbid (principal, action, resource) when { context.databases.contains("prod") }
 forbid (principal == Agent::"all", action, resource) when { context.arguments.force };
 `
 
+// askGated asks whether one of the agents of gated may make a call.
+func askGated(f *testing.F) func(t *testing.T, name string, arguments map[string]any) bool {
+	rules, err := Parse("p", []byte(gated))
+	if err != nil {
+		f.Fatal(err)
+	}
+	in := &snapshot{rules: rules, scopes: Scopes{}}
+	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
+	return func(t *testing.T, name string, arguments map[string]any) bool {
+		raw, err := json.Marshal(arguments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return first(in.judge(Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: raw})) == "yes"
+	}
+}
+
 // FuzzNoArgumentOpens holds that no argument turns a no into a yes: what is
 // allowed stays inside by a plain reading of our own, and what was forbidden
 // stays so whatever is added.
@@ -36,19 +53,7 @@ func FuzzNoArgumentOpens(f *testing.F) {
 		f.Add(s, "url")
 		f.Add(s, "text")
 	}
-	rules, err := Parse("p", []byte(gated))
-	if err != nil {
-		f.Fatal(err)
-	}
-	in := &snapshot{rules: rules, scopes: Scopes{}}
-	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
-	ask := func(t *testing.T, name string, arguments map[string]any) bool {
-		raw, err := json.Marshal(arguments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return first(in.judge(Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: raw})) == "yes"
-	}
+	ask := askGated(f)
 	f.Fuzz(func(t *testing.T, s, key string) {
 		s = strings.ToValidUTF8(s, "\ufffd") // JSON holds nothing else
 		if ask(t, "stranger", map[string]any{key: s, "path": "/data/x"}) {
@@ -71,15 +76,45 @@ func FuzzNoArgumentOpens(f *testing.F) {
 			}
 		}
 		for what, value := range map[string]any{"path": "/etc/passwd", "url": "https://db.internal.example", "database": "prod", "force": true} {
-			if key != what && ask(t, "all", map[string]any{what: value, key: s}) {
+			beside := map[string]any{"force": false, key: s}
+			if beside[what] = value; key != what && ask(t, "all", beside) {
 				t.Fatalf("%s was forbidden, and is not with %q beside it", what, s)
 			}
-			if ask(t, "all", map[string]any{"in": map[string]any{"path": "/etc/x"}, key: s}) {
-				t.Fatalf("a path deep inside was forbidden, and is not with %q beside it", s)
-			}
+		}
+		if ask(t, "all", map[string]any{"force": false, key: s, "in": map[string]any{"path": "/etc/x"}}) {
+			t.Fatalf("a path deep inside was forbidden, and is not with %q beside it", s)
 		}
 		if ask(t, "all", map[string]any{"force": s}) {
 			t.Fatalf("a text in place of a truth value opened: %q", s)
+		}
+	})
+}
+
+// FuzzForbiddenAtAnyLength holds that a path which is forbidden stays so, whatever
+// detours, escapes, query and fragment make it longer.
+func FuzzForbiddenAtAnyLength(f *testing.F) {
+	for _, times := range []uint16{0, 1, 3000} {
+		for encoded := range uint8(3) {
+			f.Add("a", times, encoded, "")
+			f.Add("/../../data/x", times, encoded, "?")
+			f.Add("%23", times, encoded, "#")
+		}
+	}
+	ask := askGated(f)
+	f.Fuzz(func(t *testing.T, more string, times uint16, encoded uint8, end string) {
+		n := int(times) % 5000
+		text := strings.Repeat("/.", n) + "/etc/passwd"
+		for range encoded % 3 {
+			text = strings.NewReplacer("%", "%25", "/", "%2f", ".", "%2e").Replace(text)
+		}
+		if end == "?" || end == "#" {
+			text = "file://" + text + end + strings.Repeat(strings.ToValidUTF8(more, "\ufffd"), min(n, 64<<10/(1+len(more))))
+		}
+		for _, arguments := range []map[string]any{{"uri": text}, {"text": text}, {text: 1}, {"in": map[string]any{text: "x"}}} {
+			arguments["force"] = false
+			if ask(t, "all", arguments) {
+				t.Fatalf("%.100q of %d bytes is not forbidden", text, len(text))
+			}
 		}
 	})
 }

@@ -63,10 +63,11 @@ func In(h home.Home) Options {
 type Live struct {
 	options Options
 	current atomic.Pointer[snapshot]
-	mu      sync.Mutex // held while files are read
+	turn    chan struct{} // taken while files are looked at and read
 	rules   source
-	others  []source     // what maps scopes
-	looked  atomic.Int64 // when the files were last looked at
+	others  []source // what maps scopes
+	opened  time.Time
+	looked  atomic.Int64 // when the last look at the files began that has ended, since opened
 }
 
 // snapshot is what is in force. It does not change, apart from what it remembers.
@@ -106,19 +107,19 @@ func Open(o Options) *Live {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	l := &Live{options: o, rules: source{path: o.File}}
+	l := &Live{options: o, turn: make(chan struct{}, 1), opened: time.Now(), rules: source{path: o.File}}
 	for _, path := range []string{o.Config, o.CatalogueFile} {
 		if path != "" {
 			l.others = append(l.others, source{path: path})
 		}
 	}
-	l.refresh()
+	l.now()
 	return l
 }
 
 // Status tells how the policy is now.
 func (l *Live) Status() Status {
-	s := l.refresh()
+	s := l.now()
 	status := Status{File: l.options.File, Loaded: s.loaded}
 	if s.rules != nil {
 		status.Rules = s.rules.Len()
@@ -129,25 +130,49 @@ func (l *Live) Status() Status {
 	return status
 }
 
-// refresh takes what changed in the files, and gives what is in force.
-func (l *Live) refresh() *snapshot {
+// now is what is in force, whatever it takes to find out.
+func (l *Live) now() *snapshot {
+	s, _ := l.refresh(context.Background()) // which does not end
+	return s
+}
+
+// refresh takes what changed in the files, and gives what is in force. While
+// somebody reads a change, others wait for it: what was revoked before they asked
+// does not count any more. The error is that of ctx.
+func (l *Live) refresh(ctx context.Context) (*snapshot, error) {
+	asked := time.Since(l.opened)
+	known := func() *snapshot {
+		if asked-time.Duration(l.looked.Load()) < l.options.Glance {
+			return l.current.Load()
+		}
+		return nil
+	}
+	if s := known(); s != nil {
+		return s, nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+	default:
+		select {
+		case l.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	defer func() { <-l.turn }()
+	if s := known(); s != nil {
+		return s, nil // somebody has just looked
+	}
+	began := time.Since(l.opened)
 	was := l.current.Load()
-	now := time.Now().UnixNano()
-	if was != nil && (now-l.looked.Load() < int64(l.options.Glance) || !l.mu.TryLock()) {
-		return was // somebody has just looked, or is at it
+	if was == nil || l.changed() {
+		next := l.next(was)
+		l.current.Store(next)
+		l.tell(was, next)
+		was = next
 	}
-	l.looked.Store(now)
-	if was == nil {
-		l.mu.Lock()
-	}
-	defer l.mu.Unlock()
-	if was = l.current.Load(); was != nil && !l.changed() {
-		return was
-	}
-	next := l.next(was)
-	l.current.Store(next)
-	l.tell(was, next)
-	return next
+	l.looked.Store(int64(began))
+	return was, nil
 }
 
 func (l *Live) changed() bool {
@@ -295,8 +320,12 @@ type viewKey struct {
 const maxViews = 10_000
 
 // Judge says what the user's rules say of a call.
-func (l *Live) Judge(_ context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
-	return l.refresh().judge(l.options, a, name, t, c)
+func (l *Live) Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
+	s, err := l.refresh(ctx)
+	if err != nil {
+		return []call.Reason{no(call.PolicyDenied, "the policy has changed, and is still being read: %v", err)}
+	}
+	return s.judge(l.options, a, name, t, c)
 }
 
 func (s *snapshot) view(a *agent.Agent, on subject) *view {

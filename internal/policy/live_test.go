@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
@@ -196,6 +197,45 @@ func TestChangesCountAtOnce(t *testing.T) {
 	}
 }
 
+// While somebody reads a change, nobody is judged by the rules before it: whoever
+// asks then waits, for as long as the call may take.
+func TestRevokedWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, dir: t.TempDir()}
+		b.move(noWrites)
+		var reading, read chan struct{}
+		const glance = 2 * time.Millisecond
+		b.live = Open(Options{File: b.file(), Glance: glance, Catalogue: func() (Catalogue, error) {
+			if reading != nil {
+				close(reading)
+				<-read
+			}
+			return catalogue{}, nil
+		}})
+		b.want("a read", b.ask(agent.Matrix, agent.Read), "yes")
+		reading, read = make(chan struct{}), make(chan struct{})
+		b.move(nobody)
+		time.Sleep(glance)
+		answers := make(chan string, 2)
+		ask := func() { answers <- b.ask(agent.Matrix, agent.Read) }
+		go ask()
+		<-reading
+		go ask()
+		synctest.Wait()
+		if len(answers) > 0 {
+			t.Error("a call was judged before the rules were read")
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		late := b.live.Judge(ended, &agent.Agent{Dialect: agent.Matrix}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{})
+		b.want("a call that ends while it waits", first(late), "policy_denied")
+		close(read)
+		for range 2 {
+			b.want("a read that is forbidden now", <-answers, "policy_denied")
+		}
+	})
+}
+
 // A file that is being written where it stands is left alone: half of it could
 // be valid.
 func TestHalfAFile(t *testing.T) {
@@ -259,7 +299,7 @@ forbid (principal, action, resource) when { resource.side_effect == "read" };`
 					return
 				default:
 				}
-				s := b.live.refresh()
+				s := b.live.now()
 				a, w := &agent.Agent{Dialect: agent.Matrix}, &agent.Tool{Name: "t", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}}
 				r := *w
 				r.SideEffect = agent.Read

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -255,9 +256,6 @@ func fromRoot(clean string) string {
 // looksLikePath reports whether a text is a path by its looks, whatever the name
 // of its argument: it starts at a root, a home or here.
 func looksLikePath(t *spelt) bool {
-	if len(t.text) > maxPath {
-		return false
-	}
 	forms, err := t.starts()
 	if err != nil {
 		return true // whoever looks closer finds the same
@@ -281,14 +279,79 @@ func looksLikePath(t *spelt) bool {
 // climbs reports whether a clean path leads out of where it starts.
 func climbs(clean string) bool { return clean == ".." || strings.HasPrefix(clean, "../") }
 
-// shortened is a long text as a tool would have it that takes it for a path: no
-// system takes one of that length, but /././etc is shorter than it looks.
-func shortened(text string) string {
-	if len(text) <= maxPath {
-		return text
+// addLooks adds a text that looks like a path, whatever the name of its argument.
+func (p *places) addLooks(t *spelt) error {
+	if len(t.text) <= maxPath {
+		if looksLikePath(t) {
+			return p.addPath(t)
+		}
+		return nil
 	}
-	text, _, _ = strings.Cut(text, "\x00")
-	return cleanPath(slashed(bare(withoutInvisible(text))))
+	forms, err := t.shortened()
+	if err != nil {
+		return err
+	}
+	for _, form := range forms {
+		if one := t.part(form); looksLikePath(one) {
+			if err := p.addPath(one); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maxEncoded is how many times a long text may be encoded.
+const maxEncoded = 8
+
+// shortened are a long text as tools would have it that take it for a path. No
+// system takes one of that length, but /././etc is shorter than it looks. A long
+// text that merely starts like a path is mostly prose; one that starts like the URL
+// of a file is none, and too long if it stays so.
+func (t *spelt) shortened() ([]string, error) {
+	var forms []string
+	add := func(form string) {
+		if clean := cleanPath(form); len(clean) <= maxPath && !slices.Contains(forms, clean) {
+			forms = append(forms, clean)
+		}
+	}
+	text := t.text
+	for range maxEncoded {
+		text = bare(text)
+		if rest, ok := isFileURL(slashed(text)); ok && strings.HasPrefix(rest, "/") {
+			return t.shortURL()
+		}
+		add(text)
+		for _, form := range []string{text, beforeNUL(text)} {
+			form = withoutScheme(withoutQuery(slashed(form)))
+			add(form)
+			add(withoutTrailingDots(form))
+		}
+		next := percentDecoded(withoutInvisible(norm.NFKC.String(text)))
+		if next == text {
+			return forms, nil
+		}
+		text = next
+	}
+	return nil, errReadings
+}
+
+// shortURL is shortened for the URL of a file, in every reading.
+func (t *spelt) shortURL() ([]string, error) {
+	all, err := t.readings()
+	if err != nil {
+		return nil, err
+	}
+	var forms []string
+	for _, form := range all {
+		if clean := cleanPath(form); len(clean) <= maxPath {
+			forms = append(forms, clean)
+		}
+	}
+	if len(forms) == 0 {
+		return nil, errLongPath
+	}
+	return forms, nil
 }
 
 // vocabulary are words in the names of arguments.

@@ -19,7 +19,7 @@ var transforms = []func(string) string{
 	withoutInvisible,
 	bare,
 	percentDecoded,
-	func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s },
+	beforeNUL,
 	withoutQuery,
 	withoutScheme,
 	slashed,
@@ -107,6 +107,12 @@ func bare(s string) string {
 	}
 	s = strings.TrimLeft(s, "\"'`<")
 	return strings.TrimSpace(strings.TrimRight(s, "\"'`>"))
+}
+
+// beforeNUL is what a program in C sees of a text.
+func beforeNUL(s string) string {
+	s, _, _ = strings.Cut(s, "\x00")
+	return s
 }
 
 // slashed is a text with plain slashes.

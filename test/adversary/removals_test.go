@@ -257,6 +257,17 @@ var removals = []removal{
 	{"P129", "internal/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/backup", "TestRestoreThatIsBrokenOff"},
 	{"P130", "internal/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/backup", "TestBackupAcrossARotation"},
 	{"P131", "internal/cli/backup.go", `err = os.Link(f.Name(), file)`, `err = os.Rename(f.Name(), file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
+	{"P132", "internal/cli/neighbours.go", `err = soleID(found.Manifest)`, `err = nil`, "./internal/cli", "TestScripts/neighbours"},
+	{"P133", "internal/policy/place.go", `next := percentDecoded(withoutInvisible(norm.NFKC.String(text)))`, `next := norm.NFKC.String("") + text`, "./internal/policy", "TestSpellings"},
+	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, lock...)`, `_ = lock`, "./internal/cli", "TestScripts/install-no"},
+	{"P135", "internal/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/state/postgres", "TestUnproven"},
+	{"P136", "internal/policy/live.go", `		select {
+		case l.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+`, `		return l.current.Load(), nil
+`, "./internal/policy", "TestRevokedWhileItIsRead"},
 	{"P98", "internal/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/egress", "TestSwapHeadsAreBounded"},
 	{"P69", "internal/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/login", "TestLoopbackWithoutPort"},
 	{"P03", "internal/skill/tools.go", `case almostSection(line):`, `case false:`, "./internal/skill", "TestAlmostTools"},

@@ -22,7 +22,7 @@ type promise struct {
 
 var (
 	rowStart = regexp.MustCompile(`^\| (P\d{2,3}) \|`)
-	testName = regexp.MustCompile("`([a-z0-9_/]+) ((?:Test|Fuzz)[A-Za-z0-9]+)`")
+	testName = regexp.MustCompile("`([a-z0-9_/]+) ((?:Test|Fuzz)[A-Za-z0-9]+(?:/[a-z-]+)?)`")
 )
 
 // promises reads the table.
@@ -71,6 +71,10 @@ func TestEveryPromiseHasItsTest(t *testing.T) {
 			dir, test, _ := strings.Cut(name, " ")
 			if declared[dir] == nil {
 				declared[dir] = testsIn(t, filepath.Join(root, dir))
+			}
+			test, script, is := strings.Cut(test, "/")
+			if _, err := os.Stat(filepath.Join(root, dir, "testdata", script+".txtar")); is && err != nil {
+				t.Errorf("%s names the script %s in %s, which is not there", p.id, script, dir)
 			}
 			if !declared[dir][test] {
 				t.Errorf("%s names %s in %s, which is not there", p.id, test, dir)

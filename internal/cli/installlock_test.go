@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// Whatever a lock says otherwise than that of the installed agent is named.
+func TestRelocked(t *testing.T) {
+	tool := func(description string) map[string]pack.LockedTool {
+		locked, err := pack.LockTool([]byte(`{"name": "read", "description": "` + description + `", "inputSchema": {"type": "object"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]pack.LockedTool{"read": locked}
+	}
+	server := func(change func(*pack.LockedServer)) *pack.LockedServer {
+		s := &pack.LockedServer{
+			Package:  pack.LockedPackage{Kind: pack.Remote, Name: "https://example.com/mcp", Version: "1"},
+			Resolved: &pack.Resolved{Version: "1", Recipe: pack.Recipe{Kind: pack.Remote, Name: "https://example.com/mcp", Args: []string{"--read-only"}}},
+			Protocol: "2025-11-25", Tools: tool("Reads."),
+		}
+		if change != nil {
+			change(s)
+		}
+		return s
+	}
+	one := func(change func(*pack.LockedServer)) map[string]*pack.LockedServer {
+		return map[string]*pack.LockedServer{"fs": server(change)}
+	}
+	// at is the agent in a folder with a lock, or without one.
+	at := func(servers map[string]*pack.LockedServer) *manifest.Manifest {
+		folder := t.TempDir()
+		m, err := manifest.Load(filepath.Join("..", "..", "agents", "default.json"), manifest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Path = filepath.Join(folder, "default.json")
+		if servers != nil {
+			_, err := pack.UpdateLock(filepath.Join(folder, pack.LockName), func(lock *pack.Lock) error {
+				lock.Agents[m.Agent().ID] = &pack.LockedAgent{Servers: servers}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return m
+	}
+	damaged := at(one(nil))
+	if err := os.WriteFile(filepath.Join(filepath.Dir(damaged.Path), pack.LockName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		was, now *manifest.Manifest
+		want     string
+	}{
+		"the same":          {at(one(nil)), at(one(nil)), ""},
+		"locked for once":   {at(nil), at(one(nil)), ""},
+		"not locked":        {at(one(nil)), at(nil), "the installed one is locked, and this one is not"},
+		"was damaged":       {damaged, at(one(nil)), "that of the installed one cannot be compared"},
+		"another tool":      {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
+		"other words":       {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed: was "Reads.", is "Sends."`},
+		"another package":   {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed: was "1", is "2"`},
+		"one more":          {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
+		"started otherwise": {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed: was {"version":"1"`},
+	} {
+		got, err := relocked(tt.was, tt.now)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0].Detail, tt.want)) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if _, err := relocked(at(one(nil)), damaged); err == nil {
+		t.Error("a lock that cannot be read was taken")
+	}
+}
