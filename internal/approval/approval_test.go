@@ -192,10 +192,12 @@ func TestForget(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for id, at := range map[string]time.Time{"new": now, "just over": now.Add(-Kept)} {
-			if _, err := Ask(t.Context(), b, question(id, "me", at)); err != nil {
-				t.Fatal(err)
-			}
+		_, err := Ask(t.Context(), b, question("new", "me", now))
+		if err == nil { // asked last, since the next question takes the arguments of one that is over
+			_, err = Ask(t.Context(), b, question("just over", "me", now.Add(-Kept)))
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		for i, want := range []int{2, 2, 2, 0} { // the last of them lost only its arguments
 			if n, err := Forget(t.Context(), b, now, 2); err != nil || n != want {
