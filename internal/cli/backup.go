@@ -212,8 +212,8 @@ func (t *terminal) passphrase(ctx context.Context, file string, twice bool) (str
 }
 
 func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
-	if !books.IsURL(f.store) {
-		return usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
+	if err := isStore(f.store); err != nil {
+		return err
 	}
 	h, err := home.Find()
 	if err != nil {
@@ -273,18 +273,13 @@ func (t *terminal) keyFor(ctx context.Context, file string, f *sealing) (key bac
 // openStore opens no more than the store: whoever opens the books makes keys where
 // there are none yet.
 func openStore(ctx context.Context, h home.Home, url string) (db state.DB, err error) {
-	hint := ""
 	if url == "" {
 		db, err = sqlite.Open(ctx, h.State())
 	} else {
 		db, err = postgres.Open(ctx, url)
-		hint = "is PostgreSQL running, and does the URL name it?"
-	}
-	if errors.Is(err, state.ErrNetworkDisk) {
-		hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
 	}
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: oneLine{err}, hint: hint}
+		return nil, notOpened(url, err)
 	}
 	return db, nil
 }

@@ -75,8 +75,8 @@ func withoutPassword(store string) (address string, left bool) {
 
 // openBooks opens the books of the home, or those at a URL.
 func (t *terminal) openBooks(ctx context.Context, store string) (*books.Books, error) {
-	if !books.IsURL(store) {
-		return nil, usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
+	if err := isStore(store); err != nil {
+		return nil, err
 	}
 	h, err := home.Find()
 	if err != nil {
@@ -84,16 +84,29 @@ func (t *terminal) openBooks(ctx context.Context, store string) (*books.Books, e
 	}
 	b, err := books.Open(ctx, h, store)
 	if err != nil {
-		f := &failure{code: exitMissing, err: oneLine{err}}
-		if store != "" {
-			f.hint = "is PostgreSQL running, and does the URL name it?"
-		}
-		if errors.Is(err, state.ErrNetworkDisk) {
-			f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
-		}
-		return nil, f
+		return nil, notOpened(store, err)
 	}
 	return b, nil
+}
+
+// isStore refuses what --store does not take.
+func isStore(url string) error {
+	if !books.IsURL(url) {
+		return usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
+	}
+	return nil
+}
+
+// notOpened is why a store could not be opened, and what to do about it.
+func notOpened(url string, err error) error {
+	f := &failure{code: exitMissing, err: oneLine{err}}
+	if url != "" {
+		f.hint = "is PostgreSQL running, and does the URL name it?"
+	}
+	if errors.Is(err, state.ErrNetworkDisk) {
+		f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
+	}
+	return f
 }
 
 // oneLine is an error whose words go on several lines, on one.
