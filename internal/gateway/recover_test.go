@@ -172,8 +172,8 @@ func (g gone) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Res
 func TestResendNotSentLate(t *testing.T) {
 	away := gone{make(chan struct{})}
 	g := door(t, away)
-	for _, tool := range g.agent.Tools {
-		tool.TimeoutMS = 1
+	for i := range g.agent.Tools {
+		g.agent.Tools[i].TimeoutMS = 1
 	}
 	orphaned(t, g)
 	if err := g.Recover(t.Context()); err != nil {
