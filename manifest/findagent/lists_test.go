@@ -32,7 +32,8 @@ func TestEveryRuleHasACase(t *testing.T) {
 }
 
 // A large manifest takes time in proportion to its size, whatever is wrong
-// with it.
+// with it: with the square of it, most of these would not end before the test
+// is ended.
 func TestLargeManifests(t *testing.T) {
 	const size = 1 << 19
 	fill := func(part string) string {
@@ -66,11 +67,10 @@ func TestLargeManifests(t *testing.T) {
 		"schema":        with(`"tools":[{"name":"t","description":"d","input_schema":{"type":"object","required":[` + fill(`"a"`) + `]}}]`),
 	} {
 		start := time.Now()
-		load(text)
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("%s: %d bytes took %v", name, len(text), took)
-		} else {
-			t.Logf("%s: %v", name, took)
+		_, _, found := load(text)
+		t.Logf("%s: %v", name, time.Since(start))
+		if len(found) == 0 {
+			t.Errorf("%s: nothing is wrong with it", name)
 		}
 	}
 }
