@@ -15,9 +15,10 @@
 //   - Hosts are names. An address in place of a name is refused in all its
 //     spellings, also those that only some resolvers understand.
 //   - Only https, no proxies from the environment, no redirects, no cookies.
-//   - A request that may change something gets a connection of its own. A reused
-//     one may have died unnoticed, and net/http would send the request again. A
-//     method is not enough to tell: a GET may be how a host is made to act.
+//   - A request that may change something gets a connection of its own, and goes
+//     by no other. Where a reused one has died, or a host says over HTTP/2 that it
+//     refused a request, net/http would send it again. A method is not enough to
+//     tell: a GET may be how a host is made to act.
 //     Connections are never shared between clients: each agent has its own.
 //
 // # The proxy
@@ -65,7 +66,7 @@ const (
 // Client sends requests. It is made once for an agent.
 type Client struct {
 	dialer *Dialer
-	// reading keeps connections; changing has a new one for every request.
+	// reading keeps connections; those of changing end with their one request.
 	reading, changing *http.Transport
 }
 
@@ -92,10 +93,7 @@ func (d *Dialer) transport() *http.Transport {
 }
 
 // Close ends connections that are not in use.
-func (c *Client) Close() {
-	c.reading.CloseIdleConnections()
-	c.changing.CloseIdleConnections()
-}
+func (c *Client) Close() { c.reading.CloseIdleConnections() }
 
 // Switches are those that the client was made with; no client has none on.
 func (c *Client) Switches() Switches {
@@ -118,20 +116,39 @@ func (c *Client) Send(req *http.Request, effect agent.SideEffect) (*http.Respons
 	if err := c.dialer.switches.Destination(req); err != nil {
 		return nil, call.Unsent(err)
 	}
-	transport := c.changing
+	send := c.change
 	if reads(req, effect) {
-		transport = c.reading
+		send = c.read
 	}
-	var sent atomic.Bool
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
-	resp, err := transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	resp, connected, err := send(req)
+	switch {
+	case err == nil:
+		return resp, nil
+	case !connected:
+		return nil, call.Unsent(failure(req, call.Refuse, "could not be reached", err))
+	}
+	return nil, Failure(req, effect, err)
+}
+
+// read sends a request by whichever connection there is, and again if that is gone.
+func (c *Client) read(req *http.Request) (_ *http.Response, connected bool, _ error) {
+	var got atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }}
+	resp, err := c.reading.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	return resp, got.Load(), err
+}
+
+// change sends a request by a new connection, and never again.
+func (c *Client) change(req *http.Request) (_ *http.Response, connected bool, _ error) {
+	conn, err := c.changing.NewClientConn(req.Context(), req.URL.Scheme, net.JoinHostPort(req.URL.Hostname(), port(req.URL)))
 	if err != nil {
-		if !sent.Load() {
-			return nil, call.Unsent(failure(req, call.Refuse, "could not be reached", err))
-		}
-		return nil, Failure(req, effect, err)
+		return nil, false, err
 	}
-	return resp, nil
+	resp, err := conn.RoundTrip(req)
+	if err != nil {
+		conn.Close()
+	}
+	return resp, true, err
 }
 
 // reads reports whether a request changes nothing: neither its tool does, nor its

@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -410,41 +409,6 @@ func (e *ending) end(err error) {
 	e.err = err
 	e.mu.Unlock()
 	close(e.done)
-}
-
-// TestChangesAreSentOnce: a connection that the server closes as the second
-// request arrives makes net/http send it again, if it is a reused one. By which
-// method a host is made to act is the host's choice.
-func TestChangesAreSentOnce(t *testing.T) {
-	for _, method := range []string{"POST", "GET", "HEAD"} {
-		t.Run(method, func(t *testing.T) { sentOnce(t, method) })
-	}
-}
-
-func sentOnce(t *testing.T, method string) {
-	var requests atomic.Int32
-	_, sw := server(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		if requests.Add(1) > 1 {
-			panic(http.ErrAbortHandler)
-		}
-	}))
-	c := New(sw)
-	for _, transport := range []*http.Transport{c.reading, c.changing} {
-		transport.ForceAttemptHTTP2 = false
-		transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
-		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-	}
-	for range 2 {
-		req := &http.Request{Method: method, URL: &url.URL{Scheme: "https", Host: "example.com"}, Header: http.Header{"Idempotency-Key": {"k"}}}
-		if resp, err := c.Send(req.WithContext(t.Context()), agent.Write); err == nil {
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-		}
-	}
-	if n := requests.Load(); n != 2 {
-		t.Errorf("two requests were sent %d times", n)
-	}
 }
 
 func TestLoopbackHTTP(t *testing.T) {

@@ -375,20 +375,32 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 
 // watch asks the server of a resource to tell of its changes, or not to.
 func (a *Agent) watch(ctx context.Context, r *request, method, uri string) *rpcError {
-	asked := *r
-	asked.method, asked.params = method, slices.Concat([]byte(`{"uri":`), marshal(uri), []byte(`}`))
-	servers := a.aliases("resources")
-	alias, found := "", false
-	if len(servers) == 1 {
-		alias, found = servers[0], true
-	} else {
-		alias, found = a.route(ctx, &asked, servers)
+	asked := watching(r, method, uri)
+	alias, problem := a.holder(ctx, asked, uri)
+	if problem != nil {
+		return problem
 	}
-	if !found {
-		return &rpcError{Code: invalidParams, Message: "no server has the resource " + clip(uri)}
-	}
-	if _, err := a.Door.Forward(ctx, a.forward(&asked, alias)); err != nil {
+	if _, err := a.Door.Forward(ctx, a.forward(asked, alias)); err != nil {
 		return asRPC(err)
 	}
 	return nil
+}
+
+// watching is a client's request, as one for the changes of a resource.
+func watching(r *request, method, uri string) *request {
+	asked := *r
+	asked.method, asked.params = method, slices.Concat([]byte(`{"uri":`), marshal(uri), []byte(`}`))
+	return &asked
+}
+
+// holder is the server of a resource.
+func (a *Agent) holder(ctx context.Context, r *request, uri string) (string, *rpcError) {
+	servers := a.aliases("resources")
+	if len(servers) == 1 {
+		return servers[0], nil
+	}
+	if alias, found := a.route(ctx, r, servers); found {
+		return alias, nil
+	}
+	return "", &rpcError{Code: invalidParams, Message: "no server has the resource " + clip(uri)}
 }

@@ -201,3 +201,30 @@ func TestLogLevel(t *testing.T) {
 		t.Errorf("the servers were told %s", b)
 	}
 }
+
+// The end of a subscription reaches the server that it was begun on, also while that
+// is away: it would be asked again once it is back.
+func TestSubscriptionEndsWhileItsServerIsAway(t *testing.T) {
+	c, d := exposing(t, []string{"fs"}, "resources")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := &request{
+		id: jsontext.Value("1"), method: "subscriptions/listen", modern: true,
+		params: jsontext.Value(`{"notifications":{"resourceSubscriptions":["fs://a"]}}`),
+		notify: func(string, jsontext.Value) {
+			c.agent.Capabilities = func(string) jsontext.Value { return nil }
+			cancel()
+		},
+	}
+	if _, problem := c.agent.subscribed(ctx, r); problem != nil {
+		t.Error(problem)
+	}
+	want := []string{`fs resources/subscribe {"uri":"fs://a"}`, `fs resources/unsubscribe {"uri":"fs://a"}`}
+	if !slices.Equal(d.forwarded, want) {
+		t.Errorf("forwarded %q", d.forwarded)
+	}
+	c.in.Close()
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+}

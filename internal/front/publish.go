@@ -110,14 +110,20 @@ func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rp
 	watched := f.URIs
 	f.URIs = nil
 	for _, uri := range watched {
-		if a.watch(ctx, r, "resources/subscribe", uri) != nil {
+		begin := watching(r, "resources/subscribe", uri)
+		alias, problem := a.holder(ctx, begin, uri)
+		if problem != nil {
 			continue // it is not among what is acknowledged
+		}
+		if _, err := a.Door.Forward(ctx, a.forward(begin, alias)); err != nil {
+			continue
 		}
 		f.URIs = append(f.URIs, uri)
 		defer func() {
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), listWait)
 			defer cancel()
-			a.watch(ending, r, "resources/unsubscribe", uri)
+			// To the same server, also if it is away: it would be asked again.
+			_, _ = a.Door.Forward(ending, a.forward(watching(r, "resources/unsubscribe", uri), alias))
 		}()
 	}
 	mark := set(jsontext.Value("{}"), metaSubscription, r.id)

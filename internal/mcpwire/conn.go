@@ -302,12 +302,7 @@ func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback 
 func (c *Conn) carry(ctx context.Context, m outgoing) {
 	err := c.transport.send(ctx, m)
 	if lost, ok := err.(*sessionLost); ok && m.method != methodInitialize {
-		if err = c.renew(ctx, lost.session); err == nil {
-			if s := c.server.Load(); s != nil {
-				m.version = s.Version
-			}
-			err = c.transport.send(ctx, m)
-		}
+		err = c.carryAgain(ctx, m, lost.session)
 	}
 	if err == nil && c.http != nil {
 		err = ErrNoAnswer
@@ -315,6 +310,25 @@ func (c *Conn) carry(ctx context.Context, m outgoing) {
 	if err != nil {
 		c.settle(m.id, err)
 	}
+}
+
+// carryAgain sends a request once more, in a new session. The server has had it
+// before, so that no error of this says that it was not sent.
+func (c *Conn) carryAgain(ctx context.Context, m outgoing, session string) error {
+	err := c.renew(ctx, session)
+	if err == nil {
+		if s := c.server.Load(); s != nil {
+			m.version = s.Version
+		}
+		err = c.transport.send(ctx, m)
+		if _, answered := errors.AsType[*HTTPError](err); err == nil || answered || errors.Is(err, ErrSessionLost) {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %v", ErrSessionLost, err)
 }
 
 // Where a message came from, besides the id of the call whose stream it was.

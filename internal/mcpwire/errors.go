@@ -28,7 +28,8 @@ var (
 	ErrSSEOnly = errors.New("this address speaks only the HTTP+SSE transport, which was deprecated in 2025-03-26: use the server's streamable HTTP address, often the same ending in /mcp")
 
 	// ErrSessionLost is in the error of a call whose session the server forgot,
-	// and forgot again after a new one was made.
+	// and which a new one did not help. The server got the call, so it is no
+	// [ErrNotSent]: that nothing was done is only what the server says.
 	ErrSessionLost = errors.New("the server does not know the session any more")
 
 	// ErrNoAnswer is in the error of a call whose answer stream ended without
@@ -142,7 +143,7 @@ func (e *closedError) Unwrap() error        { return e.cause }
 type sessionLost struct{ session string }
 
 func (e *sessionLost) Error() string   { return ErrSessionLost.Error() }
-func (e *sessionLost) Is(t error) bool { return t == ErrSessionLost || t == ErrNotSent }
+func (e *sessionLost) Is(t error) bool { return t == ErrSessionLost }
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", ErrNotSent, err) }
 

@@ -95,10 +95,9 @@ func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, er
 	}
 	if body != nil {
 		req.ContentLength = int64(len(body))
+		// Without GetBody, so that it is not sent again: over HTTP/2 net/http
+		// believes a server that says that it refused a request.
 		req.Body = io.NopCloser(bytes.NewReader(body))
-		// For a pooled connection that turns out to be closed before anything
-		// was written to it.
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	return by.rt.RoundTrip(req)
 }

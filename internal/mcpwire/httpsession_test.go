@@ -1,6 +1,8 @@
 package mcpwire
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -70,18 +72,58 @@ func TestHTTPSessionLost(t *testing.T) {
 	}
 }
 
-// TestHTTPSessionLostForGood gives up after one new session.
+// TestHTTPSessionLostForGood gives up after one new session. The server got the
+// call, so nothing after that says that it was not sent.
 func TestHTTPSessionLostForGood(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		sends int // that leave before the way out is shut; 0 leaves it open
+		log   []string
+	}{
+		{"forgotten again", 0, []string{"initialize ", "notifications/initialized s2", "tools/call s2"}},
+		{"no new session", 3, nil},
+		{"not sent again", 5, []string{"initialize ", "notifications/initialized s2"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			noLeaks(t)
+			s := newWeb(t)
+			s.session = "s"
+			s.call = func(w http.ResponseWriter, r *http.Request, m message) { http.NotFound(w, r) }
+			sends := 0
+			c := s.connect(Options{Legacy: true}, HTTPOptions{Header: func(context.Context, http.Header) error {
+				if sends++; tc.sends > 0 && sends > tc.sends {
+					return errors.New("no credential")
+				}
+				return nil
+			}})
+			negotiate(t, c)
+			_, err := callTool(t, c, "tool", `{}`)
+			wantError(t, err, ErrSessionLost)
+			if errors.Is(err, ErrNotSent) {
+				t.Errorf("the server got it: %v", err)
+			}
+			s.log.want(t, append([]string{"initialize ", "notifications/initialized s1", "tools/call s1"}, tc.log...)...)
+		})
+	}
+}
+
+// The answer to a call in the new session is the call's answer, also if it is a no.
+func TestHTTPSessionLostThenRefused(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
 	s.session = "s"
-	s.call = func(w http.ResponseWriter, r *http.Request, m message) { http.NotFound(w, r) }
+	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
+		if r.Header.Get("Mcp-Session-Id") == "s1" {
+			http.NotFound(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no"}}`, m.ID)
+	}
 	c := s.connect(Options{Legacy: true}, HTTPOptions{})
 	negotiate(t, c)
 	_, err := callTool(t, c, "tool", `{}`)
-	wantError(t, err, ErrSessionLost, ErrNotSent)
-	s.log.want(t, "initialize ", "notifications/initialized s1", "tools/call s1",
-		"initialize ", "notifications/initialized s2", "tools/call s2")
+	wantError(t, err, new(*RPCError))
 }
 
 func TestHTTPNegotiate(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Whatever a server writes to stderr is read to the end, told in lines of bounded
-// length, and the last one is returned.
+// length, and the last few are returned.
 func FuzzDrain(f *testing.F) {
 	f.Add("one\r\ntwo\n\n\nthree", uint16(0), true)
 	f.Add("long\nlast", uint16(9000), false)
@@ -32,10 +32,33 @@ func FuzzDrain(f *testing.F) {
 				want = append(want, line)
 			}
 		}
-		if strings.Join(told, "\n") != strings.Join(want, "\n") || len(told) > 0 && told[len(told)-1] != last {
-			t.Errorf("%.100q: told %.100q, the last %.100q, want %.100q", text, told, last, want)
+		if strings.Join(told, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%.100q: told %.100q, want %.100q", text, told, want)
+		}
+		if most := (lastLines + 1) * (maxLogLine + len(" … ")); len(last) > most {
+			t.Errorf("%.100q: the last lines have %d bytes, more than %d", text, len(last), most)
+		}
+		if end := strings.TrimSpace(strings.Join(told, "\n")); (last == "") != (end == "") {
+			t.Errorf("%.100q: the last lines are %.100q", text, last)
 		}
 	})
+}
+
+// The very last line of a program that failed is seldom the one that says why.
+func TestDrainKeepsWhatSaysWhy(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"nothing", "", ""},
+		{"one line", "no such file\n", "no such file"},
+		{"a hint below", "ambit: there is no folder x\n  hint: check the path\n", "ambit: there is no folder x; hint: check the path"},
+		{"the last few", "one\ntwo\n\n  \nthree\nfour\n", "two; three; four"},
+		{"a trace below", "Error: no module\n at a\n at b\n}\nNode.js v1\n", "Error: no module … at b; }; Node.js v1"},
+		{"a trace above", "Traceback\n a\n b\n c\nValueError: no\n", "b; c; ValueError: no"},
+		{"the later of two", "error 1\nerror 2\na\nb\nc\n", "error 2 … a; b; c"},
+	} {
+		if got := drain(strings.NewReader(tt.text), func(string) {}); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
 }
 
 // A log notification is told whatever is in it.

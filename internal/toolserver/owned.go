@@ -196,33 +196,35 @@ func (s *server) matches(ctx context.Context, conn *mcpwire.Conn) error {
 	return nil
 }
 
-// Release ends the connections that a client has to itself.
+// Release ends the connections that a client has to itself, and what it watches.
 func (m *Manager) Release(key string) {
 	var wg sync.WaitGroup
 	for _, s := range m.order {
-		s.mu.Lock()
-		o := s.owned[key]
-		delete(s.owned, key)
-		s.mu.Unlock()
-		if o != nil {
-			wg.Go(o.end)
-		}
+		wg.Go(func() { s.release(key) })
 	}
 	wg.Wait()
 }
 
-// releaseAll ends those of every client.
+func (s *server) release(key string) {
+	s.mu.Lock()
+	o := s.owned[key]
+	delete(s.owned, key)
+	s.unwatchAll(key)
+	s.mu.Unlock()
+	if o != nil {
+		o.end()
+	}
+}
+
+// releaseAll ends the connections of every client.
 func (s *server) releaseAll() {
 	s.mu.Lock()
-	all, watched := s.owned, s.watched
-	s.owned, s.watched = nil, nil
+	all := s.owned
+	s.owned = nil
 	s.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, o := range all {
 		wg.Go(o.end)
-	}
-	for _, w := range watched {
-		w.stop()
 	}
 	wg.Wait()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -77,13 +76,12 @@ func (m *Manager) Capabilities(alias string) jsontext.Value {
 var _ call.Forwarder = (*Manager)(nil)
 
 func (s *server) forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
-	stateful := f.Method == methodSubscribe || f.Method == methodUnsubscribe
-	conn, capabilities, err := s.connFor(ctx, f.Client, stateful)
+	if f.Method == methodSubscribe || f.Method == methodUnsubscribe {
+		return s.forwardWatching(ctx, f)
+	}
+	conn, capabilities, err := s.connFor(ctx, f.Client, false)
 	if err != nil {
 		return nil, err
-	}
-	if stateful && (conn == nil || conn.Server().Modern) {
-		return s.watch(ctx, f)
 	}
 	r := mcpwire.Request{Method: f.Method, Params: f.Params, Capabilities: capabilities}
 	if f.OnNotify != nil {
@@ -92,91 +90,31 @@ func (s *server) forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 	return conn.Do(ctx, r)
 }
 
-// watch is a resource that is watched by clients of the shared connection.
-type watch struct {
-	// by counts how often each client watches it, by its key: nobody ends what
-	// another began. Clients without a key count as one.
-	by   map[string]int
-	stop func()
-}
-
-// leave takes one watching of a client away, and reports whether nobody is left.
-func (w *watch) leave(key string) bool {
-	if w.by[key] > 1 {
-		w.by[key]--
-		return false
-	}
-	delete(w.by, key)
-	return len(w.by) == 0
-}
-
-// watch begins or ends the watching of a resource on the shared connection. The
-// first watcher begins it and the last one ends it.
-func (s *server) watch(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+// forwardWatching begins or ends the watching of a resource.
+func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	uri, ok := mcpwire.Text(mcpwire.Lookup(f.Params, "uri"))
 	if !ok {
 		return nil, &mcpwire.RPCError{Code: -32602, Raw: jsontext.Value(`{"code":-32602,"message":"the params have no uri"}`)}
-	}
-	conn, err := s.ready(ctx)
-	if err != nil {
-		return nil, err
 	}
 	key := ""
 	if f.Client != nil {
 		key = f.Client.Key
 	}
-	s.mu.Lock()
-	w := s.watched[uri]
-	switch {
-	case f.Method == methodUnsubscribe:
-		if w != nil && w.leave(key) {
-			delete(s.watched, uri)
-			defer w.stop()
-		}
-		s.mu.Unlock()
+	if f.Method == methodUnsubscribe && s.unwatch(key, uri) {
 		return jsontext.Value("{}"), nil
-	case w != nil:
-		w.by[key]++
-		s.mu.Unlock()
-		return jsontext.Value("{}"), nil
-	case len(s.watched) >= maxOwned:
-		s.mu.Unlock()
-		return nil, call.Refuse(stage, call.ServerUnavailable, "too many resources of server %s are watched", s.spec.Alias)
 	}
-	quoted, err := json.Marshal(uri)
-	if err != nil {
-		s.mu.Unlock()
+	conn, _, err := s.connFor(ctx, f.Client, true)
+	switch shared, _, _ := s.current(); {
+	case err != nil:
 		return nil, err
-	}
-	if s.watched == nil {
-		s.watched = map[string]*watch{}
-	}
-	watching, stop := context.WithCancel(s.ctx)
-	w = &watch{by: map[string]int{key: 1}, stop: stop}
-	params := slices.Concat([]byte(`{"uri":`), quoted, []byte(`}`))
-	if !conn.Server().Modern {
-		w.stop = func() {
-			stop()
-			go func() { _, _ = conn.Do(s.ctx, mcpwire.Request{Method: methodUnsubscribe, Params: params}) }()
+	case conn != nil && conn != shared:
+		result, err := conn.Do(ctx, mcpwire.Request{Method: f.Method, Params: f.Params})
+		if err == nil {
+			s.noteApart(f.Client, f.Method, uri)
 		}
+		return result, err
+	case f.Method == methodUnsubscribe:
+		return jsontext.Value("{}"), nil // it was not watched
 	}
-	s.watched[uri] = w
-	s.mu.Unlock()
-	if conn.Server().Modern {
-		params = slices.Concat([]byte(`{"notifications":{"resourceSubscriptions":[`), quoted, []byte(`]}}`))
-		go func() {
-			defer stop()
-			// Its answer comes when it is over; updates come by the connection.
-			_, _ = conn.Do(watching, mcpwire.Request{Method: "subscriptions/listen", Params: params})
-		}()
-		return jsontext.Value("{}"), nil
-	}
-	result, err := conn.Do(ctx, mcpwire.Request{Method: methodSubscribe, Params: params})
-	if err != nil {
-		s.mu.Lock()
-		delete(s.watched, uri)
-		s.mu.Unlock()
-		stop()
-	}
-	return result, err
+	return s.watch(ctx, key, uri)
 }

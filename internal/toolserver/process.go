@@ -44,7 +44,7 @@ type process struct {
 	err     error         // how, after exited
 	forced  atomic.Bool   // it was ended by us
 	drained chan struct{} // closed when all of stderr was read
-	said    string        // the last line of it, after drained
+	said    string        // its last lines, after drained
 }
 
 // start starts a program. Its whole tree ends with it, and with this process.
@@ -176,24 +176,54 @@ func spawn(cmd *exec.Cmd) error {
 const (
 	maxLogLine  = 8 << 10
 	maxLogBytes = 1 << 20
+	lastLines   = 3 // tell how a program ended
 )
 
 // drain reads a program's stderr to its end, so that it never blocks, hands on
-// its lines, and returns the last one. Of a line that is too long only the
-// beginning is kept.
-func drain(r io.Reader, log func(string)) (last string) {
+// its lines, and returns the last few: the very last may be no more than a hint, or
+// the end of a trace. Of a line that is too long only the beginning is kept.
+func drain(r io.Reader, log func(string)) string {
 	b := bufio.NewReaderSize(r, maxLogLine)
+	var last words
 	for inside := false; ; {
 		line, err := b.ReadSlice('\n')
 		if text := strings.TrimRight(string(line), "\r\n"); text != "" && !inside {
 			log(text)
-			last = text
+			last.add(text)
 		}
 		inside = errors.Is(err, bufio.ErrBufferFull)
 		if err != nil && !inside {
-			return last
+			return last.String()
 		}
 	}
+}
+
+// words are the last lines of a program, and before them the last that told of an
+// error. They are whole: half of a credential is not known for one.
+type words struct {
+	lines []string
+	fault string
+}
+
+func (w *words) add(line string) {
+	if line = strings.TrimSpace(line); line == "" {
+		return
+	}
+	if w.lines = append(w.lines, line); len(w.lines) <= lastLines {
+		return
+	}
+	if strings.Contains(strings.ToLower(w.lines[0]), "error") {
+		w.fault = w.lines[0]
+	}
+	w.lines = w.lines[1:]
+}
+
+func (w *words) String() string {
+	text := strings.Join(w.lines, "; ")
+	if w.fault != "" && !strings.Contains(strings.ToLower(text), "error") {
+		return w.fault + " … " + text
+	}
+	return text
 }
 
 // limited bounds how much a server can write into the log.

@@ -43,6 +43,8 @@ type server struct {
 	process *process          // nil for a remote server
 	owned   map[string]*owned // connections of single clients, by their keys
 	watched map[string]*watch // resources that clients of the shared connection watch
+	apart   map[string]*apart // what clients watch by their own, by their keys
+	forgot  bool              // it may not know any more what is watched
 	doubts  int               // how often there was reason to prove it again
 	settled chan struct{}     // closed while nothing is being found out
 	resting *resting          // it ended too often; nil otherwise
@@ -196,6 +198,7 @@ func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) b
 		if again {
 			s.announce()
 		}
+		s.remember(conn)
 	}
 	return wanted
 }
@@ -307,7 +310,7 @@ func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, p *Proof) error 
 func (s *server) wire(log func(string), owner *call.Client) mcpwire.Options {
 	o := mcpwire.Options{
 		Name: "ambit", Version: s.options.Version, Legacy: s.speaks == handshake, Modern: s.speaks == stateless,
-		ProbeTimeout: s.options.probe, OnGap: s.doubt,
+		ProbeTimeout: s.options.probe, OnGap: s.gap,
 		OnNotification: func(n mcpwire.Notification) {
 			switch n.Method {
 			case mcpwire.MethodToolsChanged:

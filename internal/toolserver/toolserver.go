@@ -26,7 +26,8 @@
 // its calls are refused, the agent's other servers go on. A call that comes
 // while a server is being started or proven again waits a few seconds for what
 // comes of it; a call that was under way when its server went away is refused,
-// and never made again from here.
+// and never made again from here. What clients watch is asked for again when a
+// server is back.
 //
 // What a server says, in its log or in an error, is handed on without the values
 // of the credentials it was given.

@@ -1,0 +1,84 @@
+package mcpwire
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// A server of HTTP/2 that says that it refused a call may have carried it out. It
+// hangs up on whoever comes a third time.
+func TestHTTP2NeverSendsTwice(t *testing.T) {
+	for name, refuse := range map[string]func(*http2.Framer, uint32) error{
+		"REFUSED_STREAM": func(f *http2.Framer, id uint32) error { return f.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
+		"GOAWAY":         func(f *http2.Framer, _ uint32) error { return f.WriteGoAway(0, http2.ErrCodeNo, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			s := httptest.NewUnstartedServer(nil)
+			s.StartTLS()
+			defer s.Close()
+			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{NextProtos: []string{"h2"}, Certificates: s.TLS.Certificates})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			var got atomic.Int64
+			serve := func(conn net.Conn) {
+				defer conn.Close()
+				if _, err := io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface))); err != nil {
+					return
+				}
+				f := http2.NewFramer(conn, conn)
+				err := f.WriteSettings()
+				for err == nil {
+					var frame http2.Frame
+					if frame, err = f.ReadFrame(); err != nil {
+						return
+					}
+					if data, ok := frame.(*http2.DataFrame); ok && data.StreamEnded() {
+						if got.Add(1) > 2 {
+							return
+						}
+						err = refuse(f, data.StreamID)
+					}
+				}
+			}
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go serve(conn)
+				}
+			}()
+			by := newTransport() // as for a server that wants HTTP/2
+			defer by.idle()
+			roots := x509.NewCertPool()
+			roots.AddCert(s.Certificate())
+			by.rt.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
+			transport := &httpTransport{url: &url.URL{Scheme: "https", Host: l.Addr().String(), Path: "/mcp"}}
+			transport.trips.Store(by)
+			req, _, err := transport.newRequest(t.Context(), http.MethodPost, outgoing{method: methodCallTool, version: offeredVersion})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = transport.trip(req, []byte("{}")); err == nil || errors.Is(sendingFailed(err), ErrNotSent) {
+				t.Errorf("it was sent, and %v", err)
+			}
+			if got.Load() != 1 {
+				t.Errorf("one call came %d times", got.Load())
+			}
+		})
+	}
+}
