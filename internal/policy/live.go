@@ -338,17 +338,23 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	v.base = s.base(on)
 	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.short(), v.principal, v.resource)
 	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
-	// Names that a shell would read otherwise are in no line that people copy.
-	switch scope := wanted(a, on.server, scopes); {
-	case scope != "" && plainWord(on.agent) && plainWord(on.server) && plainWord(scope):
-		v.hint = fmt.Sprintf("grant it: ambit grant %s --server %s --scope %s", on.agent, on.server, scope)
-	case len(scopes) == 0 && plainWord(on.server) && plainWord(on.tool):
-		v.hint = fmt.Sprintf("map a scope to it in config.toml: [scopes.%q] SCOPE = [%q], then grant that", on.server, on.tool)
-	}
+	v.hint = grantHint(a, on, scopes)
 	if s.count.Add(1) <= maxViews {
 		s.views.Store(key, v)
 	}
 	return v
+}
+
+// grantHint is how to grant what a call needs; empty if that cannot be said in a line
+// that people copy: no name is in one that a shell would read otherwise.
+func grantHint(a *agent.Agent, on subject, scopes []string) string {
+	switch scope := wanted(a, on.server, scopes); {
+	case scope != "" && plainWord(on.agent) && plainWord(on.server) && plainWord(scope):
+		return fmt.Sprintf("grant it: ambit grant %s --server %s --scope %s", on.agent, on.server, scope)
+	case len(scopes) == 0 && plainWord(on.server) && plainWord(on.tool):
+		return fmt.Sprintf("map a scope to it in config.toml: [scopes.%q] SCOPE = [%q], then grant that", on.server, on.tool)
+	}
+	return ""
 }
 
 // base is the folder that a server reads relative paths from; empty if that is not
@@ -408,7 +414,10 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	case s.rules == nil && !asksPermit:
 		return nil
 	case s.rules == nil:
-		return []call.Reason{no(call.ScopeNotGranted, "there is no policy at %s, so nothing is granted", file)}
+		r := no(call.ScopeNotGranted, "there is no policy at %s, so nothing is granted", file)
+		on := subjectOf(a, name, t)
+		r.Hint = grantHint(a, on, s.scopes.covering(s.catalogue, on.server, on.tool))
+		return []call.Reason{r}
 	}
 	on := subjectOf(a, name, t)
 	v := s.view(a, on)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -27,7 +26,7 @@ type places struct {
 // from the longest to the shortest.
 func (p *places) add(value string, under []string) {
 	if p.values == nil {
-		p.values, p.any = map[string]bool{}, map[string]bool{}
+		p.values = map[string]bool{}
 	}
 	p.values[value] = true
 	p.addAny(under)
@@ -46,6 +45,9 @@ func (p *places) add(value string, under []string) {
 
 // addAny takes a line. What one that is there lies under is there too.
 func (p *places) addAny(under []string) {
+	if p.any == nil {
+		p.any = map[string]bool{}
+	}
 	for _, u := range under {
 		if p.any[u] {
 			return
@@ -88,6 +90,11 @@ func (p *places) addPath(t *spelt) error {
 	if err != nil {
 		return err
 	}
+	return p.addForms(t, forms)
+}
+
+// addForms adds readings of a text as paths.
+func (p *places) addForms(t *spelt, forms []string) error {
 	for _, form := range forms {
 		clean := cleanPath(form)
 		under, err := folders(clean)
@@ -95,19 +102,29 @@ func (p *places) addPath(t *spelt) error {
 			return err
 		}
 		p.add(clean, under)
-		if t.base != "" && clean[0] != '/' && !isDrive(clean) {
-			if under, err = folders(path.Join(slashed(t.base), clean)); err != nil {
-				return err
-			}
-			p.addAny(under)
+		if err := p.addLeads(t, clean); err != nil {
+			return err
 		}
-		// Enough steps up lead to the root, wherever they start.
-		if rooted := fromRoot(clean); rooted != clean && rooted != "/" {
-			if under, err = folders(rooted); err != nil {
-				return err
-			}
-			p.addAny(under)
+	}
+	return nil
+}
+
+// addLeads adds what a clean path may lead to besides what it says.
+func (p *places) addLeads(t *spelt, clean string) error {
+	if t.base != "" && clean[0] != '/' && !isDrive(clean) {
+		under, err := folders(path.Join(slashed(t.base), clean))
+		if err != nil {
+			return err
 		}
+		p.addAny(under)
+	}
+	// Enough steps up lead to the root, wherever they start.
+	if rooted := fromRoot(clean); rooted != clean && rooted != "/" {
+		under, err := folders(rooted)
+		if err != nil {
+			return err
+		}
+		p.addAny(under)
 	}
 	return nil
 }
@@ -254,26 +271,35 @@ func fromRoot(clean string) string {
 }
 
 // looksLikePath reports whether a text is a path by its looks, whatever the name
-// of its argument: it starts at a root, a home or here.
+// of its argument: it starts at a root, a home or here, or leads out of here.
 func looksLikePath(t *spelt) bool {
-	forms, err := t.starts()
-	if err != nil {
-		return true // whoever looks closer finds the same
+	if len(t.text) <= maxStart {
+		forms, err := t.readings()
+		return err != nil || slices.ContainsFunc(forms, startsPath) // whoever looks closer finds the same
 	}
-	if len(t.text) > maxStart && strings.Contains(t.text, "..") && climbs(path.Clean(slashed(percentDecoded(t.text)))) {
+	levels, err := t.levels()
+	if err != nil {
 		return true
 	}
-	for _, f := range forms {
-		switch {
-		case f == "." || f == "..", strings.HasPrefix(f, "/"), strings.HasPrefix(f, "~"), strings.HasPrefix(f, "./"), strings.HasPrefix(f, "../"):
-			return true
-		case len(f) >= 3 && isLetter(f[0]) && f[1] == ':' && f[2] == '/':
-			return true
-		case strings.Contains(f, "/..") && climbs(path.Clean(f)):
-			return true // x/../../etc
-		}
+	if starts, err := t.pathStarts(levels); err != nil || starts != nil {
+		return true
 	}
-	return false
+	if _, out := least(t.text, ends); !out {
+		return false
+	}
+	forms, err := t.readings()
+	return err != nil || slices.ContainsFunc(forms, startsPath)
+}
+
+// startsPath is looksLikePath for one reading.
+func startsPath(f string) bool {
+	switch {
+	case f == "." || f == "..", strings.HasPrefix(f, "/"), strings.HasPrefix(f, "~"), strings.HasPrefix(f, "./"), strings.HasPrefix(f, "../"):
+		return true
+	case len(f) >= 3 && isLetter(f[0]) && f[1] == ':' && f[2] == '/':
+		return true
+	}
+	return strings.Contains(f, "/..") && climbs(path.Clean(f)) // x/../../etc
 }
 
 // climbs reports whether a clean path leads out of where it starts.
@@ -287,71 +313,7 @@ func (p *places) addLooks(t *spelt) error {
 		}
 		return nil
 	}
-	forms, err := t.shortened()
-	if err != nil {
-		return err
-	}
-	for _, form := range forms {
-		if one := t.part(form); looksLikePath(one) {
-			if err := p.addPath(one); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// maxEncoded is how many times a long text may be encoded.
-const maxEncoded = 8
-
-// shortened are a long text as tools would have it that take it for a path. No
-// system takes one of that length, but /././etc is shorter than it looks. A long
-// text that merely starts like a path is mostly prose; one that starts like the URL
-// of a file is none, and too long if it stays so.
-func (t *spelt) shortened() ([]string, error) {
-	var forms []string
-	add := func(form string) {
-		if clean := cleanPath(form); len(clean) <= maxPath && !slices.Contains(forms, clean) {
-			forms = append(forms, clean)
-		}
-	}
-	text := t.text
-	for range maxEncoded {
-		text = bare(text)
-		if rest, ok := isFileURL(slashed(text)); ok && strings.HasPrefix(rest, "/") {
-			return t.shortURL()
-		}
-		add(text)
-		for _, form := range []string{text, beforeNUL(text)} {
-			form = withoutScheme(withoutQuery(slashed(form)))
-			add(form)
-			add(withoutTrailingDots(form))
-		}
-		next := percentDecoded(withoutInvisible(norm.NFKC.String(text)))
-		if next == text {
-			return forms, nil
-		}
-		text = next
-	}
-	return nil, errReadings
-}
-
-// shortURL is shortened for the URL of a file, in every reading.
-func (t *spelt) shortURL() ([]string, error) {
-	all, err := t.readings()
-	if err != nil {
-		return nil, err
-	}
-	var forms []string
-	for _, form := range all {
-		if clean := cleanPath(form); len(clean) <= maxPath {
-			forms = append(forms, clean)
-		}
-	}
-	if len(forms) == 0 {
-		return nil, errLongPath
-	}
-	return forms, nil
+	return p.addLong(t)
 }
 
 // vocabulary are words in the names of arguments.
