@@ -81,14 +81,24 @@ func newJournalShow(t *terminal, store *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "List the newest records",
-		Long: "List the newest records, the newest first. With --follow they come as they are written, the oldest first,\n" +
-			"and --json then prints a document for each, one to a line.",
+		Long: "List the newest records, the newest first. One is written when a call has ended or was refused, and its time is\n" +
+			"when the call began. With --json they have their arguments and reasons too. With --follow they come as they are\n" +
+			"written, the oldest first, and --json then prints a document for each, one to a line.",
 		Example: "  ambit journal show --since 1h --decision deny\n  ambit journal show --unknown\n  ambit journal show --follow --json",
-		Args:    exactly(0, "no arguments"),
+		Args:    onlyFlags,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.journalShow(cmd.Context(), *store, &chosen) },
 	}
 	chosen.flags(cmd)
 	return cmd
+}
+
+// onlyFlags wants no arguments, and says where those go that people try.
+func onlyFlags(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usage("one call: "+cmd.CommandPath()+" --call ID; one record, with its proof: ambit journal prove SEQ",
+		"%s takes no arguments, and got %s", cmd.CommandPath(), count(len(args), "argument"))
 }
 
 func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown) error {
@@ -154,11 +164,12 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 	return nil // a person has seen enough
 }
 
-// records prints a table. What its columns are is told to people, and not to
-// programs that read it.
+// records prints a table. What its columns are, and where there is more, is told to
+// people, and not to programs that read it.
 func (t *terminal) records(entries []journal.Entry, named bool) {
 	rows := make([][]string, 0, len(entries)+1)
-	if named && t.cut && len(entries) > 0 {
+	named = named && t.cut && len(entries) > 0
+	if named {
 		var head []string
 		for _, name := range []string{"SEQ", "TIME", "DECISION", "AGENT", "TOOL", "PRINCIPAL", "CALL", "WHY"} {
 			head = append(head, t.paint(dim, name))
@@ -180,22 +191,31 @@ func (t *terminal) records(entries []journal.Entry, named bool) {
 			continue
 		case e.Kind != "":
 			what := e.Kind
-			if e.Roster != nil {
+			switch {
+			case e.Handover != nil:
+				what = fmt.Sprintf("%s rotated the root: from record %d of log %d on, a new key signs", e.Principal, e.Handover.Size, e.Handover.Log)
+			case e.Roster != nil:
 				what = fmt.Sprintf("%s erased the records before %d of log %d", e.Principal, e.Roster.Size, e.Roster.Log)
 			}
 			rows = append(rows, []string{t.paint(dim, place), t.paint(yellow, diag.Printable(what))})
 			continue
 		}
 		why := e.Code
-		if e.ToolError {
+		switch {
+		case e.ToolError:
 			why = "the tool reports an error"
+		case why == "" && e.Stage == "approve":
+			why = "a person's answer"
 		}
 		rows = append(rows, []string{
-			t.paint(dim, place), e.Time.Local().Format("2006-01-02 15:04:05"), t.paint(decisionStyle(e.Decision), diag.Printable(string(e.Decision))),
+			t.paint(dim, place), moment(e.Time), t.paint(decisionStyle(e.Decision), diag.Printable(string(e.Decision))),
 			diag.Printable(e.Agent), diag.Printable(e.Tool), diag.Printable(e.Principal), diag.Printable(e.Call), t.paint(dim, diag.Printable(why)),
 		})
 	}
 	t.table("", rows)
+	if named {
+		t.notef("%s", t.paint(dim, "arguments and reasons: "+myself()+" journal show --json --call ID"))
+	}
 }
 
 func decisionStyle(d journal.Decision) style {

@@ -9,12 +9,13 @@ import (
 	"github.com/ambit-run/ambit/internal/journal"
 )
 
-// The columns have names for people; what a program reads has none.
+// The columns have names for people, who are told where there is more; what a program
+// reads has none.
 func TestJournalHeader(t *testing.T) {
 	entry := journal.Entry{Record: journal.Record{Agent: "counter", Tool: "count", Decision: journal.Allow}}
 	for watched, want := range map[bool]string{true: "SEQ", false: "0"} {
-		var b bytes.Buffer
-		term := &terminal{out: bufio.NewWriter(&b), width: 100, cut: watched}
+		var b, notes bytes.Buffer
+		term := &terminal{out: bufio.NewWriter(&b), err: &notes, width: 100, cut: watched}
 		term.records([]journal.Entry{entry}, true)
 		if err := term.flush(); err != nil {
 			t.Fatal(err)
@@ -22,5 +23,24 @@ func TestJournalHeader(t *testing.T) {
 		if first := strings.Fields(b.String())[0]; first != want {
 			t.Errorf("watched by a person: %v, and it begins with %s", watched, first)
 		}
+		if told := strings.Contains(notes.String(), "journal show --json --call ID"); told != watched {
+			t.Errorf("watched by a person: %v, and it says %q", watched, notes.String())
+		}
+	}
+}
+
+// What became of a question to a person is told apart from the call that asked it.
+func TestJournalTellsPeoplesAnswers(t *testing.T) {
+	var b bytes.Buffer
+	term := &terminal{out: bufio.NewWriter(&b), width: 100}
+	term.records([]journal.Entry{
+		{Record: journal.Record{Seq: 1, Tool: "pay", Decision: journal.Deny, Stage: "approve", Code: "approval_denied"}},
+		{Record: journal.Record{Tool: "pay", Decision: journal.Deny, Stage: "approve"}},
+	}, true)
+	if err := term.flush(); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(b.String(), "\n"); !strings.HasSuffix(lines[0], "approval_denied") || !strings.HasSuffix(lines[1], "a person's answer") {
+		t.Errorf("it shows %q", lines)
 	}
 }

@@ -146,7 +146,11 @@ type Desk struct {
 	open   context.Context // ends when nothing new is begun
 	shut   context.CancelFunc
 	work   sync.WaitGroup
-	forgot time.Time // when old intents were last deleted; used by tend alone
+
+	// For tend alone: when old intents were last deleted, and whether it was said
+	// that another key has taken over.
+	forgot  time.Time
+	retired bool
 
 	mu      sync.Mutex
 	running map[string]context.CancelFunc // what is under way here, or waits to be

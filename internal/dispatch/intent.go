@@ -126,7 +126,7 @@ func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
 	if d.shared != nil {
 		// Beforehand, since whoever counts and writes in one transaction meets all
 		// others who ask. Those who do so at once may exceed the bound together.
-		err := d.books.DB.Read(ctx, func(tx state.Tx) error { return room(tx, i.Principal, len(sealed)) })
+		err := d.books.DB.Read(ctx, func(tx state.Tx) error { return d.takes(tx, i.Principal, len(sealed)) })
 		if err != nil {
 			return err
 		}
@@ -139,12 +139,20 @@ func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
 		if d.shared != nil {
 			return insertWithJob(tx, i, args)
 		}
-		if err := room(tx, i.Principal, len(sealed)); err != nil {
+		if err := d.takes(tx, i.Principal, len(sealed)); err != nil {
 			return err
 		}
 		_, err := tx.Exec(insertIntent, append(args, d.books.DB.Owner(), i.kind, i.Asked.UnixMicro())...)
 		return err
 	})
+}
+
+// takes fails if an intent can never be done, or is too much.
+func (d *Desk) takes(tx state.Tx, principal string, size int) error {
+	if err := d.books.Journal.InForce(tx); err != nil {
+		return err
+	}
+	return room(tx, principal, size)
 }
 
 // The bounds of what waits for one principal.

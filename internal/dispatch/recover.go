@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -78,6 +79,13 @@ func (d *Desk) heed(ctx context.Context) error {
 
 // tidy takes over what dead owners left, and forgets what is long over.
 func (d *Desk) tidy(ctx context.Context) error {
+	err := d.books.DB.Read(ctx, d.books.Journal.InForce)
+	if errors.Is(err, journal.ErrHandedOver) {
+		return d.retire(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
 	if d.shared != nil {
 		if err := d.shared.reload(ctx); err != nil {
 			return err
@@ -101,6 +109,16 @@ func (d *Desk) tidy(ctx context.Context) error {
 		_, err := tx.Exec(`DELETE FROM intents WHERE asked < $1 AND ended > 0 AND ended < $2`, old, old)
 		return err
 	})
+}
+
+// retire takes nothing any more, and says why, once. What dead owners left is for
+// those who have the new key.
+func (d *Desk) retire(ctx context.Context, why error) error {
+	if !d.retired {
+		d.retired = true
+		d.options.Log("%v; until then every call is refused", why)
+	}
+	return d.Reload(ctx)
 }
 
 // left are the intents whose owner is dead, or that nobody has: in process also

@@ -139,7 +139,11 @@ func (s *shared) reload(ctx context.Context) error {
 		return nil // nobody would stop what is started now
 	}
 	hands := map[string]*hand{}
-	for _, digest := range s.desk.options.Doors.Digests() {
+	digests := s.desk.options.Doors.Digests()
+	if s.desk.books.Journal.HandedOver() != nil {
+		digests = nil // every door here is shut
+	}
+	for _, digest := range digests {
 		hands[kindOf(s.desk.books.Keys, digest)] = &hand{desk: s.desk, digest: digest}
 	}
 	kinds, owner := slices.Sorted(maps.Keys(hands)), s.desk.books.DB.Owner()

@@ -160,7 +160,9 @@ func (d *Desk) conclude(id string, result call.Result, err error) error {
 	if err != nil {
 		stopped = call.AsRefusal(stage, err)
 	}
-	if State(is) == Queued && (stopped == nil || stopped.Effect != call.NoEffect || d.shared != nil && stopped.Code == call.StoreUnavailable) {
+	// Another worker may reach the store, but with a key that was handed over none.
+	others := d.shared != nil && d.books.Journal.HandedOver() == nil
+	if State(is) == Queued && (stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
 		return nil // it is waiting for somebody again
 	}
 	return d.settleNow(ctx, id, result, stopped, State(is) == Running)

@@ -67,7 +67,11 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		now, err := approval.Look(ctx, g.books, q.ID)
 		switch {
 		case ctx.Err() != nil:
-			return call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
+			r := call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
+			if time.Now().Before(q.Expires) { // whoever called did not wait for the answer
+				r.Hint = fmt.Sprintf("until %s it can be approved: ambit approvals approve %s; then make the same call again", q.Expires.Local().Format("15:04:05 MST"), q.ID)
+			}
+			return r
 		case err != nil:
 			return storeFailed(stageApprove, err)
 		}

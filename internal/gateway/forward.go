@@ -44,8 +44,8 @@ func (e Exposed) Allows(method string) bool {
 // Forward takes a request for something that no manifest declares to a server,
 // if the operator has exposed it, and journals it as a call is.
 func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
-	if g.books == nil {
-		return nil, call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the request in")
+	if stopped := g.unrecorded(); stopped != nil {
+		return nil, stopped
 	}
 	if f.ID == "" {
 		f.ID = NewID()

@@ -163,8 +163,8 @@ var stages = []stage{
 
 // Call makes a call, or says with a *call.Refusal why not.
 func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	if g.books == nil {
-		return call.Result{}, call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
+	if stopped := g.unrecorded(); stopped != nil {
+		return call.Result{}, stopped
 	}
 	if c.ID == "" {
 		c.ID = NewID()
@@ -187,6 +187,17 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 		return call.Result{}, stopped
 	}
 	return p.result, nil
+}
+
+// unrecorded refuses what is known beforehand to leave no record.
+func (g *Gateway) unrecorded() *call.Refusal {
+	if g.books == nil {
+		return call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
+	}
+	if err := g.books.Journal.HandedOver(); err != nil {
+		return storeFailed(stageRecord, err)
+	}
+	return nil
 }
 
 // sent is the canonical form of the arguments as they are sent on.

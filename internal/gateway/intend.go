@@ -71,6 +71,9 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		// cancelled halfway.
 		err := g.books.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
 			stopped, e = nil, nil
+			if err = g.books.Journal.InForce(tx); err != nil {
+				return err
+			}
 			if stopped = gateStage(g, g.inside(ctx, tx), p); stopped != nil {
 				return errStopped
 			}

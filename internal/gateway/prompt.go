@@ -12,8 +12,8 @@ import (
 // Prompt gives out one of the agent's own prompts, made by get. It passes the
 // scan that every result passes, and the journal says who read it.
 func (g *Gateway) Prompt(ctx context.Context, principal, name string, get func(ctx context.Context, name string) (jsontext.Value, error)) (jsontext.Value, error) {
-	if g.books == nil {
-		return nil, call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the request in")
+	if stopped := g.unrecorded(); stopped != nil {
+		return nil, stopped
 	}
 	start := time.Now()
 	var found passing

@@ -29,6 +29,9 @@ func (g *Gateway) Recover(ctx context.Context) error {
 	var found []orphan
 	err := g.books.DB.Read(ctx, func(tx state.Tx) error {
 		found = nil
+		if err := g.books.Journal.InForce(tx); err != nil {
+			return err
+		}
 		return tx.Query(selectOrphans, nil, func(row state.Row) error {
 			var o orphan
 			err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.sealed, &o.record)
@@ -36,6 +39,9 @@ func (g *Gateway) Recover(ctx context.Context) error {
 			return err
 		})
 	})
+	if errors.Is(err, journal.ErrHandedOver) {
+		return nil // it is left to those who have the new key; every call is told
+	}
 	if err != nil {
 		return err
 	}
@@ -121,6 +127,9 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	}
 	var taken int64
 	err = g.books.DB.Write(ctx, func(tx state.Tx) (err error) {
+		if err = g.books.Journal.InForce(tx); err != nil {
+			return err
+		}
 		taken, err = tx.Exec(takeCall, g.books.DB.Owner(), o.id, o.owner)
 		return err
 	})

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 	"unicode"
@@ -123,7 +124,7 @@ func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool
 	}
 	if !alive {
 		// Nobody will answer it any more, unless somebody takes it over.
-		if err := g.Recover(ctx); err != nil {
+		if err := errors.Join(g.Recover(ctx), g.books.Journal.HandedOver()); err != nil {
 			return false, storeFailed(stageRemember, err)
 		}
 	}

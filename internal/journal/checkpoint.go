@@ -195,7 +195,7 @@ func (j *Journal) markRoster(tx state.Tx, now time.Time) ([]byte, error) {
 
 // keep signs and stores a checkpoint.
 func (j *Journal) keep(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, error) {
-	if err := j.inForce(tx); err != nil {
+	if err := j.InForce(tx); err != nil {
 		return nil, err
 	}
 	text, err := j.sign(log, e.size, e.root())
@@ -276,8 +276,8 @@ func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
 }
 
 // Close posts what this process noted, and signs what it appended since its last
-// checkpoint. The store
-// stays open.
+// checkpoint. If its key was handed over, it leaves both to those who have the new
+// one. The store stays open.
 func (j *Journal) Close(ctx context.Context) error {
 	if err := j.closeDaybook(ctx); err != nil || !j.written.Load() {
 		return err
@@ -295,12 +295,19 @@ func (j *Journal) Close(ctx context.Context) error {
 	if err := j.db.Read(ctx, look); err != nil || !behind {
 		return err
 	}
-	return j.db.Write(ctx, func(tx state.Tx) error {
+	return unlessHandedOver(j.db.Write(ctx, func(tx state.Tx) error {
 		if err := look(tx); err != nil || !behind {
 			return err
 		}
 		return j.mark(tx, j.db.Log(), &room.edge, j.now())
-	})
+	}))
+}
+
+func unlessHandedOver(err error) error {
+	if errors.Is(err, ErrHandedOver) {
+		return nil
+	}
+	return err
 }
 
 type head struct {

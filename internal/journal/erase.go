@@ -33,7 +33,7 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 		}
 		r := &Record{Kind: kindErased, Time: j.now(), Principal: by, Roster: &Roster{Log: log, Size: to}}
 		err = j.db.Write(ctx, func(tx state.Tx) error {
-			if err := j.inForce(tx); err != nil {
+			if err := j.InForce(tx); err != nil {
 				return err
 			}
 			return j.enroll(tx, r)

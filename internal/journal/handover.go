@@ -156,7 +156,25 @@ func (j *Journal) keyring(tx state.Tx) (*keyring, []Handover, error) {
 // ErrHandedOver says that another key has taken over from that of this process.
 var ErrHandedOver = errors.New("the root key was rotated since this process began: restart it")
 
-// inForce fails if the key of this process is no longer the journal's.
+// InForce fails with ErrHandedOver if the key of this process is no longer the
+// journal's. Whoever is about to begin something asks in the transaction that says
+// so: what became of it could not be signed.
+func (j *Journal) InForce(tx state.Tx) error {
+	err := j.inForce(tx)
+	if errors.Is(err, ErrHandedOver) {
+		j.retired.Store(true)
+	}
+	return err
+}
+
+// HandedOver is ErrHandedOver if InForce has ever said so. It asks no store.
+func (j *Journal) HandedOver() error {
+	if j.retired.Load() {
+		return ErrHandedOver
+	}
+	return nil
+}
+
 func (j *Journal) inForce(tx state.Tx) error {
 	last := ""
 	err := tx.Query(`SELECT newer FROM handovers WHERE log = 0 ORDER BY size DESC LIMIT 1`, nil, func(r state.Row) error { return r.Scan(&last) })

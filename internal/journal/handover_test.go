@@ -105,6 +105,58 @@ func TestHandedOverKeySignsNothing(t *testing.T) {
 	})
 }
 
+// A process hears that its key was handed over when it asks, and knows it from then
+// on.
+func TestHandedOverIsKnown(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
+		old := open(openStore())
+		fill(t, old, 3)
+		ask := func(j *Journal) error { return j.db.Read(t.Context(), j.InForce) }
+		if err := errors.Join(ask(old), old.HandedOver()); err != nil {
+			t.Errorf("before: %v", err)
+		}
+		fresh := handOver(t, open(openStore()), secondKey)
+		if err := errors.Join(ask(fresh), fresh.HandedOver(), old.HandedOver()); err != nil {
+			t.Errorf("before it was asked: %v", err)
+		}
+		if err := ask(old); !errors.Is(err, ErrHandedOver) {
+			t.Errorf("asked: %v", err)
+		}
+		if err := old.HandedOver(); !errors.Is(err, ErrHandedOver) {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+// A process that is restarted as it was told ends well: nothing that it wrote is
+// lost, and those who have the new key sign it.
+func TestHandedOverProcessEndsWell(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
+		dir := t.TempDir()
+		old, other := open(openStore()), open(openStore())
+		for _, j := range []*Journal{old, other} {
+			j.Daybooks(dir)
+		}
+		fill(t, old, 3)
+		fresh := handOver(t, other, secondKey)
+		fill(t, old, 2)
+		old.KeepDaybook()
+		old.now = func() time.Time { return started.Add(time.Hour) } // one is due
+		if err := old.Note(sample(5)); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.Close(t.Context()); err != nil {
+			t.Errorf("it ends with %v", err)
+		}
+		checkpoint(t, fresh)
+		whole(t, fresh)
+		found, err := fresh.Show(t.Context(), Filter{Call: sample(5).Call})
+		if err != nil || len(found) != 1 {
+			t.Errorf("what was noted is %v, %v", found, err)
+		}
+	})
+}
+
 // A hand-over that was broken off after its transaction is taken up again.
 func TestHandOverAgain(t *testing.T) {
 	j := newJournal(t, 10)

@@ -32,6 +32,7 @@ type Journal struct {
 	seen atomic.Pointer[room]
 
 	calls   atomic.Int64 // under way
+	retired atomic.Bool  // another key was seen to have taken over
 	posting posting
 }
 

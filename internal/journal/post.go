@@ -268,5 +268,5 @@ func (j *Journal) closeDaybook(ctx context.Context) error {
 	if book == nil {
 		return nil
 	}
-	return errors.Join(book.Close(), j.Post(ctx))
+	return errors.Join(book.Close(), unlessHandedOver(j.Post(ctx)))
 }

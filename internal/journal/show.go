@@ -78,7 +78,7 @@ func (c *chosen) entry(log int64, r row) (e Entry, ok bool) {
 		return e, len(c.texts) == 0 && c.calls == nil
 	}
 	e.Log, e.Seq = log, r.seq
-	return e, (e.Kind == "" || e.Kind == kindErased) && (c.calls == nil || c.calls[e.Call]) && c.matches(&e)
+	return e, (e.Kind == "" || e.Kind == kindErased || e.Kind == kindHandover) && (c.calls == nil || c.calls[e.Call]) && c.matches(&e)
 }
 
 func (f *Filter) matches(e *Entry) bool {
