@@ -2,10 +2,11 @@
 //
 // A backup is a compressed tar archive: what it is (backup.json), the rows of
 // every table as JSON lines, and the files of the home that cannot be made
-// again: keys, the vault, agents, policy, rails and settings. Rows are read on
-// one snapshot, so a daemon may go on working. They are written in a form that
-// knows no engine: a backup of SQLite can be restored into PostgreSQL, which is
-// how one machine becomes many.
+// again: keys, the vault, agents, what registries gave and packages were when they
+// were first used, policy, rails and settings. Rows are read on one snapshot, so a
+// daemon may go on working. They are written in a form that knows no engine: a
+// backup of SQLite can be restored into PostgreSQL, which is how one machine
+// becomes many.
 //
 // Whoever has a backup has the keys, and so can sign a journal and open what is
 // sealed. So it is encrypted with age, to a passphrase or to recipients, unless
@@ -75,7 +76,7 @@ type Summary struct {
 
 // The files and folders of a home that go along, and come back in the opposite
 // order. What is not named here can be made again, or belongs to a process that runs.
-var kept = []string{"keys", "secrets", "agents", "policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
+var kept = []string{"keys", "secrets", "agents", "registry/given", "registry/pins", "policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
 
 // Errors that callers tell apart.
 var (
@@ -281,8 +282,7 @@ func mode(m fs.FileMode) fs.FileMode { return 0o600 | m&0o100 }
 // Write would have written is taken.
 func place(name string) (string, error) {
 	rel, ok := strings.CutPrefix(name, "home/")
-	first, _, _ := strings.Cut(rel, "/")
-	if !ok || !filepath.IsLocal(rel) || path.Clean(rel) != rel || strings.Contains(rel, `\`) || !slices.Contains(kept, first) {
+	if !ok || !filepath.IsLocal(rel) || path.Clean(rel) != rel || strings.Contains(rel, `\`) || rank(rel) < 0 {
 		return "", fmt.Errorf("%w: it names the file %s", ErrFormat, strconv.Quote(name))
 	}
 	return filepath.FromSlash(rel), nil

@@ -366,6 +366,9 @@ func TestHostileBackups(t *testing.T) {
 		"absolute":  {Name: "/etc/evil", Linkname: "x"},
 		"backslash": {Name: `home/agents\..\evil`, Linkname: "x"},
 		"other":     {Name: "home/state.db", Linkname: "x"},
+		"listing":   {Name: "home/registry/listings/x", Linkname: "x"},
+		"registry":  {Name: "home/registry", Linkname: "x"},
+		"longer":    {Name: "home/registry/givenness", Linkname: "x"},
 		"link":      {Name: "home/agents/x", Linkname: "/etc", Typeflag: tar.TypeSymlink},
 	} {
 		t.Run(name, func(t *testing.T) {

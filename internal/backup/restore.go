@@ -14,8 +14,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/state"
@@ -54,9 +56,10 @@ func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB
 
 // file is one of a home.
 type file struct {
-	rel  string
-	mode fs.FileMode
-	text []byte
+	rel   string
+	mode  fs.FileMode
+	text  []byte
+	there bool // as it should be
 }
 
 // read reads the files of a backup for a home that has none of them, or the same.
@@ -77,7 +80,7 @@ func read(src Source, h home.Home) (files []file, s Summary, err error) {
 			return fmt.Errorf("%w: %s is too large", ErrFormat, h.Name)
 		}
 		text, err := io.ReadAll(r)
-		found[rel] = file{rel, mode(fs.FileMode(h.Mode)), text}
+		found[rel] = file{rel: rel, mode: mode(fs.FileMode(h.Mode)), text: text}
 		return err
 	})
 	if err != nil {
@@ -86,11 +89,12 @@ func read(src Source, h home.Home) (files []file, s Summary, err error) {
 	for rel, f := range found {
 		have, err := os.ReadFile(filepath.Join(h.Dir(), rel))
 		if err == nil && !bytes.Equal(have, f.text) {
-			return nil, s, fmt.Errorf("%w: %s. Restore into a new AMBIT_HOME", ErrNotEmpty, filepath.Join(h.Dir(), rel))
+			return nil, s, fmt.Errorf("%w: %s", ErrNotEmpty, filepath.Join(h.Dir(), rel))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, s, err
 		}
+		f.there = err == nil
 		files = append(files, f)
 	}
 	slices.SortFunc(files, func(a, b file) int {
@@ -99,15 +103,16 @@ func read(src Source, h home.Home) (files []file, s Summary, err error) {
 	return files, s, nil
 }
 
-// rank is the place of a file among those that are kept.
+// rank is the place of a file among those that are kept; -1 if it is none of them.
 func rank(rel string) int {
-	first, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
-	return slices.Index(kept, first)
+	rel = filepath.ToSlash(rel)
+	return slices.IndexFunc(kept, func(name string) bool { return rel == name || strings.HasPrefix(rel, name+"/") })
 }
 
 // put puts files into a home, one after the other, and says how many are there.
 // Each is written elsewhere before the first of them appears: none is there in part,
-// and a folder has nothing that is not the backup's, whenever it ends.
+// and a folder has nothing that is not the backup's, whenever it ends. What is there
+// already is not touched: keys may lie on a volume that cannot be written.
 func put(files []file, dir string, move func(from, to string) error) (done int, err error) {
 	dir = filepath.Clean(dir)
 	staged := filepath.Join(dir, "restore.part")
@@ -116,6 +121,9 @@ func put(files []file, dir string, move func(from, to string) error) (done int, 
 	}
 	defer os.RemoveAll(staged)
 	for _, f := range files {
+		if f.there {
+			continue
+		}
 		to := filepath.Join(staged, f.rel)
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 			return 0, err
@@ -125,11 +133,19 @@ func put(files []file, dir string, move func(from, to string) error) (done int, 
 		}
 	}
 	for _, f := range files {
+		if f.there {
+			done++
+			continue
+		}
 		to := filepath.Join(dir, f.rel)
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 			return done, err
 		}
-		if err := move(filepath.Join(staged, f.rel), to); err != nil {
+		err := move(filepath.Join(staged, f.rel), to)
+		if otherVolume(err) {
+			err = home.Replace(to, f.mode, f.text)
+		}
+		if err != nil {
 			return done, err
 		}
 		done++
@@ -141,6 +157,13 @@ func put(files []file, dir string, move func(from, to string) error) (done int, 
 		}
 	}
 	return done, nil
+}
+
+// otherVolume reports whether a file could not be moved because its new place, a
+// folder of the home, is a volume of its own.
+func otherVolume(err error) bool {
+	const notSameDevice = syscall.Errno(17) // what Windows says
+	return errors.Is(err, syscall.EXDEV) || runtime.GOOS == "windows" && errors.Is(err, notSameDevice)
 }
 
 // rows puts the rows of a backup into a store that has no records, all or none.
@@ -178,14 +201,14 @@ func rows(ctx context.Context, src Source, db state.DB) (n int64, err error) {
 
 // empty fails if a store has something to lose.
 func empty(tx state.Tx) error {
-	for _, name := range []string{"leaves", "calls", "approvals", "api_keys"} {
+	for _, table := range [][2]string{{"leaves", "a journal"}, {"calls", "calls"}, {"approvals", "approvals"}, {"api_keys", "API keys"}} {
 		var n int64
-		err := tx.Query(`SELECT count(*) FROM `+name, nil, func(r state.Row) error { return r.Scan(&n) })
+		err := tx.Query(`SELECT count(*) FROM `+table[0], nil, func(r state.Row) error { return r.Scan(&n) })
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			return fmt.Errorf("%w: the store has %d rows of %s. Restore into a new store", ErrNotEmpty, n, name)
+			return fmt.Errorf("%w: the store has %s", ErrNotEmpty, table[1])
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ func backedUp(t *testing.T) []byte {
 	t.Helper()
 	db := statetest.Open(t)
 	h, _ := made(t, db)
-	for _, name := range []string{"policy.cedarschema", "guardrails.json", "config.toml", "catalog.json", "secrets/vault", "agents/shop/data/list"} {
+	for _, name := range []string{"policy.cedarschema", "guardrails.json", "config.toml", "catalog.json", "secrets/vault", "agents/shop/data/list", "registry/given/a", "registry/pins/b.json", "registry/listings/c"} {
 		file := filepath.Join(h.Dir(), name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("text of "+name), 0o600)); err != nil {
 			t.Fatal(err)
@@ -70,6 +70,7 @@ func TestRestoreThatIsBrokenOff(t *testing.T) {
 	backup := backedUp(t)
 	killed := errors.New("killed")
 	rules := []string{"policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
+	pins := []string{"registry/pins/b.json"}
 	var want []file
 	for n := 0; want == nil || n < len(want); n++ {
 		h := home.At(filepath.Join(t.TempDir(), "home"))
@@ -102,6 +103,9 @@ func TestRestoreThatIsBrokenOff(t *testing.T) {
 			if !slices.Contains(rules, name) && slices.ContainsFunc(rules, missing) {
 				t.Errorf("after %d files %s is there, and not all the rules: %v", n, name, there)
 			}
+			if strings.HasPrefix(name, "agents/") && slices.ContainsFunc(pins, missing) {
+				t.Errorf("after %d files %s is there, and not the pins: %v", n, name, there)
+			}
 			if strings.HasPrefix(name, "keys/") && n < len(files)-1 {
 				t.Errorf("after %d files the keys are there", n)
 			}
@@ -119,8 +123,64 @@ func TestRestoreThatIsBrokenOff(t *testing.T) {
 			t.Errorf("in the end there are %v", there)
 		}
 	}
-	if len(want) != 9 {
+	if len(want) != 11 {
 		t.Errorf("%d files", len(want))
+	}
+}
+
+// What registries gave and what packages were cannot be asked for again, and comes
+// back; what else is kept of registries can.
+func TestTrustComesBack(t *testing.T) {
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	if _, err := putFiles(source(backedUp(t)), h); err != nil {
+		t.Fatal(err)
+	}
+	there := filesOf(t, h)
+	for _, name := range []string{"registry/given/a", "registry/pins/b.json"} {
+		if there[name] != "text of "+name {
+			t.Errorf("%s is %q", name, there[name])
+		}
+	}
+	if _, ok := there["registry/listings/c"]; ok {
+		t.Error("a listing is there")
+	}
+}
+
+// filesIn are the files of a backup, as an empty home would get them.
+func filesIn(t *testing.T, backup []byte) []file {
+	t.Helper()
+	files, _, err := read(source(backup), home.At(filepath.Join(t.TempDir(), "home")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// A file that is there as it should be is not touched: its folder may be one that
+// cannot be written.
+func TestRestoreLeavesWhatIsThere(t *testing.T) {
+	backup := backedUp(t)
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	for _, f := range filesIn(t, backup) {
+		if strings.HasPrefix(f.rel, "keys") {
+			file := filepath.Join(h.Dir(), f.rel)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, f.text, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	files, _, err := read(source(backup), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := put(files, h.Dir(), func(from, to string) error {
+		if filepath.Dir(to) == filepath.Join(h.Dir(), "keys") {
+			return fs.ErrPermission
+		}
+		return os.Rename(from, to)
+	})
+	if err != nil || done != len(files) {
+		t.Errorf("%d of %d files, error %v", done, len(files), err)
 	}
 }
 
@@ -158,7 +218,7 @@ func TestHalfARestoreIsTold(t *testing.T) {
 	if !errors.Is(err, ErrHalf) || !errors.Is(err, ErrFormat) || s.Files != 1 || s.Rows != 0 {
 		t.Errorf("%+v, error %v", s, err)
 	}
-	if s, err = Restore(t.Context(), source(backedUp(t)), h, into(statetest.Open(t))); err != nil || s.Files != 9 {
+	if s, err = Restore(t.Context(), source(backedUp(t)), h, into(statetest.Open(t))); err != nil || s.Files != 11 {
 		t.Errorf("again: %+v, error %v", s, err)
 	}
 }

@@ -37,9 +37,9 @@ func newBackup(t *terminal) *cobra.Command {
 		Use:     "backup FILE",
 		GroupID: groupRun,
 		Short:   "Copy everything that ambit keeps into one encrypted file",
-		Long: "Copy the store, the keys, the vault, the installed agents, policy and settings into one file, while everything goes\n" +
-			"on running. The file holds the keys, so it is encrypted: to a passphrase, which is asked for or read from a file, or\n" +
-			"to age recipients. It can be restored into either kind of store.",
+		Long: "Copy the store, the keys, the vault, the installed agents, what registries gave, policy and settings into one file,\n" +
+			"while everything goes on running. The file holds the keys, so it is encrypted: to a passphrase, which is asked for or\n" +
+			"read from a file, or to age recipients. It can be restored into either kind of store.",
 		Example: "  ambit backup monday.ambit\n  ambit backup monday.ambit --recipient age1…\n  ambit backup - --passphrase-file key.txt --store postgres://… >monday.ambit",
 		Args:    exactly(1, "a file"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return t.backup(cmd.Context(), args[0], &f) },
@@ -102,7 +102,7 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 	if t.json && file != "-" {
 		return t.document(summary)
 	}
-	t.notef("%s rows and %s are in %s", fmt.Sprint(summary.Rows), count(summary.Files, "file"), file)
+	t.notef("%s and %s are in %s", count(int(summary.Rows), "row"), count(summary.Files, "file"), file)
 	return nil
 }
 
@@ -140,8 +140,12 @@ func (t *terminal) backupTo(file string) (io.Writer, func(error) error, error) {
 	dir := filepath.Dir(file)
 	// Nobody who may write to the folder can have made it before.
 	f, err := os.CreateTemp(dir, ".ambit-*") // mode 0600
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, &failure{code: exitMissing, err: fmt.Errorf("there is no folder %s", dir), hint: "make it first: mkdir -p " + diag.ShellWord(dir)}
+	}
 	if err != nil {
-		return nil, nil, &failure{code: exitMissing, err: err}
+		err = fmt.Errorf("nothing can be written to the folder %s: %w", dir, errors.Unwrap(err))
+		return nil, nil, &failure{code: exitMissing, err: err, hint: "name a file in a folder that you may write to"}
 	}
 	return f, func(err error) error {
 		defer os.Remove(f.Name()) // gone already if it was renamed
@@ -239,12 +243,12 @@ func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
 	}
 	summary, err := backup.Restore(ctx, src, h, func() (state.DB, error) { return openStore(ctx, h, f.store) })
 	if err != nil {
-		return restoreFailed(err)
+		return restoreFailed(err, file, f)
 	}
 	if t.json {
 		return t.document(summary)
 	}
-	t.notef("%d rows and %s of %s are back; check them: ambit journal verify", summary.Rows, count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
+	t.notef("%s and %s of %s are back; check them: ambit journal verify", count(int(summary.Rows), "row"), count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
 	return nil
 }
 
@@ -284,19 +288,36 @@ func openStore(ctx context.Context, h home.Home, url string) (db state.DB, err e
 	return db, nil
 }
 
-func restoreFailed(err error) error {
-	if f, ok := errors.AsType[*failure](err); ok {
-		return f
+func restoreFailed(err error, file string, f *sealing) error {
+	if failed, ok := errors.AsType[*failure](err); ok {
+		return failed
 	}
 	switch {
 	case errors.Is(err, backup.ErrSealed):
-		return no("use its --passphrase-file or --identity", "%w", err)
+		return no(f.otherKey(), "%w", err)
 	case errors.Is(err, backup.ErrHalf):
 		return &failure{code: exitMissing, err: fmt.Errorf("the restore was broken off: %w", err), hint: "start nothing there yet; mend this, and restore again: what is back stays as it is"}
-	case errors.Is(err, backup.ErrNotEmpty), errors.Is(err, backup.ErrFormat):
+	case errors.Is(err, backup.ErrNotEmpty):
+		hint := "restore into a new home: AMBIT_HOME=FOLDER ambit restore " + diag.ShellWord(file)
+		if f.store != "" {
+			hint += " --store URL, with an empty database"
+		}
+		return no(hint, "nothing was restored: %w", err)
+	case errors.Is(err, backup.ErrFormat):
 		return no("", "nothing was restored: %w", err)
 	case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrFull):
 		return &failure{code: exitMissing, err: err}
 	}
 	return &failure{code: exitMissing, err: fmt.Errorf("nothing was restored: %w", err)}
+}
+
+// otherKey is what to do where a key does not open a backup.
+func (f *sealing) otherKey() string {
+	switch {
+	case f.identity != "":
+		return "use the --identity of one of its recipients, or its --passphrase-file"
+	case f.passphrase != "":
+		return "is its passphrase in another file than " + f.passphrase + "? What was made with --recipient needs --identity"
+	}
+	return "wrong passphrase; try again. What was made with --recipient needs --identity"
 }
