@@ -53,10 +53,18 @@ func relocked(old, m *manifest.Manifest) ([]manifest.Change, error) {
 		}
 	}
 	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
-		if a, b := was.Servers[alias], now.Servers[alias]; a != nil && !a.Resolved.Equal(b.Resolved) {
+		a, b := was.Servers[alias], now.Servers[alias]
+		if a == nil {
+			continue // that it was added is told
+		}
+		of := "server " + diag.Quote(alias)
+		if !a.Resolved.Equal(b.Resolved) {
 			before, _ := json.Marshal(a.Resolved) // texts, which have a form in JSON
 			after, _ := json.Marshal(b.Resolved)
-			changed("the recipe", "server "+diag.Quote(alias), string(before), string(after))
+			changed("the recipe", of, string(before), string(after))
+		}
+		if a.Package.Here() == (pack.Build{}) && b.Package.Here() != (pack.Build{}) {
+			add("the dependencies of %s are chosen by the lock, and were chosen on this machine", of)
 		}
 	}
 	return out, nil

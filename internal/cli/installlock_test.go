@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -33,6 +36,8 @@ func TestRelocked(t *testing.T) {
 	one := func(change func(*pack.LockedServer)) map[string]*pack.LockedServer {
 		return map[string]*pack.LockedServer{"fs": server(change)}
 	}
+	const evil = `{"evil":{}}`
+	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
 	// at is the agent in a folder with a lock, or without one.
 	at := func(servers map[string]*pack.LockedServer) *manifest.Manifest {
 		folder := t.TempDir()
@@ -44,6 +49,9 @@ func TestRelocked(t *testing.T) {
 		if servers != nil {
 			_, err := pack.UpdateLock(filepath.Join(folder, pack.LockName), func(lock *pack.Lock) error {
 				lock.Agents[m.Agent().ID] = &pack.LockedAgent{Servers: servers}
+				for _, list := range []string{"{}", evil} {
+					lock.Dependencies[digest(list)] = []byte(list)
+				}
 				return nil
 			})
 			if err != nil {
@@ -51,6 +59,15 @@ func TestRelocked(t *testing.T) {
 			}
 		}
 		return m
+	}
+	here, there, far := runtime.GOOS+"/"+runtime.GOARCH, "plan9/mips", "aix/ppc64"
+	locked := func(kind pack.Kind, lists map[string]string) *manifest.Manifest {
+		return at(one(func(s *pack.LockedServer) {
+			s.Package = pack.LockedPackage{Kind: kind, Name: "x", Version: "1", Digest: digest("{}"), Builds: map[string]pack.Build{}}
+			for platform, list := range lists {
+				s.Package.Builds[platform] = pack.Build{Tree: digest("{}"), Lockfile: digest(list)}
+			}
+		}))
 	}
 	damaged := at(one(nil))
 	if err := os.WriteFile(filepath.Join(filepath.Dir(damaged.Path), pack.LockName), []byte("{"), 0o600); err != nil {
@@ -60,15 +77,18 @@ func TestRelocked(t *testing.T) {
 		was, now *manifest.Manifest
 		want     string
 	}{
-		"the same":          {at(one(nil)), at(one(nil)), ""},
-		"locked for once":   {at(nil), at(one(nil)), ""},
-		"not locked":        {at(one(nil)), at(nil), "the installed one is locked, and this one is not"},
-		"was damaged":       {damaged, at(one(nil)), "that of the installed one cannot be compared"},
-		"another tool":      {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
-		"other words":       {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed: was "Reads.", is "Sends."`},
-		"another package":   {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed: was "1", is "2"`},
-		"one more":          {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
-		"started otherwise": {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed: was {"version":"1"`},
+		"the same":               {at(one(nil)), at(one(nil)), ""},
+		"locked for once":        {at(nil), at(one(nil)), ""},
+		"not locked":             {at(one(nil)), at(nil), "the installed one is locked, and this one is not"},
+		"was damaged":            {damaged, at(one(nil)), "that of the installed one cannot be compared"},
+		"another tool":           {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
+		"other words":            {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed: was "Reads.", is "Sends."`},
+		"another package":        {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed: was "1", is "2"`},
+		"one more":               {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
+		"started otherwise":      {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed: was {"version":"1"`},
+		"other dependencies":     {locked(pack.NPM, map[string]string{far: "{}"}), locked(pack.NPM, map[string]string{far: "{}", there: evil}), `builds.` + here + `.lockfile of server "fs" changed`},
+		"dependencies of a lock": {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the dependencies of server "fs" are chosen by the lock`},
+		"locked elsewhere too":   {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
 	} {
 		got, err := relocked(tt.was, tt.now)
 		if err != nil {

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -26,11 +29,15 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 		return no("make it: ambit lock "+m.Path, "%s is not locked", m.Path)
 	}
 	before := o.Lock
+	r.Anew = !f.check
 	if f.update {
 		r.Lock = nil
 	}
 	l := &locking{t: t, m: m, o: o, flags: f, doc: doc, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
 	found := r.Resolve(ctx, a, registered(o.Home, m))
+	if err := l.interrupted(ctx); err != nil {
+		return err
+	}
 	if err := t.unresolved(found); err != nil {
 		return err
 	}
@@ -42,7 +49,7 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 			continue // it is optional, and was told
 		}
 		proof, err := l.proveNeed(ctx, &found[i])
-		if err != nil {
+		if err := cmp.Or(l.interrupted(ctx), err); err != nil {
 			return err
 		}
 		proofs = append(proofs, proof)
@@ -62,7 +69,18 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 	if err := l.accept(ctx, before, entry); err != nil {
 		return err
 	}
-	return l.write(ctx, a, entry, reports)
+	if err := l.write(ctx, a, entry, reports); err != nil {
+		return err
+	}
+	for i := range found {
+		if s := entry.Servers[found[i].Requirement.Server]; s != nil {
+			err = errors.Join(err, r.Trust(&found[i], s.Package))
+		}
+	}
+	if err != nil {
+		return &failure{code: exitMissing, err: fmt.Errorf("the lock is written, and that it was made here cannot be remembered: %w", err)}
+	}
+	return nil
 }
 
 // unresolved refuses if a required server was not found, and tells of every one.

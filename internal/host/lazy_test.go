@@ -138,7 +138,9 @@ func (r *rig) trust(name string) {
 		r.t.Fatal(err)
 	}
 	id := "registry.example.com/" + name
-	if err := resolver.Trust(id, r.lock.Server(gparsID, id).Resolved.Recipe); err != nil {
+	locked := r.lock.Server(gparsID, id)
+	found := registry.Found{Requirement: agent.Requirement{Server: id}, Recipe: locked.Resolved.Recipe}
+	if err := resolver.Trust(&found, locked.Package); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -50,7 +50,7 @@ var (
 // clientNoise are lines that tell a person nothing.
 var clientNoise = []string{
 	"npm warn", "npm WARN", "code ", "errno ", "syscall ", "Log files were", "A complete log", "WARNING:", "[notice]", "Looking in ",
-	"In most cases",
+	"In most cases", "at ",
 }
 
 // summary is what the client said, short enough for an error: the first lines

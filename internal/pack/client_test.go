@@ -19,6 +19,7 @@ func TestExplain(t *testing.T) {
 		{"npm 11", "npm warn old\nnpm error code ETARGET\nnpm error notarget No matching version found for x@9.\nnpm error notarget In most cases you\nnpm error A complete log of this run", npmSigns, NotFound, "npm says: No matching version found for x@9."},
 		{"npm 9", "npm ERR! code E404\nnpm ERR! 404 Not Found - GET https://user:secret@registry.example/x\nnpm ERR! 404 ", npmSigns, NotFound, "npm says: Not Found - GET https://registry.example/x"},
 		{"no network", "npm error code ENOTFOUND\nnpm error errno ENOTFOUND\nnpm error network request failed", npmSigns, FetchFailed, "npm says: network request failed"},
+		{"a stack", "npm error code ECONNREFUSED\nnpm error FetchError: request failed\nnpm error     at ClientRequest.<anonymous> (/usr/lib/x.js:1:2)\nnpm error is it there?", npmSigns, FetchFailed, "npm says: FetchError: request failed; is it there?"},
 		{"a full disk", "npm error code ENOSPC\nnpm error nospc ENOSPC: no space left on device, write", npmSigns, StoreFailed, "nospc ENOSPC"},
 		{"integrity", "npm error code EINTEGRITY\nnpm error sha512-x integrity checksum failed", npmSigns, DigestMismatch, "checksum failed"},
 		{"an escape sequence", "npm error \x1b[31mred\n", npmSigns, FetchFailed, `\u001b[31mred`},

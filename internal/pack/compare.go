@@ -24,7 +24,8 @@ const (
 )
 
 // Compare lists how now differs from was, server by server and tool by tool.
-// What was installed is compared on the platforms that both have.
+// What was installed is compared on the platforms that both have, and as it counts
+// on this machine; that something counts here which did not before is no difference.
 func Compare(was, now *LockedAgent) []Difference {
 	var out []Difference
 	for _, alias := range bothKeys(was.Servers, now.Servers) {
@@ -76,11 +77,17 @@ func comparePackages(a, b LockedPackage) []Change {
 	c = compareText(c, "name", a.Name, b.Name)
 	c = compareText(c, "version", a.Version, b.Version)
 	c = compareText(c, "digest", a.Digest, b.Digest)
-	for _, key := range bothKeys(a.Builds, b.Builds) {
-		x, inA := a.Builds[key]
-		y, inB := b.Builds[key]
-		if inA && inB {
+	for _, key := range sorted(append(bothKeys(a.Builds, b.Builds), platform())) {
+		x, y := a.Builds[key], b.Builds[key]
+		if key == platform() {
+			x, y = a.Here(), b.Here()
+		} else if y == (Build{}) {
+			continue
+		}
+		if x.Tree != "" {
 			c = compareText(c, "builds."+key+".tree", x.Tree, y.Tree)
+		}
+		if x.Lockfile != "" {
 			c = compareText(c, "builds."+key+".lockfile", x.Lockfile, y.Lockfile)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -60,7 +61,11 @@ func MachineVariable(name string) bool { return machine.has(name) && !harmless.h
 // they need, and what the user has set up for them. Strangers' packages are in
 // their hands, so there is nothing else in it.
 func environ(set ...string) []string {
-	named := npmrcNames()
+	global := npmGlobal()
+	if global != "" { // npm itself looks for it below --prefix
+		set = append(set, "npm_config_globalconfig="+global)
+	}
+	named := append(npmrcNames(npmrc()), npmrcNames(global)...)
 	return append(inherited(func(name string) bool {
 		return basic.has(name) || setup.has(name) || slices.Contains(named, name) && !strings.HasPrefix(strings.ToUpper(name), "AMBIT_")
 	}), set...)
@@ -81,17 +86,49 @@ func inherited(wanted func(name string) bool) []string {
 
 var npmrcName = lazy(`\$\{([A-Za-z_][A-Za-z0-9_]*)\??\}`)
 
-// npmrcNames are the variables that the user's .npmrc refers to, as tokens of
-// registries often are given.
-func npmrcNames() []string {
-	file := cmp.Or(os.Getenv("npm_config_userconfig"), os.Getenv("NPM_CONFIG_USERCONFIG"))
-	if file == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil
-		}
-		file = filepath.Join(home, ".npmrc")
+// npmSetting is one of npm's settings, as the environment has it.
+func npmSetting(name string) string {
+	return cmp.Or(os.Getenv("npm_config_"+name), os.Getenv("NPM_CONFIG_"+strings.ToUpper(name)))
+}
+
+// npmrc is the user's settings file.
+func npmrc() string {
+	if file := npmSetting("userconfig"); file != "" {
+		return file
 	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".npmrc")
+}
+
+// npmGlobal is the settings file of everybody on this machine, where npm would look
+// for it by itself; asking npm takes half a second.
+func npmGlobal() string {
+	if file := npmSetting("globalconfig"); file != "" {
+		return file
+	}
+	prefix := cmp.Or(npmSetting("prefix"), os.Getenv("PREFIX"))
+	if prefix == "" && runtime.GOOS == "windows" {
+		prefix = filepath.Join(os.Getenv("APPDATA"), "npm")
+	}
+	if prefix == "" {
+		node, err := lookup("node", "")
+		if err == nil {
+			node, err = filepath.EvalSymlinks(node)
+		}
+		if err != nil {
+			return ""
+		}
+		prefix = filepath.Dir(filepath.Dir(node))
+	}
+	return filepath.Join(prefix, "etc", "npmrc")
+}
+
+// npmrcNames are the variables that a file of npm's settings refers to, as tokens of
+// registries often are given.
+func npmrcNames(file string) []string {
 	text, err := readBounded(file, 1<<20)
 	if err != nil {
 		return nil // npm says what is wrong with it

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -137,6 +138,28 @@ func TestEnviron(t *testing.T) {
 	if seen()["MY_NPM_TOKEN"] {
 		t.Error("a token is seen that nothing refers to")
 	}
+	// The settings of everybody on this machine count too, and npm is told where
+	// they are.
+	global := filepath.Join(home, "etc", "npmrc")
+	check(t, os.Mkdir(filepath.Dir(global), 0o700))
+	check(t, os.WriteFile(global, []byte("//npm.example.com/:_authToken=${MY_NPM_TOKEN}\nx=${AMBIT_SECRET_X}\n"), 0o600))
+	for name, value := range map[string]string{"npm_config_globalconfig": global, "NPM_CONFIG_GLOBALCONFIG": global, "npm_config_prefix": home, "PREFIX": home} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			if got := seen(); !got["MY_NPM_TOKEN"] || got["AMBIT_SECRET_X"] || !slices.Contains(environ(), "npm_config_globalconfig="+global) {
+				t.Errorf("%v", environ())
+			}
+		})
+	}
+	t.Run("as npm would look for it", func(t *testing.T) {
+		bin := filepath.Join(home, "bin")
+		check(t, os.Mkdir(bin, 0o700))
+		check(t, os.WriteFile(filepath.Join(bin, "node"), nil, 0o700))
+		t.Setenv("PATH", bin)
+		if got := seen()["MY_NPM_TOKEN"]; got != (runtime.GOOS != "windows") {
+			t.Errorf("seen: %t", got) // on Windows it is not beside node
+		}
+	})
 	for _, v := range scriptEnviron(t.TempDir()) {
 		if strings.Contains(v, home) || strings.HasPrefix(v, "NPM_CONFIG_") {
 			t.Errorf("install scripts see %s", v)

@@ -82,18 +82,23 @@ func (l *Lock) Server(agentID, alias string) *LockedServer {
 	return l.Agents[agentID].Servers[alias]
 }
 
-// Want is what the store must hold for a locked package on this machine. A
-// package that was locked on other platforms only is installed with the same
-// dependencies, where a list fits all platforms.
-func (l *Lock) Want(p LockedPackage) Want {
-	w := Want{Digest: p.Digest, Scripts: p.Scripts}
+// Here is what counts of the builds on this machine; nothing if the dependencies are
+// to be chosen. A package that was locked on other platforms only is installed with
+// the same dependencies, where a list fits all platforms.
+func (p LockedPackage) Here() Build {
 	b, here := p.Builds[platform()]
 	if !here && p.Kind == NPM {
 		for _, key := range slices.Sorted(maps.Keys(p.Builds)) {
 			b.Lockfile = p.Builds[key].Lockfile
 		}
 	}
-	w.Tree = b.Tree
+	return b
+}
+
+// Want is what the store must hold for a locked package on this machine.
+func (l *Lock) Want(p LockedPackage) Want {
+	b := p.Here()
+	w := Want{Digest: p.Digest, Tree: b.Tree, Scripts: p.Scripts}
 	if b.Lockfile != "" {
 		w.Dependencies = l.Dependencies[b.Lockfile]
 	}

@@ -272,6 +272,40 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// What a lock has installed on this machine is compared, wherever it stands in it.
+func TestCompareHere(t *testing.T) {
+	h, e, tree := digestOf([]byte("honest")), digestOf([]byte("evil")), digestOf([]byte("tree"))
+	here, there, far := platform(), "plan9/mips", "aix/ppc64"
+	for name, tt := range map[string]struct {
+		kind     Kind
+		was, now map[string]Build
+		want     string
+	}{
+		"the same":                       {NPM, map[string]Build{here: {tree, h}}, map[string]Build{here: {tree, h}}, "[]"},
+		"another platform more":          {NPM, map[string]Build{here: {tree, h}}, map[string]Build{here: {tree, h}, there: {tree, e}}, "[]"},
+		"another platform less":          {NPM, map[string]Build{here: {tree, h}, there: {tree, e}}, map[string]Build{here: {tree, h}}, "[]"},
+		"also for this one":              {NPM, map[string]Build{there: {tree, h}}, map[string]Build{there: {tree, h}, here: {tree, h}}, "[]"},
+		"the first for this one":         {PyPI, map[string]Build{there: {tree, h}}, map[string]Build{there: {tree, h}, here: {tree, e}}, "[]"},
+		"another list for this one":      {NPM, map[string]Build{there: {tree, h}}, map[string]Build{there: {tree, h}, here: {tree, e}}, "[lockfile]"},
+		"another list by another's name": {NPM, map[string]Build{here: {tree, h}}, map[string]Build{there: {tree, e}}, "[tree lockfile]"},
+		"not for this one":               {PyPI, map[string]Build{here: {tree, h}}, map[string]Build{there: {tree, h}}, "[tree lockfile]"},
+		"another platform's list":        {NPM, map[string]Build{far: {tree, h}}, map[string]Build{far: {tree, h}, there: {tree, e}}, "[lockfile]"},
+	} {
+		of := func(builds map[string]Build) *LockedAgent {
+			return &LockedAgent{Servers: map[string]*LockedServer{"s": {Package: LockedPackage{Kind: tt.kind, Builds: builds}}}}
+		}
+		got := []string{}
+		for _, d := range Compare(of(tt.was), of(tt.now)) {
+			for _, c := range d.Changes {
+				got = append(got, strings.TrimPrefix(c.Field, "builds."+here+"."))
+			}
+		}
+		if fmt.Sprint(got) != tt.want {
+			t.Errorf("%s: %v, want %s", name, got, tt.want)
+		}
+	}
+}
+
 // Whatever the text, there is an error with a place, or a lock that is written
 // and read as itself.
 func FuzzParseLock(f *testing.F) {

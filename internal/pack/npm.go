@@ -13,7 +13,7 @@ import (
 var npmSigns = []sign{
 	{NotFound, "check the name and the version: npm view NAME versions", []string{"code E404", "code ETARGET", "code ENOVERSIONS"}},
 	{DigestMismatch, "the registry serves other bytes than it did; look into it before you lock it again: ambit lock --update PATH", []string{"code EINTEGRITY"}},
-	{FetchFailed, "the registry cannot be reached from here", []string{
+	{FetchFailed, "the registry cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", []string{
 		"code ENOTFOUND", "code ECONN", "code ETIMEDOUT", "code EAI_AGAIN", "code ENETUNREACH", "code EHOSTUNREACH", "code ENOTCACHED",
 		"code ERR_SOCKET_TIMEOUT",
 	}},

@@ -43,6 +43,37 @@ func publishEcho(t *testing.T) (name, digest string) {
 	return base, digest
 }
 
+// What a lock has installed with a package is for whoever has that lock: by the
+// digest alone the package comes with what was chosen here.
+func TestDependenciesOfALock(t *testing.T) {
+	t.Parallel()
+	s, ctx := newStore(t), context.Background()
+	name, digest := publishEcho(t)
+	ref := Ref{Kind: NPM, Name: name, Version: "1.2.3"}
+	theirs, err := newStore(t).Fetch(ctx, ref, Want{}, nil)
+	check(t, err)
+	want := Want{Digest: digest, Dependencies: theirs.Dependencies}
+	_, err = s.Fetch(ctx, ref, want, nil)
+	check(t, err)
+	if _, err := s.Open(ref, Want{Digest: digest}); !errors.Is(err, NotStored) {
+		t.Errorf("by the digest alone: %v", err)
+	}
+	registry.publish(map[string]any{"name": name + "-dep", "version": "1.9.0"}, map[string]string{"index.js": "module.exports = 'newer'"})
+	ours, err := s.Fetch(ctx, ref, Want{Digest: digest}, nil)
+	check(t, err)
+	if ours.Lockfile == theirs.Lockfile {
+		t.Error("it came with the dependencies of a lock")
+	}
+	for name, want := range map[string]struct {
+		of   Want
+		tree string
+	}{"by the digest": {Want{Digest: digest}, ours.Tree}, "by the lock": {want, theirs.Tree}} {
+		if p, err := s.Open(ref, want.of); err != nil || p.Tree != want.tree {
+			t.Errorf("%s: %v, %v", name, p, err)
+		}
+	}
+}
+
 func TestFetchNPM(t *testing.T) {
 	t.Parallel()
 	s, ctx := newStore(t), context.Background()

@@ -103,7 +103,11 @@ func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 		return nil, err
 	}
 	var firstErr error
+	anyList := want.Tree != "" || want.Dependencies != nil || ref.Kind == MCPB
 	for _, dir := range dirs {
+		if !anyList && !exists(s.chosen(filepath.Base(dir))) {
+			continue
+		}
 		p, err := open(dir, ref, want)
 		if err == nil {
 			return p, nil

@@ -19,7 +19,7 @@ var pipSigns = []sign{
 	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", []string{"No module named pip"}},
 	{Unsafe, "do not use this package: what it depends on is no wheel of an index, and building it runs its code", []string{notBuilt}},
 	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update PATH", []string{"DO NOT MATCH THE HASHES"}},
-	{FetchFailed, "the Python index cannot be reached from here", []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
+	{FetchFailed, "the Python index cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
 	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", []string{
 		"No matching distribution", "Could not find a version",
 	}},

@@ -70,6 +70,11 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 	if err != nil {
 		return nil, err
 	}
+	if want.Dependencies == nil {
+		if err := s.choose(folderName(f.record.Digest, tree)); err != nil {
+			return nil, err
+		}
+	}
 	ref.Version = f.record.Version
 	return s.Open(ref, Want{Digest: f.record.Digest, Tree: tree})
 }
@@ -240,6 +245,25 @@ func (f *fetch) place(tree string) error {
 		}
 	}
 	return failed(fmt.Errorf("%s keeps coming back", filepath.Base(to)))
+}
+
+// chosen is the file that is there if the dependencies of a package in the store were
+// chosen on this machine. Those of a lock are for whoever has that lock, and nobody
+// who names no more than the digest, which is the same, gets them.
+func (s *Store) chosen(folder string) string {
+	return filepath.Join(s.Dir, "chosen", filepath.Base(s.platformDir()), folder)
+}
+
+func (s *Store) choose(folder string) error {
+	file := s.chosen(folder)
+	err := os.MkdirAll(filepath.Dir(file), 0o700)
+	if err == nil {
+		err = os.WriteFile(file, nil, 0o600)
+	}
+	if err != nil {
+		return storeFailed(file, "could not be written", err)
+	}
+	return nil
 }
 
 func exists(name string) bool {

@@ -49,6 +49,7 @@ func stored(t testing.TB, s *Store, files map[string]string) *Package {
 	f.deps = []byte(`{}`)
 	tree, err := f.finish()
 	check(t, err)
+	check(t, s.choose(folderName(f.record.Digest, tree)))
 	p, err := s.Open(f.ref, Want{Digest: f.record.Digest, Tree: tree})
 	check(t, err)
 	return p

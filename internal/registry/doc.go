@@ -37,6 +37,8 @@
 // A lock may be anybody's too. A recipe in it counts as what was given for the id if
 // the catalogue or the registry gives it, or has given it here before; any other gets
 // no secret of this machine, none of the user's settings, and public addresses only.
+// So does a package whose dependencies or install scripts are those of a lock that was
+// not made here: they are code in the same process.
 //
 // Answers are kept for an hour. When a registry cannot be reached, older ones are
 // used, for a month, and that is told.

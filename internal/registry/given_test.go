@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -128,4 +129,69 @@ func TestLockedHere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lock also says what is installed with a package, and whose install scripts run.
+// That is code beside the server's own, and no less a stranger's.
+func TestStrangersLists(t *testing.T) {
+	const search = "registry.openmcp.org/search"
+	here := runtime.GOOS + "/" + runtime.GOARCH
+	list := func(of string) pack.Build { return pack.Build{Tree: "sha256:" + of, Lockfile: "sha256:" + of} }
+	h := settled(t, newFake(t).url)
+	say(t, h, search)
+	kind := pack.NPM
+	// found is what the catalogue's own recipe comes to in a lock with such a package.
+	found := func(p pack.LockedPackage, change func(*Resolver)) Found {
+		t.Helper()
+		r := resolver(t, h)
+		entry := *r.Catalog.Entries[search]
+		entry.Package.Kind = string(kind)
+		r.Catalog.Entries[search] = &entry
+		r.Lock = locked(search, entry.Version, RecipeOf(&entry))
+		r.Lock.Server("x", search).Package = p
+		if change != nil {
+			change(r)
+		}
+		f := ask(r, search, "*")
+		if f.Problem != nil || f.From != FromLock {
+			t.Fatalf("%s, %v", f.From, f.Problem)
+		}
+		return f
+	}
+	gets := func(name string, f Found, want bool) {
+		t.Helper()
+		warned := strings.Contains(strings.Join(f.Warnings, ""), "only ambit.lock says which dependencies are installed for this server")
+		if got := strings.Contains(refs(f), "MINE"); got != want || warned == want || f.Recipe.Foreign == want {
+			t.Errorf("%s: it gets %s, and warns %q", name, refs(f), f.Warnings)
+		}
+	}
+	ours := pack.LockedPackage{Kind: kind, Builds: map[string]pack.Build{here: list("ours")}}
+	stranger := found(ours, nil)
+	gets("dependencies", stranger, false)
+	gets("those of another platform", found(pack.LockedPackage{Kind: kind, Builds: map[string]pack.Build{"plan9/mips": list("x")}}, nil), false)
+	gets("scripts", found(pack.LockedPackage{Kind: kind, Scripts: []string{"evil"}}, nil), false)
+	gets("a package of another kind", found(pack.LockedPackage{Kind: pack.Remote, Builds: map[string]pack.Build{here: list("x")}}, nil), false)
+
+	// Locking it chooses them anew, and is remembered.
+	if err := resolver(t, h).Trust(&stranger, ours); err != nil {
+		t.Fatal(err)
+	}
+	asItIs := func(r *Resolver) { r.Lock.Server("x", search).Resolved.Recipe = stranger.Recipe }
+	gets("a stranger's that was locked as it is", found(ours, asItIs), false)
+	anew := found(ours, func(r *Resolver) { r.Anew = true })
+	gets("anew", anew, true)
+	if err := resolver(t, h).Trust(&anew, ours); err != nil {
+		t.Fatal(err)
+	}
+	alone := func(r *Resolver) { r.Client = nil; delete(r.Catalog.Entries, search) }
+	gets("locked here", found(ours, alone), true)
+	ours.Builds["plan9/mips"] = list("x")
+	gets("and elsewhere too", found(ours, alone), true)
+	ours.Builds[here] = list("x")
+	gets("and then changed", found(ours, nil), false)
+
+	// Wheels of another platform are not installed on this one.
+	kind = pack.PyPI
+	gets("wheels for elsewhere", found(pack.LockedPackage{Kind: kind, Builds: map[string]pack.Build{"plan9/mips": list("x")}}, nil), true)
+	gets("wheels", found(pack.LockedPackage{Kind: kind, Builds: map[string]pack.Build{here: list("x")}}, nil), false)
 }

@@ -50,7 +50,7 @@ type Found struct {
 	// Warnings are for people.
 	Warnings []string
 
-	// strange says that nobody but a lock gave the recipe.
+	// strange says that nobody but a lock gave the recipe, or what is installed with it.
 	strange bool
 }
 
@@ -64,6 +64,9 @@ type Resolver struct {
 	Config  Config
 	// Lock is that of the manifest's folder; nil if there is none.
 	Lock *pack.Lock
+	// Anew says that packages are installed anew: with which dependencies a lock has
+	// them does not count.
+	Anew bool
 	// Client asks registries; nil asks nobody.
 	Client *Client
 }
@@ -149,8 +152,12 @@ func (r *Resolver) fromLock(ctx context.Context, f *Found, locked *pack.LockedSe
 		return
 	}
 	f.Version, f.From, f.Recipe = locked.Resolved.Version, FromLock, locked.Resolved.Recipe
-	if !r.wasGiven(ctx, f) {
-		r.distrust(f)
+	var with lists
+	if !r.Anew {
+		with = listsOf(f.Recipe, locked.Package)
+	}
+	if !r.wasGiven(ctx, f, with) {
+		r.distrust(f, with)
 	}
 }
 
