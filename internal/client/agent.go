@@ -34,6 +34,10 @@ type Staged struct {
 // Files whose names begin with a dot are left out of a whole folder: they are
 // for tools and often hold secrets. Links are not followed: they could lead
 // anywhere.
+//
+// Only the owner may write the copy; to everybody else it is as open as what it
+// was made of, whatever the umask. Root's programs run as nobody in particular,
+// and read no file that is closed to others. The agents folder itself is closed.
 func Stage(agents, name, folder string, whole bool, files []string) (*Staged, error) {
 	if err := os.MkdirAll(agents, 0o700); err != nil {
 		return nil, err
@@ -59,8 +63,11 @@ func Stage(agents, name, folder string, whole bool, files []string) (*Staged, er
 
 func (s *Staged) copyAll(folder string) error {
 	return filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || path == folder {
+		if err != nil {
 			return err
+		}
+		if path == folder {
+			return s.copyFolder(folder, ".", e)
 		}
 		rel, err := filepath.Rel(folder, path)
 		if err != nil {
@@ -74,7 +81,7 @@ func (s *Staged) copyAll(folder string) error {
 			}
 			return nil
 		case e.IsDir():
-			return nil
+			return s.copyFolder(folder, rel, e)
 		case e.Type()&fs.ModeSymlink != 0 && inModules(rel):
 			// Package managers link their programs; nothing needs them here.
 			s.Left = append(s.Left, rel)
@@ -88,6 +95,22 @@ func (s *Staged) copyAll(folder string) error {
 
 func inModules(rel string) bool {
 	return strings.Contains(string(filepath.Separator)+rel, string(filepath.Separator)+"node_modules"+string(filepath.Separator))
+}
+
+// copyFolder makes a folder that is as open as the one in the agent's folder.
+func (s *Staged) copyFolder(folder, rel string, e fs.DirEntry) error {
+	info, err := e.Info()
+	if err != nil {
+		return err
+	}
+	if err := s.count(folder, 0); err != nil {
+		return err
+	}
+	to := filepath.Join(s.Dir, s.name, rel)
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(to, 0o700|openness(info))
 }
 
 // copyFile copies one file of the folder, opened so that no link leads out of
@@ -110,25 +133,35 @@ func (s *Staged) copyFile(folder, rel string) error {
 	if err != nil {
 		return err
 	}
-	s.files++
-	s.bytes += info.Size()
-	switch {
-	case !info.Mode().IsRegular():
+	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file", rel)
-	case s.files > maxFiles || s.bytes > maxBytes:
-		return fmt.Errorf("the folder %s is too large for an agent: more than %d files or %d MiB", folder, maxFiles, maxBytes>>20)
+	}
+	if err := s.count(folder, info.Size()); err != nil {
+		return err
 	}
 	to := filepath.Join(s.Dir, s.name, rel)
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
-	// Only the owner writes, and what can be run stays so.
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600|info.Mode().Perm()&0o100)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(out, io.LimitReader(in, maxBytes))
-	return errors.Join(err, out.Close())
+	return errors.Join(err, out.Chmod(0o600|openness(info)), out.Close())
+}
+
+// openness is the mode of what is copied, less what lets others write.
+func openness(info fs.FileInfo) fs.FileMode { return info.Mode().Perm() &^ 0o022 }
+
+// count holds the copy to its bounds.
+func (s *Staged) count(folder string, size int64) error {
+	s.files++
+	s.bytes += size
+	if s.files > maxFiles || s.bytes > maxBytes {
+		return fmt.Errorf("the folder %s is too large for an agent: more than %d files or %d MiB", folder, maxFiles, maxBytes>>20)
+	}
+	return nil
 }
 
 // Write adds a file to the copy.

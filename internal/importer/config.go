@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,22 +25,33 @@ func serversOf(root map[string]any) any {
 	return nil
 }
 
-func (b *builder) configuration(path, name string, root map[string]any, holder any) (*Result, error) {
+func (b *builder) configuration(file, name string, root map[string]any, holder any) (*Result, error) {
 	var servers []server
+	all, ours := 0, 0
+	add := func(name string, o map[string]any) {
+		all++
+		s, ok := b.configured(name, o)
+		switch {
+		case ok && s.ours():
+			ours++
+			b.note(Dropped, "server "+name, "it is ambit itself, which runs an agent that has a manifest already")
+		case ok:
+			servers = append(servers, s)
+		}
+	}
 	switch holder := holder.(type) {
 	case map[string]any:
 		for _, key := range sorted(holder) {
-			if s, ok := b.configured(key, object(holder[key])); ok {
-				servers = append(servers, s)
-			}
+			add(key, object(holder[key]))
 		}
 	case []any:
 		for _, item := range holder {
 			o := object(item)
-			if s, ok := b.configured(text(o["name"]), o); ok {
-				servers = append(servers, s)
-			}
+			add(text(o["name"]), o)
 		}
+	}
+	if all == ours && ours > 0 {
+		return nil, fail("the manifests of what it runs are there already: ambit agents; import a file that has other servers", "ambit itself is all that is in it, and ambit install has put it there")
 	}
 	for _, p := range sorted(object(root["projects"])) {
 		if inner := object(object(object(root["projects"])[p])["mcpServers"]); len(inner) > 0 {
@@ -54,7 +66,7 @@ func (b *builder) configuration(path, name string, root map[string]any, holder a
 	} else if slices.Contains([]string{"mcp", "settings", "config", "claude-desktop-config", "mcp-config", "claude", "opencode"}, name) {
 		name = "imported"
 	}
-	return b.matrixOf("an MCP client's configuration ("+filepath.Base(path)+")", name, "Imported from an MCP client's configuration.", servers)
+	return b.matrixOf("an MCP client's configuration ("+filepath.Base(file)+")", name, "Imported from an MCP client's configuration.", servers)
 }
 
 // handled are the keys of a server that mean something here.
@@ -119,6 +131,12 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		b.note(Guessed, what, "its tools are the ones that its configuration names; there may be more")
 	}
 	return s, true
+}
+
+// ours reports whether a server is an agent that ambit runs, as install writes it.
+func (s *server) ours() bool {
+	program := strings.TrimSuffix(path.Base(strings.ReplaceAll(s.command, `\`, "/")), ".exe")
+	return program == "ambit" && len(s.args) > 0 && s.args[0] == "run"
 }
 
 // settings reads a table of names and values, in order of their names.

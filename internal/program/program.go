@@ -337,14 +337,15 @@ func (b *binding) place(s *sandbox.Spec) *Failure {
 		return f
 	}
 	s.Mounts = append(s.Mounts, sandbox.Mount{Source: folder, To: agentDir})
-	seen := entry
+	seen, top := entry, filepath.Dir(entry)
 	switch {
 	case inside:
+		top = folder
 		seen = agentDir + strings.TrimPrefix(entry, strings.TrimSuffix(folder, "/"))
 	case !within("/usr", entry):
 		seen = filepath.Join(entryDir, filepath.Base(entry))
 	}
-	if f := readable(entry, p.Runtime); f != nil {
+	if f := b.readable(entry, top); f != nil {
 		return f
 	}
 	switch p.Runtime {
@@ -391,20 +392,27 @@ func unseen(folder string) *Failure {
 }
 
 // readable looks whether root's program can be read by the user that it will
-// run as, who is nobody in particular.
-func readable(entry, runtime string) *Failure {
-	need := os.FileMode(0o004)
-	if runtime == "rust-bin" {
-		need = 0o001
-	}
+// run as, who is nobody in particular. Folders count up to the top one that it
+// sees: what lies above is not in its way. Without a sandbox it runs as root.
+func (b *binding) readable(entry, top string) *Failure {
 	info, err := os.Stat(entry)
 	if err == nil && !info.Mode().IsRegular() {
 		return failed(NotStarted, "the entry is not a file")
 	}
-	if os.Geteuid() == 0 && err == nil && info.Mode()&need == 0 {
-		f := failed(NotStarted, "the entry is closed to everybody but its owner, and a program never runs as root")
-		f.Hint = "open it to others: chmod -R o+rX on the program's folder"
-		return f
+	if os.Geteuid() != 0 || b.options.Unconfined {
+		return nil
+	}
+	what, need := "the entry", os.FileMode(0o004)
+	if b.agent.Program.Runtime == "rust-bin" {
+		need = 0o001
+	}
+	for path := entry; within(top, path); path = filepath.Dir(path) {
+		if info, err := os.Stat(path); err == nil && info.Mode()&need == 0 {
+			f := failed(NotStarted, "%s is closed to everybody but its owner, and a program never runs as root", what)
+			f.Hint = "open the program's folder to others with chmod -R o+rX; if it is installed, the one that it was installed from, and install it again"
+			return f
+		}
+		what, need = "the entry's folder", 0o001
 	}
 	return nil
 }

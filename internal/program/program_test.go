@@ -244,7 +244,7 @@ func TestCancelled(t *testing.T) {
 func TestEntry(t *testing.T) {
 	look := "import json, os\nprint(json.dumps({'intent_id': '" + intentID + "', 'status': 'ok', 'text': ' '.join([__file__, os.getcwd()] + sorted(os.listdir('.')))}))\n"
 	elsewhere := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "far.py"), []byte(look), 0o644), os.WriteFile(filepath.Join(elsewhere, "closed.py"), []byte(look), 0o600)); err != nil {
+	if err := os.WriteFile(filepath.Join(elsewhere, "far.py"), []byte(look), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -254,7 +254,7 @@ func TestEntry(t *testing.T) {
 		{"in a folder of manifests", "x.toml", "src/main.py", "/agent/main.py /agent main.py", ""},
 		{"absolute, inside", "agent.toml", "$FOLDER/src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
 		{"absolute, elsewhere", "agent.toml", elsewhere + "/far.py", "/entry/far.py /agent agent.toml device.py link.py other pipe.py src", ""},
-		{"absolute, elsewhere, of a flat manifest", "x.toml", elsewhere + "/far.py", "/agent/far.py /agent closed.py far.py", ""},
+		{"absolute, elsewhere, of a flat manifest", "x.toml", elsewhere + "/far.py", "/agent/far.py /agent far.py", ""},
 		{"out of the folder", "agent.toml", "../x.py", "", ""},
 		{"by a link", "agent.toml", "link.py", "", ""},
 		{"a folder", "agent.toml", "src", "", ""},
@@ -302,13 +302,42 @@ func TestEntry(t *testing.T) {
 			}
 		})
 	}
-	if os.Geteuid() == 0 {
-		r := newRig(t)
-		r.agent.Program.Entry = elsewhere + "/closed.py"
-		_, err := r.act(t.Context())
-		if f, ok := errors.AsType[*program.Failure](err); !ok || !strings.Contains(f.Hint, "chmod") {
-			t.Errorf("%v", err)
-		}
+}
+
+// TestClosed is root's program in files that only root can read: what is closed is
+// said before it is started as somebody else.
+func TestClosed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's programs run as somebody else")
+	}
+	for _, tt := range []struct{ closed, want string }{
+		{"src/main.py", "the entry is closed"},
+		{"src", "the entry's folder is closed"},
+		{".", "the entry's folder is closed"},
+		{"..", ""}, // what lies above is not seen
+	} {
+		t.Run(tt.closed, func(t *testing.T) {
+			r := newRig(t)
+			r.write(t, "src/main.py", echoPython)
+			r.agent.Program.Entry = "src/main.py"
+			if err := os.Chmod(filepath.Join(r.folder, tt.closed), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			_, err := r.act(t.Context())
+			if tt.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if f, ok := errors.AsType[*program.Failure](err); !ok || !strings.Contains(f.Message, tt.want) || !strings.Contains(f.Hint, "chmod") {
+				t.Errorf("%v", err)
+			}
+			r.options.Unconfined = true
+			if _, err := r.act(t.Context()); err != nil {
+				t.Errorf("without a sandbox: %v", err)
+			}
+		})
 	}
 }
 
