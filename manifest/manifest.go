@@ -141,7 +141,8 @@ func (m *Manifest) tree() *doc.Tree {
 // read tells the dialect and holds the manifest to its rules.
 func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter, o Options) {
 	if root.Ok() && !root.Is(doc.Object) {
-		if complete {
+		// What is no JSON value at all was told already, and is read as null.
+		if complete && (!root.Is(doc.Null) || r.Errors() == 0) {
 			r.Report(diag.NotObject, root.Head(), "", "a manifest is an object, and this is %s", root.Kind())
 		}
 		return

@@ -45,6 +45,8 @@ func TestEncodings(t *testing.T) {
 		{"only a byte order mark", []byte("\uFEFF"), "AM004 1:1, AM016 1:1", false},
 		{"a list", []byte("[]"), "AM015 1:1", false},
 		{"a text", []byte(`"x"`), "AM015 1:1", false},
+		{"null", []byte("null"), "AM015 1:1", false},
+		{"a word, which is not null", []byte("hello"), "AM005 1:1", false},
 		{"NUL", []byte("{\x00}"), "AM005 1:2", false},
 	}
 	for _, tt := range tests {

@@ -117,7 +117,7 @@ func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Messag
 // Refuse makes the refusal of a call that did nothing. Its hint is the code's
 // own.
 func Refuse(stage string, code Code, format string, args ...any) *Refusal {
-	return &Refusal{Code: code, Stage: stage, Message: fmt.Sprintf(format, args...), Hint: fix(code), Effect: NoEffect}
+	return &Refusal{Code: code, Stage: stage, Message: fmt.Sprintf(format, args...), Hint: Fix(code), Effect: NoEffect}
 }
 
 // Uncertain makes the refusal of a call that may have done something.
@@ -163,7 +163,8 @@ func (r *Refusal) RetrySeconds() *float64 {
 	return &s
 }
 
-func fix(code Code) string {
+// Fix is what to do about a code, whatever the call.
+func Fix(code Code) string {
 	for _, m := range Meanings {
 		if m.Code == code {
 			return m.Fix
@@ -178,6 +179,6 @@ type Reason struct {
 	Code    Code   `json:"code,omitempty"`
 	Allowed bool   `json:"allowed"`
 	Detail  string `json:"detail"`
-	// Hint is what to do about a no; empty leaves it to the code's own.
+	// Hint is what to do about a no; empty leaves it to [Fix].
 	Hint string `json:"hint,omitempty"`
 }

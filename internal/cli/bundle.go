@@ -36,7 +36,7 @@ func newBundle(t *terminal) *cobra.Command {
 			"else. Settings of its env come from [bundles.NAME.env] in config.toml.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("use pack, scan, review or run", "there is no such ambit bundle verb")
+				return usage("use pack, scan, review or run", "there is no ambit bundle %s", args[0])
 			}
 			return nil
 		},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,12 +13,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/program"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -48,7 +51,10 @@ func (f *asked) call(t *terminal, tool string) (*call.Call, error) {
 	case f.input == "-":
 		input, err = io.ReadAll(t.in)
 	case strings.HasPrefix(f.input, "@"):
-		input, err = os.ReadFile(f.input[1:])
+		file := f.input[1:]
+		if input, err = os.ReadFile(file); err != nil {
+			return nil, unreadable(file, err)
+		}
 	}
 	if err != nil {
 		return nil, usage("", "cannot read the arguments: %w", err)
@@ -79,7 +85,7 @@ func newCall(t *terminal) *cobra.Command {
 			}
 			result, err := t.callOnce(cmd.Context(), m, c, f.store, f.development)
 			if err != nil {
-				return f.explain(err, c)
+				return explain(err, c, m.Agent())
 			}
 			return t.answer(c, result)
 		},
@@ -92,14 +98,27 @@ func newCall(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// explain shows how arguments are written to whoever did not write them so.
-func (f *asked) explain(err error, c *call.Call) error {
+// explain helps whoever gave arguments that cannot be taken.
+func explain(err error, c *call.Call, a *agent.Agent) error {
 	r, refusal := errors.AsType[*call.Refusal](err)
-	failed, ok := errors.AsType[*failure](err)
-	if ok && refusal && r.Code == call.InputInvalid && (!c.Arguments.IsValid() || c.Arguments.Kind() != '{') {
-		failed.hint = `write them as a JSON object, such as --input '{"text": "hello"}'`
+	if failed, ok := errors.AsType[*failure](err); ok && refusal {
+		failed.hint = cmp.Or(aboutArguments(r.Code, c, toolAsked(a, c.Tool)), failed.hint)
 	}
 	return err
+}
+
+// aboutArguments shows how arguments are written to whoever did not write them so,
+// and otherwise which ones the tool takes, if the manifest says it.
+func aboutArguments(code call.Code, c *call.Call, t *agent.Tool) string {
+	switch {
+	case code != call.InputInvalid:
+		return ""
+	case !c.Arguments.IsValid() || c.Arguments.Kind() != '{':
+		return `write them as a JSON object, such as --input '{"text": "hello"}'`
+	case t == nil || t.InputSchema == "":
+		return ""
+	}
+	return "it takes " + takes(t.InputSchema) + "; the whole schema: ambit tools --json PATH"
 }
 
 // callOnce brings an agent to life for one call. One that would be refused
@@ -149,6 +168,9 @@ func asFailure(err error) error {
 		return no("", "%w", err)
 	}
 	f := refused(r)
+	if r.Reason == string(program.Cancelled) {
+		f.hint = "" // whoever cancelled it knows why
+	}
 	if down, ok := errors.AsType[*host.Failure](err); ok && down.Lacking {
 		f.code = exitMissing
 	}

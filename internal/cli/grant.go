@@ -115,7 +115,7 @@ func (t *terminal) revokeActions(ctx context.Context, principal string, actions 
 			return t.document(map[string]any{"revoked": grantDocuments(revoked)})
 		}
 		for _, g := range revoked {
-			t.printf("%s %s\n", t.paint(green, "revoked:"), sentence(g))
+			t.printf("%s %s\n", t.paint(green, "revoked:"), diag.Printable(held(g, "from")))
 		}
 		return nil
 	})
@@ -137,14 +137,20 @@ func (t *terminal) owning(ctx context.Context, rule, store string, f func(*books
 	return err
 }
 
-// sentence is a grant in words.
-func sentence(g *grant.Grant) string {
-	s := g.Action + " to " + g.Subject
+// held is what was granted, and to or from whom.
+func held(g *grant.Grant, way string) string {
+	s := g.Action + " " + way + " " + g.Subject
 	if g.Scope != "" {
 		s += " for " + g.Scope
 	}
+	return s
+}
+
+// sentence is a grant in words.
+func sentence(g *grant.Grant) string {
+	s := held(g, "to")
 	if !g.Expires.IsZero() {
-		s += " until " + g.Expires.Local().Format("2006-01-02 15:04")
+		s += " until " + moment(g.Expires)
 	}
 	return diag.Printable(s)
 }

@@ -78,7 +78,7 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 			scope = diag.Printable(g.Scope)
 		}
 		if !g.Expires.IsZero() {
-			until = "until " + g.Expires.Local().Format("2006-01-02 15:04")
+			until = "until " + moment(g.Expires)
 		}
 		rows = append(rows, []string{t.paint(colour, state), diag.Printable(g.Subject), diag.Printable(g.Action), scope, until, "by " + diag.Printable(g.GrantedBy)})
 	}

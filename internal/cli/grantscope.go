@@ -157,6 +157,7 @@ func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 	file := installedAs(h, grants[0].Agent)
 	if file == "" {
 		t.notef("%s no agent is registered as %s yet", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent))
+		t.notef("  %s it counts for a manifest file of that name; to keep the agent here: ambit install PATH", t.paint(dim, "hint:"))
 		return
 	}
 	if m, err := t.load(file, ""); err == nil && m.Dialect != agent.GPARS {
@@ -201,6 +202,7 @@ func (t *terminal) revokeScope(ctx context.Context, name string, f *granting) er
 		return t.document(map[string]any{"revoked": scopeDocuments(removed), "policy": h.Policy()})
 	}
 	for _, g := range removed {
+		g.Expires = time.Time{} // it has ended
 		t.printf("%s %s\n", t.paint(green, "revoked:"), scopeSentence(g))
 	}
 	return nil
@@ -291,7 +293,7 @@ func scopeState(g policy.Grant) string {
 func scopeSentence(g policy.Grant) string {
 	s := g.Scope + " on " + g.Server + " to " + g.Agent
 	if !g.Expires.IsZero() {
-		s += " until " + g.Expires.Local().Format("2006-01-02 15:04")
+		s += " until " + moment(g.Expires)
 	}
 	return diag.Printable(s)
 }

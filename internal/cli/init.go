@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/draft"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -161,17 +162,30 @@ func (t *terminal) writeDraft(d *draft.Draft, known *catalog.Catalog, output str
 func (t *terminal) badDraft(p *draft.Problems) error {
 	if p.Manifest != nil {
 		if !t.json {
-			t.problems(t.err, p.Manifest)
+			t.badAnswers(p.Manifest)
 		}
-		return no("nothing was written", "that would not be a valid manifest: %w", p)
+		return no(noDraft, "that would not be a valid manifest: %w", p)
 	}
 	if len(p.Answers) == 1 || t.json {
-		return usage("nothing was written", "%w", p)
+		return usage(noDraft, "%w", p)
 	}
 	for _, a := range p.Answers {
 		t.notef("%s %s", t.paint(red, "error:"), diag.Printable(a))
 	}
-	return usage("nothing was written", "%s with the answers", count(len(p.Answers), "problem"))
+	return usage(noDraft, "%s with the answers", count(len(p.Answers), "problem"))
+}
+
+const noDraft = "nothing was written; what can be said: ambit init --help"
+
+// badAnswers tells what is wrong with a manifest that is in no file, so without
+// places.
+func (t *terminal) badAnswers(m *manifest.Manifest) {
+	for _, d := range m.Diagnostics {
+		t.notef("%s %s %s", t.paint(red, d.Severity.String()+":"), d.Message, t.paint(dim, "["+d.Code+"]"))
+		if d.Hint != "" {
+			t.notef("  %s %s", t.paint(dim, "hint:"), d.Hint)
+		}
+	}
 }
 
 func manifestValue(d agent.Dialect, text []byte) any {

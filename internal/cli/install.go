@@ -256,6 +256,9 @@ func (in *installing) compare(ctx context.Context) error {
 			return no("take the other one out first: ambit uninstall "+found[i].Name, "%s is installed already, as %s", a.ID, found[i].Name)
 		}
 	}
+	if a.Program != nil && !in.inPlace() && !alwaysManifest(filepath.Base(path)) {
+		return no("call it agent.toml or findagent.json, in a folder with its program", "%s cannot be installed: its program would not come along", in.m.Path)
+	}
 	if in.there == nil || in.inPlace() {
 		return nil
 	}

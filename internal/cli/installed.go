@@ -15,10 +15,7 @@ import (
 // file that happens to be called like one must not take its place: it is
 // ./NAME. The slug of an agent's name counts where there is no such file.
 func installed(asked string) string {
-	if strings.ContainsAny(asked, `/\`) || strings.HasPrefix(asked, ".") || asked == "" {
-		return ""
-	}
-	if ext := strings.ToLower(filepath.Ext(asked)); ext == ".json" || ext == ".toml" {
+	if !mayBeName(asked) {
 		return ""
 	}
 	h, err := home.Find()
@@ -41,6 +38,12 @@ func installed(asked string) string {
 		}
 	}
 	return ""
+}
+
+// mayBeName tells what can be a NAME from what can only be a path.
+func mayBeName(asked string) bool {
+	ext := strings.ToLower(filepath.Ext(asked))
+	return asked != "" && !strings.ContainsAny(asked, `/\`) && !strings.HasPrefix(asked, ".") && ext != ".json" && ext != ".toml"
 }
 
 // installedAs is the manifest that has a NAME in the agents folder; empty if none

@@ -167,7 +167,7 @@ func newKeyList(t *terminal, store *string) *cobra.Command {
 					}
 					until := "no end"
 					if !k.Expires.IsZero() {
-						until = "until " + k.Expires.Local().Format("2006-01-02 15:04")
+						until = "until " + moment(k.Expires)
 					}
 					rows = append(rows, []string{t.paint(colour, state), k.ID, diag.Printable(cmp.Or(k.Name, "-")), until, opens(k)})
 				}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
@@ -27,6 +30,7 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 		}
 		return manifest.Parse(stdinName, src, o), nil
 	}
+	asked := path
 	if file := installed(path); file != "" {
 		path = file
 	}
@@ -36,6 +40,9 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 	}
 	m, err := manifest.Load(path, o)
 	if _, invalid := errors.AsType[*manifest.InvalidError](err); err != nil && !invalid {
+		if path == asked && mayBeName(asked) && errors.Is(err, fs.ErrNotExist) {
+			return nil, unknown(asked)
+		}
 		return nil, unreadable(path, err)
 	}
 	return m, nil
@@ -59,17 +66,37 @@ func manifestIn(path string) (string, error) {
 func unreadable(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint := "check the path"
-		for _, meant := range []string{path + ".json", path + ".toml"} {
-			if _, err := os.Stat(meant); err == nil {
-				hint = "did you mean " + diag.ShellWord(meant) + "?"
-			}
-		}
-		return usage(hint, "there is no file %s", path)
+		return usage(cmp.Or(withExtension(path), "check the path"), "there is no file %s", path)
 	case errors.Is(err, fs.ErrPermission):
 		return usage("check the file's permissions", "%s may not be read", path)
 	}
 	return usage("", "%w", err)
+}
+
+// unknown is said of a NAME that nothing has.
+func unknown(name string) error {
+	hint := "list those that are installed: ambit agents; any other is named by its path"
+	if h, err := home.Find(); err == nil {
+		found, _ := serve.Find(h.Agents()) // what cannot be read has no name to offer
+		names := make([]string, len(found))
+		for i := range found {
+			names[i] = found[i].Name
+		}
+		if near := diag.DidYouMean(name, names); near != "" {
+			hint = near + " " + hint
+		}
+	}
+	return usage(cmp.Or(withExtension(name), hint), "no installed agent and no file is called %s", name)
+}
+
+// withExtension offers the file whose extension was left out, if there is one.
+func withExtension(path string) string {
+	for _, meant := range []string{path + ".json", path + ".toml"} {
+		if _, err := os.Stat(meant); err == nil {
+			return "did you mean " + diag.ShellWord(meant) + "?"
+		}
+	}
+	return ""
 }
 
 // load reads a manifest that must be valid, and shows its problems if not.

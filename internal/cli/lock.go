@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,6 +54,9 @@ func newLock(t *terminal) *cobra.Command {
 			doc := lockDocument{OK: true, Servers: []any{}, Changes: []pack.Difference{}}
 			var end error
 			for _, path := range args {
+				if f.check && len(args) > 1 && !t.json {
+					t.printf("%s\n", t.paint(bold, diag.Printable(path)))
+				}
 				err := t.lock(cmd.Context(), path, f, &doc)
 				if failed, ok := errors.AsType[*failure](err); ok && failed.told {
 					doc.OK, end = false, err
@@ -119,7 +124,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	}
 	l := &locking{t: t, m: m, o: o, flags: f, doc: doc, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
 	if err := l.pin(ctx); err != nil {
-		return err
+		return cmp.Or(l.interrupted(ctx), err)
 	}
 	return l.prove(ctx)
 }
@@ -137,6 +142,9 @@ func (t *terminal) checkLock(ctx context.Context, m *manifest.Manifest, o toolse
 	}
 	servers := toolserver.Start(ctx, a, o)
 	defer servers.Close()
+	if err := interrupted(ctx, unproven); err != nil {
+		return err
+	}
 	t.report(servers.Proofs(), true, doc)
 	return verdict(servers.Proofs())
 }
@@ -170,6 +178,11 @@ type locking struct {
 	packages map[string]*pack.Package
 	text     []byte
 	accepted []pack.Difference // what changed since the lock that is there
+}
+
+// interrupted ends it where nothing was written yet.
+func (l *locking) interrupted(ctx context.Context) error {
+	return interrupted(ctx, "nothing was locked: "+l.m.Path+" is as it was")
 }
 
 // pin fetches every package and writes its digest and version into the
@@ -209,6 +222,12 @@ func (l *locking) fetch(ctx context.Context, s *agent.Server) (*pack.Package, er
 		ref.Version = ""
 	} else if !s.Placeholder {
 		want.Digest = s.Digest
+		if locked := l.o.Lock.Server(l.m.Agent().ID, s.Alias); locked != nil && slices.Equal(locked.Package.Scripts, want.Scripts) {
+			// What is locked, and here, is not chosen anew.
+			if p, err := l.store.Open(ref, l.o.Lock.Want(locked.Package)); err == nil && p.Digest == s.Digest {
+				return p, nil
+			}
+		}
 	}
 	return l.store.Fetch(ctx, ref, want, func(step string) { l.o.Progress(s.Alias, step) })
 }
@@ -224,6 +243,9 @@ func (l *locking) prove(ctx context.Context) error {
 	l.o.Lock = nil // it is made anew
 	servers := toolserver.Start(ctx, pinned.Agent(), l.o)
 	defer servers.Close()
+	if err := l.interrupted(ctx); err != nil {
+		return err
+	}
 	if !servers.Proven() {
 		l.t.report(servers.Proofs(), false, l.doc)
 		l.t.notef("%s nothing was locked: %s is not what its servers are", l.t.paint(boldRed, "ambit:"), l.m.Path)
@@ -245,7 +267,7 @@ func (l *locking) prove(ctx context.Context) error {
 func (l *locking) write(ctx context.Context, a *agent.Agent, entry *pack.LockedAgent, reports []any) error {
 	b, err := l.t.books(ctx, "")
 	if err != nil {
-		return err
+		return cmp.Or(l.interrupted(ctx), err)
 	}
 	file := filepath.Join(l.o.Folder, pack.LockName)
 	lock, changed, err := l.replace(file, a, entry)

@@ -144,7 +144,7 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 		t.printf("its token is sent to %s, and to no other host\n", diag.Words(hosts, "and"))
 	}
 	if !l.Renewable() {
-		t.notef("%s", t.paint(dim, "the provider gave nothing to renew the token with, so it is good until "+l.Expires.Local().Format(time.DateTime)))
+		t.notef("%s", t.paint(dim, "the provider gave nothing to renew the token with, so it is good until "+moment(l.Expires)))
 	}
 	return nil
 }

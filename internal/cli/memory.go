@@ -188,7 +188,7 @@ func (t *terminal) remembered(id string, records []memory.Record, err error) err
 			rows = append(rows, []string{diag.Printable(r.ID), t.paint(boldRed, "changed"), "", "it was changed in the store, and no program sees it"})
 			continue
 		}
-		rows = append(rows, []string{diag.Printable(r.ID), time.UnixMilli(r.Time).Local().Format("2006-01-02 15:04"), diag.Printable(r.Issuer), brief(r.Text)})
+		rows = append(rows, []string{diag.Printable(r.ID), moment(time.UnixMilli(r.Time)), diag.Printable(r.Issuer), brief(r.Text)})
 	}
 	t.table("", rows)
 	return nil
@@ -220,9 +220,9 @@ func (t *terminal) showMemory(id string, r memory.Record, err error) error {
 	}
 	rows := [][]string{
 		{"id", diag.Printable(r.ID)},
-		{"time", time.UnixMilli(r.Time).Local().Format("2006-01-02 15:04:05")},
+		{"time", moment(time.UnixMilli(r.Time))},
 		{"issuer", diag.Printable(r.Issuer)},
-		{"forgotten", r.Expires.Local().Format("2006-01-02 15:04")},
+		{"forgotten", moment(r.Expires)},
 	}
 	for _, s := range r.Sources {
 		rows = append(rows, []string{"source", diag.Printable(s)})

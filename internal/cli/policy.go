@@ -92,11 +92,11 @@ func (t *terminal) policyCheck(h home.Home, file string, named, strict bool) err
 	rules, err := policy.Parse(file, text)
 	if err != nil {
 		report.OK = false
-		line := 0
+		line, message := 0, err.Error()
 		if at, ok := errors.AsType[*policy.SyntaxError](err); ok {
-			line = at.Line
+			line, message = at.Line, "it is not valid Cedar: "+at.What
 		}
-		report.Problems = append(report.Problems, policy.Problem{Code: policy.NotCedar, Severity: policy.Error, Line: line, Message: err.Error(), Hint: "mend it; until then the last good rules count where ambit runs, and nothing is allowed where it starts"})
+		report.Problems = append(report.Problems, policy.Problem{Code: policy.NotCedar, Severity: policy.Error, Line: line, Message: message, Hint: "mend it; until then the last good rules count where ambit runs, and nothing is allowed where it starts"})
 		return t.policyChecked(report)
 	}
 	report.Rules = rules.Len()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -222,18 +223,19 @@ func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *serve
 	defer serve.Leave(h, presence)
 	ended := make(chan error, 1)
 	go func() { ended <- d.Serve(ctx, l) }()
-	switch other, err := serve.Announce(ctx, h, presence); {
+	other, err := serve.Announce(ctx, h, presence)
+	switch {
 	case err != nil:
 		t.tell("other verbs will not find this daemon: %v", err)
 	case other != nil:
-		t.tell("another daemon runs at %s, and ambit agents and ambit reload ask that one: stop it, or give this one another AMBIT_HOME", other.URL)
+		t.tell("another daemon runs at %s, and ambit agents, ambit reload and ambit console ask that one: stop it, or give this one another AMBIT_HOME", other.URL)
 	}
 	proven := make(chan struct{})
 	go func() {
 		defer close(proven)
 		d.Prove(ctx)
 	}()
-	if err := t.ready(ctx, d, s, presence, proven); err != nil {
+	if err := t.ready(ctx, d, s, presence, err == nil && other == nil, proven); err != nil {
 		t.tell("%v", err)
 	}
 	for {
@@ -275,8 +277,8 @@ func addressHint(ctx context.Context, h home.Home) string {
 // be proven. It answers before.
 const settleTime = 10 * time.Second
 
-// ready says what is served where.
-func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p serve.Presence, proven <-chan struct{}) error {
+// ready says what is served where. Announced says that other verbs find this daemon.
+func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p serve.Presence, announced bool, proven <-chan struct{}) error {
 	timer := time.NewTimer(settleTime)
 	defer timer.Stop()
 	select {
@@ -295,12 +297,26 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 		return t.flush()
 	}
 	cards := d.Agents()
-	t.printf("%s %s at %s\n", t.paint(green, "serving"), count(len(cards), "agent"), t.paint(bold, p.URL))
+	rejected, note := 0, ""
+	for _, c := range cards {
+		if c.State == serve.Rejected {
+			rejected++
+			note = fmt.Sprintf("; %d rejected", rejected)
+		}
+	}
+	t.printf("%s %s at %s%s\n", t.paint(green, "serving"), count(len(cards)-rejected, "agent"), t.paint(bold, p.URL), note)
 	t.agentTable(cards, p.URL)
+	if len(cards) == 0 {
+		t.printf("  %s\n", t.paint(dim, "put a manifest into "+diag.Printable(s.Folders[0])+", or start with "+myself()+" new NAME; then: "+myself()+" reload"))
+	}
 	if slices.ContainsFunc(cards, func(c serve.Card) bool { return c.State == serve.Starting }) {
 		t.printf("  %s\n", t.paint(dim, "what is starting is still being proven; how far it is: "+myself()+" agents"))
 	}
-	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, "the link is good once, for ten minutes; another: "+myself()+" console"))
+	good := "the link is good once, for ten minutes"
+	if announced {
+		good += "; another: " + myself() + " console"
+	}
+	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, good))
 	if name := firstServed(cards); name != "" {
 		t.printf("\n")
 		if line := installLine(s.Folders, name); line != "" {
@@ -336,6 +352,9 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 			continue
 		}
 		info, err := os.Stat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, usage("check the path", "there is no folder %s", name)
+		}
 		if err != nil {
 			return nil, unreadable(name, err)
 		}

@@ -1,6 +1,12 @@
 package cli
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
@@ -21,6 +27,8 @@ type toolReport struct {
 	Callable bool     `json:"callable"`
 	Why      string   `json:"why_not,omitempty"`
 	Rails    []string `json:"rails,omitempty"`
+	// InputSchema is what the manifest says of the arguments, if it does.
+	InputSchema json.RawMessage `json:"input_schema,omitempty"`
 }
 
 func toolReports(a *agent.Agent) []toolReport {
@@ -29,7 +37,7 @@ func toolReports(a *agent.Agent) []toolReport {
 		t := &a.Tools[i]
 		r := toolReport{
 			Name: t.Name, SideEffect: t.SideEffect, Description: t.Description, Binding: "none",
-			Callable: a.Callable(t), Rails: rails(t),
+			Callable: a.Callable(t), Rails: rails(t), InputSchema: json.RawMessage(t.InputSchema),
 		}
 		if t.URI != nil {
 			r.URI = t.URI.String()
@@ -86,6 +94,47 @@ func money(currency string) string {
 		return ""
 	}
 	return " " + currency
+}
+
+// takes lists in words the arguments of a schema, those that are required first.
+func takes(schema string) string {
+	var s struct {
+		Properties map[string]struct {
+			Type any `json:"type"`
+		} `json:"properties"`
+		Required []string `json:"required"`
+	}
+	if json.Unmarshal([]byte(schema), &s) != nil || len(s.Properties) == 0 {
+		return "what its schema says"
+	}
+	const most = 8
+	names := slices.SortedFunc(maps.Keys(s.Properties), func(a, b string) int {
+		if first := slices.Contains(s.Required, a); first != slices.Contains(s.Required, b) {
+			if first {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	words := make([]string, 0, most+1)
+	for _, name := range names[:min(len(names), most)] {
+		var notes []string
+		if kind, ok := s.Properties[name].Type.(string); ok {
+			notes = append(notes, kind)
+		}
+		if slices.Contains(s.Required, name) {
+			notes = append(notes, "required")
+		}
+		if len(notes) > 0 {
+			name += " (" + strings.Join(notes, ", ") + ")"
+		}
+		words = append(words, name)
+	}
+	if more := len(names) - most; more > 0 {
+		words = append(words, fmt.Sprintf("%d more", more))
+	}
+	return clip(diag.Words(words, "and"), 400)
 }
 
 func newTools(t *terminal) *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,11 +108,27 @@ func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
 		t.notef("nothing was changed: this was a dry run")
 		return nil
 	}
-	t.printf("%s %s\n", t.paint(green, "uninstalled:"), diag.Printable(name))
+	done, left := "uninstalled:", ""
+	if !gone {
+		done, left = "taken out:", whereLeft(name, ledger.Agents[name])
+	}
+	t.printf("%s %s%s\n", t.paint(green, done), diag.Printable(name), left)
 	for _, row := range rows {
 		t.notef("  %s: taken out", row.Client)
 	}
 	return nil
+}
+
+// whereLeft says what stays of an agent that was taken out of some clients only.
+func whereLeft(name string, in *client.Install) string {
+	if len(in.Clients) == 0 {
+		return "; no client has it any more, and it stays installed until: ambit uninstall " + diag.ShellWord(name)
+	}
+	names := make([]string, len(in.Clients))
+	for i, w := range in.Clients {
+		names[i] = w.Client
+	}
+	return "; still in " + diag.Words(names, "and")
 }
 
 func notInstalled(l *client.Ledger, name string) error {
@@ -119,7 +136,7 @@ func notInstalled(l *client.Ledger, name string) error {
 	for n := range l.Agents {
 		names = append(names, n)
 	}
-	return no(diag.DidYouMean(name, diag.Sorted(names)), "no agent %s was installed", diag.Quote(name))
+	return no(cmp.Or(diag.DidYouMean(name, diag.Sorted(names)), "list those that are there: ambit agents"), "no agent %s was installed", diag.Quote(name))
 }
 
 // removeAgent removes the copy of an agent, if it was made by install.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -77,6 +78,9 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest) error {
 	}
 	servers := toolserver.Start(ctx, m.Agent(), o)
 	defer servers.Close()
+	if err := interrupted(ctx, unproven); err != nil {
+		return err
+	}
 	proofs := servers.Proofs()
 	locked := o.Lock != nil && o.Lock.Agents[m.Agent().ID] != nil
 	if t.json {
@@ -88,6 +92,18 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest) error {
 		err = verdict(proofs)
 	}
 	return err
+}
+
+// unproven is what an interrupted proof comes down to.
+const unproven = "nothing is proven"
+
+// interrupted ends a verb that a signal came to before it had its answer; nil if
+// none came. What servers say after that is no word on them.
+func interrupted(ctx context.Context, state string) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &failure{code: exitInterrupted, err: errors.New("interrupted; " + state)}
 }
 
 // verdict is what proofs come down to: no if a server is not what it should be,

@@ -47,6 +47,9 @@ func (t *terminal) verifyNeeds(ctx context.Context, m *manifest.Manifest, offlin
 		wg.Go(func() { proofs[i] = proveFound(ctx, m, &found[i], o, offline) })
 	}
 	wg.Wait()
+	if err := interrupted(ctx, unproven); err != nil {
+		return err
+	}
 	var needed []toolserver.Proof
 	reports := make([]provenNeed, len(found))
 	for i, base := range proofReports(proofs) {

@@ -7,6 +7,7 @@ import (
 	mango "github.com/muesli/mango-cobra"
 	"github.com/muesli/roff"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/manifest/schema"
 )
@@ -40,6 +41,7 @@ func newMan(t *terminal) *cobra.Command {
 		Example: "  ambit man > ambit.1 && man ./ambit.1",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			plainUsage(cmd.Root())
 			page, err := mango.NewManPage(1, cmd.Root())
 			if err != nil {
 				return no("", "cannot make the manual page: %w", err)
@@ -51,6 +53,16 @@ func newMan(t *terminal) *cobra.Command {
 			t.printf("%s", text)
 			return nil
 		},
+	}
+}
+
+// plainUsage takes out the marks that tell help the names of flags' values.
+func plainUsage(cmd *cobra.Command) {
+	plain := func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") }
+	cmd.Flags().VisitAll(plain)
+	cmd.PersistentFlags().VisitAll(plain)
+	for _, c := range cmd.Commands() {
+		plainUsage(c)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,12 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	v := &whyVerdict{Reasons: []call.Reason{}, Unknown: []openQuestion{}}
 	var reasons []call.Reason
 	v.Allowed, reasons = gateway.New(who, o).Why(ctx, c)
-	v.Reasons = append(v.Reasons, reasons...)
+	for _, r := range reasons {
+		if !r.Allowed {
+			r.Hint = t.hint(cmp.Or(aboutArguments(r.Code, c, tool), r.Hint, call.Fix(r.Code)))
+		}
+		v.Reasons = append(v.Reasons, r)
+	}
 	if len(c.Arguments) == 0 {
 		v.Reasons[0].Detail = "no arguments were given"
 	}

@@ -44,7 +44,7 @@ func (d *Draft) matrix(known *catalog.Catalog) (text []byte, wrong []string) {
 	}
 	names := words(d.Servers)
 	if len(names) == 0 {
-		wrong = append(wrong, "a Matrix agent's tools are on servers: name one of the catalogue, such as filesystem")
+		wrong = append(wrong, "a Matrix agent's tools are on servers: name one of the catalogue (--server), such as filesystem")
 	}
 	for _, name := range names {
 		id, e, err := Find(known, name)
@@ -96,7 +96,7 @@ func (d *Draft) gpars(known *catalog.Catalog) (text []byte, wrong []string) {
 	m := gparsManifest{ID: "org:local/agent:" + d.Name, Version: "0.1.0", Required: []gparsNeed{}, Optional: []gparsNeed{}}
 	names := words(d.Servers)
 	if len(names) == 0 {
-		wrong = append(wrong, "a GPARS agent says which servers it needs: name one of the catalogue, such as filesystem")
+		wrong = append(wrong, "a GPARS agent says which servers it needs: name one of the catalogue (--server), such as filesystem")
 	}
 	asked := words(d.Allow)
 	used := map[string]bool{}
@@ -114,7 +114,7 @@ func (d *Draft) gpars(known *catalog.Catalog) (text []byte, wrong []string) {
 			}
 		}
 		if len(need.Scopes) == 0 {
-			wrong = append(wrong, fmt.Sprintf("say which scopes of %s it needs: %s", name, diag.Words(slices.Sorted(maps.Keys(e.Scopes)), "or")))
+			wrong = append(wrong, fmt.Sprintf("say which scopes of %s it needs (--allow): %s", name, diag.Words(slices.Sorted(maps.Keys(e.Scopes)), "or")))
 		}
 		m.Required = append(m.Required, need)
 	}

@@ -117,7 +117,7 @@ func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
 		{"fits", `{"id":1,"tags":["ab"],"kind":"a"}`, nil},
 		{"exact numbers", `{"id":9007199254740993}`, nil},
 		{"too large by one", `{"id":9007199254740994}`, []string{`/id is more than 9007199254740993`}},
-		{"missing", `{}`, []string{` lacks id`}},
+		{"missing", `{}`, []string{` needs id`}},
 		{"type", `{"id":"hunter2"}`, []string{`/id must be integer, not string`}},
 		{"deep", `{"id":1,"tags":["ok","HUNTER2"]}`, []string{`/tags/1 is longer than 5 characters`, `/tags/1 does not match the pattern "^[a-z]+$"`}},
 		{"unknown", `{"id":1,"hunter2":1}`, []string{` has 1 member that the schema does not know`}},

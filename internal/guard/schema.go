@@ -122,7 +122,7 @@ func wants(k jsonschema.ErrorKind) string {
 	case *kind.Type:
 		return "must be " + strings.Join(k.Want, " or ") + ", not " + k.Got
 	case *kind.Required:
-		return "lacks " + strings.Join(k.Missing, ", ")
+		return "needs " + strings.Join(k.Missing, ", ")
 	case *kind.AdditionalProperties:
 		return fmt.Sprintf("has %s that the schema does not know", count(len(k.Properties), "member"))
 	case *kind.Enum:
@@ -212,7 +212,7 @@ func list(problems []Problem) string {
 	said := make([]string, len(problems))
 	for i, p := range problems {
 		if said[i] = fmt.Sprintf("%q %s", p.Pointer, p.Message); p.Pointer == "" {
-			said[i] = "the whole " + p.Message
+			said[i] = "it " + p.Message
 		}
 	}
 	return strings.Join(said, "; ")

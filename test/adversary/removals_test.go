@@ -36,8 +36,12 @@ var removals = []removal{
 		}`, ``, "./internal/egress", "TestMixedAnswersAreRefused"},
 	{"P17", "internal/egress/dialer.go", `if err != nil || allowed(to.Addr().Unmap()) != nil {`, `if err != nil || !to.IsValid() {`, "./internal/egress", "TestSocketIsJudged"},
 	{"P18", "internal/egress/host.go", `if !ok || numeric(labels[len(labels)-1]) {`, `if !ok {`, "./internal/egress", "TestHost"},
-	{"P19", "internal/egress/egress.go", `resp, err := transport.RoundTrip(`, `resp, err := (&http.Client{Transport: transport}).Do(`, "./internal/egress", "TestRedirectsAreNotFollowed"},
-	{"P20", "internal/egress/egress.go", `c.changing.DisableKeepAlives = true`, ``, "./internal/egress", "TestChangesAreSentOnce"},
+	{"P19", "internal/egress/egress.go", `resp, err := c.reading.RoundTrip(`, `resp, err := (&http.Client{Transport: c.reading}).Do(`, "./internal/egress", "TestRedirectsAreNotFollowed"},
+	{"P20", "internal/egress/egress.go", `resp, err := conn.RoundTrip(req)`, `resp, err := c.changing.RoundTrip(req)`, "./internal/egress", "TestChangesAreSentOnce"},
+	{"P20", "internal/mcpwire/http.go", `		req.Body = io.NopCloser(bytes.NewReader(body))
+`, `		req.Body = io.NopCloser(bytes.NewReader(body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+`, "./internal/mcpwire", "TestHTTP2NeverSendsTwice"},
 	{"P21", "internal/egress/proxyhello.go", `err != nil || name != host {`, `err != nil || name == "" {`, "./internal/egress", "TestProxyWantsTLS"},
 	{"P22", "internal/egress/proxy.go", `if !agent.Covers(p.policy.Hosts, name) {`, `if false && !agent.Covers(p.policy.Hosts, name) {`, "./internal/egress", "TestProxyRefuses"},
 	{"P23", "internal/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/egress", "TestSwapMasksEchoes"},
@@ -67,7 +71,7 @@ var removals = []removal{
 	{"P43", "internal/bundle/archive.go", `		b.report(ruleLink, short, 0,`, `		_ = short
 		return true
 		b.report(ruleLink, short, 0,`, "./internal/bundle", "TestHostileArchives"},
-	{"P44", "internal/backup/backup.go", `|| !slices.Contains(kept, first) {`, `|| first == "" {`, "./internal/backup", "TestHostileBackups"},
+	{"P44", "internal/backup/backup.go", `|| rank(rel) < 0 {`, `|| rank(rel) < -1 {`, "./internal/backup", "TestHostileBackups"},
 	{"P45", "manifest/diag/source.go", `	return r != ' ' && (!unicode.IsPrint(r)`, `	return false && r != ' ' && (!unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
 	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }`, `odd := func(r rune) bool { return r < 0 && diag.Unseen(r) }`, "./test/adversary", "TestNothingDrivesTheTerminal"},
 	{"P47", "internal/cli/servers.go", `diag.Printable(alias)+"]"), diag.Printable(line))`, `diag.Printable(alias)+"]"), line)`, "./test/adversary", "TestLogIsTheDaemonsOwn"},
@@ -226,6 +230,8 @@ var removals = []removal{
 	{"P106", "internal/serve/console/session.go", `Path: s.base(), `, `Path: "/", `, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
 	{"P106", "internal/serve/console/console.go", `"Referrer-Policy", "strict-origin"`, `"Referrer-Policy", "unsafe-url"`, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
 	{"P107", "internal/gateway/record.go", `err == nil && stopped.Unsent && p.Continues == ""`, `err == nil && p.Continues == ""`, "./internal/gateway", "TestSentCounts"},
+	{"P107", "internal/mcpwire/errors.go", `return t == ErrSessionLost }`, `return t == ErrSessionLost || t == ErrNotSent }`, "./internal/toolserver", "TestLostSessionWasSent"},
+	{"P107", "internal/mcpwire/conn.go", `return fmt.Errorf("%w: %v", ErrSessionLost, err)`, `return fmt.Errorf("%w: %w", ErrSessionLost, err)`, "./internal/mcpwire", "TestHTTPSessionLostForGood"},
 	{"P108", "internal/egress/egress.go", `return effect == agent.Read && Reads(req.Method)`, `return Reads(req.Method)`, "./internal/egress", "TestChangesAreSentOnce"},
 	{"P108", "internal/egress/egress.go", `return effect == agent.Read && Reads(req.Method)`, `return Reads(req.Method)`, "./internal/gateway", "TestChangeByGetIsMadeOnce"},
 	{"P109", "internal/egress/proxyswap.go", `slices.Concat(listed(r.Header), perHop, partial)`, `slices.Concat(listed(r.Header), perHop)`, "./internal/egress", "TestSwapTakesNoParts"},
@@ -233,7 +239,7 @@ var removals = []removal{
 	{"P110", "internal/egress/proxyswap.go", `	out.Body = onlyOnce{out.Body}`, ``, "./internal/egress", "TestSwapSendsOnce"},
 	{"P111", "internal/toolserver/process_linux.go", `	sessions := runtimeDirs()`, `	sessions := runtimeDirs()[:0]`, "./internal/toolserver", "TestSessionIsHidden"},
 	{"P112", "internal/toolserver/process_linux.go", `"--dev", "/dev", "--proc"`, `"--dev-bind", "/dev", "/dev", "--proc"`, "./internal/toolserver", "TestDevices"},
-	{"P113", "internal/toolserver/passing.go", `	if w.by[key] > 1 {`, "	for other := range w.by {\n\t\tkey = other\n\t}\n\tif w.by[key] > 1 {", "./internal/toolserver", "TestForward"},
+	{"P113", "internal/toolserver/watch.go", `	if w.by[key] > 1 {`, "	for other := range w.by {\n\t\tkey = other\n\t}\n\tif w.by[key] > 1 {", "./internal/toolserver", "TestForward"},
 	{"P113", "internal/front/exposed.go", `	case p.watched[uri] == on:
 		return false, nil
 `, ``, "./internal/front", "TestWatchingIsForwardedOnce"},
@@ -250,7 +256,9 @@ var removals = []removal{
 	{"P122", "internal/pack/environ.go", `return !wanted(name)`, `return name == ""`, "./internal/pack", "TestEnviron"},
 	{"P123", "internal/registry/listing.go", `if pack.MachineVariable(name) {`, `if false {`, "./internal/registry", "TestRecipes"},
 	{"P124", "internal/registry/client.go", `if b.tokens == 0 {`, `if false {`, "./internal/registry", "TestRegistryIsBounded"},
-	{"P125", "internal/registry/resolve.go", `if !r.wasGiven(ctx, f) {`, `if false {`, "./internal/registry", "TestStrangersLock"},
+	{"P125", "internal/registry/resolve.go", `if !r.wasGiven(ctx, f, with) {`, `if false {`, "./internal/registry", "TestStrangersLock"},
+	{"P125", "internal/registry/given.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/registry", "TestStrangersLists"},
+	{"P125", "internal/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/pack", "TestDependenciesOfALock"},
 	{"P126", "internal/journal/daybook/daybook.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/journal/daybook", "TestFileThatIsBeingMadeIsNotOver"},
 	{"P127", "internal/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/journal", "TestMarkStaysUntilTheFileIsGoneForGood"},
 	{"P128", "internal/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/journal", "TestForgedErasures"},
@@ -258,7 +266,8 @@ var removals = []removal{
 	{"P130", "internal/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/backup", "TestBackupAcrossARotation"},
 	{"P131", "internal/cli/backup.go", `err = os.Link(f.Name(), file)`, `err = os.Rename(f.Name(), file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
 	{"P132", "internal/cli/neighbours.go", `err = soleID(found.Manifest)`, `err = nil`, "./internal/cli", "TestScripts/neighbours"},
-	{"P133", "internal/policy/place.go", `next := percentDecoded(withoutInvisible(norm.NFKC.String(text)))`, `next := norm.NFKC.String("") + text`, "./internal/policy", "TestSpellings"},
+	{"P133", "internal/policy/place_long.go", `!url && size > maxPath+maxAround {`, `!url && size > 0 {`, "./internal/policy", "TestLongSpellings"},
+	{"P134", "internal/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/cli", "TestRelocked"},
 	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, lock...)`, `_ = lock`, "./internal/cli", "TestScripts/install-no"},
 	{"P135", "internal/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/state/postgres", "TestUnproven"},
 	{"P136", "internal/policy/live.go", `		select {
@@ -268,10 +277,14 @@ var removals = []removal{
 		}
 `, `		return l.current.Load(), nil
 `, "./internal/policy", "TestRevokedWhileItIsRead"},
+	{"P137", "internal/gateway/intend.go", `if err = g.books.Journal.InForce(tx); err != nil {`, `if err != nil {`, "./internal/gateway", "TestNothingIsSentAfterRotation"},
+	{"P138", "internal/toolserver/server.go", `		s.remember(conn)
+`, ``, "./internal/toolserver", "TestWatchedAgain"},
 	{"P98", "internal/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/egress", "TestSwapHeadsAreBounded"},
 	{"P69", "internal/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/login", "TestLoopbackWithoutPort"},
 	{"P03", "internal/skill/tools.go", `case almostSection(line):`, `case false:`, "./internal/skill", "TestAlmostTools"},
 	{"P42", "internal/unzip/unzip.go", `d.left < 0 {
 		return 0, ErrTooMany`, `false {
 		return 0, ErrTooMany`, "./internal/unzip", "TestSwollen"},
+	{"P141", "internal/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/backup", "TestTrustComesBack"},
 }

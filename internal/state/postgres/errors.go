@@ -3,6 +3,8 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -40,3 +42,19 @@ func explain(err error) error {
 	}
 	return fmt.Errorf("%w: %w", known, err)
 }
+
+// once is an error whose words repeat lines, without the repetition: a server is
+// tried with and without TLS, and is not there either way.
+type once struct{ error }
+
+func (e once) Error() string {
+	var lines []string
+	for line := range strings.SplitSeq(e.error.Error(), "\n") {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (e once) Unwrap() error { return e.error }

@@ -72,7 +72,7 @@ var _ state.DB = (*store)(nil)
 func Open(ctx context.Context, url string) (state.DB, error) {
 	s, err := open(ctx, url, migrations.List())
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the store: %w", explain(err))
+		return nil, fmt.Errorf("cannot open the store: %w", once{explain(err)})
 	}
 	return s, nil
 }

@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/program"
+)
+
+// Whoever cancels a program needs no advice on how to run it by hand.
+func TestCancelledGivesNoHint(t *testing.T) {
+	for _, reason := range []program.Reason{program.Cancelled, program.NoAnswer} {
+		r := call.Refuse("act", call.ProgramFailed, "%s", reason)
+		r.Reason = string(reason)
+		f, ok := errors.AsType[*failure](asFailure(r))
+		if !ok || (f.hint == "") != (reason == program.Cancelled) {
+			t.Errorf("%s: %+v", reason, f)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/cli"
+)
+
+// TestInterruptedProof interrupts verbs while a server is being started: that is no
+// word on the server, and nothing is written.
+func TestInterruptedProof(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	dir := t.TempDir()
+	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	// It says that it is there, and never a word of its protocol.
+	write("server.mjs", fmt.Sprintf("import { connect } from 'node:net'\nconnect(%d, '127.0.0.1')\n", l.Addr().(*net.TCPAddr).Port))
+	const text = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
+  {"alias": "s", "transport": "stdio", "command": "node", "args": ["server.mjs"],
+   "package_digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000", "version": "1.0.0",
+   "tools": [{"name": "read", "side_effect_class": "read"}]}]}`
+	notes := write("notes.json", text)
+	locked := "interrupted; nothing was locked: " + notes + " is as it was"
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"lock", notes}, locked},
+		{[]string{"lock", notes, "--json"}, locked},
+		{[]string{"verify", notes}, "interrupted; nothing is proven"},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			go func() {
+				if c, err := l.Accept(); err == nil {
+					interrupt()
+					c.Close()
+				}
+			}()
+			var out, errOut bytes.Buffer
+			code := cli.Run(ctx, tt.args, strings.NewReader(""), &out, &errOut)
+			said := out.String() + errOut.String()
+			if code != 130 || !strings.Contains(said, tt.want) || strings.Contains(said, "canceled") {
+				t.Errorf("exit code %d: %s", code, said)
+			}
+			if now, err := os.ReadFile(notes); err != nil || string(now) != text {
+				t.Errorf("%s, %v", now, err)
+			}
+		})
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ambit.lock")); err == nil {
+		t.Error("there is a lock")
+	}
+
+	// Interrupted before it began, servers that are found by their ids.
+	needs := filepath.Join("..", "..", "agents", "examples", "gpars-researcher.json")
+	for verb, want := range map[string]string{"lock": "interrupted; nothing was locked", "verify": "interrupted; nothing is proven"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		var out bytes.Buffer
+		if code := cli.Run(ctx, []string{verb, needs}, strings.NewReader(""), &out, &out); code != 130 || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: exit code %d: %s", verb, code, out.String())
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// A person reads what a tool takes: what it must have first, and no more than fits.
+func TestTakes(t *testing.T) {
+	var many []string
+	for i := range 20 {
+		many = append(many, fmt.Sprintf(`"a%02d": {"type": "string"}`, i))
+	}
+	for _, tt := range []struct{ name, schema, want string }{
+		{"required first", `{"properties": {"limit": {"type": "integer"}, "range": {"type": "string"}}, "required": ["range"]}`, "range (string, required) and limit (integer)"},
+		{"no type, or several", `{"properties": {"a": {}, "b": {"type": ["string", "null"]}, "c": {"type": "boolean"}}}`, "a, b and c (boolean)"},
+		{"many", `{"properties": {` + strings.Join(many, ",") + `}}`, "a00 (string), a01 (string), a02 (string), a03 (string), a04 (string), a05 (string), a06 (string), a07 (string) and 12 more"},
+		{"none", `{"type": "object"}`, "what its schema says"},
+		{"no object", `true`, "what its schema says"},
+	} {
+		if got := takes(tt.schema); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	if long := takes(`{"properties": {"` + strings.Repeat("x", 1000) + `": {}}}`); utf8.RuneCountInString(long) > 400 {
+		t.Errorf("a long name is told in %d characters", utf8.RuneCountInString(long))
+	}
+}

@@ -1,0 +1,27 @@
+package postgres
+
+import (
+	"net"
+	"strings"
+	"testing"
+)
+
+// Where nobody listens, that is said once, although TLS and plain were both tried.
+func TestRefusedIsToldOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := Open(t.Context(), "postgres://u@"+addr+"/x?sslmode=prefer")
+	if err == nil {
+		db.Close()
+		t.Fatal("it was opened")
+	}
+	if n := strings.Count(err.Error(), "dial error"); n != 1 {
+		t.Errorf("told %d times: %v", n, err)
+	}
+}
