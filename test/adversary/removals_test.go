@@ -266,7 +266,7 @@ var removals = []removal{
 	{"P130", "internal/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/backup", "TestBackupAcrossARotation"},
 	{"P131", "internal/cli/backup.go", `err = os.Link(f.Name(), file)`, `err = os.Rename(f.Name(), file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
 	{"P132", "internal/cli/neighbours.go", `err = soleID(found.Manifest)`, `err = nil`, "./internal/cli", "TestScripts/neighbours"},
-	{"P133", "internal/policy/place_long.go", `!url && size > maxPath+maxAround {`, `!url && size > 0 {`, "./internal/policy", "TestLongSpellings"},
+	{"P133", "internal/policy/place_long.go", `!url && size > maxPath+maxAround {`, `!url && size > 0 {`, "./internal/policy", "TestSpellings"},
 	{"P134", "internal/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/cli", "TestRelocked"},
 	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, lock...)`, `_ = lock`, "./internal/cli", "TestScripts/install-no"},
 	{"P135", "internal/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/state/postgres", "TestUnproven"},
