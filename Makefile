@@ -44,10 +44,7 @@ NORMAL = env -u GOGC -u GOMEMLIMIT
 # Nobody debugs these programs, so they go without tables for debuggers. Without GORACE each program with
 # the detector sleeps for a second before it ends. The linters read what is compiled for the tests, so
 # that it is compiled once.
-COMPUTES = modernc.org/... golang.org/x/crypto/scrypt golang.org/x/text/... compress/flate regexp \
-	github.com/go-json-experiment/json/jsontext github.com/go-json-experiment/json/internal/... \
-	github.com/santhosh-tekuri/jsonschema/... github.com/evanw/esbuild/... github.com/klauspost/compress/... \
-	github.com/andybalholm/brotli/...
+COMPUTES = modernc.org/... golang.org/x/crypto/scrypt compress/flate regexp github.com/go-json-experiment/json/jsontext github.com/go-json-experiment/json/internal/...
 SPARED   = $(COMPUTES:%='-gcflags=%=-race=false -dwarf=false') '-gcflags=zombiezen.com/...=-d=checkptr=0 -dwarf=false'
 WATCHED  = $(if $(shell command -v gcc),-race -gcflags=all=-dwarf=false $(SPARED))
 RACE     = $(if $(WATCHED),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 )$(HASTE) $(GO) test -exec '$(NORMAL)' $(WATCHED)
