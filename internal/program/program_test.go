@@ -305,11 +305,8 @@ func TestEntry(t *testing.T) {
 }
 
 // TestClosed is root's program in files that only root can read: what is closed is
-// said before it is started as somebody else.
+// said before it is started as somebody else. Anybody else's runs as themselves.
 func TestClosed(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root's programs run as somebody else")
-	}
 	for _, tt := range []struct{ closed, want string }{
 		{"src/main.py", "the entry is closed"},
 		{"src", "the entry's folder is closed"},
@@ -324,7 +321,7 @@ func TestClosed(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := r.act(t.Context())
-			if tt.want == "" {
+			if tt.want == "" || os.Geteuid() != 0 {
 				if err != nil {
 					t.Error(err)
 				}
