@@ -167,7 +167,7 @@ var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|unlicense)
 // licenceTexts are those in a folder, the licence before the notices.
 func licenceTexts(dir string) ([]string, error) {
 	if dir == "" {
-		return nil, errors.New("its folder is not known: run go mod download")
+		return nil, errors.New("its folder is not known: run make modules")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -71,8 +71,10 @@ func run(version, out string, platforms []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := env.run("mod", "verify"); err != nil {
-		return err
+	for _, folder := range []string{".", gitleaks} {
+		if _, err := env.run("-C", folder, "mod", "verify"); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
@@ -227,7 +229,7 @@ func (e environment) run(arguments ...string) ([]byte, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s: %w; what is missing is fetched by go mod download\n%s", arguments[0], err, said.Bytes())
+		return nil, fmt.Errorf("go %s: %w; what is missing is fetched by make modules\n%s", strings.Join(arguments, " "), err, said.Bytes())
 	}
 	return out, nil
 }

@@ -12,9 +12,10 @@ import (
 // code is not in the binary, so no linker knows of them.
 type table struct {
 	file   string
-	module string // in go.mod, that it was made of
+	module string // that it was made of
+	folder string // whose go.mod names the module
 	part   string // of the module
-	// name, version and from are of one that no module in go.mod has.
+	// name, version and from are of one that no module has.
 	name, version, from string
 	terms               string // that hold besides those of the module; empty if none
 }
@@ -24,12 +25,15 @@ type table struct {
 const unicodeTerms = `Copyright © 1991-2025 Unicode, Inc. The table is a part of Unicode's confusables.txt in another form, under the
 UNICODE LICENSE V3 (SPDX-License-Identifier: Unicode-3.0): https://www.unicode.org/license.txt`
 
+// gitleaks has a module of its own, that nobody needs for building.
+const gitleaks = "internal/guard/secret/gitleaks"
+
 // tables are all of them. own is our licence, under which libphonenumber is too,
 // whose numbers the module about phones carries.
 func tables(own string) []table {
 	return []table{
-		{file: "internal/guard/secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", part: "config/gitleaks.toml"},
-		{file: "internal/guard/pii/phones.json.gz", module: "github.com/nyaruka/phonenumbers", terms: own},
+		{file: "internal/guard/secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", folder: gitleaks, part: "config/gitleaks.toml"},
+		{file: "internal/guard/pii/phones.json.gz", module: "github.com/nyaruka/phonenumbers", folder: ".", terms: own},
 		{
 			file: "internal/guard/view/confusables.txt.gz", name: "Unicode confusables.txt", version: "17.0.0",
 			from:  "pkg:generic/confusables.txt@17.0.0?download_url=https://www.unicode.org/Public/17.0.0/security/confusables.txt",
@@ -58,7 +62,7 @@ func tablesIn(env environment, where map[string]*source, own string) ([]part, er
 		}
 		p := part{path: t.name, version: t.version, table: t.file, from: t.from}
 		if t.module != "" {
-			out, err := env.run("list", "-m", "-json", t.module)
+			out, err := env.run("-C", t.folder, "list", "-m", "-json", t.module)
 			if err != nil {
 				return nil, err
 			}

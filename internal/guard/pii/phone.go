@@ -13,6 +13,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
+//go:generate go run -C .. ./gen
+
 //go:embed phones.json.gz
 var packedPhones []byte
 

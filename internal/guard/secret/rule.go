@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/guard/literal"
 )
 
-//go:generate go run -C .. ./gen
+//go:generate go run -C gitleaks .
 
 //go:embed gitleaks.json.gz
 var gitleaks []byte

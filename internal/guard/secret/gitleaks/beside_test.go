@@ -1,4 +1,4 @@
-package secret_test
+package main
 
 import (
 	"go/build"

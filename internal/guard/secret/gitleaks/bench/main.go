@@ -1,4 +1,4 @@
-// Command guard measures the guard beside gitleaks' own engine, on texts without
+// Command bench measures the guard beside gitleaks' own engine, on texts without
 // secrets: that is what nearly all texts are, and every result pays for it.
 //
 // Time is the process's CPU time, so that other work on the machine does not
@@ -27,15 +27,16 @@ import (
 
 func main() {
 	rounds := flag.Int("rounds", 7, "rounds, of which the best counts")
+	prose := flag.String("prose", "../../../..", "the `folder` of the project, whose documentation is the prose")
 	budget := flag.Duration("time", 150*time.Millisecond, "CPU time of a round")
 	flag.Parse()
-	if err := run(*rounds, *budget); err != nil {
-		fmt.Fprintln(os.Stderr, "bench/guard:", err)
+	if err := run(*prose, *rounds, *budget); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int, budget time.Duration) error {
+func run(prose string, rounds int, budget time.Duration) error {
 	runtime.GOMAXPROCS(1)
 	peer, err := detect.NewDetectorDefaultConfig()
 	if err != nil {
@@ -55,7 +56,7 @@ func run(rounds int, budget time.Duration) error {
 	if err != nil {
 		return err
 	}
-	kinds, err := texts()
+	kinds, err := texts(prose)
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,10 @@ func fill(text []byte, size int) []byte {
 
 // texts are prose, records and source, each of which everybody has who can build
 // this: our own documentation, records made up here, and Go's standard library.
-func texts() (map[string][]byte, error) {
-	prose, err := collect(".", 2, func(name string) bool { return strings.HasSuffix(name, ".md") && !strings.HasPrefix(name, "docs") })
+func texts(project string) (map[string][]byte, error) {
+	prose, err := collect(project, 2, func(name string) bool {
+		return strings.HasSuffix(name, ".md") && filepath.Base(filepath.Dir(name)) != "docs"
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +168,7 @@ func texts() (map[string][]byte, error) {
 		return nil, err
 	}
 	if len(prose) == 0 || len(source) == 0 {
-		return nil, fmt.Errorf("found no texts; run it from the top folder of the project")
+		return nil, fmt.Errorf("found no texts: -prose is to name the top folder of the project")
 	}
 	var records bytes.Buffer
 	for i := range 20_000 {

@@ -1,6 +1,6 @@
 //go:build prove
 
-package secret_test
+package main
 
 import (
 	"bufio"
