@@ -200,7 +200,7 @@ func TestFiltersFindWhatIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		filters := []Filter{{Tool: "tool-100", Limit: 3}, {Tool: "tool-200", Limit: 1000}, {Principal: "p1\"é@local", Limit: 7}, {Principal: "p0\"é@local", Tool: "tool-90", Limit: 2}, {Call: "call-000077", Limit: 1}, {Decision: Deny, Tool: "tool-3", Limit: 50}}
+		filters := []Filter{{Tool: "tool-100", Limit: 3}, {Tool: "tool-200", Limit: 1000}, {Principal: "p1\"é@local", Limit: 90}, {Principal: "p0\"é@local", Tool: "tool-90", Limit: 2}, {Call: "call-000077", Limit: 1}, {Decision: Deny, Tool: "tool-3", Limit: 50}}
 		check := func(t *testing.T) {
 			t.Helper()
 			for _, f := range filters {

@@ -35,7 +35,7 @@ func TestEveryRuleHasACase(t *testing.T) {
 // with it: with the square of it, most of these would not end before the test
 // is ended.
 func TestLargeManifests(t *testing.T) {
-	const size = 1 << 19
+	const size = 1 << 17
 	fill := func(part string) string {
 		return strings.TrimSuffix(strings.Repeat(part+",", size/len(part)), ",")
 	}
