@@ -56,6 +56,8 @@ CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
 # cores keep those busy.
 WIDE     = -p $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 GOTEST   = $(RACE) -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
+# Those that take longest come first, so that none of them runs alone at the end.
+TESTED   = ./internal/cli ./test/... ./internal/journal ./internal/gateway ./internal/pack ./internal/sandbox ./...
 
 GITLEAKS = internal/guard/secret/gitleaks
 
@@ -79,7 +81,7 @@ conformance: setup build ## run the official MCP conformance suite, direct and t
 	$(GO) test -vet=off -count=1 -v -run TestConformance ./test/conformance
 
 test: setup build lint ## set up, build, lint, and run every test
-	$(GOTEST) -timeout 15m ./...
+	$(GOTEST) -timeout 15m $(TESTED)
 
 lint: setup $(BUILT) ## gofumpt, go vet, staticcheck, and govulncheck where its database can be reached
 	@$(if $(WATCHED),CGO_ENABLED=1 GOFLAGS="$(strip $(GOFLAGS) $(WATCHED))") $(HASTE) scripts/lint $(TOOLS)
@@ -106,7 +108,7 @@ bench: setup build ## run the benchmarks in bench/, side by side with other prog
 	bench/run
 
 prove: setup lint cross fuzz ## what is too slow for every run: all platforms, fuzzing, long tests, benchmarks
-	$(GOTEST) -tags prove -timeout 90m ./...
+	$(GOTEST) -tags prove -timeout 90m $(TESTED)
 	@$(MAKE) --no-print-directory beside TESTFLAGS='-tags prove -timeout 30m'
 	@$(MAKE) --no-print-directory bench
 
