@@ -52,9 +52,9 @@ SPARED   = $(COMPUTES:%='-gcflags=%=-race=false -dwarf=false') '-gcflags=zombiez
 WATCHED  = $(if $(shell command -v gcc),-race -gcflags=all=-dwarf=false $(SPARED))
 RACE     = $(if $(WATCHED),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 )$(HASTE) $(GO) test -exec '$(NORMAL)' $(WATCHED)
 CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
-# Tests wait for servers, sandboxes and stores for half of their time: twice as many packages as there are
-# cores keep those busy.
-WIDE     = -p $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Tests wait for servers, sandboxes and stores for half of their time: three times as many packages as there
+# are cores keep those busy.
+WIDE     = -p $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 GOTEST   = $(RACE) -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
 # Those that take longest come first, so that none of them runs alone at the end.
 TESTED   = ./internal/cli ./test/... ./internal/journal ./internal/gateway ./internal/pack ./internal/sandbox ./...
