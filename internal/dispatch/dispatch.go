@@ -27,9 +27,9 @@
 //     for [Step] it rises by one level, and within a level the oldest is first.
 //     So what was asked two steps before anything else goes before it.
 //   - A worker takes only intents of manifests that it has, to the byte, and that
-//     were sealed with its own root key; that is what the kind of a River job
-//     says. The rest is left to others, and whoever asks is told if there is
-//     nobody.
+//     were sealed with its own root key, or one before it; that is what the kind
+//     of a River job says. The rest is left to others, and whoever asks is told
+//     if there is nobody.
 //   - A budget is soft: one credit for each second of run time that was begun. Over
 //     budget, an intent runs all the same, at low priority, and says so.
 //   - An intent is begun only while whoever asked would still be let in: a key

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
 )
 
@@ -91,4 +93,29 @@ func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDoneAfterRotation: what nobody had begun when the root key was rotated is
+// done by who has the next key.
+func TestDoneAfterRotation(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, place, dir string) {
+		before := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
+		waits := before.submit("waits", "")
+		root := filepath.Join(dir, "root")
+		next, err := identity.NextKeys(root)
+		if err == nil {
+			_, err = openBooks(t, place, dir).Journal.HandOver(t.Context(), next.Signer(), "ada@local", nil)
+		}
+		if err == nil {
+			err = identity.AdoptNext(root)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := newRig(t, place, dir, echo(agent.NetworkOff, 0), answer, Options{})
+		if got := after.wait(waits.ID); got.State != Done {
+			t.Errorf("what waited is %+v", got)
+		}
+	})
 }

@@ -122,7 +122,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, $1
 // insert writes a new intent, and its job where the queue is shared.
 func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
 	sealed := d.books.Keys.Seal(sealAsked+i.ID, asked)
-	i.kind = kindOf(d.books.Keys, i.Digest)
+	i.kind = kindsOf(d.books.Keys, i.Digest)[0]
 	if d.shared != nil {
 		// Beforehand, since whoever counts and writes in one transaction meets all
 		// others who ask. Those who do so at once may exceed the bound together.

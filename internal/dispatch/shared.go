@@ -52,11 +52,14 @@ type shared struct {
 	owner  string                // under which they are
 }
 
-// kindOf is the kind of River job for a manifest: whoever has the same manifest
-// and the same root key knows it.
-func kindOf(k *identity.Keys, digest string) string {
-	mac := k.MAC("kind of job", []byte(digest))
-	return "intent:" + hex.EncodeToString(mac[:16])
+// kindsOf are the kinds of River job for a manifest: whoever has the same manifest
+// and the same root key knows them. The first is that of the key in force; the
+// others are of what waits since before the key was rotated.
+func kindsOf(k *identity.Keys, digest string) (kinds []string) {
+	for mac := range k.MACs("kind of job", []byte(digest)) {
+		kinds = append(kinds, "intent:"+hex.EncodeToString(mac[:16]))
+	}
+	return kinds
 }
 
 func openShared(ctx context.Context, d *Desk) (_ *shared, err error) {
@@ -144,7 +147,9 @@ func (s *shared) reload(ctx context.Context) error {
 		digests = nil // every door here is shut
 	}
 	for _, digest := range digests {
-		hands[kindOf(s.desk.books.Keys, digest)] = &hand{desk: s.desk, digest: digest}
+		for _, kind := range kindsOf(s.desk.books.Keys, digest) {
+			hands[kind] = &hand{desk: s.desk, digest: digest}
+		}
 	}
 	kinds, owner := slices.Sorted(maps.Keys(hands)), s.desk.books.DB.Owner()
 	if !slices.Equal(kinds, s.kinds) || len(kinds) > 0 && owner != s.name {

@@ -3,11 +3,13 @@ package identity
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 
 	"github.com/ambit-run/ambit/internal/home"
@@ -26,19 +28,26 @@ func (k *Keys) OpenKept(purpose string, sealed []byte) ([]byte, error) {
 // SameMAC reports whether a keyed hash that the store kept is that of data, under
 // this root or an older one.
 func (k *Keys) SameMAC(purpose string, data, mac []byte) bool {
-	same := func(k *Keys) bool {
-		own := k.MAC(purpose, data)
-		return subtle.ConstantTimeCompare(own[:], mac) == 1
-	}
-	if same(k) {
-		return true
-	}
-	for _, old := range k.old {
-		if same(old) {
+	for own := range k.MACs(purpose, data) {
+		if subtle.ConstantTimeCompare(own[:], mac) == 1 {
 			return true
 		}
 	}
 	return false
+}
+
+// MACs are the keyed hash of data under this root, and then under the older ones.
+func (k *Keys) MACs(purpose string, data []byte) iter.Seq[[sha256.Size]byte] {
+	return func(yield func([sha256.Size]byte) bool) {
+		if !yield(k.MAC(purpose, data)) {
+			return
+		}
+		for _, old := range k.old {
+			if !yield(old.MAC(purpose, data)) {
+				return
+			}
+		}
+	}
 }
 
 // Signers are the keys that sign, and that signed before: the newest first.
