@@ -100,8 +100,9 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	if stopped := g.guards.request(f, note); stopped != nil {
 		return nil, stopped
 	}
-	// Lists are looked at often, as those of tools are, and are not counted either.
-	if !strings.HasSuffix(f.Method, "/list") {
+	// Lists are looked at often, as those of tools are, and are not counted either. Who may ask
+	// for no more may still let go.
+	if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {
 		if stopped := quota(g, ctx, &passing{Call: &call.Call{Principal: f.Principal}}); stopped != nil {
 			return nil, stopped
 		}

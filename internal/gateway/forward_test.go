@@ -36,6 +36,7 @@ func TestForward(t *testing.T) {
 	}{
 		{"plain", "resources/read", `{"uri":"file:///a"}`, "", `{"uri":"file:///a"}`, `{"uri":"file:///a"}`},
 		{"a list", "resources/list", ``, "", ``, ``},
+		{"let go", "resources/unsubscribe", `{"uri":"file:///a"}`, "", `{"uri":"file:///a"}`, `{"uri":"file:///a"}`},
 		{"not exposed", "prompts/get", `{"name":"a"}`, call.PolicyDenied, "", `{"name":"a"}`},
 		{"personal", "resources/read", `{"uri":"mail:bob@example.com"}`, "", `{"uri":"mail:[email]"}`, `{"uri":"mail:[email]"}`},
 		{"denied", "resources/read", `{"uri":"drop table"}`, call.DeniedPattern, "", `{"uri":"drop table"}`},
