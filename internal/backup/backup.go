@@ -235,29 +235,38 @@ func (r *reader) values() []any {
 }
 
 // home writes the files that go along. A link is not followed: it could lead to
-// anything, and what it leads to may be the work of another backup.
+// anything, and what it leads to may be the work of another backup. Only the
+// folders that ambit makes may be links: they are where somebody has their volume.
 func (a *archive) home(dir string, s *Summary) error {
 	for _, name := range kept {
-		err := filepath.WalkDir(filepath.Join(dir, name), func(file string, d fs.DirEntry, err error) error {
+		top, err := leadsTo(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		err = filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			if err != nil || d.IsDir() {
 				return err
 			}
-			rel, err := filepath.Rel(dir, file)
+			rel, err := filepath.Rel(top, file)
 			if err != nil {
 				return err
 			}
+			rel = filepath.Join(name, rel)
 			if !d.Type().IsRegular() {
 				s.LeftOut = append(s.LeftOut, rel)
 				return nil
 			}
 			info, err := d.Info()
-			if err != nil {
-				return err
+			var text []byte
+			if err == nil {
+				text, err = os.ReadFile(file)
 			}
-			text, err := os.ReadFile(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // a daemon was about to rename it
+			}
 			if err != nil {
 				return err
 			}
@@ -272,6 +281,19 @@ func (a *archive) home(dir string, s *Summary) error {
 		}
 	}
 	return nil
+}
+
+// leadsTo is the folder that a name leads to, also by links; the name itself if it
+// leads to none.
+func leadsTo(name string) (string, error) {
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return name, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(name)
 }
 
 // mode is what is kept of a file's permissions: whether its owner may run it, as an

@@ -1,8 +1,10 @@
 package backup
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"syscall"
 	"testing"
 
@@ -53,6 +55,12 @@ func TestRestoreOntoOtherVolumes(t *testing.T) {
 				if err != nil || string(text) != string(f.text) {
 					t.Errorf("%s is %q, error %v", f.rel, text, err)
 				}
+			}
+			var again bytes.Buffer
+			if s, err := Write(t.Context(), &again, h, statetest.Open(t), "test"); err != nil || s.Files != want || s.LeftOut != nil {
+				t.Errorf("a backup of it is %+v, error %v", s, err)
+			} else if got := filesIn(t, again.Bytes()); !reflect.DeepEqual(got, filesIn(t, backup)) {
+				t.Errorf("a backup of it has other files: %+v", got)
 			}
 		})
 	}
