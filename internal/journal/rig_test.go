@@ -51,7 +51,7 @@ func sample(i int) *Record {
 func fill(t testing.TB, j *Journal, n int) {
 	t.Helper()
 	for done := 0; done < n; {
-		batch := min(500, n-done)
+		batch := min(100, n-done)
 		err := j.db.Write(t.Context(), func(tx state.Tx) error {
 			for i := range batch {
 				if _, err := j.Append(tx, sample(done+i)); err != nil {

@@ -182,10 +182,10 @@ func TestFiltersFindWhatIsThere(t *testing.T) {
 		const size = page + 1500
 		log := j.db.Log()
 		var all []*Record
-		for from := 0; from < size; from += 500 {
+		for from := 0; from < size; from += 100 {
 			err := j.db.Write(t.Context(), func(tx state.Tx) error {
 				all = all[:from]
-				for i := from; i < min(from+500, size); i++ {
+				for i := from; i < min(from+100, size); i++ {
 					r := sample(i)
 					r.Tool = fmt.Sprintf("tool-%d", int(rnd.ExpFloat64()*40))
 					r.Principal = fmt.Sprintf("p%d\"é@local", i/1000)

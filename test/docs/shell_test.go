@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long a block may take on a busy machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // shell runs the commands of one page: all in one bash, as a reader would, in an
 // empty home with a copy of the agents that ship.
