@@ -49,6 +49,7 @@ func TestLayers(t *testing.T) {
 		"unicode escape":       `\u0067` + token[1:],
 		"hex escape":           `\x67` + token[1:],
 		"percent":              "https://example.com/?t=%67" + token[1:],
+		"percents that are no": "50% off, 7 %zz and https://example.com/?t=%67" + token[1:],
 		"zero width":           token[:6] + "\u200b" + token[6:],
 		"escaped zero width":   token[:6] + `\u200b` + token[6:],
 		"tag characters":       token[:6] + "\U000e0041" + token[6:],
@@ -60,6 +61,24 @@ func TestLayers(t *testing.T) {
 	} {
 		if m := scan(t, text); len(m) != 1 {
 			t.Errorf("%s: %v", name, m)
+		}
+	}
+}
+
+// What a line says that makes a match harmless is said of that line alone.
+func TestHarmlessLine(t *testing.T) {
+	const harmless = "RUN --mount=type=secret,id=npm "
+	key := "api_key = \"Zk3vT9wQx1" + "Lm7RbN2cYd\""
+	for text, want := range map[string]int{
+		key:                                1,
+		"one\n" + key + "\nthree":          1,
+		harmless + key:                     0,
+		"one\n" + harmless + key + "\n":    0,
+		harmless + "\n" + key:              1,
+		key + "\n" + harmless + "\n" + key: 2,
+	} {
+		if m := scan(t, text); len(m) != want {
+			t.Errorf("%q: %v", text, m)
 		}
 	}
 }
