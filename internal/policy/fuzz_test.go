@@ -91,10 +91,10 @@ func FuzzNoArgumentOpens(f *testing.F) {
 }
 
 // FuzzForbiddenAtAnyLength holds that a path which is forbidden stays so, whatever
-// detours, escapes, query and fragment make it longer.
+// detours, steps up, escapes, query and fragment make it longer.
 func FuzzForbiddenAtAnyLength(f *testing.F) {
-	for _, times := range []uint16{0, 1, 3000} {
-		for encoded := range uint8(3) {
+	for _, times := range []uint16{0, 1, 1362, 3000} {
+		for encoded := range uint8(6) {
 			f.Add("a", times, encoded, "")
 			f.Add("/../../data/x", times, encoded, "?")
 			f.Add("%23", times, encoded, "#")
@@ -104,6 +104,9 @@ func FuzzForbiddenAtAnyLength(f *testing.F) {
 	f.Fuzz(func(t *testing.T, more string, times uint16, encoded uint8, end string) {
 		n := int(times) % 5000
 		text := strings.Repeat("/.", n) + "/etc/passwd"
+		if encoded%6 >= 3 {
+			text = strings.Repeat("../", n+1) + "etc/passwd"
+		}
 		for range encoded % 3 {
 			text = strings.NewReplacer("%", "%25", "/", "%2f", ".", "%2e").Replace(text)
 		}

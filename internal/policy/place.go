@@ -273,19 +273,15 @@ func fromRoot(clean string) string {
 // looksLikePath reports whether a text is a path by its looks, whatever the name
 // of its argument: it starts at a root, a home or here, or leads out of here.
 func looksLikePath(t *spelt) bool {
+	starts, err := t.starts()
+	if err != nil || slices.ContainsFunc(starts, startsPath) {
+		return true // whoever looks closer finds the same
+	}
 	if len(t.text) <= maxStart {
-		forms, err := t.readings()
-		return err != nil || slices.ContainsFunc(forms, startsPath) // whoever looks closer finds the same
-	}
-	levels, err := t.levels()
-	if err != nil {
-		return true
-	}
-	if starts, err := t.pathStarts(levels); err != nil || starts != nil {
-		return true
-	}
-	if _, out := least(t.text, ends); !out {
 		return false
+	}
+	if _, out, err := t.least(ends); err != nil || !out {
+		return err != nil
 	}
 	forms, err := t.readings()
 	return err != nil || slices.ContainsFunc(forms, startsPath)

@@ -33,12 +33,17 @@ func (p *places) addLong(t *spelt) error {
 			stops, url = ends+"?#", url || strings.HasPrefix(rest, "/")
 		}
 	}
-	starts, err := t.pathStarts(levels)
+	starts, err := t.starts()
 	if err != nil {
 		return err
 	}
+	looks := false
 	// Whatever follows, and whoever stops where, it touches the folder it starts with.
 	for _, start := range starts {
+		if !startsPath(start) {
+			continue
+		}
+		looks = true
 		clean := cleanPath(start)
 		under, err := folders(clean)
 		if err != nil {
@@ -49,8 +54,11 @@ func (p *places) addLong(t *spelt) error {
 			return err
 		}
 	}
-	size, out := least(t.text, stops)
-	if starts == nil && !out || !url && size > maxPath+maxAround {
+	size, out, err := t.least(stops)
+	if err != nil {
+		return err
+	}
+	if !looks && !out || !url && size > maxPath+maxAround {
 		return nil
 	}
 	all, err := t.readings()
@@ -62,7 +70,8 @@ func (p *places) addLong(t *spelt) error {
 	}
 	var forms []string
 	for _, form := range all {
-		if len(cleanPath(form)) <= maxPath {
+		// Steps up to the root have no length where they lead.
+		if len(fromRoot(cleanPath(form))) <= maxPath {
 			forms = append(forms, form)
 		}
 	}
@@ -72,37 +81,22 @@ func (p *places) addLong(t *spelt) error {
 	return p.addForms(t, forms)
 }
 
-// levels are a text with ever less around it, and ever less encoded.
+// levels are how a text starts with ever less around it, and ever less encoded.
 func (t *spelt) levels() ([]string, error) {
-	levels := []string{t.text}
-	for text := t.text; len(levels) <= maxLevels; levels = append(levels, text) {
-		next := decoded(norm.NFKC.String(bare(text)))
-		if next == text {
-			next = withoutScheme(text)
-		}
-		if next == text {
-			return levels, nil
-		}
-		text = next
-	}
-	return nil, errReadings
-}
-
-// pathStarts are the readings of how a text starts, at any level, that look like a
-// path.
-func (t *spelt) pathStarts(levels []string) (starts []string, err error) {
-	for _, level := range levels {
-		forms, err := readings(level[:min(len(level), maxStart)], t.work)
-		if err != nil {
-			return nil, err
-		}
-		for _, form := range forms {
-			if startsPath(form) && !slices.Contains(starts, form) {
-				starts = append(starts, form)
+	return t.level.get(func() (levels []string, err error) {
+		_, err = settle(t.text, t.work, func(text string) (string, error) {
+			levels = append(levels, strings.Clone(text[:min(len(text), maxStart)]))
+			next, err := composed(bare(text), t.work)
+			if err != nil {
+				return "", err
 			}
-		}
-	}
-	return starts, nil
+			if next = decoded(next); next == text {
+				next = withoutScheme(text)
+			}
+			return next, nil
+		})
+		return levels, err
+	})
 }
 
 // decoded is a text without what nobody sees, decoded once.
@@ -114,12 +108,15 @@ func decoded(s string) string { return percentDecoded(withoutInvisible(s)) }
 // Readers differ in what a separator is. To all of them a plain slash is one, so a
 // step up takes back no more than what is between two of these; and what is a step
 // up to any of them counts as one.
-func least(text, stops string) (size int, out bool) {
+func (t *spelt) least(stops string) (size int, out bool, err error) {
 	var kept []int // the sizes of what is between slashes
-	stopped := len(text)
-	for between := range strings.SplitSeq(text, "/") {
+	stopped := len(t.text)
+	for between := range strings.SplitSeq(t.text, "/") {
 		own := 0
-		rest, sure := opened(between)
+		rest, sure, err := opened(between, t.work)
+		if err != nil {
+			return 0, false, err
+		}
 		for more := true; more; {
 			part := rest
 			at := strings.IndexAny(rest, "/?#"+ends)
@@ -131,6 +128,8 @@ func least(text, stops string) (size int, out bool) {
 			case tight != "" || strings.Count(part, ".") < 2:
 				if sure {
 					own += len(tight)
+				} else {
+					own += firm(tight)
 				}
 			case own > 0:
 				own = 0
@@ -151,29 +150,71 @@ func least(text, stops string) (size int, out bool) {
 			kept, size = append(kept, own), size+own
 		}
 	}
-	return min(size, stopped), out
+	return min(size, stopped), out, nil
 }
 
 // opened is a text with all its separators and dots as such, and whether it has the
 // same length to those who write its signs in other forms.
-func opened(s string) (open string, sure bool) {
-	s = settle(s, decoded)
-	if norm.NFKC.IsNormalString(s) && !strings.ContainsRune(s, utf8.RuneError) {
-		return slashed(s), true
+func opened(s string, work *int) (open string, sure bool, err error) {
+	s, err = settle(s, work, func(s string) (string, error) { return decoded(s), nil })
+	if err != nil {
+		return "", false, err
 	}
-	return slashed(settle(s, func(s string) string { return decoded(norm.NFKC.String(s)) })), false
+	if sure = norm.NFKC.IsNormalString(s) && !strings.ContainsRune(s, utf8.RuneError); !sure {
+		s, err = settle(s, work, func(s string) (string, error) {
+			next, err := composed(s, work)
+			return decoded(next), err
+		})
+	}
+	return slashed(s), sure, err
 }
 
-// settle changes a text until it stays as it is.
-func settle(s string, change func(string) string) string {
-	for range maxLevels {
-		next := change(s)
-		if next == s {
-			break
+// firm is how many bytes a text has at least to those who write its signs in other
+// forms: its letters from g to t. No escape has one of these, so no reader takes it
+// for a part of another sign, and no sign is shorter than what it holds of them.
+func firm(s string) (n int) {
+	for i := range len(s) {
+		if c := s[i] | 0x20; c >= 'g' && c <= 't' { // in either case
+			n++
+		}
+	}
+	return n
+}
+
+// settle changes a text until it stays as it is. To go through it once is no more
+// than to read it, and most texts have a line's end to leave out; every other pass
+// is work.
+func settle(s string, work *int, change func(string) (string, error)) (string, error) {
+	for pass := range maxLevels {
+		next, err := change(s)
+		if err != nil || next == s {
+			return s, err
+		}
+		if pass > 0 {
+			if err := spend(work, len(s)); err != nil {
+				return "", err
+			}
 		}
 		s = next
 	}
-	return s
+	return "", errReadings
+}
+
+// composed is a text with its signs in their plain form, where one may become
+// eleven times as long: what the text grows by is work, and stops when that is used
+// up. To begin is work too, since there may be a text between any two slashes.
+func composed(s string, work *int) (string, error) {
+	if norm.NFKC.IsNormalString(s) {
+		return s, nil
+	}
+	most := len(s) + maxWork - *work
+	plain := make([]byte, 0, len(s))
+	for rest := s; rest != "" && len(plain) <= most; {
+		n := min(len(rest), 1<<16)
+		plain = norm.NFKC.AppendString(plain, rest[:n])
+		rest = rest[n:]
+	}
+	return string(plain), spend(work, max(16, len(plain)-len(s)))
 }
 
 // loose reports whether a sign is left out at the end of a path or of a part of it.

@@ -1,9 +1,13 @@
 package policy
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // forbids reports whether a forbid of some folders holds for a text.
@@ -44,9 +48,11 @@ func TestLongSpellings(t *testing.T) {
 		}
 		return within()
 	}
-	front := func() (short, long string) { return repeated(" ", `"`, "<", "\u200b", "%20", "`", "\t", "' ") }
+	front := func() (short, long string) {
+		return repeated("../", "x/../../", " ", `"`, "<", "\u200b", "%20", "`", "\t", "' ")
+	}
 	forbidden := 0
-	for range 120 {
+	for range 160 {
 		// A place has a spelling of each of its parts, and long is one of these.
 		at := r.IntN(3)
 		head := pick("", "", "<", "URL:", "<URL:", "%3c", "url:jar:", `"'`)
@@ -79,6 +85,7 @@ func TestLeast(t *testing.T) {
 	signs := []string{
 		"a", "bcd", "/", "/", "/", "..", "..", ".", `\`, " ", "%", "2", "e", "f", "%2e", "%2f", "%252e", "%252f", "%5c", "%c0%ae", "%u2215",
 		"\u200b", "．", "／", "‥", "％", "é", "e\u0301", "ﷺ", "\x00", "%00", `"`, "<", "\u1680", "~", "\n", "℀",
+		"gh", "Not", "…", "㎉", "Ⅷ", "％", "%u", "67",
 	}
 	looked := 0
 	for range 10_000 {
@@ -91,7 +98,10 @@ func TestLeast(t *testing.T) {
 			continue
 		}
 		looked++
-		size, out := least(b.String(), ends)
+		size, out, err := (&spelt{text: b.String(), work: new(int)}).least(ends)
+		if err != nil {
+			t.Errorf("%q: %v", b.String(), err)
+		}
 		for _, form := range forms {
 			clean := cleanPath(form)
 			if len(clean) < size {
@@ -104,5 +114,64 @@ func TestLeast(t *testing.T) {
 	}
 	if looked < 5_000 {
 		t.Errorf("only %d texts have been looked at", looked)
+	}
+}
+
+// No sign is shorter than what it holds of the letters that are counted on.
+func TestFirm(t *testing.T) {
+	for r := range rune(unicode.MaxRune + 1) {
+		if sign := string(r); firm(norm.NFKC.String(sign)) > len(sign) {
+			t.Errorf("%q is %q to some", sign, norm.NFKC.String(sign))
+		}
+	}
+}
+
+// What takes a text long to be read, or makes it longer, is counted, and refused
+// where it is too much. What is only long is not.
+func TestWork(t *testing.T) {
+	const left = 2 << 20
+	deep := "%" + strings.Repeat("25", 13) + "41"
+	for _, tt := range []struct {
+		name, text string
+		least      int // of the work that is left
+		refused    bool
+	}{
+		{"signs that grow", strings.Repeat("ﷺ", 20_000), 2 * 20_000 * 30, false},
+		{"more signs that grow", strings.Repeat("ﷺ", 500_000), left, true},
+		{"signs that grow, behind an escape", deep + strings.Repeat("ﷺ", 500_000), left, true},
+		{"many passes", strings.Repeat("a", 1<<15) + deep, 2 * 13 << 15, false},
+		{"many passes over more", strings.Repeat("a", 1<<19) + deep, left, true},
+		{"many parts", strings.Repeat("Ａ/", 200_000), left, true},
+		{"prose", strings.Repeat("C’est bien… 5 % de plus, et l’a%20b.\n", left/30), 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			work := maxWork - left
+			text := &spelt{text: tt.text, work: &work}
+			var p places
+			err := p.addLooks(text)
+			if tt.refused != errors.Is(err, errReadings) || !tt.refused && err != nil {
+				t.Error(err)
+			}
+			if !tt.refused && looksLikeURL(text) {
+				t.Error("it is a URL")
+			}
+			// What is beyond the bound is not looked at before it is refused.
+			if used := work - maxWork + left; used < tt.least || used > left+1<<20 {
+				t.Errorf("%d bytes are %d bytes of work", len(tt.text), used)
+			}
+		})
+	}
+}
+
+// Of a text that is long at every level, no more is kept than how it starts.
+func TestLevels(t *testing.T) {
+	levels, err := (&spelt{text: "'%2527" + strings.Repeat("a", 10*maxStart), work: new(int)}).levels()
+	if err != nil || len(levels) != 4 {
+		t.Fatal(len(levels), err)
+	}
+	for i, start := range []string{"'%2527a", "%27a", "'a", "a"} {
+		if len(levels[i]) != maxStart || !strings.HasPrefix(levels[i], start) {
+			t.Errorf("%d: %d bytes, %.10q", i, len(levels[i]), levels[i])
+		}
 	}
 }

@@ -103,6 +103,17 @@ func TestSpellings(t *testing.T) {
 		`{"target": "/etc/passwd"}`,
 		`{"target": "x/../../etc/passwd"}`,
 		`{"target": "` + deep + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("../", 300) + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("../", 1363) + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("../", 1364) + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("../", 1400) + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("../", 3000) + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("../", 100_000) + `etc/passwd"}`,
+		`{"target": "x/` + strings.Repeat("../", 1400) + `etc/passwd"}`,
+		`{"target": "./` + strings.Repeat("../", 1400) + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("%2e%2e/", 1400) + `etc/passwd"}`,
+		`{"target": "` + strings.Repeat("../", 200) + `etc/` + pad[:3600] + `"}`,
+		`{"` + strings.Repeat("../", 1400) + `etc/passwd": 1}`,
 		`{"target": "` + strings.Repeat("/.", 3000) + `/etc/passwd"}`,
 		`{"target": "/etc/passwd` + strings.Repeat(" ", 5000) + `"}`,
 		`{"target": "` + strings.Repeat("/%2e", 3000) + `/etc/passwd"}`,
@@ -175,6 +186,11 @@ func TestSpellings(t *testing.T) {
 		`{"hosts": "example.org evil.example:80"}`,
 		`{"text": "https://evil.example"}`,
 		`{"text": "https:evil.example"}`,
+		`{"text": "` + strings.Repeat("'", 600) + `http://db.evil.example/x"}`,
+		`{"text": "` + strings.Repeat("'", 20_000) + `http://db.evil.example/x"}`,
+		`{"text": "` + strings.Repeat("%20", 600) + `http://db.evil.example/x"}`,
+		`{"text": "` + strings.Repeat("\u200b ", 600) + `http://db.evil.example/x"}`,
+		`{"` + strings.Repeat("'", 600) + `http://db.evil.example/x": 1}`,
 		`{"in": {"at": [{"url": "https://evil.example"}]}}`,
 		`{"headers": {"https://evil.example/": 1}}`,
 		`{"url": "http://0x7f.1"}`,
@@ -256,6 +272,9 @@ func TestSpellings(t *testing.T) {
 		`{"url": "/example.org/../srv"}`:          "web",
 		`{"database": "staging2"}`:                "base",
 		`{"dsn": "host=h"}`:                       "base",
+		// Steps up are no prose, however many there are.
+		`{"path": "/data/x", "target": "` + strings.Repeat("../", 1400) + `x"}`:                   "inside",
+		`{"path": "/data/x", "target": "` + strings.Repeat("../", 200) + `x/` + pad[:3600] + `"}`: "inside",
 		// What is beyond the bounds is refused, not cut.
 		`{"url": "https://` + deepHost + `.x/"}`:                     "free",
 		`{"url": "https://` + strings.Repeat("u@", 700) + `x/"}`:     "free",
@@ -267,6 +286,7 @@ func TestSpellings(t *testing.T) {
 	}
 	// And what is plain passes.
 	long := strings.Repeat("a = b; ", 5000)
+	prose := strings.Repeat(`C’est 12 % de plus… Et alors ?\n`, 4000)
 	for arguments, name := range map[string]string{
 		`{"path": "/data/x", "text": "a \"b\" ~ 5% \\ c."}`:                            "inside",
 		`{"path": "/data/a b/é.txt", "content": "x = \"../y\";\n"}`:                    "inside",
@@ -292,6 +312,7 @@ func TestSpellings(t *testing.T) {
 		`{"text": "` + strings.Repeat("/* long */ ", 1000) + `"}`:                      "free",
 		`{"text": "` + strings.Repeat(`/* 5% */ of \\n \"../../lib\".\n`, 1000) + `"}`: "free",
 		`{"text": "file: a.go\n` + long + `"}`:                                         "free",
+		`{"text": "/resume ` + prose + `"}`:                                            "free",
 		`{"` + long + `.": 1}`:                                                         "free",
 	} {
 		if allowed(name, arguments) != (name != "no one") {

@@ -34,9 +34,22 @@ type spelt struct {
 	base string // the folder that it is read from as a path, if that is known
 	work *int   // what was spent on all texts of the call
 
-	read  bool
-	forms []string
+	read, level, start found // by readings, levels and starts
+}
+
+// found are texts that are looked for once.
+type found struct {
+	done  bool
+	texts []string
 	err   error
+}
+
+func (f *found) get(look func() ([]string, error)) ([]string, error) {
+	if !f.done {
+		f.texts, f.err = look()
+		f.done = true
+	}
+	return f.texts, f.err
 }
 
 // part is a text that stands in this one.
@@ -46,21 +59,45 @@ func (t *spelt) part(text string) *spelt {
 
 // readings are all forms that the text has under any order of the transforms.
 func (t *spelt) readings() ([]string, error) {
-	if !t.read {
-		t.forms, t.err = readings(t.text, t.work)
-		t.read = true
-	}
-	return t.forms, t.err
+	return t.read.get(func() ([]string, error) { return readings(t.text, t.work) })
 }
 
-// starts are the forms of how it starts, which is enough to see what it looks
-// like, and most texts are longer.
+// starts are the forms of how it starts at any level, which is enough to see what
+// it looks like, and most texts are longer.
 func (t *spelt) starts() ([]string, error) {
 	if len(t.text) <= maxStart {
 		return t.readings()
 	}
-	s := strings.TrimSpace(withoutInvisible(t.text))
-	return readings(s[:min(len(s), maxStart)], t.work)
+	return t.start.get(func() ([]string, error) {
+		levels, err := t.levels()
+		if err != nil {
+			return nil, err
+		}
+		var all []string
+		for _, level := range levels {
+			if slices.Contains(all, level) {
+				continue // and so are its forms
+			}
+			forms, err := readings(level, t.work)
+			if err != nil {
+				return nil, err
+			}
+			for _, form := range forms {
+				if !slices.Contains(all, form) {
+					all = append(all, form)
+				}
+			}
+		}
+		return all, nil
+	})
+}
+
+// spend counts bytes that are looked at.
+func spend(work *int, n int) error {
+	if *work += n; *work > maxWork {
+		return errReadings
+	}
+	return nil
 }
 
 func readings(text string, work *int) ([]string, error) {
@@ -69,8 +106,8 @@ func readings(text string, work *int) ([]string, error) {
 		return all, nil
 	}
 	for i := 0; i < len(all); i++ {
-		if *work += len(all[i]) * len(transforms); *work > maxWork {
-			return nil, errReadings
+		if err := spend(work, len(all[i])*len(transforms)); err != nil {
+			return nil, err
 		}
 		for _, change := range transforms {
 			other := change(all[i])
