@@ -34,8 +34,10 @@ func relocked(old, m *manifest.Manifest) ([]manifest.Change, error) {
 		add("%s of %s changed: was %s, is %s", field, of, before, after)
 	}
 	switch {
-	case was == nil:
+	case was == nil && now == nil:
 		return nil, nil
+	case was == nil:
+		return lockedFirst(now), nil
 	case now == nil:
 		add("the installed one is locked, and this one is not")
 		return out, nil
@@ -68,6 +70,23 @@ func relocked(old, m *manifest.Manifest) ([]manifest.Change, error) {
 		}
 	}
 	return out, nil
+}
+
+// lockedFirst is what a lock chooses for an agent that was installed without one.
+func lockedFirst(now *pack.LockedAgent) []manifest.Change {
+	var out []manifest.Change
+	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
+		p := now.Servers[alias].Package
+		if p.Here() == (pack.Build{}) && len(p.Scripts) == 0 {
+			continue
+		}
+		detail := fmt.Sprintf("what is installed for server %s is chosen by the lock", diag.Quote(alias))
+		for _, name := range p.Scripts {
+			detail += fmt.Sprintf(", and install scripts of %s run", diag.Quote(name))
+		}
+		out = append(out, manifest.Change{What: "lock", Detail: detail})
+	}
+	return out
 }
 
 // lockOf is what the lock beside a manifest says of its agent; nil if nothing.

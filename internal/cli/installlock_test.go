@@ -79,6 +79,10 @@ func TestRelocked(t *testing.T) {
 	}{
 		"the same":               {at(one(nil)), at(one(nil)), ""},
 		"locked for once":        {at(nil), at(one(nil)), ""},
+		"first dependencies":     {at(nil), locked(pack.NPM, map[string]string{there: evil}), `what is installed for server "fs" is chosen by the lock`},
+		"first of elsewhere":     {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
+		"first scripts":          {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `chosen by the lock, and install scripts of "evil" run`},
+		"never locked":           {at(nil), at(nil), ""},
 		"not locked":             {at(one(nil)), at(nil), "the installed one is locked, and this one is not"},
 		"was damaged":            {damaged, at(one(nil)), "that of the installed one cannot be compared"},
 		"another tool":           {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},

@@ -232,6 +232,17 @@ func (l *locking) fetch(ctx context.Context, s *agent.Server) (*pack.Package, er
 	return l.store.Fetch(ctx, ref, want, func(step string) { l.o.Progress(s.Alias, step) })
 }
 
+// fetched are the options to prove what was fetched, and no other build of it. The
+// lock is made anew.
+func (l *locking) fetched() toolserver.Options {
+	o := l.o
+	o.Lock, o.Want = nil, map[string]pack.Want{}
+	for alias, p := range l.packages {
+		o.Want[alias] = p.Want()
+	}
+	return o
+}
+
 // prove starts the pinned servers, compares their tools with the manifest, and
 // writes manifest and lock.
 func (l *locking) prove(ctx context.Context) error {
@@ -240,8 +251,7 @@ func (l *locking) prove(ctx context.Context) error {
 		return no("", "the pinned manifest would be invalid: %w", &manifest.InvalidError{Manifest: pinned})
 	}
 	before := l.o.Lock
-	l.o.Lock = nil // it is made anew
-	servers := toolserver.Start(ctx, pinned.Agent(), l.o)
+	servers := toolserver.Start(ctx, pinned.Agent(), l.fetched())
 	defer servers.Close()
 	if err := l.interrupted(ctx); err != nil {
 		return err

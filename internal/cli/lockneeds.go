@@ -102,32 +102,14 @@ func (t *terminal) unresolved(found []registry.Found) error {
 	return nil
 }
 
-// proveNeed fetches and hashes the package of a server, and starts it.
+// proveNeed starts a server, from what is locked if that is only checked.
 func (l *locking) proveNeed(ctx context.Context, f *registry.Found) (toolserver.Proof, error) {
 	o := l.o
 	if !l.flags.check {
-		o.Lock = nil // it is made anew
-		if kind := f.Recipe.Kind; kind == pack.NPM || kind == pack.PyPI {
-			ref, err := pack.Identify(f.Server)
-			if err != nil {
-				return toolserver.Proof{}, no(pack.HintOf(err), "server %s: %w", f.Requirement.Server, err)
-			}
-			want := pack.Want{Digest: f.Recipe.Digest, Scripts: l.flags.scripts}
-			p, err := l.store.Fetch(ctx, ref, want, func(step string) { l.o.Progress(f.Requirement.Server, step) })
-			if err != nil {
-				return toolserver.Proof{}, no(pack.HintOf(err), "server %s: %w", f.Requirement.Server, err)
-			}
-			l.packages[f.Requirement.Server] = p
-			f.Recipe.Digest = p.Digest
-			f.Server.Digest, f.Server.Placeholder = p.Digest, false
-		}
-	}
-	if f.Package != nil && !l.flags.check {
-		p, err := f.Package(ctx, pack.Want{Digest: f.Recipe.Digest, Scripts: l.flags.scripts}, func(step string) { l.o.Progress(f.Requirement.Server, step) })
-		if err != nil {
+		if err := l.fetchNeed(ctx, f); err != nil {
 			return toolserver.Proof{}, no(pack.HintOf(err), "server %s: %w", f.Requirement.Server, err)
 		}
-		l.packages[f.Requirement.Server] = p
+		o = l.fetched()
 	}
 	m, err := host.StartFound(ctx, l.m.Agent(), f, o, egress.New(egress.Switches{}))
 	if err != nil {
@@ -135,6 +117,35 @@ func (l *locking) proveNeed(ctx context.Context, f *registry.Found) (toolserver.
 	}
 	defer m.Close()
 	return m.Proofs()[0], nil
+}
+
+// fetchNeed fetches and hashes the package of a server, if it has one.
+func (l *locking) fetchNeed(ctx context.Context, f *registry.Found) error {
+	id := f.Requirement.Server
+	want := pack.Want{Digest: f.Recipe.Digest, Scripts: l.flags.scripts}
+	progress := func(step string) { l.o.Progress(id, step) }
+	if f.Package != nil {
+		p, err := f.Package(ctx, want, progress)
+		if err == nil {
+			l.packages[id] = p
+		}
+		return err
+	}
+	if f.Recipe.Kind != pack.NPM && f.Recipe.Kind != pack.PyPI {
+		return nil
+	}
+	ref, err := pack.Identify(f.Server)
+	if err != nil {
+		return err
+	}
+	p, err := l.store.Fetch(ctx, ref, want, progress)
+	if err != nil {
+		return err
+	}
+	l.packages[id] = p
+	f.Recipe.Digest = p.Digest
+	f.Server.Digest, f.Server.Placeholder = p.Digest, false
+	return nil
 }
 
 // lockNeed puts a proven server into the entry.

@@ -67,6 +67,11 @@ type Want struct {
 	Scripts []string
 }
 
+// Want asks for this very package, with what it was installed with.
+func (p *Package) Want() Want {
+	return Want{Digest: p.Digest, Tree: p.Tree, Dependencies: p.Dependencies, Scripts: p.Scripts}
+}
+
 // record is the header of a listing: what the tree was made of.
 type record struct {
 	Kind     Kind     `json:"kind"`

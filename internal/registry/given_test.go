@@ -190,6 +190,14 @@ func TestStrangersLists(t *testing.T) {
 	ours.Builds[here] = list("x")
 	gets("and then changed", found(ours, nil), false)
 
+	// Left unsaid what they are for, they would go with whatever is found.
+	r := resolver(t, h)
+	r.Lock = locked(search, "1", Recipe{})
+	r.Lock.Server("x", search).Resolved, r.Lock.Server("x", search).Package = nil, ours
+	if f := ask(r, search, "*"); f.Problem == nil || !strings.Contains(f.Problem.Error(), "the lock does not say what it is") || f.Server.Alias != "" {
+		t.Errorf("a lock does not say what a server is, and it gets %s: %v", refs(f), f.Problem)
+	}
+
 	// Wheels of another platform are not installed on this one.
 	kind = pack.PyPI
 	gets("wheels for elsewhere", found(pack.LockedPackage{Kind: kind, Builds: map[string]pack.Build{"plan9/mips": list("x")}}, nil), true)

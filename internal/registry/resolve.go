@@ -127,10 +127,15 @@ func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent
 		f.Problem = err
 		return f
 	}
-	if locked := r.Lock.Server(a.ID, q.Server); locked != nil && locked.Resolved != nil {
+	switch locked := r.Lock.Server(a.ID, q.Server); {
+	case locked == nil:
+		if r.lookUp(ctx, &f, versions); f.Recipe.Kind != "" {
+			r.noteGiven(&f)
+		}
+	case locked.Resolved == nil: // what it lists would be installed with whatever is found now
+		f.Problem = errors.New("the lock does not say what it is; find it anew with ambit lock --update")
+	default:
 		r.fromLock(ctx, &f, locked, versions)
-	} else if r.lookUp(ctx, &f, versions); f.Recipe.Kind != "" {
-		r.noteGiven(&f)
 	}
 	if f.Recipe.Kind != "" {
 		r.settle(&f, name)

@@ -200,6 +200,9 @@ func (s *server) want() pack.Want {
 	if locked := s.locked(); locked != nil {
 		return s.options.Lock.Want(locked.Package)
 	}
+	if want, ok := s.options.Want[s.spec.Alias]; ok {
+		return want
+	}
 	return pack.Want{Digest: s.spec.Digest}
 }
 

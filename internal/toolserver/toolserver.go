@@ -72,6 +72,9 @@ type Options struct {
 	Authorize func(ctx context.Context, s *agent.Server, h http.Header) (secret string, err error)
 	// Lock is what was proven before; nil if there is none.
 	Lock *pack.Lock
+	// Want is what a server's package must be, by alias, where no lock says it;
+	// without it the declared digest decides.
+	Want map[string]pack.Want
 	// Log is told what servers write to stderr, and what becomes of them.
 	Log func(alias, line string)
 	// Progress is told what is being done, for a person who waits.
