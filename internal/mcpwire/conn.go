@@ -52,8 +52,9 @@ type Options struct {
 	OnNoise func(line []byte)
 
 	// OnGap is told that notifications may have been missed: the session or the
-	// stream that brings them was lost and made again. It must not block.
-	OnGap func()
+	// stream that brings them was lost and made again. With forgotten, the server
+	// may not know any more what it was asked before. It must not block.
+	OnGap func(forgotten bool)
 }
 
 const (

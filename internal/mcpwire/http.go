@@ -114,6 +114,9 @@ type httpTransport struct {
 
 	// session is the header value as it is sent; nil where there is no session.
 	session atomic.Pointer[[]string]
+
+	// reopened is how often the stream of notifications was, with nothing on it.
+	reopened atomic.Int64
 }
 
 var _ Transport = (*httpTransport)(nil)

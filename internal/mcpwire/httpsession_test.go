@@ -53,7 +53,7 @@ func TestHTTPSessionLost(t *testing.T) {
 		}
 	}
 	var gaps diary
-	c := s.connect(Options{Legacy: true, OnGap: func() { gaps.write("gap") }}, HTTPOptions{})
+	c := s.connect(Options{Legacy: true, OnGap: func(bool) { gaps.write("gap") }}, HTTPOptions{})
 	negotiate(t, c)
 	var wg sync.WaitGroup
 	for range calls {

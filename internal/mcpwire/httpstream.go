@@ -125,17 +125,20 @@ func (t *httpTransport) get(ctx context.Context, version, after string) (*http.R
 var errNoStream = errors.New("the server offers no stream")
 
 // listen keeps a legacy server's stream of notifications open, until the server
-// says that it has none or has lost the session. opened is called when the
-// stream is there, and again whenever it has been opened anew.
+// says that it has none. opened is called when the stream is there, and again
+// whenever it has been opened anew. A session that was lost since is made again,
+// for whoever only listens; with it comes another who listens, in place of this.
 func (t *httpTransport) listen(ctx context.Context, version string, opened func()) {
-	after, retry := "", time.Duration(0)
-	for tries := 0; ctx.Err() == nil; tries++ {
-		if tries > 0 {
-			if pause(ctx, retry, tries-1) != nil {
-				return
-			}
+	after, retry, was := "", time.Duration(0), false
+	for first := true; ctx.Err() == nil; first = false {
+		if !first && pause(ctx, retry, int(t.reopened.Add(1))-1) != nil {
+			return
 		}
 		resp, err := t.get(ctx, version, after)
+		if lost, ok := err.(*sessionLost); ok && was {
+			t.renew(ctx, lost.session)
+			continue
+		}
 		if refused(err) {
 			return
 		}
@@ -143,13 +146,22 @@ func (t *httpTransport) listen(ctx context.Context, version string, opened func(
 			continue
 		}
 		opened()
+		was = true
 		_, at, _ := t.readEvents(resp.Body, sideStream)
 		resp.Body.Close()
 		after, retry = at.lastID, at.retry
 		if at.events > 0 {
-			tries = 0
+			t.reopened.Store(0)
 		}
 	}
+}
+
+// renew makes a session again that nobody waits for. Where that fails, it is lost
+// the next time as well.
+func (t *httpTransport) renew(ctx context.Context, lost string) {
+	ctx, cancel := context.WithTimeout(ctx, maxPause)
+	defer cancel()
+	_ = t.conn.renew(ctx, lost)
 }
 
 // refused reports whether trying again would be of no use.

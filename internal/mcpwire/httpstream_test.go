@@ -154,7 +154,7 @@ func TestHTTPListen(t *testing.T) {
 	var heard diary
 	c := s.connect(Options{
 		OnNotification: func(n Notification) { heard.write(n.Method) },
-		OnGap:          func() { heard.write("gap") },
+		OnGap:          func(bool) { heard.write("gap") },
 	}, HTTPOptions{})
 	negotiate(t, c)
 	mustCall(t, c, "tool", `{}`, `{"real":true}`)
@@ -241,7 +241,7 @@ func TestHTTPListenAfterSessionLost(t *testing.T) {
 	c := s.connect(Options{
 		Legacy:         true,
 		OnNotification: func(n Notification) { heard <- n.Method },
-		OnGap:          func() { heard <- "gap" },
+		OnGap:          func(bool) { heard <- "gap" },
 	}, HTTPOptions{})
 	negotiate(t, c)
 	mustCall(t, c, "tool", `{}`, `{}`)
@@ -251,6 +251,20 @@ func TestHTTPListenAfterSessionLost(t *testing.T) {
 		}
 	}
 	<-gone // nobody listens to the old one any more
+}
+
+// TestHTTPListenWithoutStream does not take a server that knows no GET for one
+// that lost the session, or it would make sessions for ever.
+func TestHTTPListenWithoutStream(t *testing.T) {
+	noLeaks(t)
+	s := newWeb(t)
+	s.session = "s"
+	s.get = http.NotFound
+	s.call = func(w http.ResponseWriter, _ *http.Request, m message) { answerJSON(w, m, `{}`) }
+	c := s.connect(Options{Legacy: true, OnNotification: func(Notification) {}}, HTTPOptions{})
+	negotiate(t, c) // returns when nobody listens any more
+	mustCall(t, c, "tool", `{}`, `{}`)
+	s.log.want(t, "initialize ", "notifications/initialized s1", "GET s1", "tools/call s1")
 }
 
 // TestHTTPForeignAnswer has a server answer one call in the stream of another.

@@ -17,6 +17,7 @@ const listenWait = time.Second
 type listener struct {
 	mu     sync.Mutex
 	id     int64              // of the subscription's request
+	asked  bool               // and it is not acknowledged yet
 	cancel context.CancelFunc // ends the stream of a session that was lost
 	opened func()
 }
@@ -27,11 +28,17 @@ func (l *listener) is(id int64) bool {
 	return l.id != 0 && l.id == id
 }
 
-func (l *listener) acknowledged() {
+// acknowledged takes the news that a subscription is open: once for each that was
+// asked for. A server that does not say which one may mean somebody else's.
+func (l *listener) acknowledged(id int64, said bool) {
 	l.mu.Lock()
+	ours := l.asked && (!said || l.id == id)
+	if ours {
+		l.asked = false
+	}
 	opened := l.opened
 	l.mu.Unlock()
-	if opened != nil {
+	if ours {
 		opened()
 	}
 }
@@ -58,7 +65,8 @@ func (c *Conn) listen(ctx context.Context, s *Server) {
 		again := true
 		once.Do(func() { again = false; close(ready) })
 		if again && c.opts.OnGap != nil {
-			c.opts.OnGap()
+			// Without a session nothing tells a server that was started again.
+			c.opts.OnGap(!s.Modern && c.http.session.Load() == nil)
 		}
 	}
 	c.listener.mu.Lock()
@@ -91,7 +99,7 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 		}
 		id := c.ids.Add(1)
 		c.listener.mu.Lock()
-		c.listener.id = id
+		c.listener.id, c.listener.asked = id, true
 		c.listener.mu.Unlock()
 
 		b := append(appendHead(nil, id, methodListen), `{"notifications":`...)
@@ -104,8 +112,8 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 			return
 		case time.Since(began) > maxPause:
 			tries = 0
-		case tries >= maxResumes:
-			return // it ends as often as it is opened
+		case tries >= maxResumes && !errors.Is(err, ErrNotSent):
+			return // it ends as often as it is opened; one that is away may come back
 		}
 	}
 }

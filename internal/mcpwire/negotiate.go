@@ -208,7 +208,7 @@ func (c *Conn) renew(ctx context.Context, lost string) error {
 		return fmt.Errorf("making a new session: %w", err)
 	}
 	if c.opts.OnGap != nil {
-		c.opts.OnGap()
+		c.opts.OnGap(true)
 	}
 	c.listen(ctx, s)
 	return nil

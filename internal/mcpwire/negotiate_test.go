@@ -3,6 +3,9 @@ package mcpwire
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -251,7 +254,7 @@ func TestSubscription(t *testing.T) {
 	var heard diary
 	o := Options{
 		OnNotification: func(n Notification) { heard.write(n.Method) },
-		OnGap:          func() { heard.write("gap") },
+		OnGap:          func(bool) { heard.write("gap") },
 	}
 	ack := `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`
 	changed := `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
@@ -272,6 +275,28 @@ func TestSubscription(t *testing.T) {
 		negotiate(t, c)
 		time.Sleep(time.Minute) // of the bubble
 		heard.want(t, MethodToolsChanged, "gap", MethodToolsChanged)
+	})
+}
+
+// TestSubscriptionAcknowledgedOnce does not take what a server says of somebody
+// else's subscription, without saying whose, for a gap.
+func TestSubscriptionAcknowledgedOnce(t *testing.T) {
+	gaps := 0
+	o := Options{OnNotification: func(Notification) {}, OnGap: func(bool) { gaps++ }}
+	play(t, o, func(f *fake) {
+		f.answer(f.expect(methodDiscover), strings.Replace(discoverResult, `"tools":{}`, `"tools":{"listChanged":true}`, 1))
+		for m := f.recv(); m.line != ""; m = f.recv() {
+			f.say(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`)
+		}
+	}, func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		for range 3 {
+			go c.Do(t.Context(), Request{Method: methodListen})
+		}
+		synctest.Wait()
+		if gaps != 0 {
+			t.Errorf("%d gaps", gaps)
+		}
 	})
 }
 
@@ -303,4 +328,38 @@ func TestSubscriptionRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// roundTrip is a network.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestSubscriptionAway goes on asking a server that cannot be reached.
+func TestSubscriptionAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		transport, err := HTTP("http://far.example", HTTPOptions{RoundTripper: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get("Mcp-Method") == methodListen {
+				asked++
+				return nil, &net.OpError{Op: "dial", Err: errors.New("nobody is there")}
+			}
+			result := strings.Replace(discoverResult, `"tools":{}`, `"tools":{"listChanged":true}`, 1)
+			return &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`)),
+			}, nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := New(transport, Options{OnNotification: func(Notification) {}})
+		defer c.Close()
+		negotiate(t, c)
+		time.Sleep(time.Hour) // of the bubble
+		synctest.Wait()
+		if least, most := int(time.Hour/maxPause), 3*int(time.Hour/maxPause); asked < least || asked > most {
+			t.Errorf("it was asked %d times within an hour, want %d to %d", asked, least, most)
+		}
+	})
 }

@@ -52,9 +52,7 @@ func (c *Conn) notify(e envelope, stream int64) {
 		}
 	case methodListening:
 		// Somebody may hold subscriptions of his own, by [Conn.Do].
-		if id, ok := number(lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")); !ok || c.listener.is(id) {
-			c.listener.acknowledged()
-		}
+		c.listener.acknowledged(number(lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
 		return
 	case methodCancelled:
 		c.cancelledByServer(lookup(e.params, "requestId"))

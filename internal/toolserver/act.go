@@ -92,6 +92,10 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	if s.conn != nil && s.conn.Err() != nil {
 		s.unsettle() // it has gone, and whoever starts it again is about to notice
 	}
+	if s.called != nil {
+		close(s.called)
+		s.called = nil
+	}
 	why := s.proof.Refusal
 	switch {
 	case s.resting != nil:

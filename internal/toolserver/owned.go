@@ -158,6 +158,7 @@ func (s *server) connectFor(c *call.Client, o *owned) {
 	}
 	options := s.wire(limited(s.log), client)
 	options.Legacy, options.Modern = true, false
+	options.OnGap = func(forgotten bool) { s.gapOf(c.Key, forgotten) }
 	conn := mcpwire.New(transport, options)
 	if _, err = conn.Negotiate(ctx); err == nil {
 		err = s.matches(ctx, conn)

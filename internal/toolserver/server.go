@@ -45,6 +45,7 @@ type server struct {
 	watched map[string]*watch // resources that clients of the shared connection watch
 	apart   map[string]*apart // what clients watch by their own, by their keys
 	forgot  bool              // it may not know any more what is watched
+	called  chan struct{}     // closed by the next call, for whoever waits for one; nil if nobody does
 	doubts  int               // how often there was reason to prove it again
 	settled chan struct{}     // closed while nothing is being found out
 	resting *resting          // it ended too often; nil otherwise

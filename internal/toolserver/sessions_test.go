@@ -21,17 +21,56 @@ import (
 // It can forget its sessions.
 type keeper struct {
 	mu       sync.Mutex
-	sessions int      // so many were made
-	ended    int      // and the first of them are not known any more
-	heard    []string // the methods, with the uri if there is one, and whether they were in no session
-	lost     string   // the method that it says it does not know the session of
+	sessions int           // so many were made
+	ended    int           // and the first of them are not known any more
+	gone     int           // nor is this one
+	heard    []string      // the methods, with the uri if there is one, and whether they were in no session
+	lost     string        // the method that it says it does not know the session of
+	streams  chan struct{} // closed when they end; nil if it has none
+	hold     chan int      // what it waits for before it answers a subscription, with this status; nil if it does not
 }
 
-// forget ends all sessions, as a new start does.
+// forget ends all sessions, as a new start does, and their streams.
 func (k *keeper) forget() {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.ended = k.sessions
+	k.mu.Unlock()
+	k.cut()
+}
+
+// cut ends all streams.
+func (k *keeper) cut() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.streams != nil {
+		close(k.streams)
+		k.streams = make(chan struct{})
+	}
+}
+
+// stream answers a GET.
+func (k *keeper) stream(w http.ResponseWriter, r *http.Request, session int) {
+	k.mu.Lock()
+	cut, lost := k.streams, session <= k.ended || session == k.gone
+	if cut != nil && !lost {
+		k.heard = append(k.heard, "GET")
+	}
+	k.mu.Unlock()
+	switch {
+	case cut == nil:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	case lost:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	select {
+	case <-cut:
+	case <-r.Context().Done():
+	}
 }
 
 // count is how often something was heard.
@@ -52,6 +91,11 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Method string
 		Params struct{ URI string }
 	}
+	session, _ := strconv.Atoi(r.Header.Get("Mcp-Session-Id"))
+	if r.Method == http.MethodGet {
+		k.stream(w, r, session)
+		return
+	}
 	if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&m) != nil {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
@@ -59,7 +103,19 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.heard = append(k.heard, strings.TrimSpace(m.Method+" "+m.Params.URI))
-	session, _ := strconv.Atoi(r.Header.Get("Mcp-Session-Id"))
+	if m.Method == "resources/subscribe" && k.hold != nil {
+		k.mu.Unlock()
+		status := http.StatusGone
+		select {
+		case status = <-k.hold:
+		case <-r.Context().Done():
+		}
+		k.mu.Lock()
+		if status != http.StatusOK {
+			w.WriteHeader(status)
+			return
+		}
+	}
 	result := `{}`
 	switch {
 	case m.Method == "server/discover":
@@ -69,7 +125,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		k.sessions++
 		w.Header().Set("Mcp-Session-Id", strconv.Itoa(k.sessions))
 		result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{"subscribe":true}},"serverInfo":{"name":"keeper","version":"1"}}`
-	case session <= k.ended, m.Method == k.lost:
+	case session <= k.ended, session == k.gone, m.Method == k.lost:
 		k.heard[len(k.heard)-1] += " lost"
 		w.WriteHeader(http.StatusNotFound)
 		return

@@ -197,9 +197,7 @@ func (s *server) reprove(conn *mcpwire.Conn) error {
 		s.proof, s.tools = p, p.Tools
 		s.settle(doubts)
 		s.announce()
-		if s.forgot {
-			s.remember(conn)
-		}
+		s.remind(conn)
 	case drifted(err):
 		s.refuse(&p, err)
 		s.log("quarantined: " + p.Refusal.Message)

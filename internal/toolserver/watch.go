@@ -3,7 +3,10 @@ package toolserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -23,6 +26,10 @@ type watch struct {
 	uri    jsontext.Value
 	conn   *mcpwire.Conn      // that it was begun on
 	cancel context.CancelFunc // ends it there; nil in the older generation
+
+	answered chan struct{} // closed when the server has said whether it can be watched
+	result   jsontext.Value
+	err      error
 }
 
 // leave takes one watching of a client away, and reports whether nobody is left.
@@ -39,10 +46,12 @@ func (w *watch) leave(key string) bool {
 type apart struct {
 	client *call.Client
 	uris   map[string]jsontext.Value
+	forgot bool // the server may not know them any more
 }
 
 // watch begins the watching of a resource on the shared connection, if the client
-// is the first to watch it.
+// is the first to watch it. All who watch it get the one answer, which the first
+// does not take along when he goes.
 func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, error) {
 	conn, err := s.ready(ctx)
 	if err != nil {
@@ -54,28 +63,45 @@ func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, er
 	}
 	s.mu.Lock()
 	w := s.watched[uri]
-	switch {
-	case w != nil:
-		w.by[key]++
-		s.mu.Unlock()
-		return jsontext.Value("{}"), nil
-	case len(s.watched) >= maxOwned:
-		s.mu.Unlock()
-		return nil, call.Refuse(stage, call.ServerUnavailable, "too many resources of server %s are watched", s.spec.Alias)
-	case s.watched == nil:
-		s.watched = map[string]*watch{}
+	if w == nil {
+		if len(s.watched) >= maxOwned {
+			s.mu.Unlock()
+			return nil, call.Refuse(stage, call.ServerUnavailable, "too many resources of server %s are watched", s.spec.Alias)
+		}
+		if s.watched == nil {
+			s.watched = map[string]*watch{}
+		}
+		w = &watch{by: map[string]int{}, uri: quoted, answered: make(chan struct{})}
+		s.watched[uri] = w
+		go s.askFirst(uri, w, s.begin(w, conn))
 	}
-	w = &watch{by: map[string]int{key: 1}, uri: quoted}
-	s.watched[uri] = w
-	ask := s.begin(w, conn)
+	w.by[key]++
 	s.mu.Unlock()
-	result, err := ask(ctx)
-	if err != nil {
-		s.mu.Lock()
-		delete(s.watched, uri)
-		s.mu.Unlock()
+	select {
+	case <-w.answered:
+		return w.result, w.err
+	case <-ctx.Done():
 	}
-	return result, err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watched[uri] == w && w.by[key] > 0 && w.leave(key) {
+		s.drop(uri, w)
+	}
+	return nil, ctx.Err()
+}
+
+// askFirst asks for a resource that nobody has watched so far.
+func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsontext.Value, error)) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.options.StartTimeout)
+	defer cancel()
+	result, err := ask(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.result, w.err = result, err
+	close(w.answered)
+	if err != nil || len(w.by) == 0 {
+		s.drop(uri, w) // a server that gave no answer may have heard it
+	}
 }
 
 // begin is how the server is asked, by a connection, to tell of a resource. The
@@ -94,11 +120,52 @@ func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) 
 		params := slices.Concat([]byte(`{"notifications":{"resourceSubscriptions":[`), w.uri, []byte(`]}}`))
 		go func() {
 			defer cancel()
-			// Its answer comes when it is over; updates come by the connection.
-			_, _ = conn.Do(watching, mcpwire.Request{Method: "subscriptions/listen", Params: params})
+			s.listen(watching, conn, mcpwire.Request{Method: "subscriptions/listen", Params: params})
 		}()
 		return jsontext.Value("{}"), nil
 	}
+}
+
+// listen keeps a subscription of the newer generation open as long as its
+// connection is there. Its answer comes when it is over; updates come by the
+// connection. One that ends is asked for again, ever later if it ends as often as
+// that. A server that could not be reached is there again when it is called.
+func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Request) {
+	clock := s.options.clock
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		began := clock.Now()
+		_, err := conn.Do(ctx, r)
+		if ctx.Err() != nil || conn.Err() != nil {
+			return
+		}
+		status, _ := errors.AsType[*mcpwire.HTTPError](err)
+		if _, no := errors.AsType[*mcpwire.RPCError](err); no && (status == nil || status.Status < http.StatusInternalServerError) {
+			s.log(fmt.Sprintf("a resource cannot be watched: %v", err))
+			return
+		}
+		if clock.Now().Sub(began) > longestPause {
+			pause = firstPause
+		}
+		var called <-chan struct{}
+		if errors.Is(err, mcpwire.ErrNotSent) {
+			called = s.nextCall()
+		}
+		select {
+		case <-clock.After(spread(pause, rand.Float64())):
+		case <-called:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// nextCall is closed when the server is called the next time.
+func (s *server) nextCall() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.called == nil {
+		s.called = make(chan struct{})
+	}
+	return s.called
 }
 
 func subscribe(ctx context.Context, conn *mcpwire.Conn, method string, uri jsontext.Value) (jsontext.Value, error) {
@@ -120,8 +187,14 @@ func (s *server) unwatch(key, uri string) bool {
 	return true
 }
 
-// drop ends what nobody watches any more. The caller holds the lock.
+// drop ends what nobody watches any more. What is still being asked for is left to
+// [server.askFirst], or the end could overtake the beginning. The caller holds the lock.
 func (s *server) drop(uri string, w *watch) {
+	select {
+	case <-w.answered:
+	default:
+		return
+	}
 	delete(s.watched, uri)
 	if w.cancel != nil {
 		w.cancel()
@@ -170,24 +243,49 @@ func (s *server) noteApart(c *call.Client, method, uri string) {
 	a.uris[uri] = quoted
 }
 
-// gap is that of a connection whose server may have forgotten what is watched.
-func (s *server) gap() {
+// gap is that of the shared connection: its server may have other tools, and may
+// have forgotten what is watched.
+func (s *server) gap(forgotten bool) {
 	s.mu.Lock()
-	s.forgot = true
+	s.forgot = s.forgot || forgotten
 	s.mu.Unlock()
 	s.doubt()
 }
 
-// remember asks once more for all that is watched, of a server that was proven
-// again and may have forgotten it. It does not wait. The caller holds the lock and
-// is waited for by close.
+// gapOf is that of a client's own connection, which nobody else watches by.
+func (s *server) gapOf(key string, forgotten bool) {
+	s.mu.Lock()
+	if a := s.apart[key]; a != nil {
+		a.forgot = a.forgot || forgotten
+	}
+	s.mu.Unlock()
+	s.doubt()
+}
+
+// remember asks once more for all that is watched, of a server that came up again.
+// It is like remind.
 func (s *server) remember(conn *mcpwire.Conn) {
+	s.forgot = true
+	s.remind(conn)
+}
+
+// remind asks once more for what a server that was proven again may have
+// forgotten. It does not wait. The caller holds the lock and is waited for by
+// close.
+func (s *server) remind(conn *mcpwire.Conn) {
+	all := s.forgot
 	s.forgot = false
 	var asks []func(context.Context) (jsontext.Value, error)
 	for _, w := range s.watched {
-		asks = append(asks, s.begin(w, conn))
+		if all {
+			asks = append(asks, s.begin(w, conn))
+		}
 	}
 	for _, a := range s.apart {
+		if !all && !a.forgot {
+			continue
+		}
+		a.forgot = false
 		for _, uri := range a.uris {
 			asks = append(asks, func(ctx context.Context) (jsontext.Value, error) {
 				own, err := s.ownStill(ctx, a)
