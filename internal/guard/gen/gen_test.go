@@ -2,9 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
-	"io"
-	"os"
 	"testing"
 )
 
@@ -19,20 +16,7 @@ func TestTablesAreCurrent(t *testing.T) {
 		if want == nil {
 			continue // its source is no module
 		}
-		f, err := os.Open("../" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got, want) {
+		if !bytes.Equal(unzipped(t, "../"+file), want) {
 			t.Errorf("%s is not current; run: go generate ./internal/guard/...", file)
 		}
 	}
