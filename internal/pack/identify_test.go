@@ -148,7 +148,7 @@ func FuzzIdentify(f *testing.F) {
 			if !strings.Contains(words[1+ref.spec], ref.Name) {
 				t.Fatalf("the package is not in argument %d: %+v", ref.spec, ref)
 			}
-			if ref.Version != "" && !isExact(ref.Kind, ref.Version) {
+			if ref.Version != "" && !IsExact(ref.Kind, ref.Version) {
 				t.Fatalf("a version that is not one: %+v", ref)
 			}
 		}

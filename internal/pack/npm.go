@@ -29,7 +29,7 @@ const noGit = os.DevNull + "/git"
 
 // npm fetches and installs. Nothing of the package is run.
 func (f *fetch) npm(ctx context.Context) error {
-	if !npmName().MatchString(f.ref.Name) || f.ref.Version != "" && !isExact(NPM, f.ref.Version) {
+	if !npmName().MatchString(f.ref.Name) || f.ref.Version != "" && !IsExact(NPM, f.ref.Version) {
 		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of an npm package", Hint: "write name@1.2.3"}
 	}
 	npm, err := lookup("npm", "")
@@ -144,7 +144,7 @@ func (f *fetch) npmInstalled(dir string) error {
 	if err != nil {
 		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "its package.json cannot be read", Err: err, Hint: "do not use this package"}
 	}
-	if self.Name != f.ref.Name || f.ref.Version != "" && !sameVersion(NPM, self.Version, f.ref.Version) || !isExact(NPM, self.Version) {
+	if self.Name != f.ref.Name || f.ref.Version != "" && !sameVersion(NPM, self.Version, f.ref.Version) || !IsExact(NPM, self.Version) {
 		return &Error{
 			Code: Unsafe, What: f.ref.String(), Detail: "the package calls itself " + diag.Quote(self.Name+"@"+self.Version),
 			Hint: "do not use this package: the registry and its content disagree",

@@ -72,7 +72,7 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 // python fetches wheels with pip and unpacks them. Only wheels: they are
 // archives, and nothing in them runs when they are unpacked.
 func (f *fetch) python(ctx context.Context) error {
-	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" && !isExact(PyPI, f.ref.Version) {
+	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" && !IsExact(PyPI, f.ref.Version) {
 		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of a Python package", Hint: "write name==1.2.3"}
 	}
 	if len(f.want.Scripts) > 0 {

@@ -97,7 +97,7 @@ func settle(ref Ref, declared string) (string, error) {
 	if err != nil || pin.Digest() {
 		declared = ""
 	}
-	exact := isExact(ref.Kind, ref.Asked)
+	exact := IsExact(ref.Kind, ref.Asked)
 	switch {
 	case declared == "" && exact:
 		return ref.Asked, nil

@@ -16,8 +16,8 @@ func lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
-// isExact tells a version from a tag (latest) and a range (^1.2).
-func isExact(k Kind, s string) bool {
+// IsExact tells one version of a package from a tag (latest) and a range (^1.2).
+func IsExact(k Kind, s string) bool {
 	if k == PyPI {
 		return s != "latest" && pypiVersion().MatchString(s)
 	}

@@ -320,6 +320,8 @@ func TestRecipes(t *testing.T) {
 		{"code for Node.js", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"NODE_OPTIONS","default":"--import=data:text/javascript,1"}]}]}`, "", "which only you may"},
 		{"a bundle without a hash", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb"}]}`, "", "without a sha256"},
 		{"a range", `{"packages":[{"registryType":"npm","identifier":"b","version":"^1.0.0"}]}`, "", "one exact version"},
+		{"a range without signs", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.x"}]}`, "", "one exact version"},
+		{"all of a major version", `{"packages":[{"registryType":"npm","identifier":"b","version":"1"}]}`, "", "one exact version"},
 		{"an option as a name", `{"packages":[{"registryType":"npm","identifier":"--call=evil","version":"1.0.0"}]}`, "", "one exact version"},
 		{"a folder as a name", `{"packages":[{"registryType":"npm","identifier":"../x","version":"1.0.0"}]}`, "", "one exact version"},
 		{"an option of the runtime", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","runtimeArguments":[{"type":"named","name":"--node-options","value":"--require=/tmp/x"}]}]}`, "", "could run something else"},

@@ -111,7 +111,6 @@ func Newest(list []Listing, versions Range) (*Listing, error) {
 var (
 	npmName  = regexp.MustCompile(`^(?:@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*$`)
 	pypiName = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	exact    = regexp.MustCompile(`^[0-9][A-Za-z0-9.!_+-]*$`)
 )
 
 // Recipe is the first way to run a version that can be taken here. If none can,
@@ -177,7 +176,7 @@ func (p *Package) recipe() (Recipe, error) {
 		if err := p.bundle(); err != nil {
 			return out, err
 		}
-	case !name.MatchString(p.Identifier) || !exact.MatchString(p.Version):
+	case !name.MatchString(p.Identifier) || !pack.IsExact(out.Kind, p.Version):
 		return out, fmt.Errorf("it does not name one package at one exact version")
 	}
 	if p.FileSHA256 != "" {
