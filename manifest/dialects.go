@@ -122,7 +122,7 @@ func Detect(name string, src []byte) agent.Dialect {
 var otherFiles = []struct{ key, what string }{
 	{"mcpServers", "this is an MCP client's configuration; import it to get a manifest"},
 	{"mcp_servers", "this is an MCP client's configuration; import it to get a manifest"},
-	{"openapi", "this is an OpenAPI description; import it to get a manifest"},
+	{"openapi", "this is an OpenAPI description; make a manifest of it: ambit import FILE"},
 	{"dependencies", "this is a package's own manifest, not an agent's"},
 	{"lockfileVersion", "this is a package manager's lock file"},
 	{"packages", "this is a registry's server.json; import it to get a manifest"},
@@ -167,7 +167,11 @@ func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
 		first   doc.Value
 	}
 	var found [4]tally // in the order of agent.Dialects
+	api := isOpenAPI(root)
 	for m := range root.Each() {
+		if api && m.Key() == "servers" {
+			continue
+		}
 		if i := slices.Index(agent.Dialects, ownerOf(m)); i >= 0 {
 			if found[i].keys++; found[i].keys == 1 {
 				found[i].dialect, found[i].first = agent.Dialects[i], m
@@ -188,7 +192,23 @@ func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
 	return ""
 }
 
+// isOpenAPI reports whether a file is an OpenAPI description. It has servers as Matrix
+// has; any other key of a dialect makes it a manifest all the same.
+func isOpenAPI(root doc.Value) bool {
+	return root.Get("openapi").Is(doc.String) && root.Get("info").Is(doc.Object)
+}
+
+// isSchema reports whether a file is a JSON Schema, by the schema that it names as
+// its own.
+func isSchema(root doc.Value) bool {
+	_, address, _ := strings.Cut(root.Get("$schema").Text(), "://")
+	return strings.HasPrefix(address, "json-schema.org/")
+}
+
 func unknownHint(root doc.Value) string {
+	if isSchema(root) {
+		return "this is a JSON Schema, not a manifest"
+	}
 	for _, o := range otherFiles {
 		if root.Get(o.key).Ok() {
 			return o.what

@@ -207,17 +207,19 @@ func Attached(d agent.Dialect, r *diag.Reporter) *Manifest {
 	return &Manifest{Path: r.Source.Name, Dialect: d, Source: r.Source, Diagnostics: r.Finish(), errors: r.Errors()}
 }
 
-// Suspect reports whether a file whose dialect cannot be told, because it
-// cannot be read, still looks like a manifest: it holds the name of a key that
-// only manifests have. Such a file is broken, not something else.
+// Suspect reports whether a file whose dialect cannot be told still looks like a
+// manifest: it has the name of one, or it cannot be read and holds the name of a
+// key that only manifests have. Such a file is broken, not something else.
 func (m *Manifest) Suspect() bool {
 	if m.Dialect != "" || m.Valid() {
 		return false
 	}
+	base := filepath.Base(m.Path)
+	named := base == "agent.toml" || base == "findagent.json"
 	for _, d := range m.Diagnostics {
 		switch d.Code {
-		case diag.UnknownDialect.Code:
-			return false // it could be read, and is something else
+		case diag.UnknownDialect.Code: // it could be read, and is something else
+			return named && !isSchema(m.tree().Root())
 		case diag.MixedDialects.Code, diag.NotUTF8.Code, diag.TooLarge.Code:
 			return true // what cannot be read must not pass for something else
 		}
@@ -227,7 +229,7 @@ func (m *Manifest) Suspect() bool {
 			return true
 		}
 	}
-	return false
+	return named
 }
 
 // tellingWords are keys that stand in no other kind of file.

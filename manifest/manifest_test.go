@@ -136,6 +136,32 @@ func TestLargeManifests(t *testing.T) {
 	}
 }
 
+// What may be a broken manifest is not taken for another file.
+func TestSuspect(t *testing.T) {
+	const schema = `{"$schema": "https://json-schema.org/draft/2020-12/schema", "properties": {"system_prompt": {}}}`
+	for name, tt := range map[string]struct {
+		path, text string
+		want       bool
+	}{
+		"another file":                        {"x.json", `{"name": "x"}`, false},
+		"a schema":                            {"x.json", schema, false},
+		"a schema with a manifest's name":     {"schema/findagent.json", schema, false},
+		"one that is broken off":              {"schema/findagent.json", schema[:40], true},
+		"a manifest's name":                   {"a/findagent.json", `{"name": "x"}`, true},
+		"a manifest's name, in TOML":          {"a/agent.toml", "name = 'x'", true},
+		"a schema of its own":                 {"findagent.json", `{"$schema": "https://ambit.run/schema/findagent.json", "nmae": "x"}`, true},
+		"an address that only holds the name": {"findagent.json", `{"$schema": "https://example.com/json-schema.org/"}`, true},
+		"no object":                           {"findagent.json", `[]`, true},
+		"a key of manifests, broken off":      {"x.json", `{"agents": [{"system_prompt": "x"`, true},
+		"an empty file":                       {"x.json", ``, false},
+		"an empty file with the name":         {"agent.toml", ``, true},
+	} {
+		if got := manifest.Parse(tt.path, []byte(tt.text), manifest.Options{}).Suspect(); got != tt.want {
+			t.Errorf("%s: suspect is %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
 func TestDetect(t *testing.T) {
 	tests := []struct {
 		name, text string
@@ -156,6 +182,13 @@ func TestDetect(t *testing.T) {
 		{"x.json", `{"servers": [], "required_mcp_servers": []}`, "", "AM021"},
 		{"x.json", `{"servers": [], "schema_version": 1, "required_mcp_servers": []}`, agent.Matrix, ""},
 		{"x.toml", "name = 'x'\n", "", "AM020"},
+		// An OpenAPI description has servers too; what else a manifest has makes it one.
+		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": []}`, "", "AM020"},
+		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": [], "allowed_side_effects": []}`, agent.Matrix, ""},
+		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": [], "system_prompt": "x"}`, agent.FindAgent, ""},
+		{"x.json", `{"openapi": "3.1.0", "servers": []}`, agent.Matrix, ""},
+		{"x.json", `{"openapi": true, "info": {}, "servers": []}`, agent.Matrix, ""},
+		{"x.json", `{"$schema": "https://json-schema.org/draft/2020-12/schema", "servers": []}`, agent.Matrix, ""},
 	}
 	for _, tt := range tests {
 		if got := manifest.Detect(tt.name, []byte(tt.text)); got != tt.want {

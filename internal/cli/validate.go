@@ -179,7 +179,7 @@ func (c *checked) walk(root string, o manifest.Options) error {
 			c.pass(path, err)
 			return nil
 		}
-		if m.Dialect == "" && !alwaysManifest(e.Name()) && !m.Suspect() {
+		if m.Dialect == "" && !m.Suspect() {
 			c.skipped = append(c.skipped, skipped{path, "not a manifest: " + reason(m)})
 			return nil
 		}
