@@ -252,6 +252,39 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestVersionAsked takes commands that nobody can pin, and versions that are none:
+// what is declared and what the arguments ask for agree, and what was left out is told.
+func TestVersionAsked(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args, version, kept, note string
+	}{
+		"an option that nobody knows":   {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
+		"a tag behind such an option":   {`"-", "notes@!latest"`, "0.0.0", "notes", "it asked for the version !latest, which is not exact"},
+		"nothing behind the at":         {`"notes@"`, "0.0.0", "notes", ""},
+		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "it asked for the version one, which is not exact"},
+		"a place":                       {`"--odd", "git@host/notes"`, "0.0.0", "git@host/notes", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "mcp.json")
+			if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": {"command": "npx", "args": [`+tt.args+`]}}}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Import(path, ".")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{`"version": "` + tt.version + `"`, `"` + tt.kept + `"`} {
+				if !strings.Contains(string(r.Text), want) {
+					t.Errorf("there is no %s in\n%s", want, r.Text)
+				}
+			}
+			if told := fmt.Sprint(r.Notes); !strings.Contains(told, tt.note) || tt.note == "" && strings.Contains(told, "not exact") {
+				t.Errorf("told: %s", told)
+			}
+		})
+	}
+}
+
 func TestSkillsBesideTheManifest(t *testing.T) {
 	r, err := Import("testdata/ok/skills-repo", "testdata")
 	if err != nil || !strings.Contains(string(r.Text), `"key": "ok/skills-repo"`) {

@@ -36,6 +36,13 @@ type setting struct {
 
 type tool struct{ name, description string }
 
+// UnknownVersion stands for a version, and UnknownTool for the tools of a server,
+// that what was imported does not name.
+const (
+	UnknownVersion = "0.0.0"
+	UnknownTool    = "unknown"
+)
+
 const zeroDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 // matrixOf makes a manifest of servers. Only reading is allowed: a person opens
@@ -124,8 +131,8 @@ func (b *builder) remote(what string, s *server, e *matrix.ServerEntry, refs map
 		e.Headers[h.name] = b.value(what, e.Alias, h, refs)
 	}
 	if e.Version == "" {
-		e.Version = "0.0.0"
-		b.note(Guessed, what, "its version is not known: 0.0.0 stands for it")
+		e.Version = UnknownVersion
+		b.note(Guessed, what, "its version is not known: %s stands for it", UnknownVersion)
 	}
 	return true
 }
@@ -225,29 +232,66 @@ func (b *builder) value(what, alias string, s setting, refs map[string]string) s
 // version takes the version out of the arguments, where the package manager is
 // told one.
 func (b *builder) version(what string, e *matrix.ServerEntry) {
-	s := agent.Server{Transport: agent.Stdio, Command: e.Command, Args: e.Args, Version: e.Version}
-	ref, err := pack.Identify(s)
-	if err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI) {
-		if ref.Asked != "" {
-			if _, pinErr := tooluri.ParsePin(ref.Asked); pinErr == nil && e.Version == "" {
-				e.Version = ref.Asked
-			} else if ref.Asked != e.Version {
-				for i, a := range e.Args {
-					for _, separator := range []string{"==", "@"} {
-						if cut, ok := strings.CutSuffix(a, separator+ref.Asked); ok && cut != "" {
-							e.Args[i] = cut
-						}
-					}
-				}
-				b.note(Dropped, what, "it asked for the version %s, which is not exact", ref.Asked)
-			}
+	inexact := func(asked string) {
+		if asked != "" {
+			b.note(Dropped, what, "it asked for the version %s, which is not exact", asked)
 		}
 	}
-	if _, err := tooluri.ParsePin(e.Version); e.Version != "" && err == nil {
-		return
+	s := agent.Server{Transport: agent.Stdio, Command: e.Command, Args: e.Args, Version: e.Version}
+	ref, err := pack.Identify(s)
+	asked := ref.Asked
+	if arg, from, _ := behindName(e); err != nil && arg != nil {
+		asked = (*arg)[from:] // nobody can pin such a command, and its version is told all the same
 	}
-	e.Version = "0.0.0"
-	b.note(Guessed, what, "its version is not known: 0.0.0 stands for it until ambit lock --update pins the newest")
+	if asked != "" {
+		if _, pinErr := tooluri.ParsePin(asked); pinErr == nil && e.Version == "" {
+			e.Version = asked
+		} else if asked != e.Version {
+			for i, a := range e.Args {
+				for _, separator := range []string{"==", "@"} {
+					if cut, ok := strings.CutSuffix(a, separator+asked); ok && cut != "" {
+						e.Args[i] = cut
+					}
+				}
+			}
+			inexact(asked)
+		}
+	}
+	if _, err := tooluri.ParsePin(e.Version); e.Version == "" || err != nil {
+		e.Version = UnknownVersion
+		b.note(Guessed, what, "its version is not known: %s stands for it until ambit lock --update pins the newest", UnknownVersion)
+	}
+	// What still stands there would contradict the version that is declared.
+	for arg, from, name := behindName(e); arg != nil && (*arg)[from:] != e.Version; arg, from, name = behindName(e) {
+		inexact((*arg)[from:])
+		*arg = (*arg)[:name]
+	}
+}
+
+// behindName finds what stands behind the package's name, where the rules for
+// manifests look for a version: in the first argument that is no option. It begins
+// at from, and the name ends at name.
+func behindName(e *matrix.ServerEntry) (arg *string, from, name int) {
+	separator := "@"
+	switch e.Command {
+	case "npx", "bunx", "pnpx":
+	case "uvx":
+		if slices.ContainsFunc(e.Args, func(a string) bool { return strings.Contains(a, "==") }) {
+			separator = "=="
+		}
+	default:
+		return nil, 0, 0
+	}
+	at := slices.IndexFunc(e.Args, func(a string) bool { return a != "" && a[0] != '-' })
+	if at < 0 {
+		return nil, 0, 0
+	}
+	name = strings.LastIndex(e.Args[at], separator)
+	from = name + len(separator)
+	if name <= 0 || strings.Contains(e.Args[at][from:], "/") {
+		return nil, 0, 0
+	}
+	return &e.Args[at], from, name
 }
 
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
@@ -268,9 +312,9 @@ func (b *builder) tools(what string, s *server, e *matrix.ServerEntry) {
 		return
 	}
 	e.Tools = []matrix.ToolEntry{{
-		Name: "unknown", Description: "Stands for the tools of this server, which were not known when it was imported.", SideEffectClass: string(agent.Shell),
+		Name: UnknownTool, Description: "Stands for the tools of this server, which were not known when it was imported.", SideEffectClass: string(agent.Shell),
 	}}
-	b.note(Guessed, what, "its tools are not known: ambit verify starts the server and names them; list each with its class")
+	b.note(Guessed, what, "its tools are not known: ambit verify starts the server and shows what to write for them")
 }
 
 var readingName = regexp.MustCompile(`^(get|list|read|search|find|describe|show|count|query|lookup|view)([_.-]|[A-Z]|$)`)
