@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"unicode/utf16"
@@ -190,10 +189,7 @@ func (t *terminal) hint(text string) string {
 	if t.lastRead == "" {
 		return text
 	}
-	of := regexp.MustCompile(`ambit [a-z]+( --[a-z]+)* PATH\b`)
-	return of.ReplaceAllStringFunc(text, func(command string) string {
-		return strings.TrimSuffix(command, "PATH") + diag.ShellWord(t.lastRead)
-	})
+	return call.HintFor(text, diag.ShellWord(t.lastRead))
 }
 
 // fail says why a verb ended.
@@ -353,6 +349,6 @@ func (t *terminal) flags(title string, set *pflag.FlagSet) {
 	})
 	if len(rows) > 0 {
 		t.printf("\n%s\n", t.paint(bold, title))
-		t.table("  ", rows)
+		t.table("  ", t.hang(rows))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Hosting brings agents to life with their real servers.
@@ -41,7 +42,25 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	f := a.Front()
 	a.door = f.Door
 	f.Door = a.watched()
+	ready := f.Ready
+	f.Ready = func(ctx context.Context) error { return named(ready(ctx), name) }
 	return a
+}
+
+// named is a refusal whose hint names the agent: where its manifest lies is not for
+// everybody who may call it.
+func named(err error, name string) error {
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok {
+		return err
+	}
+	hint := call.HintFor(r.Hint, diag.ShellWord(name))
+	if hint == r.Hint {
+		return err
+	}
+	told := *r // others may hold the same one
+	told.Hint = hint
+	return &told
 }
 
 // hosted is an agent with real servers.
@@ -124,6 +143,7 @@ type watchedDoor struct {
 func (d watchedDoor) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	ended := d.agent.hosting.Metrics.Began(d.agent.name, c.Tool)
 	result, err := d.call(ctx, c)
+	err = named(err, d.agent.name)
 	decision, code := decisionAllow, ""
 	if err != nil {
 		decision, code = "deny", other

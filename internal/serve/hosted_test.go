@@ -175,6 +175,34 @@ func TestRealDrift(t *testing.T) {
 	}
 }
 
+// A hint that has a manifest named names the agent, in the API and over MCP.
+func TestHintsNameTheAgent(t *testing.T) {
+	r := realRig(t, map[string]string{"alpha.json": strings.Replace(matrix("alpha"), strings.Repeat("0", 64), strings.Repeat("1", 64), 1)}, nil)
+	r.Prove(t.Context())
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: r.server.URL + "/mcp/alpha", HTTPClient: &http.Client{Transport: keyed{r.admin}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	told := []string{r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`).body}
+	if _, err := session.ListTools(t.Context(), nil); err != nil {
+		told = append(told, err.Error())
+	}
+	if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"}); err == nil {
+		told = append(told, result.Content[0].(*mcp.TextContent).Text)
+	}
+	if len(told) != 3 {
+		t.Errorf("not all of them were refused: %q", told)
+	}
+	for _, text := range told {
+		if !strings.Contains(text, "ambit lock alpha") || strings.Contains(text, "PATH") {
+			t.Errorf("the hint names no agent: %s", text)
+		}
+	}
+}
+
 // In production a server that is not contained is not used. Whether one can be
 // contained depends on the machine.
 func TestRealProduction(t *testing.T) {

@@ -220,9 +220,8 @@ func (s *server) unfit(l *plan, err error) error {
 	switch pack.CodeOf(err) {
 	case pack.DigestMismatch, pack.Tampered, pack.VersionConflict, pack.Unsafe:
 		code, l.digest.Status = call.ServerDrifted, Mismatch
-	case pack.RuntimeMissing, pack.StoreFailed, pack.FetchFailed:
-		l.lacking = true
 	}
+	l.lacking = pack.Lacking(err)
 	r := call.Refuse(stage, code, "server %s: %v", s.spec.Alias, err)
 	if hint := pack.HintOf(err); hint != "" {
 		r.Hint = hint
@@ -268,7 +267,7 @@ func (s *server) resolve(set agent.Setting) (string, error) {
 		secret, ok := s.options.Lookup(ref)
 		if !ok {
 			r := call.Refuse(stage, call.CredentialMissing, "server %s needs %s, and it is not set", s.spec.Alias, ref)
-			r.Hint = fmt.Sprintf("set the environment variable %s", ref)
+			r.Hint = fmt.Sprintf("store it: ambit secret set PATH %s, or set the environment variable %s", ref, ref)
 			return "", r
 		}
 		s.secrets.keep(ref, secret)
