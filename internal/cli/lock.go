@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/importer"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
@@ -37,9 +39,9 @@ func newLock(t *terminal) *cobra.Command {
 		Long: "Pin what an agent runs: fetch the package of each server, write its sha256 and exact version into the\n" +
 			"manifest, install it with its dependencies locked and no script run, start it, and record every tool's whole\n" +
 			"definition in ambit.lock beside the manifest. From then on servers start from the package store, offline, and\n" +
-			"anything that differs is refused. Where an agent is locked already and something has changed since, what\n" +
-			"changed is shown, and a person has to accept it, or --yes. --check changes nothing and exits 1 if the lock\n" +
-			"does not hold.",
+			"anything that differs is refused. Where an agent is locked already and something has changed since, or a file\n" +
+			"is not the one that the manifest pins, what differs is shown, and a person has to accept it, or --yes. --check\n" +
+			"changes nothing and exits 1 if the lock does not hold.",
 		Example: "  ambit lock agents/default.json\n  ambit lock --check agents/*.json\n  ambit lock --yes agents/default.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -93,6 +95,8 @@ type lockReport struct {
 	PackageDigest string   `json:"package_digest"`
 	Version       string   `json:"version"`
 	Tools         []string `json:"tools"`
+	// Rewritten says that its digest or version was written into the manifest.
+	Rewritten bool `json:"rewritten"`
 	// Kind is that of the package of a server that was found by its id.
 	Kind pack.Kind `json:"kind,omitempty"`
 }
@@ -112,7 +116,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 		}
 		return nil
 	}
-	o, err := t.serverOptions(m)
+	o, err := t.provingOptions(m)
 	if err != nil {
 		return err
 	}
@@ -125,6 +129,9 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	l := &locking{t: t, m: m, o: o, flags: f, doc: doc, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
 	if err := l.pin(ctx); err != nil {
 		return cmp.Or(l.interrupted(ctx), err)
+	}
+	if err := l.agree(ctx, "not what the manifest pins:", l.swapped(), "pins something else than what is here"); err != nil {
+		return err
 	}
 	return l.prove(ctx)
 }
@@ -145,7 +152,7 @@ func (t *terminal) checkLock(ctx context.Context, m *manifest.Manifest, o toolse
 	if err := interrupted(ctx, unproven); err != nil {
 		return err
 	}
-	t.report(servers.Proofs(), true, doc)
+	t.report(guided(servers.Proofs(), a, o.Lock), true, doc)
 	return verdict(servers.Proofs())
 }
 
@@ -177,6 +184,7 @@ type locking struct {
 	store    pack.Store
 	packages map[string]*pack.Package
 	text     []byte
+	pinned   map[string]bool   // the servers that text says something else of than the manifest
 	accepted []pack.Difference // what changed since the lock that is there
 }
 
@@ -188,25 +196,38 @@ func (l *locking) interrupted(ctx context.Context) error {
 // pin fetches every package and writes its digest and version into the
 // manifest's text.
 func (l *locking) pin(ctx context.Context) error {
-	var pins []pack.Pin
+	l.text, l.pinned = []byte(l.m.Source.Text), map[string]bool{}
 	for i := range l.m.Agent().Servers {
 		s := &l.m.Agent().Servers[i]
 		if s.Transport == agent.StreamableHTTP {
 			continue
 		}
 		p, err := l.fetch(ctx, s)
+		if errors.Is(err, pack.NotFound) && s.Placeholder && s.Version == importer.UnknownVersion {
+			return no("pin the newest: ambit lock --update PATH", "server %s: its version %s stands for one that is not known: %w", s.Alias, s.Version, err)
+		}
 		if err != nil {
-			return no(pack.HintOf(err), "server %s: %w", s.Alias, err)
+			return notHad(s.Alias, err)
 		}
 		l.packages[s.Alias] = p
-		pins = append(pins, pack.Pin{Alias: s.Alias, Version: p.Version, Digest: p.Digest})
+		text, err := pack.SetDigests(l.text, []pack.Pin{{Alias: s.Alias, Version: p.Version, Digest: p.Digest}})
+		if err != nil {
+			return no(pack.HintOf(err), "%w", err)
+		}
+		l.pinned[s.Alias] = !bytes.Equal(text, l.text)
+		l.text = text
 	}
-	text, err := pack.SetDigests([]byte(l.m.Source.Text), pins)
-	if err != nil {
-		return no(pack.HintOf(err), "%w", err)
-	}
-	l.text = text
 	return nil
+}
+
+// notHad is the end of a verb that cannot have the package of a server: because
+// something is missing here, or because it is not what it should be.
+func notHad(alias string, err error) error {
+	f := &failure{code: exitNo, err: fmt.Errorf("server %s: %w", alias, err), hint: pack.HintOf(err)}
+	if pack.Lacking(err) {
+		f.code = exitMissing
+	}
+	return f
 }
 
 func (l *locking) fetch(ctx context.Context, s *agent.Server) (*pack.Package, error) {
@@ -257,7 +278,7 @@ func (l *locking) prove(ctx context.Context) error {
 		return err
 	}
 	if !servers.Proven() {
-		l.t.report(servers.Proofs(), false, l.doc)
+		l.t.report(guided(servers.Proofs(), l.m.Agent(), nil), false, l.doc)
 		l.t.notef("%s nothing was locked: %s is not what its servers are", l.t.paint(boldRed, "ambit:"), l.m.Path)
 		return verdict(servers.Proofs())
 	}
@@ -319,21 +340,26 @@ func (l *locking) replace(file string, a *agent.Agent, entry *pack.LockedAgent) 
 	return lock, changed, nil
 }
 
-// accept shows what has changed since the agent was locked. Somebody has to say
-// yes to it: a description that was poisoned looks like any other change.
+// accept asks about what has changed since the agent was locked.
 func (l *locking) accept(ctx context.Context, before *pack.Lock, entry *pack.LockedAgent) error {
 	if before == nil || before.Agents[l.m.Agent().ID] == nil {
 		return nil
 	}
 	l.accepted = pack.Compare(before.Agents[l.m.Agent().ID], entry)
-	if len(l.accepted) == 0 {
+	return l.agree(ctx, "changed since it was locked before:", l.accepted, "is not what it was when it was locked")
+}
+
+// agree shows differences. Somebody has to say yes to them: a description that was
+// poisoned, or a file that was swapped, looks like any other change.
+func (l *locking) agree(ctx context.Context, title string, differences []pack.Difference, reason string) error {
+	if len(differences) == 0 {
 		return nil
 	}
-	l.doc.Changes = append(l.doc.Changes, l.accepted...)
+	l.doc.Changes = append(l.doc.Changes, differences...)
 	t := l.t
 	if !t.json {
-		t.printf("changed since it was locked before:\n")
-		t.differences("  ", l.accepted)
+		t.printf("%s\n", title)
+		t.differences("  ", differences)
 	}
 	if l.flags.yes {
 		return nil
@@ -341,9 +367,28 @@ func (l *locking) accept(ctx context.Context, before *pack.Lock, entry *pack.Loc
 	if yes, err := t.agreed(ctx, "lock it as it is now?"); err != nil || yes {
 		return err
 	}
-	t.notef("%s nothing was locked: %s is not what it was when it was locked", t.paint(boldRed, "ambit:"), l.m.Path)
+	t.notef("%s nothing was locked: %s %s", t.paint(boldRed, "ambit:"), l.m.Path, reason)
 	t.notef("  %s if all of that is right, accept it: ambit lock --yes %s", t.paint(dim, "hint:"), diag.ShellWord(l.m.Path))
 	return errNo
+}
+
+// swapped are the servers whose files are not those that the manifest pins; none of
+// them is started before somebody agrees. What the lock pins alike is told later, as
+// a change of the lock, and a package that was fetched has been held to its digest.
+func (l *locking) swapped() []pack.Difference {
+	var out []pack.Difference
+	a := l.m.Agent()
+	for i := range a.Servers {
+		s := &a.Servers[i]
+		p, locked := l.packages[s.Alias], l.o.Lock.Server(a.ID, s.Alias)
+		switch {
+		case p == nil, p.File == "", s.Placeholder, s.Digest == "", s.Digest == p.Digest:
+		case locked != nil && locked.Package.Digest == s.Digest:
+		default:
+			out = append(out, pack.Repinned(s.Alias, s.Digest, p.Digest))
+		}
+	}
+	return out
 }
 
 // stillAccepted refuses to replace another lock than the one that was compared.
@@ -394,7 +439,7 @@ func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pac
 			locked.Tools[name] = tool
 		}
 		entry.Servers[p.Alias] = locked
-		reports = append(reports, lockReport{Agent: a.ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version, Tools: toolNames(p)})
+		reports = append(reports, lockReport{Agent: a.ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version, Tools: toolNames(p), Rewritten: l.pinned[p.Alias]})
 	}
 	return entry, reports, nil
 }
@@ -408,6 +453,9 @@ func (t *terminal) locked(path, file string, changed bool, reports []any) {
 		}
 		if r.PackageDigest != "" {
 			digest = shortDigest(r.PackageDigest)
+		}
+		if r.Rewritten {
+			digest += " written into " + diag.Printable(path)
 		}
 		t.printf("%s %s %s  %s, %s\n", t.paint(green, "✓"), t.paint(bold, diag.Printable(r.Alias)), diag.Printable(r.Version), digest, count(len(r.Tools), "tool"))
 	}

@@ -107,7 +107,7 @@ func (l *locking) proveNeed(ctx context.Context, f *registry.Found) (toolserver.
 	o := l.o
 	if !l.flags.check {
 		if err := l.fetchNeed(ctx, f); err != nil {
-			return toolserver.Proof{}, no(pack.HintOf(err), "server %s: %w", f.Requirement.Server, err)
+			return toolserver.Proof{}, notHad(f.Requirement.Server, err)
 		}
 		o = l.fetched()
 	}

@@ -1,17 +1,24 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/importer"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/manifest/matrix"
 )
 
 func newVerify(t *terminal) *cobra.Command {
@@ -72,7 +79,7 @@ func (t *terminal) verifyOffline(m *manifest.Manifest) error {
 }
 
 func (t *terminal) verify(ctx context.Context, m *manifest.Manifest) error {
-	o, err := t.serverOptions(m)
+	o, err := t.provingOptions(m)
 	if err != nil {
 		return err
 	}
@@ -81,7 +88,7 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest) error {
 	if err := interrupted(ctx, unproven); err != nil {
 		return err
 	}
-	proofs := servers.Proofs()
+	proofs := guided(servers.Proofs(), m.Agent(), o.Lock)
 	locked := o.Lock != nil && o.Lock.Agents[m.Agent().ID] != nil
 	if t.json {
 		err = t.document(map[string]any{"ok": servers.Proven(), "locked": locked, "servers": proofReports(proofs)})
@@ -104,6 +111,58 @@ func interrupted(ctx context.Context, state string) error {
 		return nil
 	}
 	return &failure{code: exitInterrupted, err: errors.New("interrupted; " + state)}
+}
+
+// provingOptions are those of verbs that prove servers. Where no bar shows how far
+// they are, each package that is fetched is one line: that takes long.
+func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, error) {
+	o, err := t.serverOptions(m)
+	if err == nil && t.bar == nil {
+		o.Progress = func(alias, step string) {
+			if strings.HasPrefix(step, "downloading ") {
+				t.serverLog(alias, step)
+			}
+		}
+	}
+	return o, err
+}
+
+// guided adds to the refusals of servers what their reader needs to go on: how the
+// manifest differs from the lock, where a server was not started because of that, and
+// what to do about one that was imported without its tools.
+func guided(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
+	for i := range proofs {
+		p := &proofs[i]
+		s := a.Server(p.Alias)
+		if p.OK || s == nil {
+			continue
+		}
+		r := *p.Refusal
+		if locked := lock.Server(a.ID, p.Alias); locked != nil {
+			declared, was := s.Digest, locked.Package.Digest
+			if s.Transport == agent.StreamableHTTP {
+				declared, was = s.Endpoint, locked.Package.Name
+			}
+			if declared != was {
+				r.Message += fmt.Sprintf(": %s is declared, and %s is locked", declared, cmp.Or(was, "nothing"))
+				r.Hint = "put back what is locked; or lock what is declared, if the change is yours: ambit lock PATH"
+			}
+		}
+		if toolsUnknown(p) {
+			verb := "lock"
+			if ref, err := pack.Identify(*s); err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI) && s.Version == importer.UnknownVersion {
+				verb = "lock --update"
+			}
+			r.Hint = "make these its tools in the manifest, whose classes are the server's own word: correct them; and then: ambit " + verb + " PATH"
+		}
+		p.Refusal = &r
+	}
+	return proofs
+}
+
+// toolsUnknown reports whether a server was imported without its tools.
+func toolsUnknown(p *toolserver.Proof) bool {
+	return slices.Equal(p.Missing, []string{importer.UnknownTool}) && len(p.Unexpected) > 0
 }
 
 // verdict is what proofs come down to: no if a server is not what it should be,
@@ -195,9 +254,33 @@ func (t *terminal) whyNot(p toolserver.Proof) {
 	if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Twice)+len(p.Changed) == 0 {
 		t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
 	}
-	if !p.OK && p.Refusal.Hint != "" {
-		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(t.hint(p.Refusal.Hint)))
+	if hint := t.nextStep(p); hint != "" {
+		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(t.hint(hint)))
 	}
+	if toolsUnknown(&p) {
+		t.toolEntries(p)
+	}
+}
+
+// toolEntries shows what to write into a manifest for the tools of a server. Their
+// classes are what it says of itself, so a person has to look at each.
+func (t *terminal) toolEntries(p toolserver.Proof) {
+	tools := registry.Tools(p.Alias, p.Tools, nil)
+	entries := make([]string, len(tools))
+	for i, tool := range tools {
+		entry, _ := json.Marshal(matrix.ToolEntry{Name: tool.Name, SideEffectClass: string(tool.SideEffect)}) // texts, which have a form in JSON
+		entries[i] = "      " + harmless(string(entry))
+	}
+	t.printf("%s\n", strings.Join(entries, ",\n"))
+}
+
+// nextStep is what to do about a server that is refused. It does not send whoever
+// has just seen the difference to look at it.
+func (t *terminal) nextStep(p toolserver.Proof) string {
+	if p.OK {
+		return ""
+	}
+	return strings.TrimPrefix(p.Refusal.Hint, "see the difference: ambit verify PATH; ")
 }
 
 // differences shows what is not as it was locked.

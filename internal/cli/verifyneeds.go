@@ -28,7 +28,7 @@ type provenNeed struct {
 // be had is a no, an optional one a warning. Offline nobody is asked and nothing
 // started.
 func (t *terminal) verifyNeeds(ctx context.Context, m *manifest.Manifest, offline bool) error {
-	o, err := t.serverOptions(m)
+	o, err := t.provingOptions(m)
 	if err != nil {
 		return err
 	}

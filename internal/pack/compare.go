@@ -71,6 +71,11 @@ func CompareTools(alias string, was, now map[string]LockedTool) []Difference {
 	return out
 }
 
+// Repinned is the difference of a server that is pinned to another digest.
+func Repinned(alias, was, is string) Difference {
+	return Difference{Server: alias, What: Changed, Changes: compareText(nil, "package_digest", was, is)}
+}
+
 func comparePackages(a, b LockedPackage) []Change {
 	var c []Change
 	c = compareText(c, "kind", string(a.Kind), string(b.Kind))

@@ -16,11 +16,11 @@ const (
 	Unpinnable Code = "unpinnable"
 	// VersionConflict: two places name different versions of one package.
 	VersionConflict Code = "version_conflict"
-	// NotFound: there is no such package, version or file.
+	// NotFound: there is no such package or version, or the file is none.
 	NotFound Code = "not_found"
 	// FetchFailed: the client that downloads packages failed.
 	FetchFailed Code = "fetch_failed"
-	// RuntimeMissing: a program that is needed to fetch or run is not here.
+	// RuntimeMissing: a program or file that is needed to fetch or run is not here.
 	RuntimeMissing Code = "runtime_missing"
 	// NoProgram: the package has no program of that name, or too many.
 	NoProgram Code = "no_program"
@@ -95,6 +95,16 @@ func CodeOf(err error) Code {
 		return e.Code
 	}
 	return ""
+}
+
+// Lacking reports whether an error is for want of something on this machine: a
+// program, a file, space, the way to a registry. Elsewhere the same might work.
+func Lacking(err error) bool {
+	switch CodeOf(err) {
+	case RuntimeMissing, StoreFailed, FetchFailed:
+		return true
+	}
+	return false
 }
 
 // HintOf returns the hint of an error of this package, if it has one.

@@ -169,7 +169,7 @@ func lookup(name, dir string) (string, error) {
 
 func localError(ref Ref, err error) error {
 	if os.IsNotExist(err) {
-		return &Error{Code: NotFound, What: ref.Name, Detail: "there is no such file", Err: err, Hint: "paths are seen from the manifest's folder"}
+		return &Error{Code: RuntimeMissing, What: ref.Name, Detail: "there is no such file", Err: err, Hint: "paths are seen from the manifest's folder"}
 	}
 	return &Error{Code: NotFound, What: ref.Name, Detail: "the file cannot be read", Err: err, Hint: "check its permissions"}
 }

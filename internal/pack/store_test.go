@@ -267,7 +267,7 @@ func TestOpenLocal(t *testing.T) {
 		code   Code
 	}{
 		{"a file that changed", ref, p.Digest, Tampered},
-		{"a file that is not there", Ref{Kind: File, Name: "none.mjs", Runtime: "node"}, "", NotFound},
+		{"a file that is not there", Ref{Kind: File, Name: "none.mjs", Runtime: "node"}, "", RuntimeMissing},
 		{"a folder", Ref{Kind: File, Name: "."}, "", NotFound},
 		{"an interpreter that is not there", Ref{Kind: File, Name: "server.mjs", Runtime: "no-such-program"}, "", RuntimeMissing},
 		{"a program that is not there", Ref{Kind: Program, Name: "no-such-program"}, "", RuntimeMissing},

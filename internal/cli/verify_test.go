@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/importer"
+	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/toolserver"
+)
+
+// TestGuided holds what is added to the refusals of servers, and that nothing is
+// added to those that say enough.
+func TestGuided(t *testing.T) {
+	const hint = "as it was"
+	file := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "./server", Digest: "sha256:b", Version: importer.UnknownVersion}
+	npm := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "npx", Args: []string{"notes"}, Version: importer.UnknownVersion}
+	remote := agent.Server{Alias: "s", Transport: agent.StreamableHTTP, Endpoint: "https://b.example/mcp"}
+	lockAgain := "put back what is locked; or lock what is declared, if the change is yours: ambit lock PATH"
+	write := "make these its tools in the manifest, whose classes are the server's own word: correct them; and then: ambit "
+	imported := toolserver.Proof{Missing: []string{importer.UnknownTool}, Unexpected: []string{"list"}}
+	for name, tt := range map[string]struct {
+		server        agent.Server
+		locked        *pack.LockedPackage
+		proof         toolserver.Proof
+		message, hint string
+	}{
+		"another package":             {file, &pack.LockedPackage{Digest: "sha256:a"}, toolserver.Proof{}, "no: sha256:b is declared, and sha256:a is locked", lockAgain},
+		"another address":             {remote, &pack.LockedPackage{Kind: pack.Remote, Name: "https://a.example/mcp"}, toolserver.Proof{}, "no: https://b.example/mcp is declared, and https://a.example/mcp is locked", lockAgain},
+		"a package, locked as remote": {file, &pack.LockedPackage{Kind: pack.Remote, Name: "https://a.example/mcp"}, toolserver.Proof{}, "no: sha256:b is declared, and nothing is locked", lockAgain},
+		"as locked":                   {file, &pack.LockedPackage{Digest: "sha256:b"}, toolserver.Proof{}, "no", hint},
+		"not locked":                  {file, nil, toolserver.Proof{}, "no", hint},
+		"an imported package":         {npm, nil, imported, "no", write + "lock --update PATH"},
+		"an imported file":            {file, nil, imported, "no", write + "lock PATH"},
+		"an imported address":         {remote, nil, imported, "no", write + "lock PATH"},
+		"another tool has gone":       {npm, nil, toolserver.Proof{Missing: []string{"list"}, Unexpected: []string{"exec"}}, "no", hint},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &agent.Agent{ID: "a", Servers: []agent.Server{tt.server}}
+			var lock *pack.Lock
+			if tt.locked != nil {
+				lock = pack.NewLock()
+				lock.Agents["a"] = &pack.LockedAgent{Servers: map[string]*pack.LockedServer{"s": {Package: *tt.locked}}}
+			}
+			tt.proof.Alias, tt.proof.Refusal = "s", &call.Refusal{Message: "no", Hint: hint}
+			before := tt.proof.Refusal
+			if r := guided([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.Hint != tt.hint {
+				t.Errorf("message %q, hint %q", r.Message, r.Hint)
+			}
+			if before.Message != "no" || before.Hint != hint {
+				t.Error("the refusal of the server itself was changed")
+			}
+		})
+	}
+}
