@@ -87,6 +87,8 @@ var (
 	ErrHalf = errors.New("only files are back")
 	// ErrFormat says that a file is no backup, or not one of this ambit's.
 	ErrFormat = errors.New("this is no backup that this ambit can read")
+	// ErrSchema says, beside ErrFormat, that it is whole but for another ambit.
+	ErrSchema = errors.New("its store is of another version")
 )
 
 // errRotated says that the keys may not be those of the rows.

@@ -88,7 +88,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("%+v, error %v", files, err)
 			}
 			db := statetest.At(t, to)
-			n, err := rows(t.Context(), source(out.Bytes()), db)
+			n, err := rows(t.Context(), source(out.Bytes()), db, len(migrations.List()))
 			if err != nil || n != wrote.Rows {
 				t.Fatalf("%d rows of %d, error %v", n, wrote.Rows, err)
 			}
@@ -140,7 +140,7 @@ func TestLargeAnswerComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := statetest.Open(t)
-	if n, err := rows(t.Context(), source(out.Bytes()), target); err != nil || n != wrote.Rows {
+	if n, err := rows(t.Context(), source(out.Bytes()), target, len(migrations.List())); err != nil || n != wrote.Rows {
 		t.Fatalf("%d rows of %d, error %v", n, wrote.Rows, err)
 	}
 	var back int64
@@ -181,11 +181,11 @@ func TestRowsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rows(t.Context(), source(least), statetest.Open(t)); err != nil {
+	if _, err := rows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); err != nil {
 		t.Errorf("what was written is refused: %v", err)
 	}
 	maxRow = pageSize
-	if _, err := rows(t.Context(), source(least), statetest.Open(t)); !errors.Is(err, ErrFormat) {
+	if _, err := rows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); !errors.Is(err, ErrFormat) {
 		t.Errorf("a page that is too large: %v", err)
 	}
 }
@@ -246,7 +246,7 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rows(t.Context(), source(out.Bytes()), db); !errors.Is(err, ErrNotEmpty) {
+	if _, err := rows(t.Context(), source(out.Bytes()), db, len(migrations.List())); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("into a store with records: %v", err)
 	}
 	other := home.At(t.TempDir())
@@ -385,6 +385,7 @@ func TestHostileBackups(t *testing.T) {
 		"empty": nil, "text": []byte("hello"), "no head": craft(t, tar.Header{Name: "home/policy.cedar", Linkname: "x"}),
 		"newer":   craft(t, tar.Header{Name: about, Linkname: `{"format":2}`}),
 		"schema":  craft(t, tar.Header{Name: about, Linkname: `{"format":1,"schema":9999,"version":"9"}`}),
+		"before":  craft(t, tar.Header{Name: about, Linkname: `{"format":1,"schema":0,"version":"0"}`}),
 		"table":   craft(t, head, tar.Header{Name: "store/schema_version/1", Linkname: "[1]\n"}),
 		"row":     craft(t, head, tar.Header{Name: "store/calls/1", Linkname: "[1]\n"}),
 		"cut off": good[:len(good)/2],
@@ -397,7 +398,7 @@ func TestHostileBackups(t *testing.T) {
 				t.Errorf("of the files it says %v", err)
 			}
 			empty := statetest.Open(t)
-			if _, err := rows(t.Context(), source(raw), empty); !errors.Is(err, ErrFormat) {
+			if _, err := rows(t.Context(), source(raw), empty, len(migrations.List())); !errors.Is(err, ErrFormat) {
 				t.Errorf("it says %v", err)
 			}
 			if n, err := logs(t, empty); n != 1 || err != nil {

@@ -46,7 +46,7 @@ func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB
 		return s, err
 	}
 	if s.Files, err = put(files, h.Dir(), os.Rename); err == nil {
-		s.Rows, err = rows(ctx, src, db)
+		s.Rows, err = rows(ctx, src, db, s.Schema)
 	}
 	if err != nil && s.Files > 0 {
 		err = fmt.Errorf("%w: %w", ErrHalf, err)
@@ -166,10 +166,12 @@ func otherVolume(err error) bool {
 	return errors.Is(err, syscall.EXDEV) || runtime.GOOS == "windows" && errors.Is(err, notSameDevice)
 }
 
-// rows puts the rows of a backup into a store that has no records, all or none.
-func rows(ctx context.Context, src Source, db state.DB) (n int64, err error) {
+// rows puts the rows of a backup into a store that has no records, all or none. They
+// are of the backup's own schema: steps only add, and what they add may be left out.
+func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, err error) {
+	steps := migrations.List()
 	tables := map[string]migrations.Table{}
-	for _, t := range migrations.Tables(migrations.List()) {
+	for _, t := range migrations.Tables(steps[:schema]) {
 		tables[t.Name] = t
 	}
 	err = db.Write(ctx, func(tx state.Tx) error {
@@ -177,8 +179,8 @@ func rows(ctx context.Context, src Source, db state.DB) (n int64, err error) {
 		if err := empty(tx); err != nil {
 			return err
 		}
-		for name := range tables { // what every store has
-			if _, err := tx.Exec(`DELETE FROM ` + name); err != nil {
+		for _, t := range migrations.Tables(steps) { // what every store has
+			if _, err := tx.Exec(`DELETE FROM ` + t.Name); err != nil {
 				return err
 			}
 		}
@@ -273,9 +275,9 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 		if h.Name != about || h.Size > 1<<16 || json.NewDecoder(in).Decode(&a) != nil || a.Format != format {
 			return a, ErrFormat
 		}
-		if newest := len(migrations.List()); a.Schema != newest {
-			return a, fmt.Errorf("%w: it has schema %d, and this ambit %d. Restore it with ambit %s, whose store this one can then open",
-				ErrFormat, a.Schema, newest, a.Version)
+		if newest := len(migrations.List()); a.Schema < 1 || a.Schema > newest {
+			return a, fmt.Errorf("%w: %w: it has schema %d, and this ambit %d. Restore it with ambit %s, or with a newer one",
+				ErrFormat, ErrSchema, a.Schema, newest, a.Version)
 		}
 	}
 }

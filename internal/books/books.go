@@ -50,6 +50,11 @@ func Open(ctx context.Context, h home.Home, url string) (*Books, error) {
 	if url == "" {
 		b.Journal.Daybooks(h.Daybooks())
 	}
+	key := b.Journal.Key()
+	err = identity.Begin(ctx, db, key.String(), func(checkpoint []byte) bool { _, err := key.Open(checkpoint); return err == nil })
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	return b, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -179,9 +180,18 @@ func (t *terminal) lockFor(ctx context.Context, f *sealing) (lock backup.Lock, e
 		lock.Recipients = f.recipients
 		return lock, nil
 	}
-	lock.Passphrase, err = t.passphrase(ctx, f.passphrase, true)
-	return lock, err
+	if lock.Passphrase, err = t.passphrase(ctx, f.passphrase, true); err != nil {
+		return lock, err
+	}
+	if utf8.RuneCountInString(lock.Passphrase) < shortest {
+		return lock, usage("take a longer one, or use --recipient age1…", "a passphrase of fewer than %d characters can be guessed, and a backup holds your keys", shortest)
+	}
+	return lock, nil
 }
+
+// shortest is how many characters the passphrase of a new backup has at least.
+// One that was made with fewer can still be restored.
+const shortest = 12
 
 // passphrase reads a passphrase from a file, or asks for it, twice for a new one.
 func (t *terminal) passphrase(ctx context.Context, file string, twice bool) (string, error) {
@@ -283,7 +293,7 @@ func openStore(ctx context.Context, h home.Home, url string) (db state.DB, err e
 		db, err = postgres.Open(ctx, url)
 	}
 	if err != nil {
-		return nil, notOpened(url, err)
+		return nil, notOpened(h, url, err)
 	}
 	return db, nil
 }
@@ -303,8 +313,10 @@ func restoreFailed(err error, file string, f *sealing) error {
 			hint += " --store URL, with an empty database"
 		}
 		return no(hint, "nothing was restored: %w", err)
-	case errors.Is(err, backup.ErrFormat):
+	case errors.Is(err, backup.ErrSchema):
 		return no("", "nothing was restored: %w", err)
+	case errors.Is(err, backup.ErrFormat):
+		return no("is it a file of ambit backup, and all of it? If it was cut short or damaged, use another copy", "nothing was restored: %w", err)
 	case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrFull):
 		return &failure{code: exitMissing, err: err}
 	}

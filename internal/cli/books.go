@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -82,11 +85,30 @@ func (t *terminal) openBooks(ctx context.Context, store string) (*books.Books, e
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
+	if err := rootFor(ctx, h, store); err != nil {
+		return nil, err
+	}
 	b, err := books.Open(ctx, h, store)
 	if err != nil {
-		return nil, notOpened(store, err)
+		return nil, notOpened(h, store, err)
 	}
 	return b, nil
+}
+
+// rootFor refuses a store elsewhere that a root has used where this home has none
+// yet: whoever opens the books makes one. A store in the home is looked after there.
+func rootFor(ctx context.Context, h home.Home, store string) error {
+	if _, err := os.Stat(h.Root()); store == "" || !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	db, err := openStore(ctx, h, store)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(identity.Unbegun(ctx, db, h.Root()), db.Close()); err != nil {
+		return notOpened(h, store, err)
+	}
+	return nil
 }
 
 // isStore refuses what --store does not take.
@@ -98,13 +120,23 @@ func isStore(url string) error {
 }
 
 // notOpened is why a store could not be opened, and what to do about it.
-func notOpened(url string, err error) error {
+func notOpened(h home.Home, url string, err error) error {
+	const again = "AMBIT_HOME=FOLDER ambit restore BACKUP"
 	f := &failure{code: exitMissing, err: oneLine{err}}
-	if url != "" {
-		f.hint = "is PostgreSQL running, and does the URL name it?"
-	}
-	if errors.Is(err, state.ErrNetworkDisk) {
+	switch {
+	case errors.Is(err, state.ErrNetworkDisk):
 		f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
+	case errors.Is(err, identity.ErrNoRoot) && url == "":
+		f.hint = "put the file back: " + again + " makes a new folder that has it in keys. To start anew, without the journal and what was kept with it, move state.db* and daybooks out of " + diag.ShellWord(h.Dir())
+	case errors.Is(err, identity.ErrNoRoot), errors.Is(err, identity.ErrOtherRoot) && url != "":
+		f.hint = "copy keys/root from a machine that uses this store, or from a backup: " + again + " makes a new folder that has it. To start anew, use an empty database"
+	case errors.Is(err, identity.ErrOtherRoot):
+		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}
+		f.hint = "put its own back: " + again + " makes a new folder that has it in keys"
+	case errors.Is(err, state.ErrDamaged) && url == "":
+		f.hint = "restore a backup into a new folder: " + again + ". Keep the damaged file: parts of it may be read still"
+	case url != "":
+		f.hint = "is PostgreSQL running, and does the URL name it?"
 	}
 	return f
 }

@@ -4,6 +4,8 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -68,6 +70,52 @@ func TestStoreOfTheDaemon(t *testing.T) {
 					t.Errorf("after its end: %q", says)
 				}
 			})
+		}
+	})
+}
+
+// TestRootOfASharedStore: a machine that comes to a store without its root neither
+// makes one nor signs with its own.
+func TestRootOfASharedStore(t *testing.T) {
+	onPostgres(t, func(t *testing.T, store string) {
+		dir := t.TempDir()
+		ambit := func(home string, args ...string) (says string, code int) {
+			t.Helper()
+			cmd := exec.CommandContext(t.Context(), "ambit", args...)
+			cmd.Env = append(os.Environ(), "AMBIT_HOME="+filepath.Join(dir, home))
+			out, err := cmd.CombinedOutput()
+			if err != nil && cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+			return string(out), cmd.ProcessState.ExitCode()
+		}
+		root := func(home string) string { return filepath.Join(dir, home, "keys", "root") }
+		// The first begins the store, though it leaves no record.
+		if says, code := ambit("first", "key", "list", "--store", store); code != 0 {
+			t.Fatal(says)
+		}
+		if says, code := ambit("new", "key", "list", "--store", store); code != 3 || !strings.Contains(says, "the root key is gone, or was never here") || !strings.Contains(says, "hint: copy keys/root from a machine that uses this store") {
+			t.Errorf("without a root: exit %d, %s", code, says)
+		}
+		if _, err := os.Stat(root("new")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("there is a root: %v", err)
+		}
+		if says, code := ambit("new", "whoami"); code != 0 { // makes one
+			t.Fatal(says)
+		}
+		for _, verb := range []string{"key list", "journal verify", "journal checkpoint", "rotate root", "worker"} {
+			if says, code := ambit("new", append(strings.Fields(verb), "--store", store)...); code != 3 || !strings.Contains(says, "begun with another root key") || !strings.Contains(says, "hint: copy keys/root") {
+				t.Errorf("%s with a root of its own: exit %d, %s", verb, code, says)
+			}
+		}
+		text, err := os.ReadFile(root("first"))
+		if err := errors.Join(err, os.WriteFile(root("new"), text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		for _, home := range []string{"new", "first"} {
+			if says, code := ambit(home, "journal", "verify", "--store", store); code != 0 || !strings.Contains(says, "whole") {
+				t.Errorf("%s with its root: exit %d, %s", home, code, says)
+			}
 		}
 	})
 }

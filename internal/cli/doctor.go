@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,15 +64,26 @@ func newDoctor(t *terminal) *cobra.Command {
 func (t *terminal) examine(ctx context.Context) []ailment {
 	h, homeErr := home.Find()
 	var checks []ailment
-	for _, f := range sandbox.Survey(ctx, "") {
-		checks = append(checks, ailment{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix})
-	}
+	checks = append(checks, examineSandbox(sandbox.Survey(ctx, ""))...)
 	checks = append(checks, examineGVisor(ctx, h))
 	checks = append(checks, examineRuntime(ctx, "node", "nodejs"), examineRuntime(ctx, "python3", "python3"), examineNPM(ctx))
 	if homeErr != nil {
 		return append(checks, ailment{Name: "store", Detail: homeErr.Error(), Fix: "set AMBIT_HOME to a folder"})
 	}
 	return append(checks, examineSettings(h), t.examineStore(ctx, h), examineVault(h))
+}
+
+// examineSandbox takes over what was found. Namespaces are tried with bubblewrap:
+// where that is missing, nothing is known of them.
+func examineSandbox(found []sandbox.Finding) (checks []ailment) {
+	lacking := slices.ContainsFunc(found, func(f sandbox.Finding) bool { return f.Name == "bubblewrap" && !f.OK })
+	for _, f := range found {
+		if f.Name == "user namespaces" && lacking {
+			f.Detail, f.Fix = "not looked at without bubblewrap", "install bubblewrap first"
+		}
+		checks = append(checks, ailment{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix})
+	}
+	return checks
 }
 
 func examineSettings(h home.Home) ailment {
@@ -153,7 +165,7 @@ func (t *terminal) examineStore(ctx context.Context, h home.Home) ailment {
 func examineVault(h home.Home) ailment {
 	entries, err := credential.Open(h).List()
 	if err != nil {
-		c := ailment{Name: "vault", Detail: err.Error(), Fix: "ambit secret list tells more"}
+		c := ailment{Name: "vault", Detail: err.Error()}
 		if f, ok := errors.AsType[*failure](vaultFailure(err)); ok && f.hint != "" {
 			c.Fix = f.hint
 		}

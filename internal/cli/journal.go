@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,10 +101,15 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 			if key != "" {
 				return usage("the store's own key is used", "--key is for an export")
 			}
+			if *store == "" && daemonElsewhere(cmd.Context()) == nil {
+				if err := somethingKept(); err != nil {
+					return err
+				}
+			}
 			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
 				report, err := j.Verify(cmd.Context(), want)
 				if err != nil {
-					return no("", "the journal cannot be verified: %w", err)
+					return no(givenHint(want), "the journal cannot be verified: %w", err)
 				}
 				return t.journalReport(report, nil)
 			})
@@ -112,6 +119,29 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 	cmd.Flags().StringVar(&key, "key", "", "the `key` of the journal that was exported")
 	cmd.Flags().BoolVar(&erased, "allow-erased", false, "accept erased records of which the journal does not tell; without it, one is the first bad record")
 	return cmd
+}
+
+// somethingKept fails where the home has neither a store nor a root: its journal
+// would be made just to be called whole, and perhaps AMBIT_HOME is mistyped.
+func somethingKept() error {
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	for _, file := range []string{h.State(), h.Root()} {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	return &failure{code: exitMissing, err: fmt.Errorf("there is no journal in %s yet", h.Dir()), hint: "it begins with the first call; if there were some, check AMBIT_HOME"}
+}
+
+// givenHint is what to do about checkpoints that cannot be used.
+func givenHint(want journal.Check) string {
+	if len(want.Checkpoints) == 0 {
+		return ""
+	}
+	return "--checkpoint takes what ambit journal checkpoint wrote, of this journal"
 }
 
 func (t *terminal) verifyExport(file, key string, want journal.Check) (err error) {
@@ -127,9 +157,13 @@ func (t *terminal) verifyExport(file, key string, want journal.Check) (err error
 		defer f.Close()
 		in = f
 	}
-	report, err := journal.VerifyExport(in, want)
+	text := bufio.NewReader(in)
+	if first, err := text.Peek(1); err == nil && first[0] != '{' {
+		return no("ambit journal export -o FILE writes one", "%s is no export of a journal", file)
+	}
+	report, err := journal.VerifyExport(text, want)
 	if err != nil {
-		return no("", "the export cannot be verified: %w", err)
+		return no(givenHint(want), "the export cannot be verified: %w", err)
 	}
 	known := !want.Key.IsZero() || isOurs(report.Key)
 	return t.journalReport(report, &known)
@@ -153,7 +187,11 @@ func (t *terminal) journalReport(r journal.Report, known *bool) error {
 	} else if r.OK {
 		t.printf("%s %s", t.paint(green, "the journal is whole:"), count(int(r.Records), "record"))
 		if r.Erased > 0 {
-			t.printf(", of which %d were erased", r.Erased)
+			verb := "were"
+			if r.Erased == 1 {
+				verb = "was"
+			}
+			t.printf(", of which %d %s erased", r.Erased, verb)
 		}
 		switch {
 		case r.Records == 0:

@@ -24,6 +24,9 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 		Example: "  ambit journal erase --before 90d\n  ambit journal erase --before 2026-01-01T00:00:00Z",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if before == "" {
+				return usage("see: ambit journal erase --help", "say with --before TIME what is old")
+			}
 			at, err := parsePast(before, time.Now())
 			if err != nil {
 				return err
@@ -42,7 +45,6 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&before, "before", "", "a `time`: an age (90d, 12h) or a date (2026-01-31T00:00:00Z)")
-	_ = cmd.MarkFlagRequired("before")
 	return cmd
 }
 

@@ -226,8 +226,11 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Wanted,
 
 func vaultFailure(err error) error {
 	f := &failure{code: exitMissing, err: err}
-	if errors.Is(err, credential.ErrDamaged) {
+	switch {
+	case errors.Is(err, credential.ErrDamaged):
 		f.hint = "restore the file from a backup, or remove it and set the secrets again"
+	case !nowhereToKeep(err):
+		f.hint = "if its key is lost, take keys and secrets from a backup (AMBIT_HOME=FOLDER ambit restore BACKUP makes a new folder that has them), or remove secrets and set them again"
 	}
 	return f
 }

@@ -19,7 +19,8 @@
 //
 // Everything that ambit signs, seals or recognises again is derived from one root
 // secret, a key for each use, so that there is one file to protect and to back
-// up, and a text of one use is nothing to another.
+// up, and a text of one use is nothing to another. A root that is lost is not made
+// anew, and a store is held to the root that it was begun with ([Begin]).
 package identity
 
 import (
@@ -63,12 +64,18 @@ const rootSize = 32
 // sealed under another root or for another purpose.
 var ErrSealed = errors.New("it was not sealed by this ambit, or was changed since")
 
-// OpenKeys reads the root secret from a file, and makes it on first use. Two
-// processes that make it at once end up with the same one. The file has a line
-// for each root, the newest first.
+// OpenKeys reads the root secret from its file in a home, and makes it on first
+// use. Two processes that make it at once end up with the same one. The file has a
+// line for each root, the newest first. Where the home has a store already the
+// root was lost, and OpenKeys fails with ErrNoRoot: it is made before the store is.
 func OpenKeys(file string) (*Keys, error) {
+	store := home.At(filepath.Dir(filepath.Dir(file))).State()
+	_, storeErr := os.Stat(store) // before the root is looked for: others may be making both
 	roots, err := readRoots(file)
 	if errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(storeErr, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: there is no %s, and the store %s was begun with one", ErrNoRoot, file, store)
+		}
 		if err = makeRoot(file); err == nil {
 			roots, err = readRoots(file)
 		}
