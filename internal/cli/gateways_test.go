@@ -19,6 +19,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/state/statetest"
 )
 
@@ -191,7 +192,8 @@ func TestGateways(t *testing.T) {
 			count[strings.Join([]string{r.Agent, r.Tool, r.Principal, r.Decision, r.Code}, " ")]++
 		}
 		want := map[string]int{
-			"post send ci@example.com allow ": 7, "post ponder ci@example.com allow ": 1,
+			fmt.Sprintf(" key new %s allow ", identity.LocalName()): 1,
+			"post send ci@example.com allow ":                       7, "post ponder ci@example.com allow ": 1,
 			"few write ci@example.com allow ": 3, "few write ci@example.com deny rate_limited": 3,
 		}
 		if fmt.Sprint(count) != fmt.Sprint(want) {

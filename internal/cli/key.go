@@ -9,9 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
 
@@ -36,13 +39,21 @@ func newKey(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// apiKeys opens the keys of a store for the time of f.
+// apiKeys opens the keys of a store for the time of f. What becomes of them meanwhile
+// is journaled.
 func (t *terminal) apiKeys(ctx context.Context, store string, f func(*identity.APIKeys) error) error {
 	b, err := t.sharedBooks(ctx, store)
 	if err != nil {
 		return err
 	}
-	err = f(identity.NewAPIKeys(b.DB))
+	keys := identity.NewAPIKeys(b.DB)
+	keys.Note = func(tx state.Tx, c identity.KeyChange) error {
+		r := keyRecord(c)
+		r.Call, r.Principal, r.Decision, r.Stage = gateway.NewID(), identity.LocalName(), journal.Allow, "key"
+		_, err := b.Journal.Append(tx, r)
+		return err
+	}
+	err = f(keys)
 	if closeErr := b.Close(); err == nil && closeErr != nil {
 		err = &failure{code: exitMissing, err: closeErr}
 	}
@@ -242,4 +253,25 @@ func opens(k *identity.APIKey) string {
 		what += " as " + diag.Printable(k.Principal)
 	}
 	return what
+}
+
+// keyRecord says what became of a key, which is told by its id.
+func keyRecord(c identity.KeyChange) *journal.Record {
+	if c.Revoked != "" {
+		return &journal.Record{Tool: "key revoke", Detail: "key " + c.Revoked + " was revoked"}
+	}
+	r := &journal.Record{Tool: "key new", Detail: "key " + c.Made.ID + " was made and opens " + opens(c.Made) + keyEnd(c.Made)}
+	if c.Old != nil {
+		r.Tool = "key rotate"
+		r.Detail += ", in the place of key " + c.Old.ID + ", which is good" + keyEnd(c.Old)
+	}
+	return r
+}
+
+// keyEnd says until when a key is good, if not for ever.
+func keyEnd(k *identity.APIKey) string {
+	if k.Expires.IsZero() {
+		return ""
+	}
+	return " until " + k.Expires.UTC().Format(time.RFC3339)
 }

@@ -82,8 +82,25 @@ func (k *APIKey) principal() *Principal {
 // APIKeys are the keys of a store. Every check reads the store, so that a key
 // that is revoked anywhere is refused everywhere from then on.
 type APIKeys struct {
+	// Note, if set, writes down what becomes of keys, in the transaction that does it.
+	Note func(state.Tx, KeyChange) error
+
 	db  state.DB
 	now func() time.Time
+}
+
+// KeyChange is what became of keys: Made is new, in the place of Old if that is there
+// too. Revoked is the id of one that was ended.
+type KeyChange struct {
+	Made, Old *APIKey
+	Revoked   string
+}
+
+func (a *APIKeys) note(tx state.Tx, c KeyChange) error {
+	if a.Note == nil {
+		return nil
+	}
+	return a.Note(tx, c)
 }
 
 // NewAPIKeys are the keys in a store.
@@ -101,7 +118,13 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 	text := newText(k.ID)
 	hash := sha256.Sum256([]byte(text))
 	k.hash = hash[:]
-	if err := a.db.Write(ctx, func(tx state.Tx) error { return insertKey(tx, k) }); err != nil {
+	err := a.db.Write(ctx, func(tx state.Tx) error {
+		if err := insertKey(tx, k); err != nil {
+			return err
+		}
+		return a.note(tx, KeyChange{Made: k})
+	})
+	if err != nil {
 		return nil, "", fmt.Errorf("the key could not be kept: %w", err)
 	}
 	return k, text, nil
@@ -127,7 +150,10 @@ func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
 	var rows int64
 	err := a.db.Write(ctx, func(tx state.Tx) (err error) {
 		rows, err = tx.Exec(`UPDATE api_keys SET revoked = $1 WHERE id = $2 AND revoked = 0`, a.now().UnixMicro(), id)
-		return err
+		if err != nil || rows == 0 {
+			return err
+		}
+		return a.note(tx, KeyChange{Revoked: id})
 	})
 	return rows > 0, err
 }

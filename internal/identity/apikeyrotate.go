@@ -48,7 +48,10 @@ func (a *APIKeys) Rotate(ctx context.Context, id string, overlap time.Duration) 
 			return err
 		}
 		fresh = &k
-		return insertKey(tx, fresh)
+		if err := insertKey(tx, fresh); err != nil {
+			return err
+		}
+		return a.note(tx, KeyChange{Made: fresh, Old: old})
 	})
 	if err != nil {
 		return nil, nil, "", err
