@@ -85,7 +85,7 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.
 	if err != nil {
 		return nil, "", "", err
 	}
-	found, err := serve.Find(folders...)
+	found, err := serve.List(folders...)
 	if err != nil {
 		return nil, "", "", &failure{code: exitMissing, err: err}
 	}

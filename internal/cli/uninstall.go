@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,11 +133,12 @@ func whereLeft(name string, in *client.Install) string {
 }
 
 func notInstalled(l *client.Ledger, name string) error {
-	var names []string
-	for n := range l.Agents {
-		names = append(names, n)
+	names := slices.Sorted(maps.Keys(l.Agents))
+	hint := "nothing is installed"
+	if len(names) > 0 {
+		hint = cmp.Or(diag.DidYouMean(name, names), "these are: "+diag.Printable(strings.Join(names, ", ")))
 	}
-	return no(cmp.Or(diag.DidYouMean(name, diag.Sorted(names)), "list those that are there: ambit agents"), "no agent %s was installed", diag.Quote(name))
+	return no(hint, "no agent %s was installed", diag.Quote(name))
 }
 
 // removeAgent removes the copy of an agent, if it was made by install.

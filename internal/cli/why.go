@@ -19,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -102,6 +103,9 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	o := gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
 	if o.Operator, err = operatorRails(h); err != nil {
 		return nil, err
+	}
+	if o.Quotas, err = limit.ReadQuotas(h); err != nil {
+		return nil, &failure{code: exitMissing, err: err}
 	}
 	who, err := t.whole(ctx, m)
 	if err != nil {

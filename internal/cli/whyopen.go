@@ -13,7 +13,6 @@ import (
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/manifest"
@@ -170,9 +169,6 @@ func (w *wondering) lookedUp(source *credential.Source, alias string) []*call.Re
 
 // untried says what is found out only by doing the work.
 func (w *wondering) untried() {
-	if q, err := limit.ReadQuotas(w.home); err == nil && q != nil {
-		w.ask("limit", "", "how much of the quota of calls is left was not looked at")
-	}
 	switch b := w.tool.Binding.(type) {
 	case agent.OnServer:
 		w.unlocked(b.Alias)

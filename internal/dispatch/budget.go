@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -51,7 +52,7 @@ func (d *Desk) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func(
 	}
 	over, err := d.OverBudget(ctx, a)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, gateway.StoreFailed(stage, err)
 	}
 	if over {
 		p = Low

@@ -275,7 +275,7 @@ func (d *Desk) Submit(ctx context.Context, r Request) (*Intent, error) {
 		if stopped, ok := errors.AsType[*call.Refusal](err); ok {
 			return nil, stopped
 		}
-		return nil, unavailable(err)
+		return nil, gateway.StoreFailed(stage, err)
 	}
 	start()
 	return i, nil
@@ -296,7 +296,7 @@ func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error
 	}
 	over, err := d.OverBudget(ctx, r.Agent)
 	if err != nil {
-		return nil, nil, unavailable(err)
+		return nil, nil, gateway.StoreFailed(stage, err)
 	}
 	i.OverBudget = over
 	args, err := json.Marshal(map[string]string{"text": r.Text, "priority": string(i.effective())})
@@ -319,10 +319,6 @@ func repeatable(a *agent.Agent) bool {
 }
 
 const stage = "dispatch"
-
-func unavailable(err error) *call.Refusal {
-	return call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err).Again()
-}
 
 func (d *Desk) door(digest string) (Door, func(), bool) {
 	if d.options.Doors == nil {

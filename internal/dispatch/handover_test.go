@@ -39,7 +39,7 @@ func TestNothingIsTakenAfterRotation(t *testing.T) {
 		}
 		handOver(t, place, dir)
 		_, err := r.Submit(t.Context(), Request{Agent: r.agent, Name: "echo", Text: "after", Principal: "me@local"})
-		if stopped, _ := errors.AsType[*call.Refusal](err); stopped == nil || stopped.Code != call.StoreUnavailable || !strings.Contains(stopped.Message, "restart it") {
+		if stopped, _ := errors.AsType[*call.Refusal](err); stopped == nil || stopped.Code != call.StoreUnavailable || !strings.Contains(stopped.Message, "restart it") || stopped.Retryable {
 			t.Errorf("it was taken: %v", err)
 		}
 		for range 2 {

@@ -65,7 +65,7 @@ func stands(ctx context.Context, stage string) *call.Refusal {
 	if stopped, ok := errors.AsType[*call.Refusal](err); ok {
 		return stopped
 	}
-	return storeFailed(stage, err)
+	return StoreFailed(stage, err)
 }
 
 // deeper reports whether brackets are nested more than so many levels. It takes

@@ -37,7 +37,7 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	case errors.Is(err, approval.ErrTooMany):
 		return call.Refuse(stageApprove, call.ApprovalDenied, "%v", err).Again()
 	case err != nil:
-		return storeFailed(stageApprove, err)
+		return StoreFailed(stageApprove, err)
 	}
 	p.approval = q.ID
 	if q.State == approval.Approved {
@@ -73,7 +73,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 			}
 			return r
 		case err != nil:
-			return storeFailed(stageApprove, err)
+			return StoreFailed(stageApprove, err)
 		}
 		// Whoever may not call any more does not get a call by an answer to it.
 		if stopped := stands(ctx, stageApprove); stopped != nil {
@@ -152,7 +152,7 @@ func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) 
 	}
 	yes := json.Unmarshal(raw, &answer) == nil && answer.Action == "accept" && answer.Content.Approve
 	if err := approval.Decide(ctx, g.books, q.ID, yes, p.Principal+" (asked by the client)", ""); err != nil && !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrOver) {
-		return storeFailed(stageApprove, err)
+		return StoreFailed(stageApprove, err)
 	}
 	return g.waitForPerson(ctx, p, q)
 }

@@ -79,7 +79,7 @@ func (g *Gateway) recorded(start time.Time, f *call.Forward, what string, notes 
 		r.ResultHash, r.ResultSize = hex.EncodeToString(sum[:]), len(answer)
 	}
 	if failed := g.books.Journal.Note(&r); failed != nil {
-		return nil, storeFailed(stageRecord, failed)
+		return nil, StoreFailed(stageRecord, failed)
 	}
 	return answer, err
 }

@@ -195,7 +195,7 @@ func (g *Gateway) unrecorded() *call.Refusal {
 		return call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
 	}
 	if err := g.books.Journal.HandedOver(); err != nil {
-		return storeFailed(stageRecord, err)
+		return StoreFailed(stageRecord, err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func handOver(t *testing.T, b *books.Books, db state.DB) {
 func refusedAfterRotation(t *testing.T, what string, err error) {
 	t.Helper()
 	r, _ := errors.AsType[*call.Refusal](err)
-	if r == nil || r.Code != call.StoreUnavailable || r.Effect != call.NoEffect || !strings.Contains(r.Message, "restart it") {
+	if r == nil || r.Code != call.StoreUnavailable || r.Effect != call.NoEffect || !strings.Contains(r.Message, "restart it") || !strings.Contains(r.Hint, "restart the daemon") || r.Retryable {
 		t.Errorf("%s ended with %+v", what, err)
 	}
 }

@@ -34,7 +34,7 @@ func limits(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return err
 	})
 	if err != nil {
-		return storeFailed(stageLimit, err)
+		return StoreFailed(stageLimit, err)
 	}
 	return stopped
 }
@@ -104,7 +104,7 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		case stopped != nil:
 			return stopped
 		case e == nil:
-			return storeFailed(stageIntend, err)
+			return StoreFailed(stageIntend, err)
 		}
 		// Another call of the same key was quicker.
 		if stopped := remember(g, ctx, p); stopped != nil || p.replayed != "" {

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/state"
 )
 
 // quota counts the call towards what its principal may make of all agents. It comes
@@ -15,9 +17,36 @@ func quota(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if g.quotas == nil {
 		return nil
 	}
-	stopped, err := g.quotas.Count(ctx, g.books.DB, p.Principal, time.Now())
+	return g.count(ctx, g.books.DB, p)
+}
+
+// quotaLeft says what quota would, and counts nothing.
+func quotaLeft(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	return g.count(ctx, undone{g.books.DB}, p)
+}
+
+func (g *Gateway) count(ctx context.Context, db state.DB, p *passing) *call.Refusal {
+	stopped, err := g.quotas.Count(ctx, db, p.Principal, time.Now())
 	if err != nil {
-		return storeFailed(stageLimit, err)
+		return StoreFailed(stageLimit, err)
 	}
 	return stopped
+}
+
+// undone is a store that keeps nothing of what is written to it.
+type undone struct{ state.DB }
+
+var errUndone = errors.New("undone")
+
+func (u undone) Write(ctx context.Context, f func(state.Tx) error) error {
+	err := u.DB.Write(ctx, func(tx state.Tx) error {
+		if err := f(tx); err != nil {
+			return err
+		}
+		return errUndone
+	})
+	if errors.Is(err, errUndone) {
+		return nil
+	}
+	return err
 }

@@ -49,6 +49,12 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 			if err := make(g, "do_read", "eve@local"); err != nil {
 				t.Errorf("somebody else: %v", err)
 			}
+			for _, arguments := range []string{`{}`, ""} {
+				ok, reasons := g.Why(t.Context(), &call.Call{Tool: "do_read", Arguments: []byte(arguments), Principal: "ada@local"})
+				if last := reasons[len(reasons)-1]; ok || last.Stage != stageLimit || last.Code != call.RateLimited {
+					t.Errorf("asked why, with the arguments %q: %v, %+v", arguments, ok, last)
+				}
+			}
 		}
 		if n := w.count(); n != 5 {
 			t.Errorf("%d calls were made", n)

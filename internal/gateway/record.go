@@ -39,7 +39,7 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
 			return call.Uncertain(stageRecord, call.OutcomeUnknown, "%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
 		}
-		return storeFailed(stageRecord, err)
+		return StoreFailed(stageRecord, err)
 	}
 	if p.late != nil {
 		g.late.Go(func() { g.hearLate(p) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -79,7 +80,7 @@ func remember(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 			return err
 		})
 		if err != nil {
-			return storeFailed(stageRemember, err)
+			return StoreFailed(stageRemember, err)
 		}
 		again, stopped := g.judge(ctx, p, e)
 		if !again {
@@ -120,12 +121,12 @@ func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool
 	}
 	alive, err := g.books.DB.Alive(ctx, e.owner)
 	if err != nil {
-		return false, storeFailed(stageRemember, err)
+		return false, StoreFailed(stageRemember, err)
 	}
 	if !alive {
 		// Nobody will answer it any more, unless somebody takes it over.
 		if err := errors.Join(g.Recover(ctx), g.books.Journal.HandedOver()); err != nil {
-			return false, storeFailed(stageRemember, err)
+			return false, StoreFailed(stageRemember, err)
 		}
 	}
 	return true, nil
@@ -165,8 +166,13 @@ func (g *Gateway) sealAnswer(p *passing) []byte {
 	return g.books.Keys.Seal(sealAnswer+p.ID, append([]byte{mark}, p.result.Raw...))
 }
 
-// storeFailed is the refusal of a call that did nothing, since the store is not
-// there.
-func storeFailed(stage string, err error) *call.Refusal {
-	return call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err).Again()
+// StoreFailed is the refusal of a call that did nothing, since the store is not
+// there. Where another key has taken over from this process, only a restart helps.
+func StoreFailed(stage string, err error) *call.Refusal {
+	r := call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err)
+	if errors.Is(err, journal.ErrHandedOver) {
+		r.Hint = "restart the daemon, or the client that started this process: until then every call is refused"
+		return r
+	}
+	return r.Again()
 }

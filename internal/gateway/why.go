@@ -38,6 +38,9 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 	if g.books != nil && len(c.Arguments) > 0 && !ask(stageLimit, limits, p.limited) {
 		return false, reasons
 	}
+	if g.books != nil && g.quotas != nil && !ask(stageLimit, quotaLeft, func() string { return "the quota of calls leaves room for it" }) {
+		return false, reasons
+	}
 	if p.tool.Policy.HumanApproval {
 		reasons = append(reasons, call.Reason{Stage: stageApprove, Allowed: true, Detail: "a person is asked first"})
 	}

@@ -254,6 +254,8 @@ type Journal interface {
 	Ends(ctx context.Context) (journal.Ends, error)
 	Checkpoint(ctx context.Context) ([]byte, error)
 	Key() journal.Key
+	// HandedOver says why nothing can be recorded by this process any more.
+	HandedOver() error
 }
 
 const (

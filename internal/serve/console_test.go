@@ -155,3 +155,21 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 		})
 	}
 }
+
+// Agents may be called alike, and are told apart by their ids.
+func TestPolicyPageTellsAgentsApart(t *testing.T) {
+	r := consoleRig(t)
+	p := r.person()
+	if got := p.signIn(r.link(r.admin)); got != 200 {
+		t.Fatalf("signing in: %d", got)
+	}
+	resp := p.ask(t.Context(), "GET", p.base+"/policy", "")
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `<option value="alpha">alpha (matrix://agent/alpha)</option>`; !strings.Contains(string(page), want) {
+		t.Errorf("%d: there is no %s in %s", resp.StatusCode, want, page)
+	}
+}

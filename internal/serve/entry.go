@@ -51,6 +51,7 @@ type entry struct {
 	Found
 	start func() Running
 	idle  time.Duration // 0: it is never parked
+	ended func() error  // why no agent of this process can be called; nil if one can
 
 	streams     context.Context // ends when it retires
 	endStreams  context.CancelFunc
@@ -67,7 +68,7 @@ type entry struct {
 }
 
 func newEntry(f Found, idle time.Duration, start func() Running) *entry {
-	e := &entry{Found: f, start: start, idle: idle, noCalls: make(chan struct{}), nobodyThere: make(chan struct{})}
+	e := &entry{Found: f, start: start, idle: idle, ended: func() error { return nil }, noCalls: make(chan struct{}), nobodyThere: make(chan struct{})}
 	e.streams, e.endStreams = context.WithCancel(context.Background())
 	return e
 }
@@ -79,6 +80,9 @@ func (e *entry) rejected() bool { return e.Problem != nil }
 func (e *entry) state() (State, string) {
 	if e.rejected() {
 		return Rejected, e.Problem.Error()
+	}
+	if err := e.ended(); err != nil {
+		return Failed, err.Error()
 	}
 	e.mu.Lock()
 	running, parked := e.running, e.parked

@@ -43,9 +43,9 @@ func factsOf(a *agent.Agent) (facts []console.Fact) {
 		secrets = append(secrets, text)
 	}
 	add("Hosts", OrNone(hosts)...)
-	add("Files", OrNone(r.Paths)...)
-	add("Programs", OrNone(programs)...)
-	add("Secrets", OrNone(secrets)...)
+	add("Files", OrTheirs(a, r.Paths)...)
+	add("Programs", OrTheirs(a, programs)...)
+	add("Secrets", OrTheirs(a, secrets)...)
 	add("Other agents", r.Agents...)
 	add("Capabilities", a.Capabilities.Required...)
 	add("Also uses, if held", a.Capabilities.Optional...)
@@ -78,6 +78,15 @@ func OrNone(values []string) []string {
 		return []string{"none"}
 	}
 	return values
+}
+
+// OrTheirs is OrNone, and says so if servers that are not known here would add to the
+// list.
+func OrTheirs(a *agent.Agent, values []string) []string {
+	if len(a.Servers) < len(a.Requirements) {
+		return append(slices.Clone(values), "those of the servers that it needs")
+	}
+	return OrNone(values)
 }
 
 // LookTwice lists what a reviewer of an agent should look at twice.

@@ -43,7 +43,8 @@ type lineup struct {
 func newLineup(all []*entry) *lineup {
 	l := &lineup{all: all, byName: map[string]*entry{}}
 	for _, e := range all {
-		if l.byName[e.Name] == nil {
+		// A name is that of the one agent that is served under it, if there is one.
+		if l.byName[e.Name] == nil || !e.rejected() {
 			l.byName[e.Name] = e
 		}
 	}
@@ -81,11 +82,10 @@ func newFleet(o *Options) (*fleet, error) {
 
 // find reads the folders and judges what is there.
 func (f *fleet) find() ([]Found, error) {
-	found, err := FindAs(f.options.Reading, f.options.Folders...)
+	found, err := readAll(f.options.Reading, f.options.Folders)
 	if err != nil {
 		return nil, fmt.Errorf("the agents cannot be read: %w", err)
 	}
-	strict := &StrictError{}
 	for i := range found {
 		one := &found[i]
 		if one.Problem == nil && f.options.CanRun != nil {
@@ -94,8 +94,12 @@ func (f *fleet) find() ([]Found, error) {
 		if one.Problem == nil && f.options.Production {
 			one.Problem = one.fitForProduction()
 		}
-		if one.Problem != nil {
-			strict.Rejected = append(strict.Rejected, *one)
+	}
+	settle(found)
+	strict := &StrictError{}
+	for i := range found {
+		if found[i].Problem != nil {
+			strict.Rejected = append(strict.Rejected, found[i])
 		}
 	}
 	if f.options.Strict && len(strict.Rejected) > 0 {
@@ -105,7 +109,9 @@ func (f *fleet) find() ([]Found, error) {
 }
 
 func (f *fleet) entry(found Found) *entry {
-	return newEntry(found, f.options.Idle, func() Running { return f.options.Start(f.ctx, found.Name, found.Manifest) })
+	e := newEntry(found, f.options.Idle, func() Running { return f.options.Start(f.ctx, found.Name, found.Manifest) })
+	e.ended = f.options.Journal.HandedOver
+	return e
 }
 
 // prove starts agents, a few at a time, and waits until each is proven or not.

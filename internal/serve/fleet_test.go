@@ -29,11 +29,12 @@ func TestReload(t *testing.T) {
 	r.write("changed.json", strings.Replace(matrix("changed"), `"read"]`, `"read", "write"]`, 1))
 	r.write("added.json", matrix("added"))
 	r.write("bad.json", `{"schema_version": 1, "agent": 7}`)
+	r.write("broken.json", "{")
 	if err := os.Remove(filepath.Join(r.folder, "removed.json")); err != nil {
 		t.Fatal(err)
 	}
 	a := r.ask(r.admin, "POST", "/api/v1/reload", "")
-	for list, want := range map[string][]string{"kept": {"kept"}, "changed": {"changed", "sick"}, "removed": {"removed"}, "added": {"added"}, "rejected": {"bad"}} {
+	for list, want := range map[string][]string{"kept": {"kept"}, "changed": {"changed", "sick"}, "removed": {"removed"}, "added": {"added"}, "rejected": {"bad", "broken"}} {
 		if got := names(a.doc, list); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", list, got, want)
 		}
@@ -50,7 +51,7 @@ func TestReload(t *testing.T) {
 		t.Error("the wrong agents were started again")
 	}
 	a = r.ask(r.admin, "GET", "/api/v1/agents", "")
-	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"added/ready", "bad/rejected", "changed/ready", "kept/ready", "sick/ready"}) {
+	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"added/ready", "bad/rejected", "broken/rejected", "changed/ready", "kept/ready", "sick/ready"}) {
 		t.Errorf("the agents are %q", got)
 	}
 	if a := r.ask(r.admin, "POST", "/mcp/removed", "{}"); a.status != 404 {

@@ -15,6 +15,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/manifest/doc"
 )
 
@@ -23,26 +24,44 @@ type Found struct {
 	// Name is what the agent is called on a daemon.
 	Name string
 	Path string
-	// short is the path from the folder on: the rest is not for everybody.
+	// short is the path from the folder on, or from above all of them: the rest is
+	// not for everybody.
 	short string
 	// Manifest is nil if the file cannot be read.
 	Manifest *manifest.Manifest
 	// Problem says why the agent cannot be served, nil if it can.
 	Problem error
 
-	lock *pack.Lock
-	seal string // changes with the manifest's digest and with its lock
+	stray bool // it cannot be read, and nothing says that it was ever a manifest
+	lock  *pack.Lock
+	seal  string // changes with the manifest's digest and with its lock
 }
 
 // Find looks for agents in folders: *.json, *.toml, */agent.toml,
 // */findagent.json and */*.json, sorted by path within each folder. A JSON or
 // TOML file that is something else is passed over. A folder that does not exist
 // holds none, and a file that is in two of them is one agent. Of two agents of one
-// name or one id the second has a Problem.
+// name or one id that could both be served the second has a Problem.
 func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}, folders...) }
 
 // FindAs is Find with other options of reading.
 func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
+	all, err := readAll(o, folders)
+	all = slices.DeleteFunc(all, func(f Found) bool { return f.stray })
+	settle(all)
+	return all, err
+}
+
+// List is Find for whoever wants to know what is there: it also has the files of the
+// folders themselves that cannot be read, and may have been agents.
+func List(folders ...string) ([]Found, error) {
+	all, err := readAll(manifest.Options{}, folders)
+	settle(all)
+	return all, err
+}
+
+// readAll reads what is in folders, strays too. Names are not settled yet.
+func readAll(o manifest.Options, folders []string) ([]Found, error) {
 	var all []Found
 	seen := map[string]bool{}
 	for _, folder := range folders {
@@ -55,34 +74,57 @@ func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 				continue
 			}
 			seen[path] = true
-			if f, ok := read(folder, path, o); ok {
+			if f, ok := read(folder, path, above(folders), o); ok {
 				all = append(all, f)
 			}
 		}
 	}
-	names, ids := map[string]string{}, map[string]string{}
+	return all, nil
+}
+
+// above is the deepest folder that holds all of these, so that a path from there on
+// tells which of them it is in.
+func above(folders []string) string {
+	top := filepath.Clean(folders[0])
+	for _, folder := range folders[1:] {
+		for !within(top, folder) && top != filepath.Dir(top) {
+			top = filepath.Dir(top)
+		}
+	}
+	return top
+}
+
+func within(top, path string) bool {
+	rel, err := filepath.Rel(top, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// settle gives each name and each id to the first that can be served. A file that is
+// broken holds its name all the same: what is wrong with one agent must not put another
+// in its place. One that only has what is another's holds nothing.
+func settle(all []Found) {
+	names, ids := map[string]*Found{}, map[string]*Found{}
 	for i := range all {
 		f := &all[i]
-		// A file that cannot be served keeps its name all the same: what is wrong
-		// with one agent must not put another in its place.
-		if first, taken := names[f.Name]; taken {
-			if f.Problem == nil {
-				f.Problem = fmt.Errorf("the name of %s, %s, is already that of %s", f.short, f.Name, first)
+		first := names[f.Name]
+		if f.Problem != nil {
+			if first == nil {
+				names[f.Name] = f
 			}
 			continue
 		}
-		names[f.Name] = f.short
-		if f.Problem != nil {
-			continue
-		}
 		id := f.Manifest.Agent().ID
-		if first, taken := ids[id]; taken {
-			f.Problem = fmt.Errorf("the id of %s, %s, is already that of %s", f.short, id, first)
-			continue
+		switch {
+		case first != nil && first.Problem != nil:
+			f.Problem = fmt.Errorf("the name of %s, %s, is that of %s, which cannot be served: mend or remove that, or rename this", f.short, f.Name, first.short)
+		case first != nil:
+			f.Problem = fmt.Errorf("the name of %s, %s, is already that of %s: rename one of them", f.short, f.Name, first.short)
+		case ids[id] != nil:
+			f.Problem = fmt.Errorf("the id of %s, %s, is already that of %s: give one of them another", f.short, id, ids[id].short)
+		default:
+			names[f.Name], ids[id] = f, f
 		}
-		ids[id] = f.short
 	}
-	return all, nil
 }
 
 // candidates are the files of an agents folder that may be manifests.
@@ -127,15 +169,17 @@ func hidden(name string) bool { return strings.HasPrefix(name, ".") || name == "
 
 func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
-// read reads one file; ok is false if it is no manifest at all.
-func read(folder, path string, o manifest.Options) (f Found, ok bool) {
+// read reads one file of a folder, whose path is told from top on; ok is false if it
+// is no manifest at all.
+func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	f = Found{Path: path, Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), short: path}
-	if short, err := filepath.Rel(folder, path); err == nil {
+	if short, err := filepath.Rel(top, path); err == nil {
 		f.short = short
 	}
 	base := filepath.Base(path)
 	fixed := base == "agent.toml" || base == "findagent.json"
-	if fixed && filepath.Dir(path) != filepath.Clean(folder) {
+	deeper := filepath.Dir(path) != filepath.Clean(folder)
+	if fixed && deeper {
 		f.Name = filepath.Base(filepath.Dir(path))
 	}
 	m, err := manifest.Load(path, o)
@@ -143,19 +187,30 @@ func read(folder, path string, o manifest.Options) (f Found, ok bool) {
 		f.Problem = fmt.Errorf("%s cannot be read: %w", f.short, cause(err))
 		return f, true
 	}
-	if m.Dialect == "" && !fixed && !m.Suspect() {
-		return f, false
+	if m.Dialect == "" && !m.Suspect() {
+		// What lies deeper may be a tool's own file, and only nearly JSON.
+		if deeper || somethingElse(m) {
+			return f, false
+		}
+		f.stray = true
 	}
 	f.Manifest = m
 	if err != nil {
 		f.Problem = errors.New(f.short + strings.TrimPrefix(err.Error(), path))
 		return f, true
 	}
-	if fixed && filepath.Dir(path) == filepath.Clean(folder) {
+	if fixed && !deeper {
 		f.Name = agent.Slug(m.Agent().Name)
 	}
 	f.readLock()
 	return f, true
+}
+
+// somethingElse reports whether a file could be read, and is no manifest.
+func somethingElse(m *manifest.Manifest) bool {
+	return slices.ContainsFunc(m.Diagnostics, func(d manifest.Diagnostic) bool {
+		return d.Code == diag.UnknownDialect.Code || d.Code == diag.NotObject.Code
+	})
 }
 
 // cause is an error without the path.

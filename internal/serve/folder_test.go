@@ -1,0 +1,134 @@
+package serve
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// put writes the files of folders, and tells where the folders are.
+func put(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestNames: of two that are good, the first is served. One that is broken keeps its
+// name, so that nobody is served in its place; one that is refused for the name or id
+// of another keeps none.
+func TestNames(t *testing.T) {
+	broken := `{"schema_version": 1, "agent": "matrix://agent/notes", "servers": [}`
+	for name, tt := range map[string]struct {
+		files  map[string]string
+		served []string
+		why    string
+	}{
+		"one that cannot be read":           {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "the name of a/notes.json, notes, is that of a/bd/notes.json, which cannot be served: mend or remove that, or rename this"},
+		"one that cannot be read, later":    {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
+		"one that cannot be run":            {map[string]string{"a/bd/notes.json": matrix("unfit"), "b/notes.json": matrix("notes")}, nil, "the name of b/notes.json, notes, is that of a/bd/notes.json, which cannot be served"},
+		"one whose id is taken":             {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "the id of b/bd/notes.json, matrix://agent/desk, is already that of a/desk.json"},
+		"the id of one that cannot be run":  {map[string]string{"a/notes.json": matrix("unfit"), "a/other.json": matrix("unfit")}, nil, "not here"},
+		"the id of one whose name is taken": {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
+		"two that are good":                 {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
+		"two of one id":                     {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "the id of b/more.json, matrix://agent/notes, is already that of a/notes.json: give one of them another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := put(t, tt.files)
+			r := newRig(t, nil, func(_ *rig, o *Options) {
+				o.Folders = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+				o.CanRun = func(m *manifest.Manifest) error {
+					if m.Agent().ID == "matrix://agent/unfit" {
+						return errors.New("not here")
+					}
+					return nil
+				}
+			})
+			var served, why []string
+			for _, e := range r.fleet.current.Load().all {
+				if e.rejected() {
+					why = append(why, e.Problem.Error())
+					continue
+				}
+				served = append(served, e.short)
+				if r.fleet.current.Load().byName[e.Name] != e {
+					t.Errorf("%s is not what its name leads to", e.short)
+				}
+			}
+			if !slices.Equal(served, tt.served) || !strings.Contains(strings.Join(why, "\n"), tt.why) {
+				t.Errorf("served %q; rejected: %q", served, why)
+			}
+		})
+	}
+}
+
+// TestWhatIsNoManifest is passed over, unless it may be one that is broken; a list
+// tells of all that cannot be read.
+func TestWhatIsNoManifest(t *testing.T) {
+	dir := put(t, map[string]string{
+		"broken.json": "{", "broken.toml": "[", "empty.json": "",
+		"other.json": `{"name": "other"}`, "list.json": "[]", "other.toml": "a = 1\n",
+		"api.json":          `{"openapi": "3.1.0", "info": {"title": "Pets", "version": "1.0.0"}, "servers": [{"url": "https://example.com"}], "paths": {}}`,
+		"schema.json":       `{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {"name": {"type": "string"}}}`,
+		"app/tsconfig.json": "{ // for the build\n}", "app/broken.json": "{",
+		"app/agent.toml": "[", "bad/notes.json": `{"allowed_side_effects": [}`,
+	})
+	for name, tt := range map[string]struct {
+		find func(...string) ([]Found, error)
+		want []string
+	}{
+		"found":  {Find, []string{"app/agent.toml", "bad/notes.json"}},
+		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "empty.json"}},
+	} {
+		found, err := tt.find(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range found {
+			got = append(got, f.short)
+			if f.Problem == nil {
+				t.Errorf("%s is good", f.short)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestPathsAreTold from where they differ, and no more of them.
+func TestPathsAreTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		folders []string
+		want    string
+	}{
+		"one folder":        {[]string{"/srv/team/agents"}, "/srv/team/agents"},
+		"two beside":        {[]string{"/srv/team/desk", "/srv/team/t"}, "/srv/team"},
+		"one in another":    {[]string{"/srv/team/agents", "/srv/team"}, "/srv/team"},
+		"a longer name":     {[]string{"/srv/desk", "/srv/desktop"}, "/srv"},
+		"nothing in common": {[]string{"/srv/a", "/opt/a", "/home/a"}, "/"},
+		"no common folder":  {[]string{"agents", "/srv"}, "."},
+	} {
+		folders := make([]string, len(tt.folders))
+		for i, folder := range tt.folders {
+			folders[i] = filepath.FromSlash(folder)
+		}
+		if got := above(folders); got != filepath.FromSlash(tt.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
