@@ -417,6 +417,9 @@ func (a *Agent) State() string {
 			state = Failed
 		}
 	}
+	if a.lazy != nil && a.lazy.unresolved() {
+		state = Failed // there is nothing that could come
+	}
 	return state
 }
 

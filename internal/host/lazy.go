@@ -115,7 +115,8 @@ func (l *lazy) resolve(o toolserver.Options) error {
 	l.resolver, l.options = r, o
 	who := l.of.manifest.Agent()
 	for _, f := range r.Resolve(l.of.ctx, who, l.of.name) {
-		s := &neededServer{of: l, found: f, defs: f.Definitions, pause: firstRetry}
+		// One that cannot be had is looked for again, also if nobody asks for it.
+		s := &neededServer{of: l, found: f, defs: f.Definitions, pause: firstRetry, missed: f.Problem != nil && !f.Requirement.Optional}
 		for _, w := range f.Warnings {
 			l.of.options.Log(f.Requirement.Server, "warning: "+w)
 		}
@@ -517,25 +518,6 @@ func (l *lazy) each(do func(*toolserver.Manager)) {
 			do(m)
 		}
 	}
-}
-
-// proofs are what was found out about the servers that were tried.
-func (l *lazy) proofs() []toolserver.Proof {
-	if !l.known() {
-		return nil
-	}
-	var proofs []toolserver.Proof
-	for _, s := range l.servers {
-		s.mu.Lock()
-		switch {
-		case s.manager != nil:
-			proofs = append(proofs, s.manager.Proofs()...)
-		case s.down != nil:
-			proofs = append(proofs, toolserver.Proof{Alias: s.found.Requirement.Server, Refusal: s.down})
-		}
-		s.mu.Unlock()
-	}
-	return proofs
 }
 
 // close ends every server, after nothing new can begin.

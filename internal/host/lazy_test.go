@@ -408,7 +408,14 @@ func TestLazyUnsatisfied(t *testing.T) {
 	r := newRig(t)
 	f := newFar(t, "one", "two")
 	r.needs("required_mcp_servers", "one", ">=2.0.0", f, "one")
-	d := dial(t, r.start())
+	a := r.start()
+	if err := a.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := a.Proofs(); a.State() != Failed || len(p) != 1 || p[0].OK || p[0].Refusal.Code != call.ServerUnavailable {
+		t.Errorf("before anybody asks it is %s: %+v", a.State(), p)
+	}
+	d := dial(t, a)
 	unavailable(t, d.call("one"), "one")
 	if f.asked.Load() != 0 {
 		t.Error("a server of the wrong version was reached")
@@ -441,7 +448,11 @@ func TestLazyOptionalUnsatisfied(t *testing.T) {
 	one, two := newFar(t, "one"), newFar(t, "two")
 	r.needs("required_mcp_servers", "one", "^1.0.0", one, "one")
 	r.needs("optional_mcp_servers", "two", ">=2.0.0", two, "two")
-	d := dial(t, r.start())
+	a := r.start()
+	if err := a.Ready(t.Context()); err != nil || a.State() != Ready {
+		t.Errorf("the agent is %s, %v", a.State(), err)
+	}
+	d := dial(t, a)
 	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("tools %v, want none of the optional server", got)
 	}
