@@ -91,7 +91,7 @@ func (a *Agent) Reach() Reach {
 	if a.Program != nil {
 		r.program(a)
 	}
-	if len(a.Requirements) > 0 {
+	if len(a.Servers) < len(a.Requirements) {
 		r.AnyHost = "its servers are chosen by whoever runs it, and reach what they reach"
 	}
 	return r

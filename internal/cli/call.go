@@ -85,7 +85,7 @@ func newCall(t *terminal) *cobra.Command {
 			}
 			result, err := t.callOnce(cmd.Context(), m, c, f.store, f.development)
 			if err != nil {
-				return explain(err, c, m.Agent())
+				return brokenOff(cmd.Context(), explain(err, c, m.Agent()))
 			}
 			return t.answer(c, result)
 		},
@@ -98,14 +98,40 @@ func newCall(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// explain helps whoever gave arguments that cannot be taken.
+// explain helps whoever made a call that was refused, in words for the command line.
 func explain(err error, c *call.Call, a *agent.Agent) error {
 	r, refusal := errors.AsType[*call.Refusal](err)
 	if failed, ok := errors.AsType[*failure](err); ok && refusal {
-		failed.hint = cmp.Or(aboutArguments(r.Code, c, toolAsked(a, c.Tool)), failed.hint)
+		failed.hint = cmp.Or(hintOn(r, c, toolAsked(a, c.Tool)), failed.hint)
 	}
 	return err
 }
+
+// brokenOff ends a verb that a person broke off as other programs end then: what
+// came of it until then is told.
+func brokenOff(ctx context.Context, err error) error {
+	if f, ok := errors.AsType[*failure](err); ok && ctx.Err() != nil {
+		f.code = exitInterrupted
+	}
+	return err
+}
+
+// hintOn is a hint for whoever called by hand; empty leaves it to the refusal.
+func hintOn(r *call.Refusal, c *call.Call, t *agent.Tool) string {
+	switch {
+	case r.Code == call.InputInvalid && r.Stage == "remember":
+		return "use another --idempotency-key"
+	case r.Code == call.ApprovalDenied && !r.Retryable: // no key ends on a command line
+		return "call again once whoever refused it agrees"
+	case r.Code == call.TimedOut && r.Effect == call.EffectUnknown:
+		return "see whether an answer came: ambit journal show --unknown; " + moreTime
+	case r.Code == call.TimedOut && c.Timeout > 0:
+		return moreTime
+	}
+	return aboutArguments(r.Code, c, t)
+}
+
+const moreTime = "for more time: --timeout, within timeout_ms of the manifest"
 
 // aboutArguments shows how arguments are written to whoever did not write them so,
 // and otherwise which ones the tool takes, if the manifest says it.
@@ -122,7 +148,8 @@ func aboutArguments(code call.Code, c *call.Call, t *agent.Tool) string {
 }
 
 // callOnce brings an agent to life for one call. One that would be refused
-// anyway starts nothing, and is journaled all the same.
+// anyway starts nothing; it is journaled all the same, as is that of an agent
+// which does not come up.
 func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call, store string, d development) (call.Result, error) {
 	if err := soleID(m); err != nil {
 		return call.Result{}, err
@@ -143,29 +170,53 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 	if err != nil {
 		return call.Result{}, err
 	}
-	door := gateway.New(who, gateway.Options{
+	o := gateway.Options{
 		Name: registered(h, m), Books: b, Rules: gate.Rules{Grants: grant.Of(b).For(m.Agent().ID), Policy: t.rules(h)},
-	})
+	}
+	door := gateway.New(who, o)
+	var broken *failure
+	var down notUpBinding
 	if allowed, _ := door.Why(ctx, c); allowed {
 		a, end, err := t.start(ctx, m, b, d)
-		if err != nil {
+		switch {
+		case err == nil:
+			defer end()
+			door = a.Gateway()
+		case !errors.As(err, &broken) || !errors.As(err, &down.why):
 			return call.Result{}, err
+		default:
+			o.Binding, o.Rules.Lacks = down, down.lacks
+			door = gateway.New(who, o)
 		}
-		defer end()
-		door = a.Gateway()
 	}
 	result, err := door.Call(ctx, c)
-	if err != nil {
-		return result, asFailure(err)
+	if err == nil {
+		return result, nil
 	}
-	return result, nil
+	f := asFailure(err)
+	if r, ok := errors.AsType[*call.Refusal](err); ok && down.why != nil && r.Code == down.why.Code {
+		f.code = broken.code // it may be that something is missing here
+	}
+	return result, f
 }
 
+// notUpBinding stands behind the door of an agent that did not come up: what gets as
+// far as that is refused with the reason, and so journaled.
+type notUpBinding struct{ why *call.Refusal }
+
+// Act refuses a call.
+func (n notUpBinding) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
+	return call.Result{}, call.Unsent(n.why)
+}
+
+// lacks keeps people from being asked about what cannot be done.
+func (n notUpBinding) lacks(*agent.Tool) *call.Refusal { return n.why }
+
 // asFailure is why an agent did not come up, or why a call was refused.
-func asFailure(err error) error {
+func asFailure(err error) *failure {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
-		return no("", "%w", err)
+		return &failure{code: exitNo, err: err}
 	}
 	f := refused(r)
 	if r.Reason == string(program.Cancelled) {

@@ -73,7 +73,7 @@ func (i *isolating) apply(t *terminal, o *host.Options, production bool) error {
 		return nil
 	case noIsolation:
 	default:
-		return usage("use standard or strong", "there is no isolation %q", i.tier)
+		return usage("use standard, strong or none", "there is no isolation %q", i.tier)
 	}
 	if production {
 		return usage("leave it out", "--production does not go with --isolation none")

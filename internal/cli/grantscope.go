@@ -149,7 +149,8 @@ func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 		m := scopes.Map(catalogue, g.Server, g.Scope)
 		if len(m.Tools) == 0 {
 			t.notef("%s the scope %s of %s is mapped to no tool, so it covers none", t.paint(yellow, "warning:"), diag.Quote(g.Scope), diag.Printable(g.Server))
-			t.notef("  %s map it in %s: [scopes.%q] %s = [TOOL, …]", t.paint(dim, "hint:"), h.Config(), g.Server, g.Scope)
+			hint := fmt.Sprintf("map it in %s: [scopes.%q] %s = [TOOL, …]", h.Config(), g.Server, g.Scope)
+			t.notef("  %s %s", t.paint(dim, "hint:"), cmp.Or(diag.DidYouMean(g.Scope, catalogue.ScopesOf(g.Server)), hint))
 			continue
 		}
 		t.notef("%s", t.paint(dim, fmt.Sprintf("it covers %s (%s)", diag.Printable(strings.Join(m.Tools, ", ")), m.From)))
@@ -160,8 +161,39 @@ func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 		t.notef("  %s it counts for a manifest file of that name; to keep the agent here: ambit install PATH", t.paint(dim, "hint:"))
 		return
 	}
-	if m, err := t.load(file, ""); err == nil && m.Dialect != agent.GPARS {
+	m, err := t.load(file, "")
+	switch {
+	case err != nil:
+	case m.Dialect != agent.GPARS:
 		t.notef("%s %s is a %s agent: its manifest is its permit, and a grant of a scope changes nothing", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent), m.Dialect)
+	default:
+		t.unasked(m.Agent(), grants)
+	}
+}
+
+// unasked warns of grants that the agent did not ask for: a typo grants what nobody
+// uses, and what was meant stays refused.
+func (t *terminal) unasked(a *agent.Agent, grants []policy.Grant) {
+	var servers, scopes []string
+	for _, q := range a.Requirements {
+		servers = append(servers, q.Server)
+		if q.Server == grants[0].Server {
+			scopes = append(scopes, q.Scopes...)
+		}
+	}
+	warn := func(what, name string, asked []string) {
+		if slices.Contains(asked, name) {
+			return
+		}
+		t.notef("%s %s asks for no %s %s", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent), what, diag.Quote(name))
+		t.notef("  %s it asks for %s", t.paint(dim, "hint:"), diag.Printable(cmp.Or(diag.Words(asked, "and"), "none")))
+	}
+	if !slices.Contains(servers, grants[0].Server) {
+		warn("server", grants[0].Server, servers)
+		return
+	}
+	for _, g := range grants {
+		warn("scope", g.Scope, scopes)
 	}
 }
 

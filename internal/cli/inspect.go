@@ -43,12 +43,9 @@ func newInspect(t *terminal) *cobra.Command {
 				return err
 			}
 			if t.json {
-				doc := inspection(m, rails)
-				doc.Called = calledHere(m)
-				doc.Required, doc.Optional = needs.required, needs.optional
-				return t.document(doc)
+				return t.document(inspection(m, needs, rails))
 			}
-			t.inspect(m, rails)
+			t.inspect(m, needs, rails)
 			t.showNeeds(needs)
 			return nil
 		},
@@ -133,16 +130,15 @@ type programReport struct {
 	Digest string   `json:"digest"`
 }
 
-func inspection(m *manifest.Manifest, rails effective) inspected {
-	a := m.Agent()
-	r := a.Reach()
+func inspection(m *manifest.Manifest, needs needed, rails effective) inspected {
+	a, r := needs.agent, needs.reach
 	out := inspected{
-		ID: a.ID, Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
+		ID: a.ID, Called: calledHere(m), Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
 		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHost,
 		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
 		Settings: append([]string{}, settings(a)...), Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
-		Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: rails,
-		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, serve.LookTwice(a)...),
+		Required: needs.required, Optional: needs.optional, Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: rails,
+		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, needs.watch...),
 		Warnings: append([]manifest.Diagnostic{}, m.Diagnostics...),
 	}
 	for _, h := range r.Hosts {
@@ -158,9 +154,8 @@ func inspection(m *manifest.Manifest, rails effective) inspected {
 	return out
 }
 
-func (t *terminal) inspect(m *manifest.Manifest, rails effective) {
-	a := m.Agent()
-	r := a.Reach()
+func (t *terminal) inspect(m *manifest.Manifest, needs needed, rails effective) {
+	a := needs.agent
 	t.printf("%s  %s\n", t.paint(bold, diag.Printable(a.Name)), t.paint(dim, diag.Printable(a.ID)))
 	if a.Description != "" {
 		t.printf("%s\n", wrap(diag.Printable(a.Description), "  ", t.width))
@@ -175,11 +170,11 @@ func (t *terminal) inspect(m *manifest.Manifest, rails effective) {
 		facts = append(facts, []string{t.paint(dim, "version"), diag.Printable(a.Version)})
 	}
 	t.table("  ", t.hang(facts))
-	t.section("What it may do", t.mayDo(a, r))
+	t.section("What it may do", t.mayDo(a, needs.reach))
 	t.section("What holds it back", t.limits(a, rails))
 	t.toolList(a)
 	t.prompt(a)
-	t.lookTwice(serve.LookTwice(a))
+	t.lookTwice(needs.watch)
 	if len(m.Diagnostics) > 0 {
 		t.printf("\n%s\n", t.paint(bold, "Warnings"))
 		for _, d := range m.Diagnostics {
@@ -274,7 +269,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		hosts = append(hosts, "any: "+r.AnyHost)
 	}
 	rows = t.fact(rows, "hosts", serve.OrNone(hosts)...)
-	rows = t.fact(rows, "files", serve.OrNone(r.Paths)...)
+	rows = t.fact(rows, "files", serve.OrTheirs(a, r.Paths)...)
 	var secrets []string
 	for _, s := range r.Secrets {
 		text := s.Name + "  → " + s.For
@@ -286,7 +281,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		}
 		secrets = append(secrets, text)
 	}
-	rows = t.fact(rows, "secrets", serve.OrNone(secrets)...)
+	rows = t.fact(rows, "secrets", serve.OrTheirs(a, secrets)...)
 	var programs []string
 	for _, p := range r.Programs {
 		text := agent.CommandLine(p.Argv) + "  (" + p.For + ")"
@@ -295,7 +290,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		}
 		programs = append(programs, text)
 	}
-	rows = t.fact(rows, "programs", serve.OrNone(programs)...)
+	rows = t.fact(rows, "programs", serve.OrTheirs(a, programs)...)
 	rows = t.fact(rows, "settings", settings(a)...)
 	rows = t.fact(rows, "agents", r.Agents...)
 	for _, q := range a.Requirements {

@@ -33,7 +33,11 @@ func TestInspectWraps(t *testing.T) {
 	show := func(width int, cut bool) string {
 		var b bytes.Buffer
 		term := &terminal{out: bufio.NewWriter(&b), width: width, cut: cut}
-		term.inspect(m, effective{})
+		needs, err := term.needs(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		term.inspect(m, needs, effective{})
 		if err := term.flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -2,20 +2,24 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/bashserver"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -48,12 +52,19 @@ type scopeReport struct {
 	Depends []string `json:"depends"`
 }
 
-// needed are the servers of an agent, in both lists.
-type needed struct{ required, optional []needReport }
+// needed are the servers of an agent, in both lists, and what it is with them: the
+// agent itself, what it reaches and what to look at twice.
+type needed struct {
+	required, optional []needReport
+	agent              *agent.Agent
+	reach              agent.Reach
+	watch              []string
+}
 
 // needs tells what an agent's requirements come to here. Nothing is started.
 func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
-	n := needed{required: []needReport{}, optional: []needReport{}}
+	a := m.Agent()
+	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: serve.LookTwice(a)}
 	found, err := t.found(ctx, m)
 	if err != nil || len(found) == 0 {
 		return n, err
@@ -71,7 +82,15 @@ func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, err
 		return n, no("mend the file", "%w", err)
 	}
 	name, rules := registered(h, m), t.rules(h)
-	door := gateway.New(registry.Agent(m.Agent(), found), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
+	door := gateway.New(registry.Agent(a, found), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
+	n.with(found, func(of *agent.Tool) bool {
+		on, _ := of.Binding.(agent.OnServer)
+		asked := func(q agent.Requirement) bool {
+			covers := func(scope string) bool { return slices.Contains(scopes.Map(c, q.Server, scope).Tools, of.Name) }
+			return q.Server == on.Alias && slices.ContainsFunc(q.Scopes, covers)
+		}
+		return slices.ContainsFunc(a.Requirements, asked) || rules.Foresee(door.Agent(), name, of, identity.LocalName()) != policy.Never
+	})
 	for i := range found {
 		r := needOf(&found[i])
 		for _, scope := range found[i].Requirement.Scopes {
@@ -97,6 +116,51 @@ func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, err
 		}
 	}
 	return n, nil
+}
+
+// with makes of an agent what it is with the servers that were found, and with those
+// of their tools that it may come to call.
+func (n *needed) with(found []registry.Found, may func(*agent.Tool) bool) {
+	n.agent = registry.Agent(n.agent, found)
+	n.agent.Tools = slices.DeleteFunc(n.agent.Tools, func(t agent.Tool) bool { return !may(&t) })
+	// Of ambit's own shell more is known than that it is a program.
+	shells := map[string]bool{}
+	for i := range found {
+		if f := &found[i]; f.Recipe.Kind == pack.Builtin && f.Recipe.Name == bashserver.Name && f.Server.Alias != "" {
+			shells[f.Server.Alias] = true
+		}
+	}
+	others := *n.agent
+	others.Servers = slices.DeleteFunc(slices.Clone(others.Servers), func(s agent.Server) bool { return shells[s.Alias] })
+	others.Requirements = slices.DeleteFunc(slices.Clone(others.Requirements), func(q agent.Requirement) bool { return shells[q.Server] })
+	others.Tools = slices.DeleteFunc(slices.Clone(others.Tools), func(t agent.Tool) bool {
+		on, ok := t.Binding.(agent.OnServer)
+		return ok && shells[on.Alias]
+	})
+	n.reach, n.watch = others.Reach(), serve.LookTwice(&others)
+	n.reach.SideEffects = n.agent.Reach().SideEffects
+	for _, s := range n.agent.Servers {
+		if shells[s.Alias] {
+			n.shell(s)
+		}
+	}
+}
+
+// shell adds what ambit's own shell reaches.
+func (n *needed) shell(s agent.Server) {
+	own := (&agent.Agent{Servers: []agent.Server{s}}).Reach()
+	for _, p := range own.Programs {
+		p.For += "; commands run in the sandbox, without a network"
+		n.reach.Programs = append(n.reach.Programs, p)
+	}
+	n.reach.Secrets = append(n.reach.Secrets, own.Secrets...)
+	for _, path := range own.Paths {
+		if !slices.Contains(n.reach.Paths, path) {
+			n.reach.Paths = append(n.reach.Paths, path)
+		}
+	}
+	n.watch = append([]string{fmt.Sprintf("it may run shell commands without asking a person: server %s runs them in the sandbox, without a network, and they may change %s",
+		s.Alias, diag.Words(serve.OrNone(own.Paths), "and"))}, n.watch...)
 }
 
 func needOf(f *registry.Found) needReport {

@@ -175,7 +175,9 @@ func (in *installing) run(ctx context.Context) error {
 	if err := in.plan(); err != nil {
 		return err
 	}
-	in.introduce()
+	if err := in.introduce(ctx); err != nil {
+		return err
+	}
 	if !in.flags.dryRun {
 		if err := in.copyAgent(ctx); err != nil {
 			return err
@@ -267,16 +269,21 @@ func (in *installing) compare(ctx context.Context) error {
 
 // introduce says what an agent may do that was not there before: whoever installs
 // it says yes to that.
-func (in *installing) introduce() {
-	a := in.m.Agent()
-	in.doc.Watch = append(in.doc.Watch, serve.LookTwice(a)...)
+func (in *installing) introduce(ctx context.Context) error {
+	with, err := in.t.needs(ctx, in.m)
+	if err != nil {
+		return err
+	}
+	a := with.agent
+	in.doc.Watch = append(in.doc.Watch, with.watch...)
 	if in.t.json || in.there != nil {
-		return
+		return nil
 	}
 	in.t.printf("%s  %s\n", in.t.paint(bold, diag.Printable(in.name)), in.t.paint(dim, diag.Printable(a.ID)))
-	in.t.section("What it may do", in.t.mayDo(a, a.Reach()))
+	in.t.section("What it may do", in.t.mayDo(a, with.reach))
 	in.t.lookTwice(in.doc.Watch)
 	in.t.printf("\n")
+	return nil
 }
 
 // inPlace reports whether the manifest is the installed one itself.

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"time"
 
@@ -139,8 +138,8 @@ func (t *terminal) agentID(h home.Home, name string) (string, error) {
 			return f.Manifest.Agent().ID, nil
 		}
 	}
-	if _, err := os.Stat(name); err != nil || strings.Contains(name, "@") {
-		return name, nil
+	if strings.Contains(name, "@") {
+		return name, nil // every program has one in its id, also one that is gone
 	}
 	m, err := t.load(name, "")
 	if err != nil {

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Severity is how bad a problem is.
@@ -122,8 +124,24 @@ func (r *rule) typeProblem(message string, told bool, add adder) {
 	case told && strings.Contains(message, "type"):
 		// The same, once more.
 	default:
-		add(NotInSchema, Error, "ambit policy init --print-schema shows what rules can speak of", "%s", message)
+		hint := ""
+		if rest, ok := strings.CutPrefix(message, "attribute `"); ok && strings.Contains(rest, "` in context ") {
+			name, _, _ := strings.Cut(rest, "`")
+			hint = nearPart(name)
+		}
+		add(NotInSchema, Error, cmp.Or(hint, inSchema), "%s", message)
 	}
+}
+
+const inSchema = "ambit policy init --print-schema shows what rules can speak of"
+
+// nearPart is a hint of the part of the context that a name was meant to be, or
+// nothing.
+func nearPart(name string) string {
+	if near := diag.Closest(name, slices.Sorted(maps.Keys(partNames))); near != "" {
+		return "did you mean context." + near + "?"
+	}
+	return ""
 }
 
 func flat(err error) []error {
@@ -148,6 +166,10 @@ func (r *rule) checkText(add adder) {
 			var side ast.IsNode
 			text := ""
 			switch n := n.(type) {
+			case ast.NodeTypeHas:
+				if name := string(n.Value); isContext(n.Arg) && partNames[name] == 0 {
+					add(NotInSchema, Error, cmp.Or(nearPart(name), inSchema), "there is never a %s: a rule that asks for it first matches nothing", quote("context."+name))
+				}
 			case ast.NodeTypeLike:
 				side, text = n.Arg, strings.Trim(string(n.Value.MarshalCedar()), `"`)
 			case ast.NodeTypeEquals:

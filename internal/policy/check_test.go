@@ -26,6 +26,8 @@ func TestCheck(t *testing.T) {
 		{"another type than declared", `forbid (principal, action, resource) when { context.arguments has count && context.arguments.count like "a" };`, "error not_in_schema"},
 		{"an attribute that is not there", `forbid (principal, action, resource) when { resource.colour == "red" };`, "error not_in_schema"},
 		{"a part of the context that is not there", `forbid (principal, action, resource) when { context.argument.x == 1 };`, "error not_in_schema"},
+		{"a guard for a part that is never there", `forbid (principal, action, resource) when { context has path_any_under && context.caller == "x" };`, "error not_in_schema"},
+		{"a guard for a part that is there", `forbid (principal, action, resource) when { context has skill && context.skill == "x" };`, ""},
 		{"an entity type that is not there", `forbid (principal == User::"x", action, resource);`, "error not_in_schema warning unused"},
 		{"an action that is not there", `forbid (principal, action == Action::"read", resource);`, "error not_in_schema"},
 		{"a condition that is no truth value", `forbid (principal, action, resource) when { "x" };`, "error not_in_schema"},
