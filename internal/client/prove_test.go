@@ -25,7 +25,7 @@ func TestRealClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(env []string, name string, args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Env, cmd.WaitDelay = env, 5*time.Second

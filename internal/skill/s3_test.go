@@ -64,7 +64,7 @@ const (
 func realS3(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "s3server.exe")
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
 	build.Dir, build.Env = filepath.Join("testdata", "s3"), append(os.Environ(), "GOFLAGS=-mod=readonly", "CGO_ENABLED=0")

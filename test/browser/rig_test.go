@@ -151,7 +151,7 @@ func (d *daemon) browse(t *testing.T) *browser {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(alloc)
 	t.Cleanup(cancel)
-	ctx, expire := context.WithTimeout(ctx, 4*time.Minute)
+	ctx, expire := context.WithTimeout(ctx, 10*time.Minute)
 	t.Cleanup(expire)
 	b := &browser{t: t, ctx: ctx, d: d}
 	// The first step starts the browser, which lives as long as its context.

@@ -50,7 +50,7 @@ var tools = sync.OnceValues(func() (node string, err error) {
 	sum := sha256.Sum256(lock)
 	stamp, want := filepath.Join("node_modules", ".stamp"), hex.EncodeToString(sum[:])
 	if got, err := os.ReadFile(stamp); err != nil || string(got) != want {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
 		if out, err := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund").CombinedOutput(); err != nil {
 			return "", fmt.Errorf("npm ci: %w\n%s", err, out)
