@@ -254,7 +254,7 @@ func (t *terminal) whyNot(p toolserver.Proof) {
 	if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Twice)+len(p.Changed) == 0 {
 		t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
 	}
-	if hint := t.nextStep(p); hint != "" {
+	if hint := nextStep(p); hint != "" {
 		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(t.hint(hint)))
 	}
 	if toolsUnknown(&p) {
@@ -276,7 +276,7 @@ func (t *terminal) toolEntries(p toolserver.Proof) {
 
 // nextStep is what to do about a server that is refused. It does not send whoever
 // has just seen the difference to look at it.
-func (t *terminal) nextStep(p toolserver.Proof) string {
+func nextStep(p toolserver.Proof) string {
 	if p.OK {
 		return ""
 	}
