@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -13,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// The test binary is ambit when a script calls it.
+// The test binary is ambit when it is called so.
 func TestMain(m *testing.M) {
 	ambit := func() { os.Exit(cli.Main()) }
 	testscript.Main(leakless{m}, map[string]func(){"ambit": ambit, "mcl-tools": ambit})
@@ -44,6 +45,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	path := append(program(t), os.Getenv("PATH"))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -52,6 +54,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("AGENTS", agents)
 			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("PATH", strings.Join(path, string(os.PathListSeparator)))
 			e.Setenv("NO_COLOR", "")
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // with the race detector, ending takes a second unless told
 			return nil
