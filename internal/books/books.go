@@ -11,6 +11,8 @@ package books
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -33,16 +35,7 @@ type Books struct {
 // Open opens the books of a home. The store is at a postgres:// URL, or where
 // that is empty, in the home itself.
 func Open(ctx context.Context, h home.Home, url string) (*Books, error) {
-	keys, err := identity.OpenKeys(h.Root())
-	if err != nil {
-		return nil, err
-	}
-	var db state.DB
-	if url == "" {
-		db, err = sqlite.Open(ctx, h.State())
-	} else {
-		db, err = postgres.Open(ctx, url)
-	}
+	db, keys, err := open(ctx, h, url)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +49,31 @@ func Open(ctx context.Context, h home.Home, url string) (*Books, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return b, nil
+}
+
+// open opens the store and the keys. In a home the root is made first, so that a
+// store without one has lost it. A store elsewhere is asked, and a root is made
+// only for one that none has used.
+func open(ctx context.Context, h home.Home, url string) (db state.DB, keys *identity.Keys, err error) {
+	if url == "" {
+		if keys, err = identity.OpenKeys(h.Root()); err == nil {
+			db, err = sqlite.Open(ctx, h.State())
+		}
+		return db, keys, err
+	}
+	if db, err = postgres.Open(ctx, url); err != nil {
+		return nil, nil, err
+	}
+	if _, missing := os.Stat(h.Root()); errors.Is(missing, fs.ErrNotExist) {
+		err = identity.Unbegun(ctx, db, h.Root())
+	}
+	if err == nil {
+		keys, err = identity.OpenKeys(h.Root())
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, keys, nil
 }
 
 // OpenLong opens the books for a process that lives on, and may keep a daybook.

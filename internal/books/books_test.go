@@ -3,11 +3,13 @@ package books
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/state/statetest"
 )
 
 // Books are opened with the root that they were begun with, by those that live on too.
@@ -45,4 +47,23 @@ func TestOtherRoot(t *testing.T) {
 			_ = b.DB.Close()
 		}
 	}
+}
+
+// Where the root is gone, or a home has none for a store that others use, none is made.
+func TestLostRoot(t *testing.T) {
+	statetest.Places(t, func(t *testing.T, place string) {
+		h, url := home.At(t.TempDir()), urlOf(place)
+		if err := opened(t, h, url).DB.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(h.Root()); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := Open(t.Context(), h, url); !errors.Is(err, identity.ErrNoRoot) || b != nil {
+			t.Errorf("it says %v", err)
+		}
+		if _, err := os.Stat(h.Root()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a root was made: %v", err)
+		}
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -85,30 +84,11 @@ func (t *terminal) openBooks(ctx context.Context, store string) (*books.Books, e
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	if err := rootFor(ctx, h, store); err != nil {
-		return nil, err
-	}
 	b, err := books.Open(ctx, h, store)
 	if err != nil {
 		return nil, notOpened(h, store, err)
 	}
 	return b, nil
-}
-
-// rootFor refuses a store elsewhere that a root has used where this home has none
-// yet: whoever opens the books makes one. A store in the home is looked after there.
-func rootFor(ctx context.Context, h home.Home, store string) error {
-	if _, err := os.Stat(h.Root()); store == "" || !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	db, err := openStore(ctx, h, store)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(identity.Unbegun(ctx, db, h.Root()), db.Close()); err != nil {
-		return notOpened(h, store, err)
-	}
-	return nil
 }
 
 // isStore refuses what --store does not take.

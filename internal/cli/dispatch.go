@@ -195,13 +195,13 @@ func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error)
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	for _, f := range found {
-		if f.Manifest == nil || f.Manifest.Agent() == nil || f.Manifest.Agent().ID != id && f.Name != id {
-			continue
-		}
-		if f.Problem != nil {
-			return nil, no("", "%s cannot be used: %w", f.Manifest.Path, f.Problem)
-		}
+	f := serve.Pick(found, func(f *serve.Found) bool {
+		return f.Manifest != nil && f.Manifest.Agent() != nil && (f.Manifest.Agent().ID == id || f.Name == id)
+	})
+	if f != nil && f.Problem != nil {
+		return nil, no("", "%s cannot be used: %w", f.Manifest.Path, f.Problem)
+	}
+	if f != nil {
 		return onlyProgram(f.Manifest)
 	}
 	if _, err := os.Stat(id); err != nil {

@@ -130,7 +130,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	if err := l.pin(ctx); err != nil {
 		return cmp.Or(l.interrupted(ctx), err)
 	}
-	if err := l.agree(ctx, "not what the manifest pins:", l.swapped(), "pins something else than what is here"); err != nil {
+	if err := l.agree(ctx, "not what is pinned:", l.swapped(), "pins something else than what is here"); err != nil {
 		return err
 	}
 	return l.prove(ctx)
@@ -185,6 +185,7 @@ type locking struct {
 	packages map[string]*pack.Package
 	text     []byte
 	pinned   map[string]bool   // the servers that text says something else of than the manifest
+	repinned map[string]bool   // the servers whose files somebody was asked about
 	accepted []pack.Difference // what changed since the lock that is there
 }
 
@@ -346,7 +347,22 @@ func (l *locking) accept(ctx context.Context, before *pack.Lock, entry *pack.Loc
 		return nil
 	}
 	l.accepted = pack.Compare(before.Agents[l.m.Agent().ID], entry)
-	return l.agree(ctx, "changed since it was locked before:", l.accepted, "is not what it was when it was locked")
+	return l.agree(ctx, "changed since it was locked before:", l.unasked(l.accepted), "is not what it was when it was locked")
+}
+
+// unasked leaves out the digests that swapped has told.
+func (l *locking) unasked(differences []pack.Difference) []pack.Difference {
+	var out []pack.Difference
+	for _, d := range differences {
+		if d.What == pack.Changed && d.Tool == "" && l.repinned[d.Server] {
+			d.Changes = slices.DeleteFunc(slices.Clone(d.Changes), func(c pack.Change) bool { return c.Field == "digest" })
+			if len(d.Changes) == 0 {
+				continue
+			}
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // agree shows differences. Somebody has to say yes to them: a description that was
@@ -372,21 +388,26 @@ func (l *locking) agree(ctx context.Context, title string, differences []pack.Di
 	return errNo
 }
 
-// swapped are the servers whose files are not those that the manifest pins; none of
-// them is started before somebody agrees. What the lock pins alike is told later, as
-// a change of the lock, and a package that was fetched has been held to its digest.
+// swapped are the servers whose files are not those that the manifest pins, or where
+// it does not, the lock; none of them is started before somebody agrees. A package
+// that was fetched has been held to its digest.
 func (l *locking) swapped() []pack.Difference {
 	var out []pack.Difference
+	l.repinned = map[string]bool{}
 	a := l.m.Agent()
 	for i := range a.Servers {
 		s := &a.Servers[i]
-		p, locked := l.packages[s.Alias], l.o.Lock.Server(a.ID, s.Alias)
-		switch {
-		case p == nil, p.File == "", s.Placeholder, s.Digest == "", s.Digest == p.Digest:
-		case locked != nil && locked.Package.Digest == s.Digest:
-		default:
-			out = append(out, pack.Repinned(s.Alias, s.Digest, p.Digest))
+		p, pinned := l.packages[s.Alias], s.Digest
+		if locked := l.o.Lock.Server(a.ID, s.Alias); locked != nil && (pinned == "" || s.Placeholder) {
+			pinned = locked.Package.Digest
+		} else if s.Placeholder {
+			pinned = ""
 		}
+		if p == nil || p.File == "" || pinned == "" || pinned == p.Digest {
+			continue
+		}
+		l.repinned[s.Alias] = true
+		out = append(out, pack.Repinned(s.Alias, pinned, p.Digest))
 	}
 	return out
 }

@@ -133,10 +133,9 @@ func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	if err != nil {
 		return "", &failure{code: exitMissing, err: err}
 	}
-	for _, f := range found {
-		if f.Manifest != nil && f.Manifest.Agent() != nil && f.Name == name {
-			return f.Manifest.Agent().ID, nil
-		}
+	f := serve.Pick(found, func(f *serve.Found) bool { return f.Manifest != nil && f.Manifest.Agent() != nil && f.Name == name })
+	if f != nil {
+		return f.Manifest.Agent().ID, nil
 	}
 	if strings.Contains(name, "@") {
 		return name, nil // every program has one in its id, also one that is gone

@@ -58,23 +58,20 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	if err != nil {
 		return nil, call.Refuse("act", call.ServerUnavailable, "agents cannot be looked for: %v", err)
 	}
-	for _, found := range all {
-		if found.Name != name {
-			continue
-		}
-		err := found.Problem
-		if err == nil {
-			err = soleID(found.Manifest)
-		}
-		if err != nil {
-			return nil, call.Refuse("act", call.ServerUnavailable, "the agent %s cannot be used: %v", name, err)
-		}
-		o := n.options
-		o.Name = registered(n.options.Home, found.Manifest)
-		n.live[name] = host.Start(n.ctx, found.Manifest, o)
-		return n.live[name], nil
+	found := serve.Pick(all, func(f *serve.Found) bool { return f.Name == name })
+	if found == nil {
+		return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s here that can be run", name)
 	}
-	return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s here that can be run", name)
+	if err = found.Problem; err == nil {
+		err = soleID(found.Manifest)
+	}
+	if err != nil {
+		return nil, call.Refuse("act", call.ServerUnavailable, "the agent %s cannot be used: %v", name, err)
+	}
+	o := n.options
+	o.Name = registered(n.options.Home, found.Manifest)
+	n.live[name] = host.Start(n.ctx, found.Manifest, o)
+	return n.live[name], nil
 }
 
 func (n *neighbours) close() {

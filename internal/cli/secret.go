@@ -80,14 +80,15 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	for i := range found {
-		m := found[i].Manifest
-		if m == nil || m.Agent() == nil {
-			continue
+	f := serve.Pick(found, func(f *serve.Found) bool {
+		if f.Manifest == nil || f.Manifest.Agent() == nil {
+			return false
 		}
-		if a := m.Remote().Agent(); found[i].Name == asked || a.ID == asked || agent.Slug(a.Name) == asked {
-			return ownerOf(found[i].Name, a), nil
-		}
+		a := f.Manifest.Remote().Agent()
+		return f.Name == asked || a.ID == asked || agent.Slug(a.Name) == asked
+	})
+	if f != nil {
+		return ownerOf(f.Name, f.Manifest.Remote().Agent()), nil
 	}
 	return &owner{name: strings.TrimPrefix(asked, "matrix://agent/")}, nil
 }

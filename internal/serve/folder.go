@@ -47,9 +47,8 @@ func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}
 // FindAs is Find with other options of reading.
 func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 	all, err := readAll(o, folders)
-	all = slices.DeleteFunc(all, func(f Found) bool { return f.stray })
-	settle(all)
-	return all, err
+	settle(all) // strays too: they hold their names
+	return slices.DeleteFunc(all, func(f Found) bool { return f.stray }), err
 }
 
 // List is Find for whoever wants to know what is there: it also has the files of the
@@ -58,6 +57,19 @@ func List(folders ...string) ([]Found, error) {
 	all, err := readAll(manifest.Options{}, folders)
 	settle(all)
 	return all, err
+}
+
+// Pick is the first that fits and can be served, or where there is none, the first
+// that fits: one refused for what is another's does not stand in the way of that.
+func Pick(all []Found, fits func(*Found) bool) *Found {
+	var picked *Found
+	for i := range all {
+		f := &all[i]
+		if fits(f) && (picked == nil || picked.Problem != nil && f.Problem == nil) {
+			picked = f
+		}
+	}
+	return picked
 }
 
 // readAll reads what is in folders, strays too. Names are not settled yet.

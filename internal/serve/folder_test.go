@@ -132,3 +132,33 @@ func TestPathsAreTold(t *testing.T) {
 		}
 	}
 }
+
+// A file that may have been an agent holds its name also where it is not listed, and
+// one that was refused for another's id does not stand before the one that is served.
+func TestPick(t *testing.T) {
+	for name, tt := range map[string]struct {
+		files  map[string]string
+		picked string
+		served bool
+	}{
+		"emptied":                  {map[string]string{"a/notes.json": "", "b/notes.json": matrix("notes")}, "b/notes.json", false},
+		"refused for an id":        {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, "b/notes.json", true},
+		"served, and then refused": {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, "a/notes.json", true},
+		"none":                     {map[string]string{"a/desk.json": matrix("desk")}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := put(t, tt.files)
+			found, err := Find(filepath.Join(dir, "a"), filepath.Join(dir, "b"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := Pick(found, func(f *Found) bool { return f.Name == "notes" })
+			if f == nil {
+				f = &Found{Problem: errors.New("there is none")}
+			}
+			if f.short != tt.picked || (f.Problem == nil) != tt.served {
+				t.Errorf("picked %q, %v", f.short, f.Problem)
+			}
+		})
+	}
+}
