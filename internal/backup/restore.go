@@ -201,9 +201,10 @@ func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, er
 	return n, err
 }
 
-// empty fails if a store has something to lose.
+// empty fails if a store has something to lose, or somebody who may be about to
+// write to it under a root of their own.
 func empty(tx state.Tx) error {
-	for _, table := range [][2]string{{"leaves", "a journal"}, {"calls", "calls"}, {"approvals", "approvals"}, {"api_keys", "API keys"}} {
+	for _, table := range [][2]string{{"leaves", "a journal"}, {"calls", "calls"}, {"approvals", "approvals"}, {"api_keys", "API keys"}, {"begun", "a root key already"}} {
 		var n int64
 		err := tx.Query(`SELECT count(*) FROM `+table[0], nil, func(r state.Row) error { return r.Scan(&n) })
 		if err != nil {

@@ -206,6 +206,23 @@ func TestStoreIsLookedAtFirst(t *testing.T) {
 	}
 }
 
+// One that somebody has begun may be in use, though nothing is in it yet: who writes
+// there under another root would break the journal that comes back.
+func TestBegunStoreIsNotEmpty(t *testing.T) {
+	backup := backedUp(t)
+	begun := statetest.Open(t)
+	if _, err := identity.Begin(t.Context(), begun, []string{"other"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	if s, err := Restore(t.Context(), source(backup), h, into(begun)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
+		t.Errorf("%+v, error %v", s, err)
+	}
+	if there := filesOf(t, h); len(there) != 0 {
+		t.Errorf("there is %v", there)
+	}
+}
+
 // Where rows fail, it is not said that nothing was restored.
 func TestHalfARestoreIsTold(t *testing.T) {
 	is, err := json.Marshal(About{Format: format, Schema: len(migrations.List())})

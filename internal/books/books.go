@@ -30,25 +30,75 @@ type Books struct {
 	DB      state.DB
 	Keys    *identity.Keys
 	Journal *journal.Journal
+
+	newer *identity.Keys // of the home, if the store is still under an older root
+	apart error          // why nothing but a rotation may go on
 }
+
+// ErrBehind says that a store is under an older root of its home than others are: one
+// of them was rotated alone.
+var ErrBehind = errors.New("the store is still under an older root key of this home")
 
 // Open opens the books of a home. The store is at a postgres:// URL, or where
 // that is empty, in the home itself.
 func Open(ctx context.Context, h home.Home, url string) (*Books, error) {
+	b, err := OpenToRotate(ctx, h, url)
+	if err == nil && b.apart != nil {
+		return nil, errors.Join(b.apart, b.DB.Close())
+	}
+	return b, err
+}
+
+// OpenToRotate opens the books also where the store is under an older root of the
+// home, or under the next one of a rotation that was broken off: Rotate brings them
+// together again. They are for nothing else then.
+func OpenToRotate(ctx context.Context, h home.Home, url string) (*Books, error) {
 	db, keys, err := open(ctx, h, url)
 	if err != nil {
 		return nil, err
 	}
-	b := &Books{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}
-	if url == "" {
-		b.Journal.Daybooks(h.Daybooks())
+	b, err := under(ctx, db, keys)
+	if errors.Is(err, identity.ErrOldRoot) && identity.Rotating(h.Root()) {
+		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: err}, nil
 	}
-	key := b.Journal.Key()
-	err = identity.Begin(ctx, db, key.String(), func(checkpoint []byte) bool { _, err := key.Open(checkpoint); return err == nil })
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	if url == "" {
+		b.Journal.Daybooks(h.Daybooks())
+	}
 	return b, nil
+}
+
+// under are the books under that root of a home which is in force in the store.
+func under(ctx context.Context, db state.DB, keys *identity.Keys) (*Books, error) {
+	all := map[string]*Books{}
+	var names []string
+	for _, k := range keys.Roots() {
+		b := &Books{DB: db, Keys: k, Journal: journalOf(db, k)}
+		name := b.Journal.Key().String()
+		all[name], names = b, append(names, name)
+	}
+	inForce, err := identity.Begin(ctx, db, names, func(checkpoint []byte) string {
+		for name, b := range all {
+			if _, err := b.Journal.Key().Open(checkpoint); err == nil {
+				return name
+			}
+		}
+		return ""
+	})
+	if err != nil {
+		return nil, err
+	}
+	b := all[inForce]
+	if b.Keys != keys {
+		b.newer, b.apart = keys, ErrBehind
+	}
+	return b, nil
+}
+
+func journalOf(db state.DB, keys *identity.Keys) *journal.Journal {
+	return journal.New(db, keys.Signer(), "ambit")
 }
 
 // open opens the store and the keys. In a home the root is made first, so that a

@@ -16,11 +16,16 @@ import (
 // broken off is taken up where it ended by the next one. Also does, in that
 // transaction, what others have to do about keys. Afterwards the books are under
 // the new root; other processes that have the store open can no longer write to
-// its journal until they begin anew.
+// its journal until they begin anew. A store that is behind its home is handed over
+// to the root that is there, and no new one is made.
 func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(state.Tx, *Books) error) error {
-	next, err := identity.NextKeys(h.Root())
-	if err != nil {
-		return err
+	next, adopt := b.newer, func(string) error { return nil }
+	if next == nil {
+		var err error
+		if next, err = identity.NextKeys(h.Root()); err != nil {
+			return err
+		}
+		adopt = identity.AdoptNext
 	}
 	fresh, err := b.Journal.HandOver(ctx, next.Signer(), by, func(tx state.Tx, j *journal.Journal) error {
 		return also(tx, &Books{DB: b.DB, Keys: next, Journal: j})
@@ -28,9 +33,9 @@ func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(st
 	if err != nil {
 		return err
 	}
-	if err := identity.AdoptNext(h.Root()); err != nil {
+	if err := adopt(h.Root()); err != nil {
 		return err
 	}
-	b.Keys, b.Journal = next, fresh
+	b.Keys, b.Journal, b.newer, b.apart = next, fresh, nil, nil
 	return nil
 }

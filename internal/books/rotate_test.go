@@ -3,6 +3,8 @@ package books
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -95,8 +97,14 @@ func TestRotateBrokenOff(t *testing.T) {
 	if _, err := b.Journal.HandOver(t.Context(), next.Signer(), "ada@local", nil); err != nil {
 		t.Fatal(err)
 	}
-	// The process ended here. The next one still has the old root, and signs nothing.
-	second := opened(t, h, "")
+	// The process ended here. Until a rotation goes on, nothing else does.
+	if b, err := Open(t.Context(), h, ""); !errors.Is(err, identity.ErrOldRoot) || b != nil {
+		t.Errorf("it says %v", err)
+	}
+	second, err := OpenToRotate(t.Context(), h, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer second.DB.Close()
 	if _, err := second.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
 		t.Errorf("the old root signs on: %v", err)
@@ -107,5 +115,79 @@ func TestRotateBrokenOff(t *testing.T) {
 	report, err := second.Journal.Verify(t.Context(), journal.Check{})
 	if err != nil || !report.OK || !second.Keys.Signer().Equal(next.Signer()) {
 		t.Errorf("the journal is %+v, %v", report, err)
+	}
+}
+
+// Of two stores under one root one is rotated: the other is handed over to the same
+// root when its turn comes.
+func TestBehind(t *testing.T) {
+	statetest.Places(t, func(t *testing.T, place string) {
+		h, url, other := home.At(t.TempDir()), urlOf(place), home.At(t.TempDir())
+		b := opened(t, h, url)
+		copyRoot(t, h, other)
+		second := opened(t, other, "")
+		sealed := second.Keys.Seal("row 1", []byte("kept"))
+		if err := errors.Join(note(t, second), second.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(b.Rotate(t.Context(), h, "ada@local", nothing), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+		copyRoot(t, h, other)
+		root, err := os.ReadFile(other.Root())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := Open(t.Context(), other, ""); !errors.Is(err, ErrBehind) || b != nil {
+			t.Errorf("it says %v", err)
+		}
+		behind, err := OpenToRotate(t.Context(), other, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(behind.Rotate(t.Context(), other, "ada@local", nothing), behind.Close()); err != nil {
+			t.Fatal(err)
+		}
+		again := opened(t, other, "")
+		defer again.Close()
+		if got, err := again.Keys.OpenKept("row 1", sealed); err != nil || string(got) != "kept" {
+			t.Errorf("what lay sealed is %q, %v", got, err)
+		}
+		report, err := again.Journal.Verify(t.Context(), journal.Check{})
+		if err != nil || !report.OK || report.Key.String() != b.Journal.Key().String() {
+			t.Errorf("the journal is %+v, %v", report, err)
+		}
+		if now, err := os.ReadFile(other.Root()); err != nil || string(now) != string(root) || identity.Rotating(other.Root()) {
+			t.Errorf("another root was made: %v", err)
+		}
+	})
+}
+
+// The root from before a rotation opens nothing, also if it is put back.
+func TestOldRoot(t *testing.T) {
+	statetest.Places(t, func(t *testing.T, place string) {
+		h, url, kept := home.At(t.TempDir()), urlOf(place), home.At(t.TempDir())
+		b := opened(t, h, url)
+		copyRoot(t, h, kept)
+		if err := errors.Join(b.Rotate(t.Context(), h, "ada@local", nothing), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+		copyRoot(t, kept, h)
+		for _, open := range []func(context.Context, home.Home, string) (*Books, error){Open, OpenLong, OpenToRotate} {
+			if b, err := open(t.Context(), h, url); !errors.Is(err, identity.ErrOldRoot) || b != nil {
+				t.Errorf("it says %v", err)
+			}
+		}
+	})
+}
+
+func copyRoot(t *testing.T, from, to home.Home) {
+	t.Helper()
+	root, err := os.ReadFile(from.Root())
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(to.Root()), 0o700), os.WriteFile(to.Root(), root, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -180,30 +180,37 @@ func (t *terminal) lockFor(ctx context.Context, f *sealing) (lock backup.Lock, e
 		lock.Recipients = f.recipients
 		return lock, nil
 	}
-	if lock.Passphrase, err = t.passphrase(ctx, f.passphrase, true); err != nil {
-		return lock, err
-	}
-	if utf8.RuneCountInString(lock.Passphrase) < shortest {
-		return lock, usage("take a longer one, or use --recipient age1…", "a passphrase of fewer than %d characters can be guessed, and a backup holds your keys", shortest)
-	}
-	return lock, nil
+	lock.Passphrase, err = t.passphrase(ctx, f.passphrase, true)
+	return lock, err
 }
 
-// shortest is how many characters the passphrase of a new backup has at least.
+// minPassphrase is how many characters the passphrase of a new backup has at least.
 // One that was made with fewer can still be restored.
-const shortest = 12
+const minPassphrase = 12
 
-// passphrase reads a passphrase from a file, or asks for it, twice for a new one.
-func (t *terminal) passphrase(ctx context.Context, file string, twice bool) (string, error) {
+func longEnough(passphrase string) error {
+	if utf8.RuneCountInString(passphrase) < minPassphrase {
+		return usage("take a longer one, or use --recipient age1…", "a passphrase of fewer than %d characters can be guessed, and a backup holds your keys", minPassphrase)
+	}
+	return nil
+}
+
+// passphrase reads a passphrase from a file, or asks for it. A new one is long, and
+// asked for twice.
+func (t *terminal) passphrase(ctx context.Context, file string, fresh bool) (string, error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return "", unreadable(file, err)
 		}
-		if line := strings.TrimRight(string(text), "\r\n"); line != "" {
-			return line, nil
+		line := strings.TrimRight(string(text), "\r\n")
+		switch {
+		case line == "":
+			return "", usage("write the passphrase into it", "%s is empty", file)
+		case fresh:
+			return line, longEnough(line)
 		}
-		return "", usage("write the passphrase into it", "%s is empty", file)
+		return line, nil
 	}
 	in, _ := t.in.(*os.File)
 	if in == nil || !term.IsTerminal(int(in.Fd())) {
@@ -213,14 +220,17 @@ func (t *terminal) passphrase(ctx context.Context, file string, twice bool) (str
 	if err != nil {
 		return "", usage("", "the passphrase cannot be read: %w", err)
 	}
-	if twice {
+	if len(first) == 0 {
+		return "", usage("a backup holds your keys", "the passphrase is empty")
+	}
+	if fresh {
+		if err := longEnough(string(first)); err != nil {
+			return "", err
+		}
 		again, err := t.askHidden(ctx, in, "once more: ")
 		if err != nil || string(again) != string(first) {
 			return "", usage("try again", "the two are not the same")
 		}
-	}
-	if len(first) == 0 {
-		return "", usage("a backup holds your keys", "the passphrase is empty")
 	}
 	return string(first), nil
 }

@@ -20,12 +20,17 @@ import (
 // at a postgres:// URL. If the daemon of this home keeps its own elsewhere, that
 // is said.
 func (t *terminal) books(ctx context.Context, store string) (*books.Books, error) {
+	t.elsewhere(ctx, store)
+	return t.openBooks(ctx, store, books.Open)
+}
+
+// elsewhere warns whoever names no store, and may mean the daemon's.
+func (t *terminal) elsewhere(ctx context.Context, store string) {
 	if store == "" {
 		if d := daemonElsewhere(ctx); d != nil {
 			t.notef("%s the daemon at %s keeps its state at %s, and this looks at the store in AMBIT_HOME; name the other one with --store", t.paint(yellow, "warning:"), d.URL, diag.Printable(d.Store))
 		}
 	}
-	return t.openBooks(ctx, store)
 }
 
 // sharedBooks are books for verbs that ask what has happened, or decide about it:
@@ -34,7 +39,7 @@ func (t *terminal) sharedBooks(ctx context.Context, store string) (*books.Books,
 	if store == "" {
 		if d := daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
 			t.notef("%s", t.paint(dim, "this is the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
-			return t.openBooks(ctx, d.Store)
+			return t.openBooks(ctx, d.Store, books.Open)
 		}
 	}
 	return t.books(ctx, store)
@@ -76,7 +81,7 @@ func withoutPassword(store string) (address string, left bool) {
 }
 
 // openBooks opens the books of the home, or those at a URL.
-func (t *terminal) openBooks(ctx context.Context, store string) (*books.Books, error) {
+func (t *terminal) openBooks(ctx context.Context, store string, open func(context.Context, home.Home, string) (*books.Books, error)) (*books.Books, error) {
 	if err := isStore(store); err != nil {
 		return nil, err
 	}
@@ -84,7 +89,7 @@ func (t *terminal) openBooks(ctx context.Context, store string) (*books.Books, e
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	b, err := books.Open(ctx, h, store)
+	b, err := open(ctx, h, store)
 	if err != nil {
 		return nil, notOpened(h, store, err)
 	}
@@ -108,8 +113,19 @@ func notOpened(h home.Home, url string, err error) error {
 		f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
 	case errors.Is(err, identity.ErrNoRoot) && url == "":
 		f.hint = "put the file back: " + again + " makes a new folder that has it in keys. To start anew, without the journal and what was kept with it, move state.db* and daybooks out of " + diag.ShellWord(h.Dir())
+	case errors.Is(err, books.ErrBehind):
+		f.hint = "hand it over to the newest: " + rotating(url)
+	case errors.Is(err, identity.ErrOldRoot) && identity.Rotating(h.Root()):
+		f.err = oneLine{fmt.Errorf("a rotation of the root key was broken off: %w", err)}
+		f.hint = "finish it: " + rotating(url)
+	case errors.Is(err, identity.ErrOldRoot):
+		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}
+		f.hint = "copy keys/root from where it was rotated, or from a backup made since"
 	case errors.Is(err, identity.ErrNoRoot), errors.Is(err, identity.ErrOtherRoot) && url != "":
 		f.hint = "copy keys/root from a machine that uses this store, or from a backup: " + again + " makes a new folder that has it. To start anew, use an empty database"
+		if _, err := os.Stat(h.State()); err == nil {
+			f.hint = "use an AMBIT_HOME of its own, with keys/root from a machine that uses this store: the one here is that of the store in " + diag.ShellWord(h.Dir())
+		}
 	case errors.Is(err, identity.ErrOtherRoot):
 		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}
 		f.hint = "put its own back: " + again + " makes a new folder that has it in keys"
@@ -119,6 +135,14 @@ func notOpened(h home.Home, url string, err error) error {
 		f.hint = "is PostgreSQL running, and does the URL name it?"
 	}
 	return f
+}
+
+// rotating is how to rotate the root of a store.
+func rotating(url string) string {
+	if url != "" {
+		return "ambit rotate root --store postgres://…"
+	}
+	return "ambit rotate root"
 }
 
 // oneLine is an error whose words go on several lines, on one.

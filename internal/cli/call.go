@@ -85,7 +85,7 @@ func newCall(t *terminal) *cobra.Command {
 			}
 			result, err := t.callOnce(cmd.Context(), m, c, f.store, f.development)
 			if err != nil {
-				return brokenOff(cmd.Context(), explain(err, c, m.Agent()))
+				return explain(err, c, m.Agent())
 			}
 			return t.answer(c, result)
 		},
@@ -103,15 +103,6 @@ func explain(err error, c *call.Call, a *agent.Agent) error {
 	r, refusal := errors.AsType[*call.Refusal](err)
 	if failed, ok := errors.AsType[*failure](err); ok && refusal {
 		failed.hint = cmp.Or(hintOn(r, c, toolAsked(a, c.Tool)), failed.hint)
-	}
-	return err
-}
-
-// brokenOff ends a verb that a person broke off as other programs end then: what
-// came of it until then is told.
-func brokenOff(ctx context.Context, err error) error {
-	if f, ok := errors.AsType[*failure](err); ok && ctx.Err() != nil {
-		f.code = exitInterrupted
 	}
 	return err
 }

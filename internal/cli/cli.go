@@ -106,8 +106,13 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		// on how it was called.
 		f = &failure{code: exitUsage, err: err, hint: "see: ambit --help"}
 	}
-	if t.interrupted {
+	switch {
+	case t.interrupted:
 		f = errInterrupted // whatever a verb made of it
+	case ctx.Err() != nil:
+		// What came of it until then is told; it ends as other programs do then.
+		ended := *f
+		ended.code, f = exitInterrupted, &ended
 	}
 	if f.hint == "" && nowhereToKeep(f) {
 		f.hint = writableHome

@@ -32,12 +32,13 @@ func installed(asked string) string {
 	if err != nil {
 		return ""
 	}
-	for i := range found {
-		if m := found[i].Manifest; found[i].Name == asked || m != nil && m.Agent() != nil && agent.Slug(m.Agent().Name) == asked {
-			return found[i].Path
-		}
+	f := serve.Pick(found, func(f *serve.Found) bool {
+		return f.Manifest != nil && f.Manifest.Agent() != nil && agent.Slug(f.Manifest.Agent().Name) == asked
+	})
+	if f == nil {
+		return ""
 	}
-	return ""
+	return f.Path
 }
 
 // mayBeName tells what can be a NAME from what can only be a path.
@@ -47,10 +48,16 @@ func mayBeName(asked string) bool {
 }
 
 // installedAs is the manifest that has a NAME in the agents folder; empty if none
-// has.
+// has. It is the one that a daemon would serve under it, if there is one.
 func installedAs(h home.Home, name string) string {
+	if found, err := serve.List(h.Agents()); err == nil {
+		if f := serve.Pick(found, func(f *serve.Found) bool { return f.Name == name }); f != nil {
+			return f.Path
+		}
+	}
+	// A file that is no manifest any more, or that lies in a folder which cannot be
+	// read whole, holds its name: nothing from elsewhere takes its place.
 	place := filepath.Join(h.Agents(), name)
-	// In the order in which an agents folder is read.
 	for _, file := range []string{
 		filepath.Join(place, "agent.toml"), filepath.Join(place, "findagent.json"), filepath.Join(place, name+".json"), place + ".json", place + ".toml",
 	} {

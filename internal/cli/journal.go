@@ -121,19 +121,18 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 	return cmd
 }
 
-// somethingKept fails where the home has neither a store nor a root: its journal
-// would be made just to be called whole, and perhaps AMBIT_HOME is mistyped.
+// somethingKept fails where the home has no store, whatever else it has: a journal
+// would be made just to be called whole. Perhaps its store was deleted, or AMBIT_HOME
+// is mistyped.
 func somethingKept() error {
 	h, err := home.Find()
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	for _, file := range []string{h.State(), h.Root()} {
-		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	if _, err := os.Stat(h.State()); errors.Is(err, fs.ErrNotExist) {
+		return &failure{code: exitMissing, err: fmt.Errorf("there is no journal in %s yet", h.Dir()), hint: "it begins with the first call; if there were some, check AMBIT_HOME"}
 	}
-	return &failure{code: exitMissing, err: fmt.Errorf("there is no journal in %s yet", h.Dir()), hint: "it begins with the first call; if there were some, check AMBIT_HOME"}
+	return nil
 }
 
 // givenHint is what to do about checkpoints that cannot be used.

@@ -140,11 +140,11 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 func (t *terminal) checkLock(ctx context.Context, m *manifest.Manifest, o toolserver.Options, doc *lockDocument) error {
 	a := m.Agent()
 	if o.Lock == nil || o.Lock.Agents[a.ID] == nil {
-		return no("make it: ambit lock "+m.Path, "%s is not locked", m.Path)
+		return no("make it: ambit lock "+diag.ShellWord(m.Path), "%s is not locked", m.Path)
 	}
 	for alias := range o.Lock.Agents[a.ID].Servers {
 		if a.Server(alias) == nil {
-			return no("lock it again: ambit lock "+m.Path, "the lock has a server %s, and %s has none", diag.Quote(alias), m.Path)
+			return no("lock it again: ambit lock "+diag.ShellWord(m.Path), "the lock has a server %s, and %s has none", diag.Quote(alias), m.Path)
 		}
 	}
 	servers := toolserver.Start(ctx, a, o)
@@ -280,7 +280,7 @@ func (l *locking) prove(ctx context.Context) error {
 	}
 	if !servers.Proven() {
 		l.t.report(guided(servers.Proofs(), l.m.Agent(), nil), false, l.doc)
-		l.t.notef("%s nothing was locked: %s is not what its servers are", l.t.paint(boldRed, "ambit:"), l.m.Path)
+		l.t.notef("%s nothing was locked: %s is not what its servers are", l.t.paint(boldRed, "ambit:"), diag.Printable(l.m.Path))
 		return verdict(servers.Proofs())
 	}
 	entry, reports, err := l.entry(pinned.Agent(), servers, before)
@@ -318,7 +318,7 @@ func (l *locking) write(ctx context.Context, a *agent.Agent, entry *pack.LockedA
 
 func (l *locking) replace(file string, a *agent.Agent, entry *pack.LockedAgent) (lock *pack.Lock, changed bool, err error) {
 	changed, err = pack.UpdateLock(file, func(lock *pack.Lock) error {
-		if err := l.stillAccepted(lock, entry); err != nil {
+		if err := cmp.Or(l.unchanged(), l.stillAccepted(lock, entry)); err != nil {
 			return err
 		}
 		if l.text != nil && string(l.text) != l.m.Source.Text {
@@ -383,7 +383,7 @@ func (l *locking) agree(ctx context.Context, title string, differences []pack.Di
 	if yes, err := t.agreed(ctx, "lock it as it is now?"); err != nil || yes {
 		return err
 	}
-	t.notef("%s nothing was locked: %s %s", t.paint(boldRed, "ambit:"), l.m.Path, reason)
+	t.notef("%s nothing was locked: %s %s", t.paint(boldRed, "ambit:"), diag.Printable(l.m.Path), reason)
 	t.notef("  %s if all of that is right, accept it: ambit lock --yes %s", t.paint(dim, "hint:"), diag.ShellWord(l.m.Path))
 	return errNo
 }
@@ -410,6 +410,19 @@ func (l *locking) swapped() []pack.Difference {
 		out = append(out, pack.Repinned(s.Alias, pinned, p.Digest))
 	}
 	return out
+}
+
+// unchanged refuses to write over what somebody has made of the manifest since it was
+// read, and to lock what is not in it.
+func (l *locking) unchanged() error {
+	now, err := manifest.Load(l.m.Path, manifest.Options{Dialect: l.m.Dialect})
+	if now == nil {
+		return fmt.Errorf("nothing was written: %w", err)
+	}
+	if now.Source.Text != l.m.Source.Text {
+		return fmt.Errorf("%s was changed meanwhile, so nothing was written; look again", l.m.Path)
+	}
+	return nil
 }
 
 // stillAccepted refuses to replace another lock than the one that was compared.
@@ -484,7 +497,7 @@ func (t *terminal) locked(path, file string, changed bool, reports []any) {
 	if changed {
 		verb = "is written"
 	}
-	t.printf("%s is locked; %s %s\n", path, file, verb)
+	t.printf("%s is locked; %s %s\n", diag.Printable(path), diag.Printable(file), verb)
 }
 
 // shorten shows a path from the working folder where that is shorter.

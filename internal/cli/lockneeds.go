@@ -26,7 +26,7 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 		return no("mend the file that the message names", "%w", err)
 	}
 	if f.check && (o.Lock == nil || o.Lock.Agents[a.ID] == nil) {
-		return no("make it: ambit lock "+m.Path, "%s is not locked", m.Path)
+		return no("make it: ambit lock "+diag.ShellWord(m.Path), "%s is not locked", m.Path)
 	}
 	before := o.Lock
 	r.Anew = !f.check
@@ -62,7 +62,7 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 	if end := verdict(proofs); end != nil || f.check {
 		t.report(proofs, f.check, doc)
 		if end != nil && !f.check {
-			t.notef("%s nothing was locked: a server of %s could not be proven", t.paint(boldRed, "ambit:"), m.Path)
+			t.notef("%s nothing was locked: a server of %s could not be proven", t.paint(boldRed, "ambit:"), diag.Printable(m.Path))
 		}
 		return end
 	}
@@ -86,6 +86,7 @@ func (t *terminal) lockNeeds(ctx context.Context, m *manifest.Manifest, o toolse
 // unresolved refuses if a required server was not found, and tells of every one.
 func (t *terminal) unresolved(found []registry.Found) error {
 	var missing []string
+	code := exitMissing
 	for i := range found {
 		f := &found[i]
 		if f.Problem == nil {
@@ -94,10 +95,13 @@ func (t *terminal) unresolved(found []registry.Found) error {
 		t.notef("%s %s: %s", t.paint(yellow, "warning:"), diag.Printable(f.Requirement.Server), diag.Printable(f.Problem.Error()))
 		if !f.Requirement.Optional {
 			missing = append(missing, f.Requirement.Server)
+			if !unreachable(f.Problem) {
+				code = exitNo
+			}
 		}
 	}
 	if len(missing) > 0 {
-		return no("see what there is: ambit catalog list", "nothing was locked: %s cannot be had", strings.Join(missing, ", "))
+		return &failure{code: code, err: fmt.Errorf("nothing was locked: %s cannot be had", strings.Join(missing, ", ")), hint: "see what there is: ambit catalog list"}
 	}
 	return nil
 }

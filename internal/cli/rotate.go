@@ -27,7 +27,8 @@ func newRotate(t *terminal) *cobra.Command {
 		Long: "Make a new root key, and with it new keys that sign the journal and grants, and that seal what the store keeps. The\n" +
 			"older roots stay behind it, to read what is sealed and to check what was signed; the journal records the hand-over,\n" +
 			"signed by both keys. Sessions and pending approvals begin anew. Restart every daemon, worker and client of this store\n" +
-			"afterwards: until then they are refused. Where machines share a store, copy keys/root to all of them.",
+			"afterwards: until then they are refused. Where machines share a store, copy keys/root to all of them. A store that is\n" +
+			"still under an older root of this home, because another one was rotated, is handed over to the newest: none is made.",
 		Example: "  ambit rotate root\n  ambit rotate root --store postgres://…",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "root" {
@@ -46,7 +47,8 @@ func (t *terminal) rotateRoot(ctx context.Context, store string) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	b, err := t.books(ctx, store)
+	t.elsewhere(ctx, store)
+	b, err := t.openBooks(ctx, store, books.OpenToRotate)
 	if err != nil {
 		return err
 	}

@@ -199,7 +199,7 @@ func listenLoopback(ctx context.Context, address string) (net.Listener, error) {
 func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, listener net.Listener) error {
 	keys, err := identity.OpenKeys(h.Root())
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return notOpened(h, "", err)
 	}
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails

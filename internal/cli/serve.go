@@ -101,7 +101,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if oidc != nil {
 		s.OIDC = identity.NewOIDC(*oidc)
 	}
-	b, err := t.openBooks(ctx, s.store)
+	b, err := t.openBooks(ctx, s.store, books.Open)
 	if err != nil {
 		return err
 	}

@@ -25,19 +25,19 @@ func soleID(m *manifest.Manifest) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	for _, f := range found {
-		if f.Manifest == nil || f.Manifest.Agent() == nil || f.Manifest.Agent().ID != m.Agent().ID {
-			continue
-		}
-		mine, err := os.Stat(m.Path)
-		if err != nil {
-			return &failure{code: exitMissing, err: err}
-		}
-		if theirs, err := os.Stat(f.Path); err == nil && os.SameFile(mine, theirs) {
-			return nil
-		}
-		return no("use the one that is installed, by its id; or give this one an id of its own",
-			"%s is not the agent %s: another one of that id is installed at %s", m.Path, diag.Quote(m.Agent().ID), f.Path)
+	f := serve.Pick(found, func(f *serve.Found) bool {
+		return f.Manifest != nil && f.Manifest.Agent() != nil && f.Manifest.Agent().ID == m.Agent().ID
+	})
+	if f == nil {
+		return nil
 	}
-	return nil
+	mine, err := os.Stat(m.Path)
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	if theirs, err := os.Stat(f.Path); err == nil && os.SameFile(mine, theirs) {
+		return nil
+	}
+	return no("use the one that is installed, by its id; or give this one an id of its own",
+		"%s is not the agent %s: another one of that id is installed at %s", m.Path, diag.Quote(m.Agent().ID), f.Path)
 }

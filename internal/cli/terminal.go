@@ -10,7 +10,9 @@ package cli
 //     turn them off, CLICOLOR_FORCE and --color=always on. Nothing is said by
 //     colour alone.
 //   - Text from a manifest is printed through diag.Printable, so that it
-//     cannot drive the terminal.
+//     cannot drive the terminal. What is not, a file's name or an error, drives
+//     nothing either: notef lets no character through that is not seen, and
+//     printf no control character, but for the colours.
 //   - With --json there is exactly one document on stdout. In JSON the same
 //     characters are written as escapes.
 
@@ -21,8 +23,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -131,20 +135,71 @@ const (
 	yellow  style = "33"
 	cyan    style = "36"
 	boldRed style = "1;31"
+	normal  style = "0"
 )
+
+var styles = []style{bold, dim, red, green, yellow, cyan, boldRed, normal}
 
 func (t *terminal) paint(s style, text string) string {
 	if !t.styled || text == "" {
 		return text
 	}
-	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+	return "\x1b[" + string(s) + "m" + text + "\x1b[" + string(normal) + "m"
+}
+
+// tamed is a text after tame, which does not get to see the colours.
+func (t *terminal) tamed(text string, tame func(string) string) string {
+	if !t.styled {
+		return tame(text)
+	}
+	var b strings.Builder
+	for i, part := range strings.Split(text, "\x1b[") {
+		code, rest, ended := strings.Cut(part, "m")
+		switch {
+		case i == 0:
+			rest = part
+		case ended && slices.Contains(styles, style(code)):
+			b.WriteString("\x1b[" + code + "m")
+		default:
+			rest = "\x1b[" + part
+		}
+		b.WriteString(tame(rest))
+	}
+	return b.String()
+}
+
+// printableLines is what diag.Printable makes of each line.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = diag.Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// withoutControls makes control characters visible that do not end a line, or stand
+// in one as a tab: no document has them, so that it stays what it is.
+func withoutControls(text string) string {
+	control := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
+	if strings.IndexFunc(text, control) < 0 && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	for i, r := range text {
+		if control(r) && !strings.HasPrefix(text[i:], "\r\n") {
+			b.WriteString(diag.Printable(string(r)))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // printf writes a part of the answer.
 func (t *terminal) printf(format string, args ...any) {
 	t.outMu.Lock()
 	defer t.outMu.Unlock()
-	fmt.Fprintf(t.out, format, args...)
+	fmt.Fprint(t.out, t.tamed(fmt.Sprintf(format, args...), withoutControls))
 }
 
 // notef writes a line about the answer.
@@ -152,7 +207,7 @@ func (t *terminal) notef(format string, args ...any) {
 	// What was said first is shown first; that it cannot be written is told at
 	// the end.
 	_ = t.flush()
-	fmt.Fprintf(t.err, format+"\n", args...)
+	fmt.Fprintln(t.err, t.tamed(fmt.Sprintf(format, args...), printableLines))
 }
 
 // document prints the one JSON document of a verb.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -25,9 +26,8 @@ func newValidate(t *terminal) *cobra.Command {
 		GroupID: groupRead,
 		Short:   "Tell every problem of every manifest",
 		Long: "Tell every problem of every manifest, with its place, its code and how to mend it. A folder is walked:\n" +
-			"every file in it that is a manifest is checked, except in hidden folders and in node_modules, vendor and\n" +
-			"testdata. The skills that a manifest lists are checked too, if they lie beside it. - stands for standard\n" +
-			"input.",
+			"every file in it that is a manifest is checked, except in hidden folders and in node_modules. The skills that\n" +
+			"a manifest lists are checked too, if they lie beside it. - stands for standard input.",
 		Example: "  ambit validate agents/\n  ambit validate --strict agent.toml\n  ambit validate --format sarif . > problems.sarif",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -149,11 +149,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// Folders that hold other people's files.
-var passedOver = map[string]bool{"node_modules": true, "vendor": true, "testdata": true}
-
-// walk checks every manifest below a folder. A file that is not one is skipped,
-// and said to be.
+// walk checks every manifest below a folder, and in the folders that links in it lead
+// to: an agents folder has its agents there too.
 func (c *checked) walk(root string, o manifest.Options) error {
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -163,29 +160,49 @@ func (c *checked) walk(root string, o manifest.Options) error {
 		case err != nil:
 			return err
 		case e.IsDir():
-			if path != root && (passedOver[e.Name()] || strings.HasPrefix(e.Name(), ".")) {
+			if path != root && serve.PassedOver(e.Name()) {
 				return filepath.SkipDir
 			}
-			return nil
-		case !isFile(path, e):
-			return nil
+		case isFile(path, e):
+			c.check(path, o)
+		case e.Type()&fs.ModeSymlink != 0 && filepath.Dir(path) == filepath.Clean(root) && !serve.PassedOver(e.Name()):
+			c.behind(path, o)
 		}
-		ext := strings.ToLower(filepath.Ext(path))
-		if ext != ".json" && ext != ".toml" {
-			return nil
-		}
-		m, err := manifest.Load(path, o)
-		if m == nil {
-			c.pass(path, err)
-			return nil
-		}
-		if m.Dialect == "" && !m.Suspect() {
-			c.skipped = append(c.skipped, skipped{path, "not a manifest: " + reason(m)})
-			return nil
-		}
-		c.add(m)
 		return nil
 	})
+}
+
+// behind checks the files of the folder that a link leads to, and goes no deeper.
+func (c *checked) behind(link string, o manifest.Options) {
+	if info, err := os.Stat(link); err != nil || !info.IsDir() {
+		return
+	}
+	entries, err := os.ReadDir(link)
+	if err != nil {
+		c.pass(link, err)
+		return
+	}
+	for _, e := range entries {
+		if path := filepath.Join(link, e.Name()); isFile(path, e) {
+			c.check(path, o)
+		}
+	}
+}
+
+// check checks a file of a folder. One that is no manifest is skipped, and said to be.
+func (c *checked) check(path string, o manifest.Options) {
+	if ext := strings.ToLower(filepath.Ext(path)); ext != ".json" && ext != ".toml" {
+		return
+	}
+	m, err := manifest.Load(path, o)
+	switch {
+	case m == nil:
+		c.pass(path, err)
+	case m.Dialect == "" && !m.Suspect():
+		c.skipped = append(c.skipped, skipped{path, "not a manifest: " + reason(m)})
+	default:
+		c.add(m)
+	}
 }
 
 // isFile reports whether an entry is a file, or a link to one.

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
@@ -85,13 +87,19 @@ func (t *terminal) verifyNeeds(ctx context.Context, m *manifest.Manifest, offlin
 	return end
 }
 
+// unreachable reports whether it is for want of a registry, or of something on this
+// machine, that a server cannot be had.
+func unreachable(err error) bool {
+	return errors.Is(err, registry.ErrUnreachable) || pack.Lacking(err)
+}
+
 // proveFound starts one server, if that is wanted, and proves it.
 func proveFound(ctx context.Context, m *manifest.Manifest, f *registry.Found, o toolserver.Options, offline bool) toolserver.Proof {
 	id := f.Requirement.Server
 	refused := func(err error) toolserver.Proof {
 		r := call.Refuse("act", call.ServerUnavailable, "server %s cannot be had: %v", id, err)
 		r.Hint = "see what there is: ambit catalog show " + id
-		return toolserver.Proof{Alias: id, Refusal: r}
+		return toolserver.Proof{Alias: id, Refusal: r, Lacking: unreachable(err)}
 	}
 	if f.Problem != nil {
 		return refused(f.Problem)

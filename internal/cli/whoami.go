@@ -25,7 +25,7 @@ func newWhoami(t *terminal) *cobra.Command {
 			}
 			keys, err := identity.OpenKeys(h.Root())
 			if err != nil {
-				return &failure{code: exitMissing, err: err}
+				return notOpened(h, "", err)
 			}
 			name := identity.LocalName()
 			signer := base64.StdEncoding.EncodeToString(keys.Signer().Public().(ed25519.PublicKey))

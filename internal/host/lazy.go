@@ -84,7 +84,7 @@ type neededServer struct {
 	used    time.Time
 	defs    map[string][]byte // as last proven, locked or seen
 	proven  bool              // in this process
-	missed  bool              // a list was answered without it
+	missed  bool              // it was wanted, and was not there
 }
 
 func newLazy(a *Agent) *lazy {

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -65,27 +66,32 @@ func TestBegin(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		name  string
-		first string // that begins the store, if any
-		also  func(tx state.Tx) error
-		key   string
-		want  error
+		name    string
+		first   string // that begins the store, if any
+		also    func(tx state.Tx) error
+		keys    []string
+		inForce string
+		want    error
 	}{
-		{"an empty store is anybody's", "", nil, "first", nil},
-		{"the root of the store", "first", nil, "first", nil},
-		{"another root", "first", nil, "other", ErrOtherRoot},
-		{"a root that was handed over to", "first", handedOver, "second", nil},
-		{"the older root, whose rotation may have been broken off", "first", handedOver, "first", nil},
-		{"another root after a hand-over", "first", handedOver, "other", ErrOtherRoot},
-		{"the signer of a store that remembers no root", "", signedBy("first"), "first", nil},
-		{"another than its signer", "", signedBy("first"), "other", ErrOtherRoot},
-		{"another than the signer, but handed over", "", func(tx state.Tx) error { return errors.Join(handedOver(tx), signedBy("second")(tx)) }, "first", nil},
+		{"an empty store is anybody's", "", nil, []string{"first"}, "first", nil},
+		{"the root of the store", "first", nil, []string{"first"}, "first", nil},
+		{"another root", "first", nil, []string{"other"}, "", ErrOtherRoot},
+		{"a root that was handed over to", "first", handedOver, []string{"second", "first"}, "second", nil},
+		{"one without the older ones", "first", handedOver, []string{"second"}, "second", nil},
+		{"the root from before", "first", handedOver, []string{"first"}, "", ErrOldRoot},
+		{"a newer root than that of the store", "first", nil, []string{"second", "first"}, "first", nil},
+		{"a newer root than it was handed over to", "first", handedOver, []string{"third", "second", "first"}, "second", nil},
+		{"another root after a hand-over", "first", handedOver, []string{"other"}, "", ErrOtherRoot},
+		{"the signer of a store that remembers no root", "", signedBy("first"), []string{"first"}, "first", nil},
+		{"a newer root than its signer", "", signedBy("first"), []string{"second", "first"}, "first", nil},
+		{"another than its signer", "", signedBy("first"), []string{"other"}, "", ErrOtherRoot},
+		{"one from before that it does not remember", "", func(tx state.Tx) error { return errors.Join(handedOver(tx), signedBy("second")(tx)) }, []string{"first"}, "", ErrOldRoot},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, open func() state.DB) {
 				db := open()
 				if tt.first != "" {
-					if err := begin(t, db, tt.first); err != nil {
+					if _, err := begin(t, db, tt.first); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -95,8 +101,8 @@ func TestBegin(t *testing.T) {
 					}
 				}
 				for range 2 { // the second time it is known
-					if err := begin(t, db, tt.key); !errors.Is(err, tt.want) {
-						t.Errorf("%s is told %v", tt.key, err)
+					if inForce, err := begin(t, db, tt.keys...); !errors.Is(err, tt.want) || inForce != tt.inForce {
+						t.Errorf("%s: %q is in force, %v", tt.keys, inForce, err)
 					}
 				}
 			})
@@ -116,7 +122,7 @@ func TestManyBeginAStore(t *testing.T) {
 		var all sync.WaitGroup
 		for i, key := range keys {
 			own := open()
-			all.Go(func() { told[i] = begin(t, own, key) })
+			all.Go(func() { _, told[i] = begin(t, own, key) })
 		}
 		all.Wait()
 		first := 0
@@ -137,7 +143,39 @@ func TestManyBeginAStore(t *testing.T) {
 	})
 }
 
-// begin begins a store with a key whose checkpoints say who signed them.
-func begin(t *testing.T, db state.DB, key string) error {
-	return Begin(t.Context(), db, key, func(checkpoint []byte) bool { return string(checkpoint) == "by "+key })
+// overtaken is a store that another root begins as soon as it was looked at.
+type overtaken struct {
+	state.DB
+	by func()
+}
+
+func (o overtaken) Read(ctx context.Context, f func(state.Tx) error) error {
+	defer o.by()
+	return o.DB.Read(ctx, f)
+}
+
+func TestBeginOvertaken(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, open func() state.DB) {
+		db := open()
+		first := func() {
+			if _, err := begin(t, db, "first"); err != nil {
+				t.Error(err)
+			}
+		}
+		if inForce, err := begin(t, overtaken{db, first}, "second"); !errors.Is(err, ErrOtherRoot) || inForce != "" {
+			t.Errorf("%q is in force, %v", inForce, err)
+		}
+	})
+}
+
+// begin begins a store with keys whose checkpoints say who signed them.
+func begin(t *testing.T, db state.DB, keys ...string) (string, error) {
+	return Begin(t.Context(), db, keys, func(checkpoint []byte) string {
+		for _, key := range keys {
+			if string(checkpoint) == "by "+key {
+				return key
+			}
+		}
+		return ""
+	})
 }

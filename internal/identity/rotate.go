@@ -59,6 +59,24 @@ func (k *Keys) Signers() []ed25519.PublicKey {
 	return list
 }
 
+// Roots are the keys under this root, and then those under each older one, as they
+// were before it.
+func (k *Keys) Roots() []*Keys {
+	all := []*Keys{k}
+	for i, old := range k.old {
+		was := *old
+		was.old = k.old[i+1:]
+		all = append(all, &was)
+	}
+	return all
+}
+
+// Rotating reports whether a rotation has begun that did not end.
+func Rotating(file string) bool {
+	_, err := os.Stat(next(file))
+	return err == nil
+}
+
 // next is where the next root waits for the store to know of it.
 func next(file string) string { return file + ".next" }
 

@@ -262,7 +262,14 @@ func TestVersionAsked(t *testing.T) {
 		"a tag behind such an option":   {`"-", "notes@!latest"`, "0.0.0", "notes", "it asked for the version !latest, which is not exact"},
 		"nothing behind the at":         {`"notes@"`, "0.0.0", "notes", ""},
 		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "it asked for the version one, which is not exact"},
-		"a place":                       {`"--odd", "git@host/notes"`, "0.0.0", "git@host/notes", ""},
+		"a tag of a scope's package":    {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "it asked for the version next, which is not exact"},
+		"a place":                       {`"--odd", "git@host/notes"`, zeroDigest, "git@host/notes", "git@host/notes is not from a registry and cannot be pinned"},
+		"a file":                        {`"-y", "corp-tool@file:tool.tgz"`, zeroDigest, "corp-tool@file:tool.tgz", "corp-tool@file:tool.tgz is not from a registry and cannot be pinned"},
+		"a file with an at":             {`"corp-tool@file:tool@new"`, zeroDigest, "corp-tool@file:tool@new", "corp-tool@file:tool@new is not from a registry and cannot be pinned"},
+		"a file by its ending":          {`"corp-tool@tool.TGZ"`, zeroDigest, "corp-tool@tool.TGZ", "corp-tool@tool.TGZ is not from a registry and cannot be pinned"},
+		"the folder itself":             {`"@corp/tool@."`, zeroDigest, "@corp/tool@.", "@corp/tool@. is not from a registry and cannot be pinned"},
+		"another name":                  {`"notes@npm:other"`, zeroDigest, "notes@npm:other", "notes@npm:other is not from a registry and cannot be pinned"},
+		"behind an option":              {`"-p", "@corp/tool@github:corp/tool", "tool"`, zeroDigest, "@corp/tool@github:corp/tool", "@corp/tool@github:corp/tool is not from a registry and cannot be pinned"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "mcp.json")
@@ -280,8 +287,29 @@ func TestVersionAsked(t *testing.T) {
 			}
 			if told := fmt.Sprint(r.Notes); !strings.Contains(told, tt.note) || tt.note == "" && strings.Contains(told, "not exact") {
 				t.Errorf("told: %s", told)
+			} else if tt.version == zeroDigest && strings.Contains(told, "--update") {
+				t.Errorf("it sends whoever reads it to the registry: %s", told)
 			}
 		})
+	}
+}
+
+// TestPackageNotCopied takes packages that may be secrets: the words behind them
+// become no package.
+func TestPackageNotCopied(t *testing.T) {
+	for _, args := range []string{
+		`"-y", "corp-tool@file:tool-1.0.tgz", "serve"`,
+		`"-y", "corp-tool@https://host.example/tool.tgz", "serve"`,
+		`"https://host.example/${TOOL}", "serve"`,
+		`"$TOOL", "serve"`,
+	} {
+		path := filepath.Join(t.TempDir(), "mcp.json")
+		if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": {"command": "npx", "args": [`+args+`]}}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Import(path, "."); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
+			t.Errorf("%s became %+v, %v", args, r, err)
+		}
 	}
 }
 

@@ -175,10 +175,12 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 
 // arguments are the arguments that do not look like a secret: flags, paths,
 // addresses, packages, plain words. Others become variables where the program
-// takes them, and are dropped where it does not.
-func (b *builder) arguments(what, command string, args []string, env func(name, value string)) []string {
-	out := []string{}
+// takes them, and are dropped where it does not. It is not ok where that is the
+// package: what follows would run in its place.
+func (b *builder) arguments(what, command string, args []string, env func(name, value string)) (out []string, ok bool) {
+	out = []string{}
 	runner := slices.Contains([]string{"npx", "bunx", "pnpx", "uvx", "pipx"}, command)
+	awaited := runner // the package is still to come
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		flag, value, joined := strings.Cut(arg, "=")
@@ -205,22 +207,30 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 			b.note(Secret, what, "%s and its value are not copied: pass it through the environment", arg)
 			i++
 		case runner && !strings.HasPrefix(arg, "-") && !tokenLike(arg) && !b.holds(arg) && bareName.MatchString(arg):
-			runner = false // the first word is the package
+			runner, awaited = false, false // the first word is the package
 			out = append(out, arg)
 		case b.risky(arg):
 			b.hold(arg)
+			if awaited && !strings.HasPrefix(arg, "-") {
+				b.note(Dropped, what, "argument %d may be a secret, or refers to one, and without it another package would run", number)
+				return nil, false
+			}
 			b.note(Secret, what, "argument %d is not copied: it may be a secret, or refers to one", number)
 		case strings.Contains(arg, "://"):
 			kept, ok := b.address(what, arg)
-			if !ok {
-				continue
+			switch {
+			case ok:
+				out = append(out, kept)
+				awaited = false
+			case awaited:
+				return nil, false
 			}
-			out = append(out, kept)
 		default:
 			out = append(out, arg)
+			awaited = awaited && strings.HasPrefix(arg, "-")
 		}
 	}
-	return out
+	return out, true
 }
 
 // bareName is a package without a version.

@@ -162,10 +162,14 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 		return false
 	}
 	e.Transport, e.Command, e.PackageDigest = "stdio", s.command, zeroDigest
-	e.Args = b.arguments(what, s.command, s.args, func(name, value string) {
+	var ok bool
+	e.Args, ok = b.arguments(what, s.command, s.args, func(name, value string) {
 		b.hold(value)
 		s.env = append(s.env, setting{name: name, value: value})
 	})
+	if !ok {
+		return false
+	}
 	seen := map[string]bool{}
 	for _, v := range s.env {
 		if v.name != variable(v.name) && !regexp.MustCompile(`^[A-Za-z_]\w*$`).MatchString(v.name) || seen[v.name] {
@@ -232,6 +236,13 @@ func (b *builder) value(what, alias string, s setting, refs map[string]string) s
 // version takes the version out of the arguments, where the package manager is
 // told one.
 func (b *builder) version(what string, e *matrix.ServerEntry) {
+	if arg := packageOf(e); arg != nil && elsewhere(*arg) {
+		// Without what stands behind its name it would be the registry's package of
+		// that name, which anybody may have published. It has a digest, and no version.
+		e.Version = zeroDigest
+		b.note(Guessed, what, "%s is not from a registry and cannot be pinned", *arg)
+		return
+	}
 	inexact := func(asked string) {
 		if asked != "" {
 			b.note(Dropped, what, "it asked for the version %s, which is not exact", asked)
@@ -268,30 +279,45 @@ func (b *builder) version(what string, e *matrix.ServerEntry) {
 	}
 }
 
-// behindName finds what stands behind the package's name, where the rules for
-// manifests look for a version: in the first argument that is no option. It begins
-// at from, and the name ends at name.
-func behindName(e *matrix.ServerEntry) (arg *string, from, name int) {
-	separator := "@"
-	switch e.Command {
-	case "npx", "bunx", "pnpx":
-	case "uvx":
-		if slices.ContainsFunc(e.Args, func(a string) bool { return strings.Contains(a, "==") }) {
-			separator = "=="
-		}
-	default:
-		return nil, 0, 0
-	}
+// packageOf is the argument in which the rules for manifests look for a package's
+// name and version: the first that is no option; nil where there is none.
+func packageOf(e *matrix.ServerEntry) *string {
 	at := slices.IndexFunc(e.Args, func(a string) bool { return a != "" && a[0] != '-' })
-	if at < 0 {
+	if at < 0 || !slices.Contains([]string{"npx", "bunx", "pnpx", "uvx"}, e.Command) {
+		return nil
+	}
+	return &e.Args[at]
+}
+
+// elsewhere reports whether a package's name is followed by where it is, or by
+// another name, as in name@file:name.tgz and name@npm:other.
+func elsewhere(arg string) bool {
+	at := strings.IndexByte(arg, '@')
+	if at == 0 { // of a scope
+		at = strings.IndexByte(arg[1:], '@') + 1
+	}
+	place := strings.ToLower(arg[at+1:])
+	return at > 0 && (strings.ContainsAny(place, `:/\`) || strings.HasPrefix(place, ".") ||
+		slices.ContainsFunc([]string{".tgz", ".tar", ".tar.gz", ".whl"}, func(ext string) bool { return strings.HasSuffix(place, ext) }))
+}
+
+// behindName finds what stands behind the package's name. It begins at from, and
+// the name ends at name.
+func behindName(e *matrix.ServerEntry) (arg *string, from, name int) {
+	arg = packageOf(e)
+	if arg == nil {
 		return nil, 0, 0
 	}
-	name = strings.LastIndex(e.Args[at], separator)
+	separator := "@"
+	if e.Command == "uvx" && slices.ContainsFunc(e.Args, func(a string) bool { return strings.Contains(a, "==") }) {
+		separator = "=="
+	}
+	name = strings.LastIndex(*arg, separator)
 	from = name + len(separator)
-	if name <= 0 || strings.Contains(e.Args[at][from:], "/") {
+	if name <= 0 || strings.Contains((*arg)[from:], "/") {
 		return nil, 0, 0
 	}
-	return &e.Args[at], from, name
+	return arg, from, name
 }
 
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)

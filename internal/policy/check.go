@@ -168,7 +168,11 @@ func (r *rule) checkText(add adder) {
 			switch n := n.(type) {
 			case ast.NodeTypeHas:
 				if name := string(n.Value); isContext(n.Arg) && partNames[name] == 0 {
-					add(NotInSchema, Error, cmp.Or(nearPart(name), inSchema), "there is never a %s: a rule that asks for it first matches nothing", quote("context."+name))
+					effect := "has is always false of it"
+					if c.Condition == ast.ConditionWhen && leading(c.Body) == n {
+						effect = "a rule that asks for it first matches nothing"
+					}
+					add(NotInSchema, Error, cmp.Or(nearPart(name), inSchema), "there is never a %s: %s", quote("context."+name), effect)
 				}
 			case ast.NodeTypeLike:
 				side, text = n.Arg, strings.Trim(string(n.Value.MarshalCedar()), `"`)
@@ -192,6 +196,17 @@ func (r *rule) checkText(add adder) {
 			}
 			return true
 		})
+	}
+}
+
+// leading is the one of several conditions, all of which must hold, that is asked first.
+func leading(n ast.IsNode) ast.IsNode {
+	for {
+		and, ok := n.(ast.NodeTypeAnd)
+		if !ok {
+			return n
+		}
+		n = and.Left
 	}
 }
 

@@ -86,6 +86,31 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A part that is never there makes a rule match nothing only where the rule wants it.
+func TestNeverAPart(t *testing.T) {
+	const nothing, never = "a rule that asks for it first matches nothing", "has is always false of it"
+	for condition, want := range map[string]string{
+		`when { context has x }`: nothing,
+		`when { context has x && context.caller == "a" && context.caller == "b" }`: nothing,
+		`unless { context has x }`:                                never,
+		`unless { context has x && context.caller == "a" }`:       never,
+		`when { !(context has x) }`:                               never,
+		`when { context has x || context.caller == "a" }`:         never,
+		`when { if context has x then false else true }`:          never,
+		`when { context.caller == "a" } unless { context has x }`: never,
+		`when { {"a": context has x} == {"a": false} }`:           never,
+	} {
+		rules, err := Parse("p", []byte("forbid (principal, action, resource) "+condition+";"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := rules.Check(Checking{})
+		if len(got) != 1 || got[0].Code != NotInSchema || got[0].Message != `there is never a "context.x": `+want {
+			t.Errorf("%s: %+v", condition, got)
+		}
+	}
+}
+
 // What ships is without fault, and so are its rules when they are uncommented.
 func TestStarter(t *testing.T) {
 	text := Starter[strings.Index(Starter, "// Nothing touches"):]

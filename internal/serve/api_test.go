@@ -149,10 +149,13 @@ func TestProduction(t *testing.T) {
 	remote := `{"schema_version": 1, "agent": "matrix://agent/remote", "allowed_side_effects": ["read"], "servers": [
   {"alias": "far", "transport": "streamable-http", "endpoint": "https://tools.example.com/mcp", "version": "1.0.0",
    "tools": [{"name": "echo", "side_effect_class": "read"}]}]}`
-	pinned := strings.Replace(matrix("pinned"), strings.Repeat("0", 64), strings.Repeat("a", 64), 1)
-	r := newRig(t, map[string]string{"zero.json": matrix("zero"), "remote.json": remote, "pinned.json": pinned}, func(_ *rig, o *Options) { o.Production = true })
+	pinned := func(id string) string {
+		return strings.Replace(matrix(id), strings.Repeat("0", 64), strings.Repeat("a", 64), 1)
+	}
+	// The last one would have what belongs to the id of the one that is not pinned.
+	r := newRig(t, map[string]string{"zero.json": matrix("zero"), "remote.json": remote, "pinned.json": pinned("pinned"), "zeroed.json": pinned("zero")}, func(_ *rig, o *Options) { o.Production = true })
 	a := r.ask(r.admin, "GET", "/api/v1/agents", "")
-	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"pinned/starting", "remote/rejected", "zero/rejected"}) {
+	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"pinned/starting", "remote/rejected", "zero/rejected", "zeroed/rejected"}) {
 		t.Errorf("in production they are %q: %s", got, a.body)
 	}
 }

@@ -24,8 +24,8 @@ type Found struct {
 	// Name is what the agent is called on a daemon.
 	Name string
 	Path string
-	// short is the path from the folder on, or from above all of them: the rest is
-	// not for everybody.
+	// short is the path as it is told: where agents lie on a machine is not for
+	// everybody.
 	short string
 	// Manifest is nil if the file cannot be read.
 	Manifest *manifest.Manifest
@@ -41,7 +41,7 @@ type Found struct {
 // */findagent.json and */*.json, sorted by path within each folder. A JSON or
 // TOML file that is something else is passed over. A folder that does not exist
 // holds none, and a file that is in two of them is one agent. Of two agents of one
-// name or one id that could both be served the second has a Problem.
+// name or one id the second has a Problem, also where the first cannot be served.
 func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}, folders...) }
 
 // FindAs is Find with other options of reading.
@@ -86,7 +86,7 @@ func readAll(o manifest.Options, folders []string) ([]Found, error) {
 				continue
 			}
 			seen[path] = true
-			if f, ok := read(folder, path, above(folders), o); ok {
+			if f, ok := read(folder, path, above(folder, folders), o); ok {
 				all = append(all, f)
 			}
 		}
@@ -94,14 +94,18 @@ func readAll(o manifest.Options, folders []string) ([]Found, error) {
 	return all, nil
 }
 
-// above is the deepest folder that holds all of these, so that a path from there on
-// tells which of them it is in.
-func above(folders []string) string {
+// above is where the paths in a folder are told from: the deepest one that holds all
+// of folders, so that they tell which of them is meant. Where that is only the root,
+// they begin with the folder's own name.
+func above(folder string, folders []string) string {
 	top := filepath.Clean(folders[0])
-	for _, folder := range folders[1:] {
-		for !within(top, folder) && top != filepath.Dir(top) {
+	for _, other := range folders[1:] {
+		for !within(top, other) && top != filepath.Dir(top) {
 			top = filepath.Dir(top)
 		}
+	}
+	if root := top == filepath.Dir(top) && top != "."; root || !within(top, folder) {
+		return filepath.Dir(filepath.Clean(folder))
 	}
 	return top
 }
@@ -111,32 +115,51 @@ func within(top, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// settle gives each name and each id to the first that can be served. A file that is
-// broken holds its name all the same: what is wrong with one agent must not put another
-// in its place. One that only has what is another's holds nothing.
+// settle gives each name and each id to the first that has it. A file that is broken
+// holds them all the same, the id if it can be told: what is wrong with one agent must
+// not put another in its place, and grants and memory go by the id. One that only has
+// what is another's holds nothing.
 func settle(all []Found) {
 	names, ids := map[string]*Found{}, map[string]*Found{}
 	for i := range all {
 		f := &all[i]
-		first := names[f.Name]
-		if f.Problem != nil {
-			if first == nil {
-				names[f.Name] = f
+		id := f.id()
+		named, owner := names[f.Name], ids[id]
+		if f.Problem == nil {
+			if f.Problem = f.taken(named, owner); f.Problem != nil {
+				continue
 			}
-			continue
 		}
-		id := f.Manifest.Agent().ID
-		switch {
-		case first != nil && first.Problem != nil:
-			f.Problem = fmt.Errorf("the name of %s, %s, is that of %s, which cannot be served: mend or remove that, or rename this", f.short, f.Name, first.short)
-		case first != nil:
-			f.Problem = fmt.Errorf("the name of %s, %s, is already that of %s: rename one of them", f.short, f.Name, first.short)
-		case ids[id] != nil:
-			f.Problem = fmt.Errorf("the id of %s, %s, is already that of %s: give one of them another", f.short, id, ids[id].short)
-		default:
-			names[f.Name], ids[id] = f, f
+		if named == nil {
+			names[f.Name] = f
+		}
+		if id != "" && owner == nil {
+			ids[id] = f
 		}
 	}
+}
+
+// taken says that a name or an id is that of another, which came first; nil for none.
+func (f *Found) taken(named, owner *Found) error {
+	switch {
+	case named != nil && named.Problem != nil:
+		return fmt.Errorf("the name of %s, %s, is that of %s, which cannot be served: mend or remove that, or rename this", f.short, f.Name, named.short)
+	case named != nil:
+		return fmt.Errorf("the name of %s, %s, is already that of %s: rename one of them", f.short, f.Name, named.short)
+	case owner != nil && owner.Problem != nil:
+		return fmt.Errorf("the id of %s, %s, is that of %s, which cannot be served: mend or remove that, or give this another", f.short, f.id(), owner.short)
+	case owner != nil:
+		return fmt.Errorf("the id of %s, %s, is already that of %s: give one of them another", f.short, f.id(), owner.short)
+	}
+	return nil
+}
+
+// id is that of the agent, empty if the manifest has none that can be told.
+func (f *Found) id() string {
+	if f.Manifest == nil || f.Manifest.Agent() == nil {
+		return ""
+	}
+	return f.Manifest.Agent().ID
 }
 
 // candidates are the files of an agents folder that may be manifests.
@@ -153,7 +176,7 @@ func candidates(folder string) ([]string, error) {
 		path := filepath.Join(folder, e.Name())
 		info, err := os.Stat(path)
 		switch {
-		case err != nil || hidden(e.Name()):
+		case err != nil || PassedOver(e.Name()):
 		case !info.IsDir():
 			if ext := extension(path); info.Mode().IsRegular() && (ext == ".json" || ext == ".toml") {
 				files = append(files, path)
@@ -165,7 +188,7 @@ func candidates(folder string) ([]string, error) {
 			}
 			for _, e := range inner {
 				file := filepath.Join(path, e.Name())
-				if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || hidden(e.Name()) {
+				if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || PassedOver(e.Name()) {
 					continue
 				}
 				if extension(file) == ".json" || e.Name() == "agent.toml" {
@@ -177,7 +200,11 @@ func candidates(folder string) ([]string, error) {
 	return files, nil
 }
 
-func hidden(name string) bool { return strings.HasPrefix(name, ".") || name == "node_modules" }
+// PassedOver reports whether a file or folder of this name holds no agents. What checks
+// a folder of agents passes over the same ones: nothing is served that it did not see.
+func PassedOver(name string) bool {
+	return strings.HasPrefix(name, ".") || name == "node_modules"
+}
 
 func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
 

@@ -28,8 +28,8 @@ func put(t *testing.T, files map[string]string) string {
 }
 
 // TestNames: of two that are good, the first is served. One that is broken keeps its
-// name, so that nobody is served in its place; one that is refused for the name or id
-// of another keeps none.
+// name and its id, so that nobody is served in its place; one that is refused for the
+// name or id of another keeps none.
 func TestNames(t *testing.T) {
 	broken := `{"schema_version": 1, "agent": "matrix://agent/notes", "servers": [}`
 	for name, tt := range map[string]struct {
@@ -37,21 +37,23 @@ func TestNames(t *testing.T) {
 		served []string
 		why    string
 	}{
-		"one that cannot be read":           {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "the name of a/notes.json, notes, is that of a/bd/notes.json, which cannot be served: mend or remove that, or rename this"},
-		"one that cannot be read, later":    {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
-		"one that cannot be run":            {map[string]string{"a/bd/notes.json": matrix("unfit"), "b/notes.json": matrix("notes")}, nil, "the name of b/notes.json, notes, is that of a/bd/notes.json, which cannot be served"},
-		"one whose id is taken":             {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "the id of b/bd/notes.json, matrix://agent/desk, is already that of a/desk.json"},
-		"the id of one that cannot be run":  {map[string]string{"a/notes.json": matrix("unfit"), "a/other.json": matrix("unfit")}, nil, "not here"},
-		"the id of one whose name is taken": {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
-		"two that are good":                 {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
-		"two of one id":                     {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "the id of b/more.json, matrix://agent/notes, is already that of a/notes.json: give one of them another"},
+		"one that cannot be read":            {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "the name of a/notes.json, notes, is that of a/bd/notes.json, which cannot be served: mend or remove that, or rename this"},
+		"one that cannot be read, later":     {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
+		"one that cannot be run":             {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "the name of b/notes.json, notes, is that of a/unfit/notes.json, which cannot be served"},
+		"one whose id is taken":              {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "the id of b/bd/notes.json, matrix://agent/desk, is already that of a/desk.json"},
+		"the id of one that cannot be run":   {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "the id of b/other.json, matrix://agent/notes, is that of a/unfit/notes.json, which cannot be served: mend or remove that, or give this another"},
+		"the id of one with a broken lock":   {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "the id of b/other.json, matrix://agent/notes, is that of a/bd/notes.json, which cannot be served"},
+		"the id of one that is unfit, later": {map[string]string{"a/notes.json": matrix("notes"), "b/unfit/other.json": matrix("notes")}, []string{"a/notes.json"}, "not here"},
+		"the id of one whose name is taken":  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
+		"two that are good":                  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
+		"two of one id":                      {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "the id of b/more.json, matrix://agent/notes, is already that of a/notes.json: give one of them another"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := put(t, tt.files)
 			r := newRig(t, nil, func(_ *rig, o *Options) {
 				o.Folders = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
 				o.CanRun = func(m *manifest.Manifest) error {
-					if m.Agent().ID == "matrix://agent/unfit" {
+					if filepath.Base(filepath.Dir(m.Path)) == "unfit" {
 						return errors.New("not here")
 					}
 					return nil
@@ -110,25 +112,31 @@ func TestWhatIsNoManifest(t *testing.T) {
 	}
 }
 
-// TestPathsAreTold from where they differ, and no more of them.
+// TestPathsAreTold from where the folders differ, and no more of them: here those in the
+// last one.
 func TestPathsAreTold(t *testing.T) {
 	for name, tt := range map[string]struct {
 		folders []string
 		want    string
 	}{
-		"one folder":        {[]string{"/srv/team/agents"}, "/srv/team/agents"},
-		"two beside":        {[]string{"/srv/team/desk", "/srv/team/t"}, "/srv/team"},
-		"one in another":    {[]string{"/srv/team/agents", "/srv/team"}, "/srv/team"},
-		"a longer name":     {[]string{"/srv/desk", "/srv/desktop"}, "/srv"},
-		"nothing in common": {[]string{"/srv/a", "/opt/a", "/home/a"}, "/"},
-		"no common folder":  {[]string{"agents", "/srv"}, "."},
+		"one folder":           {[]string{"/srv/team/agents"}, "a.json"},
+		"two beside":           {[]string{"/srv/team/desk", "/srv/team/t"}, "t/a.json"},
+		"one in another":       {[]string{"/srv/team", "/srv/team/agents"}, "agents/a.json"},
+		"another in one":       {[]string{"/srv/team/agents", "/srv/team"}, "a.json"},
+		"a longer name":        {[]string{"/srv/desk", "/srv/desktop"}, "desktop/a.json"},
+		"nothing in common":    {[]string{"/srv/a", "/opt/b", "/home/me/agents"}, "agents/a.json"},
+		"here and elsewhere":   {[]string{"agents", "/srv/me/desk"}, "desk/a.json"},
+		"here and beside":      {[]string{"agents", "../me/desk"}, "desk/a.json"},
+		"here, in two folders": {[]string{"x/agents", "y/agents"}, "y/agents/a.json"},
 	} {
 		folders := make([]string, len(tt.folders))
 		for i, folder := range tt.folders {
 			folders[i] = filepath.FromSlash(folder)
 		}
-		if got := above(folders); got != filepath.FromSlash(tt.want) {
-			t.Errorf("%s: %s", name, got)
+		last := folders[len(folders)-1]
+		f, _ := read(last, filepath.Join(last, "a.json"), above(last, folders), manifest.Options{})
+		if filepath.ToSlash(f.short) != tt.want || !strings.HasPrefix(f.Problem.Error(), f.short+" cannot be read") {
+			t.Errorf("%s: %s: %v", name, f.short, f.Problem)
 		}
 	}
 }

@@ -92,11 +92,12 @@ func (d *Daemon) healthz(w http.ResponseWriter, _ *http.Request) {
 // have been proven or not, the daemon is not on its way out, and its root key is
 // still the one in force.
 func (d *Daemon) readyz(w http.ResponseWriter, r *http.Request) {
+	over := d.options.Journal.HandedOver()
 	switch {
 	case d.fleet.open.Err() != nil:
 		leavingProblem().write(w)
-	case d.options.Journal.HandedOver() != nil:
-		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: d.options.Journal.HandedOver().Error(), Hint: "restart the daemon: until then every call is refused"}).write(w)
+	case over != nil:
+		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: over.Error(), Hint: "restart the daemon: until then every call is refused"}).write(w)
 	case !d.settled.Load():
 		(&problem{status: http.StatusServiceUnavailable, Code: "starting", Message: "agents are still being proven"}).write(w)
 	default:

@@ -215,9 +215,10 @@ func (s *Source) clean(start, end int) string {
 
 // Printable makes text safe for a terminal and honest to the eye: control,
 // formatting and direction-changing characters become visible escapes, a tab
-// a space.
+// a space, and bytes that are no text, which some terminals obey, replacement
+// characters.
 func Printable(s string) string {
-	if strings.IndexFunc(s, Unseen) < 0 {
+	if seen(s) {
 		return s
 	}
 	var b strings.Builder
@@ -233,6 +234,9 @@ func Printable(s string) string {
 	}
 	return b.String()
 }
+
+// seen reports whether people see all of a text.
+func seen(s string) bool { return strings.IndexFunc(s, Unseen) < 0 && utf8.ValidString(s) }
 
 // Unseen reports whether people do not see a character, or it drives a terminal. Unicode's word for what is printed
 // does not do: it counts fillers and blanks as letters and signs.

@@ -1,6 +1,7 @@
 package diag
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,14 +36,38 @@ func Cut(s string, most int) string {
 }
 
 // ShellWord is a text as one word of a command line that somebody copies: a shell
-// finds nothing in it to carry out.
+// finds nothing in it to carry out, and a terminal nothing to obey.
 func ShellWord(s string) string {
+	if !seen(s) {
+		return escapedWord(s)
+	}
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r) || r == filepath.Separator)
 	}) < 0 {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// escapedWord has what people do not see as the escapes of bash and zsh.
+func escapedWord(s string) string {
+	var b strings.Builder
+	b.WriteString("$'")
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch one := s[:size]; {
+		case Unseen(r), r == utf8.RuneError:
+			for i := range size {
+				fmt.Fprintf(&b, `\x%02x`, one[i])
+			}
+		case r == '\'', r == '\\':
+			b.WriteString(`\` + one)
+		default:
+			b.WriteString(one)
+		}
+		s = s[size:]
+	}
+	return b.String() + "'"
 }
 
 // Name is a key from a manifest as it may be printed: masked where it looks

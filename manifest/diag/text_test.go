@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -13,13 +14,27 @@ func TestShellWord(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows has no such shell")
 	}
-	for _, s := range []string{
-		"", "plain", "agents/my agent.json", "$(touch x)", "`id`", "a'b", `a"b`, "a\\b", "*", "~", "~root", "{a,b}", "[ab]", "#x", "!x", "a;b", "a|b&c", "<x>", "a\nb", "ü€", "-n", "${HOME}", "''",
-	} {
-		got, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s\\\\n -- "+ShellWord(s)).Output()
+	read := func(shell, s string) {
+		got, err := exec.CommandContext(t.Context(), shell, "-c", "printf %s\\\\n -- "+ShellWord(s)).Output()
 		if text := strings.TrimPrefix(string(got), "--\n"); err != nil || text != s+"\n" {
-			t.Errorf("%q: a shell reads %q as %q, %v", s, ShellWord(s), text, err)
+			t.Errorf("%q: %s reads %q as %q, %v", s, shell, ShellWord(s), text, err)
 		}
+	}
+	for _, s := range []string{
+		"", "plain", "agents/my agent.json", "$(touch x)", "`id`", "a'b", `a"b`, "a\\b", "*", "~", "~root", "{a,b}", "[ab]", "#x", "!x", "a;b", "a|b&c", "<x>", "ü€", "-n", "${HOME}", "''",
+	} {
+		read("sh", s)
+	}
+	// What people do not see, not every shell can be told.
+	for _, s := range []string{
+		"a\nb", "a\tb", "n\x1b]0;it's\a$(touch x)", "\x1bcafe\\n`id`", "a\u202eb\u200bc\u00a0d", "\x9b2J", "ü\x80\ufffd\u0085", "\U000e0041",
+	} {
+		for _, got := range []string{ShellWord(s), Printable(s)} {
+			if !utf8.ValidString(got) || strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+				t.Errorf("%q: %q drives a terminal", s, got)
+			}
+		}
+		read("bash", s)
 	}
 	if got := ShellWord("agents/a-1.json"); got != "agents/a-1.json" {
 		t.Errorf("what needs no quotes became %s", got)

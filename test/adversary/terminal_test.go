@@ -49,6 +49,10 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 	if err := os.WriteFile(odd, []byte(`{"schema_version": 1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	driving := filepath.Join(w.dir, "it's\x1b]0;x\a\u202e\nforged line.json")
+	if err := os.Rename(w.matrix("driving.json", "described", w.write("description", "Looks.")), driving); err != nil {
+		t.Fatal(err)
+	}
 	servers := w.write("mcp.json", `{"mcpServers":{"a\u001b[2J\u202e":{"command":"npx\u009b","args":["-y","x\u001b[31m"],"env":{"A\u202e":"b"}}}}`)
 	skill := w.write("SKILL.md", "§TOOLS\nmatrix://tool/\x1b[2J\u202e\n")
 
@@ -87,6 +91,18 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		{"verify", dies},
 		{"lock", poisoned},
 		{"lock", named},
+		{"lock", "--check", driving},
+		{"lock", driving},
+		{"lock", "--check", driving},
+		{"verify", driving},
+		{"call", driving, "look"},
+		{"call", driving, "nothing"},
+		{"inspect", driving},
+		{"tools", driving},
+		{"why", driving, "look"},
+		{"install", driving, "--client", "cursor", "--dry-run"},
+		{"new", "x", "--from", driving},
+		{"import", driving},
 		{"export", evil, "--as", "recipe"},
 		{"export", evil, "--as", "mcp.json"},
 		{"convert", "--to", "matrix", evil},

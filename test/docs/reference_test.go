@@ -64,7 +64,7 @@ func verbs() string {
 	var b strings.Builder
 	r := cli.Verbs()
 	b.WriteString(made + "# Verbs\n\n" + oneLine(r.Long) + "\n\n")
-	b.WriteString("Exit codes, of every verb: **0** yes · **1** no (invalid, refused, failed) · **2** wrong usage · **3** something\nneeded is missing here.\n\n")
+	b.WriteString("Exit codes, of every verb: **0** yes · **1** no (invalid, refused, failed) · **2** wrong usage · **3** something\nneeded is missing here · **130** interrupted.\n\n")
 	flagTable(&b, "Flags of every verb", r.PersistentFlags())
 	for _, g := range r.Groups() {
 		fmt.Fprintf(&b, "**%s:** ", g.Title)

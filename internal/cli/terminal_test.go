@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestOnlyColoursDrive shows names of files that drive a terminal, in the places where
+// nobody made them printable before.
+func TestOnlyColoursDrive(t *testing.T) {
+	const name = "n\x1b]0;PWNED\a\x1b[2J\x1b[31\x9b\u202e\r\nambit: all is well"
+	const start = `n\u001b]0;PWNED\u0007\u001b[2J\u001b[31` + "\ufffd"
+	const note, part, line = start + `\u202e\u000d` + "\nambit: all is well", start + "\u202e\r\nambit: all is well", start + `\u202e\u000d\u000aambit: all is well`
+	var out, errOut bytes.Buffer
+	term := newTerminal(strings.NewReader(""), &out, &errOut)
+	for styled, frame := range map[bool]string{false: "%s", true: "\x1b[1;31m%s\x1b[0m"} {
+		term.styled = styled
+		painted := func(text string) string { return strings.Replace(frame, "%s", text, 1) }
+		out.Reset()
+		errOut.Reset()
+
+		term.notef("%s %s %s", term.paint(boldRed, "ambit:"), name, term.paint(boldRed, name))
+		if got, want := errOut.String(), painted("ambit:")+" "+note+" "+painted(note)+"\n"; got != want {
+			t.Errorf("a note is\n%q, want\n%q", got, want)
+		}
+		term.printf("%s %s\n\tit's %s", term.paint(boldRed, "no:"), name, term.paint(boldRed, "m"))
+		if err := term.flush(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := out.String(), painted("no:")+" "+part+"\n\tit's "+painted("m"); got != want {
+			t.Errorf("a part of the answer is\n%q, want\n%q", got, want)
+		}
+		out.Reset()
+		term.locked(name, name, true, nil)
+		if err := term.flush(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := out.String(), line+" is locked; "+line+" is written\n"; got != want {
+			t.Errorf("a lock is told as\n%q, want\n%q", got, want)
+		}
+	}
+}
