@@ -39,6 +39,9 @@ type Books struct {
 // of them was rotated alone.
 var ErrBehind = errors.New("the store is still under an older root key of this home")
 
+// ErrBrokenOff says that a rotation ended between the store and the home.
+var ErrBrokenOff = errors.New("a rotation of the root key was broken off")
+
 // Open opens the books of a home. The store is at a postgres:// URL, or where
 // that is empty, in the home itself.
 func Open(ctx context.Context, h home.Home, url string) (*Books, error) {
@@ -58,8 +61,8 @@ func OpenToRotate(ctx context.Context, h home.Home, url string) (*Books, error) 
 		return nil, err
 	}
 	b, err := under(ctx, db, keys)
-	if errors.Is(err, identity.ErrOldRoot) && identity.Rotating(h.Root()) {
-		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: err}, nil
+	if errors.Is(err, identity.ErrOldRoot) && brokenOff(ctx, db, h) {
+		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -68,6 +71,20 @@ func OpenToRotate(ctx context.Context, h home.Home, url string) (*Books, error) 
 		b.Journal.Daybooks(h.Daybooks())
 	}
 	return b, nil
+}
+
+// brokenOff reports whether a store is under the root that waits in its home to be
+// adopted.
+func brokenOff(ctx context.Context, db state.DB, h home.Home) bool {
+	if !identity.Rotating(h.Root()) {
+		return false
+	}
+	next, err := identity.NextKeys(h.Root())
+	if err != nil {
+		return false
+	}
+	b, err := under(ctx, db, next)
+	return err == nil && b.Keys == next
 }
 
 // under are the books under that root of a home which is in force in the store.

@@ -115,8 +115,7 @@ func notOpened(h home.Home, url string, err error) error {
 		f.hint = "put the file back: " + again + " makes a new folder that has it in keys. To start anew, without the journal and what was kept with it, move state.db* and daybooks out of " + diag.ShellWord(h.Dir())
 	case errors.Is(err, books.ErrBehind):
 		f.hint = "hand it over to the newest: " + rotating(url)
-	case errors.Is(err, identity.ErrOldRoot) && identity.Rotating(h.Root()):
-		f.err = oneLine{fmt.Errorf("a rotation of the root key was broken off: %w", err)}
+	case errors.Is(err, books.ErrBrokenOff):
 		f.hint = "finish it: " + rotating(url)
 	case errors.Is(err, identity.ErrOldRoot):
 		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}

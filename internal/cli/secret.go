@@ -80,12 +80,19 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
+	// A file's name comes before what manifests say of themselves, also if it is broken.
+	if f := serve.Pick(found, func(f *serve.Found) bool { return f.Name == asked }); f != nil {
+		if f.Manifest == nil || f.Manifest.Agent() == nil {
+			return &owner{name: f.Name}, nil
+		}
+		return ownerOf(f.Name, f.Manifest.Remote().Agent()), nil
+	}
 	f := serve.Pick(found, func(f *serve.Found) bool {
 		if f.Manifest == nil || f.Manifest.Agent() == nil {
 			return false
 		}
 		a := f.Manifest.Remote().Agent()
-		return f.Name == asked || a.ID == asked || agent.Slug(a.Name) == asked
+		return a.ID == asked || agent.Slug(a.Name) == asked
 	})
 	if f != nil {
 		return ownerOf(f.Name, f.Manifest.Remote().Agent()), nil

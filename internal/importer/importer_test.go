@@ -264,6 +264,8 @@ func TestVersionAsked(t *testing.T) {
 		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "it asked for the version one, which is not exact"},
 		"a tag of a scope's package":    {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "it asked for the version next, which is not exact"},
 		"a place":                       {`"--odd", "git@host/notes"`, zeroDigest, "git@host/notes", "git@host/notes is not from a registry and cannot be pinned"},
+		"a file, as an option":          {`"-y", "--package=corp-tool@tool.tgz", "tool"`, zeroDigest, "--package=corp-tool@tool.tgz", "corp-tool@tool.tgz is not from a registry and cannot be pinned"},
+		"a path":                        {`"-y", "./srv@beta"`, zeroDigest, "./srv@beta", "./srv@beta is not from a registry and cannot be pinned"},
 		"a file":                        {`"-y", "corp-tool@file:tool.tgz"`, zeroDigest, "corp-tool@file:tool.tgz", "corp-tool@file:tool.tgz is not from a registry and cannot be pinned"},
 		"a file with an at":             {`"corp-tool@file:tool@new"`, zeroDigest, "corp-tool@file:tool@new", "corp-tool@file:tool@new is not from a registry and cannot be pinned"},
 		"a file by its ending":          {`"corp-tool@tool.TGZ"`, zeroDigest, "corp-tool@tool.TGZ", "corp-tool@tool.TGZ is not from a registry and cannot be pinned"},
@@ -302,6 +304,8 @@ func TestPackageNotCopied(t *testing.T) {
 		`"-y", "corp-tool@https://host.example/tool.tgz", "serve"`,
 		`"https://host.example/${TOOL}", "serve"`,
 		`"$TOOL", "serve"`,
+		`"-y", "--package=corp@file:tool-1.0.tgz", "serve"`,
+		`"--registry", "https://npm.example/", "corp@file:tool-1.0.tgz", "serve"`,
 	} {
 		path := filepath.Join(t.TempDir(), "mcp.json")
 		if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": {"command": "npx", "args": [`+args+`]}}}`), 0o600); err != nil {

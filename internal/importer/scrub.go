@@ -197,6 +197,10 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 			i++
 		case strings.HasPrefix(arg, "-") && joined && (secretlike.Name(flag) || b.risky(value)):
 			b.hold(value)
+			if awaited && slices.Contains(packageFlags, flag) {
+				b.note(Dropped, what, "the value of %s may be a secret, or refers to one, and without it another package would run", flag)
+				return nil, false
+			}
 			b.note(Secret, what, "the value of %s is not copied: pass it through the environment", flag)
 		case strings.HasPrefix(arg, "-") && !joined && (secretlike.Name(arg) || headerFlag(arg)) && next != "" && !strings.HasPrefix(next, "-"):
 			_, headerValue, isHeader := strings.Cut(next, ":")
@@ -221,17 +225,24 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 			switch {
 			case ok:
 				out = append(out, kept)
-				awaited = false
+				awaited = awaited && i > 0 && slices.Contains(placeFlags, args[i-1])
 			case awaited:
 				return nil, false
 			}
 		default:
 			out = append(out, arg)
-			awaited = awaited && strings.HasPrefix(arg, "-")
+			awaited = awaited && (strings.HasPrefix(arg, "-") || i > 0 && slices.Contains(placeFlags, args[i-1]))
 		}
 	}
 	return out, true
 }
+
+// Options of what runs packages: those whose value is the package, and those whose
+// value says where packages come from, or what runs them.
+var (
+	packageFlags = []string{"-p", "--package", "--from", "--spec"}
+	placeFlags   = []string{"--registry", "--index", "--index-url", "--default-index", "--extra-index-url", "--python", "--cache", "--userconfig"}
+)
 
 // bareName is a package without a version.
 var bareName = regexp.MustCompile(`^[a-z][a-z0-9._-]*$`)

@@ -236,11 +236,11 @@ func (b *builder) value(what, alias string, s setting, refs map[string]string) s
 // version takes the version out of the arguments, where the package manager is
 // told one.
 func (b *builder) version(what string, e *matrix.ServerEntry) {
-	if arg := packageOf(e); arg != nil && elsewhere(*arg) {
+	if name := fromElsewhere(e); name != "" {
 		// Without what stands behind its name it would be the registry's package of
 		// that name, which anybody may have published. It has a digest, and no version.
 		e.Version = zeroDigest
-		b.note(Guessed, what, "%s is not from a registry and cannot be pinned", *arg)
+		b.note(Guessed, what, "%s is not from a registry and cannot be pinned", name)
 		return
 	}
 	inexact := func(asked string) {
@@ -289,15 +289,29 @@ func packageOf(e *matrix.ServerEntry) *string {
 	return &e.Args[at]
 }
 
+// fromElsewhere is the package that comes from elsewhere than a registry; empty for
+// none.
+func fromElsewhere(e *matrix.ServerEntry) string {
+	if arg := packageOf(e); arg != nil && elsewhere(*arg) {
+		return *arg
+	}
+	for _, arg := range e.Args {
+		if flag, value, joined := strings.Cut(arg, "="); joined && slices.Contains(packageFlags, flag) && elsewhere(value) {
+			return value
+		}
+	}
+	return ""
+}
+
 // elsewhere reports whether a package's name is followed by where it is, or by
-// another name, as in name@file:name.tgz and name@npm:other.
+// another name, as in name@file:name.tgz and name@npm:other, or is a path itself.
 func elsewhere(arg string) bool {
 	at := strings.IndexByte(arg, '@')
 	if at == 0 { // of a scope
 		at = strings.IndexByte(arg[1:], '@') + 1
 	}
 	place := strings.ToLower(arg[at+1:])
-	return at > 0 && (strings.ContainsAny(place, `:/\`) || strings.HasPrefix(place, ".") ||
+	return at > 0 && (arg[0] == '.' || arg[0] == '/' || strings.ContainsAny(place, `:/\`) || strings.HasPrefix(place, ".") ||
 		slices.ContainsFunc([]string{".tgz", ".tar", ".tar.gz", ".whl"}, func(ext string) bool { return strings.HasSuffix(place, ext) }))
 }
 

@@ -189,7 +189,8 @@ func (j *Journal) inForce(tx state.Tx) error {
 // a record of that for each. Also does more in the same transaction. A second
 // time, with the same key, nothing happens.
 func (j *Journal) HandOver(ctx context.Context, next ed25519.PrivateKey, by string, also func(state.Tx, *Journal) error) (*Journal, error) {
-	if err := j.Post(ctx); err != nil {
+	// Where it was handed over already, what is left is posted under the newer key.
+	if err := unlessHandedOver(j.Post(ctx)); err != nil {
 		return nil, err
 	}
 	fresh := New(j.db, next, j.key.name)

@@ -115,8 +115,8 @@ func within(top, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// settle gives each name and each id to the first that has it. A file that is broken
-// holds them all the same, the id if it can be told: what is wrong with one agent must
+// settle gives each name and each id to the first that has it. A file that cannot be
+// served holds them all the same, the id if its manifest is valid: what is wrong with one agent must
 // not put another in its place, and grants and memory go by the id. One that only has
 // what is another's holds nothing.
 func settle(all []Found) {

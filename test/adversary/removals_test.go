@@ -292,7 +292,7 @@ var removals = []removal{
 	{"P139", "internal/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/backup", "TestTrustComesBack"},
 	{"P140", "internal/identity/begun.go", `return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)`, `_ = cmp.Or[error]; return keys[0], nil`, "./internal/books", "TestOtherRoot"},
 	{"P140", "internal/identity/begun.go", `			return look(tx)`, `			inForce = first; return nil`, "./internal/identity", "TestBeginOvertaken"},
-	{"P140", "internal/books/books.go", `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: err}, nil`, `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/books", "TestRotateBrokenOff"},
+	{"P140", "internal/books/books.go", `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/books", "TestRotateBrokenOff"},
 	{"P140", "internal/books/books.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/books", "TestLostRoot"},
 	{"P140", "internal/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/identity", "TestLostRootIsNotReplaced"},
 	{"P141", "internal/cli/lock.go", `out = append(out, pack.Repinned(s.Alias, pinned, p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
