@@ -19,13 +19,12 @@ import (
 // its journal until they begin anew. A store that is behind its home is handed over
 // to the root that is there, and no new one is made.
 func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(state.Tx, *Books) error) error {
-	next, adopt := b.newer, func(string) error { return nil }
+	next := b.newer
 	if next == nil {
 		var err error
 		if next, err = identity.NextKeys(h.Root()); err != nil {
 			return err
 		}
-		adopt = identity.AdoptNext
 	}
 	fresh, err := b.Journal.HandOver(ctx, next.Signer(), by, func(tx state.Tx, j *journal.Journal) error {
 		return also(tx, &Books{DB: b.DB, Keys: next, Journal: j})
@@ -33,8 +32,10 @@ func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(st
 	if err != nil {
 		return err
 	}
-	if err := adopt(h.Root()); err != nil {
-		return err
+	if b.newer == nil {
+		if err := identity.AdoptNext(h.Root()); err != nil {
+			return err
+		}
 	}
 	b.Keys, b.Journal, b.newer, b.apart = next, fresh, nil, nil
 	return nil

@@ -11,31 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/test/heard"
 )
-
-// heard is what was said so far: a server may go on for a moment after ambit has ended.
-type heard struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (h *heard) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(p)
-}
-
-func (h *heard) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.String()
-}
 
 // unpack writes the files of a transcript into a folder of the test's own.
 func unpack(t *testing.T, script string) string {
@@ -63,7 +45,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	code := make(chan int, 1)
-	var log heard
+	var log heard.Text // a server may go on for a moment after ambit has ended
 	go func() {
 		code <- cli.Run(ctx, []string{"run", "agent.json"}, in, out, &log)
 		out.Close()
@@ -91,7 +73,7 @@ func TestRunOverHTTP(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	code := make(chan int, 1)
-	var log heard
+	var log heard.Text // a server may go on for a moment after ambit has ended
 	go func() {
 		code <- cli.Run(ctx, []string{"run", "agent.json", "--http", "127.0.0.1:0", "--json"}, strings.NewReader(""), out, &log)
 		out.Close()
