@@ -195,9 +195,12 @@ func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error)
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	f := serve.Pick(found, func(f *serve.Found) bool {
-		return f.Manifest != nil && f.Manifest.Agent() != nil && (f.Manifest.Agent().ID == id || f.Name == id)
-	})
+	found = slices.DeleteFunc(found, func(f serve.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
+	// An id comes first, as for the daemon: a folder can have any name.
+	f := serve.Pick(found, func(f *serve.Found) bool { return f.Manifest.Agent().ID == id })
+	if f == nil {
+		f = serve.Pick(found, func(f *serve.Found) bool { return f.Name == id })
+	}
 	if f != nil && f.Problem != nil {
 		return nil, no("", "%s cannot be used: %w", f.Manifest.Path, f.Problem)
 	}

@@ -129,6 +129,9 @@ func (t *terminal) memory(ctx context.Context, store, name string, f func(*memor
 // agentID is the id that somebody means: of an agent that is here, of one whose
 // manifest they name, or of one that is gone.
 func (t *terminal) agentID(h home.Home, name string) (string, error) {
+	if strings.Contains(name, "@") && !strings.ContainsAny(name, `/\`) {
+		return name, nil // every program has one in its id, also one that is gone; a folder can have any name
+	}
 	found, err := serve.Find(programFolders(h)...)
 	if err != nil {
 		return "", &failure{code: exitMissing, err: err}
@@ -136,9 +139,6 @@ func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	f := serve.Pick(found, func(f *serve.Found) bool { return f.Manifest != nil && f.Manifest.Agent() != nil && f.Name == name })
 	if f != nil {
 		return f.Manifest.Agent().ID, nil
-	}
-	if strings.Contains(name, "@") {
-		return name, nil // every program has one in its id, also one that is gone
 	}
 	m, err := t.load(name, "")
 	if err != nil {

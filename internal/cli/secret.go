@@ -53,6 +53,8 @@ type owner struct {
 	name  string
 	agent *agent.Agent // nil if its manifest is not here
 	wants []credential.Wanted
+	// broken is the file of that name, where nothing can be read in it.
+	broken string
 }
 
 // owner finds out whose secrets are meant.
@@ -80,17 +82,16 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	// A file's name comes before what manifests say of themselves, also if it is broken.
+	found = slices.DeleteFunc(found, func(f serve.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
 	if f := serve.Pick(found, func(f *serve.Found) bool { return f.Name == asked }); f != nil {
-		if f.Manifest == nil || f.Manifest.Agent() == nil {
-			return &owner{name: f.Name}, nil
-		}
 		return ownerOf(f.Name, f.Manifest.Remote().Agent()), nil
 	}
+	// A file's name comes before what manifests say of themselves, also if nothing can
+	// be read in it.
+	if file := installedAs(h, asked); file != "" {
+		return &owner{name: asked, broken: file}, nil
+	}
 	f := serve.Pick(found, func(f *serve.Found) bool {
-		if f.Manifest == nil || f.Manifest.Agent() == nil {
-			return false
-		}
 		a := f.Manifest.Remote().Agent()
 		return a.ID == asked || agent.Slug(a.Name) == asked
 	})
@@ -101,7 +102,7 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 }
 
 func ownerOf(name string, a *agent.Agent) *owner {
-	return &owner{name, a, credential.Wants(a)}
+	return &owner{name: name, agent: a, wants: credential.Wants(a)}
 }
 
 // id is what the manifest calls the agent; empty if there is none here.
@@ -155,6 +156,9 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 			o, err := t.ownerFor(*dev, h, args[0])
 			if err != nil {
 				return err
+			}
+			if o.broken != "" {
+				return no("see what is wrong with it: ambit validate "+diag.ShellWord(o.broken), "%s is broken: it cannot be told which agent and which hosts a secret would be for", o.broken)
 			}
 			w, err := o.want(args[1])
 			if err != nil {

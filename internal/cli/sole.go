@@ -38,6 +38,6 @@ func soleID(m *manifest.Manifest) error {
 	if theirs, err := os.Stat(f.Path); err == nil && os.SameFile(mine, theirs) {
 		return nil
 	}
-	return no("use the one that is installed, by its id; or give this one an id of its own",
+	return no("use the one that is installed: "+diag.ShellWord(f.Path)+"; or give this one an id of its own",
 		"%s is not the agent %s: another one of that id is installed at %s", m.Path, diag.Quote(m.Agent().ID), f.Path)
 }

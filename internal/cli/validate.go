@@ -152,6 +152,7 @@ func cause(err error) string {
 // walk checks every manifest below a folder, and in the folders that links in it lead
 // to: an agents folder has its agents there too.
 func (c *checked) walk(root string, o manifest.Options) error {
+	root = filepath.Clean(root) + string(filepath.Separator) // where it is a link itself, it is followed
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil && path != root:

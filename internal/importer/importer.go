@@ -39,6 +39,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest"
+	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Kinds of notes.
@@ -149,6 +150,8 @@ func (b *builder) file(path string) (*Result, error) {
 // document tells a parsed document by its keys.
 func (b *builder) document(path, name string, root map[string]any) (*Result, error) {
 	switch {
+	case root["schema_version"] != nil && root["agent"] != nil:
+		return nil, fail("check it with: ambit validate "+diag.ShellWord(path), "%s is a manifest already", filepath.Base(path))
 	case root["openapi"] != nil:
 		return b.openAPI(name, root)
 	case root["swagger"] != nil:

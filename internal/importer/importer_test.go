@@ -3,6 +3,7 @@ package importer
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -265,6 +267,11 @@ func TestVersionAsked(t *testing.T) {
 		"a tag of a scope's package":    {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "it asked for the version next, which is not exact"},
 		"a place":                       {`"--odd", "git@host/notes"`, zeroDigest, "git@host/notes", "git@host/notes is not from a registry and cannot be pinned"},
 		"a file, as an option":          {`"-y", "--package=corp-tool@tool.tgz", "tool"`, zeroDigest, "--package=corp-tool@tool.tgz", "corp-tool@tool.tgz is not from a registry and cannot be pinned"},
+		"a file without a name":         {`"-y", "./corp-tool.tgz"`, zeroDigest, "./corp-tool.tgz", "./corp-tool.tgz is not from a registry and cannot be pinned"},
+		"a file beside it":              {`"corp-tool.tgz"`, zeroDigest, "corp-tool.tgz", "corp-tool.tgz is not from a registry and cannot be pinned"},
+		"a repository":                  {`"corp/tool"`, zeroDigest, "corp/tool", "corp/tool is not from a registry and cannot be pinned"},
+		"a range":                       {`"notes@^1.2.3"`, "0.0.0", "notes", "it asked for the version ^1.2.3, which is not exact"},
+		"the same word elsewhere":       {`"@corp/notes@beta", "--mail", "me@beta"`, "0.0.0", "me@beta", "it asked for the version beta, which is not exact"},
 		"a path":                        {`"-y", "./srv@beta"`, zeroDigest, "./srv@beta", "./srv@beta is not from a registry and cannot be pinned"},
 		"a file":                        {`"-y", "corp-tool@file:tool.tgz"`, zeroDigest, "corp-tool@file:tool.tgz", "corp-tool@file:tool.tgz is not from a registry and cannot be pinned"},
 		"a file with an at":             {`"corp-tool@file:tool@new"`, zeroDigest, "corp-tool@file:tool@new", "corp-tool@file:tool@new is not from a registry and cannot be pinned"},
@@ -296,25 +303,102 @@ func TestVersionAsked(t *testing.T) {
 	}
 }
 
-// TestPackageNotCopied takes packages that may be secrets: the words behind them
-// become no package.
-func TestPackageNotCopied(t *testing.T) {
-	for _, args := range []string{
-		`"-y", "corp-tool@file:tool-1.0.tgz", "serve"`,
-		`"-y", "corp-tool@https://host.example/tool.tgz", "serve"`,
-		`"https://host.example/${TOOL}", "serve"`,
-		`"$TOOL", "serve"`,
-		`"-y", "--package=corp@file:tool-1.0.tgz", "serve"`,
-		`"--registry", "https://npm.example/", "corp@file:tool-1.0.tgz", "serve"`,
+// TestSomethingElse takes commands with arguments that may be secrets, without which
+// something else would run, or with fewer bounds: none of them becomes a server.
+func TestSomethingElse(t *testing.T) {
+	for _, line := range []string{
+		`"npx", "-y", "corp-tool@file:tool-1.0.tgz", "serve"`,
+		`"npx", "-y", "corp-tool@https://host.example/tool.tgz", "serve"`,
+		`"npx", "https://host.example/${TOOL}", "serve"`,
+		`"npx", "$TOOL", "serve"`,
+		`"npx", "$TOOL"`,
+		`"npx", "-y", "--package=corp@file:tool-1.0.tgz", "serve"`,
+		`"npx", "--registry", "https://npm.example/", "corp@file:tool-1.0.tgz", "serve"`,
+		`"npx", "--registry", "$REGISTRY", "tool"`,
+		`"npx", "--registry=https://npm.example/${TEAM}/", "tool"`,
+		`"npx", "--cache", "dir", "$TOOL", "serve"`,
+		`"npx", "--loglevel", "silent", "${PKG}", "serve"`,
+		`"npx", "--odd", "silent", "${PKG}", "serve"`,
+		`"uvx", "--python", "python3", "$TOOL", "serve"`,
+		`"uvx", "--from=git+https://host.example/corp1", "serve"`,
+		`"/usr/bin/npx", "-y", "${PKG}", "serve"`,
+		`"npx.cmd", "-y", "${PKG}"`,
+		`"npm", "exec", "${PKG}", "serve"`,
+		`"npm", "exec", "${PKG}"`,
+		`"pnpm", "dlx", "${PKG}", "serve"`,
+		`"uv", "tool", "run", "${PKG}"`,
+		`"pipx", "run", "--spec=git+ssh://git@host.example/x1", "serve"`,
+		`"docker", "run", "--rm", "-e", "${TOKEN}", "--network", "none", "corp/image"`,
+		`"docker", "run", "${IMAGE}"`,
+		`"sudo", "-u", "alice:hunter2", "node", "server.js"`,
+		`"node", "server.js", "--config", "${CFG}", "--read-only"`,
+		`"node", "server.js", "--allow=${DIR}"`,
+		`"python", "$SERVER", "main.py"`,
 	} {
-		path := filepath.Join(t.TempDir(), "mcp.json")
-		if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": {"command": "npx", "args": [`+args+`]}}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if r, err := Import(path, "."); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
-			t.Errorf("%s became %+v, %v", args, r, err)
+		if r, err := Import(commandLine(t, line), "."); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
+			t.Errorf("%s became %+v, %v", line, r, err)
 		}
 	}
+}
+
+// TestSameCommand takes commands that are copied as they are.
+func TestSameCommand(t *testing.T) {
+	for _, line := range []string{
+		`"uvx", "--from=corp-tool==1.0.0", "serve"`,
+		`"uvx", "--python", "3.12", "tool"`,
+		`"uvx", "--python=3.12", "tool"`,
+		`"uvx", "--with", "mcp", "corp1-tool", "serve"`,
+		`"npx", "-y", "--package=corp-tool@1.2.3", "serve"`,
+		`"npx", "--registry=https://npm.corp.example/", "@corp/tool@1.2.3"`,
+		`"npx", "--@corp:registry=https://npm.corp.example/", "@corp/tool@1.2.3"`,
+		`"sudo", "-u", "nobody", "node", "server.js"`,
+		`"docker", "run", "--user", "1000:1000", "-p", "8080:80", "--memory", "512m", "corp/image"`,
+		`"python3", "server2.py", "main.py"`,
+		`"node", "server.js", "--region", "us-east-1", "--level=us-west-2"`,
+		`"env", "-i", "PATH=/bin", "node", "x"`,
+		`"npx", "-y", "@corp/tool@1.2.3", "--mail", "me@beta"`,
+	} {
+		r, err := Import(commandLine(t, line), ".")
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		var got struct {
+			Servers []struct {
+				Command string   `json:"command"`
+				Args    []string `json:"args"`
+			} `json:"servers"`
+		}
+		var want []string
+		if err := errors.Join(json.Unmarshal(r.Text, &got), json.Unmarshal([]byte("["+line+"]"), &want)); err != nil {
+			t.Fatal(err)
+		}
+		if s := got.Servers[0]; s.Command != want[0] || !slices.Equal(s.Args, want[1:]) {
+			t.Errorf("%s became %s %q", line, s.Command, s.Args)
+		}
+	}
+}
+
+func TestManifestAlready(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes.json")
+	text := `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [{"alias": "s", "transport": "stdio", "command": "node", "args": ["s.js"]}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Import(path, "."); err == nil || err.Error() != "notes.json is a manifest already" {
+		t.Errorf("it became %+v, %v", r, err)
+	}
+}
+
+// commandLine is a client's configuration with one server.
+func commandLine(t *testing.T, line string) (path string) {
+	t.Helper()
+	command, args, _ := strings.Cut(line, ", ")
+	path = filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": {"command": `+command+`, "args": [`+args+`]}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestSkillsBesideTheManifest(t *testing.T) {

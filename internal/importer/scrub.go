@@ -173,87 +173,9 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 	return u.String(), true
 }
 
-// arguments are the arguments that do not look like a secret: flags, paths,
-// addresses, packages, plain words. Others become variables where the program
-// takes them, and are dropped where it does not. It is not ok where that is the
-// package: what follows would run in its place.
-func (b *builder) arguments(what, command string, args []string, env func(name, value string)) (out []string, ok bool) {
-	out = []string{}
-	runner := slices.Contains([]string{"npx", "bunx", "pnpx", "uvx", "pipx"}, command)
-	awaited := runner // the package is still to come
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		flag, value, joined := strings.Cut(arg, "=")
-		next := ""
-		if i+1 < len(args) {
-			next = args[i+1]
-		}
-		number := i + 1
-		switch {
-		case command == "docker" && (arg == "-e" || arg == "--env") && strings.Contains(next, "="):
-			name, value, _ := strings.Cut(next, "=")
-			env(name, value)
-			out = append(out, arg, name)
-			i++
-		case strings.HasPrefix(arg, "-") && joined && (secretlike.Name(flag) || b.risky(value)):
-			b.hold(value)
-			if awaited && slices.Contains(packageFlags, flag) {
-				b.note(Dropped, what, "the value of %s may be a secret, or refers to one, and without it another package would run", flag)
-				return nil, false
-			}
-			b.note(Secret, what, "the value of %s is not copied: pass it through the environment", flag)
-		case strings.HasPrefix(arg, "-") && !joined && (secretlike.Name(arg) || headerFlag(arg)) && next != "" && !strings.HasPrefix(next, "-"):
-			_, headerValue, isHeader := strings.Cut(next, ":")
-			b.hold(next)
-			if isHeader {
-				b.hold(headerValue)
-			}
-			b.note(Secret, what, "%s and its value are not copied: pass it through the environment", arg)
-			i++
-		case runner && !strings.HasPrefix(arg, "-") && !tokenLike(arg) && !b.holds(arg) && bareName.MatchString(arg):
-			runner, awaited = false, false // the first word is the package
-			out = append(out, arg)
-		case b.risky(arg):
-			b.hold(arg)
-			if awaited && !strings.HasPrefix(arg, "-") {
-				b.note(Dropped, what, "argument %d may be a secret, or refers to one, and without it another package would run", number)
-				return nil, false
-			}
-			b.note(Secret, what, "argument %d is not copied: it may be a secret, or refers to one", number)
-		case strings.Contains(arg, "://"):
-			kept, ok := b.address(what, arg)
-			switch {
-			case ok:
-				out = append(out, kept)
-				awaited = awaited && i > 0 && slices.Contains(placeFlags, args[i-1])
-			case awaited:
-				return nil, false
-			}
-		default:
-			out = append(out, arg)
-			awaited = awaited && (strings.HasPrefix(arg, "-") || i > 0 && slices.Contains(placeFlags, args[i-1]))
-		}
-	}
-	return out, true
-}
-
-// Options of what runs packages: those whose value is the package, and those whose
-// value says where packages come from, or what runs them.
-var (
-	packageFlags = []string{"-p", "--package", "--from", "--spec"}
-	placeFlags   = []string{"--registry", "--index", "--index-url", "--default-index", "--extra-index-url", "--python", "--cache", "--userconfig"}
-)
-
-// bareName is a package without a version.
-var bareName = regexp.MustCompile(`^[a-z][a-z0-9._-]*$`)
-
-func headerFlag(flag string) bool {
-	return slices.Contains([]string{"-H", "--header", "--headers", "-u", "--user"}, flag)
-}
-
 // spec is a package with its version, or a container's image, which may look
 // like a token.
-var spec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)v?(\d+(\.\d+)+[\w.+-]*|latest|next)$` +
+var spec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d{1,2}|[~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +
 	`|^@[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$` +
 	`|^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
 
@@ -272,8 +194,11 @@ func (b *builder) risky(arg string) bool {
 	case strings.HasPrefix(arg, "-"):
 		return tokenLike(arg)
 	}
-	// A word with a digit in it is as likely a password as a name.
-	return tokenLike(arg) || strings.ContainsAny(arg, "0123456789")
+	// A word with a digit in it is as likely a password as a name, unless it is a file.
+	return tokenLike(arg) || strings.ContainsAny(arg, "0123456789") && !fileName.MatchString(arg)
 }
+
+// fileName is a file as programs are given them.
+var fileName = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(py|[cm]?[jt]s|rb|jar|wasm|sh|json|toml|ya?ml|ini|db|sqlite3?|csv|txt|md|log)$`)
 
 var drive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -69,8 +70,8 @@ func (b *builder) matrixOf(source, name, description string, servers []server) (
 
 // because tells why nothing is left.
 func (b *builder) because() string {
-	for _, n := range b.notes {
-		if n.Kind != Guessed {
+	for _, n := range slices.Backward(b.notes) {
+		if n.Kind == Dropped {
 			return ": " + b.scrub(n.What) + ": " + b.scrub(n.Detail)
 		}
 	}
@@ -156,7 +157,7 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 		}
 		b.note(Dropped, what, "it is a line for a shell, which may hold anything: name the program itself")
 		return false
-	case b.risky(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"):
+	case b.risky(s.command) && !b.plain(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"):
 		b.hold(s.command)
 		b.note(Dropped, what, "its command refers to something that is not known here")
 		return false
@@ -195,16 +196,20 @@ func (b *builder) unwrap(s *server) {
 	if path.Base(s.command) != "env" {
 		return
 	}
-	for i, a := range s.args {
-		name, value, ok := strings.Cut(a, "=")
-		if !ok {
-			s.command, s.args = a, s.args[i+1:]
-			return
-		}
+	first := slices.IndexFunc(s.args, func(a string) bool { return strings.HasPrefix(a, "-") || !strings.Contains(a, "=") })
+	if first >= 0 && strings.HasPrefix(s.args[first], "-") {
+		return // with options it does more than set variables
+	}
+	sets := s.args
+	s.command, s.args = "", nil
+	if first >= 0 {
+		s.command, s.args, sets = sets[first], sets[first+1:], sets[:first]
+	}
+	for _, a := range sets {
+		name, value, _ := strings.Cut(a, "=")
 		b.hold(value)
 		s.env = append(s.env, setting{name: name, value: value})
 	}
-	s.command = ""
 }
 
 // value is what stands for a setting: itself if it is harmless, else a
@@ -254,19 +259,19 @@ func (b *builder) version(what string, e *matrix.ServerEntry) {
 	if arg, from, _ := behindName(e); err != nil && arg != nil {
 		asked = (*arg)[from:] // nobody can pin such a command, and its version is told all the same
 	}
-	if asked != "" {
-		if _, pinErr := tooluri.ParsePin(asked); pinErr == nil && e.Version == "" {
-			e.Version = asked
-		} else if asked != e.Version {
-			for i, a := range e.Args {
-				for _, separator := range []string{"==", "@"} {
-					if cut, ok := strings.CutSuffix(a, separator+asked); ok && cut != "" {
-						e.Args[i] = cut
-					}
+	if _, pinErr := tooluri.ParsePin(asked); pinErr == nil && e.Version == "" {
+		e.Version = asked
+	} else if asked != "" && asked != e.Version && err == nil {
+		for i, a := range e.Args {
+			for _, separator := range []string{"==", "@"} {
+				cut, ok := strings.CutSuffix(a, separator+asked)
+				_, value, _ := strings.Cut(cut, "=") // of --package=
+				if name, _, _ := strings.Cut(cmp.Or(value, cut), "["); ok && name == ref.Name {
+					e.Args[i] = cut
 				}
 			}
-			inexact(asked)
 		}
+		inexact(asked)
 	}
 	if _, err := tooluri.ParsePin(e.Version); e.Version == "" || err != nil {
 		e.Version = UnknownVersion
@@ -303,16 +308,21 @@ func fromElsewhere(e *matrix.ServerEntry) string {
 	return ""
 }
 
-// elsewhere reports whether a package's name is followed by where it is, or by
-// another name, as in name@file:name.tgz and name@npm:other, or is a path itself.
+// elsewhere reports whether a package is a path or an address itself, or its name is
+// followed by where it is, or by another name, as in name@file:name.tgz and
+// name@npm:other.
 func elsewhere(arg string) bool {
-	at := strings.IndexByte(arg, '@')
-	if at == 0 { // of a scope
-		at = strings.IndexByte(arg[1:], '@') + 1
+	scope := ""
+	if strings.HasPrefix(arg, "@") {
+		scope, arg, _ = strings.Cut(arg[1:], "/")
 	}
-	place := strings.ToLower(arg[at+1:])
-	return at > 0 && (arg[0] == '.' || arg[0] == '/' || strings.ContainsAny(place, `:/\`) || strings.HasPrefix(place, ".") ||
-		slices.ContainsFunc([]string{".tgz", ".tar", ".tar.gz", ".whl"}, func(ext string) bool { return strings.HasSuffix(place, ext) }))
+	name, place, at := strings.Cut(arg, "@")
+	file := strings.ToLower(name)
+	if at {
+		file = strings.ToLower(place)
+	}
+	return strings.ContainsAny(scope+name+place, `:/\`) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") || strings.HasPrefix(place, ".") ||
+		slices.ContainsFunc([]string{".tgz", ".tar", ".tar.gz", ".whl"}, func(ext string) bool { return strings.HasSuffix(file, ext) })
 }
 
 // behindName finds what stands behind the package's name. It begins at from, and

@@ -176,9 +176,9 @@ func candidates(folder string) ([]string, error) {
 		path := filepath.Join(folder, e.Name())
 		info, err := os.Stat(path)
 		switch {
-		case err != nil || PassedOver(e.Name()):
-		case !info.IsDir():
-			if ext := extension(path); info.Mode().IsRegular() && (ext == ".json" || ext == ".toml") {
+		case PassedOver(e.Name()):
+		case err != nil || !info.IsDir(): // a link that leads nowhere holds its name
+			if ext := extension(path); (err != nil || info.Mode().IsRegular()) && (ext == ".json" || ext == ".toml") {
 				files = append(files, path)
 			}
 		default:
@@ -188,7 +188,7 @@ func candidates(folder string) ([]string, error) {
 			}
 			for _, e := range inner {
 				file := filepath.Join(path, e.Name())
-				if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || PassedOver(e.Name()) {
+				if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() || PassedOver(e.Name()) {
 					continue
 				}
 				if extension(file) == ".json" || e.Name() == "agent.toml" {
@@ -227,8 +227,9 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 		return f, true
 	}
 	if m.Dialect == "" && !m.Suspect() {
-		// What lies deeper may be a tool's own file, and only nearly JSON.
-		if deeper || somethingElse(m) {
+		// What lies deeper may be a tool's own file, and only nearly JSON, unless it has
+		// its folder's name: agents are installed so.
+		if own := f.Name == filepath.Base(filepath.Dir(path)); deeper && !own || !deeper && somethingElse(m) {
 			return f, false
 		}
 		f.stray = true

@@ -38,6 +38,7 @@ func TestNames(t *testing.T) {
 		why    string
 	}{
 		"one that cannot be read":            {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "the name of a/notes.json, notes, is that of a/bd/notes.json, which cannot be served: mend or remove that, or rename this"},
+		"one that is empty, as installed":    {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "the name of b/zz/notes.json, notes, is that of a/notes/notes.json, which cannot be served"},
 		"one that cannot be read, later":     {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
 		"one that cannot be run":             {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "the name of b/notes.json, notes, is that of a/unfit/notes.json, which cannot be served"},
 		"one whose id is taken":              {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "the id of b/bd/notes.json, matrix://agent/desk, is already that of a/desk.json"},
@@ -87,13 +88,17 @@ func TestWhatIsNoManifest(t *testing.T) {
 		"schema.json":       `{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {"name": {"type": "string"}}}`,
 		"app/tsconfig.json": "{ // for the build\n}", "app/broken.json": "{",
 		"app/agent.toml": "[", "bad/notes.json": `{"allowed_side_effects": [}`,
+		"gone/gone.json": "", "own/own.json": "{}", "own/other.json": "{}",
 	})
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link.json")); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		find func(...string) ([]Found, error)
 		want []string
 	}{
-		"found":  {Find, []string{"app/agent.toml", "bad/notes.json"}},
-		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "empty.json"}},
+		"found":  {Find, []string{"app/agent.toml", "bad/notes.json", "link.json"}},
+		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "empty.json", "gone/gone.json", "link.json", "own/own.json"}},
 	} {
 		found, err := tt.find(dir)
 		if err != nil {
