@@ -73,7 +73,7 @@ func beginning(re *syntax.Regexp) (first []string, word bool) {
 		first = spellOne(re)
 	}
 	for i, w := range first {
-		if word && !wordByte(w[0]) {
+		if w == "" || word && !wordByte(w[0]) {
 			return nil, word // the boundary before a sign is the end of a word
 		}
 		// Only its head, up to white space of any kind, is sure to be written like this.
