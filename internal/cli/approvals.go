@@ -46,14 +46,16 @@ func newApprovals(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) listApprovals(ctx context.Context, store string) error {
-	b, err := t.sharedBooks(ctx, store)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	waiting, err := approval.List(ctx, b, time.Now())
-	if err != nil {
-		return no("", "the approvals cannot be read: %w", err)
+	var waiting []*approval.Question
+	if begun(ctx, store) == nil {
+		b, err := t.sharedBooks(ctx, store)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		if waiting, err = approval.List(ctx, b, time.Now()); err != nil {
+			return no("", "the approvals cannot be read: %w", err)
+		}
 	}
 	if t.json {
 		if waiting == nil {
@@ -75,6 +77,9 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 }
 
 func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reason string) error {
+	if err := begun(ctx, store); err != nil {
+		return err
+	}
 	b, err := t.sharedBooks(ctx, store)
 	if err != nil {
 		return err

@@ -80,6 +80,9 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Stat(h.Dir()); f.store == "" && errors.Is(err, fs.ErrNotExist) {
+		return &failure{code: exitMissing, err: fmt.Errorf("there is nothing in %s yet", h.Dir()), hint: "check AMBIT_HOME"}
+	}
 	b, err := t.books(ctx, f.store)
 	if err != nil {
 		return err

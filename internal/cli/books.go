@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -43,6 +44,20 @@ func (t *terminal) sharedBooks(ctx context.Context, store string) (*books.Books,
 		}
 	}
 	return t.books(ctx, store)
+}
+
+// begun fails where there is no store to look into, whatever else the home has: one
+// would be made, with keys of its own, just to be called whole and copied. Perhaps it
+// was deleted, or AMBIT_HOME is mistyped.
+func begun(ctx context.Context, store string) error {
+	h, err := home.Find()
+	if err != nil {
+		return &failure{code: exitMissing, err: err}
+	}
+	if _, err := os.Stat(h.State()); store != "" || !errors.Is(err, fs.ErrNotExist) || daemonElsewhere(ctx) != nil {
+		return nil
+	}
+	return &failure{code: exitMissing, err: fmt.Errorf("there is no journal in %s yet", h.Dir()), hint: "it begins with the first call; if there were some, check AMBIT_HOME"}
 }
 
 // daemonElsewhere is the daemon of this home if one runs and keeps its state
@@ -120,10 +135,13 @@ func notOpened(h home.Home, url string, err error) error {
 	case errors.Is(err, identity.ErrOldRoot):
 		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}
 		f.hint = "copy keys/root from where it was rotated, or from a backup made since"
+		if _, err := os.Stat(h.State()); err == nil && url != "" {
+			f.hint = homeOfItsOwn(h)
+		}
 	case errors.Is(err, identity.ErrNoRoot), errors.Is(err, identity.ErrOtherRoot) && url != "":
 		f.hint = "copy keys/root from a machine that uses this store, or from a backup: " + again + " makes a new folder that has it. To start anew, use an empty database"
 		if _, err := os.Stat(h.State()); err == nil {
-			f.hint = "use an AMBIT_HOME of its own, with keys/root from a machine that uses this store: the one here is that of the store in " + diag.ShellWord(h.Dir())
+			f.hint = homeOfItsOwn(h)
 		}
 	case errors.Is(err, identity.ErrOtherRoot):
 		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}
@@ -134,6 +152,11 @@ func notOpened(h home.Home, url string, err error) error {
 		f.hint = "is PostgreSQL running, and does the URL name it?"
 	}
 	return f
+}
+
+// homeOfItsOwn is what to do where the root here is that of another store.
+func homeOfItsOwn(h home.Home) string {
+	return "use an AMBIT_HOME of its own, with keys/root from a machine that uses this store: the one here is that of the store in " + diag.ShellWord(h.Dir())
 }
 
 // rotating is how to rotate the root of a store.

@@ -31,14 +31,16 @@ func newGrants(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
-	b, err := t.books(ctx, store)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	list, err := grant.Of(b).List(ctx)
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
+	var list []*grant.Grant
+	if begun(ctx, store) == nil {
+		b, err := t.books(ctx, store)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		if list, err = grant.Of(b).List(ctx); err != nil {
+			return &failure{code: exitMissing, err: err}
+		}
 	}
 	now := time.Now()
 	shown := list[:0]

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +66,14 @@ func (t *terminal) withJournal(ctx context.Context, store string, f func(*journa
 	return errors.Join(f(b.Journal), closing(b))
 }
 
+// withBegun is withJournal for work that needs one that is there already.
+func (t *terminal) withBegun(ctx context.Context, store string, f func(*journal.Journal) error) error {
+	if err := begun(ctx, store); err != nil {
+		return err
+	}
+	return t.withJournal(ctx, store, f)
+}
+
 func closing(b *books.Books) error {
 	if err := b.Close(); err != nil {
 		return no("", "the store cannot be closed: %w", err)
@@ -101,12 +108,7 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 			if key != "" {
 				return usage("the store's own key is used", "--key is for an export")
 			}
-			if *store == "" && daemonElsewhere(cmd.Context()) == nil {
-				if err := somethingKept(); err != nil {
-					return err
-				}
-			}
-			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
 				report, err := j.Verify(cmd.Context(), want)
 				if err != nil {
 					return no(givenHint(want), "the journal cannot be verified: %w", err)
@@ -119,20 +121,6 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 	cmd.Flags().StringVar(&key, "key", "", "the `key` of the journal that was exported")
 	cmd.Flags().BoolVar(&erased, "allow-erased", false, "accept erased records of which the journal does not tell; without it, one is the first bad record")
 	return cmd
-}
-
-// somethingKept fails where the home has no store, whatever else it has: a journal
-// would be made just to be called whole. Perhaps its store was deleted, or AMBIT_HOME
-// is mistyped.
-func somethingKept() error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
-	if _, err := os.Stat(h.State()); errors.Is(err, fs.ErrNotExist) {
-		return &failure{code: exitMissing, err: fmt.Errorf("there is no journal in %s yet", h.Dir()), hint: "it begins with the first call; if there were some, check AMBIT_HOME"}
-	}
-	return nil
 }
 
 // givenHint is what to do about checkpoints that cannot be used.
@@ -277,7 +265,7 @@ func newJournalProve(t *terminal, store *string) *cobra.Command {
 				}
 				prove = func(j *journal.Journal) (*journal.Proof, error) { return j.Prove(cmd.Context(), log, seq) }
 			}
-			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
 				proof, err := prove(j)
 				switch {
 				case errors.Is(err, journal.ErrNoRecord):
@@ -353,7 +341,7 @@ func newJournalCheckpoint(t *terminal, store *string) *cobra.Command {
 		Example: "  ambit journal checkpoint -o /mnt/elsewhere/checkpoint",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
 				text, err := j.Checkpoint(cmd.Context())
 				if err != nil {
 					return no("", "cannot sign a checkpoint: %w", err)
@@ -386,7 +374,7 @@ func newJournalExport(t *terminal, store *string) *cobra.Command {
 			if t.json && out == "" {
 				return usage("write to a file with -o, or leave --json out: it is JSON Lines", "an export is not one JSON document")
 			}
-			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
 				return t.deliver(out, func(w io.Writer) error { return j.Export(cmd.Context(), w) })
 			})
 		},

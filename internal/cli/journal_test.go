@@ -243,6 +243,6 @@ func TestJournalVerifySaysWhatWasChanged(t *testing.T) {
 	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no journal in ")
 	says(t, 0, []string{"whoami"}) // makes its root, and no store
 	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no journal in ")
-	says(t, 0, []string{"journal", "show"}) // makes its store
+	says(t, 0, []string{"memory", "list", "gone@local"}) // makes its store
 	says(t, 1, []string{"journal", "verify", "--checkpoint", kept}, "not signed by this journal's key")
 }

@@ -31,7 +31,7 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.withJournal(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
 				n, err := j.Erase(cmd.Context(), at, identity.LocalName())
 				if err != nil {
 					return no("what was erased so far is journaled; run it again", "the journal cannot be erased: %w", err)

@@ -106,6 +106,9 @@ func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown)
 	if err != nil {
 		return err
 	}
+	if !chosen.follow && begun(ctx, store) != nil {
+		return t.newest(nil)
+	}
 	return t.withJournal(ctx, store, func(j *journal.Journal) error {
 		if chosen.follow {
 			return t.journalFollow(ctx, j, filter)
@@ -114,19 +117,24 @@ func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown)
 		if err != nil {
 			return no("", "the journal cannot be read: %w", err)
 		}
-		if t.json {
-			docs := make([]recordDocument, len(entries))
-			for i := range entries {
-				docs[i] = newRecordDocument(&entries[i])
-			}
-			return t.document(map[string]any{"records": docs})
-		}
-		if len(entries) == 0 {
-			t.notef("no records")
-		}
-		t.records(entries, true)
-		return nil
+		return t.newest(entries)
 	})
+}
+
+// newest lists records, the newest first.
+func (t *terminal) newest(entries []journal.Entry) error {
+	if t.json {
+		docs := make([]recordDocument, len(entries))
+		for i := range entries {
+			docs[i] = newRecordDocument(&entries[i])
+		}
+		return t.document(map[string]any{"records": docs})
+	}
+	if len(entries) == 0 {
+		t.notef("no records")
+	}
+	t.records(entries, true)
+	return nil
 }
 
 // journalFollow shows what there is, oldest first, and then what comes.

@@ -152,41 +152,50 @@ func newKeyList(t *terminal, store *string) *cobra.Command {
 		Short: "List the keys, also those that have ended",
 		Args:  exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
-				list, err := keys.List(cmd.Context())
-				if err != nil {
-					return &failure{code: exitMissing, err: err}
-				}
-				now := time.Now()
-				if t.json {
-					docs := make([]any, len(list))
-					for i, k := range list {
-						docs[i] = keyDocument(k, now)
+			var list []*identity.APIKey
+			if begun(cmd.Context(), *store) == nil {
+				err := t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) (err error) {
+					if list, err = keys.List(cmd.Context()); err != nil {
+						return &failure{code: exitMissing, err: err}
 					}
-					return t.document(map[string]any{"keys": docs})
-				}
-				if len(list) == 0 {
-					t.notef("there are no keys; make one with: ambit key new")
 					return nil
+				})
+				if err != nil {
+					return err
 				}
-				rows := [][]string{}
-				for _, k := range list {
-					state := keyState(k, now)
-					colour := green
-					if state != "good" {
-						colour = dim
-					}
-					until := "no end"
-					if !k.Expires.IsZero() {
-						until = "until " + moment(k.Expires)
-					}
-					rows = append(rows, []string{t.paint(colour, state), k.ID, diag.Printable(cmp.Or(k.Name, "-")), until, opens(k)})
-				}
-				t.table("", rows)
-				return nil
-			})
+			}
+			return t.keyList(list, time.Now())
 		},
 	}
+}
+
+func (t *terminal) keyList(list []*identity.APIKey, now time.Time) error {
+	if t.json {
+		docs := make([]any, len(list))
+		for i, k := range list {
+			docs[i] = keyDocument(k, now)
+		}
+		return t.document(map[string]any{"keys": docs})
+	}
+	if len(list) == 0 {
+		t.notef("there are no keys; make one with: ambit key new")
+		return nil
+	}
+	rows := [][]string{}
+	for _, k := range list {
+		state := keyState(k, now)
+		colour := green
+		if state != "good" {
+			colour = dim
+		}
+		until := "no end"
+		if !k.Expires.IsZero() {
+			until = "until " + moment(k.Expires)
+		}
+		rows = append(rows, []string{t.paint(colour, state), k.ID, diag.Printable(cmp.Or(k.Name, "-")), until, opens(k)})
+	}
+	t.table("", rows)
+	return nil
 }
 
 func newKeyRevoke(t *terminal, store *string) *cobra.Command {

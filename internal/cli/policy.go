@@ -204,6 +204,10 @@ func newPolicyTest(t *terminal) *cobra.Command {
 			if file != "" {
 				s.Policy = file
 			}
+			// Without its rules, every case would be judged by none.
+			if _, err := os.Stat(s.Policy); s.Policy != "" && err != nil {
+				return unreadable(s.Policy, err)
+			}
 			o := policy.In(h)
 			o.Log = func(message string) { t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(message)) }
 			return t.policyTested(s.Run(o))

@@ -47,6 +47,9 @@ func (t *terminal) rotateRoot(ctx context.Context, store string) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
+	if err := begun(ctx, store); err != nil {
+		return err
+	}
 	t.elsewhere(ctx, store)
 	b, err := t.openBooks(ctx, store, books.OpenToRotate)
 	if err != nil {

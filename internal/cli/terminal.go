@@ -372,10 +372,13 @@ func (t *terminal) help(cmd *cobra.Command) {
 	}
 	t.flags("Flags", cmd.LocalFlags())
 	if cmd.HasParent() {
-		t.flags("Flags of every verb", cmd.InheritedFlags())
+		for at := cmd.Parent(); at.HasParent(); at = at.Parent() {
+			t.flags("Flags of all verbs of "+at.CommandPath(), at.PersistentFlags())
+		}
+		t.flags("Flags of every verb", cmd.Root().PersistentFlags())
 	} else {
 		t.printf("\n%s\n", t.paint(bold, "Exit codes"))
-		t.printf("  0 yes · 1 no (invalid, refused, failed) · 2 wrong usage · 3 something needed is missing here\n")
+		t.printf("  0 yes · 1 no (invalid, refused, failed) · 2 wrong usage · 3 something needed is missing here · 130 interrupted\n")
 	}
 }
 

@@ -304,9 +304,12 @@ func sameConditions(a, b *ast.Policy) bool {
 	})
 }
 
-// checkUse finds rules that apply to nothing that is registered, and permits for
-// agents that need none.
+// checkUse finds rules that apply to nothing that is known or registered, and permits
+// for agents that need none.
 func (r *rule) checkUse(c Checking, add adder) {
+	if g, ok := grantOf(r); ok && len(c.Scopes.Map(c.Catalogue, g.Server, g.Scope).Tools) == 0 {
+		add(ScopeUnknown, Warning, fmt.Sprintf("map it in config.toml: [scopes.%q] %s = [TOOL, …]", g.Server, g.Scope), "the scope %s of %s is mapped to no tool, so it covers none", quote(g.Scope), quote(g.Server))
+	}
 	if len(c.Agents) == 0 {
 		return
 	}
@@ -325,9 +328,6 @@ func (r *rule) checkUse(c Checking, add adder) {
 		add(Unused, Warning, "ambit agents lists them", "no agent is registered as %s", quote(string(who.Entity.ID)))
 	case !applies:
 		add(Unused, Warning, "ambit agents and ambit tools show what there is", "it applies to no tool of a registered agent")
-	}
-	if g, ok := grantOf(r); ok && len(c.Scopes.Map(c.Catalogue, g.Server, g.Scope).Tools) == 0 {
-		add(ScopeUnknown, Warning, fmt.Sprintf("map it in config.toml: [scopes.%q] %s = [TOOL, …]", g.Server, g.Scope), "the scope %s of %s is mapped to no tool, so it covers none", quote(g.Scope), quote(g.Server))
 	}
 }
 

@@ -86,6 +86,17 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// What a grant covers is known without agents.
+func TestGrantWithoutAgents(t *testing.T) {
+	rules, err := Parse("p", []byte(Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "write", By: "me"}.Rule()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rules.Check(Checking{}); len(got) != 1 || got[0].Code != ScopeUnknown {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A part that is never there makes a rule match nothing only where the rule wants it.
 func TestNeverAPart(t *testing.T) {
 	const nothing, never = "a rule that asks for it first matches nothing", "has is always false of it"

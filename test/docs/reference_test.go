@@ -64,7 +64,7 @@ func verbs() string {
 	var b strings.Builder
 	r := cli.Verbs()
 	b.WriteString(made + "# Verbs\n\n" + oneLine(r.Long) + "\n\n")
-	b.WriteString("Exit codes, of every verb: **0** yes · **1** no (invalid, refused, failed) · **2** wrong usage · **3** something\nneeded is missing here · **130** interrupted.\n\n")
+	b.WriteString("Exit codes, of every verb: **0** yes · **1** no (invalid, refused, failed) · **2** wrong usage · **3** something\nneeded is missing here · **130** interrupted, except for serve, run and worker: to be stopped is how they end.\n\n")
 	flagTable(&b, "Flags of every verb", r.PersistentFlags())
 	for _, g := range r.Groups() {
 		fmt.Fprintf(&b, "**%s:** ", g.Title)
@@ -107,6 +107,7 @@ func verb(b *strings.Builder, c *cobra.Command) {
 		b.WriteString("Examples:\n\n" + indent(strings.ReplaceAll("\n"+c.Example, "\n  ", "\n")[1:]) + "\n\n")
 	}
 	flagTable(b, "", c.LocalNonPersistentFlags())
+	flagTable(b, "flag, of all its verbs", c.PersistentFlags())
 	for _, sub := range c.Commands() {
 		verb(b, sub)
 	}
@@ -123,6 +124,7 @@ func flagTable(b *strings.Builder, title string, set *pflag.FlagSet) {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		kind, text := pflag.UnquoteUsage(f)
+		text = strings.TrimSuffix(text, " ("+kind+")") // it is there only for its name
 		if kind != "" && kind != "bool" {
 			name += " " + strings.ToUpper(kind)
 		}
