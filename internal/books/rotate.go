@@ -15,9 +15,11 @@ import (
 // one transaction, and only then the new root takes its place: a rotation that is
 // broken off is taken up where it ended by the next one. Also does, in that
 // transaction, what others have to do about keys. Afterwards the books are under
-// the new root; other processes that have the store open can no longer write to
-// its journal until they begin anew. A store that is behind its home is handed over
-// to the root that is there, and no new one is made.
+// the new root. Other processes that have the store open can no longer sign its
+// journal until they begin anew: they begin no effect, and a record of theirs is
+// refused where a checkpoint is due. What they append before that, the new key
+// signs. A store that is behind its home is handed over to the root that is there,
+// and no new one is made.
 func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(state.Tx, *Books) error) error {
 	next := b.newer
 	if next == nil {

@@ -126,6 +126,33 @@ func TestRotateBrokenOff(t *testing.T) {
 	}
 }
 
+// Whoever rotates where an earlier rotation left its root behind gets a new one.
+func TestRotateAfterLeftBehind(t *testing.T) {
+	h := home.At(t.TempDir())
+	b := opened(t, h, "")
+	defer b.Close()
+	if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
+		t.Fatal(err)
+	}
+	was := b.Journal.Key().String()
+	root, err := os.ReadFile(h.Root())
+	if err == nil {
+		err = os.WriteFile(h.Root()+".next", root, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
+		t.Fatal(err)
+	}
+	again := opened(t, h, "")
+	defer again.Close()
+	report, err := again.Journal.Verify(t.Context(), journal.Check{})
+	if err != nil || !report.OK || report.Key.String() == was {
+		t.Errorf("nothing was rotated: %+v, %v", report, err)
+	}
+}
+
 // Of two stores under one root one is rotated: the other is handed over to the same
 // root when its turn comes.
 func TestBehind(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"filippo.io/age"
 	oskeyring "github.com/zalando/go-keyring"
@@ -119,42 +118,15 @@ func sessionKeyring() keyring {
 			return nil
 		}
 	}
-	return osKeyring{}
+	return newAsker(osKeyring{})
 }
 
-// osKeyring is that of the operating system.
+// osKeyring is that of the operating system. It may wait for a person for ever, so
+// that it is asked through an asker.
 type osKeyring struct{}
 
-const (
-	service = "ambit"
-	// keyringWait is long enough for a person to unlock it.
-	keyringWait = 30 * time.Second
-)
+const service = "ambit"
 
-func (osKeyring) get(account string) (string, error) {
-	return within(func() (string, error) { return oskeyring.Get(service, account) })
-}
+func (osKeyring) get(account string) (string, error) { return oskeyring.Get(service, account) }
 
-func (osKeyring) set(account, text string) error {
-	_, err := within(func() (string, error) { return "", oskeyring.Set(service, account, text) })
-	return err
-}
-
-// within asks a keyring, which may wait for a person for ever.
-func within(ask func() (string, error)) (string, error) {
-	type answer struct {
-		text string
-		err  error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		text, err := ask()
-		answers <- answer{text, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.text, a.err
-	case <-time.After(keyringWait):
-		return "", errors.New("it did not answer; unlock it and try again")
-	}
-}
+func (osKeyring) set(account, text string) error { return oskeyring.Set(service, account, text) }

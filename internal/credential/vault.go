@@ -49,7 +49,7 @@ type File struct {
 	key            keyFile
 	now            func() time.Time
 
-	mu    sync.Mutex
+	mu    sync.Mutex  // not held while somebody is asked for the key
 	seen  fs.FileInfo // of what is in kept
 	kept  contents
 	ident *age.X25519Identity
@@ -64,7 +64,7 @@ func open(dir string, k keyring) *File {
 	path := filepath.Join(dir, "secrets")
 	return &File{
 		path: path, lockPath: path + ".lock", now: time.Now,
-		key: keyFile{path: filepath.Join(dir, "keys", "vault"), prefer: k, stored: osKeyring{}},
+		key: keyFile{path: filepath.Join(dir, "keys", "vault"), prefer: k, stored: newAsker(osKeyring{})},
 	}
 }
 
@@ -150,20 +150,25 @@ func (f *File) Remove(agent, ref string) (bool, error) {
 func (f *File) Kept() (string, error) { return f.key.kept() }
 
 // read returns what is in the file. Whoever changes the file replaces it, so
-// that there is nothing to wait for.
+// that there is nothing to wait for but the key.
 func (f *File) read() (contents, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	info, err := os.Stat(f.path)
+	if err == nil {
+		if c, ok := f.remembered(info); ok {
+			return c, nil
+		}
+	}
+	return f.load(info, err)
+}
+
+// load reads the file, and remembers what it held when it looked as info says.
+func (f *File) load(info fs.FileInfo, err error) (contents, error) {
 	if errors.Is(err, fs.ErrNotExist) {
-		f.seen, f.kept = nil, contents{}
+		f.remember(nil, contents{})
 		return contents{Version: version}, nil
 	}
 	if err != nil {
 		return contents{}, err
-	}
-	if f.seen != nil && os.SameFile(f.seen, info) && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() {
-		return f.kept, nil
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		// It is encrypted; still it is nobody else's business.
@@ -175,8 +180,22 @@ func (f *File) read() (contents, error) {
 	if err != nil {
 		return contents{}, err
 	}
-	f.seen, f.kept = info, c
+	f.remember(info, c)
 	return c, nil
+}
+
+// remembered is what was in the file, if it still looks the same.
+func (f *File) remembered(info fs.FileInfo) (contents, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	same := f.seen != nil && os.SameFile(f.seen, info) && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size()
+	return f.kept, same
+}
+
+func (f *File) remember(info fs.FileInfo, c contents) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen, f.kept = info, c
 }
 
 func (f *File) decrypt() (contents, error) {
@@ -195,7 +214,7 @@ func (f *File) decrypt() (contents, error) {
 	}
 	var c contents
 	if err != nil || json.Unmarshal(plain, &c) != nil {
-		f.ident = nil // the key may be another one by now
+		f.know(nil) // the key may be another one by now
 		return contents{}, fmt.Errorf("%w (%s)", ErrDamaged, f.path)
 	}
 	if c.Version > version {
@@ -211,8 +230,11 @@ func (f *File) decrypt() (contents, error) {
 
 // identity is the key of the vault; with create one is made if there is none.
 func (f *File) identity(create bool) (*age.X25519Identity, error) {
-	if f.ident != nil {
-		return f.ident, nil
+	f.mu.Lock()
+	ident := f.ident
+	f.mu.Unlock()
+	if ident != nil {
+		return ident, nil
 	}
 	ident, err := f.key.read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,8 +243,17 @@ func (f *File) identity(create bool) (*age.X25519Identity, error) {
 		}
 		ident, err = f.key.make()
 	}
-	f.ident = ident
+	if err == nil {
+		f.know(ident)
+	}
 	return ident, err
+}
+
+// know remembers the key; nil forgets it.
+func (f *File) know(ident *age.X25519Identity) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ident = ident
 }
 
 // change reads, changes and replaces the file while no other process does.
@@ -238,10 +269,8 @@ func (f *File) change(apply func(*contents) bool) (bool, error) {
 	if err := home.Lock(lock); err != nil {
 		return false, fmt.Errorf("the vault cannot be locked: %w", err)
 	}
-	f.mu.Lock()
-	f.seen = nil // what was remembered may be what another process has just replaced
-	f.mu.Unlock()
-	c, err := f.read()
+	// What is remembered may be what another process has just replaced.
+	c, err := f.load(os.Stat(f.path))
 	if err != nil {
 		return false, err
 	}
@@ -253,12 +282,10 @@ func (f *File) change(apply func(*contents) bool) (bool, error) {
 }
 
 func (f *File) write(c contents) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	_, err := os.Stat(f.path)
 	first := errors.Is(err, fs.ErrNotExist)
 	if first {
-		f.ident = nil // with the file, its key may have gone
+		f.know(nil) // with the file, its key may have gone
 	}
 	ident, err := f.identity(first)
 	if err != nil {
@@ -279,6 +306,7 @@ func (f *File) write(c contents) error {
 	if err != nil {
 		return err
 	}
-	f.seen = nil
-	return home.Replace(f.path, 0o600, sealed.Bytes())
+	err = home.Replace(f.path, 0o600, sealed.Bytes())
+	f.remember(nil, contents{})
+	return err
 }

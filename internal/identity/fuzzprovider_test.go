@@ -38,7 +38,13 @@ func fuzzOIDC() *OIDC {
 	o := NewOIDC(OIDCConfig{Issuer: fuzzIssuer, Audience: "ambit", PrincipalClaim: "sub", GroupsClaim: "groups", Subjects: map[string][]string{"ada": {"neo"}}})
 	o.now = func() time.Time { return time.Unix(1_800_000_000, 0) }
 	keys := &oidc.StaticKeySet{PublicKeys: []crypto.PublicKey{fuzzKey.Public()}}
-	o.verifier = oidc.NewVerifier(fuzzIssuer, keys, &oidc.Config{ClientID: "ambit", SupportedSigningAlgs: algorithms, Now: o.now})
+	return o.discovered(keys)
+}
+
+// discovered has learnt the provider's keys.
+func (o *OIDC) discovered(keys oidc.KeySet) *OIDC {
+	o.last = &discovery{done: make(chan struct{}), verifier: oidc.NewVerifier(fuzzIssuer, keys, &oidc.Config{ClientID: "ambit", SupportedSigningAlgs: algorithms, Now: o.now})}
+	close(o.last.done)
 	return o
 }
 
@@ -133,8 +139,7 @@ func FuzzKeySet(f *testing.F) {
 	stranger := signedBy(otherKey, edHeader, []byte(goodClaims))
 	f.Fuzz(func(t *testing.T, status int, text []byte) {
 		ctx := oidc.ClientContext(t.Context(), &http.Client{Transport: bounded{canned{100 + min(max(status, 0), 499), text}}})
-		o := fuzzOIDC()
-		o.verifier = oidc.NewVerifier(fuzzIssuer, oidc.NewRemoteKeySet(ctx, fuzzIssuer+"/keys"), &oidc.Config{ClientID: "ambit", SupportedSigningAlgs: algorithms, Now: o.now})
+		o := fuzzOIDC().discovered(oidc.NewRemoteKeySet(ctx, fuzzIssuer+"/keys"))
 		if p, err := o.Check(ctx, stranger); err == nil {
 			t.Errorf("%s lets %+v in", text, p)
 		}
@@ -157,7 +162,7 @@ func FuzzTokenAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, text []byte) {
 		d := newDevice(LoginConfig{Issuer: fuzzIssuer, ClientID: "ambit"}, nil, canned{100 + min(max(status, 0), 499), text})
 		d.token = fuzzIssuer + "/token"
-		d.verifier = fuzzOIDC().verifier
+		d.verifier = fuzzOIDC().last.verifier
 		l, err := d.tokens(context.Background(), url.Values{})
 		if err != nil {
 			if said := err.Error(); strings.Contains(said, "canary-") && !bytes.Contains(text, []byte(`"error`)) || strings.ContainsAny(said, "\x1b\u202e\n") {

@@ -93,9 +93,17 @@ type OIDC struct {
 	client *http.Client
 	now    func() time.Time
 
-	mu       sync.Mutex
+	mu   sync.Mutex
+	last *discovery // nil before the first token
+}
+
+// discovery is one try to learn the provider's keys. All who wait share it.
+type discovery struct {
+	done chan struct{}
+	// These are set when it is done.
+	failed   time.Time
 	verifier *oidc.IDTokenVerifier
-	failed   time.Time // when the provider could not be reached last
+	err      error
 }
 
 // algorithms are the signatures that are taken: those whose key can be public.
@@ -122,22 +130,45 @@ const retryProvider = 5 * time.Second
 // ready is the verifier, once the provider has been asked.
 func (o *OIDC) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.verifier != nil {
-		return o.verifier, nil
+	if o.last == nil || o.last.again(o.now()) {
+		o.last = o.discover(ctx)
 	}
-	if now := o.now(); now.Sub(o.failed) < retryProvider {
-		return nil, ErrProvider
+	d := o.last
+	o.mu.Unlock()
+	select {
+	case <-d.done:
+		return d.verifier, d.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrProvider, context.Cause(ctx))
 	}
-	// The client outlives the request: the key set goes on using it.
+}
+
+// discover begins to ask the provider.
+func (o *OIDC) discover(ctx context.Context) *discovery {
+	d := &discovery{done: make(chan struct{})}
+	// The client outlives the request: others wait too, and the key set goes on
+	// using it.
 	ctx = oidc.ClientContext(context.WithoutCancel(ctx), o.client)
-	provider, err := oidc.NewProvider(ctx, o.config.Issuer)
-	if err != nil {
-		o.failed = o.now()
-		return nil, fmt.Errorf("%w: %w", ErrProvider, err)
+	go func() {
+		defer close(d.done)
+		provider, err := oidc.NewProvider(ctx, o.config.Issuer)
+		if err != nil {
+			d.failed, d.err = o.now(), fmt.Errorf("%w: %w", ErrProvider, err)
+			return
+		}
+		d.verifier = provider.VerifierContext(ctx, &oidc.Config{ClientID: o.config.Audience, SupportedSigningAlgs: algorithms, Now: func() time.Time { return o.now() }})
+	}()
+	return d
+}
+
+// again reports whether it failed, and long enough ago to try once more.
+func (d *discovery) again(now time.Time) bool {
+	select {
+	case <-d.done:
+		return d.err != nil && now.Sub(d.failed) >= retryProvider
+	default:
+		return false
 	}
-	o.verifier = provider.VerifierContext(ctx, &oidc.Config{ClientID: o.config.Audience, SupportedSigningAlgs: algorithms, Now: func() time.Time { return o.now() }})
-	return o.verifier, nil
 }
 
 // Check tells whose token it is: ErrToken or ErrProvider say why it is not

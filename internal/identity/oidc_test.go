@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -264,6 +265,45 @@ func TestKeyRotation(t *testing.T) {
 		t.Errorf("strangers made us ask %d times", i.fetched)
 	}
 }
+
+// A provider that does not answer is asked once, and whoever cannot wait for it
+// does not.
+func TestProviderSilent(t *testing.T) {
+	i := newIssuer(t)
+	o := NewOIDC(i.config())
+	asked, answer := make(chan struct{}, 2), make(chan struct{})
+	o.client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked <- struct{}{}
+		<-answer
+		return http.DefaultTransport.RoundTrip(r)
+	})
+	token := i.token(t, rs256, i.claims(nil))
+	gone, leave := context.WithCancel(t.Context())
+	first := make(chan error)
+	go func() {
+		_, err := o.Check(gone, token)
+		first <- err
+	}()
+	<-asked
+	leave()
+	if err := <-first; !errors.Is(err, ErrProvider) || !errors.Is(err, context.Canceled) {
+		t.Errorf("who asked and left: %v", err)
+	}
+	if _, err := o.Check(gone, token); !errors.Is(err, ErrProvider) || !errors.Is(err, context.Canceled) {
+		t.Errorf("who came later and left: %v", err)
+	}
+	close(answer)
+	if p, err := o.Check(t.Context(), token); err != nil || p.Name != "ada" {
+		t.Errorf("who waited: %+v, %v", p, err)
+	}
+	if <-asked; len(asked) > 0 { // for the keys
+		t.Error("it was asked where its keys are more than once")
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestProviderDown(t *testing.T) {
 	i := newIssuer(t)

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -11,6 +12,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
 
 	"github.com/ambit-run/ambit/internal/home"
 )
@@ -73,8 +75,9 @@ func (k *Keys) Roots() []*Keys {
 
 // Rotating reports whether a rotation has begun that did not end.
 func Rotating(file string) bool {
-	_, err := os.Stat(next(file))
-	return err == nil
+	roots, err := readRoots(file)
+	fresh, nextErr := readRoots(next(file))
+	return err == nil && nextErr == nil && !bytes.Equal(fresh[0], roots[0])
 }
 
 // next is where the next root waits for the store to know of it.
@@ -88,15 +91,18 @@ func NextKeys(file string) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the root key: %w", err)
 	}
-	if err := makeRoot(next(file)); err != nil {
-		return nil, fmt.Errorf("the next root key: %w", err)
-	}
 	fresh, err := readRoots(next(file))
+	if err == nil && bytes.Equal(fresh[0], roots[0]) {
+		// The rotation that left it has ended; this one is another.
+		err = cmp.Or(os.Remove(next(file)), fs.ErrNotExist)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeRoot(next(file)); err == nil {
+			fresh, err = readRoots(next(file))
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the next root key: %w", err)
-	}
-	if bytes.Equal(fresh[0], roots[0]) { // it is already in its place
-		return keysOf(roots)
 	}
 	return keysOf(append(fresh[:1], roots...))
 }
@@ -111,17 +117,20 @@ func AdoptNext(file string) error {
 	if err != nil {
 		return fmt.Errorf("the next root key: %w", err)
 	}
-	if !bytes.Equal(fresh[0], roots[0]) {
-		var text []byte
-		for _, root := range append(fresh[:1], roots...) {
-			text = append(base64.StdEncoding.AppendEncode(text, root), '\n')
-		}
-		if err := home.Replace(file, 0o600, text); err != nil {
-			return fmt.Errorf("the root key: %w", err)
-		}
+	if bytes.Equal(fresh[0], roots[0]) {
+		return os.Remove(next(file)) // somebody else has adopted it
 	}
-	if err := os.Remove(next(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	var text []byte
+	for _, root := range append(fresh[:1], roots...) {
+		text = append(base64.StdEncoding.AppendEncode(text, root), '\n')
 	}
-	return nil
+	if err := home.Replace(next(file), 0o600, text); err != nil {
+		return fmt.Errorf("the next root key: %w", err)
+	}
+	// It comes to its place and leaves the other in one step, so that none is left
+	// which looks like that of a new rotation.
+	if err := os.Rename(next(file), file); err != nil {
+		return fmt.Errorf("the root key: %w", err)
+	}
+	return home.SyncFolder(filepath.Dir(file))
 }

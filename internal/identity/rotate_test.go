@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,20 +94,17 @@ func TestRotationBrokenOff(t *testing.T) {
 	if err != nil || !one.Signer().Equal(two.Signer()) {
 		t.Fatalf("the second try has another root: %v", err)
 	}
-	left, err := os.ReadFile(next(file))
-	if err != nil {
+	roots, err := os.ReadFile(file)
+	left, nextErr := os.ReadFile(next(file))
+	if err := errors.Join(err, nextErr); err != nil {
 		t.Fatal(err)
 	}
-	if err := AdoptNext(file); err != nil {
+	// It ended before the prepared root, with the others behind it, came to its place.
+	if err := os.WriteFile(next(file), append(slices.Clone(left), roots...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// It ended before the prepared root was removed.
-	if err := os.WriteFile(next(file), left, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	three, err := NextKeys(file)
-	if err != nil || !three.Signer().Equal(one.Signer()) {
-		t.Fatalf("the third try has another root: %v", err)
+	if three, err := NextKeys(file); err != nil || !three.Signer().Equal(one.Signer()) || len(three.old) != 1 || !Rotating(file) {
+		t.Fatalf("the third try has another root, or more of them: %v", err)
 	}
 	if err := AdoptNext(file); err != nil {
 		t.Fatal(err)
@@ -116,6 +114,45 @@ func TestRotationBrokenOff(t *testing.T) {
 	}
 	if err := AdoptNext(file); err == nil {
 		t.Error("a root was adopted that nobody prepared")
+	}
+}
+
+// A prepared root that was adopted and still lies there is no rotation that has
+// begun: the next one has a root of its own.
+func TestNextLeftBehind(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "root")
+	if _, err := OpenKeys(file); err != nil {
+		t.Fatal(err)
+	}
+	leave := func() {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(next(file), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := rotated(t, file)
+	leave()
+	if Rotating(file) {
+		t.Error("a rotation that ended is taken for one that did not")
+	}
+	second := rotated(t, file)
+	if second.Signer().Equal(first.Signer()) || len(second.old) != 2 || !second.old[0].Signer().Equal(first.Signer()) {
+		t.Errorf("the root was not rotated: there are %d older ones", len(second.old))
+	}
+	// Of two that adopt the same one, the second finds it in its place.
+	leave()
+	if err := AdoptNext(file); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := OpenKeys(file); err != nil || len(keys.old) != 2 || !keys.Signer().Equal(second.Signer()) {
+		t.Errorf("it is there twice: %v", err)
+	}
+	if _, err := os.Stat(next(file)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next root still lies there: %v", err)
 	}
 }
 

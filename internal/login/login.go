@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -29,6 +28,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/manifest/diag"
@@ -180,7 +180,7 @@ func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, err
 	if err != nil || l.Good(k.now()) {
 		return l, err
 	}
-	unlock, err := k.lock()
+	unlock, err := k.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -199,14 +199,19 @@ func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, err
 	return l, k.Keep(l, hosts)
 }
 
-// lock waits until no other process renews a token.
-func (k *Keeper) lock() (unlock func(), err error) {
+// lock waits until no other process renews a token, and no longer than the caller:
+// that process may have been stopped.
+func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(k.home.Dir(), "logins.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, &VaultError{err}
 	}
-	if err := home.Lock(f); err != nil {
-		return nil, &VaultError{errors.Join(err, f.Close())}
+	if err := home.LockWithin(ctx, f); err != nil {
+		f.Close()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("another process is renewing the sign-in, or was stopped while it did: %w", err)
+		}
+		return nil, &VaultError{err}
 	}
 	return func() { f.Close() }, nil
 }
@@ -294,12 +299,12 @@ func portless(entries []credential.Entry, place string) error {
 func Host(text string) (string, error) {
 	if host, port, err := net.SplitHostPort(text); err == nil {
 		host = bare(host)
-		if n, err := strconv.ParseUint(port, 10, 16); loopback(host) && err == nil && n > 0 {
+		if n, err := strconv.ParseUint(port, 10, 16); egress.IsLoopback(host) && err == nil && n > 0 {
 			return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 		}
 	}
 	host := bare(text)
-	if loopback(host) {
+	if egress.IsLoopback(host) {
 		return "", fmt.Errorf("%s is this machine, where anybody may listen: which port is meant?", diag.Quote(text))
 	}
 	if !isName(host) {
@@ -316,11 +321,6 @@ func isName(host string) bool {
 	return err == nil && host != "" && u.Host == host && u.Hostname() == host && u.Path == "" && !strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
 }
 
-func loopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.IsLoopback()
-}
-
 // At is the host that a sign-in is for if it is meant for an address.
 func At(address string) (string, error) {
 	u, err := url.Parse(address)
@@ -328,7 +328,7 @@ func At(address string) (string, error) {
 		return "", err
 	}
 	host := u.Hostname()
-	if !loopback(bare(host)) {
+	if !egress.IsLoopback(bare(host)) {
 		return Host(host)
 	}
 	port := u.Port()
@@ -344,7 +344,7 @@ func audience(address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if u.Scheme != "https" && !(u.Scheme == "http" && loopback(bare(u.Hostname()))) || u.User != nil {
+	if u.Scheme != "https" && !(u.Scheme == "http" && egress.IsLoopback(bare(u.Hostname()))) || u.User != nil {
 		return "", errors.New("the connection would not be encrypted")
 	}
 	return At(address)

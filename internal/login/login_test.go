@@ -167,6 +167,27 @@ func TestTokenIsRenewedOnce(t *testing.T) {
 	}
 }
 
+// A process that was stopped while it renewed a token holds up nobody for longer
+// than they can wait.
+func TestStoppedRenewal(t *testing.T) {
+	p := newProvider(t)
+	k := newKeeper(t)
+	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
+	unlock, err := k.lock(t.Context()) // as the other process has
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if token, found, err := k.Token(ctx, "https://agents.example.com/"); token != "" || found || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("got %q, %t, %v", token, found, err)
+	}
+	unlock()
+	if token, found, err := k.Token(t.Context(), "https://agents.example.com/"); token != "fresh-1" || !found || err != nil {
+		t.Errorf("got %q, %t, %v", token, found, err)
+	}
+}
+
 func TestNobodySignedIn(t *testing.T) {
 	k := newKeeper(t)
 	for issuer, want := range map[string]string{"": "you are not signed in anywhere", "https://login.example.com": "you are not signed in at login.example.com"} {
@@ -187,7 +208,6 @@ func TestNobodySignedIn(t *testing.T) {
 	}
 }
 
-// A vault that cannot be used is said to be that.
 // That nobody has signed in is believed for a moment, but not over somebody who
 // just has, and not for longer.
 func TestSignInCountsAtOnce(t *testing.T) {
@@ -215,6 +235,7 @@ func TestSignInCountsAtOnce(t *testing.T) {
 	}
 }
 
+// A vault that cannot be used is said to be that.
 func TestBrokenVault(t *testing.T) {
 	k := newKeeper(t)
 	k.vault = broken{}

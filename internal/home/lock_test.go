@@ -1,0 +1,39 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestLockWithin(t *testing.T) {
+	open := func(file string) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	file := filepath.Join(t.TempDir(), "lock")
+	held, other := open(file), open(file)
+	if err := LockWithin(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := LockWithin(ctx, other); !errors.Is(err, context.Canceled) {
+		t.Errorf("it was locked twice, or waited for: %v", err)
+	}
+	got := make(chan error)
+	go func() { got <- LockWithin(t.Context(), other) }()
+	if err := errors.Join(held.Close(), <-got); err != nil {
+		t.Errorf("when it is free: %v", err)
+	}
+	if err := LockWithin(t.Context(), held); err == nil {
+		t.Error("a closed file was locked")
+	}
+}
