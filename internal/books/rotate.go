@@ -2,6 +2,10 @@ package books
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
@@ -20,10 +24,20 @@ import (
 // refused where a checkpoint is due. What they append before that, the new key
 // signs. A store that is behind its home is handed over to the root that is there,
 // and no new one is made.
+//
+// One process at a time rotates the root of a home: of two, the slower would put an
+// older root back.
 func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(state.Tx, *Books) error) error {
+	unlock, err := lockRoot(ctx, h)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	next := b.newer
 	if next == nil {
-		var err error
+		if err := identity.Replaceable(h.Root()); err != nil {
+			return err
+		}
 		if next, err = identity.NextKeys(h.Root()); err != nil {
 			return err
 		}
@@ -41,4 +55,22 @@ func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(st
 	}
 	b.Keys, b.Journal, b.newer, b.apart = next, fresh, nil, nil
 	return nil
+}
+
+// lockWait is how long a rotation waits for another.
+const lockWait = 10 * time.Second
+
+// lockRoot keeps the root of a home from being rotated by others.
+func lockRoot(ctx context.Context, h home.Home) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(h.Dir(), "rotate.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	if err := home.LockWithin(ctx, f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another process is rotating it, or was stopped while it did: %w", err)
+	}
+	return func() { f.Close() }, nil
 }

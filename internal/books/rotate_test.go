@@ -77,6 +77,29 @@ func TestRotate(t *testing.T) {
 	})
 }
 
+// TestRotateOneByOne: whoever comes while another rotates waits, and changes nothing.
+func TestRotateOneByOne(t *testing.T) {
+	h := home.At(t.TempDir())
+	b := opened(t, h, "")
+	defer b.Close()
+	unlock, err := lockRoot(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Rotate(ctx, h, "ada@local", nothing); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process is rotating it") {
+		t.Errorf("two rotate at once: %v", err)
+	}
+	if identity.Rotating(h.Root()) {
+		t.Error("a next root was made")
+	}
+	unlock()
+	if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
+		t.Error(err)
+	}
+}
+
 // A rotation that fails, or ends between the store and the key file, is taken up.
 func TestRotateBrokenOff(t *testing.T) {
 	h := home.At(t.TempDir())

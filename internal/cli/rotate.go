@@ -55,6 +55,7 @@ func (t *terminal) rotateRoot(ctx context.Context, store string) error {
 	if err != nil {
 		return err
 	}
+	resumed := identity.Rotating(h.Root())
 	was, by, grants := b.Journal.Key().String(), identity.LocalName(), 0
 	err = b.Rotate(ctx, h, by, func(tx state.Tx, next *books.Books) (err error) {
 		if grants, err = grant.Resign(tx, b, next); err != nil {
@@ -80,6 +81,9 @@ func (t *terminal) rotateRoot(ctx context.Context, store string) error {
 	}
 	t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
 	t.notef("signed anew: %s; before, the journal was signed with %s", count(grants, "grant"), was)
+	if resumed {
+		t.notef("this ended a rotation that was begun before: if others may have seen its key since, run it once more")
+	}
 	t.notef("restart every daemon, worker and client of this store; where machines share it, copy %s to all of them first", h.Root())
 	return nil
 }

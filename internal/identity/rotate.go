@@ -107,6 +107,19 @@ func NextKeys(file string) (*Keys, error) {
 	return keysOf(append(fresh[:1], roots...))
 }
 
+// Replaceable finds out whether a root can be replaced, before a store is handed over
+// to another: a file that is mounted cannot.
+func Replaceable(file string) error {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = home.Replace(file, 0o600, text)
+	}
+	if err != nil {
+		return fmt.Errorf("the root key: %w", err)
+	}
+	return nil
+}
+
 // AdoptNext makes the next root the one in use. The older ones stay behind it.
 func AdoptNext(file string) error {
 	roots, err := readRoots(file)
