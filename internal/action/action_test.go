@@ -53,13 +53,13 @@ func TestCompose(t *testing.T) {
 			return result, err
 		})}
 	}
-	c := &call.Call{ID: "parent", Tool: "measure", Arguments: jsontext.Value(`{"text":"x"}`), Principal: "ann@local", Skill: narrow{}, Client: &call.Client{Key: "k"}}
+	c := &call.Call{ID: "parent", Tool: "measure", Arguments: jsontext.Value(`{"text":"x"}`), Principal: "ann@local", By: "owner@local", Gone: make(chan struct{}), Skill: narrow{}, Client: &call.Client{Key: "k"}}
 	raw := jsontext.Value(`{"content":[],"isError":true}`)
 	result, err := New(&agent.Agent{}, answers(call.Result{Raw: raw, IsError: true}, nil)).Act(t.Context(), &tool, c)
 	if err != nil || !result.IsError || string(result.Raw) != string(raw) {
 		t.Errorf("%+v, %v", result, err)
 	}
-	if got.Tool != "count" || got.Parent != "parent" || got.ID != "" || got.Principal != "ann@local" || got.Skill != c.Skill || got.Client != nil ||
+	if got.Tool != "count" || got.Parent != "parent" || got.ID != "" || got.Principal != "ann@local" || got.By != "owner@local" || got.Gone != c.Gone || got.Skill != c.Skill || got.Client != nil ||
 		string(got.Arguments) != `{"text":"x"}` || got.IdempotencyKey != "" {
 		t.Errorf("%+v", got)
 	}

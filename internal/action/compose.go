@@ -38,6 +38,7 @@ func (b *binding) compose(ctx context.Context, t *agent.Tool, to agent.Compose, 
 	}
 	inner := &call.Call{
 		Tool: to.Tool, Arguments: c.Arguments, Principal: c.Principal, Parent: c.ID, Skill: c.Skill, Timeout: c.Timeout, OnNotify: c.OnNotify,
+		By: c.By, Gone: c.Gone,
 	}
 	// A repeated call repeats what it is made of under the same key.
 	switch prefix := "compose/" + b.Name + "/"; {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -153,13 +154,32 @@ func (t *terminal) examineStore(ctx context.Context, h home.Home) ailment {
 		err = b.Close()
 	}
 	if err != nil {
-		c := ailment{Name: "store", Detail: err.Error(), Fix: "see what is wrong with " + h.State() + ", or use another AMBIT_HOME"}
+		c := ailment{Name: "store", Detail: err.Error(), Fix: "see what is wrong there, or use another AMBIT_HOME"}
 		if f, ok := errors.AsType[*failure](err); ok && f.hint != "" {
 			c.Fix = f.hint
 		}
 		return c
 	}
+	if openToAll(h.Root()) {
+		return ailment{Name: "store", Detail: "everybody on this machine can read " + h.Root() + ", and with it sign and unseal", Fix: "chmod 600 " + diag.ShellWord(h.Root()) + "; then make a new one: ambit rotate root"}
+	}
 	return ailment{Name: "store", OK: true, Detail: h.State()}
+}
+
+// openToAll reports whether any user of the machine can read a key of the home.
+func openToAll(key string) bool {
+	if runtime.GOOS == "windows" {
+		return false // there these bits say nothing
+	}
+	may := fs.FileMode(0o004) // read the file, and pass through its folders
+	for _, path := range []string{key, filepath.Dir(key), filepath.Dir(filepath.Dir(key))} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode()&may == 0 {
+			return false
+		}
+		may = 0o001
+	}
+	return true
 }
 
 func examineVault(h home.Home) ailment {

@@ -29,7 +29,8 @@ func newSecret(t *terminal) *cobra.Command {
 		Short:   "Keep the credentials that agents need",
 		Long: "Keep the credentials that agents need, in an encrypted vault. AGENT is a manifest or the name of an installed\n" +
 			"agent, REF a credential slot of it or a NAME of its $env:NAME references. A credential is kept for the name\n" +
-			"under which the agent acts, which is that of its file or folder: a copy elsewhere does not get it. It is kept\n" +
+			"under which the agent acts, which is that of its file or folder: a copy of an installed agent does not get it\n" +
+			"elsewhere. Before it is installed, every file of its name and id does. A credential is kept\n" +
 			"together with the hosts that its slot allows now: a manifest that allows more later does not get to send it\n" +
 			"there until it is set again. Values are never shown, and never given on a command line.\n\n" +
 			"What is not in the vault is looked for in the environment: as AMBIT_SECRET_<AGENT>__<REF>, then under the\n" +

@@ -2,9 +2,10 @@
 //
 // It looks only at what was declared and granted, and, before a person is asked,
 // whether the credential is there. Of the arguments nothing but the user's own rules
-// takes notice; their content is the guard's work. It does not stop at the first no: every rule gives its reason,
-// so that a person who asks why sees all of them, and the journal keeps them. The
-// verdict is no if any reason is.
+// takes notice; their content is the guard's work. It does not stop at the first no:
+// every rule gives its reason, so that a person who asks why sees all of them. The
+// verdict is no if any reason is; the caller is told the first no, and that is what the
+// journal keeps.
 //
 // What was granted is not known here. A door hands in who knows it: [Grants] for
 // the capabilities that an agent requires of whoever calls, [Policy] for the

@@ -125,8 +125,8 @@ func (g *Gateway) inside(ctx context.Context, tx state.Tx) context.Context {
 const (
 	insertClaim = `INSERT INTO answers (agent, principal, idem, call, mac, done) VALUES ($1, $2, $3, $4, $5, 0)
 ON CONFLICT (agent, principal, idem) DO NOTHING`
-	insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, mac, sealed, record, started)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+	insertCall = `INSERT INTO calls (id, agent, digest, tool, principal, state, owner, idem, sealed, record, started)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 )
 
 // claim takes the call's key, or returns who has it.
@@ -152,6 +152,6 @@ func (g *Gateway) writeIntent(tx state.Tx, p *passing) error {
 		return err
 	}
 	_, err = tx.Exec(insertCall, p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.books.DB.Owner(),
-		p.IdempotencyKey, nil, sealed, draft, p.start.UnixMicro())
+		p.IdempotencyKey, sealed, draft, p.start.UnixMicro())
 	return err
 }

@@ -396,6 +396,30 @@ func TestRecordedLater(t *testing.T) {
 	g.Close()
 }
 
+// TestNothingDoneRecordedLater: a call that did nothing may be made again, as its
+// caller was told, once that can be recorded: its key is free, and what it took of its
+// limits is given back.
+func TestNothingDoneRecordedLater(t *testing.T) {
+	g := door(t, absent{})
+	broken := &brokenStore{DB: g.books.DB, writes: 1}
+	g.books.DB = broken
+	pay := func() error {
+		_, err := g.Call(t.Context(), &call.Call{Tool: "do_capped", Arguments: jsontext.Value(`{"amount":60}`), IdempotencyKey: "k", Principal: "me"})
+		return err
+	}
+	if r, _ := errors.AsType[*call.Refusal](pay()); r == nil || r.Code != call.StoreUnavailable || !r.Retryable {
+		t.Fatalf("it ended with %+v", r)
+	}
+	broken.mend()
+	if err := pay(); codeOf(err) != call.ServerUnavailable { // which waits for the first
+		t.Errorf("the call that was to be made again ended with %v", err)
+	}
+	if got := kept(t, g); got != "leaf deny, leaf deny" {
+		t.Errorf("kept: %s", got)
+	}
+	g.Close()
+}
+
 // TestStoreFails shows that nothing happens that cannot be kept, and that no
 // answer is released.
 func TestStoreFails(t *testing.T) {

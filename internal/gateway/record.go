@@ -34,7 +34,7 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 	if err != nil {
 		// The intent, if there is one, stays: recovery finds it.
 		if p.intended && !p.wasUnknown {
-			g.late.Go(func() { g.recordLater(p, r) })
+			g.late.Go(func() { g.recordLater(p, stopped, r) })
 		}
 		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
 			return call.Uncertain(stageRecord, call.OutcomeUnknown, "%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
@@ -76,12 +76,15 @@ func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) er
 	})
 }
 
-// recordLater makes a call unknown whose outcome could not be recorded, as soon as
-// the store can be written again. What came of it was told to nobody, so a
-// person settles it.
-func (g *Gateway) recordLater(p *passing, r journal.Record) {
-	r.Decision, r.Code, r.Stage, r.Effect = journal.Unknown, string(call.OutcomeUnknown), stageRecord, string(call.EffectUnknown)
-	r.Detail = "what became of the call could not be recorded at once"
+// recordLater settles a call whose outcome could not be recorded, as soon as the store
+// can be written again. One that did nothing gives back what it took: its caller was
+// told to try again. What came of any other was told to nobody, so a person settles it.
+func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Record) {
+	known := stopped != nil && stopped.Effect == call.NoEffect
+	if !known {
+		r.Decision, r.Code, r.Stage, r.Effect = journal.Unknown, string(call.OutcomeUnknown), stageRecord, string(call.EffectUnknown)
+		r.Detail = "what became of the call could not be recorded at once"
+	}
 	pause := time.NewTicker(recordAgain)
 	defer pause.Stop()
 	for {
@@ -95,6 +98,11 @@ func (g *Gateway) recordLater(p *passing, r journal.Record) {
 			n, err := tx.Exec(giveUpOwn, p.ID, g.books.DB.Owner())
 			if err != nil || n == 0 {
 				return errors.Join(err, errStopped) // somebody else has moved it on
+			}
+			if known {
+				if err := g.settleRow(tx, p, stopped); err != nil {
+					return err
+				}
 			}
 			_, err = g.books.Journal.Append(tx, &r)
 			return err

@@ -16,26 +16,46 @@ import (
 // orphan is a call under way whose owner may be dead.
 type orphan struct {
 	id, agent, digest, tool, principal, state, owner, idem string
-	sealed, record                                         []byte
+	resendable                                             int64 // its arguments lie sealed
+	record                                                 []byte
 }
 
-const selectOrphans = `SELECT id, agent, digest, tool, principal, state, owner, idem, sealed, record FROM calls
-WHERE state IN ('sending', 'resending')`
+// The arguments are left where they are until they are needed: they can be long, and
+// everybody looks. That settled is NULL, which it always is, makes the index of open
+// calls do.
+const (
+	selectOwners  = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
+	columns       = `SELECT id, agent, digest, tool, principal, state, owner, idem, CASE WHEN sealed IS NULL THEN 0 ELSE 1 END, record FROM calls `
+	selectOrphans = columns + `WHERE state IN ('sending', 'resending') AND settled IS NULL AND owner = $1`
+	selectUnknown = columns + `WHERE id = $1 AND state = 'unknown'`
+	selectSealed  = `SELECT sealed FROM calls WHERE id = $1`
+)
+
+// orphans are the calls that a statement finds.
+func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
+	err = tx.Query(query, []any{arg}, func(row state.Row) error {
+		var o orphan
+		err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.resendable, &o.record)
+		found = append(found, o)
+		return err
+	})
+	return found, err
+}
 
 // Recover takes over the calls that dead processes left under way. Those of
 // idempotent tools of this very manifest are sent once more; any other becomes
 // unknown, unless it waits for its own agent to be served again.
 func (g *Gateway) Recover(ctx context.Context) error {
-	var found []orphan
+	var owners []string
 	err := g.books.DB.Read(ctx, func(tx state.Tx) error {
-		found = nil
+		owners = nil
 		if err := g.books.Journal.InForce(tx); err != nil {
 			return err
 		}
-		return tx.Query(selectOrphans, nil, func(row state.Row) error {
-			var o orphan
-			err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.sealed, &o.record)
-			found = append(found, o)
+		return tx.Query(selectOwners, nil, func(row state.Row) error {
+			var owner string
+			err := row.Scan(&owner)
+			owners = append(owners, owner)
 			return err
 		})
 	})
@@ -45,30 +65,34 @@ func (g *Gateway) Recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dead := map[string]bool{}
-	for i := range found {
-		o := &found[i]
-		if _, known := dead[o.owner]; !known {
-			alive, err := g.books.DB.Alive(ctx, o.owner)
-			if err != nil {
-				return err
-			}
-			dead[o.owner] = !alive
+	for _, owner := range owners {
+		alive, err := g.books.DB.Alive(ctx, owner)
+		if err == nil && !alive {
+			err = g.inherit(ctx, owner)
 		}
-		if !dead[o.owner] {
-			continue
-		}
-		if err := g.takeOver(ctx, o); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// inherit takes over the calls of an owner who is dead.
+func (g *Gateway) inherit(ctx context.Context, owner string) error {
+	var found []orphan
+	err := g.books.DB.Read(ctx, func(tx state.Tx) (err error) {
+		found, err = orphans(tx, selectOrphans, owner)
+		return err
+	})
+	for i := 0; err == nil && i < len(found); i++ {
+		err = g.takeOver(ctx, &found[i])
+	}
+	return err
+}
+
 func (g *Gateway) takeOver(ctx context.Context, o *orphan) error {
-	resendable := o.state == stateSending && o.sealed != nil
 	switch {
-	case !resendable:
+	case o.state != stateSending || o.resendable == 0:
 		return giveUp(ctx, g.books, o)
 	case o.agent == g.name && o.digest == g.agent.Digest:
 		return g.resend(ctx, o)
@@ -114,12 +138,23 @@ func (o *orphan) draft() journal.Record {
 
 // resend sends an idempotent call once more, under the same id and key.
 func (g *Gateway) resend(ctx context.Context, o *orphan) error {
-	arguments, err := g.books.Keys.OpenKept(sealArguments+o.id, o.sealed)
+	var sealed []byte
+	err := g.books.DB.Read(ctx, func(tx state.Tx) error {
+		sealed = nil
+		return tx.Query(selectSealed, []any{o.id}, func(row state.Row) error { return row.Scan(&sealed) })
+	})
+	if err != nil {
+		return err
+	}
+	arguments, err := g.books.Keys.OpenKept(sealArguments+o.id, sealed)
 	if err != nil || g.begin != nil { // what is an intent too is begun again by its desk
 		return giveUp(ctx, g.books, o)
 	}
+	draft := o.draft()
 	p := &passing{
-		Call:  &call.Call{ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, IdempotencyKey: o.idem},
+		Call: &call.Call{
+			ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, By: draft.By, Parent: draft.Parent, IdempotencyKey: o.idem,
+		},
 		start: time.Now(), intended: true, resent: true,
 	}
 	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || gateStage(g, ctx, p) != nil {
@@ -161,23 +196,17 @@ func (p *passing) sure(stopped *call.Refusal) *call.Refusal {
 // ErrNotUnknown says that a call cannot be settled, since it is not unknown.
 var ErrNotUnknown = errors.New("there is no call of that id whose outcome is unknown")
 
-const selectUnknown = `SELECT id, agent, digest, tool, principal, state, owner, idem, sealed, record FROM calls
-WHERE id = $1 AND state = 'unknown'`
-
 // Settle lets a person say what became of a call whose outcome is unknown.
 func Settle(ctx context.Context, b *books.Books, id string, done bool, who string) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
-		var o *orphan
-		err := tx.Query(selectUnknown, []any{id}, func(row state.Row) error {
-			o = &orphan{}
-			return row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.sealed, &o.record)
-		})
+		found, err := orphans(tx, selectUnknown, id)
 		if err != nil {
 			return err
 		}
-		if o == nil {
+		if len(found) == 0 {
 			return ErrNotUnknown
 		}
+		o := &found[0]
 		if _, err := tx.Exec(deleteCall, id); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -106,10 +107,11 @@ func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error)
 	return call.Result{}, call.Unsent(call.Refuse(stageAct, call.ServerUnavailable, "the server is not there"))
 }
 
-// orphaned leaves a call of an idempotent tool under way, whose owner is gone.
+// orphaned leaves a call of an idempotent tool under way, whose owner is gone. It was
+// made in another's name, as part of a call.
 func orphaned(t *testing.T, g *Gateway) {
 	t.Helper()
-	p := &passing{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me"}, start: time.Now()}
+	p := &passing{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me", By: "owner@local", Parent: "above"}, start: time.Now()}
 	if stopped := resolveStage(g, t.Context(), p); stopped != nil {
 		t.Fatal(stopped)
 	}
@@ -134,6 +136,43 @@ func TestRecoverLeavesIntents(t *testing.T) {
 	orphaned(t, g)
 	if err := g.Recover(t.Context()); err != nil || w.count() != 0 || kept(t, g) != "call unknown, leaf unknown" {
 		t.Errorf("sent %d times, kept: %s, %v", w.count(), kept(t, g), err)
+	}
+}
+
+// TestResentAsItWas: the record of a call that was sent again says in whose name it was
+// made, and what it was part of.
+func TestResentAsItWas(t *testing.T) {
+	w := newWorld()
+	g := door(t, w)
+	defer g.Close()
+	orphaned(t, g)
+	if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
+		t.Fatalf("sent %d times, %v", w.count(), err)
+	}
+	entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+	if err != nil || len(entries) != 1 || entries[0].By != "owner@local" || entries[0].Parent != "above" {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
+// TestOrphansAreFoundByTheirIndex: everybody looks for them, all the time.
+func TestOrphansAreFoundByTheirIndex(t *testing.T) {
+	g := door(t, newWorld())
+	defer g.Close()
+	for query, args := range map[string][]any{selectOwners: nil, selectOrphans: {"somebody"}} {
+		var plan []string
+		err := g.books.DB.Read(t.Context(), func(tx state.Tx) error {
+			return tx.Query(`EXPLAIN QUERY PLAN `+query, args, func(row state.Row) error {
+				var n int64
+				var how string
+				err := row.Scan(&n, &n, &n, &how)
+				plan = append(plan, how)
+				return err
+			})
+		})
+		if err != nil || !strings.Contains(strings.Join(plan, "; "), "USING INDEX calls_open") {
+			t.Errorf("%s: %q, %v", query, plan, err)
+		}
 	}
 }
 

@@ -17,7 +17,8 @@
 // to a daybook, which is durable at once, and from there to the log, many in
 // one transaction, about a tenth of a second later. Whatever reads the journal
 // has all daybooks of the store posted first, those of the dead too. Until then
-// an entry is protected as a record is before its checkpoint: not at all.
+// an entry is protected as a record is before its checkpoint: not at all. A daybook
+// is written to for an hour at most, and removed when it was posted.
 //
 // # Logs
 //
@@ -75,7 +76,9 @@
 // that is kept elsewhere: evidence binds up to the last of those.
 //
 // A record may be erased for good reason. Its bytes go, its hash stays, the
-// journal still verifies, and the report counts it. Log 0 tells of each erasure, and
+// journal still verifies, and the report counts it. On SQLite they are in no file then,
+// but for a daybook of the last hour; on PostgreSQL when the server has used their
+// room again, as with all that is deleted there. Log 0 tells of each erasure, and
 // the key signs that at its place: whoever can only write the store can take content
 // away, but not make it pass for an erasure.
 package journal

@@ -17,8 +17,11 @@ import (
 // Erase removes the content of records older than a time: from the start of each
 // log up to the first that is not. Their hashes stay, so that everything else
 // can still be proven, and log 0 gets a record of who erased how much before
-// any of it goes. It returns how many records lost their content.
+// any of it goes. No file of the store holds it then, but for a daybook of another
+// process, which ends within an hour. It returns how many records lost their content.
 func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erased int64, err error) {
+	// A daybook that is written to is not removed, and keeps what was posted.
+	j.turn()
 	ends, err := j.Ends(ctx)
 	if err != nil {
 		return 0, err
@@ -49,7 +52,8 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 			}
 		}
 	}
-	return erased, nil
+	// Also if nothing was left to erase: the last time it may have failed.
+	return erased, j.db.Scrub(ctx)
 }
 
 // Erasure is a key's word that the journal itself erased records. Whoever can write

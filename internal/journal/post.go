@@ -23,6 +23,9 @@ const (
 	noteTime = 30 * time.Second
 	// postAgain is how long a failed posting waits for the next.
 	postAgain = time.Second
+	// bookTime is how long a daybook is written to at most: it still holds what
+	// was posted, and may be erased by then.
+	bookTime = time.Hour
 )
 
 // posting is how a journal deals with daybooks.
@@ -39,6 +42,7 @@ type posting struct {
 
 	mu      sync.Mutex
 	timer   *time.Timer
+	turner  *time.Timer // of the book that is written to
 	armed   atomic.Bool
 	closed  bool
 	running sync.WaitGroup
@@ -126,12 +130,37 @@ func (j *Journal) postCurrent(ctx context.Context) error {
 		return j.Post(ctx)
 	}
 	name, size := book.Current()
-	if last := p.last.Swap(&name); last == nil || *last != name {
+	if last := p.last.Swap(&name); name == "" || last == nil || *last != name {
+		j.turnLater(name)
 		return j.Post(ctx)
 	}
 	p.one.Lock()
 	defer p.one.Unlock()
 	return j.postFile(ctx, name, size, false)
+}
+
+// turnLater has the daybook that was begun end in good time.
+func (j *Journal) turnLater(name string) {
+	p := &j.posting
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.turner != nil {
+		p.turner.Stop()
+	}
+	if name == "" || p.closed {
+		return
+	}
+	p.turner = time.AfterFunc(bookTime, func() {
+		j.turn()
+		j.arm(0) // which removes it
+	})
+}
+
+// turn ends the daybook that is written to, if there is one.
+func (j *Journal) turn() {
+	if book := j.posting.book.Load(); book != nil {
+		book.Turn()
+	}
 }
 
 // Post posts what lies in the daybooks of the store, whoever wrote it.
@@ -261,6 +290,9 @@ func (j *Journal) closeDaybook(ctx context.Context) error {
 	p.closed = true
 	if p.timer != nil && p.timer.Stop() {
 		p.running.Done()
+	}
+	if p.turner != nil {
+		p.turner.Stop()
 	}
 	p.mu.Unlock()
 	p.running.Wait()

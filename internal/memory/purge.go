@@ -45,5 +45,8 @@ func (m *Memory) Purge(ctx context.Context, agentID string, ids []string, before
 		})
 		return err
 	})
+	if err == nil {
+		err = m.books.DB.Scrub(ctx)
+	}
 	return gone, err
 }

@@ -39,6 +39,9 @@ type DB interface {
 	// Log is the number of the journal log that this owner writes, and changes
 	// with it.
 	Log() int64
+	// Scrub lets no file of the store hold what was deleted before, or written
+	// over. PostgreSQL has that for itself: there it does nothing.
+	Scrub(ctx context.Context) error
 	// Close ends the ownership.
 	Close() error
 }

@@ -130,7 +130,7 @@ var removals = []removal{
 	{"P70", "internal/dispatch/work.go", `c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)`, "c.By, c.Arguments = asked.By, jsontext.Value(asked.Arguments)\n\t_ = d.books.DB.Read(ctx, func(tx state.Tx) error {\n\t\treturn tx.Query(`SELECT principal FROM intents WHERE id = $1`, []any{id}, func(row state.Row) error { return row.Scan(&c.Principal) })\n\t})", "./internal/dispatch", "TestIssuerIsSealed"},
 	{"P71", "internal/gateway/intend.go", `if stopped, err = limit.Take(tx, g.meter(p)); err`, `if stopped, err = limit.Look(tx, g.meter(p)); err`, "./internal/gateway", "TestFleet"},
 	{"P72", "internal/gateway/intend.go", `			return g.writeIntent(tx, p)`, `			return nil`, "./internal/gateway", "TestKill"},
-	{"P72", "internal/gateway/recover.go", `resendable := o.state == stateSending && o.sealed != nil`, `resendable := o.sealed != nil`, "./internal/gateway", "TestRecover"},
+	{"P72", "internal/gateway/recover.go", `case o.state != stateSending || o.resendable == 0:`, `case o.resendable == 0:`, "./internal/gateway", "TestRecover"},
 	{"P73", "internal/gateway/intend.go", `			return StoreFailed(stageIntend, err)
 		}
 		// Another`, `			return nil

@@ -69,6 +69,7 @@ type Book struct {
 	spare   []byte // room for a page
 	blocks  []byte // begins with what the file's last block holds
 	writing bool
+	turning bool      // the file is left as soon as nobody writes
 	quiet   sync.Cond // writing has ended
 	broken  error
 }
@@ -142,6 +143,9 @@ func (b *Book) rest() {
 
 func (b *Book) rested() {
 	b.writing = false
+	if b.turning {
+		b.leave()
+	}
 	b.quiet.Broadcast()
 }
 
@@ -242,6 +246,11 @@ func (b *Book) begin() error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err
 	}
+	if b.number == 0 { // the folder may be new, whoever has made it
+		if err := b.syncFolder(filepath.Dir(b.dir)); err != nil {
+			return err
+		}
+	}
 	f, err := os.OpenFile(filepath.Join(b.dir, b.owner+"."+strconv.Itoa(b.number)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -259,6 +268,26 @@ func (b *Book) begin() error {
 		return old.Close()
 	}
 	return nil
+}
+
+// Turn lets the next entry begin a new file, so that this one is over. Those who are
+// writing come first.
+func (b *Book) Turn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turning = true
+	if !b.writing {
+		b.leave()
+	}
+}
+
+// leave is called with the lock held, when nobody writes.
+func (b *Book) leave() {
+	b.turning = false
+	if b.file != nil {
+		b.file.Close() // all that is in it was synced
+		b.file = nil
+	}
 }
 
 // Current is the name of the file that is being written, empty if there is none,

@@ -181,7 +181,9 @@ func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
 	var seen [][]bool
 	b.syncFolder = func(dir string) error {
-		seen = append(seen, over(t, b))
+		if dir == b.dir {
+			seen = append(seen, over(t, b))
+		}
 		return SyncFolder(dir)
 	}
 	entry := bytes.Repeat([]byte("z"), MaxEntry)

@@ -44,7 +44,8 @@ CREATE TABLE checkpoints (
 	PRIMARY KEY (log, size)
 );
 
--- Calls that have an effect, from the intent on.
+-- Calls that have an effect, from the intent on. What is settled is deleted; mac and
+-- settled are NULL in every row.
 CREATE TABLE calls (
 	id        TEXT PRIMARY KEY,
 	agent     TEXT,

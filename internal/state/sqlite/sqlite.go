@@ -11,6 +11,8 @@
 //   - Locks and WAL need a local disk. A network file system is refused.
 //   - Connections are opened late: a command that writes once opens one.
 //   - The store, its folder and its backups are for their user alone.
+//   - What is deleted becomes zeros in the file (secure_delete): a row that fits a
+//     page costs nothing more, a larger one has its further pages written again.
 //
 // The file <file> is never opened by anything but SQLite while it is in use:
 // closing any descriptor of it would drop the locks SQLite holds on it.
@@ -62,6 +64,7 @@ type store struct {
 
 	entering atomic.Bool // waiting for the lock
 	commits  int         // of this opening, by whoever has the lock
+	scrubs   []*error    // asked for in the batch under way
 
 	watch  engine.Watch
 	looker *conn // of watch: SQLite tells a connection of the commits of others
@@ -173,6 +176,7 @@ func (s *store) connect() (*conn, error) {
 		`PRAGMA synchronous = FULL`,
 		`PRAGMA fullfsync = ON`, // macOS: past the drive's cache
 		`PRAGMA journal_size_limit = 67108864`,
+		`PRAGMA secure_delete = ON`, // what is deleted becomes zeros
 	} {
 		if err := conn.do(pragma); err != nil {
 			return nil, errors.Join(err, conn.Close())
@@ -291,6 +295,7 @@ func (b *batch) End(members int) error {
 			b.s.roomForLog()
 		}
 	}
+	b.s.scrub(err == nil)
 	err = errors.Join(err, unlock(b.s.lock))
 	if err == nil && members > 0 {
 		b.s.watch.Wake()
