@@ -141,6 +141,11 @@ func (w *guards) say(raw jsontext.Value, note func([]guard.Finding)) (jsontext.V
 
 // hush takes secrets out of a refusal, which may tell what a server said.
 func (w *guards) hush(r *call.Refusal) *call.Refusal {
+	if _, err := w.scanner(); err != nil {
+		told := *r
+		told.Message, told.Hint = untold+", and cannot be searched for one: "+err.Error(), vaultHint
+		return &told
+	}
 	message, hint := w.hushed(r.Message), w.hushed(r.Hint)
 	if message == r.Message && hint == r.Hint {
 		return r
@@ -171,13 +176,18 @@ func (w *guards) hushed(text string) string {
 	return string(told)
 }
 
+// vaultHint is where to look if it is not known what is a secret.
+const vaultHint = "ambit doctor tells what is wrong with the vault"
+
 const untold = "what went wrong is not told, since it may hold a secret"
 
 // scan takes secrets out of an answer, or the answer itself.
 func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
 	if err != nil {
-		return nil, call.Refuse(guard.StageOut, call.SecretLeak, "the result cannot be scanned for secrets, so it is withheld: %v", err)
+		stopped := call.Refuse(guard.StageOut, call.SecretLeak, "the result cannot be scanned for secrets, so it is withheld: %v", err)
+		stopped.Hint = vaultHint
+		return nil, stopped
 	}
 	raw, found, stopped := scanner.Check(raw)
 	note(found)

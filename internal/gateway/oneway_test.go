@@ -174,6 +174,22 @@ func TestRefusalsAreScanned(t *testing.T) {
 	}
 }
 
+// Where it is not known what is a secret, nothing is told but that.
+func TestRefusalsWithoutAVault(t *testing.T) {
+	broken := errors.New("the vault cannot be opened")
+	for name, s := range map[string]*server{
+		"a refusal": {stopped: call.Refuse(stageAct, call.ServerUnavailable, "HTTP status 500: %s", held)},
+		"an answer": {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"` + held + `"}]}`)}},
+	} {
+		g := New(railed(agent.Guardrails{}), Options{Binding: s, Books: open(t, statetest.Open(t)), Known: func() ([]guard.Known, error) { return nil, broken }})
+		_, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me"})
+		r, ok := errors.AsType[*call.Refusal](err)
+		if !ok || !strings.HasSuffix(r.Message, ": "+broken.Error()) || r.Hint != vaultHint || strings.Contains(r.Message, held) {
+			t.Errorf("%s ended with %#v", name, err)
+		}
+	}
+}
+
 // A person approves what is shown: answers to a question that nobody asked go with
 // no approval.
 func TestUnaskedAnswersAreNotApproved(t *testing.T) {
