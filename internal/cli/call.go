@@ -15,10 +15,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/grant"
-	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/program"
 	"github.com/ambit-run/ambit/manifest"
@@ -145,11 +142,8 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 	if err := soleID(m); err != nil {
 		return call.Result{}, err
 	}
-	h, err := home.Find()
+	o, err := t.hosting(d, false)
 	if err != nil {
-		return call.Result{}, &failure{code: exitMissing, err: err}
-	}
-	if err := checkSettings(h); err != nil {
 		return call.Result{}, err
 	}
 	b, err := t.books(ctx, store)
@@ -157,27 +151,29 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 		return call.Result{}, err
 	}
 	defer b.Close()
+	o.Books, o.Name = b, registered(o.Home, m)
 	who, err := t.whole(ctx, m)
 	if err != nil {
 		return call.Result{}, err
 	}
-	o := gateway.Options{
-		Name: registered(h, m), Books: b, Rules: gate.Rules{Grants: grant.Of(b).For(m.Agent().ID), Policy: t.rules(h)},
+	door, err := host.Closed(m, who, o, nil)
+	if err != nil {
+		return call.Result{}, &failure{code: exitMissing, err: err}
 	}
-	door := gateway.New(who, o)
 	var broken *failure
-	var down notUpBinding
+	var down *call.Refusal
 	if allowed, _ := door.Why(ctx, c); allowed {
-		a, end, err := t.start(ctx, m, b, d)
+		a, end, err := t.start(ctx, m, o)
 		switch {
 		case err == nil:
 			defer end()
 			door = a.Gateway()
-		case !errors.As(err, &broken) || !errors.As(err, &down.why):
+		case !errors.As(err, &broken) || !errors.As(err, &down):
 			return call.Result{}, err
 		default:
-			o.Binding, o.Rules.Lacks = down, down.lacks
-			door = gateway.New(who, o)
+			if door, err = host.Closed(m, who, o, down); err != nil {
+				return call.Result{}, &failure{code: exitMissing, err: err}
+			}
 		}
 	}
 	result, err := door.Call(ctx, c)
@@ -185,23 +181,11 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 		return result, nil
 	}
 	f := asFailure(err)
-	if r, ok := errors.AsType[*call.Refusal](err); ok && down.why != nil && r.Code == down.why.Code {
+	if r, ok := errors.AsType[*call.Refusal](err); ok && down != nil && r.Code == down.Code {
 		f.code = broken.code // it may be that something is missing here
 	}
 	return result, f
 }
-
-// notUpBinding stands behind the door of an agent that did not come up: what gets as
-// far as that is refused with the reason, and so journaled.
-type notUpBinding struct{ why *call.Refusal }
-
-// Act refuses a call.
-func (n notUpBinding) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
-	return call.Result{}, call.Unsent(n.why)
-}
-
-// lacks keeps people from being asked about what cannot be done.
-func (n notUpBinding) lacks(*agent.Tool) *call.Refusal { return n.why }
 
 // asFailure is why an agent did not come up, or why a call was refused.
 func asFailure(err error) *failure {

@@ -321,14 +321,18 @@ func (l *locking) replace(file string, a *agent.Agent, entry *pack.LockedAgent) 
 		if err := cmp.Or(l.unchanged(), l.stillAccepted(lock, entry)); err != nil {
 			return err
 		}
+		lock.Agents[a.ID] = entry
+		for _, p := range l.packages {
+			lock.Keep(p)
+		}
+		// Before the manifest is pinned to what cannot be locked.
+		if _, err := lock.Encode(); err != nil {
+			return err
+		}
 		if l.text != nil && string(l.text) != l.m.Source.Text {
 			if err := rewrite(l.m.Path, l.text); err != nil {
 				return fmt.Errorf("%s cannot be written: %w", l.m.Path, err)
 			}
-		}
-		lock.Agents[a.ID] = entry
-		for _, p := range l.packages {
-			lock.Keep(p)
 		}
 		return nil
 	})
@@ -388,26 +392,30 @@ func (l *locking) agree(ctx context.Context, title string, differences []pack.Di
 	return errNo
 }
 
-// swapped are the servers whose files are not those that the manifest pins, or where
-// it does not, the lock; none of them is started before somebody agrees. A package
-// that was fetched has been held to its digest.
+// swapped are the servers whose files are not those that the manifest pins, and the
+// lock; none of them is started before somebody agrees. A package that was fetched has
+// been held to its digest.
 func (l *locking) swapped() []pack.Difference {
 	var out []pack.Difference
 	l.repinned = map[string]bool{}
 	a := l.m.Agent()
 	for i := range a.Servers {
 		s := &a.Servers[i]
-		p, pinned := l.packages[s.Alias], s.Digest
-		if locked := l.o.Lock.Server(a.ID, s.Alias); locked != nil && (pinned == "" || s.Placeholder) {
-			pinned = locked.Package.Digest
-		} else if s.Placeholder {
-			pinned = ""
-		}
-		if p == nil || p.File == "" || pinned == "" || pinned == p.Digest {
+		p := l.packages[s.Alias]
+		if p == nil || p.File == "" {
 			continue
 		}
-		l.repinned[s.Alias] = true
-		out = append(out, pack.Repinned(s.Alias, pinned, p.Digest))
+		var pins []string
+		if !s.Placeholder {
+			pins = append(pins, s.Digest)
+		}
+		if locked := l.o.Lock.Server(a.ID, s.Alias); locked != nil {
+			pins = append(pins, locked.Package.Digest)
+		}
+		if i := slices.IndexFunc(pins, func(pin string) bool { return pin != "" && pin != p.Digest }); i >= 0 {
+			l.repinned[s.Alias] = true
+			out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))
+		}
 	}
 	return out
 }

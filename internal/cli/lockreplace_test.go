@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,12 +12,14 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
+const unpinned = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
+  {"alias": "s", "transport": "http", "endpoint": "https://notes.example/mcp", "version": "1.0.0",
+   "tools": [{"name": "read", "side_effect_class": "read"}]}]}`
+
 // TestLockKeepsEdits changes a manifest after a lock has read it, as an editor does
 // while a person is asked: what was written is kept, and nothing is locked.
 func TestLockKeepsEdits(t *testing.T) {
-	const text = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
-  {"alias": "s", "transport": "http", "endpoint": "https://notes.example/mcp", "version": "1.0.0",
-   "tools": [{"name": "read", "side_effect_class": "read"}]}]}`
+	const text = unpinned
 	pinned := strings.Replace(text, "1.0.0", "1.0.1", 1)
 	for name, tt := range map[string]struct {
 		before, now, text, want string
@@ -61,5 +65,29 @@ func TestLockKeepsEdits(t *testing.T) {
 				t.Errorf("the lock: %v", missing)
 			}
 		})
+	}
+}
+
+// A lock that could not be read again is not written, and neither is the manifest.
+func TestLockThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	path, lockFile := filepath.Join(dir, "notes.json"), filepath.Join(dir, pack.LockName)
+	if err := os.WriteFile(path, []byte(unpinned), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Load(path, manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &locking{m: m, text: []byte(strings.Replace(unpinned, "1.0.0", "1.0.1", 1))}
+	entry := &pack.LockedAgent{Servers: map[string]*pack.LockedServer{"s": {Tools: map[string]pack.LockedTool{"read": {Hash: "none", Definition: []byte("{}")}}}}}
+	if _, _, err := l.replace(lockFile, m.Agent(), entry); !errors.Is(err, pack.LockInvalid) {
+		t.Errorf("it ends with %v", err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != unpinned {
+		t.Errorf("the manifest is %q, %v", got, err)
+	}
+	if _, err := os.Stat(lockFile); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the lock: %v", err)
 	}
 }

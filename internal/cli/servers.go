@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/egress"
@@ -153,12 +152,7 @@ func operatorRails(h home.Home) (guard.Operator, error) {
 }
 
 // start brings an agent to life and waits until its servers are proven.
-func (t *terminal) start(ctx context.Context, m *manifest.Manifest, b *books.Books, d development) (a *host.Agent, end func(), err error) {
-	o, err := t.hosting(d, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	o.Books, o.Name = b, registered(o.Home, m)
+func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Options) (a *host.Agent, end func(), err error) {
 	others := newNeighbours(ctx, m, o)
 	o.Agents = others
 	a = host.Start(ctx, m, o)

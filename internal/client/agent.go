@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/ambit-run/ambit/internal/home"
 )
 
 // Bounds of an agent's folder, so that a wrong path does not copy a disk.
@@ -169,23 +171,54 @@ func (s *Staged) Write(rel string, text []byte) error {
 	return os.WriteFile(filepath.Join(s.Dir, s.name, rel), text, 0o600)
 }
 
-// Commit puts the copy into its place. What was there goes.
+// Commit puts the copy into its place. What was there goes, but not before the copy
+// is on the disk: a crash leaves one of them whole.
 func (s *Staged) Commit() error {
 	defer s.Discard()
-	old := filepath.Join(s.Dir, "old")
+	made, old := filepath.Join(s.Dir, s.name), filepath.Join(s.Dir, "old")
 	if s.name == "old" {
 		old += "-"
+	}
+	if err := lasting(made); err != nil {
+		return err
 	}
 	err := os.Rename(s.place, old)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Rename(filepath.Join(s.Dir, s.name), s.place); err != nil {
-		// Back to what was there; the first error is the one to tell.
-		_ = os.Rename(old, s.place)
-		return err
+	if err = os.Rename(made, s.place); err == nil {
+		if err = syncFolder(filepath.Dir(s.place)); err == nil {
+			return nil
+		}
+		_ = os.Rename(s.place, made)
 	}
-	return nil
+	// Back to what was there; the first error is the one to tell.
+	_ = os.Rename(old, s.place)
+	return err
+}
+
+// How files and folders get onto the disk. Tests look on.
+var (
+	syncFile   = (*os.File).Sync
+	syncFolder = home.SyncFolder
+)
+
+// lasting puts a folder and all that is in it onto the disk: when everything is
+// written, which takes far less than one file after the other.
+func lasting(folder string) error {
+	return filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			return syncFolder(path)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(syncFile(f), f.Close())
+	})
 }
 
 // Discard removes what is left of it.

@@ -48,6 +48,75 @@ func TestStage(t *testing.T) {
 	}
 }
 
+// An agent's copy is on the disk before it is put in its place, and its place is
+// before what was there goes. If that fails, what was there is there again.
+func TestCommitLasts(t *testing.T) {
+	from, agents := t.TempDir(), t.TempDir()
+	write := func(text string) *Staged {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Join(from, "src"), 0o755), os.WriteFile(filepath.Join(from, "src", "run.mjs"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Stage(agents, "x", from, true, nil)
+		if err == nil {
+			err = s.Write("findagent.json", []byte("{}"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	installed := func() string {
+		text, _ := os.ReadFile(filepath.Join(agents, "x", "src", "run.mjs"))
+		return string(text)
+	}
+	if err := write("first").Commit(); err != nil {
+		t.Fatal(err)
+	}
+
+	file, folder := syncFile, syncFolder
+	t.Cleanup(func() { syncFile, syncFolder = file, folder })
+	var s *Staged
+	var synced []string
+	note := func(path string) {
+		rel, err := filepath.Rel(s.Dir, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synced = append(synced, filepath.ToSlash(rel)+" while "+installed()+" is installed")
+		if path == agents {
+			if text, err := os.ReadFile(filepath.Join(s.Dir, "old", "src", "run.mjs")); err != nil || string(text) != "first" {
+				t.Errorf("what was there is %q, %v", text, err)
+			}
+		}
+	}
+	broken := errors.New("the disk is broken")
+	for _, fails := range []error{broken, nil} {
+		s, synced = write("second"), nil
+		syncFile = func(f *os.File) error { note(f.Name()); return file(f) }
+		syncFolder = func(dir string) error {
+			note(dir)
+			if dir == agents {
+				return fails
+			}
+			return folder(dir)
+		}
+		if err := s.Commit(); !errors.Is(err, fails) {
+			t.Errorf("it ended with %v, want %v", err, fails)
+		}
+		want := []string{
+			"x while first is installed", "x/findagent.json while first is installed", "x/src while first is installed",
+			"x/src/run.mjs while first is installed", ".. while second is installed",
+		}
+		if !slices.Equal(synced, want) {
+			t.Errorf("these were synced:\n%s\nwant\n%s", strings.Join(synced, "\n"), strings.Join(want, "\n"))
+		}
+		if got := installed(); got != map[error]string{broken: "first", nil: "second"}[fails] {
+			t.Errorf("installed is %q", got)
+		}
+	}
+}
+
 func TestStageRefusesWhatLeadsOut(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need a privilege on Windows")

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -199,6 +200,32 @@ func TestLogLevel(t *testing.T) {
 	c.wants(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"x"}}`)
 	if b, _ := json.Marshal(told); string(b) != `["warning"]` {
 		t.Errorf("the servers were told %s", b)
+	}
+}
+
+// A server that says nothing to a log level holds up the client for a while only,
+// and nobody at all where the client did not wait for it.
+func TestLogLevelIsNotWaitedForForEver(t *testing.T) {
+	for name, ready := range map[string]bool{"ready": true, "not yet": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				over := make(chan struct{}, 1)
+				a := &Agent{
+					Ready: func(ctx context.Context) error {
+						if !ready && ctx == atOnce {
+							return ctx.Err()
+						}
+						return nil
+					},
+					Level: func(ctx context.Context, _ *call.Client, _ string) { <-ctx.Done(); over <- struct{}{} },
+				}
+				got, problem := a.setLevel(t.Context(), &request{params: jsontext.Value(`{"level":"error"}`)})
+				if string(got) != "{}" || problem != nil {
+					t.Errorf("%s, %v", got, problem)
+				}
+				<-over // otherwise nothing in here would ever move again
+			})
+		})
 	}
 }
 

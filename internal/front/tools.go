@@ -20,6 +20,10 @@ import (
 // then too; they are told when the servers are there.
 const listWait = 50 * time.Second
 
+// levelWait bounds how long servers may take to hear of a log level: the client
+// waits for that, and has little of it.
+const levelWait = 5 * time.Second
+
 // ready waits until the servers are proven.
 func (a *Agent) ready(ctx context.Context) *rpcError {
 	if a.Ready == nil {
@@ -285,6 +289,8 @@ func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcE
 	}
 	tell := func(ctx context.Context) {
 		if a.Level != nil && a.ready(ctx) == nil {
+			ctx, cancel := context.WithTimeout(ctx, levelWait)
+			defer cancel()
 			a.Level(ctx, a.client(r), level)
 		}
 	}

@@ -120,6 +120,8 @@ type passing struct {
 	canonical []byte
 	// forwarded is the same of what is sent on, where something was redacted.
 	forwarded []byte
+	// railed says that the rails let the arguments through, without what is personal.
+	railed bool
 	// notes are what the guards found, for the journal.
 	notes []string
 	// taken is when the limits were taken from; zero before.

@@ -23,6 +23,8 @@ type guards struct {
 	results []*guard.Schema // that every result fits
 	known   func() ([]guard.Known, error)
 	broken  error // why nothing can be checked, so that nothing passes
+	// personal finds personal data alone.
+	personal func() (*guard.Input, error)
 
 	mu     sync.Mutex
 	sought []guard.Known // the credentials that output looks for
@@ -35,6 +37,7 @@ type shapes struct{ in, out *guard.Schema }
 func newGuards(a *agent.Agent, o Options) *guards {
 	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
 	w.input, w.broken = guard.NewInput(w.rails.Input)
+	w.personal = sync.OnceValues(func() (*guard.Input, error) { return guard.NewInput(guard.InputRules{PII: w.rails.Input.PII}) })
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		w.schemas[t] = shapes{guard.NewSchema(t.InputSchema), guard.NewSchema(t.OutputSchema)}
@@ -84,7 +87,25 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 		}
 		p.forwarded = forwarded
 	}
+	p.railed = true
 	return nil
+}
+
+// impersonal are arguments that the rails did not let through, without what is
+// personal; nil if that cannot be told.
+func (w *guards) impersonal(arguments jsontext.Value) jsontext.Value {
+	if len(w.rails.Input.PII) == 0 {
+		return arguments
+	}
+	in, err := w.personal()
+	if err != nil || len(arguments) > maxScanned {
+		return nil
+	}
+	out, _, stopped := in.Check(arguments)
+	if stopped != nil {
+		return nil
+	}
+	return out
 }
 
 // request holds the parameters of a request that is no call to the rails, and

@@ -174,6 +174,27 @@ func TestRefusalsAreScanned(t *testing.T) {
 	}
 }
 
+// What is personal is not journaled either of a call that the rails did not come to see,
+// or did not let through.
+func TestRefusedCallsAreImpersonal(t *testing.T) {
+	g := New(railed(agent.Guardrails{PII: []string{"email"}, DenyPatterns: []string{"xyzzy"}}), Options{Binding: &server{}, Books: open(t, statetest.Open(t))})
+	for tool, code := range map[string]call.Code{"nosuch": call.UnknownTool, "tell": call.DeniedPattern} {
+		_, err := g.Call(t.Context(), &call.Call{Tool: tool, Principal: "me", Arguments: jsontext.Value(`{"text":"write xyzzy to ada@example.com"}`)})
+		if codeOf(err) != code {
+			t.Errorf("%s ended with %v", tool, err)
+		}
+	}
+	entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("%+v, %v", entries, err)
+	}
+	for _, e := range entries {
+		if string(e.Arguments) != `{"text":"write xyzzy to [email]"}` {
+			t.Errorf("%s is journaled with %s", e.Code, e.Arguments)
+		}
+	}
+}
+
 // Where it is not known what is a secret, nothing is told but that.
 func TestRefusalsWithoutAVault(t *testing.T) {
 	broken := errors.New("the vault cannot be opened")

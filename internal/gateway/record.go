@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/journal"
@@ -133,7 +135,13 @@ func (g *Gateway) newRecord(p *passing) journal.Record {
 	if p.canonical != nil {
 		mac := g.books.Keys.MAC("arguments", p.canonical)
 		r.ArgumentsMAC = hex.EncodeToString(mac[:])
-		r.Arguments = g.showable(p.sent())
+		shown := jsontext.Value(p.sent())
+		if !p.railed {
+			shown = g.guards.impersonal(shown)
+		}
+		if shown != nil {
+			r.Arguments = g.showable(shown)
+		}
 	}
 	return r
 }

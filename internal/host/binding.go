@@ -82,7 +82,7 @@ func (a *Agent) definition(t *agent.Tool) []byte {
 type Tokens interface {
 	// Token is the one for a server at an address, if a sign-in is meant for it.
 	Token(ctx context.Context, address string) (token string, found bool, err error)
-	// Given are all that were given out. It only grows.
+	// Given are those that were given out, but for ones that are long over.
 	Given() []string
 }
 

@@ -73,13 +73,13 @@ var _ call.Binding = codeBinding{}
 func (b codeBinding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	servers, err := binding(b).wait(ctx)
 	if err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
 	if !b.of.bundle.Native() {
 		return b.of.bundle.Act(ctx, t, c)
 	}
 	if err := b.of.bundle.Complete(); err != nil {
-		return call.Result{}, err
+		return call.Result{}, call.Unsent(err)
 	}
 	served := *t
 	served.Binding = agent.OnServer{Alias: bundleAlias}

@@ -32,29 +32,35 @@ func (a *Agent) open() {
 		}
 		a.books = b
 	}
+	if a.doorOptions, a.shut = a.outfit(b); a.shut != nil {
+		return
+	}
+	a.door = gateway.New(a.manifest.Agent(), a.doorOptions)
+}
+
+// outfit is what every door of the agent is made of: whichever a call comes to, it
+// is judged by the same rules, and the same is left out of its record.
+func (a *Agent) outfit(b *books.Books) (gateway.Options, error) {
 	ttl, err := memory.TTL(a.options.Home)
 	if err != nil {
-		a.shut = err
-		return
+		return gateway.Options{}, err
 	}
 	a.memory = memory.Of(b, ttl)
 	quotas, err := limit.ReadQuotas(a.options.Home)
 	if err != nil {
-		a.shut = err
-		return
+		return gateway.Options{}, err
 	}
 	rules := a.options.Rules
 	if rules.Grants == nil {
 		rules.Grants = grant.Of(b).For(a.manifest.Agent().ID)
 	}
 	rules.Lacks = a.lacks
-	a.doorOptions = gateway.Options{
+	return gateway.Options{
 		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, Quotas: quotas,
 		Begin: a.begin(b), Keep: a.keep(b),
 		OnAsk:       func(message string) { a.options.Log("approvals", message) },
 		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,
-	}
-	a.door = gateway.New(a.manifest.Agent(), a.doorOptions)
+	}, nil
 }
 
 // begin makes an intent this process's own; nil for an agent that is no program.

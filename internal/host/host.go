@@ -98,6 +98,8 @@ type Options struct {
 	// Persist tries a server again whose first start failed: for an agent that
 	// stays, where nobody waits for the outcome.
 	Persist bool
+	// Contain refuses servers whose program cannot be contained.
+	Contain bool
 	// ServerIdle is how long a server that was found in a registry runs on when
 	// nobody uses it; 0 means 10 minutes.
 	ServerIdle time.Duration
@@ -167,19 +169,9 @@ type Agent struct {
 
 // Start brings an agent to life. It returns at once; the agent must be closed.
 func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
-	if o.Credentials == nil {
-		o.Credentials = &credential.Source{}
-	}
-	// Before the name is one that the manifest gives: nothing is kept for that.
-	o.Credentials = o.Credentials.For(o.Name)
-	if o.Name == "" {
-		o.Name = agent.Slug(m.Agent().Name)
-	}
-	if o.Log == nil {
-		o.Log = func(string, string) {}
-	}
-	a := &Agent{manifest: m, name: o.Name, options: o, actions: actions(m.Agent(), o), opened: make(chan struct{}), up: make(chan struct{})}
-	a.programs = programs(a, m, o)
+	a := asleep(m, o)
+	o = a.options
+	a.actions, a.programs = actions(m.Agent(), o), programs(a, m, o)
 	if isCode(m.Agent()) {
 		a.programs = codeBinding{a}
 	}
@@ -192,13 +184,32 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	if o.Sole {
 		a.front.Greeted = a.greeted
 	}
-	if m.Dialect == agent.GPARS {
-		a.lazy = newLazy(a)
+	if a.lazy != nil {
 		a.front.Ready = a.lazy.ready
 	}
 	a.serveSkills()
 	go a.open()
 	go a.start()
+	return a
+}
+
+// asleep is an agent that is not brought to life yet.
+func asleep(m *manifest.Manifest, o Options) *Agent {
+	if o.Credentials == nil {
+		o.Credentials = &credential.Source{}
+	}
+	// Before the name is one that the manifest gives: nothing is kept for that.
+	o.Credentials = o.Credentials.For(o.Name)
+	if o.Name == "" {
+		o.Name = agent.Slug(m.Agent().Name)
+	}
+	if o.Log == nil {
+		o.Log = func(string, string) {}
+	}
+	a := &Agent{manifest: m, name: o.Name, options: o, opened: make(chan struct{}), up: make(chan struct{})}
+	if m.Dialect == agent.GPARS {
+		a.lazy = newLazy(a)
+	}
 	return a
 }
 
@@ -247,7 +258,7 @@ func (a *Agent) start() {
 	o := toolserver.Options{
 		Home: a.options.Home, Folder: folder, Lookup: a.options.Credentials.Lookup(a.manifest.Agent()), Lock: lock, Version: a.options.Version,
 		Authorize: Authorize(a.manifest.Agent(), a.options.Tokens),
-		Log:       a.options.Log, Progress: a.options.Progress, OnNotify: a.notified, Persist: a.options.Persist && a.lazy == nil,
+		Log:       a.options.Log, Progress: a.options.Progress, OnNotify: a.notified, Persist: a.options.Persist && a.lazy == nil, Contain: a.options.Contain,
 	}
 	if a.options.Sole {
 		o.Owner = a.owner
@@ -410,7 +421,7 @@ func (a *Agent) State() string {
 		}
 	}
 	for _, p := range a.Proofs() {
-		if !p.OK && p.Refusal != nil && p.Refusal.Code == call.ServerDrifted {
+		if p.Drifted() {
 			return Quarantined
 		}
 		if !p.OK && a.lazy == nil { // otherwise servers may come and go
@@ -472,7 +483,9 @@ func (a *Agent) capabilities(alias string) jsontext.Value {
 
 func (a *Agent) level(ctx context.Context, c *call.Client, level string) {
 	if a.lazy != nil {
-		a.lazy.each(func(m *toolserver.Manager) { m.SetLevel(ctx, c, level) })
+		var wg sync.WaitGroup
+		a.lazy.each(func(m *toolserver.Manager) { wg.Go(func() { m.SetLevel(ctx, c, level) }) })
+		wg.Wait()
 	}
 	if s := a.manager(); s != nil {
 		s.SetLevel(ctx, c, level)

@@ -30,9 +30,9 @@ import (
 // An agent that only says what it needs gets its servers from a registry, and its
 // servers come and go. It is up when it is known what they are; whether they can
 // be had shows when they are used. Each is started by the first use, which is a
-// call or a list of tools, and stopped when nobody has used it for a while. One
-// that cannot be had refuses its calls at once and is tried again, less and less
-// often.
+// call or a list of tools, and stopped when nobody has used it for a while; it
+// comes back as what it was first proven to be, or not at all. One that cannot be
+// had refuses its calls at once and is tried again, less and less often.
 //
 // Which tools there are may only be known when a server has answered for the first
 // time. The agent is then replaced by a copy that has them, with a door of its own;
@@ -72,6 +72,7 @@ type lazy struct {
 // neededServer is one of them.
 type neededServer struct {
 	of *lazy
+	id string
 
 	mu      sync.Mutex
 	found   registry.Found
@@ -116,7 +117,7 @@ func (l *lazy) resolve(o toolserver.Options) error {
 	who := l.of.manifest.Agent()
 	for _, f := range r.Resolve(l.of.ctx, who, l.of.name) {
 		// One that cannot be had is looked for again, also if nobody asks for it.
-		s := &neededServer{of: l, found: f, defs: f.Definitions, pause: firstRetry, missed: f.Problem != nil && !f.Requirement.Optional}
+		s := &neededServer{of: l, id: f.Requirement.Server, found: f, defs: f.Definitions, pause: firstRetry, missed: f.Problem != nil && !f.Requirement.Optional}
 		for _, w := range f.Warnings {
 			l.of.options.Log(f.Requirement.Server, "warning: "+w)
 		}
@@ -124,7 +125,7 @@ func (l *lazy) resolve(o toolserver.Options) error {
 			l.of.options.Log(f.Requirement.Server, f.Problem.Error())
 		}
 		l.servers = append(l.servers, s)
-		l.byID[f.Requirement.Server] = s
+		l.byID[s.id] = s
 	}
 	l.renew()
 	l.options.Lookup = l.of.options.Credentials.Lookup(l.snapshot.Load())
@@ -165,9 +166,8 @@ func (l *lazy) renew() {
 
 // refusal says that a server cannot be had.
 func (s *neededServer) refusal(format string, args ...any) *call.Refusal {
-	id := s.found.Requirement.Server
-	r := call.Refuse("act", call.ServerUnavailable, "server "+id+" "+format, args...).Again()
-	r.Hint = "see what it is and what it needs: ambit catalog show " + id
+	r := call.Refuse("act", call.ServerUnavailable, "server "+s.id+" "+format, args...).Again()
+	r.Hint = "see what it is and what it needs: ambit catalog show " + s.id
 	return r
 }
 
@@ -243,6 +243,16 @@ func (s *neededServer) gone(why *call.Refusal) *call.Refusal {
 	return why
 }
 
+// hold gives the server if it runs, and makes it busy. It starts nothing.
+func (s *neededServer) hold() *toolserver.Manager {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.manager != nil {
+		s.busy++
+	}
+	return s.manager
+}
+
 func (s *neededServer) done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +311,13 @@ func (s *neededServer) start(f *registry.Found) (*toolserver.Manager, *call.Refu
 	if f.Problem != nil {
 		return nil, s.refusal("cannot be had: %v", f.Problem)
 	}
-	m, err := StartFound(l.of.ctx, l.of.manifest.Agent(), f, l.options, l.of.options.Egress)
+	o := l.options
+	s.mu.Lock()
+	if s.proven {
+		o.First = s.defs // it comes back as what it was
+	}
+	s.mu.Unlock()
+	m, err := StartFound(l.of.ctx, l.of.manifest.Agent(), f, o, l.of.options.Egress)
 	if err != nil {
 		return nil, s.refusal("cannot be started: %v", err)
 	}
@@ -450,42 +466,6 @@ func (l *lazy) definition(t *agent.Tool) []byte {
 	return s.defs[t.Name]
 }
 
-// tend stops servers that nobody uses and tries those again that are missed.
-func (l *lazy) tend() {
-	tick := time.NewTicker(max(min(l.idle/4, firstRetry), 10*time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-l.of.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, s := range l.servers {
-			s.rest(l.idle)
-			s.mu.Lock()
-			wanted := s.missed && s.manager == nil
-			s.mu.Unlock()
-			if wanted {
-				s.take(false)
-			}
-		}
-	}
-}
-
-// rest stops the server if it was idle for so long.
-func (s *neededServer) rest(idle time.Duration) {
-	s.mu.Lock()
-	m := s.manager
-	if m == nil || s.busy > 0 || time.Since(s.used) < idle {
-		s.mu.Unlock()
-		return
-	}
-	s.manager = nil
-	s.mu.Unlock()
-	m.Close()
-	s.of.of.options.Log(s.found.Requirement.Server, "stopped: it was not used")
-}
-
 // manager is that of a server which runs, nil otherwise.
 func (l *lazy) manager(id string) *toolserver.Manager {
 	s := l.byID[id]
@@ -514,7 +494,7 @@ func (l *lazy) each(do func(*toolserver.Manager)) {
 		return
 	}
 	for _, s := range l.servers {
-		if m := l.manager(s.found.Requirement.Server); m != nil {
+		if m := l.manager(s.id); m != nil {
 			do(m)
 		}
 	}
@@ -544,10 +524,15 @@ func (l *lazy) forward(ctx context.Context, f *call.Forward) (jsontext.Value, er
 	if d := gate.Decide(ctx, l.snapshot.Load(), l.of.name, t, &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}, l.of.options.Rules); !d.Allowed {
 		return nil, call.Refuse(gate.Stage, call.PolicyDenied, "%s on %s is not permitted", f.Method, f.Server)
 	}
-	m := l.manager(f.Server)
-	if m == nil {
-		return nil, call.Refuse("act", call.ServerUnavailable, "server %s is not running", f.Server).Again()
+	s := l.byID[f.Server]
+	if s == nil {
+		return nil, call.Refuse("act", call.ServerUnavailable, "the agent has no server %s", f.Server)
 	}
+	m := s.hold()
+	if m == nil {
+		return nil, s.refusal("is not running")
+	}
+	defer s.done()
 	return m.Forward(ctx, f)
 }
 

@@ -34,15 +34,19 @@ type far struct {
 	url   string
 	up    atomic.Bool
 	asked atomic.Int64
-	busy  chan struct{} // gets a word when the tool wait has begun
+	busy  chan struct{} // gets a word when the tool wait has begun, or note://slow is read
+	read  chan struct{} // what that waits for
 	cut   chan struct{} // closed, it ends every connection
 }
 
 func newFar(t *testing.T, tools ...string) *far {
 	t.Helper()
-	f := &far{busy: make(chan struct{}, 1), cut: make(chan struct{})}
+	f := &far{busy: make(chan struct{}, 1), read: make(chan struct{}), cut: make(chan struct{})}
 	f.up.Store(true)
-	s := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
+	s := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, &mcp.ServerOptions{
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+	})
 	for _, name := range tools {
 		s.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`), Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			if strings.HasPrefix(name, "wait") {
@@ -58,6 +62,15 @@ func newFar(t *testing.T, tools ...string) *far {
 	}
 	s.AddResource(&mcp.Resource{Name: "note", URI: "note://one"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "note://one", Text: "what it says"}}}, nil
+	})
+	s.AddResource(&mcp.Resource{Name: "slow", URI: "note://slow"}, func(ctx context.Context, _ *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		f.busy <- struct{}{}
+		select {
+		case <-f.read:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "note://slow", Text: "what it says at last"}}}, nil
 	})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -64,7 +64,9 @@ func installed(ctx context.Context, kind string) []interpreter {
 		}
 	}
 	slices.SortStableFunc(found, func(a, b interpreter) int { return b.version.Compare(a.version) })
-	interpreters.of[kind] = found
+	if ctx.Err() == nil { // otherwise some may not have been asked
+		interpreters.of[kind] = found
+	}
 	return found
 }
 

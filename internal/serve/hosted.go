@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ambit-run/ambit/agent"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/manifest/diag"
 )
@@ -37,6 +37,7 @@ type Hosting struct {
 func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) Running {
 	o := h.Host
 	o.Name = name
+	o.Contain = h.Production
 	o.Log = func(alias, line string) { h.Log(name, alias, line) }
 	a := &hosted{Agent: host.Start(ctx, m, o), hosting: h, name: name, face: front.NewHTTP(h.HTTP)}
 	f := a.Front()
@@ -74,28 +75,7 @@ type hosted struct {
 
 var _ Running = (*hosted)(nil)
 
-func (a *hosted) State() State {
-	if s := State(a.Agent.State()); s != Ready {
-		return s
-	}
-	if a.unfit() != nil {
-		return Failed
-	}
-	return Ready
-}
-
-// Proofs are those of its servers, with what production asks for.
-func (a *hosted) Proofs() []toolserver.Proof {
-	proofs := a.Agent.Proofs()
-	if a.hosting.Production {
-		for i := range proofs {
-			if r := unfit(a.Manifest().Agent(), &proofs[i]); r != nil {
-				proofs[i].OK, proofs[i].Refusal = false, r
-			}
-		}
-	}
-	return proofs
-}
+func (a *hosted) State() State { return State(a.Agent.State()) }
 
 func (a *hosted) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return a.watched().Call(ctx, c)
@@ -108,28 +88,6 @@ func (a *hosted) ServeMCP(w http.ResponseWriter, r *http.Request, principal stri
 func (a *hosted) Close() {
 	a.face.Close()
 	a.Agent.Close()
-}
-
-// unfit says why the agent is not good enough for production, once its servers
-// are proven.
-func (a *hosted) unfit() *call.Refusal {
-	if !a.hosting.Production {
-		return nil
-	}
-	for _, p := range a.Agent.Proofs() {
-		if r := unfit(a.Manifest().Agent(), &p); r != nil {
-			return r
-		}
-	}
-	return nil
-}
-
-func unfit(a *agent.Agent, p *toolserver.Proof) *call.Refusal {
-	s := a.Server(p.Alias)
-	if !p.OK || p.Contained || s == nil || s.Transport == agent.StreamableHTTP {
-		return nil
-	}
-	return call.Refuse("act", call.IsolationUnavailable, "server %s is not contained, and --production asks for that", p.Alias)
 }
 
 // watched is the agent's door as the daemon sees it used.
@@ -159,15 +117,17 @@ func (d watchedDoor) Call(ctx context.Context, c *call.Call) (call.Result, error
 }
 
 func (d watchedDoor) call(ctx context.Context, c *call.Call) (call.Result, error) {
-	if r := d.agent.unfit(); r != nil {
-		return call.Result{}, r
-	}
 	done, err := d.agent.hosting.turn(ctx, d.agent.Manifest().Agent(), c)
 	if err != nil {
-		return call.Result{}, notItsTurn(err)
+		return d.agent.Refuse(ctx, c, notItsTurn(err))
 	}
 	defer done()
 	return d.Door.Call(ctx, c)
+}
+
+func (d watchedDoor) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	answer, err := d.Door.Forward(ctx, f)
+	return answer, named(err, d.agent.name)
 }
 
 // Timed is a store whose transactions are counted.

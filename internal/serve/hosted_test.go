@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -9,15 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/dispatch"
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/toolserver"
 )
 
 // realRig is a daemon whose agents have real servers.
@@ -219,20 +222,60 @@ func TestRealProduction(t *testing.T) {
 	}
 }
 
-func TestUnfit(t *testing.T) {
-	a := &agent.Agent{Servers: []agent.Server{{Alias: "near", Transport: agent.Stdio}, {Alias: "far", Transport: agent.StreamableHTTP}}}
-	for _, tt := range []struct {
-		name  string
-		proof toolserver.Proof
-		unfit bool
+// noTurn lets nothing go on.
+type noTurn struct{ why error }
+
+func (n noTurn) Turn(context.Context, *agent.Agent, dispatch.Priority) (func(), error) {
+	return nil, n.why
+}
+
+// A call that does not get its turn is journaled as any other that is refused, and
+// also if whoever made it has gone.
+func TestNoTurnIsJournaled(t *testing.T) {
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	for name, tt := range map[string]struct {
+		why  error
+		ctx  context.Context
+		code call.Code
 	}{
-		{"contained", toolserver.Proof{Alias: "near", OK: true, Contained: true}, false},
-		{"not contained", toolserver.Proof{Alias: "near", OK: true}, true},
-		{"elsewhere", toolserver.Proof{Alias: "far", OK: true}, false},
-		{"refused for another reason", toolserver.Proof{Alias: "near"}, false},
+		"shutting down": {call.Refuse("dispatch", call.ServerUnavailable, "this ambit is shutting down").Again(), t.Context(), call.ServerUnavailable},
+		"given up":      {context.Canceled, gone, call.TimedOut},
 	} {
-		if got := unfit(a, &tt.proof); (got != nil) != tt.unfit {
-			t.Errorf("%s: %v", tt.name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := realRig(t, map[string]string{"worker.toml": echoProgram, "main.py": ""}, func(h *Hosting, _ *Options) { h.Turns = noTurn{tt.why} })
+			r.Prove(t.Context())
+			running, leave, ok := r.fleet.current.Load().all[0].enter()
+			if !ok {
+				t.Fatal("it is not served")
+			}
+			defer leave()
+			_, err := running.Call(tt.ctx, &call.Call{Tool: "echo", Arguments: []byte(`{"text":"hello"}`), Principal: "me@local"})
+			if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != tt.code || r.Stage != "dispatch" || !r.Retryable {
+				t.Errorf("it was refused with %+v", err)
+			}
+			a := r.ask(r.admin, "GET", "/api/v1/journal?principal=me@local", "")
+			records, _ := a.doc["records"].([]any)
+			if len(records) != 1 || records[0].(map[string]any)["code"] != string(tt.code) || !strings.Contains(a.body, `"text":"hello"`) {
+				t.Errorf("the journal has %s", a.body)
+			}
+		})
+	}
+}
+
+// drifting is a door whose server has drifted.
+type drifting struct{ front.Door }
+
+func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
+	r := call.Refuse("act", call.ServerDrifted, "server demo is another")
+	r.Hint = "ambit lock PATH"
+	return nil, r
+}
+
+// What is no call gets the same hints.
+func TestForwardHintsNameTheAgent(t *testing.T) {
+	_, err := watchedDoor{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
+	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Hint != "ambit lock alpha" {
+		t.Errorf("it was refused with %+v", err)
 	}
 }

@@ -111,7 +111,8 @@ func (d *Daemon) postIntent(w http.ResponseWriter, r *http.Request) {
 }
 
 // waitForIntent answers with the program's answer. Where nobody can do it, that
-// is told instead, and the intent stays.
+// is told instead, and the intent is cancelled: whoever asks again, as they are
+// told to, would have it done twice.
 func (d *Daemon) waitForIntent(w http.ResponseWriter, r *http.Request, request *dispatch.Request) {
 	request.ID = gateway.NewID()
 	ctx, cancel := context.WithCancel(r.Context())

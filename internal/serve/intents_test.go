@@ -179,6 +179,43 @@ func TestHangingUp(t *testing.T) {
 	}
 }
 
+// TestNobodyCanDoIt takes a program away while somebody waits for its answer: they
+// are told, and what they are told to ask for again is not done as well.
+func TestNobodyCanDoIt(t *testing.T) {
+	r, does := newIntentRig(t)
+	var before []string // as many as there are turns
+	for range 2 {
+		id, _ := r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"block","wait":false}`).doc["intent_id"].(string)
+		before = append(before, id)
+		<-does.began
+	}
+	told := make(chan *answer, 1)
+	go func() { told <- r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"x"}`) }()
+	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=queued", "").doc["intents"].([]any)) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not wait")
+		}
+	}
+	r.write("worker.toml", strings.Replace(echoProgram, "0.1.0", "0.2.0", 1))
+	if c, err := r.Reload(t.Context()); err != nil || len(c.Changed) != 1 {
+		t.Fatalf("the reload did %+v, %v", c, err)
+	}
+	for _, id := range before {
+		if a := r.ask(r.admin, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	a := <-told
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no worker that is running") || !strings.Contains(a.body, `"retryable":true`) {
+		t.Errorf("it was told %d %s", a.status, a.body)
+	}
+	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=cancelled", "").doc["intents"].([]any)) != 3; {
+		if time.Now().After(deadline) {
+			t.Fatalf("it stays: %s", r.ask(r.admin, "GET", "/api/v1/intents", "").body)
+		}
+	}
+}
+
 // TestRevokedWhileIntentsWait ends a key and a token whose intents wait for their
 // turn: they are not done. The daemon's own key is in no store, and ends with it.
 func TestRevokedWhileIntentsWait(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -41,22 +42,27 @@ func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 }
 
 // SetLevel tells the servers from which level on a client wants their log: those
-// that have a connection to it alone. Others keep their own level.
+// that have a connection to it alone. Others keep their own level. They are told
+// together, so that one that does not answer keeps it from no other.
 func (m *Manager) SetLevel(ctx context.Context, c *call.Client, level string) {
 	params, err := json.Marshal(map[string]string{"level": level})
 	if err != nil {
 		return
 	}
+	var wg sync.WaitGroup
 	for _, s := range m.order {
 		if mcpwire.Lookup(m.Capabilities(s.spec.Alias), "logging") == nil {
 			continue
 		}
-		conn, _, err := s.connFor(ctx, c, true)
-		if err == nil && conn != nil && !conn.Server().Modern {
-			// A server that does not want to be told is no reason to fail.
-			_, _ = conn.Call(ctx, "logging/setLevel", params)
-		}
+		wg.Go(func() {
+			conn, _, err := s.connFor(ctx, c, true)
+			if err == nil && conn != nil && !conn.Server().Modern {
+				// A server that does not want to be told is no reason to fail.
+				_, _ = conn.Call(ctx, "logging/setLevel", params)
+			}
+		})
 	}
+	wg.Wait()
 }
 
 // Capabilities are what a server says it can do; nil while it is not there.

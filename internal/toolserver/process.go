@@ -18,7 +18,6 @@ type spec struct {
 	argv []string
 	// env is all that the program gets.
 	env []string
-	dir string
 	// hide are folders that the program must not see; show is a part of them
 	// that it may read.
 	hide []string
@@ -62,7 +61,7 @@ func start(s spec) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.cmd.Env, p.cmd.Dir = s.env, s.dir
+	p.cmd.Env = s.env
 	if p.contained {
 		p.cmd.Env = []string{} // the program's is given to it inside
 	}

@@ -44,6 +44,11 @@ type Proof struct {
 	notes []string // the warnings that do not come from the definitions
 }
 
+// Drifted reports whether it is not OK because the server is another than before.
+func (p *Proof) Drifted() bool {
+	return !p.OK && p.Refusal != nil && p.Refusal.Code == call.ServerDrifted
+}
+
 // compare holds what a server advertises against what is declared and locked.
 func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	p.Tools = make(map[string][]byte, len(advertised))

@@ -57,6 +57,12 @@ func newServer(a *agent.Agent, spec *agent.Server, o Options) *server {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.proof = Proof{Alias: spec.Alias}
 	s.speaks = s.rememberedGeneration()
+	if o.First != nil {
+		s.first = make(map[string]pack.LockedTool, len(o.First))
+	}
+	for name, raw := range o.First {
+		s.first[name], _ = pack.LockTool(raw) // one that cannot be read is like no other
+	}
 	return s
 }
 
@@ -88,6 +94,9 @@ func (s *server) definition(tool string) []byte {
 // boot starts the server for the first time; once it is proven, or if it is to be
 // tried again, it is kept running.
 func (s *server) boot(ctx context.Context) {
+	if s.uncontained() {
+		return
+	}
 	conn, err := s.bring(ctx)
 	if err != nil && (!s.options.Persist || drifted(err) || ctx.Err() != nil) {
 		s.finish()

@@ -3,6 +3,7 @@
 package toolserver
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,6 +29,7 @@ type keeper struct {
 	lost     string        // the method that it says it does not know the session of
 	streams  chan struct{} // closed when they end; nil if it has none
 	hold     chan int      // what it waits for before it answers a subscription, with this status; nil if it does not
+	deaf     bool          // it does not answer when it is told a log level
 }
 
 // forget ends all sessions, as a new start does, and their streams.
@@ -116,6 +118,12 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if m.Method == "logging/setLevel" && k.deaf {
+		k.mu.Unlock()
+		<-r.Context().Done()
+		k.mu.Lock()
+		return
+	}
 	result := `{}`
 	switch {
 	case m.Method == "server/discover":
@@ -124,7 +132,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case m.Method == "initialize":
 		k.sessions++
 		w.Header().Set("Mcp-Session-Id", strconv.Itoa(k.sessions))
-		result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{"subscribe":true}},"serverInfo":{"name":"keeper","version":"1"}}`
+		result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":{},"resources":{"subscribe":true}},"serverInfo":{"name":"keeper","version":"1"}}`
 	case session <= k.ended, session == k.gone, m.Method == k.lost:
 		k.heard[len(k.heard)-1] += " lost"
 		w.WriteHeader(http.StatusNotFound)
@@ -167,6 +175,24 @@ func TestLostSessionWasSent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that does not answer keeps no other from hearing of a log level.
+func TestLevelReachesAllServers(t *testing.T) {
+	r := newRig(t)
+	deaf, keen := &keeper{deaf: true}, &keeper{}
+	r.at("deaf", []string{"echo"}, deaf)
+	r.at("keen", []string{"echo"}, keen)
+	m := r.proven()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		m.SetLevel(ctx, askable("one"), "error")
+	}()
+	r.until("both have heard", func() bool { return deaf.count("logging/setLevel")+keen.count("logging/setLevel") == 2 })
+	cancel()
+	<-told
 }
 
 // What clients watch is asked for again of a server that may have forgotten it, and

@@ -88,6 +88,9 @@ type Options struct {
 	// Learn takes whatever tools a server advertises when it is first proven, where
 	// nobody has declared any.
 	Learn bool
+	// First are the definitions that a server was proven with before it was stopped,
+	// by name: without a lock it is held to them. Nil if it was not proven yet.
+	First map[string][]byte
 	// Patience is how long a call waits for a server that is being started or proven
 	// again; 0 means 5 s.
 	Patience time.Duration
@@ -96,6 +99,8 @@ type Options struct {
 	// Persist tries a server again whose first start failed, as one that ended: an
 	// agent that stays can wait for what its server lacks.
 	Persist bool
+	// Contain refuses a server whose program cannot be contained.
+	Contain bool
 	// StartTimeout bounds the start of one server, after its package is there;
 	// 0 means 90 s.
 	StartTimeout time.Duration

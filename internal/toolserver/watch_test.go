@@ -26,6 +26,28 @@ func (r *rig) watches(m *Manager, c *call.Client, uri string) {
 	}
 }
 
+// A manager knows whether anybody watches, by whichever connection.
+func TestWatched(t *testing.T) {
+	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.at("notes", []string{"echo"}, &keeper{})
+			m := r.proven()
+			if m.Watched() {
+				t.Error("it is watched before anybody does")
+			}
+			r.watches(m, client, "test://note")
+			if !m.Watched() {
+				t.Error("it is not watched")
+			}
+			_, err := m.Forward(t.Context(), &call.Forward{Server: "notes", Method: "resources/unsubscribe", Params: jsontext.Value(`{"uri":"test://note"}`), Client: client})
+			if err != nil || m.Watched() {
+				t.Errorf("after the end: %v, watched %t", err, m.Watched())
+			}
+		})
+	}
+}
+
 // Whoever loses the session of his own connection is the only one whose watches are
 // asked for again, and nobody's are because a stream was opened again.
 func TestOnlyWhoIsForgottenAsksAgain(t *testing.T) {

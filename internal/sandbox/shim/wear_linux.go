@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -108,7 +109,8 @@ func listener() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 3128, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	at := netip.MustParseAddrPort(ProxyAddress)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
 		return 0, err
 	}
 	return fd, unix.Listen(fd, 128)

@@ -1,0 +1,4 @@
+package toolserver
+
+// containable reports whether programs are contained here.
+func containable() bool { return bubblewrap() != "" }
