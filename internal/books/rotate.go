@@ -1,7 +1,9 @@
 package books
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,6 +35,13 @@ func (b *Books) Rotate(ctx context.Context, h home.Home, by string, also func(st
 		return err
 	}
 	defer unlock()
+	now, err := identity.OpenKeys(h.Root())
+	if err != nil {
+		return err
+	}
+	if newest := cmp.Or(b.newer, b.Keys); !now.Signer().Equal(newest.Signer()) {
+		return errors.New("it was rotated meanwhile; look again")
+	}
 	next := b.newer
 	if next == nil {
 		if err := identity.Replaceable(h.Root()); err != nil {

@@ -95,7 +95,17 @@ func TestRotateOneByOne(t *testing.T) {
 		t.Error("a next root was made")
 	}
 	unlock()
+	late := opened(t, h, "")
 	if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
+		t.Error(err)
+	}
+	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "it was rotated meanwhile; look again" {
+		t.Errorf("who came late got %v", err)
+	}
+	if identity.Rotating(h.Root()) {
+		t.Error("who came late made a next root")
+	}
+	if err := late.DB.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -47,7 +47,11 @@ func newApprovals(t *terminal) *cobra.Command {
 
 func (t *terminal) listApprovals(ctx context.Context, store string) error {
 	var waiting []*approval.Question
-	if begun(ctx, store) == nil {
+	some, err := sharedBegun(ctx, store)
+	if err != nil {
+		return err
+	}
+	if some {
 		b, err := t.sharedBooks(ctx, store)
 		if err != nil {
 			return err
@@ -77,7 +81,7 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 }
 
 func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reason string) error {
-	if err := begun(ctx, store); err != nil {
+	if err := wantBegun(sharedBegun(ctx, store)); err != nil {
 		return err
 	}
 	b, err := t.sharedBooks(ctx, store)

@@ -37,25 +37,48 @@ func (t *terminal) elsewhere(ctx context.Context, store string) {
 // sharedBooks are books for verbs that ask what has happened, or decide about it:
 // without a URL they are those of the daemon of this home, wherever it keeps them.
 func (t *terminal) sharedBooks(ctx context.Context, store string) (*books.Books, error) {
-	if store == "" {
-		if d := daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
-			t.notef("%s", t.paint(dim, "this is the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
-			return t.openBooks(ctx, d.Store, books.Open)
-		}
+	if d := sharedDaemon(ctx); store == "" && d != nil {
+		t.notef("%s", t.paint(dim, "this is the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
+		return t.openBooks(ctx, d.Store, books.Open)
 	}
 	return t.books(ctx, store)
 }
 
-// begun fails where there is no store to look into, whatever else the home has: one
-// would be made, with keys of its own, just to be called whole and copied. Perhaps it
-// was deleted, or AMBIT_HOME is mistyped.
-func begun(ctx context.Context, store string) error {
+// sharedDaemon is the daemon of this home whose store sharedBooks opens.
+func sharedDaemon(ctx context.Context) *serve.Client {
+	if d := daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
+		return d
+	}
+	return nil
+}
+
+// begun reports whether there is a store to look into, whatever else the home has: one
+// would be made, with keys of its own, just to be called whole and copied.
+func begun(store string) (bool, error) {
+	h, err := home.Find()
+	if err != nil {
+		return false, &failure{code: exitMissing, err: err}
+	}
+	_, err = os.Stat(h.State())
+	return store != "" || !errors.Is(err, fs.ErrNotExist), nil
+}
+
+// sharedBegun is begun for sharedBooks.
+func sharedBegun(ctx context.Context, store string) (bool, error) {
+	if ok, err := begun(store); ok || err != nil {
+		return ok, err
+	}
+	return sharedDaemon(ctx) != nil, nil
+}
+
+// wantBegun is the end of a verb that needs what begun looked for.
+func wantBegun(ok bool, err error) error {
+	if ok || err != nil {
+		return err
+	}
 	h, err := home.Find()
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
-	}
-	if _, err := os.Stat(h.State()); store != "" || !errors.Is(err, fs.ErrNotExist) || daemonElsewhere(ctx) != nil {
-		return nil
 	}
 	return &failure{code: exitMissing, err: fmt.Errorf("there is no journal in %s yet", h.Dir()), hint: "it begins with the first call; if there were some, check AMBIT_HOME"}
 }

@@ -32,7 +32,11 @@ func newGrants(t *terminal) *cobra.Command {
 
 func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
 	var list []*grant.Grant
-	if begun(ctx, store) == nil {
+	some, err := begun(store)
+	if err != nil {
+		return err
+	}
+	if some {
 		b, err := t.books(ctx, store)
 		if err != nil {
 			return err

@@ -96,10 +96,12 @@ func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) 
 		defer tick.Stop()
 		for {
 			if at, err := parsePast(age, time.Now()); err == nil {
-				if n, err := j.Erase(ctx, at, "retention"); err != nil && ctx.Err() == nil {
-					t.tell("old journal records could not be erased: %v", err)
-				} else if n > 0 {
+				n, err := j.Erase(ctx, at, "retention")
+				if n > 0 {
 					t.tell("erased the content of %s older than %s", count(int(n), "record"), age)
+				}
+				if err != nil && ctx.Err() == nil {
+					t.tell("not all of the old journal records are gone, and it is tried again in an hour: %v", err)
 				}
 			}
 			select {

@@ -106,8 +106,12 @@ func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown)
 	if err != nil {
 		return err
 	}
-	if !chosen.follow && begun(ctx, store) != nil {
-		return t.newest(nil)
+	if !chosen.follow {
+		if some, err := sharedBegun(ctx, store); err != nil {
+			return err
+		} else if !some {
+			return t.newest(nil)
+		}
 	}
 	return t.withJournal(ctx, store, func(j *journal.Journal) error {
 		if chosen.follow {

@@ -153,7 +153,11 @@ func newKeyList(t *terminal, store *string) *cobra.Command {
 		Args:  exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []*identity.APIKey
-			if begun(cmd.Context(), *store) == nil {
+			some, err := sharedBegun(cmd.Context(), *store)
+			if err != nil {
+				return err
+			}
+			if some {
 				err := t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) (err error) {
 					if list, err = keys.List(cmd.Context()); err != nil {
 						return &failure{code: exitMissing, err: err}

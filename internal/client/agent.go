@@ -173,8 +173,13 @@ func (s *Staged) Write(rel string, text []byte) error {
 
 // Commit puts the copy into its place. What was there goes, but not before the copy
 // is on the disk: a crash leaves one of them whole.
-func (s *Staged) Commit() error {
-	defer s.Discard()
+func (s *Staged) Commit() (err error) {
+	lost := false // what was there could not be put back, and lies in the staging folder
+	defer func() {
+		if !lost {
+			s.Discard()
+		}
+	}()
 	made, old := filepath.Join(s.Dir, s.name), filepath.Join(s.Dir, "old")
 	if s.name == "old" {
 		old += "-"
@@ -182,7 +187,7 @@ func (s *Staged) Commit() error {
 	if err := lasting(made); err != nil {
 		return err
 	}
-	err := os.Rename(s.place, old)
+	err = os.Rename(s.place, old)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -193,7 +198,10 @@ func (s *Staged) Commit() error {
 		_ = os.Rename(s.place, made)
 	}
 	// Back to what was there; the first error is the one to tell.
-	_ = os.Rename(old, s.place)
+	if back := os.Rename(old, s.place); back != nil && !errors.Is(back, fs.ErrNotExist) {
+		lost = true
+		return fmt.Errorf("%w; what was installed lies in %s", err, old)
+	}
 	return err
 }
 

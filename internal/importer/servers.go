@@ -157,6 +157,12 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 		}
 		b.note(Dropped, what, "it is a line for a shell, which may hold anything: name the program itself")
 		return false
+	case path.Base(s.command) == "env":
+		for _, a := range s.args {
+			b.hold(a)
+		}
+		b.note(Dropped, what, "it is started by env with options, which may do anything: name the program itself")
+		return false
 	case b.risky(s.command) && !b.plain(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"):
 		b.hold(s.command)
 		b.note(Dropped, what, "its command refers to something that is not known here")
@@ -198,7 +204,7 @@ func (b *builder) unwrap(s *server) {
 	}
 	first := slices.IndexFunc(s.args, func(a string) bool { return strings.HasPrefix(a, "-") || !strings.Contains(a, "=") })
 	if first >= 0 && strings.HasPrefix(s.args[first], "-") {
-		return // with options it does more than set variables
+		return // with options it does more than set variables, and is refused
 	}
 	sets := s.args
 	s.command, s.args = "", nil
@@ -285,9 +291,16 @@ func (b *builder) version(what string, e *matrix.ServerEntry) {
 }
 
 // packageOf is the argument in which the rules for manifests look for a package's
-// name and version: the first that is no option; nil where there is none.
+// name and version: the first that is no option, nor says where packages come from;
+// nil where there is none.
 func packageOf(e *matrix.ServerEntry) *string {
-	at := slices.IndexFunc(e.Args, func(a string) bool { return a != "" && a[0] != '-' })
+	at := -1
+	for i, a := range e.Args {
+		if a != "" && a[0] != '-' && (i == 0 || !slices.Contains(placeFlags, e.Args[i-1])) {
+			at = i
+			break
+		}
+	}
 	if at < 0 || !slices.Contains([]string{"npx", "bunx", "pnpx", "uvx"}, e.Command) {
 		return nil
 	}

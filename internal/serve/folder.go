@@ -39,7 +39,8 @@ type Found struct {
 
 // Find looks for agents in folders: *.json, *.toml, */agent.toml,
 // */findagent.json and */*.json, sorted by path within each folder. A JSON or
-// TOML file that is something else is passed over. A folder that does not exist
+// TOML file that is something else is passed over, unless an agent may have been in
+// its place: agent.toml, and what alone has its folder's name. A folder that does not exist
 // holds none, and a file that is in two of them is one agent. Of two agents of one
 // name or one id the second has a Problem, also where the first cannot be served.
 func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}, folders...) }
@@ -52,7 +53,7 @@ func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 }
 
 // List is Find for whoever wants to know what is there: it also has the files of the
-// folders themselves that cannot be read, and may have been agents.
+// folders themselves, and of those of single agents, that cannot be read, and may have been agents.
 func List(folders ...string) ([]Found, error) {
 	all, err := readAll(manifest.Options{}, folders)
 	settle(all)
@@ -227,9 +228,10 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 		return f, true
 	}
 	if m.Dialect == "" && !m.Suspect() {
-		// What lies deeper may be a tool's own file, and only nearly JSON, unless it has
-		// its folder's name: agents are installed so.
-		if own := f.Name == filepath.Base(filepath.Dir(path)); deeper && !own || !deeper && somethingElse(m) {
+		// What lies deeper may be a tool's own file, and only nearly JSON. What has its
+		// folder's name may have been the agent, unless that has another file.
+		own := deeper && f.Name == filepath.Base(filepath.Dir(path))
+		if deeper && !own || somethingElse(m) && !fixed && (!own || manifestBeside(path)) {
 			return f, false
 		}
 		f.stray = true
@@ -244,6 +246,14 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	}
 	f.readLock()
 	return f, true
+}
+
+// manifestBeside reports whether a folder has a file that is always a manifest.
+func manifestBeside(path string) bool {
+	return slices.ContainsFunc([]string{"agent.toml", "findagent.json"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(filepath.Dir(path), name))
+		return err == nil
+	})
 }
 
 // somethingElse reports whether a file could be read, and is no manifest.

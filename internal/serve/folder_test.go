@@ -89,6 +89,7 @@ func TestWhatIsNoManifest(t *testing.T) {
 		"app/tsconfig.json": "{ // for the build\n}", "app/broken.json": "{",
 		"app/agent.toml": "[", "bad/notes.json": `{"allowed_side_effects": [}`,
 		"gone/gone.json": "", "own/own.json": "{}", "own/other.json": "{}",
+		"crm/crm.json": `{"openapi": "3.1.0", "info": {"title": "CRM", "version": "1.0.0"}, "paths": {}}`, "crm/agent.toml": "[",
 	})
 	if err := os.Symlink("nowhere", filepath.Join(dir, "link.json")); err != nil {
 		t.Fatal(err)
@@ -97,8 +98,8 @@ func TestWhatIsNoManifest(t *testing.T) {
 		find func(...string) ([]Found, error)
 		want []string
 	}{
-		"found":  {Find, []string{"app/agent.toml", "bad/notes.json", "link.json"}},
-		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "empty.json", "gone/gone.json", "link.json", "own/own.json"}},
+		"found":  {Find, []string{"app/agent.toml", "bad/notes.json", "crm/agent.toml", "link.json"}},
+		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "crm/agent.toml", "empty.json", "gone/gone.json", "link.json", "own/own.json"}},
 	} {
 		found, err := tt.find(dir)
 		if err != nil {

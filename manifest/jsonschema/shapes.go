@@ -214,7 +214,9 @@ func (c *checker) address(in, m doc.Value) {
 		return
 	}
 	id := strings.TrimSuffix(m.Text(), "#")
-	if _, err := url.Parse(id); err != nil || strings.ContainsAny(id, `#\`) || ipv6Host(id) {
+	// What names no machine and no place on one (s:/a) becomes another address where
+	// references are resolved.
+	if u, err := url.Parse(id); err != nil || strings.ContainsAny(id, `#\`) || ipv6Host(id) || u.OmitHost {
 		c.report(m.Place(), "", "%s is not an address that a schema can have", diag.Quote(m.Text()))
 	}
 }

@@ -137,6 +137,9 @@ func (b *Book) rest() {
 	defer b.mu.Unlock()
 	for b.next.entries > 0 {
 		b.turn(b.next)
+		if b.turning {
+			b.leave() // not only when nobody writes any more
+		}
 	}
 	b.rested()
 }

@@ -60,6 +60,35 @@ func TestTurnWaitsForThoseWhoWrite(t *testing.T) {
 	})
 }
 
+// A book turns also where somebody always waits to write.
+func TestTurnUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Open(t.TempDir(), "OWNER")
+		wrote := make(chan error, 4)
+		write := func() { wrote <- b.Write([]byte("entry"), 0) }
+		var names []string
+		b.sync = func(f *os.File) error {
+			if names = append(names, f.Name()); len(names) < cap(wrote) {
+				go write()
+				synctest.Wait() // it waits for this page
+			}
+			if len(names) == 2 {
+				b.Turn()
+			}
+			return syncData(f)
+		}
+		go write()
+		for range cap(wrote) {
+			if err := <-wrote; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(names) != 4 || names[1] == names[2] {
+			t.Errorf("written to %q", names)
+		}
+	})
+}
+
 // An entry is kept only if its folder is: that may be new too.
 func TestNewFolderIsSynced(t *testing.T) {
 	above := t.TempDir()

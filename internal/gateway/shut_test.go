@@ -1,0 +1,60 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// What is refused at a shut door is judged and recorded, and takes nothing: no person is
+// asked, no limit or quota is used, no intent is left.
+func TestShut(t *testing.T) {
+	why := call.Refuse(stageAct, call.ServerUnavailable, "it is down")
+	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
+		{Name: "pay", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}, Policy: agent.ToolPolicy{Rate: &agent.Rate{Count: 1, Per: time.Hour}}},
+		{Name: "wipe", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}, Policy: agent.ToolPolicy{HumanApproval: true}},
+	}}
+	o := Options{
+		Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Books: open(t, statetest.Open(t)),
+		Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}}, ApprovalTTL: time.Millisecond,
+	}
+	g := New(a, o)
+	o.Shut = why
+	shut := New(a, o)
+	use := func(tool string) *call.Call {
+		return &call.Call{Tool: tool, Arguments: jsontext.Value(`{}`), Principal: "me"}
+	}
+	for _, tool := range []string{"pay", "wipe"} {
+		if _, err := shut.Call(t.Context(), use(tool)); codeOf(err) != call.ServerUnavailable {
+			t.Errorf("the shut door answered %v", err)
+		}
+		if err := g.Refuse(t.Context(), use(tool), why); codeOf(err) != call.ServerUnavailable {
+			t.Errorf("it was refused with %v", err)
+		}
+	}
+	if err := g.Refuse(t.Context(), use("nosuch"), why); codeOf(err) != call.UnknownTool {
+		t.Errorf("it was not judged: %v", err)
+	}
+	rows := 0
+	err := o.Books.DB.Read(t.Context(), func(tx state.Tx) error {
+		return tx.Query(`SELECT id FROM calls`, nil, func(state.Row) error { rows++; return nil })
+	})
+	if err != nil || rows != 0 {
+		t.Errorf("%d calls are left, %v", rows, err)
+	}
+	entries, err := o.Books.Journal.Show(t.Context(), journal.Filter{})
+	if err != nil || len(entries) != 5 {
+		t.Errorf("the journal has %+v, %v", entries, err)
+	}
+	if _, err := g.Call(t.Context(), use("pay")); err != nil {
+		t.Errorf("they took from the limits: %v", err)
+	}
+}
