@@ -47,7 +47,7 @@ func newApprovals(t *terminal) *cobra.Command {
 
 func (t *terminal) listApprovals(ctx context.Context, store string) error {
 	var waiting []*approval.Question
-	some, err := sharedBegun(ctx, store)
+	some, err := t.sharedBegun(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 }
 
 func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reason string) error {
-	if err := wantBegun(sharedBegun(ctx, store)); err != nil {
+	if err := wantBegun(t.sharedBegun(ctx, store)); err != nil {
 		return err
 	}
 	b, err := t.sharedBooks(ctx, store)

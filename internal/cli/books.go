@@ -54,21 +54,24 @@ func sharedDaemon(ctx context.Context) *serve.Client {
 
 // begun reports whether there is a store to look into, whatever else the home has: one
 // would be made, with keys of its own, just to be called whole and copied.
-func begun(store string) (bool, error) {
+func (t *terminal) begun(ctx context.Context, store string) (bool, error) {
 	h, err := home.Find()
 	if err != nil {
 		return false, &failure{code: exitMissing, err: err}
 	}
-	_, err = os.Stat(h.State())
-	return store != "" || !errors.Is(err, fs.ErrNotExist), nil
+	if _, err := os.Stat(h.State()); store != "" || !errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	t.elsewhere(ctx, store)
+	return false, nil
 }
 
 // sharedBegun is begun for sharedBooks.
-func sharedBegun(ctx context.Context, store string) (bool, error) {
-	if ok, err := begun(store); ok || err != nil {
-		return ok, err
+func (t *terminal) sharedBegun(ctx context.Context, store string) (bool, error) {
+	if store == "" && sharedDaemon(ctx) != nil {
+		return true, nil
 	}
-	return sharedDaemon(ctx) != nil, nil
+	return t.begun(ctx, store)
 }
 
 // wantBegun is the end of a verb that needs what begun looked for.

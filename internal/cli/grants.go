@@ -32,7 +32,7 @@ func newGrants(t *terminal) *cobra.Command {
 
 func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
 	var list []*grant.Grant
-	some, err := begun(store)
+	some, err := t.begun(ctx, store)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (t *terminal) withJournal(ctx context.Context, store string, f func(*journa
 
 // withBegun is withJournal for work that needs one that is there already.
 func (t *terminal) withBegun(ctx context.Context, store string, f func(*journal.Journal) error) error {
-	if err := wantBegun(sharedBegun(ctx, store)); err != nil {
+	if err := wantBegun(t.sharedBegun(ctx, store)); err != nil {
 		return err
 	}
 	return t.withJournal(ctx, store, f)

@@ -107,7 +107,7 @@ func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown)
 		return err
 	}
 	if !chosen.follow {
-		if some, err := sharedBegun(ctx, store); err != nil {
+		if some, err := t.sharedBegun(ctx, store); err != nil {
 			return err
 		} else if !some {
 			return t.newest(nil)

@@ -153,7 +153,7 @@ func newKeyList(t *terminal, store *string) *cobra.Command {
 		Args:  exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []*identity.APIKey
-			some, err := sharedBegun(cmd.Context(), *store)
+			some, err := t.sharedBegun(cmd.Context(), *store)
 			if err != nil {
 				return err
 			}

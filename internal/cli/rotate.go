@@ -47,7 +47,7 @@ func (t *terminal) rotateRoot(ctx context.Context, store string) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	if err := wantBegun(begun(store)); err != nil {
+	if err := wantBegun(t.begun(ctx, store)); err != nil {
 		return err
 	}
 	t.elsewhere(ctx, store)

@@ -24,7 +24,7 @@ func newSettle(t *terminal, store *string) *cobra.Command {
 			if done == notDone {
 				return usage("say one of --done and --not-done", "it has to be said whether the call was carried out")
 			}
-			if err := wantBegun(sharedBegun(cmd.Context(), *store)); err != nil {
+			if err := wantBegun(t.sharedBegun(cmd.Context(), *store)); err != nil {
 				return err
 			}
 			b, err := t.sharedBooks(cmd.Context(), *store)

@@ -24,9 +24,17 @@ func Closed(m *manifest.Manifest, who *agent.Agent, o Options, why *call.Refusal
 		return nil, err
 	}
 	if made.Shut = why; why == nil {
-		made.Shut = call.Refuse("act", call.ServerUnavailable, "the agent was not started, since the call was to be refused").Again()
+		made.Binding = notStarted{} // limits and people may have their say first
 	}
 	return gateway.New(who, made), nil
+}
+
+// notStarted is behind the door of an agent that nobody tried to start.
+type notStarted struct{}
+
+// Act refuses a call.
+func (notStarted) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
+	return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent was not started, since the call was to be refused").Again())
 }
 
 // refuseTime bounds the recording of a call that was not made.
