@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -71,15 +70,11 @@ const lockWait = 10 * time.Second
 
 // lockRoot keeps the root of a home from being rotated by others.
 func lockRoot(ctx context.Context, h home.Home) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(h.Dir(), "rotate.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	if err := home.LockWithin(ctx, f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("another process is rotating it, or was stopped while it did: %w", err)
+	unlock, err = home.Hold(ctx, filepath.Join(h.Dir(), "rotate.lock"))
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("another process is rotating it, or was stopped while it did: %w", err)
 	}
-	return func() { f.Close() }, nil
+	return unlock, err
 }

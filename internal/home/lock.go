@@ -9,9 +9,9 @@ import (
 // lockPause is between two tries to get a lock.
 const lockPause = 10 * time.Millisecond
 
-// LockWithin is [Lock] for whoever cannot wait for ever: a process that was stopped
+// lockWithin is [Lock] for whoever cannot wait for ever: a process that was stopped
 // keeps its locks.
-func LockWithin(ctx context.Context, f *os.File) error {
+func lockWithin(ctx context.Context, f *os.File) error {
 	pause := time.NewTicker(lockPause)
 	defer pause.Stop()
 	for {
@@ -24,4 +24,17 @@ func LockWithin(ctx context.Context, f *os.File) error {
 		case <-pause.C:
 		}
 	}
+}
+
+// Hold locks a file, which it makes if there is none, until release is called.
+func Hold(ctx context.Context, file string) (release func(), err error) {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockWithin(ctx, f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
 }

@@ -20,20 +20,20 @@ func TestLockWithin(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "lock")
 	held, other := open(file), open(file)
-	if err := LockWithin(t.Context(), held); err != nil {
+	if err := lockWithin(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := LockWithin(ctx, other); !errors.Is(err, context.Canceled) {
+	if err := lockWithin(ctx, other); !errors.Is(err, context.Canceled) {
 		t.Errorf("it was locked twice, or waited for: %v", err)
 	}
 	got := make(chan error)
-	go func() { got <- LockWithin(t.Context(), other) }()
+	go func() { got <- lockWithin(t.Context(), other) }()
 	if err := errors.Join(held.Close(), <-got); err != nil {
 		t.Errorf("when it is free: %v", err)
 	}
-	if err := LockWithin(t.Context(), held); err == nil {
+	if err := lockWithin(t.Context(), held); err == nil {
 		t.Error("a closed file was locked")
 	}
 }

@@ -39,7 +39,8 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 		}
 		flag, value, joined := strings.Cut(arg, "=")
 		option := strings.HasPrefix(arg, "-")
-		if name, value, given := variableOf(by, arg, next); given {
+		// Behind the image they are the program's own.
+		if name, value, given := variableOf(by, arg, next); given && !named {
 			env(name, value)
 			out = append(out, "-e", name)
 			if !joined {
@@ -118,7 +119,8 @@ func variableOf(by, arg, next string) (name, value string, given bool) {
 		return "", "", false
 	}
 	name, value, given = strings.Cut(strings.TrimPrefix(set, "="), "=")
-	return name, value, given && name != "" && !strings.HasPrefix(name, "-")
+	// -eNAME=x is one of those, and -endpoint=x is not.
+	return name, value, given && name != "" && name[0] != '-' && (!short || arg == "-e" || name == strings.ToUpper(name))
 }
 
 // option is the value of an option that has no secret's name.

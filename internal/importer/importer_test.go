@@ -370,6 +370,8 @@ func TestSameCommand(t *testing.T) {
 		`"uv", "run", "python", "-u", "server.py"`,
 		`"python3", "-u", "/opt/s.py"`,
 		`"python", "-m", "mcp_server2"`,
+		`"docker", "run", "-i", "corp/image", "-endpoint=https://corp.example/x", "-e", "FORMAT=json"`,
+		`"docker", "run", "--privileged", "corp/image", "-endpoint=https://corp.example/x"`,
 		`"docker", "run", "-i", "--rm", "-v", "/data:/data", "k8s-mcp"`,
 	} {
 		r, err := Import(commandLine(t, line), ".")

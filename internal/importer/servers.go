@@ -146,12 +146,12 @@ var ownHeaders = []string{
 
 func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
 	b.unwrap(s)
-	shells := []string{"sh", "bash", "zsh", "cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh"}
+	shells := []string{"sh", "bash", "zsh", "cmd", "powershell", "pwsh"}
 	switch {
 	case s.command == "":
 		b.note(Dropped, what, "it has neither a command nor an address")
 		return false
-	case slices.Contains(shells, path.Base(strings.ReplaceAll(s.command, `\`, "/"))):
+	case slices.Contains(shells, base(s.command)):
 		for _, a := range s.args {
 			b.hold(a)
 		}

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -202,18 +201,14 @@ func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, err
 // lock waits until no other process renews a token, and no longer than the caller:
 // that process may have been stopped.
 func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(k.home.Dir(), "logins.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	unlock, err = home.Hold(ctx, filepath.Join(k.home.Dir(), "logins.lock"))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("another process is renewing the sign-in, or was stopped while it did: %w", err)
+	case err != nil:
 		return nil, &VaultError{err}
 	}
-	if err := home.LockWithin(ctx, f); err != nil {
-		f.Close()
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("another process is renewing the sign-in, or was stopped while it did: %w", err)
-		}
-		return nil, &VaultError{err}
-	}
-	return func() { f.Close() }, nil
+	return unlock, nil
 }
 
 // Token is the token for a server at an address, if a sign-in is meant for its
