@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,156 +13,369 @@ import (
 // so are the last words. With anything else left out, another word would take its
 // place, or a bound would be gone: then it is not ok, and the server cannot be copied.
 func (b *builder) arguments(what, command string, args []string, env func(name, value string)) (out []string, ok bool) {
-	out = []string{}
-	by := base(command)
-	named := !slices.Contains(launchers, by) // what runs has been named
-	left := -1                               // how many had been copied when a word was left out
-	leave := func(number int, arg string) {
-		b.hold(arg)
-		if left < 0 {
-			left = len(out)
-		}
-		b.note(Secret, what, "argument %d is not copied: it may be a secret, or refers to one", number)
-	}
+	w := &walk{builder: b, what: what, env: env, out: []string{}, left: -1}
+	w.enter(command, true)
 	refuse := func(name string) ([]string, bool) {
 		b.note(Dropped, what, "%s may be a secret, or refers to one, and without it something else would run", name)
 		return nil, false
 	}
-	for i := 0; i < len(args); i++ {
-		arg, next, before := args[i], "", ""
-		if i+1 < len(args) {
-			next = args[i+1]
+	for w.at < len(args) {
+		taken, refused := w.take(args[w.at:])
+		if refused != "" {
+			w.holdFirst(args[w.at:])
+			return refuse(refused)
 		}
-		if i > 0 {
-			before = args[i-1]
-		}
-		flag, value, joined := strings.Cut(arg, "=")
-		option := strings.HasPrefix(arg, "-")
-		// Behind the image they are the program's own.
-		if name, value, given := variableOf(by, arg, next); given && !named {
-			env(name, value)
-			out = append(out, "-e", name)
-			if !joined {
-				i++
-			}
-			continue
-		}
-		// A word behind an option is taken for its value, unless that has none.
-		valued := strings.HasPrefix(before, "-") && !strings.Contains(before, "=") && !slices.Contains(switches, before)
-		names := !named && !option && (!valued || slices.Contains(packageFlags, before) && !slices.Contains(containers, by) || before == "-m")
-		switch {
-		case joined && secretlike.Name(flag) && !option:
-			b.hold(value)
-			return refuse("the value of " + flag)
-		case option && joined && (secretlike.Name(flag) || keyFlag.MatchString(flag) && b.risky(value)):
-			b.hold(value)
-			b.note(Secret, what, "the value of %s is not copied: pass it through the environment", flag)
-		case option && joined:
-			kept, ok := b.option(what, flag, value)
-			if !ok {
-				b.hold(value)
-				return refuse("the value of " + flag)
-			}
-			out = append(out, flag+"="+kept)
-		case userFlag(arg) && slices.Contains(others, by):
-			if !user.MatchString(next) || b.holds(next) {
-				b.hold(next)
-				return refuse("the value of " + arg)
-			}
-			out = append(out, arg, next)
-			i++
-		case option && next != "" && !strings.HasPrefix(next, "-") && (secretlike.Name(arg) || headerFlag(arg, next) || keyFlag.MatchString(arg) && b.risky(next)):
-			_, headerValue, isHeader := strings.Cut(next, ":")
-			b.hold(next)
-			if isHeader {
-				b.hold(headerValue)
-			}
-			b.note(Secret, what, "%s and its value are not copied: pass it through the environment", arg)
-			i++
-		case names && b.plain(arg):
-			named = !slices.Contains(launchWords, arg)
-			out = append(out, arg)
-		case b.risky(arg) && !(valued && b.setting(before, arg)):
-			leave(i+1, arg)
-		case strings.Contains(arg, "://"):
-			kept, ok := b.address(what, arg)
-			if !ok {
-				leave(i+1, arg)
-				continue
-			}
-			out = append(out, kept)
-			named = named || names
-		default:
-			out = append(out, arg)
-			named = named || names
-		}
+		w.at += taken
+		w.before = args[w.at-1]
 	}
+	out, left, named := w.out, w.left, w.named
 	if left >= 0 && (len(out) > left || !named) {
 		return refuse("an argument")
+	}
+	// A manifest takes the first word for the package, and what is behind its @ for the
+	// version; and what stands behind an option for a secret for that.
+	first := slices.IndexFunc(out, func(a string) bool { return !dashed(a) })
+	if f := familyOf(command); f != nil && f.packages != "" && first > 0 && among(out[first-1], f.values) &&
+		(strings.Contains(out[first], "@") || strings.Contains(out[first], "==")) {
+		return refuse("the value of " + out[first-1])
+	}
+	for i, a := range out[:max(len(out)-1, 0)] {
+		if dashed(a) && !strings.Contains(a, "=") && secretlike.Name(a) && !dashed(out[i+1]) {
+			return refuse("what stands behind " + a)
+		}
 	}
 	return out, true
 }
 
-// variableOf is a variable that a container is given.
-func variableOf(by, arg, next string) (name, value string, given bool) {
-	if !slices.Contains(containers, by) {
-		return "", "", false
+// walk goes through the arguments of one command.
+type walk struct {
+	*builder
+	what string
+	env  func(name, value string)
+	// family is that of the program whose own options and words these are.
+	family *family
+	words  string // those before what runs, so far
+	begun  bool   // all of them were there
+	// sure: everything so far was understood, so the next word is what runs. Named:
+	// what runs has surely been copied.
+	sure, named bool
+	// container: variables may be given as options.
+	container bool
+	at        int
+	before    string // the argument before this one
+	out       []string
+	left      int // how many had been copied when a word was left out
+}
+
+// enter goes on with the arguments of a program.
+func (w *walk) enter(command string, sure bool) {
+	w.family = familyOf(command)
+	w.named = w.family == nil
+	if w.named {
+		return
 	}
-	set, short := strings.CutPrefix(arg, "-e")
-	switch long, joined := strings.CutPrefix(arg, "--env="); {
+	w.words, w.begun = "", w.family.bare
+	w.sure = sure && (w.family.bare || w.family.words+w.family.modules != "")
+	w.container = w.container || w.family.container
+}
+
+// take copies the next argument or two, or leaves them out. What is refused is told
+// by its name.
+func (w *walk) take(args []string) (taken int, refused string) {
+	arg, next := args[0], ""
+	if len(args) > 1 {
+		next = args[1]
+	}
+	if w.named {
+		return w.ordinary(arg, next)
+	}
+	flag, value, joined := strings.Cut(arg, "=")
+	if w.family.others && among(flag, "-u --user") {
+		if !joined {
+			value = next
+		}
+		if !user.MatchString(value) || w.holds(value) {
+			return 0, "the value of " + flag
+		}
+		if joined {
+			return w.copied(arg)
+		}
+		return w.copied(arg, next)
+	}
+	if w.sure && dashed(arg) {
+		if taken, refused = w.own(arg, next); taken > 0 || refused != "" {
+			return taken, refused
+		}
+		// Whether the next word is its value, nobody knows here.
+		w.sure = joined && !w.short(arg)
+	}
+	switch {
+	case !dashed(arg) && (assignment.MatchString(arg) && !versioned.MatchString(arg) || code(arg) || slices.Contains(shells, base(arg))):
+		return 0, "an argument"
+	case w.sure && !dashed(arg):
+		return w.name(arg)
+	case w.container && !w.sure && joined && (w.short(arg) || strings.HasPrefix(arg, "--env")):
+		return 0, "a variable"
+	}
+	return w.ordinary(arg, next)
+}
+
+// short: a container's options of one letter have their values behind them.
+func (w *walk) short(arg string) bool {
+	return w.container && dashed(arg) && !strings.HasPrefix(arg, "--")
+}
+
+// own takes a known option of a program that runs others; nothing is taken of others.
+func (w *walk) own(arg, next string) (taken int, refused string) {
+	f := w.family
+	if set, words := variableOf(arg, next); f.container && words > 0 {
+		name, value, given := strings.Cut(set, "=")
+		switch {
+		case !variableName.MatchString(name) || tokenLike(name) || w.holds(name):
+			return 0, "a variable"
+		case given:
+			w.env(name, value)
+		}
+		w.out = append(w.out, "-e", name)
+		return words, ""
+	}
+	switch {
+	case arg == "--" || among(arg, f.switches) || f.cluster(arg):
+		return w.copied(arg)
+	case w.short(arg) && len(arg) > 2 && among(arg[:2], f.values):
+		if _, ok := w.value(arg[:2], strings.TrimPrefix(arg[2:], "=")); !ok || strings.Contains(arg, "://") {
+			return 0, "the value of " + arg[:2]
+		}
+		return w.copied(arg)
+	case next == "" || dashed(next):
+		return 0, ""
+	case among(arg, f.values):
+		kept, ok := w.value(arg, next)
+		if !ok {
+			return 0, "the value of " + arg
+		}
+		w.out = append(w.out, arg, kept)
+		return 2, ""
+	case among(arg, f.packages), among(arg, f.modules):
+		if w.risky(next) && !w.plain(next) || strings.Contains(next, "://") {
+			return 0, "the value of " + arg
+		}
+		w.named = among(arg, f.modules)
+		return w.copied(arg, next)
+	}
+	return 0, ""
+}
+
+// variableOf is what a container's option sets, and how many words that takes.
+func variableOf(arg, next string) (set string, words int) {
+	if long, joined := strings.CutPrefix(arg, "--env="); joined {
+		return long, 1
+	}
+	short, found := strings.CutPrefix(arg, "-e")
+	switch {
 	case arg == "-e" || arg == "--env":
-		set = next
-	case joined:
-		set = long
-	case !short:
-		return "", "", false
+		return next, 2
+	case found:
+		return strings.TrimPrefix(short, "="), 1
 	}
-	name, value, given = strings.Cut(strings.TrimPrefix(set, "="), "=")
-	// -eNAME=x is one of those, and -endpoint=x is not.
-	return name, value, given && name != "" && name[0] != '-' && (!short || arg == "-e" || name == strings.ToUpper(name))
+	return "", 0
+}
+
+// name takes a word where everything before it was understood: it stands before what
+// runs, or is that. Only here a word may look like a secret.
+func (w *walk) name(arg string) (taken int, refused string) {
+	if !w.begun {
+		words := strings.TrimSpace(w.words + " " + arg)
+		all, some := w.family.launches(words)
+		switch {
+		case all || some:
+			w.words, w.begun = words, all
+			return w.copied(arg)
+		case w.words != "" || !isPath(arg) && !fileName.MatchString(arg):
+			w.sure = false
+			return w.ordinary(arg, "")
+		}
+	}
+	image := w.family.container && imageTag.MatchString(arg) && !tokenLike(arg) && !w.holds(arg)
+	switch {
+	case familyOf(arg) != nil && !w.family.container:
+		w.enter(arg, true)
+		return w.copied(arg)
+	case w.risky(arg) && !w.plain(arg) && !image:
+		w.sure = false
+		w.leave(arg)
+		return 1, ""
+	case strings.Contains(arg, "://"):
+		kept, ok := w.address(w.what, arg)
+		if !ok {
+			return 0, "an address"
+		}
+		arg = kept
+	}
+	w.named = true
+	return w.copied(arg)
+}
+
+// ordinary takes an argument of which nothing is known but how it looks.
+func (w *walk) ordinary(arg, next string) (taken int, refused string) {
+	flag, value, joined := strings.Cut(arg, "=")
+	option := dashed(arg)
+	glued := option && len(arg) > 2 && arg[1] != '-' && !joined
+	switch {
+	case option && joined && w.secret(flag, value), glued && arg[1] == 'H' && w.secret("-H", arg[2:]):
+		if glued {
+			flag, value = arg[:2], arg[2:]
+		}
+		w.holdValue(value)
+		w.note(Secret, w.what, "the value of %s is not copied: pass it through the environment", flag)
+		return 1, ""
+	case line.MatchString(arg):
+		return 0, "a line with options"
+	case !option && tellsSecret(arg):
+		return 0, "an argument"
+	case option && joined:
+		kept, ok := w.option(flag, value)
+		if !ok {
+			return 0, "the value of " + flag
+		}
+		return w.copied(flag + "=" + kept)
+	case glued && (w.secret(arg[:2], arg[2:]) || w.risky(arg[2:]) && !numbers.MatchString(arg[2:])):
+		return 0, "the value of " + arg[:2]
+	case option && secretName(arg) && dashed(next) && !plainOption.MatchString(next):
+		return 0, "the value of " + arg
+	case option && next != "" && !dashed(next) && w.secret(arg, next):
+		if !w.named {
+			return 0, "the value of " + arg // or what runs
+		}
+		w.holdValue(next)
+		w.note(Secret, w.what, "%s and its value are not copied: pass it through the environment", arg)
+		return 2, ""
+	case w.risky(arg) && !(dashed(w.before) && !strings.Contains(w.before, "=") && w.setting(w.before, arg)):
+		w.leave(arg)
+		return 1, ""
+	case strings.Contains(arg, "://"):
+		kept, ok := w.address(w.what, arg)
+		if !ok {
+			w.leave(arg)
+			return 1, ""
+		}
+		arg = kept
+	case familyOf(arg) != nil && !strings.ContainsAny(arg, `/\`):
+		w.enter(arg, false) // perhaps it runs what follows
+	case slices.Contains(shells, base(arg)) && shellOption.MatchString(next):
+		return 0, "a line for a shell"
+	}
+	return w.copied(arg)
+}
+
+func (w *walk) copied(args ...string) (taken int, refused string) {
+	w.out = append(w.out, args...)
+	return len(args), ""
+}
+
+func (w *walk) leave(arg string) {
+	w.hold(arg)
+	if w.left < 0 {
+		w.left = len(w.out)
+	}
+	w.note(Secret, w.what, "argument %d is not copied: it may be a secret, or refers to one", w.at+1)
+}
+
+// holdValue holds back a value, and what stands behind a header's or user's name.
+func (w *walk) holdValue(value string) {
+	w.hold(value)
+	if _, behind, found := strings.Cut(value, ":"); found {
+		w.hold(behind)
+	}
+}
+
+// holdFirst holds back what was refused: a value, or a word.
+func (w *walk) holdFirst(args []string) {
+	_, value, joined := strings.Cut(args[0], "=")
+	switch {
+	case joined:
+		w.holdValue(value)
+	case !dashed(args[0]):
+		w.holdValue(args[0])
+	case len(args[0]) > 2 && args[0][1] != '-' && w.risky(args[0][2:]):
+		w.holdValue(args[0][2:])
+	case len(args) > 1:
+		w.holdValue(args[1])
+	}
+}
+
+// value is that of a known option: a place, a name, a number, or several of them.
+func (w *walk) value(flag, value string) (kept string, ok bool) {
+	switch {
+	case among(flag, "--name --hostname") && w.plain(value):
+		return value, true
+	case !strings.Contains(value, "=") || strings.Contains(value, "://"):
+		return w.option(flag, value)
+	}
+	parts := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == '=' })
+	return value, !tellsSecret(value) && !slices.ContainsFunc(parts, w.risky)
 }
 
 // option is the value of an option that has no secret's name.
-func (b *builder) option(what, flag, value string) (kept string, ok bool) {
-	name, _, set := strings.Cut(value, "=")
+func (w *walk) option(flag, value string) (kept string, ok bool) {
 	switch {
-	case set && secretlike.Name(name), b.risky(value) && !b.setting(flag, value):
+	case line.MatchString(value), !w.named && slices.Contains(shells, base(value)): // of --entrypoint
+		return "", false
+	case tellsSecret(value), secretlike.Name(flag) && value != "", w.risky(value) && !w.setting(flag, value):
 		return "", false
 	case strings.Contains(value, "://"):
-		return b.address(what, value)
+		return w.address(w.what, value)
 	}
 	return value, true
 }
 
-// base is a command without its folder and extension.
-func base(command string) string {
-	name := strings.ToLower(path.Base(strings.ReplaceAll(command, `\`, "/")))
-	for _, ext := range []string{".exe", ".cmd"} {
-		name = strings.TrimSuffix(name, ext)
+// secret reports whether an option is for a secret: by its name, or with this value.
+func (b *builder) secret(flag, value string) bool {
+	switch {
+	case secretName(flag):
+		return true
+	case among(flag, "-H --header --headers"):
+		return header.MatchString(value) && !strings.Contains(value, "://") && !numbers.MatchString(value)
+	case among(flag, "-u --user"):
+		return strings.Contains(value, ":") && !strings.Contains(value, "://") && !user.MatchString(value)
 	}
-	return name
+	return strings.HasSuffix(strings.ToLower(flag), "-key") && b.risky(value)
 }
 
-var (
-	// launchers run what their first word names, behind launchWords.
-	launchers   = strings.Fields("npx bunx pnpx uvx pipx npm pnpm yarn bun uv docker podman node deno python python3")
-	launchWords = strings.Fields("exec dlx x run tool")
-	containers  = strings.Fields("docker podman")
-	// others run programs as somebody else.
-	others = strings.Fields("sudo docker podman su runuser")
-	// placeFlags are options whose values say where packages come from, or what runs
-	// them, packageFlags those whose value is the package, and switches have none.
-	placeFlags   = strings.Fields("--registry --index --index-url --default-index --extra-index-url --python --with --cache --userconfig")
-	packageFlags = strings.Fields("-p --package --from --spec")
-	switches     = strings.Fields("-y --yes -i -t -it -d -q -u -B -s --rm --init --quiet --silent --no-install --isolated --offline --refresh --no-cache")
-)
+// secretName reports whether an option or variable of this name holds a secret.
+func secretName(name string) bool {
+	return !strings.HasPrefix(name, "--no-") && (secretlike.Name(name) || passName.MatchString(name) && !otherPass.MatchString(name))
+}
+
+// tellsSecret reports whether a text has a secret's name in it, and its value.
+func tellsSecret(text string) bool {
+	if strings.Contains(text, "://") {
+		return false // it is taken apart elsewhere
+	}
+	for _, m := range inner.FindAllStringSubmatch(text, -1) {
+		if secretName(m[1] + m[2]) {
+			return true
+		}
+	}
+	return false
+}
+
+func dashed(arg string) bool { return strings.HasPrefix(arg, "-") }
+
+// code reports whether an argument is more than a word, and no path.
+func code(arg string) bool {
+	return strings.ContainsAny(arg, " \t\r\n;|&()<>'\"`") && !isPath(arg)
+}
+
+// isPath reports whether an argument is a path.
+func isPath(arg string) bool {
+	return arg != "" && strings.Contains("/.~", arg[:1]) || drive.MatchString(arg)
+}
 
 // plain reports whether what stands where a program or a package is named is a name.
 func (b *builder) plain(name string) bool {
-	return plainName.MatchString(name) && !tokenLike(name) && !b.holds(name)
+	return (plainName.MatchString(name) && !tokenLike(name) || versioned.MatchString(name) && !secretlike.Find(name).Found()) && !b.holds(name)
 }
-
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // setting reports whether the value of an option is a word with numbers that is no
 // password: 3.12, 512m and 8080:80 of any, us-east-1 and python3 of some.
@@ -172,18 +384,19 @@ func (b *builder) setting(flag, value string) bool {
 }
 
 var (
-	numbers     = regexp.MustCompile(`^\d{1,5}([.:]\d{1,5})*[a-z]{0,2}$`)
-	settingFlag = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|network|encoding|python|with|version|cache|loglevel)$`)
+	plainName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	plainOption  = regexp.MustCompile(`^-[A-Za-z]$|^--[A-Za-z][A-Za-z-]*(=.*)?$`)
+	variableName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	assignment   = regexp.MustCompile(`^[A-Za-z_][\w.-]*=`)
+	imageTag     = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*:[\w.-]+$`)
+	line         = regexp.MustCompile(`\s--?[A-Za-z]`)
+	inner        = regexp.MustCompile(`^([A-Za-z][\w-]*):|([A-Za-z][\w-]*)(?:=|["']\s*:|:\s)`)
+	shellOption  = regexp.MustCompile(`^(-[A-Za-z]+|/[A-Za-z])$`)
+	header       = regexp.MustCompile(`^[A-Za-z][\w-]*:\s*\S`)
+	passName     = regexp.MustCompile(`(?i)(pass|passwd|pwd|passphrase|[-_]pw)$`)
+	otherPass    = regexp.MustCompile(`(?i)(by|com)pass$`)
+	numbers      = regexp.MustCompile(`^(localhost:)?\d{1,5}([.:,x]\d{1,5})*[a-z]{0,2}$`)
+	settingFlag  = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|network|encoding|python|with|version|cache|loglevel)$`)
+	// user is whom a program runs as.
+	user = regexp.MustCompile(`^[a-z_][a-z_-]*$|^\d{1,6}(:\d{1,6})?$`)
 )
-
-// user is whom a program runs as.
-var user = regexp.MustCompile(`^[a-z_][a-z_-]*$|^\d{1,6}(:\d{1,6})?$`)
-
-// keyFlag is an option that may be for a secret, if its value looks like one.
-var keyFlag = regexp.MustCompile(`(?i)[-_](key|pass|pwd?|auth|pat)$`)
-
-func userFlag(flag string) bool { return flag == "-u" || flag == "--user" }
-
-func headerFlag(flag, value string) bool {
-	return slices.Contains([]string{"-H", "--header", "--headers"}, flag) || userFlag(flag) && strings.Contains(value, ":")
-}

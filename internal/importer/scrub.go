@@ -174,10 +174,13 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 }
 
 // spec is a package with its version, or a container's image, which may look
-// like a token.
-var spec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d{1,2}|[~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +
-	`|^@[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$` +
-	`|^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
+// like a token. Versioned is a package only where one is named: Admin@12 is one, too.
+var (
+	spec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z][a-z0-9_.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +
+		`|^@[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*(@\d{1,2})?$` +
+		`|^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
+	versioned = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d{1,2}|[~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$`)
+)
 
 // risky tells an argument that may be a secret.
 func (b *builder) risky(arg string) bool {

@@ -131,9 +131,9 @@ func (b *builder) remote(what string, s *server, e *matrix.ServerEntry, refs map
 		}
 		e.Headers[h.name] = b.value(what, e.Alias, h, refs)
 	}
-	if e.Version == "" {
-		e.Version = UnknownVersion
+	if _, err := tooluri.ParsePin(e.Version); err != nil {
 		b.note(Guessed, what, "its version is not known: %s stands for it", UnknownVersion)
+		e.Version = UnknownVersion
 	}
 	return true
 }
@@ -146,12 +146,12 @@ var ownHeaders = []string{
 
 func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
 	b.unwrap(s)
-	shells := []string{"sh", "bash", "zsh", "cmd", "powershell", "pwsh"}
 	switch {
 	case s.command == "":
 		b.note(Dropped, what, "it has neither a command nor an address")
 		return false
-	case slices.Contains(shells, base(s.command)):
+	case slices.Contains(shells, base(s.command)), b.wholeLine(s.command):
+		b.hold(s.command)
 		for _, a := range s.args {
 			b.hold(a)
 		}
@@ -163,7 +163,7 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 		}
 		b.note(Dropped, what, "it is started by env with options, which may do anything: name the program itself")
 		return false
-	case b.risky(s.command) && !b.plain(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"):
+	case b.risky(s.command) && !b.plain(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"), secretlike.Find(s.command).Found():
 		b.hold(s.command)
 		b.note(Dropped, what, "its command refers to something that is not known here")
 		return false
@@ -188,6 +188,15 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 	}
 	b.version(what, e)
 	return true
+}
+
+// wholeLine reports whether a command has its arguments in it. Folders may have
+// blanks in their names.
+func (b *builder) wholeLine(command string) bool {
+	words := strings.Fields(command)
+	return len(words) > 1 && slices.ContainsFunc(words[1:], func(word string) bool {
+		return dashed(word) || strings.Contains(word, "=") || !strings.ContainsAny(word, `/\`) && b.risky(word)
+	})
 }
 
 // unwrap takes away what only starts the real program.
@@ -291,20 +300,18 @@ func (b *builder) version(what string, e *matrix.ServerEntry) {
 }
 
 // packageOf is the argument in which the rules for manifests look for a package's
-// name and version: the first that is no option, nor says where packages come from;
+// name and version: the first that is no option, nor the value of a known one;
 // nil where there is none.
 func packageOf(e *matrix.ServerEntry) *string {
-	at := -1
-	for i, a := range e.Args {
-		if a != "" && a[0] != '-' && (i == 0 || !slices.Contains(placeFlags, e.Args[i-1])) {
-			at = i
-			break
-		}
-	}
-	if at < 0 || !slices.Contains([]string{"npx", "bunx", "pnpx", "uvx"}, e.Command) {
+	if !slices.Contains([]string{"npx", "bunx", "pnpx", "uvx"}, e.Command) {
 		return nil
 	}
-	return &e.Args[at]
+	for i, a := range e.Args {
+		if a != "" && a[0] != '-' && (i == 0 || !among(e.Args[i-1], familyOf(e.Command).values)) {
+			return &e.Args[i]
+		}
+	}
+	return nil
 }
 
 // fromElsewhere is the package that comes from elsewhere than a registry; empty for
@@ -314,7 +321,7 @@ func fromElsewhere(e *matrix.ServerEntry) string {
 		return *arg
 	}
 	for _, arg := range e.Args {
-		if flag, value, joined := strings.Cut(arg, "="); joined && slices.Contains(packageFlags, flag) && elsewhere(value) {
+		if flag, value, joined := strings.Cut(arg, "="); joined && among(flag, nodePackages+" "+uvPackages) && elsewhere(value) {
 			return value
 		}
 	}
