@@ -29,6 +29,7 @@ type Staged struct {
 
 	name, place  string
 	files, bytes int64
+	lost         bool // what was installed could not be put back, and is in Dir
 }
 
 // Stage copies an agent aside, beside the place where it will be. The whole
@@ -173,13 +174,8 @@ func (s *Staged) Write(rel string, text []byte) error {
 
 // Commit puts the copy into its place. What was there goes, but not before the copy
 // is on the disk: a crash leaves one of them whole.
-func (s *Staged) Commit() (err error) {
-	lost := false // what was there could not be put back, and lies in the staging folder
-	defer func() {
-		if !lost {
-			s.Discard()
-		}
-	}()
+func (s *Staged) Commit() error {
+	defer s.Discard()
 	made, old := filepath.Join(s.Dir, s.name), filepath.Join(s.Dir, "old")
 	if s.name == "old" {
 		old += "-"
@@ -187,7 +183,7 @@ func (s *Staged) Commit() (err error) {
 	if err := lasting(made); err != nil {
 		return err
 	}
-	err = os.Rename(s.place, old)
+	err := os.Rename(s.place, old)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -199,7 +195,7 @@ func (s *Staged) Commit() (err error) {
 	}
 	// Back to what was there; the first error is the one to tell.
 	if back := os.Rename(old, s.place); back != nil && !errors.Is(back, fs.ErrNotExist) {
-		lost = true
+		s.lost = true
 		return fmt.Errorf("%w; what was installed lies in %s", err, old)
 	}
 	return err
@@ -230,7 +226,11 @@ func lasting(folder string) error {
 }
 
 // Discard removes what is left of it.
-func (s *Staged) Discard() { _ = os.RemoveAll(s.Dir) }
+func (s *Staged) Discard() {
+	if !s.lost {
+		_ = os.RemoveAll(s.Dir)
+	}
+}
 
 // ValidName says why a NAME cannot be that of an installed agent; nil if it can.
 func ValidName(name string) error {

@@ -117,6 +117,45 @@ func TestCommitLasts(t *testing.T) {
 	}
 }
 
+// TestWhatCannotBePutBackStays: the copy of what was installed is the only one.
+func TestWhatCannotBePutBackStays(t *testing.T) {
+	agents := t.TempDir()
+	stage := func(text string) *Staged {
+		from := t.TempDir()
+		err := os.WriteFile(filepath.Join(from, "findagent.json"), []byte(text), 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Stage(agents, "x", from, true, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if err := stage("first").Commit(); err != nil {
+		t.Fatal(err)
+	}
+	s, folder := stage("second"), syncFolder
+	t.Cleanup(func() { syncFolder = folder })
+	broken := errors.New("the disk is broken")
+	syncFolder = func(dir string) error {
+		if dir != agents {
+			return folder(dir)
+		}
+		// Nothing can be moved out of the way any more.
+		if err := os.MkdirAll(filepath.Join(s.Dir, "x", "full"), 0o700); err != nil {
+			t.Error(err)
+		}
+		return broken
+	}
+	err := s.Commit()
+	s.Discard() // as whoever staged it does in any case
+	old := filepath.Join(s.Dir, "old")
+	if text, lost := os.ReadFile(filepath.Join(old, "findagent.json")); !errors.Is(err, broken) || !strings.Contains(err.Error(), old) || string(text) != "first" {
+		t.Errorf("it ended with %v, and what was there is %q, %v", err, text, lost)
+	}
+}
+
 func TestStageRefusesWhatLeadsOut(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need a privilege on Windows")

@@ -175,19 +175,19 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 }
 
 // Refuse refuses a call for a reason that lies before the door, so that it is judged
-// and recorded like any other. It takes nothing from limits and quotas.
-func (g *Gateway) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) error {
-	_, err := g.pass(ctx, c, why)
-	return err
+// and recorded like any other. It takes nothing from limits and quotas. A call that is
+// repeated gets its answer.
+func (g *Gateway) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
+	return g.pass(ctx, c, why)
 }
 
 // shut stops what would be carried out if the door were open.
-func shut(_ *Gateway, _ context.Context, p *passing) *call.Refusal {
+func shut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	if p.shut == nil {
 		return nil
 	}
 	why := *p.shut // others may hold the same one
-	return &why
+	return g.guards.hush(&why)
 }
 
 func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {

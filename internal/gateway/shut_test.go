@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,11 +38,11 @@ func TestShut(t *testing.T) {
 		if _, err := shut.Call(t.Context(), use(tool)); codeOf(err) != call.ServerUnavailable {
 			t.Errorf("the shut door answered %v", err)
 		}
-		if err := g.Refuse(t.Context(), use(tool), why); codeOf(err) != call.ServerUnavailable {
+		if _, err := g.Refuse(t.Context(), use(tool), why); codeOf(err) != call.ServerUnavailable {
 			t.Errorf("it was refused with %v", err)
 		}
 	}
-	if err := g.Refuse(t.Context(), use("nosuch"), why); codeOf(err) != call.UnknownTool {
+	if _, err := g.Refuse(t.Context(), use("nosuch"), why); codeOf(err) != call.UnknownTool {
 		t.Errorf("it was not judged: %v", err)
 	}
 	rows := 0
@@ -54,7 +56,31 @@ func TestShut(t *testing.T) {
 	if err != nil || len(entries) != 5 {
 		t.Errorf("the journal has %+v, %v", entries, err)
 	}
-	if _, err := g.Call(t.Context(), use("pay")); err != nil {
+	once := use("pay")
+	once.IdempotencyKey = "once"
+	if _, err := g.Call(t.Context(), once); err != nil {
 		t.Errorf("they took from the limits: %v", err)
+	}
+	once = use("pay")
+	once.IdempotencyKey = "once"
+	if again, err := g.Refuse(t.Context(), once, why); err != nil || string(again.Raw) != fine {
+		t.Errorf("what is repeated got %s, %v", again.Raw, err)
+	}
+}
+
+// Why a door is shut may be what a server said.
+func TestShutTellsNoSecret(t *testing.T) {
+	token := "ghp_" + strings.Repeat("a1B2c3D4e5F6", 3)
+	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
+		{Name: "look", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "s"}},
+	}}
+	g := New(a, Options{Books: open(t, statetest.Open(t)), Shut: call.Refuse(stageAct, call.ServerUnavailable, "bad token %s", token)})
+	_, err := g.Call(t.Context(), &call.Call{Tool: "look", Arguments: jsontext.Value(`{}`), Principal: "me"})
+	entries, bad := g.books.Journal.Show(t.Context(), journal.Filter{})
+	if bad != nil || len(entries) != 1 {
+		t.Fatalf("the journal has %+v, %v", entries, bad)
+	}
+	if told := fmt.Sprintf("%v %+v", err, entries[0]); codeOf(err) != call.ServerUnavailable || strings.Contains(told, token) || !strings.Contains(told, "bad token [secret:") {
+		t.Errorf("it told %s", told)
 	}
 }

@@ -40,11 +40,12 @@ func (notStarted) Act(context.Context, *agent.Tool, *call.Call) (call.Result, er
 // refuseTime bounds the recording of a call that was not made.
 const refuseTime = 30 * time.Second
 
-// Refuse has a call refused at the agent's door for a reason that lies before it.
-func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) error {
+// Refuse has a call refused at the agent's door for a reason that lies before it. One
+// that is repeated gets its answer.
+func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
 	g, err := (door{a}).wait(ctx)
 	if err != nil {
-		return err
+		return call.Result{}, err
 	}
 	// Whoever called may have gone, which may be the reason.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refuseTime)

@@ -235,7 +235,7 @@ func (a *Agent) start() {
 		}
 		close(a.up)
 		if f := a.trouble(); f != nil {
-			a.front.Publish("notifications/message", message(f))
+			a.tell(f)
 		}
 		a.front.Up()
 	}()
@@ -305,13 +305,16 @@ func (a *Agent) trouble() *Failure {
 	return nil
 }
 
-// message is a failure as a log message to clients.
-func message(f *Failure) jsontext.Value {
+// tell says to clients why the agent cannot work, through the scan that everything
+// servers say goes through: a failure may hold their words.
+func (a *Agent) tell(f *Failure) {
 	text, err := jsontext.AppendQuote(nil, "The agent cannot work: "+f.Error())
 	if err != nil {
 		text = []byte(`"The agent cannot work."`)
 	}
-	return fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text)
+	if g := a.Gateway(); g != nil { // otherwise every call says why not
+		g.Guard(&call.Client{Notify: a.front.Publish}).Notify("notifications/message", fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text))
+	}
 }
 
 // notified hands on what servers announce, through the scan that everything they

@@ -248,6 +248,29 @@ func TestClientIsToldOfDrift(t *testing.T) {
 	}
 }
 
+// Why an agent does not come up may be what its server said.
+func TestFailureTellsNoSecret(t *testing.T) {
+	secret := "ghp" + "_b3Nf81TqWz6HsLc0Xv5Rk9Jd2Pm7Ey4GaUiO"
+	begun := make(chan struct{})
+	far := server()
+	far.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if method == "tools/list" {
+				return nil, errors.New("bad token " + secret)
+			}
+			return next(ctx, method, r)
+		}
+	})
+	a := begin(t, declare(t, on("far", serve(t, far, begun), "ask")), nil)
+	c := connect(t, a)
+	c.say(hello)
+	c.hear()
+	close(begun)
+	if got := c.hear(); strings.Contains(got, secret) || !strings.Contains(got, "The agent cannot work: ") || !strings.Contains(got, "bad token [secret:") {
+		t.Error(got)
+	}
+}
+
 // What servers announce to whoever listens goes through the scan that what they
 // say to one client does.
 func TestAnnouncementsAreScanned(t *testing.T) {

@@ -242,7 +242,7 @@ func (d *Daemon) reload(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, errLeaving) {
 			status = http.StatusServiceUnavailable
 		}
-		(&problem{status: status, Code: "reload_failed", Message: err.Error(), Hint: "everything is as before; mend it and reload again"}).write(w)
+		(&problem{status: status, Code: "reload_failed", Message: err.Error(), Hint: "everything is as before; mend it, or take it away, and reload again"}).write(w)
 		return
 	}
 	reply(w, http.StatusOK, c)

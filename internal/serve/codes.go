@@ -19,7 +19,7 @@ var Meanings = []Meaning{
 	{"not_found", "there is nothing of that name", "There is no such address, agent, approval or intent, or it is gone.", "list agents with ambit agents, approvals with ambit approvals; addresses are in GET /api/v1/openapi.json"},
 	{"conflict", "it is too late for that", "What was asked for does not fit what has happened meanwhile: it was decided before, or has expired or ended.", "look at it again, and decide on what is there now"},
 	{"agent_rejected", "the agent cannot be served", "The agent's manifest is invalid, or it may not run here. The other agents go on.", "see why: ambit agents; mend it, then: ambit reload"},
-	{"reload_failed", "nothing was reloaded", "The folder or the certificate cannot be read, an agent is rejected under --strict, or the daemon is ending. Everything is as before.", "mend what the message says, and reload again"},
+	{"reload_failed", "nothing was reloaded", "The folder or the certificate cannot be read, an agent that works would be replaced by one that cannot be served, one is rejected under --strict, or the daemon is ending. Everything is as before.", "mend what the message says, and reload again"},
 	{"starting", "agents are still being proven", "The daemon has just started, and its first look at every agent is not over.", "ask again in a moment; requests to agents are taken already"},
 	{"shutting_down", "the daemon is ending", "It finishes the calls it has and takes no others.", "try again when it is back, or at another daemon of the same store"},
 	{"unavailable", "something the daemon needs is not there", "The store, or what checks keys, does not answer. Whoever cannot be known is not let in, and what cannot be kept is not done.", "the daemon's log says why; ambit doctor checks the store"},

@@ -156,7 +156,8 @@ var errLeaving = errors.New("the daemon is shutting down")
 
 // reload reads the folders again. Agents that are as they were go on running;
 // the others are started and proven beside the old ones, then all change places
-// at once, and the old ones end when their last call has.
+// at once, and the old ones end when their last call has. An agent that is well is
+// not given up for one that cannot be served: then everything stays as it was.
 func (f *fleet) reload(ctx context.Context) (Change, error) {
 	f.reloading.Lock()
 	defer f.reloading.Unlock()
@@ -171,6 +172,9 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	c := Change{Added: []string{}, Changed: []string{}, Removed: []string{}, Kept: []string{}, Rejected: []string{}}
 	var all, fresh []*entry
 	kept := map[*entry]bool{}
+	if lost := old.lost(found); len(lost) > 0 {
+		return Change{}, &StrictError{Rejected: lost}
+	}
 	for _, one := range found {
 		was := old.byName[one.Name]
 		switch {
@@ -198,17 +202,51 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	wait, cancel := context.WithTimeout(f.open, settleTime)
 	defer cancel()
 	f.prove(wait, fresh)
+	if lost := old.unproven(fresh); len(lost) > 0 {
+		f.retire(fresh)
+		return Change{}, &StrictError{Rejected: lost}
+	}
 	f.current.Store(newLineup(all))
-	for _, e := range old.all {
-		if !kept[e] {
-			f.leaving.Go(func() {
-				ctx, cancel := context.WithTimeout(f.ctx, f.options.Grace)
-				defer cancel()
-				e.retire(ctx, false)
-			})
+	f.retire(slices.DeleteFunc(slices.Clone(old.all), func(e *entry) bool { return kept[e] }))
+	return c, nil
+}
+
+// retire ends agents when their last call has.
+func (f *fleet) retire(entries []*entry) {
+	for _, e := range entries {
+		f.leaving.Go(func() {
+			ctx, cancel := context.WithTimeout(f.ctx, f.options.Grace)
+			defer cancel()
+			e.retire(ctx, false)
+		})
+	}
+}
+
+// lost are those of the found that are rejected where an agent is well, unless
+// another has taken its name.
+func (l *lineup) lost(found []Found) []Found {
+	named := map[string]bool{}
+	for _, one := range found {
+		named[one.Name] = named[one.Name] || one.Problem == nil
+	}
+	return slices.DeleteFunc(slices.Clone(found), func(one Found) bool {
+		was := l.byName[one.Name]
+		return named[one.Name] || was == nil || !was.well()
+	})
+}
+
+// unproven are those of the new agents that do not work where one is well.
+func (l *lineup) unproven(fresh []*entry) []Found {
+	var lost []Found
+	for _, e := range fresh {
+		was := l.byName[e.Name]
+		if s, why := e.state(); (s == Failed || s == Quarantined) && was != nil && was.well() {
+			one := e.Found
+			one.Problem = fmt.Errorf("it is %s: %s", s, why)
+			lost = append(lost, one)
 		}
 	}
-	return c, nil
+	return lost
 }
 
 // well reports whether an agent may go on as it is. One that failed is started

@@ -91,6 +91,64 @@ func TestStrictReload(t *testing.T) {
 	}
 }
 
+// An agent that works is not given up for one that cannot be served: nothing changes.
+func TestReloadGivesUpNoAgent(t *testing.T) {
+	for what, spoil := range map[string]func(*rig){
+		"a broken file":     func(r *rig) { r.write("alpha.json", "{") },
+		"an empty file":     func(r *rig) { r.write("alpha.json", "") },
+		"a broken manifest": func(r *rig) { r.write("alpha.json", `{"schema_version": 1, "agent": 7}`) },
+		"another of its id": func(r *rig) { r.write("aaa.json", matrix("alpha")) },
+		"one that fails":    func(r *rig) { r.worse(Failed) },
+		"one that drifted":  func(r *rig) { r.worse(Quarantined) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newRig(t, map[string]string{"alpha.json": matrix("alpha"), "beta.json": matrix("beta")}, nil)
+			r.Prove(t.Context())
+			alpha, beta := r.agent("alpha"), r.agent("beta")
+			r.write("beta.json", strings.Replace(matrix("beta"), `"read"]`, `"read", "write"]`, 1))
+			r.write("new.json", matrix("new"))
+			spoil(r)
+			if a := r.ask(r.admin, "POST", "/api/v1/reload", ""); a.status != 409 || a.code() != "reload_failed" || !strings.Contains(a.body, "alpha cannot be served: ") {
+				t.Fatalf("it answered %d: %s", a.status, a.body)
+			}
+			if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "beta/ready"}) {
+				t.Errorf("the agents are %q", got)
+			}
+			r.mu.Lock()
+			started := slices.Clone(r.started)
+			r.mu.Unlock()
+			for _, f := range started {
+				if f != alpha && f != beta {
+					<-f.closed // nothing of what was started stays
+				}
+			}
+			if a := r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`); a.status != 200 {
+				t.Errorf("a call got %d: %s", a.status, a.body)
+			}
+			// Taken away, it goes.
+			if err := os.Remove(filepath.Join(r.folder, "alpha.json")); err != nil {
+				t.Fatal(err)
+			}
+			r.make = nil
+			if a := r.ask(r.admin, "POST", "/api/v1/reload", ""); a.status != 200 {
+				t.Errorf("it answered %d: %s", a.status, a.body)
+			}
+			<-alpha.closed
+		})
+	}
+}
+
+// worse has alpha change into one that is in a bad state.
+func (r *rig) worse(s State) {
+	r.write("alpha.json", strings.Replace(matrix("alpha"), `"read"]`, `"read", "write"]`, 1))
+	r.make = func(f *fake) {
+		close(f.ready)
+		if f.name == "alpha" {
+			f.state.Store(s)
+		}
+	}
+}
+
 // brokenQueue is a queue that cannot be told.
 type brokenQueue struct{ Intents }
 

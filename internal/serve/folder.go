@@ -251,8 +251,8 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 // manifestBeside reports whether a folder has a file that is always a manifest.
 func manifestBeside(path string) bool {
 	return slices.ContainsFunc([]string{"agent.toml", "findagent.json"}, func(name string) bool {
-		_, err := os.Stat(filepath.Join(filepath.Dir(path), name))
-		return err == nil
+		info, err := os.Stat(filepath.Join(filepath.Dir(path), name))
+		return err == nil && !info.IsDir()
 	})
 }
 

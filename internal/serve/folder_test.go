@@ -90,6 +90,7 @@ func TestWhatIsNoManifest(t *testing.T) {
 		"app/agent.toml": "[", "bad/notes.json": `{"allowed_side_effects": [}`,
 		"gone/gone.json": "", "own/own.json": "{}", "own/other.json": "{}",
 		"crm/crm.json": `{"openapi": "3.1.0", "info": {"title": "CRM", "version": "1.0.0"}, "paths": {}}`, "crm/agent.toml": "[",
+		"erp/erp.json": `{"openapi": "3.1.0"}`, "erp/agent.toml/x": "",
 	})
 	if err := os.Symlink("nowhere", filepath.Join(dir, "link.json")); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestWhatIsNoManifest(t *testing.T) {
 		want []string
 	}{
 		"found":  {Find, []string{"app/agent.toml", "bad/notes.json", "crm/agent.toml", "link.json"}},
-		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "crm/agent.toml", "empty.json", "gone/gone.json", "link.json", "own/own.json"}},
+		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "crm/agent.toml", "empty.json", "erp/erp.json", "gone/gone.json", "link.json", "own/own.json"}},
 	} {
 		found, err := tt.find(dir)
 		if err != nil {

@@ -119,7 +119,7 @@ func (d watchedDoor) Call(ctx context.Context, c *call.Call) (call.Result, error
 func (d watchedDoor) call(ctx context.Context, c *call.Call) (call.Result, error) {
 	done, err := d.agent.hosting.turn(ctx, d.agent.Manifest().Agent(), c)
 	if err != nil {
-		return call.Result{}, d.agent.Refuse(ctx, c, notItsTurn(err))
+		return d.agent.Refuse(ctx, c, notItsTurn(err))
 	}
 	defer done()
 	return d.Door.Call(ctx, c)
