@@ -11,7 +11,7 @@
 // answer to show what ambit's promise costs without ambit. Ways take turns
 // every few calls, several rounds in one run, and every answer is checked. The server answers in
 // JSON: its event streams, through ReverseProxy, now and then end without an
-// answer. A read costs ambit one durable commit, a write two.
+// answer. A read costs ambit one durable commit, a write two, and a quota one more.
 package main
 
 import (

@@ -171,7 +171,7 @@ func (r *rig) doors(ctx context.Context, ambit, before, agents string) error {
 		ways          [][2]string // the name, and the agent
 	}{
 		{ambit, filepath.Join(r.dir, "home"), [][2]string{{"ambit, HTTP to HTTP, read", "reads"}, {"ambit, HTTP to HTTP, write", "writes"}, {"ambit, HTTP to stdio", "pipe"}}},
-		{ambit, rails, [][2]string{{"ambit, HTTP to HTTP, read, every rail", "reads"}}},
+		{ambit, rails, [][2]string{{"ambit, HTTP to HTTP, read, every rail", "reads"}, {"ambit, HTTP to HTTP, write, every rail", "writes"}}},
 		{before, filepath.Join(r.dir, "home-before"), [][2]string{{"before, HTTP to HTTP, read", "reads"}, {"before, HTTP to HTTP, write", "writes"}}},
 	} {
 		if d.program == "" {
@@ -207,14 +207,15 @@ func (r *rig) serve(ctx context.Context, ambit, agents string) (p *os.Process, u
 }
 
 // writeRails makes a home with every rail that an operator can set for all agents,
-// and with rules: nothing of what is sent here meets one, and all of it is held
-// against each.
+// with rules, and with a quota: nothing of what is sent here meets one, and all of it
+// is held against each.
 func writeRails(dir string) (home string, err error) {
 	home = filepath.Join(dir, "home-rails")
 	err = os.MkdirAll(home, 0o700)
 	for name, text := range map[string]string{
 		"guardrails.json": `{"input": {"max_length": 100000, "deny_patterns": ["drop table", "rm -rf"], "deny_defaults": true, "pii_redaction": ["email", "phone", "credit_card", "iban"]}, "output": {"on_leak": "block"}}`,
 		"policy.cedar":    `forbid (principal, action, resource) when { context.arguments has path && context.arguments.path like "/etc/*" };`,
+		"config.toml":     "[quota]\ncalls_per_minute = 1000000000\ncalls_per_day = 1000000000\n",
 	} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(home, name), []byte(text), 0o600)

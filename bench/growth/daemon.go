@@ -46,13 +46,18 @@ type daemon struct {
 	client *http.Client
 }
 
-// serve starts a daemon with the agents of a folder, and waits until all of them
-// are ready.
+// serve starts a daemon with the agents of a folder in a home of its own, and waits
+// until all of them are ready.
 func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, error) {
 	home, err := os.MkdirTemp(s.dir, "home-")
 	if err != nil {
 		return nil, err
 	}
+	return s.serveIn(ctx, home, agents, want)
+}
+
+// serveIn does so in a home that may hold something.
+func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*daemon, error) {
 	cmd := exec.CommandContext(ctx, s.ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
 	cmd.Env = append(os.Environ(), "AMBIT_HOME="+home)
 	var said bytes.Buffer

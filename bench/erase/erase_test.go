@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every work is measured for both sizes of rows.
+func TestRun(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(&out, 1, 2, 3); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"2 deleted, a commit each    600", "3 erased in one commit    600", "2 deleted, a commit each  20000", "3 erased in one commit  20000"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it says nothing of %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// One way leaves what was there in the file, the other does not.
+func TestWays(t *testing.T) {
+	for _, j := range []work{{size: 600, rows: 5, do: deleteEach}, {size: 20_000, rows: 5, do: eraseAll}} {
+		for secure, holds := range []bool{true, false} {
+			file := filepath.Join(t.TempDir(), "state.db")
+			c, err := open(file, secure)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = j.time(c)
+			if err := errors.Join(err, c.Close()); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// More than the hashes of 32 bytes, which stay.
+			if got := bytes.Contains(text, bytes.Repeat([]byte("x"), 100)); got != holds {
+				t.Errorf("secure_delete %d, rows of %d bytes: what was there is found: %v", secure, j.size, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+// Command erase measures what it costs that deleted rows become zeros in the file:
+// SQLite with PRAGMA secure_delete, as ambit's store has it, beside SQLite without.
+//
+//	go run ./bench/erase
+//
+// It is the database alone, with the store's other settings: write-ahead log, and
+// every commit on the disk. Deleted is one row at a time, each with a commit, as calls
+// are when they are settled; erased are the contents of many rows in one commit, as a
+// journal's are when their time is over. Rows of 600 bytes fit a page; of 20,000 they
+// have pages of their own, which are written again. Both ways take turns.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 7, "how many rounds count")
+	deleted := flag.Int("deleted", 200, "rows that are deleted in a round, each with a commit")
+	erased := flag.Int("erased", 1000, "rows that are erased in a round, in one commit")
+	flag.Parse()
+	if *rounds < 1 || *deleted < 1 || *erased < 1 {
+		fmt.Fprintln(os.Stderr, "bench: there is at least one round, and one row")
+		os.Exit(2)
+	}
+	if err := run(os.Stdout, *rounds, *deleted, *erased); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// work is done by both ways.
+type work struct {
+	name string
+	size int // bytes of a row
+	rows int
+	do   func(c *sqlite.Conn, rows int) error
+}
+
+// times are what each round of a work took, for a row.
+type times struct{ plain, zeroed []time.Duration }
+
+func run(w io.Writer, rounds, deleted, erased int) error {
+	dir, err := os.MkdirTemp("", "erase-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	plain, err := open(filepath.Join(dir, "plain.db"), 0)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	zeroed, err := open(filepath.Join(dir, "zeroed.db"), 1)
+	if err != nil {
+		return err
+	}
+	defer zeroed.Close()
+	var works []work
+	for _, size := range []int{600, 20_000} {
+		works = append(works, work{"deleted, a commit each", size, deleted, deleteEach}, work{"erased in one commit", size, erased, eraseAll})
+	}
+	took := make([]times, len(works))
+	for round := range rounds + 1 {
+		for i, job := range works {
+			without, err := job.time(plain)
+			if err != nil {
+				return err
+			}
+			with, err := job.time(zeroed)
+			if err != nil {
+				return err
+			}
+			if round > 0 { // the first makes the files grow
+				took[i].plain, took[i].zeroed = append(took[i].plain, without), append(took[i].zeroed, with)
+			}
+		}
+	}
+	fmt.Fprintf(w, "SQLite without and with secure_delete, µs a row; median of %d rounds in turn\n", rounds)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "rows\tbytes\twithout\twith\twith : without\t")
+	for i, job := range works {
+		ratios := make([]float64, rounds)
+		for r := range ratios {
+			ratios[r] = float64(took[i].zeroed[r]) / float64(took[i].plain[r])
+		}
+		fmt.Fprintf(table, "%d %s\t%d\t%.1f\t%.1f\t%.2f\t\n", job.rows, job.name, job.size, micros(median(took[i].plain)), micros(median(took[i].zeroed)), median(ratios))
+	}
+	return table.Flush()
+}
+
+// open makes a database with the settings of ambit's store, but for the one.
+func open(file string, secure int) (*sqlite.Conn, error) {
+	c, err := sqlite.OpenConn(file, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
+	if err != nil {
+		return nil, err
+	}
+	for _, query := range []string{
+		`PRAGMA synchronous = FULL`, `PRAGMA fullfsync = ON`, `PRAGMA journal_size_limit = 67108864`, fmt.Sprintf(`PRAGMA secure_delete = %d`, secure),
+		`CREATE TABLE leaves (place INTEGER PRIMARY KEY, hash BLOB NOT NULL, record BLOB)`,
+	} {
+		if err == nil {
+			err = sqlitex.ExecuteTransient(c, query, nil)
+		}
+	}
+	is := -1
+	if err == nil {
+		err = sqlitex.Execute(c, `PRAGMA secure_delete`, &sqlitex.ExecOptions{ResultFunc: func(s *sqlite.Stmt) error {
+			is = s.ColumnInt(0)
+			return nil
+		}})
+	}
+	if err == nil && is != secure {
+		err = fmt.Errorf("secure_delete is %d, not %d", is, secure)
+	}
+	if err != nil {
+		_ = c.Close() // it was of no use
+		return nil, err
+	}
+	return c, nil
+}
+
+// time fills the table and tells how long the work took for each row.
+func (j *work) time(c *sqlite.Conn) (time.Duration, error) {
+	if err := j.fill(c); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := j.do(c, j.rows); err != nil {
+		return 0, err
+	}
+	return time.Since(start) / time.Duration(j.rows), nil
+}
+
+// fill leaves so many rows in the table and no other, and nothing in the log.
+func (j *work) fill(c *sqlite.Conn) (err error) {
+	if err := sqlitex.ExecuteTransient(c, `DELETE FROM leaves`, nil); err != nil {
+		return err
+	}
+	done := sqlitex.Transaction(c)
+	record := make([]byte, j.size)
+	for i := range record {
+		record[i] = 'x'
+	}
+	for i := range j.rows {
+		if err == nil {
+			err = sqlitex.Execute(c, `INSERT INTO leaves (place, hash, record) VALUES (?, ?, ?)`, &sqlitex.ExecOptions{Args: []any{i, record[:32], record}})
+		}
+	}
+	done(&err)
+	if err != nil {
+		return err
+	}
+	return sqlitex.ExecuteTransient(c, `PRAGMA wal_checkpoint(TRUNCATE)`, nil)
+}
+
+func deleteEach(c *sqlite.Conn, rows int) error {
+	for i := range rows {
+		if err := sqlitex.Execute(c, `DELETE FROM leaves WHERE place = ?`, &sqlitex.ExecOptions{Args: []any{i}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eraseAll(c *sqlite.Conn, _ int) error {
+	return sqlitex.Execute(c, `UPDATE leaves SET record = NULL WHERE record IS NOT NULL`, nil)
+}
+
+func median[T float64 | time.Duration](list []T) T {
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2]
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }

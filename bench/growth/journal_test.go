@@ -1,0 +1,72 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/cli"
+)
+
+const envAmbit = "AMBIT_TEST_BE_AMBIT"
+
+// The test binary is ambit when it is told so.
+func TestMain(m *testing.M) {
+	if os.Getenv(envAmbit) != "" {
+		os.Exit(cli.Main())
+	}
+	os.Exit(m.Run())
+}
+
+// Time and memory of a daemon, and the memory of those that read all of it, are told
+// for each size of the journal, on Linux, which tells memory. A daemon leaves no records that would count.
+func TestJournal(t *testing.T) {
+	t.Setenv(envAmbit, "1")
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // with the race detector, ending takes a second unless told
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stub, err := newStub()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stub.close()
+	// What this process has is not what ambit has.
+	ballast, err := syscall.Mmap(-1, 0, 512<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_POPULATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Munmap(ballast) }()
+	c, err := growJournal(t.Context(), &setup{ambit: self, dir: filepath.Join(t.TempDir(), "journal"), stub: stub}, sizes{3200, 3300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range c.Panels {
+		for _, l := range p.Lines {
+			names = append(names, l.Name)
+			if len(l.Points) != 2 || l.Points[0][0] != 3200 || l.Points[1][0] != 3300 {
+				t.Errorf("%s has the points %v", l.Name, l.Points)
+			}
+			for _, point := range l.Points {
+				if point[1] <= 0 {
+					t.Errorf("%s is %v at %v records", l.Name, point[1], point[0])
+				}
+				if strings.HasSuffix(l.Name, "resident") && point[1] >= 512 {
+					t.Errorf("%s is %v MiB, which is this process's", l.Name, point[1])
+				}
+			}
+		}
+	}
+	for _, want := range []string{"daemon listening", "daemon's agent proven", "daemon, resident", "export, resident", "verify, resident"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("there is no %q among %q", want, names)
+		}
+	}
+}
