@@ -376,7 +376,7 @@ func TestAgents(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(read("kubernetes/kustomization.yaml")), &set); err != nil || len(set.Images) != 1 {
 		t.Fatalf("%+v %v", set, err)
 	}
-	built := regexp.MustCompile(`(?m)^    podman build -f deploy/container/agents.Containerfile -t (\S+) (\S+)$`).FindStringSubmatch(readme)
+	built := regexp.MustCompile(`(?m)^podman build -f deploy/container/agents.Containerfile -t (\S+) (\S+)$`).FindStringSubmatch(readme)
 	if image := set.Images[0]; built == nil || built[1] != image.New+":"+image.Tag {
 		t.Fatalf("the README builds %q, and %+v is deployed", built, image)
 	}
@@ -395,7 +395,7 @@ func TestAgents(t *testing.T) {
 	}
 
 	t.Chdir(t.TempDir())
-	for _, m := range regexp.MustCompile(`(?m)^    ambit (.*)$`).FindAllStringSubmatch(readme, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ambit (.*)$`).FindAllStringSubmatch(readme, -1) {
 		var out bytes.Buffer
 		if code := cli.Run(t.Context(), strings.Fields(m[1]), strings.NewReader(""), &out, &out); code != 0 {
 			t.Errorf("ambit %s: %s", m[1], out.String())

@@ -1,7 +1,8 @@
 //go:build unix
 
 // Package docs holds the documents to what the program does: every command in a
-// Markdown page is run, and what the page says that it prints is compared.
+// Markdown page is run, or says why not, and what the page says that it prints is
+// compared.
 //
 // A page is read by readPage, whose comment tells how to write one. All commands
 // of a page run in one shell, in an empty home that holds a copy of agents/, with
@@ -40,7 +41,7 @@ const root = "../.."
 // pages are all documents for people.
 func pages(t *testing.T) []string {
 	t.Helper()
-	all := []string{"README.md", "CONTRIBUTING.md", "agents/README.md"}
+	all := []string{"README.md", "CONTRIBUTING.md", "agents/README.md", "deploy/README.md"}
 	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && strings.HasSuffix(path, ".md") {
 			all = append(all, path)

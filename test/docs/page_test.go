@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -35,8 +36,9 @@ const (
 )
 
 var (
-	directive  = regexp.MustCompile(`^<!-- (.*) -->$`)
-	indented   = regexp.MustCompile(`^ {4,}(\$ )?ambit [a-z]`) // commands that no fence surrounds
+	directive  = regexp.MustCompile(`^ *<!-- (.*) -->$`)
+	unfenced   = regexp.MustCompile("^[ >]*( {4}|\t)|```|~~~|<pre") // the other ways to show something as it is
+	command    = regexp.MustCompile(`^( *\$ )?ambit [a-z]`)
 	lookAt     = regexp.MustCompile(`^console (/\S*)((?: [a-z_]+="[^"]*")*) shows "([^"]+)"$`)
 	fieldValue = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 )
@@ -48,16 +50,22 @@ type mark struct {
 	background    bool
 	exit          int
 	file          string
+	measured      bool // make bench writes it
 	said          bool
 }
 
-// readPage finds the steps of a page. Commands are run, or say why not: a command
-// that nobody runs is one that lies one day.
+// readPage finds the steps of a page. What a page shows is run, or says why not: a
+// command that nobody runs is one that lies one day.
 //
 //	sh       commands; all of a page run in one shell
 //	output   what the commands just above print; … stands for anything, and
 //	         alone on a line for any lines
-//	others   written to a file if <!-- file: NAME --> stands above
+//	text     pictures and tables, without commands
+//	others   written to a file, which commands below read: <!-- file: NAME -->
+//	         stands above
+//
+// Any other block is an error, and so is whatever Markdown would show as it is
+// without a block.
 //
 // Comments above a block: "not run: REASON", "prove: REASON" (only make prove
 // runs it), "background", "exit N", "file: NAME". A comment
@@ -88,8 +96,8 @@ func readPage(path string) ([]step, error) {
 		}
 		lang, ok := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
 		if !ok {
-			if indented.MatchString(line) && path != filepath.Join(root, "docs", "reference", "verbs.md") { // which lists them
-				return nil, fmt.Errorf("%s: commands are a block of sh, and are run, or say why not", at)
+			if unfenced.MatchString(line) && path != filepath.Join(root, "docs", "reference", "verbs.md") { // which TestExamples reads
+				return nil, fmt.Errorf("%s: what is shown as it is stands in a block of its own, between lines of ```", at)
 			}
 			if strings.TrimSpace(line) != "" {
 				if m.said {
@@ -121,13 +129,28 @@ func readPage(path string) ([]step, error) {
 			steps[after].want = body
 		case lang == "output":
 			return nil, fmt.Errorf("%s: output stands below the commands that print it", at)
+		case lang == "text":
+			if n := slices.IndexFunc(body, command.MatchString); n >= 0 && !m.measured {
+				return nil, fmt.Errorf("%s:%d: %s", path, start+1+n, ofSh)
+			}
 		case lang == "console" || lang == "bash" || lang == "shell":
-			return nil, fmt.Errorf("%s: commands are a block of sh, and are run, or say why not", at)
+			return nil, fmt.Errorf("%s: %s", at, ofSh)
+		case lang == "":
+			return nil, fmt.Errorf("%s: a block without a language: is it sh, output, text?", at)
+		default:
+			return nil, fmt.Errorf("%s: a block of %s is a file that commands read, or says why it is not run", at, lang)
 		}
 		m, after = mark{}, -1
 	}
+	for i := len(steps) - 1; i >= 0 && steps[i].kind != commands; i-- {
+		if steps[i].kind == file {
+			return nil, fmt.Errorf("%s:%d: no command below reads this file", path, steps[i].line)
+		}
+	}
 	return steps, nil
 }
+
+const ofSh = "commands are a block of sh, and are run, or say why not"
 
 func (m *mark) read(text string, line int) (*step, error) {
 	key, value, _ := strings.Cut(text, ":")
@@ -149,7 +172,7 @@ func (m *mark) read(text string, line int) (*step, error) {
 	default:
 		l := lookAt.FindStringSubmatch(text)
 		if l == nil {
-			m.said = false
+			m.said, m.measured = false, strings.HasPrefix(text, "bench ")
 			if strings.HasPrefix(text, "console") || strings.HasPrefix(text, "not run") {
 				return nil, fmt.Errorf("cannot read the comment %q", text)
 			}

@@ -141,7 +141,10 @@ func (s *shell) do(path string, st step) {
 	at := fmt.Sprintf("%s:%d", path, st.line)
 	switch st.kind {
 	case file:
-		name := filepath.Join(s.cwd(), filepath.FromSlash(st.name))
+		name, ok := strings.CutPrefix(st.name, "~/")
+		if name = filepath.Join(s.home, name); !ok {
+			name = filepath.Join(s.cwd(), st.name)
+		}
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(st.text), 0o644)); err != nil {
 			s.t.Fatalf("%s: %v", at, err)
 		}

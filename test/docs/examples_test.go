@@ -1,0 +1,111 @@
+//go:build unix
+
+package docs
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/cli"
+)
+
+// stubs let bash read examples and run nothing: ambit tells its arguments, each
+// with a NUL behind it, and what stands beside it on a line does nothing.
+const stubs = `set -e -o pipefail
+PATH=
+ambit() { printf '%s\0' "$@" >&3; printf '\n' >&3; }
+claude() { "${@:5}"; }
+curl() { :; }; git() { :; }; jq() { :; }; man() { :; }; pass() { :; }; xdg-open() { :; }
+`
+
+// TestExamples holds the examples of the verbs, which docs/reference/verbs.md lists,
+// to the command line. They are about files, agents and keys of the reader's, so they
+// are not run.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Example != "" && c.IsAvailableCommand() && c.Parent().Name() != "completion" { // whose examples are cobra's
+			t.Run(c.CommandPath(), func(t *testing.T) {
+				for line := range strings.Lines(c.Example) {
+					if err := readExample(t, line); err != nil {
+						t.Errorf("%s: %v", strings.TrimSpace(line), err)
+					}
+				}
+			})
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cli.Verbs())
+}
+
+// TestBrokenExamples: an example that ambit would refuse is told.
+func TestBrokenExamples(t *testing.T) {
+	for line, want := range map[string]string{
+		"ambit diff a b | jq '.x'":                 "",
+		"ambit inspekt a.json":                     "no such verb",
+		"ambit key fetch":                          "there is no ambit key fetch",
+		"ambit inspect a.json --colour x":          "unknown flag",
+		"ambit inspect a.json b.json":              "takes",
+		"ambit serve --grace soon":                 "invalid argument",
+		"ambit inspect 'a.json":                    "exit status",
+		"frobnicate | ambit inspect a.json":        "exit status",
+		"xdg-open a.json":                          "there is no ambit in it",
+		`git "$(ambit key fetch)" && ambit agents`: "there is no ambit key fetch",
+	} {
+		if err := readExample(t, line); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
+// readExample reads a line as bash and ambit would.
+func readExample(t *testing.T, line string) error {
+	t.Helper()
+	dir := t.TempDir()
+	told, err := os.Create(filepath.Join(dir, "told"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc", "-c", stubs+line)
+	cmd.Dir, cmd.ExtraFiles = dir, []*os.File{told}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(err, errors.New(string(out)))
+	}
+	text, err := os.ReadFile(told.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := strings.Split(string(text), "\x00\n")
+	if len(calls) == 1 {
+		return errors.New("there is no ambit in it")
+	}
+	for _, call := range calls[:len(calls)-1] {
+		err = errors.Join(err, parse(strings.Split(call, "\x00")))
+	}
+	return err
+}
+
+// parse reads a command line as far as it can be read without doing anything.
+func parse(args []string) error {
+	c, rest, err := cli.Verbs().Find(args)
+	if err != nil {
+		return err
+	}
+	if !c.Runnable() || !c.HasParent() {
+		return errors.New("there is no such verb")
+	}
+	if err := c.ParseFlags(rest); err != nil {
+		return err
+	}
+	return errors.Join(c.ValidateArgs(c.Flags().Args()), c.ValidateRequiredFlags())
+}

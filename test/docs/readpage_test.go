@@ -1,0 +1,65 @@
+//go:build unix
+
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestReadPage: what a page shows is run, compared, saved for a command to read, or
+// says why not. Nothing passes unread.
+func TestReadPage(t *testing.T) {
+	const run = "\n\n```sh\ntrue\n```\n"
+	for _, c := range []struct {
+		name, page string
+		want       string // of the error; empty if the page is good
+	}{
+		{"prose", "# A page\n\n- a list\n  of two lines\n", ""},
+		{"commands", "```sh\ntrue\n```\n```output\n```\n", ""},
+		{"a picture", "```text\na → b\n     ambit, HTTP to stdio  1\n```\n", ""},
+		{"what make bench writes", "<!-- bench start -->\n```text\nambit run  p50\n```\n<!-- /bench -->\n", ""},
+		{"a file that is read", "<!-- file: a.toml -->\n```toml\n```" + run, ""},
+		{"a reason", "<!-- not run: it is long -->\n```yaml\n```\n", ""},
+		{"a reason, in a list", "1. one\n\n   <!-- not run: it is long -->\n   ```toml\n   ```\n", ""},
+
+		{"another language", "text\n\n```yaml\na: 1\n```\n", "page.md:3: a block of yaml is a file that commands read, or says why it is not run"},
+		{"no language", "```\nls\n```\n", "page.md:1: a block without a language"},
+		{"words after the language", "```sh title=x\nls\n```\n", "a block of sh title=x is"},
+		{"another shell", "```bash\nls\n```\n", "commands are a block of sh"},
+		{"a reason that is none", "<!-- not run: -->\n```yaml\n```\n", "cannot read the comment"},
+		{"a remark is no reason", "<!-- for people -->\n```yaml\n```\n", "a block of yaml"},
+		{"a reason too far away", "<!-- not run: it is long -->\n\nprose\n\n```yaml\n```\n", "belongs to no block"},
+		{"a reason for one block", "<!-- not run: it is long -->\n```yaml\n```\n\n```yaml\n```\n", "page.md:5: a block of yaml"},
+		{"commands in a picture", "```text\nambit grant me ACTION…\n```\n", "page.md:2: commands are a block of sh"},
+		{"commands behind what make bench writes", "<!-- bench agents -->\n| a |\n<!-- /bench -->\n\n```text\nambit run x\n```\n", "page.md:6: commands are"},
+		{"commands at a prompt in a picture", "```text\n  $ ambit grants\n```\n", "commands are a block of sh"},
+		{"a file that nobody reads", "```sh\ntrue\n```\n\n<!-- file: a.toml -->\n```toml\n```\n", "page.md:6: no command below reads this file"},
+		{"indented", "text\n\n    kubectl apply -k x\n", "page.md:3: what is shown as it is stands in a block"},
+		{"indented by a tab", "text\n\n\tkubectl apply -k x\n", "page.md:3: what is shown"},
+		{"indented in a list", "1. one\n\n       a = 1\n", "page.md:3: what is shown"},
+		{"indented in a quotation", ">     a = 1\n", "page.md:1: what is shown"},
+		{"waves", "~~~\nls\n~~~\n", "page.md:1: what is shown"},
+		{"a fence in a quotation", "> ```\n> ls\n> ```\n", "page.md:1: what is shown"},
+		{"a fence at a bullet", "- ```\n  ls\n  ```\n", "page.md:1: what is shown"},
+		{"HTML", "<pre>ls</pre>\n", "page.md:1: what is shown"},
+		{"output of nothing", "```output\n```\n", "output stands below"},
+		{"no end", "```sh\ntrue\n", "never ends"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "page.md")
+			if err := os.WriteFile(path, []byte(c.page), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := readPage(path)
+			if c.want == "" && err != nil {
+				t.Errorf("it is refused: %v", err)
+			}
+			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("it is refused with %v, want %s", err, c.want)
+			}
+		})
+	}
+}
