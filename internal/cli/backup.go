@@ -106,7 +106,7 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 	if t.json && file != "-" {
 		return t.document(summary)
 	}
-	t.notef("%s and %s are in %s", count(int(summary.Rows), "row"), count(summary.Files, "file"), file)
+	t.notef("%s and %s are in %s", count(int(summary.Rows), "row"), count(summary.Files, "file"), diag.Printable(file))
 	return nil
 }
 

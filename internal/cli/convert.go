@@ -52,7 +52,7 @@ func newConvert(t *terminal) *cobra.Command {
 				return t.convertedJSON(target, c)
 			}
 			if output == "" || output == "-" {
-				t.printf("%s\n", strings.TrimRight(string(c.Text), "\n"))
+				t.text(string(c.Text))
 			}
 			t.convertedNotes(c)
 			return nil

@@ -190,14 +190,14 @@ func (t *terminal) export(e *export, output string, force bool) error {
 		return t.document(doc)
 	}
 	for _, file := range written {
-		t.printf("%s\n", file)
+		t.printf("%s\n", diag.Printable(file))
 	}
 	if !toFile {
 		text := e.text
 		if e.files != nil {
 			text = e.files[0].Text
 		}
-		t.printf("%s\n", strings.TrimRight(text, "\n"))
+		t.text(text)
 	}
 	for _, n := range e.notes {
 		t.notef("%s", t.paint(dim, diag.Printable(n)))

@@ -30,6 +30,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -179,14 +180,18 @@ func printableLines(text string) string {
 
 // withoutControls makes control characters visible that do not end a line, or stand
 // in one as a tab: no document has them, so that it stays what it is.
-func withoutControls(text string) string {
-	control := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
-	if strings.IndexFunc(text, control) < 0 && utf8.ValidString(text) {
+func withoutControls(text string) string { return escaped(text, unicode.IsControl) }
+
+// escaped writes the odd characters of a text as escapes, but not what ends a line or
+// stands in one as a tab.
+func escaped(text string, odd func(rune) bool) string {
+	shown := func(r rune) bool { return odd(r) && r != '\n' && r != '\t' }
+	if strings.IndexFunc(text, shown) < 0 && utf8.ValidString(text) {
 		return text
 	}
 	var b strings.Builder
 	for i, r := range text {
-		if control(r) && !strings.HasPrefix(text[i:], "\r\n") {
+		if shown(r) && !strings.HasPrefix(text[i:], "\r\n") {
 			b.WriteString(diag.Printable(string(r)))
 		} else {
 			b.WriteRune(r)
@@ -200,6 +205,21 @@ func (t *terminal) printf(format string, args ...any) {
 	t.outMu.Lock()
 	defer t.outMu.Unlock()
 	fmt.Fprint(t.out, t.tamed(fmt.Sprintf(format, args...), withoutControls))
+}
+
+// text prints a document, which may hold what a manifest says. JSON stays what it is;
+// in others characters that nobody sees cannot always be written otherwise.
+func (t *terminal) text(document string) {
+	document = strings.TrimRight(document, "\n")
+	if jsontext.Value(document).IsValid() {
+		t.printf("%s\n", harmless(document))
+		return
+	}
+	shown := escaped(document, diag.Unseen)
+	t.printf("%s\n", shown)
+	if shown != document {
+		t.notef("%s", t.paint(dim, "characters that nobody sees are shown as escapes; -o FILE writes them as they are"))
+	}
 }
 
 // notef writes a line about the answer.

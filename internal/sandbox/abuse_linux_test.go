@@ -167,7 +167,8 @@ print((t.children_user + t.children_system) / (time.monotonic() - begun))
 }
 
 func TestDeadline(t *testing.T) {
-	out, _ := attempt(t, Spec{Argv: []string{"sleep", "600"}, Wall: 300 * time.Millisecond})
+	// Without a deadline it would end by itself.
+	out, _ := attempt(t, Spec{Argv: []string{"sleep", "20"}, Wall: 300 * time.Millisecond})
 	if !out.TimedOut {
 		t.Errorf("%+v", out)
 	}

@@ -208,46 +208,65 @@ func (r *running) listen() {
 		if recvErr == unix.ECONNRESET {
 			continue // it ended before it heard its order; what it said comes now
 		}
-		if err != nil || recvErr != nil || n == 0 {
+		if err != nil || recvErr != nil {
 			return
 		}
-		var m shim.Message
-		if json.Unmarshal(buf[:n], &m) != nil {
-			continue
+		files := received(rights[:rn])
+		r.heard(buf[:n], files)
+		for _, f := range files { // whoever took one has one of its own
+			f.Close()
 		}
-		// What comes from a shim beside its program may be the program's. It can
-		// only hurt itself.
-		begun := closed(r.ready)
-		switch {
-		case m.Kind == shim.Dial:
-			r.dial()
-		case m.Kind == shim.Sang:
-			r.sang = &m
-		case m.Kind == shim.NotStarted, m.Kind == shim.Failed && !begun:
-			r.failed = &m
-		case begun:
-		case m.Kind == shim.Ready:
-			close(r.ready)
-		case m.Kind == shim.Worn && !closed(r.worn):
-			close(r.worn)
-		case m.Kind == shim.Listener && r.listener == nil:
-			r.serve(rights[:rn])
+		if n == 0 {
+			return
 		}
 	}
 }
 
-// serve gives the listener from inside to whoever serves the way out.
-func (r *running) serve(rights []byte) {
+// heard takes one message. What comes from a shim beside its program may be the
+// program's. It can only hurt itself.
+func (r *running) heard(text []byte, files []*os.File) {
+	var m shim.Message
+	if json.Unmarshal(text, &m) != nil {
+		return
+	}
+	begun := closed(r.ready)
+	switch {
+	case m.Kind == shim.Dial:
+		r.dial()
+	case m.Kind == shim.Sang:
+		r.sang = &m
+	case m.Kind == shim.NotStarted, m.Kind == shim.Failed && !begun:
+		r.failed = &m
+	case begun:
+	case m.Kind == shim.Ready:
+		close(r.ready)
+	case m.Kind == shim.Worn && !closed(r.worn):
+		close(r.worn)
+	case m.Kind == shim.Listener && r.listener == nil && len(files) == 1:
+		r.serve(files[0])
+	}
+}
+
+// received are the files that came with a message.
+func received(rights []byte) (files []*os.File) {
 	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil || len(messages) != 1 {
-		return
+	if err != nil {
+		return nil
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // it is of another kind, which brings none
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
 	}
-	f := os.NewFile(uintptr(fds[0]), "egress")
-	defer f.Close()
+	return files
+}
+
+// serve gives the listener from inside to whoever serves the way out.
+func (r *running) serve(f *os.File) {
 	l, err := net.FileListener(f)
 	if err != nil {
 		return

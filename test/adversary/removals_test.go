@@ -306,4 +306,34 @@ var removals = []removal{
 	{"P146", "internal/importer/arguments.go", `if left >= 0 && (len(out) > left || !named) {`, `if false && left > 0 && named {`, "./internal/importer", "TestSomethingElse"},
 	{"P147", "internal/cli/secret.go", `if o.broken != "" {`, `if false {`, "./internal/cli", "TestScripts/secret-name"},
 	{"P148", "internal/gateway/record.go", `if !p.railed {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
+	{"P56", "internal/gateway/gateway.go", `	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)`, `	if p.Parent != "" {
+		return nil
+	}
+	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)`, "./test/adversary", "TestDeputyIsNotConfused"},
+	{"P56", "internal/serve/compose.go", `	return v.running.Call(ctx, c)`, `	c.Principal = "owner@local"
+	return v.running.Call(ctx, c)`, "./test/adversary", "TestDeputyIsNotConfused"},
+	{"P53", "internal/serve/compose.go", `Name: c.Principal, Everywhere: true}`, `Name: c.Principal}`, "./test/adversary", "TestDeputyIsNotConfused"},
+	{"P53", "internal/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./test/adversary", "TestDeputyIsNotConfused"},
+	{"P64", "internal/sandbox/cgroup_linux.go", `strconv.FormatInt(b.pids, 10)`, `strconv.FormatInt(b.pids*100, 10)`, "./internal/sandbox", "TestProcessesAreBounded"},
+	{"P64", "internal/sandbox/cgroup_linux.go", `max(int64(b.cpu*cpuPeriod), 1000)`, `max(int64(b.cpu*8*cpuPeriod), 1000)`, "./internal/sandbox", "TestCPUIsBounded"},
+	{"P64", "internal/sandbox/run_linux.go", `time.NewTimer(s.Wall - time.Since(begun))`, `time.NewTimer(time.Hour)`, "./internal/sandbox", "TestDeadline"},
+	{"P48", "internal/serve/console/console.go", `script-src 'self';`, `script-src 'self' 'unsafe-inline';`, "./test/adversary", "TestConsoleShowsTextAsText"},
+	{"P49", "internal/serve/console/session.go", `SameSite: http.SameSiteStrictMode`, `SameSite: http.SameSiteLaxMode`, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
+	{"P94", "internal/http1/conn.go", `b.own = time.Now().Add(wait)`, `b.own = time.Now().Add(100 * wait)`, "./internal/http1", "TestSlowClients"},
+	{"P94", "internal/http1/conn.go", `		wait := cmp.Or(c.s.HTTP.IdleTimeout, c.s.HTTP.ReadTimeout)`, `		wait := 100 * cmp.Or(c.s.HTTP.IdleTimeout, c.s.HTTP.ReadTimeout)`, "./internal/http1", "TestSlowClients"},
+	{"P94", "internal/serve/serve.go", `ReadTimeout: requestTime, IdleTimeout`, `IdleTimeout`, "./internal/serve", "TestTooSlow"},
+	{"P63", "internal/sandbox/run_linux.go", `			f.Close()
+		}
+		if n == 0 {`, `			_ = f
+		}
+		if n == 0 {`, "./internal/sandbox", "TestDescriptorsOfMessages"},
+	{"P73", "internal/state/sqlite/errors.go", `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):`, `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTTY):`, "./test/faults", "TestReadOnlyHome"},
+	{"P149", "internal/identity/keys.go", `	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {`, `	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {`, "./internal/identity", "TestRootIsForItsUserAlone"},
+	{"P149", "internal/journal/daybook/daybook.go", `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)`, `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)`, "./test/adversary", "TestHomeIsForItsUserAlone"},
+	{"P149", "internal/home/replace.go", `	if mode != 0o600 {`, `	if mode |= 0o044; mode != 0o600 {`, "./test/adversary", "TestHomeIsForItsUserAlone"},
+	{"P150", "internal/serve/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve", "TestReloadGivesUpNoAgent"},
+	{"P150", "internal/serve/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve", "TestReloadGivesUpNoAgent"},
+	{"P81", "internal/importer/arguments.go", `		w.sure = joined && !w.short(arg)`, `		w.sure = true`, "./internal/importer", "TestSomethingElse"},
+	{"P117", "internal/gateway/gateway.go", `return g.guards.hush(&why)`, `return &why`, "./internal/gateway", "TestShutTellsNoSecret"},
+	{"P117", "internal/host/host.go", `g.Guard(&call.Client{Notify: a.front.Publish}).Notify("notifications/message"`, `a.front.Publish("notifications/message"`, "./internal/host", "TestFailureTellsNoSecret"},
 }

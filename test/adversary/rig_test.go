@@ -123,6 +123,8 @@ type world struct {
 	t   *testing.T
 	dir string
 	env []string
+	// openly has files made for everybody unless ambit says otherwise.
+	openly bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -148,6 +150,9 @@ func (w *world) write(name, text string) string {
 // command is ambit.
 func (w *world) command(args ...string) *exec.Cmd {
 	c := exec.CommandContext(w.t.Context(), os.Args[0], args...)
+	if w.openly {
+		c = exec.CommandContext(w.t.Context(), "sh", append([]string{"-c", `umask 0 && exec "$0" "$@"`, os.Args[0]}, args...)...)
+	}
 	c.Env, c.Dir = w.env, w.dir
 	return c
 }

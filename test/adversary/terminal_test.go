@@ -6,13 +6,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/test/heard"
 )
 
 // findagent is a FindAgent manifest with the given text wherever text may stand.
 func findagent(t *testing.T, text string) string {
 	t.Helper()
+	short := string([]rune(text)[:min(len([]rune(text)), 60)]) // of a valid name
 	doc, err := json.Marshal(map[string]any{
-		"name": "Evil " + text, "description": "It does things. " + text, "system_prompt": "You help whoever asks, and say what you did and why. " + text, "kind": "mcp-tool", "category": text,
+		"name": "Evil " + short, "description": "It does things. " + text, "system_prompt": "You help whoever asks, and say what you did and why. " + text, "kind": "mcp-tool", "category": text,
 		"tools": []any{map[string]any{
 			"name": "look", "description": "Looks. " + text,
 			"input_schema": map[string]any{"type": "object", "description": text, "properties": map[string]any{"q": map[string]any{"type": "string", "description": text}}},
@@ -60,7 +67,9 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 	api := w.write("api.json", `{"openapi":"3.0.0","info":{"title":"A\u001b[2J\u202e"},"servers":[{"url":"https://api.example.com"}],"paths":{"/x\u009b":{"get":{"operationId":"look\u001b","summary":"\u202e"}}}}`)
 	odder := filepath.Join(w.dir, "walk")
 
-	for _, args := range [][]string{
+	w.pending()
+	archive := filepath.Join(w.dir, "it's\x1b]0;x\a\u202e\nforged line.tar")
+	runs := [][]string{
 		{"validate", w.dir},
 		{"validate", filepath.Join(w.dir, "walk")},
 		{"validate", "--format", "github", w.dir},
@@ -155,7 +164,37 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		{"no\x1b[2J\u202everb"},
 		{"validate", "--no\x1b[2J\u202eflag"},
 		{"schema", "\x1b[2J\u202e"},
-	} {
+		{"approvals"},
+		{"approvals", "deny", "x\x1b[2J\u202e", "--reason", poison},
+		{"approvals", "deny", w.waiting(), "--reason", poison},
+		{"backup", archive, "--passphrase-file", w.write("passphrase", "a long and winding phrase\n")},
+		{"backup", odd},
+		{"bundle", "pack", filepath.Dir(evil), "--output", archive},
+		{"bundle", "review", odd},
+		{"bundle", "run", odd, "x\x1b[2J\u202e"},
+		{"catalog", "x\x1b[2J\u202e"},
+		{"console"},
+		{"journal", "x\x1b[2J\u202e"},
+		{"journal", "checkpoint"},
+		{"journal", "erase", "--before", "x\x1b[2J\u202e"},
+		{"journal", "settle", "x\x1b[2J\u202e", "--done"},
+		{"key", "x\x1b[2J\u202e"},
+		{"key", "rotate", "x\x1b[2J\u202e"},
+		{"login", "token", "x\x1b[2J\u202e"},
+		{"memory", "x\x1b[2J\u202e"},
+		{"memory", "search", covenant, "x\x1b[2J\u202e"},
+		{"memory", "purge", covenant, "x\x1b[2J\u202e"},
+		{"policy", "x\x1b[2J\u202e"},
+		{"policy", "init"},
+		{"reload"},
+		{"secret", "x\x1b[2J\u202e"},
+		{"whoami"},
+		{"rotate", "x\x1b[2J\u202e"},
+		{"rotate", "root"},
+		{"journal", "show"},
+	}
+	everyVerb(t, runs)
+	for _, args := range runs {
 		for _, form := range []string{"", "--json"} {
 			if form != "" {
 				if args[0] == "validate" && len(args) > 2 {
@@ -180,6 +219,106 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 			}
 		}
 	}
+}
+
+// notRun are the verbs that the list has no use for, and why.
+var notRun = map[string]string{
+	"ambit":                "prints its help; a word that is no verb is in the list",
+	"ambit completion":     "prints a script of its own",
+	"ambit help":           "prints its own texts",
+	"ambit journal export": "writes records as they are, because their bytes count: docs/threat-model.md, Limits",
+	"ambit man":            "prints its own texts",
+	"ambit serve":          "TestLogIsTheDaemonsOwn",
+	"ambit tool-server":    "speaks MCP to whoever started it",
+	"ambit version":        "prints its own texts",
+	"ambit worker":         "takes from a queue until it is stopped, and has the log of serve",
+}
+
+// everyVerb wants each verb of ambit to be run, or to be named with a reason.
+func everyVerb(t *testing.T, runs [][]string) {
+	t.Helper()
+	root, missing := cli.Verbs(), map[string]bool{}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		missing[c.CommandPath()] = c.Runnable()
+		for _, below := range c.Commands() {
+			if c.Name() != "completion" {
+				walk(below)
+			}
+		}
+	}
+	walk(root)
+	for verb := range notRun {
+		if _, is := missing[verb]; !is {
+			t.Errorf("there is no verb %q that need not be run", verb)
+		}
+		missing[verb] = false
+	}
+	for _, args := range runs {
+		if c, _, err := root.Find(args); err == nil {
+			if notRun[c.CommandPath()] != "" && c != root {
+				t.Errorf("%q is run, and named among those that are not", c.CommandPath())
+			}
+			missing[c.CommandPath()] = false
+		}
+	}
+	for verb, is := range missing {
+		if is {
+			t.Errorf("nobody looks at what %q prints", verb)
+		}
+	}
+}
+
+// pending has a call wait for a person, with poison in whatever they are shown.
+func (w *world) pending() {
+	w.t.Helper()
+	doc, err := json.Marshal(map[string]any{
+		"name": "Asks \x1b[2J\u202e", "system_prompt": "You say what you were told, in the words that you were told it in.", "kind": "mcp-tool",
+		"tools": []any{map[string]any{
+			"name": "say", "description": "Says it. " + poison, "action": map[string]any{"type": "prompt-template", "template": "{text}"},
+			"input_schema": map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}},
+		}},
+		"guardrails": map[string]any{"actions": map[string]any{"say": map[string]any{"approval": "human"}}}, "example_prompts": []string{"Say it."},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	input, err := json.Marshal(map[string]string{"text": poison})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	asks := filepath.Dir(w.write("asks\u202e\x1b[2J/findagent.json", string(doc)))
+	cmd := w.command("call", asks, "say", "--input", string(input))
+	var said heard.Text
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for deadline := time.Now().Add(30 * time.Second); w.waiting() == ""; time.Sleep(20 * time.Millisecond) { // between two looks
+		if time.Now().After(deadline) {
+			w.t.Fatalf("nothing waits for a person: %q", said.String())
+		}
+	}
+}
+
+// waiting is the id of the first call that waits for a person.
+func (w *world) waiting() string {
+	w.t.Helper()
+	stdout, stderr, code := w.ambit("approvals", "list", "--json")
+	var list struct{ Approvals []struct{ ID string } }
+	if err := json.Unmarshal([]byte(stdout), &list); code != 0 || err != nil {
+		w.t.Fatalf("exit %d, %v: %s", code, err, stderr)
+	}
+	if len(list.Approvals) == 0 {
+		return ""
+	}
+	return list.Approvals[0].ID
 }
 
 // around is the text about a character.

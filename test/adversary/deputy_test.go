@@ -1,0 +1,153 @@
+package adversary
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deputies are two agents: whatever the first one is asked, it asks the second
+// one, and nothing of its own stands in the way.
+func (w *world) deputies() {
+	w.t.Helper()
+	tools := func(action func(name string) map[string]any) (list []any) {
+		for _, name := range []string{"free", "forbidden", "rationed", "asked"} {
+			list = append(list, map[string]any{
+				"name": name, "description": "Says what it was told.", "action": action(name),
+				"input_schema": map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}},
+			})
+		}
+		return list
+	}
+	write := func(name string, tools []any, rails map[string]any) {
+		doc, err := json.Marshal(map[string]any{
+			"name": name, "system_prompt": "You say what you were told, in the words that you were told it in.", "kind": "mcp-tool",
+			"tools": tools, "guardrails": rails, "example_prompts": []string{"Say it."},
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.write("agents/"+name+"/findagent.json", string(doc))
+	}
+	write("deputy", tools(func(name string) map[string]any {
+		return map[string]any{"type": "compose", "agent": "bank", "tool": name}
+	}), map[string]any{})
+	write("bank", tools(func(string) map[string]any {
+		return map[string]any{"type": "prompt-template", "template": "The bank was told: {text}"}
+	}), map[string]any{
+		"input":   map[string]any{"max_length": 40},
+		"actions": map[string]any{"rationed": map[string]any{"rate_limit": "1/day"}, "asked": map[string]any{"approval": "human"}},
+	})
+	w.write("home/policy.cedar", `forbid (principal == Agent::"bank", action == Action::"call", resource == Tool::"bank/forbidden");`)
+}
+
+// Whoever has a key for an agent gets no more of the agents that it is composed
+// of than these give: their gate, rails, limits and approvals refuse the call, in
+// the name of who asked, and the journal tells it of both.
+func TestDeputyIsNotConfused(t *testing.T) {
+	w := newWorld(t)
+	w.deputies()
+	key, stderr, code := w.ambit("key", "new", "--agents", "deputy")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	key = strings.TrimSpace(key)
+	who := "key:" + strings.Split(key, "_")[1]
+	d := w.serve()
+	if a := d.ask(key, "bank", "free", "hello"); a.status != http.StatusForbidden || !strings.Contains(a.body, `"code":"forbidden"`) {
+		t.Fatalf("the key opens the other agent: %+v", a)
+	}
+	for _, tool := range []string{"free", "rationed"} {
+		if a := d.ask(key, "deputy", tool, "hello"); a.status != http.StatusOK || !strings.Contains(a.body, "The bank was told: hello") {
+			t.Fatalf("%s, which the bank allows: %+v", tool, a)
+		}
+	}
+	for _, tt := range []struct{ tool, text, code string }{
+		{"forbidden", "hello", "policy_denied"},
+		{"free", strings.Repeat("long ", 20), "input_too_long"},
+		{"rationed", "again", "rate_limited"},
+		{"asked", "hello", "approval_denied"},
+	} {
+		came := make(chan answer, 1)
+		go func() { came <- d.ask(key, "deputy", tt.tool, tt.text) }()
+		a := d.refuse(came)
+		if a.status < 400 || !strings.Contains(a.body, `"code":"`+tt.code+`"`) || !strings.Contains(a.body, "agent bank: ") || strings.Contains(a.body, "The bank was told") {
+			t.Errorf("%s: %+v", tt.code, a)
+		}
+		outer, inner := d.told("deputy", tt.code), d.told("bank", tt.code)
+		if outer.Call == "" || inner.Parent != outer.Call {
+			t.Errorf("%s: the bank's record is of %q, the deputy's call is %q", tt.code, inner.Parent, outer.Call)
+		}
+		for agent, r := range map[string]told{"deputy": outer, "bank": inner} {
+			if r.Decision != "deny" || r.Tool != tt.tool || r.Principal != who {
+				t.Errorf("%s: the journal tells of %s: %+v", tt.code, agent, r)
+			}
+		}
+	}
+}
+
+// told is what a record tells of a call.
+type told struct{ Call, Parent, Tool, Principal, Decision string }
+
+// told is the one record of an agent with a code.
+func (d *daemon) told(agent, code string) told {
+	d.t.Helper()
+	_, body := d.send("GET", "/api/v1/journal?agent="+agent+"&code="+code, "", nil)
+	var found struct{ Records []told }
+	if err := json.Unmarshal([]byte(body), &found); err != nil {
+		d.t.Fatal(err)
+	}
+	if len(found.Records) != 1 {
+		d.t.Errorf("%s: the journal of %s has %d records: %s", code, agent, len(found.Records), body)
+		return told{}
+	}
+	return found.Records[0]
+}
+
+// answer is what came of a call.
+type answer struct {
+	status int
+	body   string
+	err    error
+}
+
+// ask calls a tool with a key.
+func (d *daemon) ask(key, agent, tool, text string) (a answer) {
+	body := `{"tool":"` + tool + `","arguments":{"text":"` + text + `"}}`
+	req, err := http.NewRequestWithContext(d.t.Context(), "POST", d.url+"/api/v1/agents/"+agent+"/call", strings.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	came, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, string(came), err}
+}
+
+// refuse waits for the answer of a call, and says no where it asks a person.
+func (d *daemon) refuse(came <-chan answer) answer {
+	d.t.Helper()
+	for {
+		select {
+		case a := <-came:
+			return a
+		case <-time.After(10 * time.Millisecond): // between two looks
+		}
+		_, body := d.send("GET", "/api/v1/approvals", "", nil)
+		var waiting struct{ Approvals []struct{ ID string } }
+		if err := json.Unmarshal([]byte(body), &waiting); err != nil {
+			d.t.Fatal(err)
+		}
+		for _, q := range waiting.Approvals {
+			d.send("POST", "/api/v1/approvals/"+q.ID, `{"decision":"deny"}`, nil)
+		}
+	}
+}
