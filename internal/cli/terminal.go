@@ -210,12 +210,15 @@ func (t *terminal) printf(format string, args ...any) {
 // text prints a document, which may hold what a manifest says. JSON stays what it is;
 // in others characters that nobody sees cannot always be written otherwise.
 func (t *terminal) text(document string) {
-	document = strings.TrimRight(document, "\n")
+	document = strings.TrimRight(document, "\r\n")
 	if jsontext.Value(document).IsValid() {
 		t.printf("%s\n", harmless(document))
 		return
 	}
-	shown := escaped(document, diag.Unseen)
+	// Blanks and joiners have work to do in many languages, and in emoji.
+	shown := escaped(document, func(r rune) bool {
+		return diag.Unseen(r) && !unicode.Is(unicode.Zs, r) && r != '\u200c' && r != '\u200d'
+	})
 	t.printf("%s\n", shown)
 	if shown != document {
 		t.notef("%s", t.paint(dim, "characters that nobody sees are shown as escapes; -o FILE writes them as they are"))

@@ -41,3 +41,26 @@ func TestOnlyColoursDrive(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumentsAreShown: a document is what it was, but for what drives a terminal or
+// hides, which JSON can write otherwise.
+func TestDocumentsAreShown(t *testing.T) {
+	for text, want := range map[string]string{
+		"{\"a\": \"\u202e\u200b\u00a0\"}\n":                       `{"a": "\u202e\u200b\u00a0"}` + "\n",
+		"Hi\u202e\u2028\u200b!\r\n":                               `Hi\u202e\u2028\u200b!` + "\n",
+		"\tn\u00e9\u00a0\u3000\u06cc\u200c\u06a9 👩\u200d👧\r\nx\n": "\tn\u00e9\u00a0\u3000\u06cc\u200c\u06a9 👩\u200d👧\r\nx\n",
+	} {
+		var out, notes bytes.Buffer
+		term := newTerminal(strings.NewReader(""), &out, &notes)
+		term.text(text)
+		if err := term.flush(); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("%q is shown as\n%q, want\n%q", text, out.String(), want)
+		}
+		if told := notes.Len() > 0; told != strings.HasPrefix(text, "Hi") {
+			t.Errorf("of %q it is told %q", text, notes.String())
+		}
+	}
+}

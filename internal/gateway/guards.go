@@ -265,6 +265,9 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 // scanned first.
 func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
+// Hush is a refusal without the secrets that a server may have named.
+func (g *Gateway) Hush(r *call.Refusal) *call.Refusal { return g.guards.hush(r) }
+
 // scanner knows the agent's credentials as they are at this moment, and those
 // that somebody may hold from before: whoever handed one out remembered it first.
 func (w *guards) scanner() (*guard.Output, error) {

@@ -144,7 +144,12 @@ type Agent struct {
 	background sync.WaitGroup
 
 	opened chan struct{} // closed when there is a door, or a reason why not
-	door   *gateway.Gateway
+	// newLock is one that was never seen, until it is remembered.
+	newLock struct {
+		mu           sync.Mutex
+		path, digest string
+	}
+	door *gateway.Gateway
 	// doorOptions are what doors are made of, after opened.
 	doorOptions gateway.Options
 
@@ -227,6 +232,11 @@ func actions(a *agent.Agent, o Options) call.Binding {
 // start starts and proves the servers.
 func (a *Agent) start() {
 	defer func() {
+		if a.failure == nil && !a.late.Load() {
+			if r := a.rememberLock(); r != nil {
+				a.fail(r, true)
+			}
+		}
 		if a.lazy != nil {
 			a.lazy.resolved() // also if it failed: its tools then say why
 		}
@@ -235,7 +245,7 @@ func (a *Agent) start() {
 		}
 		close(a.up)
 		if f := a.trouble(); f != nil {
-			a.tell(f)
+			a.front.Publish("notifications/message", message(f))
 		}
 		a.front.Up()
 	}()
@@ -279,7 +289,7 @@ func (a *Agent) start() {
 			a.options.Log(p.Alias, "warning: "+w)
 		}
 		if !p.OK && a.late.Swap(true) { // of the first, whoever waits is told
-			a.options.Log(p.Alias, p.Refusal.Error())
+			a.options.Log(p.Alias, a.hush(p.Refusal).Error())
 		}
 	}
 	a.proveSkills()
@@ -293,28 +303,39 @@ func (a *Agent) fail(r *call.Refusal, lacking bool) {
 // It passes when every server that failed at first has come up; from then on a
 // server that ends takes only its own tools with it.
 func (a *Agent) trouble() *Failure {
-	if a.failure != nil || !a.late.Load() {
-		return a.failure
+	if f := a.failure; f != nil {
+		return &Failure{Refusal: a.hush(f.Refusal), Lacking: f.Lacking}
+	}
+	if !a.late.Load() {
+		return nil
 	}
 	for _, p := range a.servers.Proofs() {
 		if !p.OK {
-			return &Failure{Refusal: p.Refusal, Lacking: p.Lacking}
+			return &Failure{Refusal: a.hush(p.Refusal), Lacking: p.Lacking}
 		}
+	}
+	if r := a.rememberLock(); r != nil {
+		return &Failure{Refusal: r, Lacking: true}
 	}
 	a.late.Store(false)
 	return nil
 }
 
-// tell says to clients why the agent cannot work, through the scan that everything
-// servers say goes through: a failure may hold their words.
-func (a *Agent) tell(f *Failure) {
+// hush takes the secrets out of what is told to others: it may be a server's word.
+func (a *Agent) hush(r *call.Refusal) *call.Refusal {
+	if g := a.Gateway(); g != nil && r != nil {
+		return g.Hush(r)
+	}
+	return r // nothing can be called, and nobody but the owner is told
+}
+
+// message is a failure as a log message to clients.
+func message(f *Failure) jsontext.Value {
 	text, err := jsontext.AppendQuote(nil, "The agent cannot work: "+f.Error())
 	if err != nil {
 		text = []byte(`"The agent cannot work."`)
 	}
-	if g := a.Gateway(); g != nil { // otherwise every call says why not
-		g.Guard(&call.Client{Notify: a.front.Publish}).Notify("notifications/message", fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text))
-	}
+	return fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text)
 }
 
 // notified hands on what servers announce, through the scan that everything they
@@ -389,17 +410,26 @@ func (a *Agent) Ready(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if f := a.trouble(); f != nil {
-		return f
-	}
 	if a.shut != nil {
 		return &Failure{Refusal: call.Refuse("record", call.StoreUnavailable, "%v", a.shut), Lacking: true}
+	}
+	if f := a.trouble(); f != nil {
+		return f
 	}
 	return nil
 }
 
 // Proofs are what was found out about each server, nil while that goes on.
 func (a *Agent) Proofs() []toolserver.Proof {
+	proofs := a.proofs()
+	for i := range proofs {
+		proofs[i].Refusal = a.hush(proofs[i].Refusal)
+	}
+	return proofs
+}
+
+// proofs are the proofs in the words of servers.
+func (a *Agent) proofs() []toolserver.Proof {
 	if s := a.manager(); s != nil {
 		return s.Proofs()
 	}
@@ -423,7 +453,7 @@ func (a *Agent) State() string {
 			return Quarantined
 		}
 	}
-	for _, p := range a.Proofs() {
+	for _, p := range a.proofs() {
 		if p.Drifted() {
 			return Quarantined
 		}

@@ -266,8 +266,16 @@ func TestFailureTellsNoSecret(t *testing.T) {
 	c.say(hello)
 	c.hear()
 	close(begun)
-	if got := c.hear(); strings.Contains(got, secret) || !strings.Contains(got, "The agent cannot work: ") || !strings.Contains(got, "bad token [secret:") {
-		t.Error(got)
+	told := map[string]string{"message": c.hear(), "reason": fmt.Sprint(a.Ready(t.Context())), "proof": fmt.Sprint(a.Proofs()[0].Refusal)}
+	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	told["list"] = c.hear()
+	c = connect(t, a)
+	c.say(hello)
+	told["instructions"] = c.hear()
+	for what, got := range told {
+		if strings.Contains(got, secret) || !strings.Contains(got, "bad token [secret:") {
+			t.Errorf("%s: %s", what, got)
+		}
 	}
 }
 

@@ -17,16 +17,14 @@ import (
 
 // lostLock refuses an agent whose lock has gone since it was last seen, or is
 // one that another has replaced: whoever can take the lock away could otherwise
-// undo it. One that was never seen is newer, and is remembered.
+// undo it. One that was never seen is newer, and is remembered once the agent works:
+// otherwise the last that did could not be put back.
 func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	<-a.opened
 	if a.door == nil {
 		return nil // nothing can be called anyway
 	}
-	b := a.options.Books
-	if b == nil {
-		b = a.books
-	}
+	b := a.ownBooks()
 	who := a.manifest.Agent()
 	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
 	digest, err := lockDigest(who, lock)
@@ -44,9 +42,28 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	case seen != "":
 		return drifted("its lock is older than the one that was used last", "restore the newer ambit.lock, or say that this one holds: ambit lock "+a.manifest.Path)
 	}
-	if err := rememberLock(a.ctx, b, path, digest); err != nil {
+	a.newLock.path, a.newLock.digest = path, digest
+	return nil
+}
+
+func (a *Agent) ownBooks() *books.Books {
+	if a.options.Books != nil {
+		return a.options.Books
+	}
+	return a.books
+}
+
+// rememberLock has the lock that was not seen before count as seen.
+func (a *Agent) rememberLock() *call.Refusal {
+	a.newLock.mu.Lock()
+	defer a.newLock.mu.Unlock()
+	if a.newLock.digest == "" {
+		return nil
+	}
+	if err := rememberLock(a.ctx, a.ownBooks(), a.newLock.path, a.newLock.digest); err != nil {
 		return call.Refuse("act", call.StoreUnavailable, "the lock cannot be remembered: %v", err)
 	}
+	a.newLock.digest = ""
 	return nil
 }
 

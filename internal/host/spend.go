@@ -15,10 +15,7 @@ func (a *Agent) spend(ctx context.Context, id string, until time.Time) (first bo
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	b := a.options.Books
-	if b == nil {
-		b = a.books
-	}
+	b := a.ownBooks()
 	if b == nil {
 		return false, call.Refuse("record", call.StoreUnavailable, "%v", a.shut)
 	}

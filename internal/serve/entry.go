@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -95,6 +96,9 @@ func (e *entry) state() (State, string) {
 	}
 	s := running.State()
 	if s == Failed || s == Quarantined {
+		if err := running.Ready(over); err != nil && !errors.Is(err, context.Canceled) {
+			return s, err.Error()
+		}
 		for _, p := range running.Proofs() {
 			if !p.OK && p.Refusal != nil {
 				return s, p.Refusal.Error()
@@ -103,6 +107,13 @@ func (e *entry) state() (State, string) {
 	}
 	return s, ""
 }
+
+// over is the context of a question that does not wait.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // proofs are what was found out about its servers.
 func (e *entry) proofs() []toolserver.Proof {

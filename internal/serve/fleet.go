@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -169,6 +171,9 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 		return Change{}, err
 	}
 	old := f.current.Load()
+	if err := f.vanished(old); err != nil {
+		return Change{}, err
+	}
 	c := Change{Added: []string{}, Changed: []string{}, Removed: []string{}, Kept: []string{}, Rejected: []string{}}
 	var all, fresh []*entry
 	kept := map[*entry]bool{}
@@ -202,6 +207,10 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	wait, cancel := context.WithTimeout(f.open, settleTime)
 	defer cancel()
 	f.prove(wait, fresh)
+	if f.open.Err() != nil {
+		f.retire(fresh)
+		return Change{}, errLeaving
+	}
 	if lost := old.unproven(fresh); len(lost) > 0 {
 		f.retire(fresh)
 		return Change{}, &StrictError{Rejected: lost}
@@ -222,31 +231,55 @@ func (f *fleet) retire(entries []*entry) {
 	}
 }
 
-// lost are those of the found that are rejected where an agent is well, unless
-// another has taken its name.
+// lost are the agents that are served and would not be any more, though their files
+// are still there.
 func (l *lineup) lost(found []Found) []Found {
-	named := map[string]bool{}
-	for _, one := range found {
-		named[one.Name] = named[one.Name] || one.Problem == nil
+	var lost []Found
+	for _, e := range l.all {
+		at := slices.IndexFunc(found, func(one Found) bool { return one.Path == e.Path })
+		if e.rejected() || at >= 0 && found[at].Problem == nil {
+			continue
+		}
+		if _, err := os.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) {
+			continue // it was taken away
+		}
+		one := e.Found
+		if one.Problem = errors.New("its file is no manifest any more"); at >= 0 {
+			one.Problem = found[at].Problem
+		}
+		lost = append(lost, one)
 	}
-	return slices.DeleteFunc(slices.Clone(found), func(one Found) bool {
-		was := l.byName[one.Name]
-		return named[one.Name] || was == nil || !was.well()
-	})
+	return lost
 }
 
 // unproven are those of the new agents that do not work where one is well.
 func (l *lineup) unproven(fresh []*entry) []Found {
 	var lost []Found
 	for _, e := range fresh {
-		was := l.byName[e.Name]
-		if s, why := e.state(); (s == Failed || s == Quarantined) && was != nil && was.well() {
+		if s, why := e.state(); (s == Failed || s == Quarantined) && slices.ContainsFunc(l.all, func(was *entry) bool { return was.succeeded(e) && was.well() }) {
 			one := e.Found
 			one.Problem = fmt.Errorf("it is %s: %s", s, why)
 			lost = append(lost, one)
 		}
 	}
 	return lost
+}
+
+// succeeded reports whether another comes in an agent's place.
+func (e *entry) succeeded(by *entry) bool {
+	return e.Name == by.Name || e.Path == by.Path || e.id() != "" && e.id() == by.id()
+}
+
+// vanished is a folder that is gone with the agents in it: rather a disk that is not
+// there than somebody's will.
+func (f *fleet) vanished(old *lineup) error {
+	for _, folder := range f.options.Folders {
+		_, err := os.Stat(folder)
+		if errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(old.all, func(e *entry) bool { return !e.rejected() && within(folder, e.Path) }) {
+			return fmt.Errorf("the agents cannot be read: %w", err)
+		}
+	}
+	return nil
 }
 
 // well reports whether an agent may go on as it is. One that failed is started

@@ -93,25 +93,45 @@ func TestStrictReload(t *testing.T) {
 
 // An agent that works is not given up for one that cannot be served: nothing changes.
 func TestReloadGivesUpNoAgent(t *testing.T) {
+	const file = "team/alpha.json"
+	// worse has alpha change into one that is in a bad state, in that file.
+	worse := func(r *rig, file string, s State) {
+		r.write(file, strings.Replace(matrix("alpha"), `"read"]`, `"read", "write"]`, 1))
+		r.make = func(f *fake) {
+			close(f.ready)
+			if f.m.Agent().ID == "matrix://agent/alpha" {
+				f.state.Store(s)
+			}
+		}
+	}
 	for what, spoil := range map[string]func(*rig){
-		"a broken file":     func(r *rig) { r.write("alpha.json", "{") },
-		"an empty file":     func(r *rig) { r.write("alpha.json", "") },
-		"a broken manifest": func(r *rig) { r.write("alpha.json", `{"schema_version": 1, "agent": 7}`) },
-		"another of its id": func(r *rig) { r.write("aaa.json", matrix("alpha")) },
-		"one that fails":    func(r *rig) { r.worse(Failed) },
-		"one that drifted":  func(r *rig) { r.worse(Quarantined) },
+		"an empty file":      func(r *rig) { r.write(file, "") },
+		"a broken file":      func(r *rig) { r.write(file, "{") },
+		"something else":     func(r *rig) { r.write(file, "{}") },
+		"a broken manifest":  func(r *rig) { r.write(file, `{"schema_version": 1, "agent": 7}`) },
+		"another of its id":  func(r *rig) { r.write("aaa.json", matrix("alpha")) },
+		"one that fails":     func(r *rig) { worse(r, file, Failed) },
+		"one that drifted":   func(r *rig) { worse(r, file, Quarantined) },
+		"renamed, and fails": func(r *rig) { r.remove(file); worse(r, "gamma.json", Failed) },
+		"a lost folder":      nil,
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newRig(t, map[string]string{"alpha.json": matrix("alpha"), "beta.json": matrix("beta")}, nil)
+			r := newRig(t, map[string]string{file: matrix("alpha"), "beta.json": matrix("beta")}, nil)
 			r.Prove(t.Context())
 			alpha, beta := r.agent("alpha"), r.agent("beta")
 			r.write("beta.json", strings.Replace(matrix("beta"), `"read"]`, `"read", "write"]`, 1))
 			r.write("new.json", matrix("new"))
-			spoil(r)
-			if a := r.ask(r.admin, "POST", "/api/v1/reload", ""); a.status != 409 || a.code() != "reload_failed" || !strings.Contains(a.body, "alpha cannot be served: ") {
+			gone, away := spoil == nil, r.folder+".away"
+			if !gone {
+				spoil(r)
+			} else if err := os.Rename(r.folder, away); err != nil {
+				t.Fatal(err)
+			}
+			a := r.ask(r.admin, "POST", "/api/v1/reload", "")
+			if a.status != 409 || a.code() != "reload_failed" || !gone && !strings.Contains(a.body, "cannot be served: ") {
 				t.Fatalf("it answered %d: %s", a.status, a.body)
 			}
-			if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "beta/ready"}) {
+			if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "beta/ready"}) && !slices.Equal(got, []string{"beta/ready", "alpha/ready"}) {
 				t.Errorf("the agents are %q", got)
 			}
 			r.mu.Lock()
@@ -126,26 +146,18 @@ func TestReloadGivesUpNoAgent(t *testing.T) {
 				t.Errorf("a call got %d: %s", a.status, a.body)
 			}
 			// Taken away, it goes.
-			if err := os.Remove(filepath.Join(r.folder, "alpha.json")); err != nil {
-				t.Fatal(err)
+			if gone {
+				if err := os.Rename(away, r.folder); err != nil {
+					t.Fatal(err)
+				}
 			}
+			r.remove(file)
 			r.make = nil
 			if a := r.ask(r.admin, "POST", "/api/v1/reload", ""); a.status != 200 {
 				t.Errorf("it answered %d: %s", a.status, a.body)
 			}
 			<-alpha.closed
 		})
-	}
-}
-
-// worse has alpha change into one that is in a bad state.
-func (r *rig) worse(s State) {
-	r.write("alpha.json", strings.Replace(matrix("alpha"), `"read"]`, `"read", "write"]`, 1))
-	r.make = func(f *fake) {
-		close(f.ready)
-		if f.name == "alpha" {
-			f.state.Store(s)
-		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -209,6 +210,14 @@ func (r *rig) write(name, text string) {
 		r.t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// remove takes a file away, which may be gone already.
+func (r *rig) remove(name string) {
+	r.t.Helper()
+	if err := os.Remove(filepath.Join(r.folder, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		r.t.Fatal(err)
 	}
 }
