@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/ambit-run/ambit/internal/secretlike"
 )
@@ -86,10 +87,13 @@ func (w *walk) take(args []string) (taken int, refused string) {
 	if len(args) > 1 {
 		next = args[1]
 	}
-	if w.named {
+	flag, value, joined := w.parted(arg)
+	switch {
+	case dashed(arg) && strings.ContainsFunc(flag, unicode.IsSpace) && !w.gluedHeader(arg):
+		return 0, "an option with blanks" // it may have its value in it
+	case w.named:
 		return w.ordinary(arg, next)
 	}
-	flag, value, joined := strings.Cut(arg, "=")
 	if w.family.others && among(flag, "-u --user") {
 		if !joined {
 			value = next
@@ -157,7 +161,7 @@ func (w *walk) own(arg, next string) (taken int, refused string) {
 		w.out = append(w.out, arg, kept)
 		return 2, ""
 	case among(arg, f.packages), among(arg, f.modules):
-		if w.risky(next) && !w.plain(next) || strings.Contains(next, "://") {
+		if (w.risky(next) && !w.plain(next) || strings.Contains(next, "://")) && !(among(arg, f.packages) && w.place(next)) {
 			return 0, "the value of " + arg
 		}
 		w.named = among(arg, f.modules)
@@ -196,7 +200,7 @@ func (w *walk) name(arg string) (taken int, refused string) {
 			return w.ordinary(arg, "")
 		}
 	}
-	image := w.family.container && imageTag.MatchString(arg) && !tokenLike(arg) && !w.holds(arg)
+	image := w.family.container && imageTag.MatchString(arg) && !tokenLike(imageDigest.ReplaceAllString(arg, "")) && !w.holds(arg)
 	switch {
 	case familyOf(arg) != nil && !w.family.container:
 		w.enter(arg, true)
@@ -218,13 +222,16 @@ func (w *walk) name(arg string) (taken int, refused string) {
 
 // ordinary takes an argument of which nothing is known but how it looks.
 func (w *walk) ordinary(arg, next string) (taken int, refused string) {
-	flag, value, joined := strings.Cut(arg, "=")
+	flag, value, joined := w.parted(arg)
+	if w.gluedHeader(arg) {
+		flag, value, joined = "-H", arg[2:], true
+	}
 	option := dashed(arg)
 	glued := option && len(arg) > 2 && arg[1] != '-' && !joined
 	switch {
-	case option && joined && w.secret(flag, value), glued && arg[1] == 'H' && w.secret("-H", arg[2:]):
-		if glued {
-			flag, value = arg[:2], arg[2:]
+	case option && joined && w.secret(flag, value):
+		if doubtful(flag, value) {
+			return 0, "the value of " + flag
 		}
 		w.holdValue(value)
 		w.note(Secret, w.what, "the value of %s is not copied: pass it through the environment", flag)
@@ -239,13 +246,15 @@ func (w *walk) ordinary(arg, next string) (taken int, refused string) {
 			return 0, "the value of " + flag
 		}
 		return w.copied(flag + "=" + kept)
+	case option && w.riskyBehindColon(arg):
+		return 0, "the value of an option"
 	case glued && (w.secret(arg[:2], arg[2:]) || w.risky(arg[2:]) && !numbers.MatchString(arg[2:])):
 		return 0, "the value of " + arg[:2]
 	case option && secretName(arg) && dashed(next) && !plainOption.MatchString(next):
 		return 0, "the value of " + arg
 	case option && next != "" && !dashed(next) && w.secret(arg, next):
-		if !w.named {
-			return 0, "the value of " + arg // or what runs
+		if !w.named || doubtful(arg, next) {
+			return 0, "the value of " + arg // or what runs, or a bound
 		}
 		w.holdValue(next)
 		w.note(Secret, w.what, "%s and its value are not copied: pass it through the environment", arg)
@@ -256,8 +265,7 @@ func (w *walk) ordinary(arg, next string) (taken int, refused string) {
 	case strings.Contains(arg, "://"):
 		kept, ok := w.address(w.what, arg)
 		if !ok {
-			w.leave(arg)
-			return 1, ""
+			return 0, "an address"
 		}
 		arg = kept
 	case familyOf(arg) != nil && !strings.ContainsAny(arg, `/\`):
@@ -291,10 +299,17 @@ func (w *walk) holdValue(value string) {
 
 // holdFirst holds back what was refused: a value, or a word.
 func (w *walk) holdFirst(args []string) {
-	_, value, joined := strings.Cut(args[0], "=")
+	_, value, joined := w.parted(args[0])
+	words, parts := strings.Fields(args[0]), colon.FindStringSubmatch(args[0])
 	switch {
+	case dashed(args[0]) && len(words) > 1:
+		for _, word := range words[1:] {
+			w.holdValue(word)
+		}
 	case joined:
 		w.holdValue(value)
+	case parts != nil:
+		w.holdValue(parts[2])
 	case !dashed(args[0]):
 		w.holdValue(args[0])
 	case len(args[0]) > 2 && args[0][1] != '-' && w.risky(args[0][2:]):
@@ -329,6 +344,53 @@ func (w *walk) option(flag, value string) (kept string, ok bool) {
 	return value, true
 }
 
+// parted is an option and its value where they are one argument: --x=y, and --token:y
+// of a secret.
+func (b *builder) parted(arg string) (flag, value string, joined bool) {
+	flag, value, joined = strings.Cut(arg, "=")
+	if m := colon.FindStringSubmatch(arg); m != nil && b.secret(m[1], m[2]) {
+		return m[1], m[2], true
+	}
+	return flag, value, joined
+}
+
+// riskyBehindColon reports whether an option that is no secret's has a value that may be.
+func (b *builder) riskyBehindColon(arg string) bool {
+	m := colon.FindStringSubmatch(arg)
+	return m != nil && b.risky(m[2]) && !b.setting(m[1], m[2])
+}
+
+// gluedHeader reports whether an argument is a header behind its -H.
+func (b *builder) gluedHeader(arg string) bool {
+	return strings.HasPrefix(arg, "-H") && b.secret("-H", arg[2:])
+}
+
+// address is one that is reached as before: without its query it would be another.
+func (w *walk) address(what, raw string) (kept string, ok bool) {
+	kept, ok = w.builder.address(what, raw)
+	raw, _, _ = strings.Cut(raw, "#")
+	_, asked, _ := strings.Cut(raw, "?")
+	_, query, _ := strings.Cut(kept, "?")
+	return kept, ok && asked == query
+}
+
+// place reports whether an option's package is at an address with nothing secret in it.
+func (w *walk) place(arg string) bool {
+	at := strings.TrimPrefix(arg, "git+")
+	if !strings.Contains(at, "://") || strings.ContainsAny(at, "?#") || w.risky(at) {
+		return false
+	}
+	kept, ok := w.address(w.what, at)
+	return ok && kept == at
+}
+
+// doubtful reports whether an option with a secret's name may have none: it switches
+// something, or names a file or a way to log in.
+func doubtful(flag, value string) bool {
+	return bounding.MatchString(flag) || isPath(value) || fileName.MatchString(value) || harmless(value) || wayIn.MatchString(value) ||
+		authFlag.MatchString(flag) && plainWord.MatchString(value)
+}
+
 // secret reports whether an option is for a secret: by its name, or with this value.
 func (b *builder) secret(flag, value string) bool {
 	switch {
@@ -344,6 +406,7 @@ func (b *builder) secret(flag, value string) bool {
 
 // secretName reports whether an option or variable of this name holds a secret.
 func secretName(name string) bool {
+	name = strings.TrimRight(name, "0123456789") // --token2
 	return !strings.HasPrefix(name, "--no-") && (secretlike.Name(name) || passName.MatchString(name) && !otherPass.MatchString(name))
 }
 
@@ -353,7 +416,7 @@ func tellsSecret(text string) bool {
 		return false // it is taken apart elsewhere
 	}
 	for _, m := range inner.FindAllStringSubmatch(text, -1) {
-		if secretName(m[1] + m[2]) {
+		if secretName(m[1] + m[2] + m[3]) {
 			return true
 		}
 	}
@@ -388,15 +451,24 @@ var (
 	plainOption  = regexp.MustCompile(`^-[A-Za-z]$|^--[A-Za-z][A-Za-z-]*(=.*)?$`)
 	variableName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 	assignment   = regexp.MustCompile(`^[A-Za-z_][\w.-]*=`)
-	imageTag     = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*:[\w.-]+$`)
-	line         = regexp.MustCompile(`\s--?[A-Za-z]`)
-	inner        = regexp.MustCompile(`^([A-Za-z][\w-]*):|([A-Za-z][\w-]*)(?:=|["']\s*:|:\s)`)
-	shellOption  = regexp.MustCompile(`^(-[A-Za-z]+|/[A-Za-z])$`)
-	header       = regexp.MustCompile(`^[A-Za-z][\w-]*:\s*\S`)
-	passName     = regexp.MustCompile(`(?i)(pass|passwd|pwd|passphrase|[-_]pw)$`)
-	otherPass    = regexp.MustCompile(`(?i)(by|com)pass$`)
-	numbers      = regexp.MustCompile(`^(localhost:)?\d{1,5}([.:,x]\d{1,5})*[a-z]{0,2}$`)
-	settingFlag  = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|network|encoding|python|with|version|cache|loglevel)$`)
+	imageTag     = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
+	imageDigest  = regexp.MustCompile(`@sha256:[0-9a-f]{64}$`)
+	line         = regexp.MustCompile(`\s--?[A-Za-z]|^--?[A-Za-z][^\s=]*\s`)
+	colon        = regexp.MustCompile(`(?s)^(--?[A-Za-z][\w.-]*):(.*)$`)
+	// inner are names: of /name:value (not of a volume, /a:/b), name:value, name=value.
+	inner       = regexp.MustCompile(`^/([A-Za-z][\w.-]*):[^/]|(?:^|[^\w/.-])-*([A-Za-z][\w.-]*):|([A-Za-z][\w-]*)(?:=|["']\s*:|:\s)`)
+	shellOption = regexp.MustCompile(`^(-[A-Za-z]+|/[A-Za-z])$`)
+	header      = regexp.MustCompile(`^[A-Za-z][\w-]*:\s*\S`)
+	passName    = regexp.MustCompile(`(?i)(pass|passwd|pwd|passphrase|passcode|mnemonic|seed[-_]?phrase|(^|[-_])(pw|pin|psk|t?otp|creds?))$`)
+	otherPass   = regexp.MustCompile(`(?i)(by|com)pass$`)
+	// bounding are options that switch something, by a word in their names.
+	bounding    = regexp.MustCompile(`(?i:disable|omit|skip|without|allow|ignore|type|mode([^l]|$))|[-_]no[-_]|^--?no[A-Z]`)
+	authFlag    = regexp.MustCompile(`(?i)auth(entication|orization)?$`)
+	plainWord   = regexp.MustCompile(`^[A-Za-z][A-Za-z-]{0,15}$`)
+	wayIn       = regexp.MustCompile(`(?i)^(basic|bearer|digest|oauth2?|oidc|saml|sso|ntlm|kerberos|iam|azcli|[a-z]+-cli|cli|env|envvar|interactive|browser|device|default|auto|managed|anonymous|integrated)$`)
+	numbers     = regexp.MustCompile(`^(localhost:)?\d{1,5}([.:,x]\d{1,5})*[a-z]{0,2}$`)
+	settingFlag = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|network|encoding|python|with|version|cache|loglevel|` +
+		`host|hostname|server|database|db|dbname|schema|table|collection|bucket|dataset|namespace|cluster|instance|project|workspace|org|team|mode|transport)$`)
 	// user is whom a program runs as.
 	user = regexp.MustCompile(`^[a-z_][a-z_-]*$|^\d{1,6}(:\d{1,6})?$`)
 )

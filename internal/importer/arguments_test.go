@@ -3,6 +3,7 @@ package importer
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,33 +37,196 @@ func TestWithoutSecrets(t *testing.T) {
 		`"npx", "-y", "mcp-remote", "https://corp.example/mcp", "--header", "X-Key: -swordfish"`:  "npx -y mcp-remote https://corp.example/mcp",
 		`"npx", "-y", "mcp-remote", "https://corp.example/mcp", "--header", "X-Key:${SWORDFISH}"`: "npx -y mcp-remote https://corp.example/mcp",
 	} {
-		r, err := Import(commandLine(t, line), ".")
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
-			continue
+		s, text, err := importLine(t, line)
+		if err != nil || !slices.Equal(s, strings.Fields(want)) {
+			t.Errorf("%s became %q, %v", line, s, err)
 		}
-		var got struct {
-			Servers []struct {
-				Command string   `json:"command"`
-				Args    []string `json:"args"`
-			} `json:"servers"`
-		}
-		if err := json.Unmarshal(r.Text, &got); err != nil {
-			t.Fatal(err)
-		}
-		if s := got.Servers[0]; !slices.Equal(append([]string{s.Command}, s.Args...), strings.Fields(want)) {
-			t.Errorf("%s became %s %q", line, s.Command, s.Args)
-		}
-		if strings.Contains(string(r.Text), "swordfish") {
-			t.Errorf("%s: the secret is in\n%s", line, r.Text)
+		if strings.Contains(text, "swordfish") {
+			t.Errorf("%s: the secret is in\n%s", line, text)
 		}
 	}
 }
 
 // TestHeldElsewhere: what one command was refused for is copied from no other.
 func TestHeldElsewhere(t *testing.T) {
-	_, err := Import(commandLine(t, `"mysql-mcp", "-pHunter22x"]}, "other": {"command": "/opt/Hunter22x/y", "args": [`), ".")
-	if _, ok := errors.AsType[*Error](err); !ok || strings.Contains(err.Error(), "Hunter22x") {
-		t.Errorf("got %v", err)
+	for _, arg := range []string{"-pHunter22x", "--password Hunter22x", "--login:Hunter22x"} {
+		_, err := Import(commandLine(t, `"mysql-mcp", "`+arg+`"]}, "other": {"command": "/opt/Hunter22x/y", "args": [`), ".")
+		if _, ok := errors.AsType[*Error](err); !ok || strings.Contains(err.Error(), "Hunter22x") {
+			t.Errorf("%s: got %v", arg, err)
+		}
+	}
+}
+
+// TestNotInClear takes commands with secrets in places of their own: they are left
+// out, or no server is made.
+func TestNotInClear(t *testing.T) {
+	for line, want := range map[string]string{
+		// One argument that is an option and its value.
+		`"npx", "-y", "foo", "--password swordfish"`:                   "",
+		`"npx", "-y", "foo", "--password\u00a0swordfish"`:              "",
+		`"npx", "-y", "foo", "--api-key swordfish", "--x"`:             "",
+		`"npx", "--api-key swordfish", "foo"`:                          "",
+		`"foo", "--args=--password swordfish"`:                         "",
+		`"foo", "--label password=swordfish"`:                          "",
+		`"foo", "-HX-Key: swordfish=="`:                                "foo",
+		`"docker", "run", "-i", "--rm", "img", "--password swordfish"`: "",
+		`"foo", "--token:swordfish", "--x"`:                            "foo --x",
+		`"foo", "-token:swordfish", "--x"`:                             "foo --x",
+		`"foo", "--api-key:swordfish"`:                                 "foo",
+		`"foo", "--token:swordfish=="`:                                 "foo",
+		`"npx", "--token:swordfish", "k8s-mcp"`:                        "npx k8s-mcp",
+		`"foo", "--key:sword9fish"`:                                    "foo",
+		`"foo", "--login:sword9fish"`:                                  "",
+		// Options of other systems.
+		`"srv.exe", "/apikey:swordfish"`:               "",
+		`"sqlpackage", "/SourcePassword:swordfish"`:    "",
+		`"sqlpackage", "/x", "/SourcePassword:Sword9"`: "",
+		// A user and a password, anywhere.
+		`"foo", "--hosts=https://es-a.example.com,https://elastic:swordfish@es-b.example.com"`: "",
+		`"foo", "https://es-a.example.com,https://elastic:swordfish@es-b.example.com"`:         "foo",
+		`"foo", "--host", "admin:swordfish@db.example.com"`:                                    "foo --host",
+		`"foo", "--host=admin:swordfish@db.example.com"`:                                       "",
+		`"foo", "--host", "admin:swordfish@db.example.com", "--x"`:                             "",
+		`"foo", "admin:swordfish@db.example.com"`:                                              "foo",
+		// Other names of secrets.
+		`"foo", "--mnemonic", "swordfish"`:    "foo",
+		`"foo", "--seed-phrase", "swordfish"`: "foo",
+		`"foo", "--seedPhrase=swordfish"`:     "foo",
+		`"foo", "--passcode", "swordfish"`:    "foo",
+		`"foo", "--pin", "swordfish"`:         "foo",
+		`"foo", "--wifi-psk=swordfish"`:       "foo",
+		`"foo", "--otp", "swordfish"`:         "foo",
+		`"foo", "--creds", "swordfish"`:       "foo",
+		`"foo", "--password1", "swordfish"`:   "foo",
+		`"foo", "--token2=swordfish"`:         "foo",
+		// Within a value.
+		`"foo", "--opts", "user:bob,password:swordfish"`: "",
+		`"foo", "--opts=user:bob,password:swordfish"`:    "",
+		`"foo", "{apiKey:swordfish}"`:                    "",
+		`"foo", "{\"pw\":\"swordfish\"}"`:                "",
+		`"foo", "--json={\"a\":1,\"pw\":\"swordfish\"}"`: "",
+		`"sshpass", "-p", "swordfish"`:                   "",
+		`"sudo", "sshpass", "-p", "swordfish", "x"`:      "",
+		// An address's query.
+		`"npx", "mcp-remote", "https://corp.example/mcp?key=swordfish"`:        "",
+		`"npx", "mcp-remote", "https://corp.example/mcp?a=b&apiKey=swordfish"`: "",
+		`"npx", "mcp-remote", "https://corp.example/mcp?profile=sword123fish"`: "",
+		`"npx", "mcp-remote", "https://corp.example/mcp?swordfish"`:            "",
+		`"npx", "mcp-remote", "https://corp.example/mcp?a=%zz"`:                "",
+		`"npx", "https://corp.example/mcp?key=swordfish"`:                      "",
+	} {
+		s, text, err := importLine(t, line)
+		if strings.Contains(text, "swordfish") || strings.Contains(text, "sword9fish") {
+			t.Errorf("%s: the secret is in\n%s", line, text)
+		}
+		if got := strings.Join(s, " "); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s became %q, %v", line, got, err)
+		}
+	}
+}
+
+// TestBoundsStay takes options that look like a secret's, with what may be no value.
+func TestBoundsStay(t *testing.T) {
+	for _, line := range []string{
+		`"fs-mcp", "--disable-auth", "/safe/dir", "/other"`,
+		`"fs-mcp", "--disable-auth", "safe", "/other"`,
+		`"fs-mcp", "--skip-token-check", "safe", "/other"`,
+		`"fs-mcp", "--allow-credentials=origin"`,
+		`"fs-mcp", "--authMode-token", "cli"`,
+		`"fs-mcp", "--auth", "none"`,
+		`"fs-mcp", "--auth=none"`,
+		`"fs-mcp", "--auth", "azcli"`,
+		`"fs-mcp", "--auth", "corporate"`,
+		`"fs-mcp", "--credentials", "env"`,
+		`"fs-mcp", "--authentication-token", "true"`,
+		`"fs-mcp", "--credentials", "./creds.json"`,
+		`"fs-mcp", "--credentials=creds.json"`,
+		`"fs-mcp", "--token", "/other"`,
+	} {
+		if s, _, err := importLine(t, line); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
+			t.Errorf("%s became %q, %v", line, s, err)
+		}
+	}
+}
+
+// TestPlainlyNoSecret takes what looks odd, and is copied as it is.
+func TestPlainlyNoSecret(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0a1b2c3d", 8)
+	for _, line := range []string{
+		`"npx", "-y", "mcp-remote", "https://mcp.supabase.com/mcp?read_only=true&project_ref=abc"`,
+		`"uvx", "--from", "git+https://github.com/oraios/serena", "serena", "start-mcp-server"`,
+		`"uvx", "--from", "git+https://github.com/corp1/tool@v1.2.3", "tool"`,
+		`"docker", "run", "-i", "--rm", "postgres` + digest + `"`,
+		`"docker", "run", "-i", "--rm", "node:22-alpine` + digest + `", "server.js"`,
+		`"foo", "--server", "db1.example.com", "--database", "main"`,
+		`"foo", "--db", "mydb1", "--readonly"`,
+		`"foo", "--db-host=db1.example.com", "--schema", "v2", "--bucket", "logs-2024"`,
+		`"foo", "--disable-auth", "--port", "8080"`,
+		`"docker", "run", "-v", "/srv/auth:/auth", "-v", "/secrets:/secrets:ro", "corp/image"`,
+		`"deno", "run", "-A", "npm:notes@latest"`,
+		`"foo", "--title=My notes"`,
+	} {
+		s, text, err := importLine(t, line)
+		var want []string
+		if err := json.Unmarshal([]byte("["+line+"]"), &want); err != nil {
+			t.Fatal(err)
+		}
+		if err != nil || !slices.Equal(s, want) {
+			t.Errorf("%s became %q, %v", line, s, err)
+		}
+		if strings.Contains(line, "git+https") && !strings.Contains(text, "is not from a registry and cannot be pinned") {
+			t.Errorf("%s: it is not told that it cannot be pinned: %s", line, text)
+		}
+	}
+	for _, line := range []string{
+		`"uvx", "--from", "git+https://me:swordfish@host.example/tool", "tool"`,
+		`"uvx", "--from", "git+https://host.example/tool?ref=main", "tool"`,
+		`"uvx", "--from", "git+https://me@host.example/tool", "tool"`,
+		`"docker", "run", "a1b2c3d4e5f6a7b8c9d0` + digest + `", "serve"`,
+		`"uvx", "--from", "git+https://host.example/tool#x", "tool"`,
+		`"uvx", "--from", "git+ssh://git@host.example/tool", "tool"`,
+		`"foo", "--server", "a1b2c3d4e5f6a7b8c9d0", "--x"`,
+		`"foo", "--db", "pass word1", "--x"`,
+	} {
+		if s, _, err := importLine(t, line); err == nil {
+			t.Errorf("%s became %q", line, s)
+		}
+	}
+}
+
+// importLine is what becomes of a command: its words, and all that is written.
+func importLine(t *testing.T, line string) (words []string, text string, err error) {
+	t.Helper()
+	r, err := Import(commandLine(t, line), ".")
+	if err != nil {
+		return nil, err.Error(), err
+	}
+	var got struct {
+		Servers []struct {
+			Command string   `json:"command"`
+			Args    []string `json:"args"`
+		} `json:"servers"`
+	}
+	if err := json.Unmarshal(r.Text, &got); err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{got.Servers[0].Command}, got.Servers[0].Args...), string(r.Text) + fmt.Sprint(r.Notes), nil
+}
+
+// TestQueries takes addresses of servers: a query is a bound, unless it is a secret.
+func TestQueries(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://corp.example/mcp?read_only=true&features=docs,database": "https://corp.example/mcp?read_only=true&features=docs,database",
+		"https://corp.example/mcp?read_only=true&apiKey=swordfish":       "https://corp.example/mcp?read_only=true",
+		"https://corp.example/mcp?p=swordfish":                           "",
+		"https://corp.example/mcp?country_code=swordfish":                "",
+		"https://corp.example/mcp?sortkey=swordfish":                     "",
+		"https://corp.example/mcp?project=sword123fish":                  "",
+		"https://corp.example/a,https://me:swordfish@corp.example":       "",
+	} {
+		b := &builder{}
+		if got, ok := b.address("x", address); got != want || ok != (want != "") {
+			t.Errorf("%s became %s, %t", address, got, ok)
+		}
 	}
 }

@@ -50,8 +50,8 @@ var families = []family{
 	{programs: "env nice nohup timeout time xargs stdbuf setsid chroot su runuser ssh wsl dotenv doppler infisical op mise direnv conda go cargo dotnet flatpak snap firejail bwrap systemd-run", others: true},
 }
 
-// shells run lines, which may hold anything.
-var shells = strings.Fields("sh bash zsh dash ash ksh csh tcsh fish busybox cmd powershell pwsh")
+// shells run lines, which may hold anything; sshpass is given a password.
+var shells = strings.Fields("sh bash zsh dash ash ksh csh tcsh fish busybox cmd powershell pwsh sshpass")
 
 // familyOf is nil for a program that is not known to run others.
 func familyOf(command string) *family {

@@ -136,8 +136,8 @@ func tokenLike(s string) bool {
 	return len(s) >= 16 && letters >= 4 && digits >= 3
 }
 
-// address is a URL without user, query and fragment; ok is false if what is
-// left still may hold a secret, or is no address.
+// address is a URL without user, fragment and the secrets in its query; ok is false if
+// what is left still may hold a secret, or is no address.
 func (b *builder) address(what, raw string) (clean string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(raw, "${}") {
@@ -153,14 +153,8 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 		b.note(Secret, what, "the user name and password in its address are not copied: send them in a header")
 		u.User = nil
 	}
-	if u.RawQuery != "" {
-		for _, values := range u.Query() {
-			for _, v := range values {
-				b.hold(v)
-			}
-		}
-		b.note(Dropped, what, "the query of its address is not copied: it may hold a secret")
-		u.RawQuery, u.ForceQuery = "", false
+	if !b.query(what, u) {
+		return "", false
 	}
 	u.Fragment, u.RawFragment = "", ""
 	for part := range strings.SplitSeq(u.Path, "/") {
@@ -170,7 +164,58 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 			return "", false
 		}
 	}
+	if hasPassword(u.String()) {
+		b.hold(raw)
+		b.note(Secret, what, "its address has a password in it, and cannot be copied")
+		return "", false
+	}
 	return u.String(), true
+}
+
+// query leaves the secrets out of an address's query. The rest may be a bound: it stays,
+// or, where it may be a secret, it is not ok.
+func (b *builder) query(what string, u *url.URL) (ok bool) {
+	var kept []string
+	left := false
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		text, err := url.QueryUnescape(value)
+		switch {
+		case pair == "":
+		case secretName(name) || keyName.MatchString(name):
+			b.hold(text)
+			left = true
+		case err != nil || !queryName.MatchString(name) || doubtName.MatchString(name) || b.risky(text) || !queryValue.MatchString(text):
+			b.hold(text)
+			b.note(Dropped, what, "the query of its address may hold a secret, and without it something else would be reached")
+			return false
+		default:
+			kept = append(kept, pair)
+		}
+	}
+	if left {
+		b.note(Dropped, what, "the query of its address is not copied: it may hold a secret")
+	}
+	u.RawQuery, u.ForceQuery = strings.Join(kept, "&"), false
+	return true
+}
+
+var (
+	keyName    = regexp.MustCompile(`(?i)^(key|sig|signature)$`)
+	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`) // a secret's, or a bound's
+	queryName  = regexp.MustCompile(`^[A-Za-z][A-Za-z_.-]{2,31}$`)
+	queryValue = regexp.MustCompile(`^[A-Za-z0-9][\w.,-]*$`)
+	userinfo   = regexp.MustCompile(`(?:^|[\s/,;='"({\[])([^\s/@:,;='"({\[]*):[^\s@/\\][^\s@]*@`)
+)
+
+// hasPassword reports whether a text has user:password@ in it, anywhere.
+func hasPassword(text string) bool {
+	for _, m := range userinfo.FindAllStringSubmatch(imageDigest.ReplaceAllString(text, ""), -1) {
+		if !among(m[1], "npm jsr file git github gitlab bitbucket mailto") { // npm:name@version
+			return true
+		}
+	}
+	return false
 }
 
 // spec is a package with its version, or a container's image, which may look
@@ -185,7 +230,7 @@ var (
 // risky tells an argument that may be a secret.
 func (b *builder) risky(arg string) bool {
 	switch {
-	case b.holds(arg), secretlike.Find(arg).Found(), reference.MatchString(arg), strings.Contains(arg, "$"):
+	case b.holds(arg), secretlike.Find(arg).Found(), hasPassword(arg), reference.MatchString(arg), strings.Contains(arg, "$"):
 		return true
 	case strings.Contains(arg, "://"):
 		scheme, _, _ := strings.Cut(arg, "://")
