@@ -74,7 +74,7 @@ var removals = []removal{
 	{"P44", "internal/backup/backup.go", `|| rank(rel) < 0 {`, `|| rank(rel) < -1 {`, "./internal/backup", "TestHostileBackups"},
 	{"P45", "manifest/diag/source.go", `	return r != ' ' && (!unicode.IsPrint(r)`, `	return false && r != ' ' && (!unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
 	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }`, `odd := func(r rune) bool { return r < 0 && diag.Unseen(r) }`, "./test/adversary", "TestNothingDrivesTheTerminal"},
-	{"P47", "internal/cli/servers.go", `diag.Printable(alias)+"]"), diag.Printable(line))`, `diag.Printable(alias)+"]"), line)`, "./test/adversary", "TestLogIsTheDaemonsOwn"},
+	{"P47", "internal/cli/servers.go", `	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))`, `	t.err.Write([]byte(diag.Printable(alias) + line + "\n"))`, "./test/adversary", "TestLogIsTheDaemonsOwn"},
 	{"P48", "internal/serve/console/console.go", `"html/template"`, `"text/template"`, "./test/adversary", "TestConsoleShowsTextAsText"},
 	{"P49", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PostFormValue("token")), []byte(s.Token)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./test/adversary", "TestDaemonIsNotABrowsersPuppet"},
 	{"P50", "internal/serve/console/session.go", `if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {`, `if err != nil {`, "./test/adversary", "TestDaemonIsNotABrowsersPuppet"},
