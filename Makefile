@@ -107,7 +107,7 @@ bench: setup build ## run the benchmarks in bench/, side by side with other prog
 	$(GO) test -vet=off -run '^$$' -bench . -benchmem ./bench/...
 	bench/run
 
-prove: setup lint cross fuzz ## what is too slow for every run: all platforms, fuzzing, long tests, benchmarks
+prove: setup modules lint cross fuzz ## what is too slow for every run: all platforms, fuzzing, long tests, benchmarks
 	$(GOTEST) -tags prove -timeout 90m $(TESTED)
 	@$(MAKE) --no-print-directory beside TESTFLAGS='-tags prove -timeout 30m'
 	@$(MAKE) --no-print-directory bench
