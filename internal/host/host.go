@@ -323,10 +323,15 @@ func (a *Agent) trouble() *Failure {
 
 // hush takes the secrets out of what is told to others: it may be a server's word.
 func (a *Agent) hush(r *call.Refusal) *call.Refusal {
-	if g := a.Gateway(); g != nil && r != nil {
+	if r == nil {
+		return nil
+	}
+	if g := a.Gateway(); g != nil {
 		return g.Hush(r)
 	}
-	return r // nothing can be called, and nobody but the owner is told
+	told := *r
+	told.Message, told.Hint = "why is not told: without a store it cannot be searched for secrets", ""
+	return &told
 }
 
 // message is a failure as a log message to clients.

@@ -261,7 +261,8 @@ func TestFailureTellsNoSecret(t *testing.T) {
 			return next(ctx, method, r)
 		}
 	})
-	a := begin(t, declare(t, on("far", serve(t, far, begun), "ask")), nil)
+	m := declare(t, on("far", serve(t, far, begun), "ask"))
+	a := begin(t, m, nil)
 	c := connect(t, a)
 	c.say(hello)
 	c.hear()
@@ -276,6 +277,16 @@ func TestFailureTellsNoSecret(t *testing.T) {
 		if strings.Contains(got, secret) || !strings.Contains(got, "bad token [secret:") {
 			t.Errorf("%s: %s", what, got)
 		}
+	}
+	// Without a store nobody knows what is a secret.
+	a = begin(t, m, func(o *Options) {
+		o.OpenBooks = func(context.Context) (*books.Books, error) { return nil, errors.New("the disk is gone") }
+	})
+	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
+		t.Errorf("it is told %v", err)
+	}
+	if got := fmt.Sprint(a.Proofs()[0].Refusal); strings.Contains(got, secret) || !strings.Contains(got, "why is not told") {
+		t.Error(got)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/identity"
@@ -240,7 +241,7 @@ func (l *lineup) lost(found []Found) []Found {
 		if e.rejected() || at >= 0 && found[at].Problem == nil {
 			continue
 		}
-		if _, err := os.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue // it was taken away
 		}
 		one := e.Found
