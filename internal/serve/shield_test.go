@@ -146,10 +146,15 @@ func TestTooSlow(t *testing.T) {
 	if r.Daemon.server.ReadTimeout == 0 || r.Daemon.server.ReadHeaderTimeout == 0 {
 		t.Fatal("it waits for ever")
 	}
-	r.Daemon.server.ReadTimeout, r.Daemon.server.ReadHeaderTimeout = 20*time.Millisecond, 20*time.Millisecond
+	// What comes has time, so that only what does not come is late.
+	r.Daemon.server.ReadTimeout, r.Daemon.server.ReadHeaderTimeout = 20*time.Millisecond, time.Minute
 	url, stop, ended := serveRig(t, r)
 	defer func() { stop(); <-ended }()
-	dial := func(text string) *bufio.Reader {
+	hasty := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
+	hasty.Daemon.server.ReadTimeout, hasty.Daemon.server.ReadHeaderTimeout = time.Minute, 20*time.Millisecond
+	hastyURL, stopHasty, hastyEnded := serveRig(t, hasty)
+	defer func() { stopHasty(); <-hastyEnded }()
+	dial := func(url, text string) *bufio.Reader {
 		t.Helper()
 		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
@@ -161,7 +166,7 @@ func TestTooSlow(t *testing.T) {
 		}
 		return bufio.NewReader(c)
 	}
-	resp, err := http.ReadResponse(dial("POST /api/v1/agents/alpha/call HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+r.admin+"\r\nContent-Length: 100\r\n\r\n{"), nil)
+	resp, err := http.ReadResponse(dial(url, "POST /api/v1/agents/alpha/call HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+r.admin+"\r\nContent-Length: 100\r\n\r\n{"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,11 +174,11 @@ func TestTooSlow(t *testing.T) {
 		t.Errorf("a body that does not come: %d", resp.StatusCode)
 	}
 	// Of a header that does not come the connection ends.
-	if _, err := io.ReadAll(dial("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")); err != nil {
+	if _, err := io.ReadAll(dial(hastyURL, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")); err != nil {
 		t.Errorf("a header that does not come: %v", err)
 	}
 	// A header that has no end is refused.
-	if resp, err := http.ReadResponse(dial("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: "+strings.Repeat("a", maxHeader+8192)+"\r\n\r\n"), nil); err != nil || resp.StatusCode != 431 {
+	if resp, err := http.ReadResponse(dial(url, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: "+strings.Repeat("a", maxHeader+8192)+"\r\n\r\n"), nil); err != nil || resp.StatusCode != 431 {
 		t.Errorf("a header without end: %v, %v", resp, err)
 	}
 }
