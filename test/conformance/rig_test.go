@@ -82,11 +82,24 @@ func nodeFor(t *testing.T) string {
 // address. It ends with the test.
 func fixture(t *testing.T, program string, stateless bool) string {
 	t.Helper()
+	for range 5 { // it cannot be told to take any port, and a free one may be taken meanwhile
+		if address := listening(t, program, stateless); address != "" {
+			return "http://" + address + "/mcp"
+		}
+	}
+	t.Fatal("the fixture ended before it listened, five times")
+	return ""
+}
+
+// listening starts the fixture on a port that is free now: its address is empty
+// if it ended instead.
+func listening(t *testing.T, program string, stateless bool) (address string) {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free.Addr().String()
+	address = free.Addr().String()
 	free.Close()
 	cmd := exec.Command(program, "-http="+address, "-stateless="+strconv.FormatBool(stateless))
 	var log bytes.Buffer
@@ -94,24 +107,35 @@ func fixture(t *testing.T, program string, stateless bool) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // killed, or it said why in the log
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 		if t.Failed() {
 			t.Logf("the fixture wrote:\n%s", log.String())
 		}
 	})
-	deadline := time.Now().Add(20 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			conn.Close()
-			return "http://" + address + "/mcp"
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-ended:
+			return ""
+		case <-ctx.Done():
 			t.Fatalf("the fixture does not listen: %v", err)
+		case <-time.After(20 * time.Millisecond):
+			if err == nil {
+				return address
+			}
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -33,7 +32,7 @@ type shell struct {
 	t      *testing.T
 	dir    string // the reader's folder
 	home   string
-	port   string
+	port   string // of the page's daemon, once it serves
 	in     io.Writer
 	status *bufio.Reader
 	blocks int
@@ -44,12 +43,12 @@ type shell struct {
 	pages   string // what the addresses of its session begin with
 }
 
-// standIn lets pages of several tests run at once: a daemon without an address of
-// its own takes the port of this page, which the page calls 7411.
+// standIn lets pages run at once: a daemon without an address of its own takes any
+// free port, which the page calls 7411.
 const standIn = `set -e -o pipefail
 ambit() {
 	if [ "${1-}" = serve ] && [[ " $* " != *" --listen "* ]]; then
-		command ambit serve --listen "127.0.0.1:$DOCS_PORT" "${@:2}"
+		command ambit serve --listen 127.0.0.1:0 "${@:2}"
 	else
 		command ambit "$@"
 	fi
@@ -63,14 +62,6 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 	if err := os.CopyFS(filepath.Join(s.dir, "agents"), os.DirFS(filepath.Join("..", "..", "agents"))); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, s.port, _ = net.SplitHostPort(l.Addr().String())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
 	said, status, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +72,7 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 		cmd.Dir = filepath.Join(s.dir, place)
 	}
 	cmd.Env = append([]string{
-		"HOME=" + home, "PATH=" + bin + ":" + os.Getenv("PATH"), "NO_COLOR=1", "LANG=C.UTF-8", "USER=you", "DOCS_PORT=" + s.port,
+		"HOME=" + home, "PATH=" + bin + ":" + os.Getenv("PATH"), "NO_COLOR=1", "LANG=C.UTF-8", "USER=you",
 		"GORACE=atexit_sleep_ms=0", "TMPDIR=" + t.TempDir(),
 	}, append(passedOn(), env...)...)
 	in, err := cmd.StdinPipe()
@@ -188,7 +179,10 @@ func (s *shell) run(at string, st step) {
 	s.t.Helper()
 	s.blocks++
 	out := filepath.Join(s.home, fmt.Sprintf(".out%d", s.blocks))
-	text := strings.ReplaceAll(st.text, "7411", s.port)
+	text := st.text
+	if s.port != "" {
+		text = strings.ReplaceAll(text, "7411", s.port)
+	}
 	if err := exec.CommandContext(s.t.Context(), "bash", "-n", "-c", text).Run(); err != nil {
 		s.t.Fatalf("%s: bash cannot read it: %v", at, err)
 	}
@@ -232,6 +226,8 @@ func (s *shell) wait(at string, st step, out string) {
 	}
 }
 
+var serving = regexp.MustCompile(`(?m)^serving \d+ agents? at http://127\.0\.0\.1:(\d+)$`)
+
 var signIn = regexp.MustCompile(`http://127\.0\.0\.1:\d+/login\?ticket=\S+`)
 
 // printed is what a block has printed, with the page's port.
@@ -245,7 +241,13 @@ func (s *shell) printed(out string) []string {
 			s.link, s.browser = last, nil
 		}
 	}
-	text := strings.ReplaceAll(string(b), ":"+s.port, ":7411")
+	text := string(b)
+	if found := serving.FindStringSubmatch(text); found != nil {
+		s.port = found[1]
+	}
+	if s.port != "" {
+		text = strings.ReplaceAll(text, ":"+s.port, ":7411")
+	}
 	text = strings.ReplaceAll(text, s.home, "/home/you")
 	text = strings.TrimRight(text, "\n")
 	if text == "" {
