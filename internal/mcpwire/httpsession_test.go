@@ -155,7 +155,7 @@ func TestHTTPNegotiate(t *testing.T) {
 			errors: []any{ErrSSEOnly}, log: 3,
 		},
 		{
-			name: "a silent stream and no POST", options: Options{ProbeTimeout: 50 * time.Millisecond},
+			name: "a silent stream and no POST", options: Options{ProbeTimeout: 500 * time.Millisecond},
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
 					w.WriteHeader(http.StatusMethodNotAllowed)

@@ -336,7 +336,7 @@ func TestCallsEnd(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			if tt.deadline {
-				ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+				ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
 			} else {
 				go func() {
 					r.until("the call hangs", func() bool { return r.read("one/hanging") != "" })
@@ -357,7 +357,7 @@ func TestTimeoutOfTheManifest(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"hang:write"})
 	m := r.proven()
-	r.tool("one", "hang").TimeoutMS = 50
+	r.tool("one", "hang").TimeoutMS = 500
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
 		t.Fatal(err)
