@@ -13,7 +13,7 @@ import (
 // addresses, packages, plain words. What is an option for a secret is left out, and
 // so are the last words. With anything else left out, another word would take its
 // place, or a bound would be gone: then it is not ok, and the server cannot be copied.
-func (b *builder) arguments(what, command string, args []string, env func(name, value string)) (out []string, ok bool) {
+func (b *builder) arguments(what, command string, args []string, env func(name, value string, given bool)) (out []string, ok bool) {
 	w := &walk{builder: b, what: what, env: env, out: []string{}, left: -1}
 	w.enter(command, true)
 	refuse := func(name string) ([]string, bool) {
@@ -52,7 +52,7 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 type walk struct {
 	*builder
 	what string
-	env  func(name, value string)
+	env  func(name, value string, given bool)
 	// family is that of the program whose own options and words these are.
 	family *family
 	words  string // those before what runs, so far
@@ -137,9 +137,8 @@ func (w *walk) own(arg, next string) (taken int, refused string) {
 		switch {
 		case !variableName.MatchString(name) || tokenLike(name) || w.holds(name):
 			return 0, "a variable"
-		case given:
-			w.env(name, value)
 		}
+		w.env(name, value, given)
 		w.out = append(w.out, "-e", name)
 		return words, ""
 	}
@@ -200,7 +199,8 @@ func (w *walk) name(arg string) (taken int, refused string) {
 			return w.ordinary(arg, "")
 		}
 	}
-	image := w.family.container && imageTag.MatchString(arg) && !tokenLike(imageDigest.ReplaceAllString(arg, "")) && !w.holds(arg)
+	image := w.family.container && !w.holds(arg) && (imageTag.MatchString(arg) && !tokenLike(imageDigest.ReplaceAllString(arg, "")) ||
+		imagePath.MatchString(arg) && !secretlike.Find(arg).Found() && !hasPassword(arg))
 	switch {
 	case familyOf(arg) != nil && !w.family.container:
 		w.enter(arg, true)
@@ -452,6 +452,7 @@ var (
 	variableName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 	assignment   = regexp.MustCompile(`^[A-Za-z_][\w.-]*=`)
 	imageTag     = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
+	imagePath    = regexp.MustCompile(`^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
 	imageDigest  = regexp.MustCompile(`@sha256:[0-9a-f]{64}$`)
 	line         = regexp.MustCompile(`\s--?[A-Za-z]|^--?[A-Za-z][^\s=]*\s`)
 	colon        = regexp.MustCompile(`(?s)^(--?[A-Za-z][\w.-]*):(.*)$`)

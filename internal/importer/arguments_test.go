@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +90,22 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "--host=admin:swordfish@db.example.com"`:                                       "",
 		`"foo", "--host", "admin:swordfish@db.example.com", "--x"`:                             "",
 		`"foo", "admin:swordfish@db.example.com"`:                                              "foo",
+		// What only looks like a path, or like an image.
+		`"srv.exe", "/p:sword9fish"`:                      "srv.exe",
+		`"foo", "-p", "~sword9fish!"`:                     "foo -p",
+		`"foo", "--sas", "/k3J9dkQ2mZx8sword9fish7Bv5=="`: "foo --sas",
+		`"uvx", "oracle-mcp", "scott/sword9fish"`:         "uvx oracle-mcp",
+		`"foo", "--login", "acme/deploy:sword9fish"`:      "foo --login",
+		// Without a digit.
+		`"foo", "-p", "sword!fish"`:                                         "foo -p",
+		`"foo", "db.example.com", "swordfish#x"`:                            "foo db.example.com",
+		`"foo", "-k", "sk-swordfishABCdef"`:                                 "foo -k",
+		`"foo", "-k", "swordfish+xYz=="`:                                    "foo -k",
+		`"foo", "me@example.com", "word fish word fish"`:                    "foo me@example.com",
+		`"foo", "--wallet", "` + strings.Repeat("word fish ", 6) + `again"`: "foo --wallet",
+		// A key in an address's path.
+		`"npx", "mcp-remote", "https://corp.example/k/Zx8sword9fish"`:             "",
+		`"npx", "mcp-remote", "https://corp.example/s/bumpy-window-X7sword9fish"`: "",
 		// Other names of secrets.
 		`"foo", "--mnemonic", "swordfish"`:    "foo",
 		`"foo", "--seed-phrase", "swordfish"`: "foo",
@@ -116,7 +134,7 @@ func TestNotInClear(t *testing.T) {
 		`"npx", "https://corp.example/mcp?key=swordfish"`:                      "",
 	} {
 		s, text, err := importLine(t, line)
-		if strings.Contains(text, "swordfish") || strings.Contains(text, "sword9fish") {
+		if strings.Contains(text, "swordfish") || strings.Contains(text, "sword9fish") || strings.Contains(text, "word fish") {
 			t.Errorf("%s: the secret is in\n%s", line, text)
 		}
 		if got := strings.Join(s, " "); got != want || (err == nil) != (want != "") {
@@ -142,6 +160,13 @@ func TestBoundsStay(t *testing.T) {
 		`"fs-mcp", "--credentials", "./creds.json"`,
 		`"fs-mcp", "--credentials=creds.json"`,
 		`"fs-mcp", "--token", "/other"`,
+		// A line for a shell, whoever is asked to read it.
+		`"cmd", "/c", "cd", "notes", "&&", "node", "index.js"`,
+		`"cmd", "/c", "npx", "fs-mcp", "%USERPROFILE%"`,
+		`"cmd.exe", "/C", "call", "run.bat"`,
+		// A variable has one value.
+		`"docker", "run", "-e", "READ_ONLY=false", "-e", "READ_ONLY=true", "corp/image"`,
+		`"env", "READ_ONLY=false", "READ_ONLY=true", "fs-mcp"`,
 	} {
 		if s, _, err := importLine(t, line); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
 			t.Errorf("%s became %q, %v", line, s, err)
@@ -165,6 +190,10 @@ func TestPlainlyNoSecret(t *testing.T) {
 		`"docker", "run", "-v", "/srv/auth:/auth", "-v", "/secrets:/secrets:ro", "corp/image"`,
 		`"deno", "run", "-A", "npm:notes@latest"`,
 		`"foo", "--title=My notes"`,
+		`"foo", "--lang", "c++", "--say", "Hello, world!", "--glob", "src/*.ts"`,
+		`"docker", "run", "-i", "--rm", "ghcr.io/corp1/k8s-mcp-server:1.20.3"`,
+		`"foo", "--repo", "corp1/tool-v2", "/srv/data-2024/x"`,
+		`"npx", "mcp-remote", "https://corp.example/api/v2Beta1/OAuth2/mcp"`,
 	} {
 		s, text, err := importLine(t, line)
 		var want []string
@@ -191,6 +220,91 @@ func TestPlainlyNoSecret(t *testing.T) {
 		if s, _, err := importLine(t, line); err == nil {
 			t.Errorf("%s became %q", line, s)
 		}
+	}
+}
+
+// TestEntries takes servers with more than a command: what is left out of one that is
+// copied changes nothing.
+func TestEntries(t *testing.T) {
+	for entry, want := range map[string]string{
+		`{"command": "foo", "env": {"DB_PASSWORD": "$ummer2024xQ9"}}`:                        `DB_PASSWORD=$env:DB_PASSWORD`,
+		`{"command": "foo", "env": {"DB_PASSWORD": "{Zx81kq77Lm}"}}`:                         `DB_PASSWORD=$env:DB_PASSWORD`,
+		`{"command": "foo", "env": {"DB_PASSWORD": "$MY_PASSWORD"}}`:                         `DB_PASSWORD=$env:MY_PASSWORD`,
+		`{"command": "foo", "env": {"DOOR_PIN": "4821"}}`:                                    `DOOR_PIN=$env:DOOR_PIN`,
+		`{"command": "docker", "args": ["run", "-e", "TOKEN", "corp/image"]}`:                `TOKEN=$env:TOKEN`,
+		`{"command": "docker", "args": ["run", "-e", "N", "corp/image"], "env": {"N": "1"}}`: `N=1`,
+		`{"command": "npx", "args": ["-y", "foo"], "cwd": "/srv"}`:                           ``,
+		// Refused.
+		`{"command": "docker", "args": ["run", "-e", "N=true", "corp/image"], "env": {"N": "false"}}`: "set twice",
+		`{"command": "foo", "env": {"READ-ONLY": "true"}}`:                                            "no usable name",
+		`{"command": "npx", "args": "-y foo"}`:                                                        "not a list of texts",
+		`{"command": "foo", "args": ["--read-only", true]}`:                                           "not a list of texts",
+		`{"command": "node", "args": ["dist/index.js"], "cwd": "/srv"}`:                               "cwd",
+		`{"command": "./run", "cwd": "/srv"}`:                                                         "cwd",
+		`{"command": "uv", "args": ["run", "foo"], "cwd": "/srv"}`:                                    "cwd",
+		`{"url": "https://corp.example/mcp/dB3kq9ZpL2x/sse"}`:                                         "a secret in its path",
+		`{"url": "https://corp.example/u/8401938475629384756/sse"}`:                                   "a secret in its path",
+	} {
+		path := filepath.Join(t.TempDir(), "mcp.json")
+		if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": `+entry+`}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Import(path, ".")
+		if err != nil {
+			if want == "" || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", entry, err)
+			}
+			continue
+		}
+		var got struct {
+			Servers []struct {
+				Env []string `json:"env"`
+			} `json:"servers"`
+		}
+		if err := json.Unmarshal(r.Text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if env := strings.Join(got.Servers[0].Env, " "); env != want {
+			t.Errorf("%s has %q", entry, env)
+		}
+	}
+}
+
+// TestOneNameTwoMeanings: what one server refers to is not what another one has.
+func TestOneNameTwoMeanings(t *testing.T) {
+	for _, entries := range []string{
+		`"a": {"command": "foo", "env": {"API_KEY": "${API_KEY}"}}, "b": {"command": "bar", "env": {"API_KEY": "hunter22"}}`,
+		`"b": {"command": "bar", "env": {"API_KEY": "hunter22"}}, "z": {"command": "foo", "env": {"API_KEY": "${API_KEY}"}}`,
+	} {
+		path := filepath.Join(t.TempDir(), "mcp.json")
+		if err := os.WriteFile(path, []byte(`{"mcpServers": {`+entries+`}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Import(path, ".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"API_KEY=$env:API_KEY"`, `"API_KEY=$env:B_API_KEY"`} {
+			if !strings.Contains(string(r.Text), want) {
+				t.Errorf("there is no %s in %s", want, r.Text)
+			}
+		}
+	}
+}
+
+// TestPasswordOfAnAddress: what opens a database is copied from nowhere else.
+func TestPasswordOfAnAddress(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mcp.json")
+	text := `{"mcpServers": {"notes": {"command": "foo", "args": ["/tmp/Zx81Kq77Lm2"], "env": {"DATABASE_URL": "postgres://u:Zx81Kq77Lm2@h/db"}}}}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Import(path, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := string(r.Text) + fmt.Sprint(r.Notes); strings.Contains(all, "Zx81Kq77Lm2") {
+		t.Errorf("it is in\n%s", all)
 	}
 }
 

@@ -89,6 +89,10 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 			b.note(Dropped, what, "%s has no counterpart", key)
 		}
 	}
+	if !areTexts(o["args"]) {
+		b.note(Dropped, what, "its args are not a list of texts")
+		return server{}, false
+	}
 	s := server{name: name, command: text(o["command"]), args: texts(o["args"])}
 	if argv := texts(o["command"]); len(argv) > 0 {
 		s.command, s.args = argv[0], append(argv[1:], s.args...)
@@ -96,6 +100,10 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 	if c := object(o["command"]); c != nil { // Zed's older form
 		s.command, s.args = text(c["path"]), texts(c["args"])
 		s.env = settings(c["env"])
+	}
+	if text(o["cwd"]) != "" && s.inFolder() {
+		b.note(Dropped, what, "it runs what lies in its cwd: write whole paths")
+		return server{}, false
 	}
 	for _, key := range []string{"url", "serverUrl", "httpUrl"} {
 		if s.url == "" {
@@ -131,6 +139,17 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		b.note(Guessed, what, "its tools are the ones that its configuration names; there may be more")
 	}
 	return s, true
+}
+
+// areTexts reports whether texts leaves nothing out.
+func areTexts(v any) bool { return v == nil || list(v) != nil && len(texts(v)) == len(list(v)) }
+
+// inFolder reports whether what a server runs depends on the folder that it runs in.
+func (s *server) inFolder() bool {
+	return among(base(s.command), "npm pnpm yarn bun uv poetry pdm hatch rye") ||
+		slices.ContainsFunc(append([]string{s.command}, s.args...), func(a string) bool {
+			return a == "." || strings.HasPrefix(a, "./") || strings.HasPrefix(a, "../") || fileName.MatchString(a)
+		})
 }
 
 // ours reports whether a server is an agent that ambit runs, as install writes it.

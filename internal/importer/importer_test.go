@@ -261,7 +261,7 @@ func TestVersionAsked(t *testing.T) {
 		args, version, kept, note string
 	}{
 		"an option that nobody knows":   {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
-		"a tag behind such an option":   {`"-", "notes@!latest"`, "0.0.0", "notes", "it asked for the version !latest, which is not exact"},
+		"a tag behind such an option":   {`"-", "notes@*latest"`, "0.0.0", "notes", "it asked for the version *latest, which is not exact"},
 		"nothing behind the at":         {`"notes@"`, "0.0.0", "notes", ""},
 		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "it asked for the version one, which is not exact"},
 		"a tag of a scope's package":    {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "it asked for the version next, which is not exact"},

@@ -18,6 +18,11 @@ func (b *builder) hold(value string) {
 	for _, scheme := range []string{"Bearer ", "bearer ", "Basic ", "Token ", "token "} {
 		value = strings.TrimPrefix(value, scheme)
 	}
+	if u, err := url.Parse(value); err == nil && u.User != nil { // a database's
+		if password, set := u.User.Password(); set {
+			b.hold(password)
+		}
+	}
 	if len(value) >= 8 && !harmless(value) && !slices.Contains(b.held, value) {
 		b.held = append(b.held, value)
 	}
@@ -83,6 +88,9 @@ func harmless(value string) bool { return plainValue.MatchString(value) }
 // reference is how other formats refer to a variable or an input.
 var reference = regexp.MustCompile(`\$\{(?:env:|input:|user_config\.)?([A-Za-z_][\w.-]*)(?::-?[^}]*)?\}|\{env:(\w+)\}|\$env:(\w+)|^\$([A-Za-z_]\w*)$|^\{([A-Za-z_]\w*)\}$`)
 
+// usualName is a variable's as most are written.
+var usualName = regexp.MustCompile(`^[A-Z]+(_[A-Z0-9]+)*$`)
+
 // referred is the one variable that a value stands for, with the scheme before
 // it; empty if the value is anything else.
 func referred(value string) (scheme, name string) {
@@ -95,9 +103,14 @@ func referred(value string) (scheme, name string) {
 		return "", ""
 	}
 	for g := 2; g < len(m); g += 2 {
-		if m[g] >= 0 {
-			return scheme, variable(value[m[g]:m[g+1]])
+		if m[g] < 0 {
+			continue
 		}
+		name = value[m[g]:m[g+1]]
+		if bare := g >= len(m)-4; bare && !usualName.MatchString(name) {
+			return "", "" // a password may begin with $, too
+		}
+		return scheme, variable(name)
 	}
 	return "", ""
 }
@@ -136,6 +149,20 @@ func tokenLike(s string) bool {
 	return len(s) >= 16 && letters >= 4 && digits >= 3
 }
 
+func joint(r rune) bool { return strings.ContainsRune("-_.~", r) }
+
+// keyLike tells a part of an address that is a number nobody chose, or letters of both
+// cases with digits among them, as short keys have.
+func keyLike(s string) bool {
+	return longNumber.MatchString(s) || len(s) >= 6 && digitWithin.MatchString(s) && !apiVersion.MatchString(s) && strings.ToLower(s) != s && strings.ToUpper(s) != s
+}
+
+var (
+	longNumber  = regexp.MustCompile(`^\d{10,}$`)
+	digitWithin = regexp.MustCompile(`\d[A-Za-z]`)
+	apiVersion  = regexp.MustCompile(`^v\d{1,2}[A-Z][a-z]+\d?$`) // v2Beta1
+)
+
 // address is a URL without user, fragment and the secrets in its query; ok is false if
 // what is left still may hold a secret, or is no address.
 func (b *builder) address(what, raw string) (clean string, ok bool) {
@@ -158,15 +185,15 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 	}
 	u.Fragment, u.RawFragment = "", ""
 	for part := range strings.SplitSeq(u.Path, "/") {
-		if tokenLike(part) {
+		if tokenLike(part) || slices.ContainsFunc(strings.FieldsFunc(part, joint), keyLike) {
 			b.hold(part)
-			b.note(Secret, what, "its address has a secret in its path, and cannot be copied")
+			b.note(Dropped, what, "its address has a secret in its path, and cannot be copied")
 			return "", false
 		}
 	}
 	if hasPassword(u.String()) {
 		b.hold(raw)
-		b.note(Secret, what, "its address has a password in it, and cannot be copied")
+		b.note(Dropped, what, "its address has a password in it, and cannot be copied")
 		return "", false
 	}
 	return u.String(), true
@@ -218,12 +245,17 @@ func hasPassword(text string) bool {
 	return false
 }
 
-// spec is a package with its version, or a container's image, which may look
-// like a token. Versioned is a package only where one is named: Admin@12 is one, too.
+// spec is a package with its version, or words with slashes, which may look like a
+// token; user/password9x is none of them. Versioned is a package only where one is named: Admin@12 is one, too.
+const (
+	word  = `(?:[a-z]+\d{0,2}|[a-z]\d{1,2}[a-z]+|v?\d{1,5}[a-z]?)` // mcp2, k8s, 7b
+	words = word + `(?:[._-]+` + word + `)*`
+)
+
 var (
 	spec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z][a-z0-9_.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +
 		`|^@[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*(@\d{1,2})?$` +
-		`|^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
+		`|^` + words + `(:\d+)?(/` + words + `)+(:` + words + `)?(@sha256:[0-9a-f]{64})?$`)
 	versioned = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d{1,2}|[~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$`)
 )
 
@@ -235,7 +267,13 @@ func (b *builder) risky(arg string) bool {
 	case strings.Contains(arg, "://"):
 		scheme, _, _ := strings.Cut(arg, "://")
 		return scheme != "http" && scheme != "https" // a database's has its password in it
-	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../") || strings.HasPrefix(arg, "~"):
+	case slashOption.MatchString(arg):
+		_, value, _ := strings.Cut(arg, ":")
+		return b.risky(value)
+	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../") || arg == "~" || strings.HasPrefix(arg, "~/"):
+		if name := strings.TrimPrefix(arg, "/"); !strings.Contains(name, "/") && tokenLike(name) && !fileName.MatchString(name) {
+			return true // a secret may begin with a slash
+		}
 		return slices.ContainsFunc(strings.Split(arg, "/"), func(s string) bool { return secretlike.Find(s).Found() })
 	case spec.MatchString(arg), harmless(arg), drive.MatchString(arg):
 		return false
@@ -243,8 +281,15 @@ func (b *builder) risky(arg string) bool {
 		return tokenLike(arg)
 	}
 	// A word with a digit in it is as likely a password as a name, unless it is a file.
-	return tokenLike(arg) || strings.ContainsAny(arg, "0123456789") && !fileName.MatchString(arg)
+	return tokenLike(arg) || passwordLike.MatchString(arg) || strings.ContainsAny(arg, "0123456789") && !fileName.MatchString(arg)
 }
+
+// passwordLike are words with signs that few others have, what begins as tokens do,
+// passwords of four times four letters, and the words that open a wallet.
+var passwordLike = regexp.MustCompile(`^\S*([!%^]|#\w|=$)\S*$|^(sk|gh[opsu]|glpat|xox[abeprs])[-_]\S{12,}$|^([a-z]{4} ){3}[a-z]{4}$|^([a-z]{3,8} ){11,}[a-z]{3,8}$`)
+
+// slashOption is an option of other systems, /p:value.
+var slashOption = regexp.MustCompile(`^/[A-Za-z][\w.-]*:[^/\\]`)
 
 // fileName is a file as programs are given them.
 var fileName = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(py|[cm]?[jt]s|rb|jar|wasm|sh|json|toml|ya?ml|ini|db|sqlite3?|csv|txt|md|log)$`)

@@ -53,6 +53,13 @@ func (b *builder) matrixOf(source, name, description string, servers []server) (
 		SchemaVersion: 1, Agent: "matrix://agent/" + agent.Slug(name), Description: b.scrub(description), AllowedSideEffects: []string{string(agent.Read)},
 	}
 	refs := map[string]string{}
+	for _, s := range servers { // what is referred to is not set to what another server has
+		for _, set := range slices.Concat(s.env, s.headers) {
+			if _, name := referred(set.value); name != "" {
+				refs[name] = set.value
+			}
+		}
+	}
 	for i := range servers {
 		entry, ok := b.entry(&servers[i], m.Servers, refs)
 		if !ok {
@@ -170,20 +177,29 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 	}
 	e.Transport, e.Command, e.PackageDigest = "stdio", s.command, zeroDigest
 	var ok bool
-	e.Args, ok = b.arguments(what, s.command, s.args, func(name, value string) {
+	e.Args, ok = b.arguments(what, s.command, s.args, func(name, value string, given bool) {
 		b.hold(value)
-		s.env = append(s.env, setting{name: name, value: value})
+		if given || !slices.ContainsFunc(s.env, func(v setting) bool { return v.name == name }) {
+			s.env = append(s.env, setting{name: name, value: value, secret: !given})
+		}
 	})
 	if !ok {
 		return false
 	}
-	seen := map[string]bool{}
+	seen := map[string]string{}
 	for _, v := range s.env {
-		if v.name != variable(v.name) && !regexp.MustCompile(`^[A-Za-z_]\w*$`).MatchString(v.name) || seen[v.name] {
-			b.note(Dropped, what, "a variable that has no usable name, or is set twice")
+		value, again := seen[v.name]
+		switch {
+		case !variableName.MatchString(v.name):
+			b.note(Dropped, what, "a variable has no usable name, and without it something else would run")
+			return false
+		case again && value != v.value:
+			b.note(Dropped, what, "a variable is set twice, and which one counts is not known here")
+			return false
+		case again:
 			continue
 		}
-		seen[v.name] = true
+		seen[v.name] = v.value
 		e.Env = append(e.Env, v.name+"="+b.value(what, e.Alias, v, refs))
 	}
 	b.version(what, e)
@@ -205,7 +221,9 @@ func (b *builder) unwrap(s *server) {
 		fields := strings.Fields(s.command)
 		s.command, s.args = fields[0], fields[1:]
 	}
-	if base := strings.ToLower(strings.TrimSuffix(s.command, ".exe")); base == "cmd" && len(s.args) > 1 && strings.EqualFold(s.args[0], "/c") {
+	// With more than a program and its words, it is a line for a shell, and is refused.
+	if base(s.command) == "cmd" && len(s.args) > 1 && strings.EqualFold(s.args[0], "/c") &&
+		!strings.ContainsAny(strings.Join(s.args, ""), "&|<>^%") && !among(strings.ToLower(s.args[1]), inCmd) {
 		s.command, s.args = s.args[1], s.args[2:]
 	}
 	if path.Base(s.command) != "env" {
@@ -227,6 +245,9 @@ func (b *builder) unwrap(s *server) {
 	}
 }
 
+// inCmd are words that cmd understands itself.
+const inCmd = "call cd chdir copy del dir echo for goto if md mkdir move path popd pushd rd rem ren set setlocal start title type"
+
 // value is what stands for a setting: itself if it is harmless, else a
 // reference. Two servers with other values for one name get two names.
 func (b *builder) value(what, alias string, s setting, refs map[string]string) string {
@@ -234,7 +255,7 @@ func (b *builder) value(what, alias string, s setting, refs map[string]string) s
 	if name != "" {
 		return scheme + "$env:" + name
 	}
-	if !s.secret && s.value != "" && harmless(s.value) && !secretlike.Name(s.name) {
+	if !s.secret && s.value != "" && harmless(s.value) && !secretName(s.name) {
 		return s.value
 	}
 	name = variable(s.name)
