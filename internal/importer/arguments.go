@@ -134,8 +134,7 @@ func (w *walk) own(arg, next string) (taken int, refused string) {
 	f := w.family
 	if set, words := variableOf(arg, next); f.container && words > 0 {
 		name, value, given := strings.Cut(set, "=")
-		switch {
-		case !variableName.MatchString(name) || tokenLike(name) || w.holds(name):
+		if !variableName.MatchString(name) || tokenLike(name) || w.holds(name) {
 			return 0, "a variable"
 		}
 		w.env(name, value, given)
@@ -200,7 +199,7 @@ func (w *walk) name(arg string) (taken int, refused string) {
 		}
 	}
 	image := w.family.container && !w.holds(arg) && (imageTag.MatchString(arg) && !tokenLike(imageDigest.ReplaceAllString(arg, "")) ||
-		imagePath.MatchString(arg) && !secretlike.Find(arg).Found() && !hasPassword(arg))
+		imagePath.MatchString(arg) && !secretlike.Find(arg).Found())
 	switch {
 	case familyOf(arg) != nil && !w.family.container:
 		w.enter(arg, true)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +90,7 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "admin:swordfish@db.example.com"`:                                              "foo",
 		// What only looks like a path, or like an image.
 		`"srv.exe", "/p:sword9fish"`:                      "srv.exe",
-		`"foo", "-p", "~sword9fish!"`:                     "foo -p",
+		`"foo", "-p", "~sword9fish"`:                      "foo -p",
 		`"foo", "--sas", "/k3J9dkQ2mZx8sword9fish7Bv5=="`: "foo --sas",
 		`"uvx", "oracle-mcp", "scott/sword9fish"`:         "uvx oracle-mcp",
 		`"foo", "--login", "acme/deploy:sword9fish"`:      "foo --login",
@@ -163,6 +161,7 @@ func TestBoundsStay(t *testing.T) {
 		// A line for a shell, whoever is asked to read it.
 		`"cmd", "/c", "cd", "notes", "&&", "node", "index.js"`,
 		`"cmd", "/c", "npx", "fs-mcp", "%USERPROFILE%"`,
+		`"cmd", "/c", "npx", "fs-mcp", "&&", "pause"`,
 		`"cmd.exe", "/C", "call", "run.bat"`,
 		// A variable has one value.
 		`"docker", "run", "-e", "READ_ONLY=false", "-e", "READ_ONLY=true", "corp/image"`,
@@ -192,6 +191,7 @@ func TestPlainlyNoSecret(t *testing.T) {
 		`"foo", "--title=My notes"`,
 		`"foo", "--lang", "c++", "--say", "Hello, world!", "--glob", "src/*.ts"`,
 		`"docker", "run", "-i", "--rm", "ghcr.io/corp1/k8s-mcp-server:1.20.3"`,
+		`"docker", "run", "-i", "--rm", "corp/x9y9z:2024-a1b2c3d"`,
 		`"foo", "--repo", "corp1/tool-v2", "/srv/data-2024/x"`,
 		`"npx", "mcp-remote", "https://corp.example/api/v2Beta1/OAuth2/mcp"`,
 	} {
@@ -212,13 +212,14 @@ func TestPlainlyNoSecret(t *testing.T) {
 		`"uvx", "--from", "git+https://host.example/tool?ref=main", "tool"`,
 		`"uvx", "--from", "git+https://me@host.example/tool", "tool"`,
 		`"docker", "run", "a1b2c3d4e5f6a7b8c9d0` + digest + `", "serve"`,
+		`"docker", "run", "corp/image:ghp_Zx81Kq77Lm2Zx81Kq77Lm2Zx81Kq77Lm2Abc", "serve"`,
 		`"uvx", "--from", "git+https://host.example/tool#x", "tool"`,
 		`"uvx", "--from", "git+ssh://git@host.example/tool", "tool"`,
 		`"foo", "--server", "a1b2c3d4e5f6a7b8c9d0", "--x"`,
 		`"foo", "--db", "pass word1", "--x"`,
 	} {
-		if s, _, err := importLine(t, line); err == nil {
-			t.Errorf("%s became %q", line, s)
+		if s, _, err := importLine(t, line); err == nil || !strings.Contains(err.Error(), "server notes: ") { // and no other
+			t.Errorf("%s became %q, %v", line, s, err)
 		}
 	}
 }
@@ -245,11 +246,7 @@ func TestEntries(t *testing.T) {
 		`{"url": "https://corp.example/mcp/dB3kq9ZpL2x/sse"}`:                                         "a secret in its path",
 		`{"url": "https://corp.example/u/8401938475629384756/sse"}`:                                   "a secret in its path",
 	} {
-		path := filepath.Join(t.TempDir(), "mcp.json")
-		if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": `+entry+`}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r, err := Import(path, ".")
+		r, err := Import(configuration(t, `"notes": `+entry), ".")
 		if err != nil {
 			if want == "" || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", entry, err)
@@ -276,11 +273,7 @@ func TestOneNameTwoMeanings(t *testing.T) {
 		`"a": {"command": "foo", "env": {"API_KEY": "${API_KEY}"}}, "b": {"command": "bar", "env": {"API_KEY": "hunter22"}}`,
 		`"b": {"command": "bar", "env": {"API_KEY": "hunter22"}}, "z": {"command": "foo", "env": {"API_KEY": "${API_KEY}"}}`,
 	} {
-		path := filepath.Join(t.TempDir(), "mcp.json")
-		if err := os.WriteFile(path, []byte(`{"mcpServers": {`+entries+`}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r, err := Import(path, ".")
+		r, err := Import(configuration(t, entries), ".")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,12 +287,7 @@ func TestOneNameTwoMeanings(t *testing.T) {
 
 // TestPasswordOfAnAddress: what opens a database is copied from nowhere else.
 func TestPasswordOfAnAddress(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "mcp.json")
-	text := `{"mcpServers": {"notes": {"command": "foo", "args": ["/tmp/Zx81Kq77Lm2"], "env": {"DATABASE_URL": "postgres://u:Zx81Kq77Lm2@h/db"}}}}`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Import(path, ".")
+	r, err := Import(configuration(t, `"notes": {"command": "foo", "args": ["/tmp/Zx81Kq77Lm2"], "env": {"DATABASE_URL": "postgres://u:Zx81Kq77Lm2@h/db"}}`), ".")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -495,8 +495,14 @@ func TestManifestAlready(t *testing.T) {
 func commandLine(t *testing.T, line string) (path string) {
 	t.Helper()
 	command, args, _ := strings.Cut(line, ", ")
+	return configuration(t, `"notes": {"command": `+command+`, "args": [`+args+`]}`)
+}
+
+// configuration is a client's file with these servers.
+func configuration(t *testing.T, servers string) (path string) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "mcp.json")
-	if err := os.WriteFile(path, []byte(`{"mcpServers": {"notes": {"command": `+command+`, "args": [`+args+`]}}}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(`{"mcpServers": {`+servers+`}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
