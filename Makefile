@@ -57,7 +57,7 @@ CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
 WIDE     = -p $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 GOTEST   = $(RACE) -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
 # Those that take longest come first, so that none of them runs alone at the end.
-TESTED   = ./internal/cli ./test/... ./internal/journal ./internal/gateway ./internal/pack ./internal/sandbox ./...
+TESTED   = ./internal/cli ./internal/test/... ./internal/journal ./internal/gateway ./internal/pack ./internal/sandbox ./...
 
 GITLEAKS = internal/guard/secret/gitleaks
 
@@ -78,7 +78,7 @@ run: setup build ## serve the agents that ship, on this machine
 	@scripts/run
 
 conformance: setup build ## run the official MCP conformance suite, direct and through ambit
-	$(GO) test -vet=off -count=1 -v -run TestConformance ./test/conformance
+	$(GO) test -vet=off -count=1 -v -run TestConformance ./internal/test/conformance
 
 test: setup build lint ## set up, build, lint, and run every test
 	$(GOTEST) -timeout 15m $(TESTED)

@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/test/heard"
+	"github.com/ambit-run/ambit/internal/test/output"
 )
 
 // unpack writes the files of a transcript into a folder of the test's own.
@@ -45,7 +45,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	code := make(chan int, 1)
-	var log heard.Text // a server may go on for a moment after ambit has ended
+	var log output.Buffer // a server may go on for a moment after ambit has ended
 	go func() {
 		code <- cli.Run(ctx, []string{"run", "agent.json"}, in, out, &log)
 		out.Close()
@@ -73,7 +73,7 @@ func TestRunOverHTTP(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	code := make(chan int, 1)
-	var log heard.Text // a server may go on for a moment after ambit has ended
+	var log output.Buffer // a server may go on for a moment after ambit has ended
 	go func() {
 		code <- cli.Run(ctx, []string{"run", "agent.json", "--http", "127.0.0.1:0", "--json"}, strings.NewReader(""), out, &log)
 		out.Close()

@@ -1,0 +1,41 @@
+//go:build prove
+
+package adversary
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/test/overlay"
+)
+
+// TestWithoutItsMechanism takes every listed mechanism away and wants the test
+// of its promise to fail. The tree stays as it is: go test reads the changed file
+// in place of the other.
+func TestWithoutItsMechanism(t *testing.T) {
+	for _, r := range removals {
+		t.Run(r.id, func(t *testing.T) {
+			file := filepath.Join(root, r.file)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := overlay.Files(t, map[string]string{file: strings.Replace(string(text), r.old, r.new, 1)})
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-overlay", list, "-timeout", "3m", "-run", "^"+r.test+"$", r.pkg)
+			cmd.Dir = root
+			cmd.Env = append(os.Environ(), "CI=true") // what cannot be tried fails, and is not skipped
+			out, err := cmd.CombinedOutput()
+			switch said := string(out); {
+			case strings.Contains(said, "[build failed]") || strings.Contains(said, "[setup failed]"):
+				t.Fatalf("without its mechanism it does not build:\n%s", said)
+			case err == nil:
+				t.Fatalf("%s: %s passes without its mechanism in %s", r.pkg, r.test, r.file)
+			case !strings.Contains(said, "--- FAIL: "+r.test):
+				t.Fatalf("%s did not fail, but something else did:\n%s", r.test, said)
+			}
+		})
+	}
+}

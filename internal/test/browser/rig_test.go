@@ -1,0 +1,354 @@
+// Package browser tests the console as people use it: a real daemon, and a real
+// Chromium.
+//
+// Screenshots go to bin/screenshots, for people to look at.
+package browser
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/test/output"
+)
+
+// envAmbit makes this program be ambit.
+const envAmbit = "AMBIT_TEST_BE_AMBIT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envAmbit) != "" {
+		os.Exit(cli.Main())
+	}
+	os.Exit(m.Run())
+}
+
+// daemon is ambit serve with the example agent, whose service runs here, and a
+// manifest that is wrong.
+type daemon struct {
+	t    *testing.T
+	env  []string
+	dir  string
+	link string
+	url  string
+	said *output.Buffer
+}
+
+// agentPath is the manifest of the example, for a process that calls it itself.
+func (d *daemon) agentPath() string {
+	return filepath.Join(d.dir, "agents", "report", "findagent.json")
+}
+
+func start(t *testing.T) *daemon {
+	t.Helper()
+	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"visits": 4711, "note": "<b>not markup</b>"}`))
+	}))
+	t.Cleanup(service.Close)
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	example, err := os.ReadFile(filepath.Join("..", "..", "..", "agents", "examples", "mcp-tool", "findagent.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("agents/report/findagent.json", example)
+	researcher, err := os.ReadFile(filepath.Join("..", "..", "..", "agents", "examples", "gpars-researcher.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("agents/researcher.json", researcher)
+	write("agents/loose.json", []byte(`{"schema_version": 1, "agent": "matrix://agent/loose", "allowed_side_effects": ["read", "shell"], "servers": [
+  {"alias": "away", "transport": "http", "endpoint": "https://127.0.0.1:1/mcp", "version": "1.0.0", "tools": [{"name": "run", "side_effect_class": "shell"}]}]}`))
+	write("agents/wrong.json", []byte("{\n  \"schema_version\": 1,\n  \"agent\": \"matrix://agent/wrong\",\n  \"allowed_side_effects\": [\"reed\"],\n  \"servers\": []\n}\n"))
+	ca := write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
+	d := &daemon{t: t, dir: dir, said: &output.Buffer{}, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),
+		"AMBIT_DEV_CA="+ca, "AMBIT_DEV_RESOLVE=api.example.com:443="+service.Listener.Addr().String())}
+	cmd := d.command("serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Join(dir, "agents"))
+	cmd.Stderr = d.said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		timer := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		timer.Stop()
+		if t.Failed() {
+			t.Logf("the daemon said: %s", d.said.String())
+		}
+	})
+	var ready struct{ URL, Console string }
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &ready) != nil || ready.Console == "" {
+		t.Fatalf("it said %q, %v: %s", line, err, d.said.String())
+	}
+	d.link, d.url = ready.Console, ready.URL
+	return d
+}
+
+func (d *daemon) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = d.env
+	return cmd
+}
+
+// browser is a person at a window of Chromium.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+	d   *daemon
+	// home is what the addresses of the session's pages begin with.
+	home string
+
+	mu       sync.Mutex
+	problems []string
+}
+
+func (d *daemon) browse(t *testing.T) *browser {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("there is no chromium: run scripts/setup")
+		}
+		t.Skip("there is no chromium")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1200, 900))
+	alloc, stop := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(stop)
+	ctx, cancel := chromedp.NewContext(alloc)
+	t.Cleanup(cancel)
+	ctx, expire := context.WithTimeout(ctx, 10*time.Minute)
+	t.Cleanup(expire)
+	b := &browser{t: t, ctx: ctx, d: d}
+	// The first step starts the browser, which lives as long as its context.
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for e, err := range chromedp.Events(ctx, log.EntryAdded) {
+			if err != nil {
+				return
+			}
+			if e.Entry.Level == log.EntryLevelError {
+				b.wrong(e.Entry.Text + " " + e.Entry.URL)
+			}
+		}
+	}()
+	go func() {
+		for e, err := range chromedp.Events(ctx, runtime.ExceptionThrown) {
+			if err != nil {
+				return
+			}
+			b.wrong(e.ExceptionDetails.Text)
+		}
+	}()
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, p := range b.problems {
+			t.Errorf("the browser's console: %s", p)
+		}
+	})
+	return b
+}
+
+func (b *browser) wrong(problem string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.problems = append(b.problems, problem)
+}
+
+const patience = 30 * time.Second
+
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.fatal(err)
+	}
+}
+
+func (b *browser) fatal(err error) {
+	b.t.Helper()
+	url, _ := chromedp.Run(b.ctx, chromedp.Location())
+	body, _ := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS("body")))
+	b.t.Fatalf("%v; at %s the page says:\n%s", err, url, body)
+}
+
+// ask evaluates a script.
+func ask[T any](b *browser, script string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script))
+	if err != nil {
+		b.fatal(err)
+	}
+	return v
+}
+
+// open goes to a page of the console.
+func (b *browser) open(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.d.url+b.home+path), chromedp.WaitReady(chromedp.CSS("#main")))
+}
+
+// text waits until an element holds a text.
+func (b *browser) text(selector, want string) {
+	b.t.Helper()
+	quoted, err := json.Marshal([]string{selector, want})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.until(`(([s, w]) => [...document.querySelectorAll(s)].some((e) => e.textContent.includes(w)))(` + string(quoted) + `)`)
+}
+
+// until waits until a script says yes.
+func (b *browser) until(script string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for {
+		// A page that is just being left cannot be asked.
+		if yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script)); err == nil && yes {
+			return
+		}
+		if ctx.Err() != nil {
+			b.fatal(fmt.Errorf("it never becomes true that %s", script))
+		}
+	}
+}
+
+func (b *browser) signIn() {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.d.link))
+	b.text("h1", "Agents")
+	b.home = strings.TrimSuffix(ask[string](b, `location.pathname`), "/")
+}
+
+// look keeps a picture of the page, as it is on a desk by day and by night and
+// on a phone.
+func (b *browser) look(name string) {
+	b.t.Helper()
+	dir := filepath.Join("..", "..", "..", "bin", "screenshots")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, way := range []struct {
+		name, scheme string
+		width        int64
+	}{{"light", "light", 1200}, {"dark", "dark", 1200}, {"phone", "light", 390}} {
+		must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: way.scheme}}})
+		must(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: way.width, Height: 900, DeviceScaleFactor: 1})
+		b.until(fmt.Sprintf(`document.readyState === 'complete' && innerWidth === %d && document.documentElement.scrollHeight > 0`, way.width))
+		shot := b.shot()
+		if err := os.WriteFile(filepath.Join(dir, name+"-"+way.name+".png"), shot, 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+		b.fits(name, way.name, way.width)
+		b.contrast(name + " " + way.name)
+	}
+	must(b, emulation.ClearDeviceMetricsOverride, cdp.Empty{})
+	must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
+}
+
+// shot is a picture of the page. A browser under load may never draw the frame that
+// it waits for, so it is asked again.
+func (b *browser) shot() []byte {
+	b.t.Helper()
+	beyond := true
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		r, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
+		cancel()
+		if err == nil {
+			return r.Data
+		}
+		if try == 3 {
+			b.fatal(err)
+		}
+	}
+}
+
+// must gives the browser a command of its protocol.
+func must[P, R any](b *browser, command cdp.Command[P, R], params P) R {
+	b.t.Helper()
+	r, err := chromedp.Call(b.ctx, command, params)
+	if err != nil {
+		b.fatal(err)
+	}
+	return r
+}
+
+// fits checks that nobody has to scroll sideways.
+func (b *browser) fits(name, way string, width int64) {
+	b.t.Helper()
+	if wide := ask[int64](b, `document.documentElement.scrollWidth`); wide > width {
+		b.t.Errorf("%s is %d wide on a %s of %d", name, wide, way, width)
+	}
+}
+
+// contrast checks every text against what is behind it: 4.5 to 1, or 3 to 1 for
+// large ones, as WCAG 2.2 AA asks.
+func (b *browser) contrast(name string) {
+	b.t.Helper()
+	for _, p := range ask[[]string](b, contrastScript) {
+		b.t.Errorf("%s: %s", name, p)
+	}
+}
+
+const contrastScript = `(() => {
+  const parse = (c) => { const m = c.match(/[\d.]+/g).map(Number); return { r: m[0], g: m[1], b: m[2], a: m[3] ?? 1 }; };
+  const lum = ({ r, g, b }) => { const f = [r, g, b].map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * f[0] + 0.7152 * f[1] + 0.0722 * f[2]; };
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.a === 1) return c; } return { r: 255, g: 255, b: 255 }; };
+  const poor = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    const box = e.getBoundingClientRect();
+    if (!own || box.width < 2 || box.height < 2 || e.closest('svg')) continue;
+    const style = getComputedStyle(e);
+    if (style.visibility === 'hidden' || style.display === 'none') continue;
+    const [x, y] = [lum(parse(style.color)), lum(behind(e))];
+    const ratio = (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
+    const size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && parseInt(style.fontWeight) >= 700);
+    if (ratio < (large ? 3 : 4.5)) poor.push(e.tagName + '.' + e.className + ' "' + e.textContent.trim().slice(0, 30) + '" has a contrast of ' + ratio.toFixed(2));
+  }
+  return poor;
+})()`

@@ -1,0 +1,132 @@
+//go:build unix
+
+// Package docs holds the documents to what the program does: every command in a
+// Markdown page is run, or says why not, and what the page says that it prints is
+// compared.
+//
+// A page is read by readPage, whose comment tells how to write one. All commands
+// of a page run in one shell, in an empty home that holds a copy of agents/, with
+// an ambit that is this test's own program: document and code cannot be of
+// different ages.
+package docs
+
+import (
+	"flag"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+var update = flag.Bool("update", false, "write the reference pages")
+
+// TestMain is ambit when it is called so.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "ambit", "mcl-tools", "findagent-mcp":
+		os.Exit(cli.Main())
+	}
+	os.Exit(m.Run())
+}
+
+// root is where the pages are.
+const root = "../../.."
+
+// pages are all documents for people.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md", "CONTRIBUTING.md", "agents/README.md", "deploy/README.md"}
+	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && strings.HasSuffix(path, ".md") {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestPages runs every page.
+func TestPages(t *testing.T) {
+	bin := ambit(t)
+	for _, page := range pages(t) {
+		t.Run(page, func(t *testing.T) {
+			steps, err := readPage(filepath.Join(root, page))
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps = slices.DeleteFunc(steps, func(s step) bool { return s.reason != "" && !proving })
+			if len(steps) == 0 {
+				return // it is read, and there is nothing to run
+			}
+			t.Parallel()
+			s := newShell(t, bin, filepath.Dir(page), needs(t, page))
+			for _, st := range steps {
+				s.do(page, st)
+			}
+		})
+	}
+}
+
+// needs is the environment of a page that wants more than a home: a comment
+// <!-- needs: postgres --> gives it a database, as $STORE.
+func needs(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "<!-- needs: postgres -->") {
+		return nil
+	}
+	store, err := statetest.Database(t.Context())
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return []string{"STORE=" + store}
+}
+
+// ambit puts this program where a shell finds it, under the names of ambit.
+func ambit(t *testing.T) (bin string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin = t.TempDir()
+	program := filepath.Join(bin, "ambit")
+	if os.Link(self, program) != nil { // another file system
+		from, err := os.Open(self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		to, err := os.OpenFile(program, os.O_CREATE|os.O_WRONLY, 0o755)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(to, from); err != nil {
+			t.Fatal(err)
+		}
+		if err := to.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"mcl-tools", "findagent-mcp"} {
+		if err := os.Symlink("ambit", filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
+}

@@ -1,0 +1,271 @@
+//go:build linux && prove
+
+package faults
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/test/overlay"
+)
+
+// The machine's clock cannot be set for one process, and a Go program asks no
+// library for the time. So ambit is built once more, with a standard library whose
+// time.Now adds what a file says; everything else is as it ships.
+
+// jumped is what is added to package time. It must not ask the system for
+// anything, since timers call time.Now where that is not allowed: so the file is
+// memory that is shared.
+const jumped = `package time
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+var clock = func() *int64 {
+	name, _ := syscall.Getenv("AMBIT_TEST_CLOCK")
+	fd, err := syscall.Open(name, syscall.O_RDONLY, 0)
+	if err != nil {
+		return new(int64)
+	}
+	defer syscall.Close(fd)
+	shared, err := syscall.Mmap(fd, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return new(int64)
+	}
+	return (*int64)(unsafe.Pointer(&shared[0]))
+}()
+
+func jumped() int64 {
+	if clock == nil { // too early
+		return 0
+	}
+	return *clock
+}
+`
+
+const day = 24 * 60 * 60
+
+// clocked is a house whose ambit goes by a clock that the test sets.
+type clocked struct {
+	*house
+	clock string
+}
+
+// buildClocked builds that ambit.
+func buildClocked(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(out)), "src", "time")
+	text, err := os.ReadFile(filepath.Join(source, "time.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const asks = "sec, nsec, mono := runtimeNow()\n"
+	if strings.Count(string(text), asks) != 1 {
+		t.Fatal("time.Now asks for the time in another way now")
+	}
+	list := overlay.Files(t, map[string]string{
+		filepath.Join(source, "time.go"):   strings.Replace(string(text), asks, asks+"\tsec += jumped()\n", 1),
+		filepath.Join(source, "jumped.go"): jumped,
+	})
+	ambit := filepath.Join(t.TempDir(), "ambit")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "-o", ambit, "../../../cmd/ambit").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return ambit
+}
+
+func newClocked(t *testing.T, ambit, gate string) *clocked {
+	t.Helper()
+	c := &clocked{house: newHouse(t, gate, 0)}
+	c.binary, c.clock = ambit, filepath.Join(c.dir, "clock")
+	c.env = append(c.env, "AMBIT_TEST_CLOCK="+c.clock)
+	c.set(0)
+	return c
+}
+
+// set sets the clock, by so many seconds from the true time.
+func (c *clocked) set(seconds int) {
+	c.t.Helper()
+	f, err := os.OpenFile(c.clock, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(int64(seconds))))
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Clocks jump by a day, either way, and back.
+func TestClockJumps(t *testing.T) {
+	ambit := buildClocked(t)
+	for name, jump := range map[string]int{"forward": day, "backward": -day} {
+		t.Run(name+" under a call", func(t *testing.T) { testJumpUnderACall(t, newClocked(t, ambit, ""), jump) })
+		t.Run(name+" and a key to a call", func(t *testing.T) { testJumpAndKey(t, newClocked(t, ambit, ""), jump) })
+		t.Run(name+" and an approval", func(t *testing.T) { testJumpAndApproval(t, newClocked(t, ambit, "-"), jump) })
+		t.Run(name+" and keys and grants", func(t *testing.T) { testJumpAndRights(t, newClocked(t, ambit, "-"), jump) })
+		t.Run(name+" and a session", func(t *testing.T) { testJumpAndSession(t, newClocked(t, ambit, ""), 2*jump) })
+		t.Run(name+" and the console", func(t *testing.T) { testJumpAndConsole(t, newClocked(t, ambit, "-"), jump) })
+	}
+	t.Run("a day's cap", func(t *testing.T) {
+		c := newClocked(t, ambit, "-")
+		agent := c.purse()
+		for _, step := range []struct {
+			at, code int
+		}{{0, 0}, {0, 1}, {day, 0}, {day, 1}, {0, 1}, {-day, 1}, {2 * day, 0}} {
+			c.set(step.at)
+			stdout, stderr, code := c.ambit("call", agent, "spend", "--input", `{"amount": 60}`, "--json")
+			if code != step.code || code == 1 && !strings.Contains(stdout, "amount_exceeded") {
+				t.Errorf("%d s from now: exit %d, want %d: %s %s", step.at, code, step.code, stdout, stderr)
+			}
+		}
+		c.whole()
+	})
+}
+
+// A call that is under way when the clock jumps is answered; nobody takes its
+// process for dead, because no clock says who is alive.
+func testJumpUnderACall(t *testing.T, c *clocked, jump int) {
+	d := c.serve()
+	got := make(chan outcome, 1)
+	go func() { a, err := d.pay(); got <- outcome{a, err} }()
+	c.until("the call has its effect", func() bool { return c.done() == 1 })
+	c.set(jump)
+	// Another process looks for calls of dead ones when it starts.
+	if _, stderr, code := c.ambit("call", c.agent, "look"); code != 0 {
+		t.Errorf("another process: %s", stderr)
+	}
+	c.open()
+	if o := <-got; o.err != nil || o.a.status != 200 {
+		t.Errorf("the call ends with %+v", o)
+	}
+	if list := c.decisions(); !slices.Equal(list, []string{"allow", "allow"}) || c.done() != 1 {
+		t.Errorf("the journal has %v, and there are %d effects", list, c.done())
+	}
+	c.set(0)
+	c.whole()
+	c.goesOn(d, 1)
+}
+
+// Calls of one key have one effect and one answer: the one that is under way when the
+// clock jumps, one that waits for it, and those that come after.
+func testJumpAndKey(t *testing.T, c *clocked, jump int) {
+	pay := func() error {
+		stdout, stderr, code := c.ambit("call", c.agent, "pay", "--idempotency-key", "once")
+		if code != 0 || !strings.Contains(stdout, "paid") {
+			return fmt.Errorf("exit %d: %s %s", code, stdout, stderr)
+		}
+		return nil
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- pay() }()
+	c.until("the call has its effect", func() bool { return c.done() == 1 })
+	c.set(jump)
+	go func() { ended <- pay() }()
+	c.open()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, at := range []int{jump, 0} {
+		c.set(at)
+		if err := pay(); err != nil {
+			t.Errorf("%d s from now: %v", at, err)
+		}
+	}
+	if n := c.done(); n != 1 {
+		t.Errorf("%d effects of one key", n)
+	}
+	c.whole()
+}
+
+// A question cannot be answered any more once the clock says that its time is over.
+// Whoever waits for the answer waits by another clock: set right again, the question
+// is good, once.
+func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
+	agent := c.purse()
+	type end struct {
+		stdout, stderr string
+		code           int
+	}
+	ended := make(chan end, 1)
+	go func() {
+		stdout, stderr, code := c.ambit("call", agent, "ask", "--json")
+		ended <- end{stdout, stderr, code}
+	}()
+	c.until("a person is asked", func() bool { return len(c.waiting()) == 1 })
+	id := c.waiting()[0]
+	c.set(jump)
+	_, stderr, code := c.ambit("approvals", "approve", id)
+	if jump > 0 {
+		if code == 0 || !strings.Contains(stderr, "it has expired") {
+			t.Errorf("a day later approve exits with %d: %s", code, stderr)
+		}
+		c.set(0)
+		_, stderr, code = c.ambit("approvals", "approve", id)
+	}
+	if code != 0 {
+		t.Fatalf("approve exits with %d: %s", code, stderr)
+	}
+	if e := <-ended; e.code != 0 {
+		t.Errorf("the call ends with %+v", e)
+	}
+	if _, _, code := c.ambit("approvals", "approve", id); code == 0 {
+		t.Error("it can be approved twice")
+	}
+	if n := count(c.decisions(), "allow"); n != 1 {
+		t.Errorf("the journal allows %d calls", n)
+	}
+}
+
+// What was given for an hour is over a day later, and not a day earlier.
+func testJumpAndRights(t *testing.T, c *clocked, jump int) {
+	d := c.serve()
+	stdout, stderr, code := c.ambit("key", "new", "--expires", "1h", "--json")
+	var key struct{ Key string }
+	if err := json.Unmarshal([]byte(stdout), &key); err != nil || code != 0 || key.Key == "" {
+		t.Fatalf("%s %s", stdout, stderr)
+	}
+	if _, stderr, code := c.ambit("grant", "someone@local", "tool.bash", "--expires", "1h"); code != 0 {
+		t.Fatal(stderr)
+	}
+	mine := *d
+	mine.key = key.Key
+	good := func() (keyed, granted bool) {
+		a, err := mine.call("look")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr, code := c.ambit("grants", "--json")
+		var doc struct {
+			Grants []struct{ Action string }
+		}
+		if err := json.Unmarshal([]byte(stdout), &doc); err != nil || code != 0 {
+			t.Fatalf("%s %s", stdout, stderr)
+		}
+		return a.status == 200, len(doc.Grants) > 0
+	}
+	for _, at := range []int{0, jump, 0} {
+		c.set(at)
+		want := at <= 0
+		if keyed, granted := good(); keyed != want || granted != want {
+			t.Errorf("%d s from now: the key is good: %v, the grant: %v", at, keyed, granted)
+		}
+	}
+}

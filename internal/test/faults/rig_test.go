@@ -1,0 +1,365 @@
+//go:build linux
+
+// Package faults breaks what ambit stands on while it works: the disk, the store,
+// the tool server, the database. Nothing may be lost, nothing done twice, and
+// whoever asked is told in words what happened. Kills at every stage of the door
+// are in package gateway.
+package faults
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/cli"
+	"github.com/ambit-run/ambit/internal/test/output"
+)
+
+const (
+	envAmbit  = "AMBIT_TEST_BE_AMBIT"
+	effector  = "effect-tool-server"
+	neighbour = "neighbour-of-the-store"
+	// patience bounds every wait for something that has to come.
+	patience = 60 * time.Second
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 3 && os.Args[1] == effector {
+		serveEffects(os.Args[2], os.Args[3])
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == neighbour {
+		if err := keepLocked(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Getenv(envAmbit) != "" {
+		os.Exit(cli.Main())
+	}
+	os.Exit(m.Run())
+}
+
+// serveEffects is a tool server. A call of pay leaves a line in a file; it is
+// answered when somebody writes a byte to the other file, a named pipe, and not
+// at all if the word is dies.
+func serveEffects(effects, gate string) {
+	var opened *os.File
+	if filepath.IsAbs(gate) {
+		var err error
+		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // so that it never ends
+			return
+		}
+	}
+	in := bufio.NewReader(os.Stdin)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var m struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+			Params struct{ Name string }
+		}
+		if json.Unmarshal(line, &m) != nil || m.ID == nil {
+			continue
+		}
+		reply := map[string]any{"jsonrpc": "2.0", "id": m.ID}
+		switch m.Method + m.Params.Name {
+		case "tools/callpay":
+			f, err := os.OpenFile(effects, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(f, "paid")
+			f.Close()
+			if gate == "dies" {
+				return
+			}
+			if opened != nil {
+				if _, err := opened.Read(make([]byte, 1)); err != nil {
+					return
+				}
+			}
+			reply["result"] = map[string]any{"content": []any{map[string]any{"type": "text", "text": "paid"}}}
+		default:
+			introduce(m.Method, reply)
+		}
+		out, err := json.Marshal(reply)
+		if err != nil {
+			return
+		}
+		fmt.Printf("%s\n", out)
+	}
+}
+
+// introduce answers what comes before the first call, and calls of look.
+func introduce(method string, reply map[string]any) {
+	switch method {
+	case "initialize":
+		reply["result"] = map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{"tools": map[string]any{}},
+			"serverInfo": map[string]any{"name": "effects", "version": "1"},
+		}
+	case "tools/list":
+		var tools []any
+		for _, name := range []string{"pay", "look"} {
+			tools = append(tools, map[string]any{"name": name, "inputSchema": map[string]any{"type": "object"}})
+		}
+		reply["result"] = map[string]any{"tools": tools}
+	case "tools/call":
+		reply["result"] = map[string]any{"content": []any{map[string]any{"type": "text", "text": "seen"}}}
+	default:
+		reply["error"] = map[string]any{"code": -32601, "message": "no such method"}
+	}
+}
+
+// house is a home of ambit's with one agent. One of its tools has effects, and
+// the other looks.
+type house struct {
+	t       *testing.T
+	dir     string
+	agent   string
+	effects string
+	gate    string
+	binary  string // ambit
+	env     []string
+}
+
+// newHouse makes one; gate is "-", "dies", or empty for a pipe that holds answers
+// back.
+func newHouse(t *testing.T, gate string, timeoutMS int) *house {
+	t.Helper()
+	dir := t.TempDir()
+	h := &house{t: t, dir: dir, effects: filepath.Join(dir, "effects"), gate: gate, agent: filepath.Join(dir, "agents", "till.json"), binary: os.Args[0]}
+	if gate == "" {
+		h.gate = filepath.Join(dir, "gate")
+		if err := syscall.Mkfifo(h.gate, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.env = []string{envAmbit + "=1", "HOME=" + dir, "AMBIT_HOME=" + h.home(), "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
+	h.declare(map[string]any{
+		"transport": "stdio", "command": os.Args[0], "args": []string{effector, h.effects, h.gate}, "package_digest": "sha256:" + strings.Repeat("0", 64),
+	}, timeoutMS)
+	return h
+}
+
+// declare writes the agent's manifest, with this server.
+func (h *house) declare(server map[string]any, timeoutMS int) {
+	h.t.Helper()
+	pay, look := map[string]any{"name": "pay", "side_effect_class": "write"}, map[string]any{"name": "look", "side_effect_class": "read"}
+	if timeoutMS > 0 {
+		pay["timeout_ms"], look["timeout_ms"] = timeoutMS, timeoutMS
+	}
+	server["alias"], server["version"], server["tools"] = "till", "1.0.0", []any{pay, look}
+	doc, err := json.Marshal(map[string]any{
+		"schema_version": 1, "agent": "matrix://agent/till", "allowed_side_effects": []string{"read", "write"}, "servers": []any{server},
+	})
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(h.agent), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(h.agent, doc, 0o600)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) home() string { return filepath.Join(h.dir, "home") }
+
+// done counts the effects.
+func (h *house) done() int {
+	text, err := os.ReadFile(h.effects)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		h.t.Fatal(err)
+	}
+	return bytes.Count(text, []byte("\n"))
+}
+
+// open lets one answer through.
+func (h *house) open() {
+	h.t.Helper()
+	f, err := os.OpenFile(h.gate, os.O_WRONLY, 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write([]byte{1}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// until waits for something that has to come.
+func (h *house) until(what string, come func() bool) {
+	h.t.Helper()
+	for end := time.Now().Add(patience); !come(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			h.t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+// ambit runs a verb to its end.
+func (h *house) ambit(args ...string) (stdout, stderr string, code int) {
+	h.t.Helper()
+	return h.run(exec.CommandContext(h.t.Context(), h.binary, args...))
+}
+
+func (h *house) run(c *exec.Cmd) (stdout, stderr string, code int) {
+	h.t.Helper()
+	var out, errs bytes.Buffer
+	c.Env, c.Dir, c.Stdout, c.Stderr = h.env, h.dir, &out, &errs
+	err := c.Run()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = failed.ExitCode()
+	} else if err != nil {
+		h.t.Fatal(err)
+	}
+	return out.String(), errs.String(), code
+}
+
+// whole wants a journal that verifies, and returns how many records it has.
+func (h *house) whole(args ...string) int {
+	h.t.Helper()
+	stdout, stderr, _ := h.ambit(append([]string{"journal", "verify", "--json"}, args...)...)
+	var r struct {
+		OK      bool
+		Records int
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || !r.OK {
+		h.t.Fatalf("the journal is not whole: %s %s", stdout, stderr)
+	}
+	return r.Records
+}
+
+// decisions are those about calls in the journal, oldest first.
+func (h *house) decisions(args ...string) (list []string) {
+	h.t.Helper()
+	stdout, stderr, code := h.ambit(append([]string{"journal", "show", "--json"}, args...)...)
+	var doc struct {
+		Records []struct{ Decision, Stage string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || code != 0 {
+		h.t.Fatalf("%s %s", stdout, stderr)
+	}
+	for _, r := range doc.Records {
+		if r.Decision != "allow" || r.Stage != "approve" { // that is a person's word, not a call
+			list = append([]string{r.Decision}, list...)
+		}
+	}
+	return list
+}
+
+type daemon struct {
+	h        *house
+	url, key string
+	pid      int
+}
+
+// seenBy is where the files are that a process sees, or the one that it contains:
+// that may have disks of its own.
+func seenBy(pid int) string {
+	if children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid)); err == nil {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(comm) == "bwrap\n" && len(children) > 0 {
+			return fmt.Sprintf("/proc/%s/root", strings.Fields(string(children))[0])
+		}
+	}
+	return fmt.Sprintf("/proc/%d/root", pid)
+}
+
+// serving is the command that serves the agent.
+func (h *house) serving(args ...string) []string {
+	return append([]string{h.binary, "serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Dir(h.agent)}, args...)
+}
+
+// serve starts a daemon that ends with the test.
+func (h *house) serve(args ...string) *daemon {
+	h.t.Helper()
+	return h.start(h.serving(args...))
+}
+
+// start starts a daemon by a command.
+func (h *house) start(argv []string) *daemon {
+	h.t.Helper()
+	cmd := exec.CommandContext(h.t.Context(), argv[0], argv[1:]...)
+	said := &output.Buffer{}
+	cmd.Env, cmd.Dir, cmd.Stderr = h.env, h.dir, said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		timer.Stop()
+		if h.t.Failed() {
+			h.t.Logf("the daemon said: %s", said.String())
+		}
+	})
+	var ready struct {
+		URL     string
+		KeyFile string `json:"key_file"`
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &ready) != nil {
+		h.t.Fatalf("it said %q, %v: %s", line, err, said.String())
+	}
+	key, err := os.ReadFile(seenBy(cmd.Process.Pid) + ready.KeyFile)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return &daemon{h, ready.URL, strings.TrimSpace(string(key)), cmd.Process.Pid}
+}
+
+// answer is what a call came to.
+type answer struct {
+	status int
+	text   string
+	Error  struct{ Code, Message, Hint, Effect string }
+}
+
+// pay makes a call that has an effect. It may be used from another goroutine.
+func (d *daemon) pay() (answer, error) { return d.call("pay") }
+
+func (d *daemon) call(tool string) (answer, error) {
+	return d.send("POST", "/api/v1/agents/till/call", `{"tool":"`+tool+`","arguments":{}}`)
+}
+
+func (d *daemon) send(method, path, body string) (a answer, err error) {
+	req, err := http.NewRequestWithContext(d.h.t.Context(), method, d.url+path, strings.NewReader(body))
+	if err != nil {
+		return a, err
+	}
+	req.Header.Set("Authorization", "Bearer "+d.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return a, err
+	}
+	a.status, a.text = resp.StatusCode, string(text)
+	return a, json.Unmarshal(text, &a)
+}

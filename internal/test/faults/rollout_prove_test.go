@@ -1,0 +1,92 @@
+//go:build linux && prove
+
+package faults
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/state/statetest"
+)
+
+// ambitBefore builds ambit as it was before the newest step of the store.
+func ambitBefore(t *testing.T) string {
+	t.Helper()
+	steps, err := filepath.Glob("../../state/migrations/*.sql")
+	if err != nil || len(steps) == 0 {
+		t.Fatalf("there are no steps: %v", err)
+	}
+	git := func(args ...string) []byte {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", "../../.."}, args...)...)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("git %q: %v: %s", args, err, said.String())
+		}
+		return out
+	}
+	newest, err := filepath.Rel("../../..", slices.Max(steps))
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := strings.TrimSpace(string(git("log", "-1", "--follow", "--diff-filter=A", "--format=%H", "--", newest)))
+	if added == "" {
+		t.Fatalf("the history does not say when %s came: this needs the whole history", newest)
+	}
+	dir := t.TempDir()
+	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
+	unpack.Stdin = bytes.NewReader(git("archive", added+"^"))
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	binary := filepath.Join(dir, "ambit-before")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/ambit")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return binary
+}
+
+// During a rollout a daemon that runs since before the store's newest step, and one of
+// today, serve the same agent from one store: each takes calls, knows the other's answers,
+// and the journal is one. No daemon of before starts any more.
+func TestRollout(t *testing.T) {
+	before, now := ambitBefore(t), os.Args[0]
+	cluster := statetest.NewCluster(t)
+	h := newHouse(t, "-", 0)
+	store := []string{"--store", cluster.Place()}
+	h.binary = before
+	old := h.serve(store...)
+	pay := func(d *daemon, key string) {
+		t.Helper()
+		if a, err := d.send("POST", "/api/v1/agents/till/call", `{"tool":"pay","arguments":{},"idempotency_key":"`+key+`"}`); err != nil || a.status != 200 {
+			t.Errorf("%s: %+v, %v", key, a, err)
+		}
+	}
+	pay(old, "one")
+	h.binary = now
+	fresh := h.serve(store...)
+	for i, key := range []string{"one", "two", "three", "two", "four"} {
+		pay([]*daemon{fresh, old}[i%2], key) // each is asked for what the other did
+	}
+	pay(fresh, "three")
+	pay(old, "four")
+	if n := h.done(); n != 4 {
+		t.Errorf("%d effects of four calls", n)
+	}
+	if n := h.whole(store...); n < 8 {
+		t.Errorf("the journal has %d records of eight calls", n)
+	}
+	if stdout, stderr, code := h.run(exec.CommandContext(t.Context(), before, h.serving(store...)[1:]...)); code == 0 || !strings.Contains(stderr+stdout, "newer") {
+		t.Errorf("a daemon of before ended with %d: %s%s", code, stdout, stderr)
+	}
+}

@@ -1,0 +1,66 @@
+package layout
+
+import (
+	"go/ast"
+	"strings"
+	"testing"
+)
+
+// TestWhatIsStartedEnds wants every package that starts goroutines, and has tests,
+// to look in its TestMain for those that are left over. bench/ is in no binary.
+func TestWhatIsStartedEnds(t *testing.T) {
+	starts, tested, looks := map[string]string{}, map[string]bool{}, map[string]bool{}
+	for _, f := range source(t) {
+		switch {
+		case strings.HasPrefix(f.path, "bench/"):
+		case f.isTest():
+			tested[f.dir()] = true
+			if looksForLeaks(f.syntax) {
+				looks[f.dir()] = true
+			}
+		case startsGoroutines(f.syntax):
+			starts[f.dir()] = f.path
+		}
+	}
+	if len(starts) < 20 {
+		t.Fatalf("found only %d packages that start something", len(starts))
+	}
+	for dir, file := range starts {
+		if tested[dir] && !looks[dir] {
+			t.Errorf("%s starts goroutines, and no TestMain of %s looks whether they end: goleak.VerifyTestMain(m)", file, dir)
+		}
+	}
+}
+
+// startsGoroutines reports whether a file has a go statement, or calls Go of
+// whatever waits for a group of them.
+func startsGoroutines(file *ast.File) (found bool) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Go" {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+// looksForLeaks reports whether a file has a TestMain, and asks goleak.
+func looksForLeaks(file *ast.File) bool {
+	main, asks := false, false
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			main = main || n.Recv == nil && n.Name.Name == "TestMain"
+		case *ast.SelectorExpr:
+			from, ok := n.X.(*ast.Ident)
+			asks = asks || ok && from.Name == "goleak" && (n.Sel.Name == "VerifyTestMain" || n.Sel.Name == "Find")
+		}
+		return true
+	})
+	return main && asks
+}

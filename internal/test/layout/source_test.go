@@ -1,0 +1,173 @@
+// Package layout compares the source with what is written about it: ARCHITECTURE.md lists
+// every package and its imports, every package has a comment, files stay short, and every
+// agent that ships works.
+package layout
+
+import (
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	root   = "../../.."
+	module = "github.com/ambit-run/ambit/"
+)
+
+// A file is one Go file of this module.
+type file struct {
+	path   string // from the root, with slashes
+	syntax *ast.File
+	lines  int
+}
+
+func (f file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+func (f file) dir() string  { return path.Dir(f.path) }
+
+// imports are the packages of this module that the file imports.
+func (f file) imports(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, spec := range f.syntax.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatalf("%s: %v", f.path, err)
+		}
+		if in, ok := strings.CutPrefix(name, module); ok {
+			found = append(found, in)
+		}
+	}
+	return found
+}
+
+// source is every Go file of the module, whatever system it is for.
+func source(t *testing.T) []file {
+	t.Helper()
+	files, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 100 {
+		t.Fatalf("found only %d files", len(files))
+	}
+	return files
+}
+
+var read = sync.OnceValues(func() ([]file, error) {
+	var files []file
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name == root {
+				return nil
+			}
+			// A nested module has a layout of its own.
+			_, other := os.Stat(filepath.Join(name, "go.mod"))
+			if other == nil || slices.Contains([]string{"node_modules", "testdata", "bin"}, d.Name()) || strings.HasPrefix(d.Name(), ".") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		syntax, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		from, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		files = append(files, file{filepath.ToSlash(from), syntax, strings.Count(string(text), "\n")})
+		return nil
+	})
+	return files, err
+})
+
+// TestFilesStayReadable bounds what has to be read at once.
+func TestFilesStayReadable(t *testing.T) {
+	const most = 600
+	for _, f := range source(t) {
+		if f.lines > most {
+			t.Errorf("%s has %d lines; more than %d hide a second subject", f.path, f.lines, most)
+		}
+	}
+}
+
+// TestPackagesSayWhatTheyAre wants one package comment for each package, in one
+// place.
+func TestPackagesSayWhatTheyAre(t *testing.T) {
+	said := map[string][]string{}
+	tests := map[string]bool{}
+	for _, f := range source(t) {
+		dir := f.dir()
+		if only, seen := tests[dir]; !seen || only {
+			tests[dir] = f.isTest()
+		}
+		if f.syntax.Doc == nil {
+			continue
+		}
+		said[dir] = append(said[dir], f.path)
+		name := f.syntax.Name.Name
+		if text := f.syntax.Doc.Text(); name != "main" && !strings.HasPrefix(text, "Package "+name+" ") {
+			t.Errorf("%s: the package comment begins %q", f.path, strings.SplitN(text, "\n", 2)[0])
+		}
+	}
+	for dir, only := range tests {
+		switch docs := said[dir]; {
+		case len(docs) > 1:
+			t.Errorf("%s has %d package comments: %s", dir, len(docs), strings.Join(docs, ", "))
+		case len(docs) == 0 && !only:
+			t.Errorf("%s has no package comment", dir)
+		}
+	}
+}
+
+// TestPublicPackagesHaveExamples wants examples of what others build on, with
+// output that is checked.
+func TestPublicPackagesHaveExamples(t *testing.T) {
+	packages, tests := map[string]bool{}, map[string][]*ast.File{}
+	for _, f := range source(t) {
+		top, _, _ := strings.Cut(f.dir(), "/")
+		switch {
+		case f.syntax.Name.Name == "main" || slices.Contains([]string{"internal", "bench", "scripts"}, top):
+		case f.isTest():
+			tests[f.dir()] = append(tests[f.dir()], f.syntax)
+		default:
+			packages[f.dir()] = true
+		}
+	}
+	if len(packages) < 10 {
+		t.Fatalf("found only %d packages", len(packages))
+	}
+	for public := range packages {
+		checked := 0
+		for _, e := range doc.Examples(tests[public]...) {
+			if e.Output == "" {
+				t.Errorf("%s: the example %s shows no output", public, e.Name)
+			}
+			checked++
+		}
+		if checked == 0 {
+			t.Errorf("%s has no example", public)
+		}
+	}
+}

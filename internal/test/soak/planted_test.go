@@ -1,0 +1,56 @@
+//go:build prove
+
+package soak
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/test/overlay"
+)
+
+// Leaks that are planted where a server is started, one for each start: the soak
+// has to see them, or its silence means nothing.
+func TestPlantedLeaksAreSeen(t *testing.T) {
+	for name, leak := range map[string]struct{ plant, says string }{
+		"a file":      {`func plant() { _, _ = syscall.Open("/dev/null", syscall.O_RDONLY, 0) }`, "something leaks"},
+		"a goroutine": {`func plant() { go func() { _ = syscall.Getpid(); select {} }() }`, "something leaks"},
+		"memory":      {`var kept [][]byte; func plant() { kept = append(kept, make([]byte, 4<<20+syscall.Getpid()&1)) }`, "memory grows"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := soakWith(t, "package toolserver\n\nimport \"syscall\"\n\n"+leak.plant+"\n")
+			if !strings.Contains(out, leak.says) {
+				t.Errorf("it is not seen:\n%s", out)
+			}
+		})
+	}
+}
+
+// soakWith runs a short soak of an ambit with a file more, whose plant is called at
+// every start of a server.
+func soakWith(t *testing.T, planted string) string {
+	t.Helper()
+	const source = "../../toolserver"
+	text, err := os.ReadFile(filepath.Join(source, "process.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const start = "func start(s spec) (*process, error) {\n"
+	if strings.Count(string(text), start) != 1 {
+		t.Fatal("servers are started elsewhere now")
+	}
+	list := overlay.Files(t, map[string]string{
+		filepath.Join(source, "process.go"): strings.Replace(string(text), start, start+"\tplant()\n", 1),
+		filepath.Join(source, "planted.go"): planted,
+	})
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-tags", "prove", "-overlay", list, "-run", "^TestSoak$", "-count=1", ".")
+	cmd.Env = append(os.Environ(), "AMBIT_SOAK=60s")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Errorf("the soak passes")
+	}
+	return string(out)
+}
