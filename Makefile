@@ -1,10 +1,10 @@
-# `make` builds; `make help` lists the rest.
+# `make` builds; `make help` lists the other targets.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: build setup run conformance test lint fmt beside fuzz bench prove cross modules release clean help
+.PHONY: build setup check run conformance test lint fmt beside fuzz bench prove cross modules release clean help
 
 GO       ?= go
 FUZZTIME ?= 10s
@@ -13,102 +13,115 @@ TESTFLAGS ?=
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-# Go wants a home for its caches. The dot keeps ./... out of it.
+# Go needs a home for its caches. The leading dot keeps the folder out of ./...
 ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/.home
 endif
 
-# Tests run in the folders of their packages.
+# Tests run in the folders of their packages, so the path must be absolute.
 ifneq ($(strip $(CORPORA)),)
 override CORPORA := $(abspath $(CORPORA))
 export CORPORA
 endif
 
-# ambit needs no C. Only the race detector does, and asks for it below.
+# ambit needs no C. Only the race detector does, and RACE turns it on.
 export CGO_ENABLED := 0
 
-# The version is stamped from git, or "devel" where git cannot tell. Go's own stamp is off: it stops
-# the build where git refuses to read the folder. Paths are trimmed by make release alone: here the
-# programs that tests build are to find in Go's cache what make build has compiled.
+# The version comes from git, or is "devel" without git. Go's own stamp is off because it fails the build
+# where git refuses to read the folder. Only make release trims paths: here, the programs that tests build
+# share Go's cache with make build.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BUILD   = -buildvcs=false -ldflags "-X github.com/ambit-run/ambit/internal/cli.version=$(VERSION)"
 
-# Go's compiler and the linters collect their garbage four times as rarely, as long as they stay below 3 GiB, which
-# takes a fifth off their time. What the tests start does not: they count memory.
+# The compiler and the linters collect garbage four times as rarely while they stay below 3 GiB, which saves
+# a fifth of their time. The programs under test keep Go's defaults, because some tests count memory.
 HASTE  = GOGC=400 GOMEMLIMIT=3GiB
 NORMAL = env -u GOGC -u GOMEMLIMIT
 
-# Tests run under the race detector where there is a C compiler. Under CI every test really runs, in
-# random order; elsewhere go test may answer from its cache. Vet is left to make lint. The detector is
-# spared what others wrote that only computes on what it is given, which would take most of its time; not
-# what has a sync.Map, such as encoding/json: its copy of the map's code may serve all, and hides from the
-# detector what the map orders.
-# Nobody debugs these programs, so they go without tables for debuggers. Without GORACE each program with
-# the detector sleeps for a second before it ends. The linters read what is compiled for the tests, so
-# that it is compiled once.
+# Tests run under the race detector where there is a C compiler. The detector skips dependencies that only
+# compute on their input, which would take most of its time. It does not skip packages with a sync.Map, such as
+# encoding/json: the linker may share one copy of the map's generic code, and the detector would then miss
+# the ordering that the map provides.
+# The test binaries have no tables for debuggers. Without GORACE each program under the detector sleeps for a
+# second before it exits. The linters get the same flags, so that packages are compiled once.
 COMPUTES = modernc.org/... golang.org/x/crypto/scrypt compress/flate regexp github.com/santhosh-tekuri/jsonschema/v6 \
 	github.com/go-json-experiment/json/jsontext github.com/go-json-experiment/json/internal/...
 SPARED   = $(COMPUTES:%='-gcflags=%=-race=false -dwarf=false') '-gcflags=zombiezen.com/...=-d=checkptr=0 -dwarf=false'
 WATCHED  = $(if $(shell command -v gcc),-race -gcflags=all=-dwarf=false $(SPARED))
 RACE     = $(if $(WATCHED),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 )$(HASTE) $(GO) test -exec '$(NORMAL)' $(WATCHED)
+# Under CI nothing comes from the test cache, and tests run in random order.
 CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
-# Tests wait for servers, sandboxes and stores for half of their time: three times as many packages as there
-# are cores keep those busy.
+# Tests spend half of their time waiting for servers, sandboxes and stores, so three packages run on each core.
 WIDE     = -p $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 GOTEST   = $(RACE) -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
-# Those that take longest come first, so that none of them runs alone at the end.
-TESTED   = ./internal/cli ./internal/test/... ./internal/journal ./internal/gateway ./internal/pack ./internal/sandbox ./...
+# The slowest packages start first, so that none of them runs alone at the end.
+TESTED   = ./internal/cli ./internal/test/... ./internal/journal ./internal/gateway ./internal/pack ./internal/sandbox \
+	./...
 
+# make check leaves out every package whose tests link a store, a sandbox, a tool server or a package manager.
+HEAVY    = zombiezen\.com/go/sqlite|jackc/pgx|go-sdk/mcp|internal/([a-z]+/)?(sandbox|pack)
+UNIT     = $(GO) list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' ./... | \
+	awk '$$1 ~ /\.test$$/ && !/($(subst /,\/,$(HEAVY)))( |$$)/ { sub(/\.test$$/, "", $$1); print $$1 }'
+
+# Modules of their own: gitleaks and its forty dependencies, the benchmarks, and the programs that make runs.
 GITLEAKS = internal/guard/secret/gitleaks
 
 # Lint tools are built once for each version of Go and of tools/go.mod.
 TOOLS := bin/tools
 BUILT := $(TOOLS)/.built-$(shell $(GO) env GOVERSION 2>/dev/null)
 
-build: ## build bin/ambit, with its links mcl-tools and findagent-mcp
+build: ## build bin/ambit and its links mcl-tools and findagent-mcp
 	@mkdir -p bin
 	$(HASTE) $(GO) build $(BUILD) -o bin/ambit ./cmd/ambit
 	@ln -sf ambit bin/mcl-tools
 	@ln -sf ambit bin/findagent-mcp
 
-setup: ## install what is missing, or say what to install
+setup: ## install missing packages, or name them
 	@scripts/setup
+
+check: build ## build, vet, and run the unit tests that need no store, sandbox or server
+	$(HASTE) $(GO) vet ./...
+	$(HASTE) $(GO) test -exec '$(NORMAL)' -vet=off $(TESTFLAGS) $$($(UNIT))
 
 run: setup build ## serve the agents that ship, on this machine
 	@scripts/run
 
-conformance: setup build ## run the official MCP conformance suite, direct and through ambit
+conformance: setup build ## run the official MCP conformance suite, directly and through ambit
 	$(GO) test -vet=off -count=1 -v -run TestConformance ./internal/test/conformance
 
 test: setup build lint ## set up, build, lint, and run every test
 	$(GOTEST) -timeout 15m $(TESTED)
+	cd bench && $(GOTEST) -timeout 5m ./...
+	cd tools && $(GOTEST) -timeout 5m ./...
 
-lint: setup $(BUILT) ## gofumpt, go vet, staticcheck, and govulncheck where its database can be reached
+lint: setup $(BUILT) ## gofumpt, go vet, staticcheck, and govulncheck if its database is reachable
 	@$(if $(WATCHED),CGO_ENABLED=1 GOFLAGS="$(strip $(GOFLAGS) $(WATCHED))") $(HASTE) scripts/lint $(TOOLS)
 
-fmt: setup $(BUILT) ## format every Go file as make lint wants it
+fmt: setup $(BUILT) ## format every Go file
 	@git ls-files -z --cached --others --exclude-standard -- '*.go' ':!**/testdata/**' | xargs -0 $(TOOLS)/gofumpt -l -w
 
 $(BUILT): tools/go.mod tools/go.sum | setup
 	@rm -rf $(TOOLS)
-	@echo "building the lint tools; on two cores with nothing cached this takes about a minute" >&2
+	@echo "building the lint tools; on two cores with an empty cache this takes about a minute" >&2
 	@$(HASTE) $(GO) build -C tools -buildvcs=false -ldflags '-s -w' -o ../$(TOOLS)/ tool
 	@touch $@
 
-# gitleaks has a module of its own: it brings forty others, and ambit needs none of them.
-beside: setup ## hold the table of rules to the gitleaks it is from, and what is found to what gitleaks finds
+beside: setup ## compare the table of secret rules, and its findings, with gitleaks
 	$(GO) vet -C $(GITLEAKS) -tags prove ./...
 	$(GO) test -C $(GITLEAKS) -vet=off $(CI_TESTS) $(TESTFLAGS) ./...
 
-fuzz: setup ## run every fuzz target for FUZZTIME (10s); what breaks one is kept in its testdata/fuzz
-	@$(GO) run ./scripts/fuzz -time $(FUZZTIME)
+fuzz: setup ## run every fuzz target for FUZZTIME (10s); a failing input is kept in its package's testdata/fuzz
+	@$(GO) build -C tools -buildvcs=false -o ../$(TOOLS)/ ./fuzz
+	@$(TOOLS)/fuzz -time $(FUZZTIME)
 
-bench: setup build ## run the benchmarks in bench/, side by side with other programs where bench/run does that
-	$(GO) test -vet=off -run '^$$' -bench . -benchmem ./bench/...
+bench: setup build ## run the benchmarks in bench/, some of them side by side with other programs
+	$(GO) test -C bench -vet=off -run '^$$' -bench . -benchmem ./...
 	bench/run
 
-prove: setup modules lint cross fuzz ## what is too slow for every run: all platforms, fuzzing, long tests, benchmarks
+prove: setup modules lint cross fuzz ## checks too slow for every run: all platforms, fuzzing, long tests, benchmarks
 	$(GOTEST) -tags prove -timeout 90m $(TESTED)
+	cd bench && $(GOTEST) -tags prove -timeout 5m ./...
+	cd tools && $(GOTEST) -tags prove -timeout 30m ./...
 	@$(MAKE) --no-print-directory beside TESTFLAGS='-tags prove -timeout 30m'
 	@$(MAKE) --no-print-directory bench
 
@@ -119,17 +132,19 @@ cross:
 		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) vet ./... || exit 1; \
 	done
 
-# A release is made of modules that are here.
+# make release uses only modules that are in Go's cache.
 modules:
 	$(GO) mod download
 	$(GO) mod download -C $(GITLEAKS)
 
-release: setup modules ## build what is published, for every platform, into dist/: binaries, digests, SBOM, licences
-	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(GO) run ./scripts/release -version $(VERSION) -o dist $(PLATFORMS)
+release: setup modules ## build what is published into dist/: binaries for every platform, digests, SBOM, licences
+	@$(GO) build -C tools -buildvcs=false -o ../$(TOOLS)/ ./release
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
+		$(TOOLS)/release -version $(VERSION) -o dist $(PLATFORMS)
 
-clean: ## remove what was built; Go's caches stay
+clean: ## remove everything that was built; Go's caches stay
 	@if [ -e .home ]; then chmod -R u+w .home; fi
 	rm -rf bin dist .home
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,4 +1,4 @@
-// The tools that `make lint` runs. They live in a module of their own, so that
+// The lint tools, and the Go programs that the Makefile runs. They have a module of their own, so that
 // the main go.mod lists only what ambit itself needs.
 module github.com/ambit-run/ambit/tools
 

@@ -1,7 +1,7 @@
 // Command boot measures how long it takes until an agent's tool servers are
 // ready, from the start of the program to its answer to tools/list.
 //
-//	go run ./bench/boot
+//	bench/run boot
 //
 // The agent is agents/default.json, with its four servers from npm. Three ways
 // are compared: the servers together, through "ambit run" with the lock that

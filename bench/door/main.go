@@ -1,7 +1,7 @@
 // Command door measures one tool call that goes straight to a server, through
 // httputil.ReverseProxy, and through ambit with the journal and every guard on.
 //
-//	make build && go run ./bench/door
+//	make build && bench/run door
 //
 // The server is the official Go SDK's, with one tool, echo; the client is the
 // SDK's too. Client, server, proxy and ambit are programs of their own, so that

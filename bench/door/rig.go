@@ -90,7 +90,7 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 // proxy and its clients do.
 func (r *rig) compile(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(r.dir, name)
-	said, err := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/ambit-run/ambit/bench/door/"+name).CombinedOutput()
+	said, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./door/"+name).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be built: %w: %.500s", name, err, said)
 	}

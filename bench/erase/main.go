@@ -1,7 +1,7 @@
 // Command erase measures what it costs that deleted rows become zeros in the file:
 // SQLite with PRAGMA secure_delete, as ambit's store has it, beside SQLite without.
 //
-//	go run ./bench/erase
+//	bench/run erase
 //
 // It is the database alone, with the store's other settings: write-ahead log, and
 // every commit on the disk. Deleted is one row at a time, each with a commit, as calls

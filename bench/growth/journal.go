@@ -84,7 +84,7 @@ func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 		line("store").Add(n, mib(size))
 	}
 	return chart.Chart{
-		Title: "Records in the journal (whole commands, start of the process included)", X: "records", Command: "go run ./bench/growth -only journal",
+		Title: "Records in the journal (whole commands, start of the process included)", X: "records", Command: "bench/run growth -only journal",
 		Panels: []chart.Panel{
 			{Title: "Whole journal", Unit: "ms", Log: true, Lines: pick(lines, "verify", "export")},
 			{Title: "Part of it", Unit: "ms", Log: true, Lines: pick(lines, "prove", "newest 100", "a tool used often", "a tool used once", "a principal seen once", "a tool never used", "a call by its id", "unknown outcomes")},

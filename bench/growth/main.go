@@ -1,7 +1,7 @@
 // Command growth measures how ambit's costs grow with what it is given: agents
 // in one daemon, tools in one agent, clients at once, records in the journal.
 //
-//	make build && go run ./bench/growth
+//	make build && bench/run growth
 //
 // Tool servers are stubs over HTTP in this process, on loopback: they cost next
 // to nothing, and a thousand of them are one. ambit is the real binary in a

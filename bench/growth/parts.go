@@ -33,7 +33,7 @@ func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error)
 		d.close()
 	}
 	return chart.Chart{
-		Title: "Agents in one daemon, each with an HTTP server of three tools", X: "agents", Command: "go run ./bench/growth -only agents",
+		Title: "Agents in one daemon, each with an HTTP server of three tools", X: "agents", Command: "bench/run growth -only agents",
 		Panels: []chart.Panel{{Title: "Start-up", Unit: "ms", Log: true, Lines: []chart.Line{up, ready}}, {Title: "Memory", Unit: "MiB", Log: true, Lines: []chart.Line{rss}}},
 	}, nil
 }
@@ -75,7 +75,7 @@ func growTools(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) 
 		}
 	}
 	return chart.Chart{
-		Title: "Tools in one agent", X: "tools", Command: "go run ./bench/growth -only tools",
+		Title: "Tools in one agent", X: "tools", Command: "bench/run growth -only tools",
 		Panels: []chart.Panel{{Title: "Time", Unit: "ms", Log: true, Lines: []chart.Line{list, call, ready}}, {Title: "Memory", Unit: "MiB", Log: true, Lines: []chart.Line{rss}}},
 	}, nil
 }
@@ -144,7 +144,7 @@ func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 		rss.Add(n, mib(d.memory()))
 	}
 	return chart.Chart{
-		Title: "Clients of one agent at once, each with a session", X: "clients", Command: "go run ./bench/growth -only clients",
+		Title: "Clients of one agent at once, each with a session", X: "clients", Command: "bench/run growth -only clients",
 		Panels: []chart.Panel{
 			{Title: "Throughput", Unit: "calls/s", Lines: []chart.Line{rate}},
 			{Title: "One call", Unit: "ms", Log: true, Lines: []chart.Line{p50, p99, cpu}},

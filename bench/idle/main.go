@@ -1,6 +1,6 @@
 // Command idle tells how much memory a daemon with many idle agents needs.
 //
-//	make build && go run ./bench/idle
+//	make build && bench/run idle
 //
 // Each agent has a tool server of its own, which the daemon proves at its start
 // and ends when nobody has used it for a while. The numbers are the daemon's

@@ -88,7 +88,7 @@ func connect(ctx context.Context) (settings []setting, closeAll func(), err erro
 	}
 	closers = append(closers, func() { _ = os.RemoveAll(folder) })
 	echo := filepath.Join(folder, "echoserver")
-	build := exec.CommandContext(ctx, "go", "build", "-o", echo, "./bench/mcpwire/echoserver")
+	build := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", echo, "./mcpwire/echoserver")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, nil, fmt.Errorf("building echoserver, from the top folder of the project: %w", err)

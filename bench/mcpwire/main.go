@@ -1,7 +1,7 @@
 // Command mcpwire measures a tool call through ambit's own MCP client beside the
 // same call through the client of the official Go SDK.
 //
-//	go run ./bench/mcpwire
+//	bench/run mcpwire
 //
 // Both call the same tool of the same server process with the same arguments
 // and take turns, a few hundred calls each, in one run. The columns are for one

@@ -1,7 +1,7 @@
 // Command plot turns what the benchmarks measured into docs/benchmarks.md.
 //
-//	go run ./bench/plot            draw the charts, and rewrite the tables of the page
-//	go run ./bench/plot -machine   say what machine this is, as it is now
+//	bin/bench/plot            draw the charts and rewrite the tables of the page
+//	bin/bench/plot -machine   describe this machine as it is now
 //
 // The words of the page are written by hand. What lies between the two comments
 // "bench NAME" and "/bench" is replaced: by a table of bench/results/growth.json

@@ -21,7 +21,7 @@ func sample() chart.Chart {
 		flat.Add(n, float64(3+i))
 	}
 	return chart.Chart{
-		Name: "things", Title: `More "things"`, X: "things", Command: "go run ./bench/growth -only things",
+		Name: "things", Title: `More "things"`, X: "things", Command: "bench/run growth -only things",
 		Panels: []chart.Panel{{Title: "Time", Unit: "ms", Log: true, Lines: []chart.Line{slow}}, {Title: "Memory", Unit: "MiB", Lines: []chart.Line{flat}}},
 	}
 }
@@ -44,7 +44,7 @@ func TestPage(t *testing.T) {
 	write("growth.json", string(growth))
 	write("door.txt", "way  p50\nambit  1\n")
 	page := write("page.md", "# Words\n<!-- bench things -->\nold\n<!-- /bench -->\nmore\n<!-- bench door -->\n<!-- /bench -->\n<!-- bench never -->\nstays\n<!-- /bench -->\nend\n")
-	want := "# Words\n<!-- bench things -->\n`go run ./bench/growth -only things`\n\n| things | slow & <big>, ms | flat, MiB |\n|---:|---:|---:|\n| 10 | 15.0 | 3.00 |\n| 100 | 150 | 4.00 |\n| 1000 | 1500 | 5.00 |\n<!-- /bench -->\nmore\n" +
+	want := "# Words\n<!-- bench things -->\n`bench/run growth -only things`\n\n| things | slow & <big>, ms | flat, MiB |\n|---:|---:|---:|\n| 10 | 15.0 | 3.00 |\n| 100 | 150 | 4.00 |\n| 1000 | 1500 | 5.00 |\n<!-- /bench -->\nmore\n" +
 		"<!-- bench door -->\n```text\nway  p50\nambit  1\n```\n<!-- /bench -->\n<!-- bench never -->\nstays\n<!-- /bench -->\nend\n"
 	for range 2 { // a second run changes nothing
 		if err := run(dir, page, dir); err != nil {

@@ -1,7 +1,7 @@
 // Command start measures how long a client waits for its first answer: from the
 // start of the program to its answer to initialize.
 //
-//	go run ./bench/start
+//	bench/run start
 //
 // "ambit run" with the default agent is beside the least that a program in Go
 // can do: read a line and write one. Both are started anew every time and take
@@ -43,7 +43,7 @@ func run(ambit, agent string, rounds int) error {
 	}
 	defer os.RemoveAll(dir)
 	bare := filepath.Join(dir, "bare")
-	if out, err := exec.Command("go", "build", "-o", bare, "./bench/start/bare").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "bench", "-o", bare, "./start/bare").CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	env := append(os.Environ(), "AMBIT_HOME="+filepath.Join(dir, "home"))

@@ -1,7 +1,7 @@
 // Command validate measures how fast manifests are validated, beside ajv with
 // compiled schemas on the same files in the same run, both on the same core.
 //
-//	go run ./bench/validate
+//	bench/run validate
 //
 // It writes 10,000 manifests of all four dialects, nine in ten of them valid,
 // into a folder of its own. Both sides start once and then take turns, a round

@@ -2,17 +2,15 @@ package layout
 
 import (
 	"go/ast"
-	"strings"
 	"testing"
 )
 
 // TestWhatIsStartedEnds wants every package that starts goroutines, and has tests,
-// to look in its TestMain for those that are left over. bench/ is in no binary.
+// to look in its TestMain for those that are left over.
 func TestWhatIsStartedEnds(t *testing.T) {
 	starts, tested, looks := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, f := range source(t) {
 		switch {
-		case strings.HasPrefix(f.path, "bench/"):
 		case f.isTest():
 			tested[f.dir()] = true
 			if looksForLeaks(f.syntax) {

@@ -30,19 +30,6 @@ func block(t *testing.T, below string) []string {
 	return strings.Split(rest, "\n")
 }
 
-// whole are folders whose packages the list of rooms does not name one by one.
-var whole = []string{"bench"}
-
-// room is the folder of a package as the list of rooms has it.
-func room(dir string) string {
-	for _, w := range whole {
-		if strings.HasPrefix(dir, w+"/") {
-			return w
-		}
-	}
-	return dir
-}
-
 var roomLine = regexp.MustCompile(`^( *)((?:[a-z0-9/]+/ ?)+)(?: {2,}(\S.*))?$`)
 
 // rooms reads the list: two spaces of indent lead one folder down, and what a
@@ -77,7 +64,7 @@ func TestRooms(t *testing.T) {
 	}
 	exist := map[string]bool{}
 	for _, f := range source(t) {
-		exist[room(f.dir())] = true
+		exist[f.dir()] = true
 	}
 	for dir := range exist {
 		if listed[dir] == "" {
@@ -184,8 +171,7 @@ func TestMap(t *testing.T) {
 	actual := map[edge]string{}
 	exist := map[string]bool{}
 	for _, f := range source(t) {
-		top, _, _ := strings.Cut(f.path, "/")
-		if f.isTest() || slices.Contains([]string{"bench", "scripts"}, top) || strings.HasPrefix(f.path, "internal/test/") {
+		if f.isTest() || strings.HasPrefix(f.path, "internal/test/") {
 			continue // they may import everything, and nothing else imports them
 		}
 		exist[short(f.dir())] = true

@@ -6,6 +6,7 @@ go 1.26.0
 
 require (
 	github.com/ambit-run/ambit v0.0.0
+	github.com/ambit-run/ambit/bench v0.0.0
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/zricethezav/gitleaks/v8 v8.30.1
@@ -82,4 +83,7 @@ require (
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
-replace github.com/ambit-run/ambit => ../../../..
+replace (
+	github.com/ambit-run/ambit => ../../../..
+	github.com/ambit-run/ambit/bench => ../../../../bench
+)

@@ -1,6 +1,6 @@
 // The official MCP registry, which `make prove` runs against. It lives in a module of
 // its own, so that the main go.mod lists only what ambit itself needs.
-module github.com/ambit-run/ambit/test/registry/tool
+module github.com/ambit-run/ambit/internal/test/registry/tool
 
 go 1.26.8
 

@@ -1,6 +1,6 @@
 // Command fuzz runs every fuzz target of the module for a bounded time each:
 //
-//	go run ./scripts/fuzz -time 3s
+//	make fuzz && bin/tools/fuzz -time 3s ./manifest/...
 //
 // It is not a loop over go test, for four reasons.
 //

@@ -52,13 +52,13 @@ func tablesIn(env environment, where map[string]*source, own string) ([]part, er
 	listed := tables(own)
 	for _, file := range self.embeds {
 		if path.Ext(file) == ".gz" && !slices.ContainsFunc(listed, func(t table) bool { return t.file == file }) {
-			return nil, fmt.Errorf("%s is embedded, and nobody says whose it is: list it in scripts/release/tables.go", file)
+			return nil, fmt.Errorf("%s is embedded without an owner: list it in tools/release/tables.go", file)
 		}
 	}
 	var parts []part
 	for _, t := range listed {
 		if !slices.Contains(self.embeds, t.file) {
-			return nil, fmt.Errorf("%s is not embedded any more: take it out of scripts/release/tables.go", t.file)
+			return nil, fmt.Errorf("%s is no longer embedded: remove it from tools/release/tables.go", t.file)
 		}
 		p := part{path: t.name, version: t.version, table: t.file, from: t.from}
 		if t.module != "" {

@@ -1,7 +1,7 @@
 // Command release builds what is published: the binary for every platform, their
 // digests, a bill of materials, and the licences of everything inside.
 //
-//	go run ./scripts/release -version v1.2.3 -o dist linux/amd64 darwin/arm64 …
+//	bin/tools/release -version v1.2.3 -o dist linux/amd64 darwin/arm64 …
 //
 // The same sources with the same version of Go give the same bytes, on any
 // machine and in any folder: no path, time, user or machine gets in, C is off, and

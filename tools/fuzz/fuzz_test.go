@@ -69,7 +69,8 @@ func TestTarget(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	packages, err := list(t.Context(), []string{"../../tooluri", "../../cmd/ambit"})
+	t.Chdir("../..")
+	packages, err := list(t.Context(), []string{"./tooluri", "./cmd/ambit"})
 	if err != nil || len(packages) != 1 {
 		t.Fatalf("%d packages with fuzz targets, %v; want one", len(packages), err)
 	}
@@ -79,7 +80,8 @@ func TestList(t *testing.T) {
 }
 
 func TestNothingToFuzz(t *testing.T) {
-	if err := fuzz(t.Context(), time.Second, []string{"../../cmd/ambit"}); err == nil || !strings.Contains(err.Error(), "found no fuzz target") {
+	t.Chdir("../..")
+	if err := fuzz(t.Context(), time.Second, []string{"./cmd/ambit"}); err == nil || !strings.Contains(err.Error(), "found no fuzz target") {
 		t.Errorf("a run of nothing ends with %v", err)
 	}
 }

@@ -74,11 +74,11 @@ func TestEverythingHasItsLicence(t *testing.T) {
 
 	self := where[ownPath]
 	self.embeds = append(self.embeds, "internal/new.json.gz")
-	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "internal/new.json.gz is embedded, and nobody says whose it is") {
+	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "internal/new.json.gz is embedded without an owner") {
 		t.Errorf("with a table that is not listed it says %v", err)
 	}
 	self.embeds = nil
-	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "is not embedded any more") {
+	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "is no longer embedded") {
 		t.Errorf("with a table that is gone it says %v", err)
 	}
 }
