@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/convert"
+	"github.com/ambit-run/ambit/internal/manifest/convert"
 )
 
 // Converted is a manifest said in another dialect.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/convert"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/convert"
 )
 
 // TestConvertEveryPair says every shipped agent in every dialect. What comes

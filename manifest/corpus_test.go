@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

@@ -10,13 +10,13 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/convert"
-	"github.com/ambit-run/ambit/manifest/covenant"
-	"github.com/ambit-run/ambit/manifest/diag"
-	"github.com/ambit-run/ambit/manifest/doc"
-	"github.com/ambit-run/ambit/manifest/findagent"
-	"github.com/ambit-run/ambit/manifest/gpars"
-	"github.com/ambit-run/ambit/manifest/matrix"
+	"github.com/ambit-run/ambit/internal/manifest/convert"
+	"github.com/ambit-run/ambit/internal/manifest/covenant"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/findagent"
+	"github.com/ambit-run/ambit/internal/manifest/gpars"
+	"github.com/ambit-run/ambit/internal/manifest/matrix"
 )
 
 type parseFunc func(doc.Value, *diag.Reporter) compiler

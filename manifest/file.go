@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
 // readAll reads a file, but no more than the most that a manifest may have and

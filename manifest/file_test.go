@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
 func TestReadFile(t *testing.T) {

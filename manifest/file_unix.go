@@ -7,7 +7,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
 // readFile reads a manifest with four system calls. People validate thousands

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
 // Fork returns the text of a valid manifest under another name. Only the

@@ -4,9 +4,9 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/secretlike"
-	"github.com/ambit-run/ambit/manifest/diag"
-	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 // checkHygiene looks through every text of a manifest for what none may hold.

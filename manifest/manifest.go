@@ -31,8 +31,8 @@ import (
 	"unsafe"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/diag"
-	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
 // Diagnostic is one problem of a manifest.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 const small = `{"schema_version": 1, "agent": "matrix://agent/x", "allowed_side_effects": ["read"], "servers": [{"alias": "a", "transport": "http", "endpoint": "https://example.com/mcp", "version": "1.0.0", "tools": [{"name": "t", "side_effect_class": "read"}]}]}`

@@ -31,7 +31,7 @@ import (
 	"slices"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/schema"
+	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
 // round is what one side measured in one round, in the order of agent.Dialects.

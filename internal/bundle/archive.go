@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/unzip"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // intake takes files into a bundle, within its bounds.

@@ -10,7 +10,7 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 	"github.com/go-json-experiment/json"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // require lets modules of the older kind, which esbuild puts into the one file,

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/unzip"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 const manifestText = `{

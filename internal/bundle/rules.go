@@ -1,6 +1,6 @@
 package bundle
 
-import "github.com/ambit-run/ambit/manifest/diag"
+import "github.com/ambit-run/ambit/internal/manifest/diag"
 
 // What can be wrong with a bundle.
 var (

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/serve"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // stateValid is that of an agent which could be served, where no daemon runs.

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/approval"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 func newApprovals(t *terminal) *cobra.Command {

@@ -18,10 +18,10 @@ import (
 	"github.com/ambit-run/ambit/internal/backup"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/internal/state/postgres"
 	"github.com/ambit-run/ambit/internal/state/sqlite"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // sealing are the flags that say how a backup is encrypted, or opened.

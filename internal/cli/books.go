@@ -12,9 +12,9 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // books opens the store, the keys and the journal: those of the home, or those

@@ -14,11 +14,11 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
 	"github.com/ambit-run/ambit/internal/toolserver"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 func newCatalog(t *terminal) *cobra.Command {

@@ -35,7 +35,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Exit codes.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // ailment is one check of ambit doctor.

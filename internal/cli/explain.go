@@ -9,12 +9,12 @@ import (
 	"github.com/ambit-run/ambit/internal/bundle"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/skill"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // meaning is a code of any kind, for a person.

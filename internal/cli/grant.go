@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // granting are the flags of ambit grant and ambit revoke.

@@ -17,10 +17,10 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // A scope of a server is granted to an agent, by a rule of the user's policy; a

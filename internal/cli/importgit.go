@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // cloneTime bounds how long a repository may take.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/draft"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // dialectWords say in a line what each dialect is for.

@@ -15,10 +15,10 @@ import (
 	"github.com/ambit-run/ambit/internal/client"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 type installFlags struct {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // credentials asks for what the agent still needs, or says how to set it.

@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 func newJournal(t *terminal) *cobra.Command {

@@ -13,9 +13,9 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 func newKey(t *terminal) *cobra.Command {

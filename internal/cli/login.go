@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/login"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // loginFlags say where to sign in; what they leave out is in config.toml.

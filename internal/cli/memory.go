@@ -11,9 +11,9 @@ import (
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/memory"
 	"github.com/ambit-run/ambit/internal/serve"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 func newMemory(t *terminal) *cobra.Command {

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/serve"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 func newPolicy(t *terminal) *cobra.Command {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // bar is the one line at the foot of a terminal that tells how far downloads,

@@ -22,11 +22,11 @@ import (
 	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/sandbox"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/state/postgres"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // serving are the flags of serve.

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // logServersTo has what tool servers write go to a file, so that it does not

@@ -6,10 +6,10 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/memory"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/skill"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // checkSettings reads all of config.toml before anything of it is used. So what is

@@ -5,9 +5,9 @@ import (
 
 	"github.com/ambit-run/ambit/internal/dispatch"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // soleID refuses a program from elsewhere that has the id of one that is

@@ -36,8 +36,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/policy"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 type terminal struct {

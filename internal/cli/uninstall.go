@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/client"
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 func newUninstall(t *terminal) *cobra.Command {

@@ -13,12 +13,12 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/importer"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/matrix"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
-	"github.com/ambit-run/ambit/manifest/matrix"
 )
 
 func newVerify(t *terminal) *cobra.Command {

@@ -8,11 +8,11 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // provenNeed is a required or optional server as --json tells of it.

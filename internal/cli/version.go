@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ambit-run/ambit/manifest/schema"
+	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
 // version is set by the build.

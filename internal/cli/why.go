@@ -20,8 +20,8 @@ import (
 	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 func newWhy(t *terminal) *cobra.Command {

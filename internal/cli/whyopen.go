@@ -13,10 +13,10 @@ import (
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // wondering finds out what the door cannot say of a call that nobody makes: what

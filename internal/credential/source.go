@@ -14,7 +14,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/secretlike"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 // Stage is where calls for want of a credential are refused.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 type matrixManifest struct {

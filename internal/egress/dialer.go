@@ -12,7 +12,7 @@ import (
 	"code.dny.dev/ssrf"
 
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Dialer opens connections to public addresses only.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Host is the one spelling of a host's name: lower case, without a final dot.

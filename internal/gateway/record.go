@@ -14,8 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 const (

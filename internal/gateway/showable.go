@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/guard"
-	"github.com/ambit-run/ambit/internal/secretlike"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 const (

@@ -27,8 +27,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Grant is one capability of one principal.

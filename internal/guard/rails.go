@@ -7,10 +7,10 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/guard/deny"
-	"github.com/ambit-run/ambit/manifest/diag"
-	"github.com/ambit-run/ambit/manifest/doc"
-	"github.com/ambit-run/ambit/manifest/jsonschema"
-	"github.com/ambit-run/ambit/manifest/read"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/jsonschema"
+	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
 // Operator are the rails that the operator sets for every agent, in

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Kind is how a principal was known.

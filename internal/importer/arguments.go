@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/ambit-run/ambit/internal/secretlike"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 // arguments are the arguments that do not look like a secret: flags, paths,

@@ -38,8 +38,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Kinds of notes.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/findagent"
+	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
 // mostTools is what a FindAgent manifest may have.

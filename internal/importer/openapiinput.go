@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/ambit-run/ambit/manifest/findagent"
+	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
 // input is what a tool takes.

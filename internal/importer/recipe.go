@@ -9,7 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/findagent"
+	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
 // The limits of FindAgent, in characters.

@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"github.com/ambit-run/ambit/internal/guard/secret"
-	"github.com/ambit-run/ambit/internal/secretlike"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 // hold keeps a value back. Short ones are not searched for: they stand in many

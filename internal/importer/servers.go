@@ -11,9 +11,9 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/matrix"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/internal/secretlike"
-	"github.com/ambit-run/ambit/manifest/matrix"
 	"github.com/ambit-run/ambit/tooluri"
 )
 

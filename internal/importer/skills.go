@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/findagent"
 	"github.com/ambit-run/ambit/internal/skill"
-	"github.com/ambit-run/ambit/manifest/findagent"
 )
 
 // skills makes a bundle of a folder of skills or rules. The files stay where

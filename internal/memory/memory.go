@@ -29,8 +29,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // The capabilities that memory needs.

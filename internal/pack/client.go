@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // tail keeps the last bytes that were written to it.

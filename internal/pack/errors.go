@@ -3,7 +3,7 @@ package pack
 import (
 	"errors"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Code says what kind of thing went wrong. The list is closed. A Code is an

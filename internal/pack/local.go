@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // interpreter runs the file that is its first argument.

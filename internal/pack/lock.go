@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
 // LockName is what a lock file is called.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/unzip"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // MCPB is a bundle: one archive with a server and all that it needs. Its digest is

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // bundle is what a bundle's manifest.json says, as far as it is used here. What

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/tooluri"
 )
 

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ambit-run/ambit/manifest/doc"
-	"github.com/ambit-run/ambit/manifest/read"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
 // Builtin is a server that is a part of ambit itself. It has no digest: what runs

@@ -12,7 +12,7 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Severity is how bad a problem is.

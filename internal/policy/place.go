@@ -11,7 +11,7 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // places are what texts could mean, and what that lies under.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Catalogue knows which tools of a server a scope covers.

@@ -13,8 +13,8 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // interpreter is one that is installed where sandboxes see it: under /usr.

@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/bundle"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // The harnesses call what a bundle exports, inside the sandbox.

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // intent is the line that a program reads.

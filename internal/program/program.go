@@ -35,8 +35,8 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Options say how an agent's program is run.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/tooluri"
 )
 

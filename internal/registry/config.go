@@ -8,7 +8,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/egress"
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Host is how the registry of one host is reached. It is a table of config.toml:

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // What the server of an id is, only the catalogue and the registries of this machine

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/manifest/diag"
 	"github.com/ambit-run/ambit/tooluri"
 )
 

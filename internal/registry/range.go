@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Range is a set of versions, written as npm writes them: comparators with a

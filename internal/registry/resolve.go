@@ -13,9 +13,9 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Where a server was found.

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Files is where the files of a bundle are.

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/secretlike"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 // format is a kind of file that holds a skill.

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // s3 is as much of an S3 client as reading a bundle takes: list and get, signed

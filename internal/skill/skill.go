@@ -47,7 +47,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Bounds of a bundle.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 
 	"github.com/ambit-run/ambit/internal/home"
 )

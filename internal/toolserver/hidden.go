@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // orders are phrases with which a tool's description tries to give orders to

@@ -8,9 +8,9 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Proof is what was found out about one server.

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/guard/literal"
-	"github.com/ambit-run/ambit/internal/secretlike"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 // Value is a secret that ambit itself holds.

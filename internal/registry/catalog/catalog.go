@@ -30,7 +30,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/tooluri"
 )
 

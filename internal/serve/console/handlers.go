@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/approval"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 func (c *Console) agents(w http.ResponseWriter, r *http.Request, s *session) {

@@ -19,8 +19,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/skill"
-	"github.com/ambit-run/ambit/manifest/diag"
 )
 
 // Text is the recipe of an agent. Skills may be nil.

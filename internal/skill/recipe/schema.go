@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // deepest is how far into a schema the words go.

@@ -72,7 +72,7 @@ var removals = []removal{
 		return true
 		b.report(ruleLink, short, 0,`, "./internal/bundle", "TestHostileArchives"},
 	{"P44", "internal/backup/backup.go", `|| rank(rel) < 0 {`, `|| rank(rel) < -1 {`, "./internal/backup", "TestHostileBackups"},
-	{"P45", "manifest/diag/source.go", `	return r != ' ' && (!unicode.IsPrint(r)`, `	return false && r != ' ' && (!unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
+	{"P45", "internal/manifest/diag/source.go", `	return r != ' ' && (!unicode.IsPrint(r)`, `	return false && r != ' ' && (!unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
 	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }`, `odd := func(r rune) bool { return r < 0 && diag.Unseen(r) }`, "./internal/test/adversary", "TestNothingDrivesTheTerminal"},
 	{"P47", "internal/cli/servers.go", `	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))`, `	t.err.Write([]byte(diag.Printable(alias) + line + "\n"))`, "./internal/test/adversary", "TestLogIsTheDaemonsOwn"},
 	{"P48", "internal/serve/console/console.go", `"html/template"`, `"text/template"`, "./internal/test/adversary", "TestConsoleShowsTextAsText"},
@@ -101,12 +101,12 @@ var removals = []removal{
 	{"P58", "internal/guard/secret/scan.go", `	if s.work < 0 {
 		return dst, ErrTooHard`, `	if false {
 		return dst, ErrTooHard`, "./internal/guard/secret", "TestHostileTexts"},
-	{"P58", "manifest/findagent/guardrails.go", `|| len(s.set) >= maxGoodPatterns {`, `{`, "./manifest/findagent", "TestPatternSetIsBounded"},
+	{"P58", "internal/manifest/findagent/guardrails.go", `|| len(s.set) >= maxGoodPatterns {`, `{`, "./internal/manifest/findagent", "TestPatternSetIsBounded"},
 	{"P59", "internal/importer/importer.go", `		if !shallow(text) {`, `		if false {`, "./internal/test/adversary", "TestBombsInFiles"},
-	{"P59", "manifest/diag/diag.go", `	if len(r.list) >= maxDiagnostics {
+	{"P59", "internal/manifest/diag/diag.go", `	if len(r.list) >= maxDiagnostics {
 		r.dropped++`, `	if len(r.list) < 0 {
-		r.dropped++`, "./manifest/doc", "TestManyProblems"},
-	{"P60", "manifest/diag/source.go", `func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }`, `func (s *Source) Mask(start, end int) { _ = start + end }`, "./manifest", "TestSecretsAreNeverShown"},
+		r.dropped++`, "./internal/manifest/doc", "TestManyProblems"},
+	{"P60", "internal/manifest/diag/source.go", `func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }`, `func (s *Source) Mask(start, end int) { _ = start + end }`, "./manifest", "TestSecretsAreNeverShown"},
 	{"P61", "internal/credential/secret.go", `	return hidden
 }`, `	return s.Reveal()
 }`, "./internal/credential", "TestSecretIsNotShown"},

@@ -24,8 +24,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 	"github.com/ambit-run/ambit/internal/dispatch"
 	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 	"github.com/ambit-run/ambit/internal/registry/catalog"
-	"github.com/ambit-run/ambit/internal/secretlike"
 	"github.com/ambit-run/ambit/internal/serve"
 )
 

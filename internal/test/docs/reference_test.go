@@ -20,7 +20,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/manifest/schema"
+	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
 // TestReference compares the reference pages with the code; -update writes them.

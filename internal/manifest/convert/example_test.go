@@ -1,0 +1,30 @@
+package convert_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ambit-run/ambit/internal/manifest/convert"
+)
+
+// A translation says what was lost and what a person should look at.
+func ExampleNotes() {
+	var n convert.Notes
+	n.Lose("server fs: package_digest", "the other dialect pins no packages")
+	n.Add("required_mcp_servers/0/server_id", "it was made of the alias %s", "fs")
+	for _, note := range n.Lost {
+		fmt.Printf("lost %s: %s\n", note.What, note.Detail)
+	}
+	for _, note := range n.Added {
+		fmt.Printf("added %s: %s\n", note.What, note.Detail)
+	}
+	// Output:
+	// lost server fs: package_digest: the other dialect pins no packages
+	// added required_mcp_servers/0/server_id: it was made of the alias fs
+}
+
+func ExampleRefuse() {
+	err := convert.Refuse("a program has no words for prompts")
+	fmt.Println(errors.Is(err, convert.ErrNothingSurvives))
+	// Output: true
+}

@@ -1,0 +1,305 @@
+package covenant
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/read"
+)
+
+// foreign maps the words of other formats to those of this one.
+var foreign = map[string]string{
+	"agents": "agent", "package": "agent",
+	"agent_id": "id", "slug": "id", "title": "name", "display_name": "name",
+	"language": "runtime", "lang": "runtime", "interpreter": "runtime", "engine": "runtime",
+	"main": "entry", "entrypoint": "entry", "entry_point": "entry", "command": "entry", "path": "entry", "script": "entry", "bin": "entry",
+	"requires": "required", "needs": "required",
+	"timeout": "cpu_ms_per_task", "timeout_ms": "cpu_ms_per_task", "cpu_ms": "cpu_ms_per_task", "wall_clock_ms": "cpu_ms_per_task",
+	"memory": "memory_mb", "ram": "memory_mb", "mem_mb": "memory_mb", "disk": "disk_mb", "storage_mb": "disk_mb", "net": "network",
+	"budget": "budget_credits_per_hour", "credits_per_hour": "budget_credits_per_hour",
+}
+
+// What people write for the words of an enumerated field, and the hint that
+// mends it. Slips of the pen need no entry.
+var (
+	meantRuntime = map[string]string{
+		"python": `write "python3"`, "py": `write "python3"`,
+		"node.js": `write "node"`, "nodejs": `write "node"`, "javascript": `write "node"`, "js": `write "node"`, "deno": `write "node"`, "bun": `write "node"`,
+		"rust": `write "rust-bin"`, "bin": `write "rust-bin"`, "binary": `write "rust-bin"`, "native": `write "rust-bin"`, "exec": `write "rust-bin"`,
+		"go":     `write "rust-bin": it executes entry itself, whatever language it was built from`,
+		"hermes": "hermes is a runtime of later Covenant releases, not supported here; use rust-bin, python3 or node",
+	}
+	meantNetwork = map[string]string{
+		"none": `write "off"`, "no": `write "off"`, "false": `write "off"`, "disabled": `write "off"`,
+		"https": `write "outbound-https-only"`, "https-only": `write "outbound-https-only"`, "outbound": `write "outbound-https-only"`,
+		"on": `write "full"`, "all": `write "full"`, "any": `write "full"`, "true": `write "full"`, "host": `write "full"`,
+	}
+	meantPriority = map[string]string{
+		"medium": `write "normal"`, "default": `write "normal"`, "urgent": `write "high"`, "critical": `write "high"`,
+	}
+)
+
+type parser struct {
+	read.Reader
+	root doc.Value
+}
+
+// Parse reads a manifest and reports every rule it breaks.
+func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
+	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}, root}
+	// No Done: what else stands at the top is none of our business.
+	o := p.Object(root)
+	p.sections(root)
+	return &Manifest{
+		Agent:        p.agent(o),
+		Capabilities: p.capabilities(p.Object(o.Get("capabilities", read.Optional))),
+		Resources:    p.resources(p.Object(o.Get("resources", read.Optional))),
+		Settlement:   p.settlement(p.Object(o.Get("settlement", read.Optional))),
+	}
+}
+
+// sections looks for one that was meant to be a known one. Others are
+// tolerated in silence.
+func (p *parser) sections(root doc.Value) {
+	for v := range root.Each() {
+		if slices.Contains(Keys, v.Key()) || !v.Is(doc.Object) {
+			continue
+		}
+		if near := diag.Closest(v.Key(), Keys); near != "" && !root.Get(near).Ok() {
+			p.Report(ruleSection, v.KeyPlace(), "did you mean ["+near+"]?", "the section %s has no effect", diag.Quote(v.Key()))
+		}
+	}
+}
+
+var agentFields = []string{"id", "name", "version", "runtime", "entry"}
+
+func (p *parser) agent(root *read.Object) Agent {
+	need := read.Required
+	if root.Ok() && !root.Value().Get("agent").Ok() {
+		if i := slices.IndexFunc(agentFields, func(key string) bool { return p.root.Get(key).Ok() }); i >= 0 {
+			p.missing(root.Value(), "agent", "put the line [agent] above "+agentFields[i])
+			need = read.Optional
+		}
+	}
+	o := p.Object(root.Get("agent", need))
+	a := Agent{
+		ID:      p.text(o, "id").Text(),
+		Name:    p.text(o, "name").Text(),
+		Version: p.text(o, "version").Text(),
+		Runtime: p.oneOf(p.text(o, "runtime"), runtimes, meantRuntime, ""),
+		Entry:   p.text(o, "entry").Text(),
+	}
+	p.checkID(o.Value().Get("id"), a.ID)
+	p.checkVersion(o.Value().Get("version"), a.Version)
+	p.checkEntry(o.Value().Get("entry"), a.Entry)
+	o.Done()
+	return a
+}
+
+func (p *parser) missing(in doc.Value, key, hint string) {
+	at := in.Head()
+	at.Pointer += "/" + key
+	p.Report(diag.Missing, at, hint, "%s is required", diag.Quote(key))
+}
+
+// blanks are the characters of which a text must hold more. It is JSON
+// Schema's notion as well as ours, so it is spelt out.
+const blanks = " \t\r\n"
+
+// text returns a field of [agent] that says something, or nothing.
+func (p *parser) text(o *read.Object, key string) doc.Value {
+	need := read.Required
+	if o.Ok() && !o.Value().Get(key).Ok() && p.root.Get(key).Ok() {
+		p.missing(o.Value(), key, "move "+diag.Quote(key)+" from the top of the file to below [agent]")
+		need = read.Optional
+	}
+	v := o.Get(key, need)
+	if !p.Is(v, doc.String) {
+		return doc.Value{}
+	}
+	if strings.Trim(v.Text(), blanks) == "" {
+		p.Report(diag.EmptyText, v.Place(), "", "%s must not be empty", diag.Quote(key))
+		return doc.Value{}
+	}
+	return v
+}
+
+// oneOf returns a text that is one of the words, or else the given default.
+func (p *parser) oneOf(v doc.Value, words []string, meant map[string]string, otherwise string) string {
+	if !p.Is(v, doc.String) {
+		return otherwise
+	}
+	if hint := meant[strings.ToLower(v.Text())]; hint != "" {
+		p.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed for %s; it takes %s", diag.Quote(v.Text()), diag.Quote(v.Key()), diag.Words(words, "or"))
+		return otherwise
+	}
+	if !p.OneOf(v, words) {
+		return otherwise
+	}
+	return v.Text()
+}
+
+func (p *parser) checkID(v doc.Value, id string) {
+	name, host, ok := strings.Cut(id, "@")
+	switch {
+	case id == "":
+	case !ok && isIDPart(name):
+		p.Report(rulePlainID, v.Place(), "write "+diag.Quote(name+"@local"), "the id %s has no host", diag.Quote(id))
+	case !isIDPart(name) || !isIDPart(host):
+		p.Report(ruleID, v.Place(), "", "the id %s is not of the form name@host", diag.Quote(id))
+	}
+}
+
+func isIDPart(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '_' && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func (p *parser) checkVersion(v doc.Value, version string) {
+	if version == "" || isSemVer(version) {
+		return
+	}
+	hint := ""
+	for _, better := range []string{strings.TrimPrefix(version, "v"), version + ".0", version + ".0.0"} {
+		if isSemVer(better) {
+			hint = "write " + diag.Quote(better)
+			break
+		}
+	}
+	p.Report(ruleVersion, v.Place(), hint, "the version %s is not SemVer", diag.Quote(version))
+}
+
+func isSemVer(s string) bool {
+	_, err := semver.StrictNewVersion(s)
+	return err == nil
+}
+
+func (p *parser) checkEntry(v doc.Value, entry string) {
+	switch {
+	case entry == "":
+		return
+	case strings.ContainsFunc(entry, isControl):
+		p.Report(ruleEntryCharacters, v.Place(), "", "entry has a control character in it")
+	case !namesFile(entry):
+		p.Report(ruleEntryFolder, v.Place(), "", "entry %s names no file", diag.Quote(entry))
+	case strings.HasPrefix(path.Clean(entry), "../"):
+		p.Report(ruleEntryOutside, v.Place(), "", "entry %s leads out of the manifest's folder", diag.Quote(entry))
+	}
+	if strings.Contains(entry, `\`) {
+		p.Report(ruleEntryBackslash, v.Place(), "", "entry %s has a backslash in it", diag.Quote(entry))
+	}
+}
+
+// namesFile tells a file by the last part of its path, which is more than dots
+// and blanks.
+func namesFile(entry string) bool {
+	return strings.Trim(entry[strings.LastIndexByte(entry, '/')+1:], ". ") != "" && !strings.ContainsFunc(entry, isControl)
+}
+
+func isControl(r rune) bool { return r < 0x20 || r == 0x7F }
+
+func (p *parser) capabilities(o *read.Object) Capabilities {
+	var required, optional read.Seen
+	c := Capabilities{Required: p.actions(o, "required", &required), Optional: p.actions(o, "optional", &optional)}
+	for v := range o.Value().Get("optional").Each() {
+		if required.Has(v.Text()) {
+			p.Report(ruleBothLists, v.Place(), "", "%s is already required", diag.Quote(v.Text()))
+		}
+	}
+	o.Done()
+	return c
+}
+
+func (p *parser) actions(o *read.Object, key string, seen *read.Seen) []string {
+	list := o.List(key, read.Optional)
+	if list.Len() == 0 {
+		return nil
+	}
+	actions := p.Room(list.Len())
+	for v := range p.Strings(list) {
+		action := v.Text()
+		if !p.action(v, action) {
+			continue
+		}
+		if !seen.Add(action) {
+			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(action))
+			continue
+		}
+		actions = append(actions, action)
+	}
+	return actions
+}
+
+// action reports, by diagnostic and by answer, whether an action can be held.
+func (p *parser) action(v doc.Value, action string) bool {
+	namespace, names, _ := strings.Cut(action, ".")
+	switch {
+	case !slices.Contains(namespaces, namespace):
+		p.Report(ruleNamespace, v.Place(), namespaceHint(action), "%s is outside the reserved namespaces intent., memory., identity., tool. and agent.", diag.Quote(action))
+		return false
+	case names == "" || strings.HasPrefix(names, ".") || strings.HasSuffix(names, ".") || strings.Contains(names, ".."):
+		p.Report(ruleAction, v.Place(), "", "%s has a part missing", diag.Quote(action))
+		return false
+	case strings.ContainsAny(action, "*"+blanks):
+		p.Report(ruleActionCharacters, v.Place(), "", "%s has white space or * in it", diag.Quote(action))
+	}
+	return true
+}
+
+// namespaceHint guesses at the namespace that was meant: tool.web for
+// tools.web and for tool:web.
+func namespaceHint(action string) string {
+	i := strings.IndexAny(action, ".:/")
+	if i < 0 || i+1 == len(action) {
+		return ""
+	}
+	namespace := action[:i]
+	if !slices.Contains(namespaces, namespace) {
+		namespace = diag.Closest(namespace, namespaces)
+	}
+	if namespace == "" {
+		return ""
+	}
+	return "did you mean " + diag.Quote(namespace+"."+action[i+1:]) + "?"
+}
+
+func (p *parser) resources(o *read.Object) Resources {
+	r := defaultResources()
+	p.amount(o, "cpu_ms_per_task", &r.CPUMsPerTask)
+	p.amount(o, "memory_mb", &r.MemoryMB)
+	p.amount(o, "disk_mb", &r.DiskMB)
+	if r.CPUMsPerTask == 0 {
+		p.Report(ruleNoBudget, o.Value().Get("cpu_ms_per_task").Place(), "", "cpu_ms_per_task is 0, which leaves the program no time")
+	}
+	if r.MemoryMB == 0 {
+		p.Report(ruleNoBudget, o.Value().Get("memory_mb").Place(), "", "memory_mb is 0, which leaves the program no memory")
+	}
+	r.Network = p.oneOf(o.Get("network", read.Optional), networks, meantNetwork, r.Network)
+	o.Done()
+	return r
+}
+
+// amount reads a whole number into n, which keeps its default otherwise.
+func (p *parser) amount(o *read.Object, key string, n *int64) {
+	if v, ok := o.Int(key, read.Optional, 0, read.MaxInt); ok {
+		*n = v
+	}
+}
+
+func (p *parser) settlement(o *read.Object) Settlement {
+	s := defaultSettlement()
+	p.amount(o, "budget_credits_per_hour", &s.BudgetCreditsPerHour)
+	s.Priority = p.oneOf(o.Get("priority", read.Optional), priorities, meantPriority, s.Priority)
+	o.Done()
+	return s
+}

@@ -1,0 +1,252 @@
+package diag
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
+)
+
+// Source is a file that is being read.
+type Source struct {
+	Name string
+	Text string
+
+	masks  [][2]int
+	sorted int    // how many of the masks are known to be in order
+	before func() // see BeforeFrames
+	// Made when a position is first asked for. lines holds the offset of each
+	// line's first byte. chars counts the characters before each block of the
+	// text, so that a one-line file of many problems stays linear.
+	lines []int
+	chars []int
+	few   bool // so few positions will be asked for that no index is worth it
+}
+
+const charsBlock = 1 << 10
+
+// NewSource returns a source of that name and text.
+func NewSource(name, text string) *Source { return &Source{Name: name, Text: text} }
+
+// Mask marks the bytes from start to end as a secret that no frame may show.
+func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }
+
+// BeforeFrames sets what is done before the first frame is cut: masking that
+// only frames need, since most files are never shown.
+func (s *Source) BeforeFrames(mask func()) { s.before = mask }
+
+// Masked reports whether any byte from start to end is marked as a secret.
+func (s *Source) Masked(start, end int) bool {
+	i := s.firstMask(start)
+	return i < len(s.masks) && s.masks[i][0] < end
+}
+
+// firstMask finds the first mask that ends behind off. Masks come nearly in
+// order, so putting them in order is rarely work; those that overlap become one.
+func (s *Source) firstMask(off int) int {
+	if s.sorted < len(s.masks) {
+		byStart := func(a, b [2]int) int { return a[0] - b[0] }
+		if !slices.IsSortedFunc(s.masks[max(s.sorted-1, 0):], byStart) {
+			slices.SortFunc(s.masks, byStart)
+			s.sorted = 0
+		}
+		kept := s.masks[:min(s.sorted, len(s.masks))]
+		for _, m := range s.masks[s.sorted:] {
+			if last := len(kept) - 1; last >= 0 && m[0] < kept[last][1] {
+				kept[last][1] = max(kept[last][1], m[1])
+				continue
+			}
+			kept = append(kept, m)
+		}
+		s.masks, s.sorted = kept, len(kept)
+	}
+	return sort.Search(len(s.masks), func(i int) bool { return s.masks[i][1] > off })
+}
+
+// Position turns a byte offset into a line and a column, both from 1.
+func (s *Source) Position(off int) (line, column int) {
+	off = min(max(off, 0), len(s.Text))
+	if s.lines == nil && s.few {
+		start := strings.LastIndexByte(s.Text[:off], '\n') + 1
+		return strings.Count(s.Text[:off], "\n") + 1, utf8.RuneCountInString(s.Text[start:off]) + 1
+	}
+	if s.lines == nil {
+		s.index()
+	}
+	line = sort.SearchInts(s.lines, off+1)
+	return line, s.charsBefore(off) - s.charsBefore(s.lines[line-1]) + 1
+}
+
+func (s *Source) index() {
+	s.lines = []int{0}
+	n := 0
+	for i := range len(s.Text) {
+		if i%charsBlock == 0 {
+			s.chars = append(s.chars, n)
+		}
+		if utf8.RuneStart(s.Text[i]) {
+			n++
+		}
+		if s.Text[i] == '\n' {
+			s.lines = append(s.lines, i+1)
+		}
+	}
+	s.chars = append(s.chars, n)
+}
+
+func (s *Source) charsBefore(off int) int {
+	block := min(off/charsBlock, len(s.chars)-1)
+	n := s.chars[block]
+	for i := block * charsBlock; i < off; i++ {
+		if utf8.RuneStart(s.Text[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// Frame is the line of a source that a problem stands on, cut to what fits on
+// a terminal, with secrets masked and control characters made visible.
+type Frame struct {
+	Line int
+	// Text is what to print; Before and Marked count the columns of Text that
+	// stand before and under the caret.
+	Text           string
+	Before, Marked int
+}
+
+const (
+	frameWidth  = 96
+	frameBefore = 48
+	// A secret may start before the frame and end behind it.
+	maskMargin = 4096
+	mask       = "••••••"
+)
+
+// Frame cuts the frame of a diagnostic that this source's reporter made.
+func (s *Source) Frame(d Diagnostic) Frame {
+	if s.before != nil {
+		s.before()
+		s.before = nil
+	}
+	start := min(max(d.start, 0), len(s.Text))
+	lineStart := strings.LastIndexByte(s.Text[:start], '\n') + 1
+	lineEnd := len(s.Text)
+	if i := strings.IndexByte(s.Text[start:], '\n'); i >= 0 {
+		lineEnd = start + i
+	}
+	lineEnd = max(lineStart, lineStart+len(strings.TrimSuffix(s.Text[lineStart:lineEnd], "\r")))
+	end := min(max(d.end, start), lineEnd)
+	from, to := lineStart, lineEnd
+	var lead, trail string
+	// A minified manifest is one line of megabytes: show a window.
+	if start-from > frameBefore*utf8.UTFMax {
+		from = s.runeStart(start - frameBefore)
+		lead = "…"
+	}
+	if to-from > frameWidth*utf8.UTFMax {
+		to = s.runeStart(max(from+frameWidth, min(end, from+2*frameWidth)))
+		trail = "…"
+	}
+	end = min(end, to)
+	s.maskSecrets(max(lineStart, from-maskMargin), min(lineEnd, to+maskMargin))
+	line, _ := s.Position(start)
+	before := lead + s.clean(from, start)
+	marked := s.clean(start, end)
+	// One masked span on both sides of the caret is one mask.
+	if strings.HasSuffix(before, mask) && strings.HasPrefix(marked, mask) {
+		before = strings.TrimSuffix(before, mask)
+	}
+	rest := s.clean(end, to)
+	if strings.HasSuffix(marked, mask) && strings.HasPrefix(rest, mask) {
+		rest = strings.TrimPrefix(rest, mask)
+	}
+	return Frame{
+		Line:   line,
+		Text:   before + marked + rest + trail,
+		Before: utf8.RuneCountInString(before),
+		Marked: max(1, utf8.RuneCountInString(marked)),
+	}
+}
+
+// maskSecrets masks what looks like a secret between two offsets. Rules see
+// only what could be read; a comment, or what follows a syntax error, is shown
+// all the same.
+func (s *Source) maskSecrets(from, to int) {
+	for _, f := range secretlike.All(s.Text[from:to]) {
+		s.Mask(from+f.Start, from+f.End)
+	}
+}
+
+func (s *Source) runeStart(off int) int {
+	for off > 0 && off < len(s.Text) && !utf8.RuneStart(s.Text[off]) {
+		off--
+	}
+	return off
+}
+
+// clean is the text from start to end as it may be printed.
+func (s *Source) clean(start, end int) string {
+	if start >= end {
+		return ""
+	}
+	var b strings.Builder
+	pos := start
+	for _, m := range s.masks[s.firstMask(start):] {
+		if m[0] >= end {
+			break
+		}
+		if m[1] <= pos {
+			continue
+		}
+		if m[0] > pos {
+			b.WriteString(Printable(s.Text[pos:m[0]]))
+		}
+		b.WriteString(mask)
+		pos = min(m[1], end)
+	}
+	b.WriteString(Printable(s.Text[pos:end]))
+	return b.String()
+}
+
+// Printable makes text safe for a terminal and honest to the eye: control,
+// formatting and direction-changing characters become visible escapes, a tab
+// a space, and bytes that are no text, which some terminals obey, replacement
+// characters.
+func Printable(s string) string {
+	if seen(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\t':
+			b.WriteByte(' ')
+		case Unseen(r):
+			b.WriteString(escape(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// seen reports whether people see all of a text.
+func seen(s string) bool { return strings.IndexFunc(s, Unseen) < 0 && utf8.ValidString(s) }
+
+// Unseen reports whether people do not see a character, or it drives a terminal. Unicode's word for what is printed
+// does not do: it counts fillers and blanks as letters and signs.
+func Unseen(r rune) bool {
+	return r != ' ' && (!unicode.IsPrint(r) || hiddenKind(r) != "")
+}
+
+func escape(r rune) string {
+	if r > 0xFFFF {
+		return fmt.Sprintf(`\U%06x`, r)
+	}
+	return fmt.Sprintf(`\u%04x`, r)
+}

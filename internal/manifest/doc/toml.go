@@ -1,0 +1,298 @@
+package doc
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
+
+// ParseTOML reads a TOML 1.0 document into the same tree as ParseJSON: tables
+// are objects, dates keep their text.
+//
+// The syntax is go-toml's; what may define which table is checked here,
+// because go-toml's own check takes quadratic time and stops at the first
+// problem. A fuzz test holds the two against each other.
+func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
+	t = newTree(src)
+	t.toml = true
+	t.add(none, &node{kind: Object, end: int32(len(src.Text)), origin: byHeader})
+	p := parsers.Get().(*unstable.Parser)
+	defer parsers.Put(p)
+	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
+	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // it only reads them
+	table := int32(0)
+	for b.ok && b.p.NextExpression() {
+		table = b.expression(b.p.Expression(), table)
+	}
+	if pe, failed := errors.AsType[*unstable.ParserError](b.p.Error()); failed {
+		at := b.p.Range(pe.Highlight)
+		start := int(at.Offset)
+		place := diag.Place{Start: start, End: max(start+int(at.Length), min(start+1, len(src.Text)))}
+		r.Report(diag.BadTOML, place, "", "%s", diag.Printable(pe.Message))
+		return t, false
+	}
+	return t, b.ok
+}
+
+// origin says how a TOML table or list came to be, which decides what may
+// still be added to it.
+type origin uint8
+
+const (
+	// byValue is a value on the right of =, closed once written.
+	byValue origin = iota
+	// byPath is a table that only exists because a header below it does.
+	byPath
+	// byHeader is [table] or an element of [[table]].
+	byHeader
+	// byDots is a table made by a dotted key.
+	byDots
+	// byList is the list that [[table]] appends to.
+	byList
+)
+
+// parsers keeps go-toml's syntax trees for the next file.
+var parsers = sync.Pool{New: func() any { return new(unstable.Parser) }}
+
+type tomlBuilder struct {
+	p  *unstable.Parser
+	t  *Tree
+	r  *diag.Reporter
+	ok bool
+}
+
+// add makes a member that stands where the key that names it stands.
+func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
+	n := b.named(part)
+	n.kind, n.origin = kind, o
+	return b.addNode(parent, &n, true)
+}
+
+// addNode adds a value, whose text is plain or not.
+func (b *tomlBuilder) addNode(parent int32, n *node, plain bool) int32 {
+	i := b.t.add(parent, n)
+	if !plain || n.keyEnd > 0 && !n.bare {
+		b.t.markOdd(i)
+	}
+	return i
+}
+
+func (b *tomlBuilder) named(part *unstable.Node) node {
+	start, end := int32(part.Raw.Offset), int32(part.Raw.Offset+part.Raw.Length)
+	n := node{start: start, end: end, keyStart: start, keyEnd: end}
+	// A bare key stands in the source as it is, and is ASCII.
+	key := b.t.Source.Text[start:end]
+	if n.bare = key == string(part.Data); !n.bare {
+		key = string(part.Data)
+		n.key = b.t.keep(key)
+	}
+	n.keyTag = tagOf(key)
+	return n
+}
+
+// expression adds one expression and returns the table that the next stands in.
+func (b *tomlBuilder) expression(e *unstable.Node, table int32) int32 {
+	switch e.Kind {
+	case unstable.KeyValue:
+		b.keyValue(e, table, 1)
+		return table
+	case unstable.Table:
+		return b.header(e.Key(), false)
+	case unstable.ArrayTable:
+		return b.header(e.Key(), true)
+	}
+	return table
+}
+
+// taken reports that a name is already there, as something else or closed.
+// The tree then goes on in a table of its own, which nobody sees.
+func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
+	n := b.named(part)
+	line, _ := b.t.Source.Position(int(b.t.nodes[first].start))
+	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: Value{b.t, first}.Pointer()}
+	b.r.Report(diag.DuplicateKey, at, "", "%s is already defined on line %d", diag.Quote(string(part.Data)), line)
+	n.kind, n.origin = Object, byHeader
+	return b.addNode(none, &n, true)
+}
+
+// header walks [a.b] or [[a.b]] from the root, making tables on the way.
+func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
+	at := int32(0)
+	for depth := 1; key.Next(); depth++ {
+		part := key.Node()
+		if !b.bounded(part, depth) {
+			return at
+		}
+		found := b.t.members.find(b.t, at, string(part.Data))
+		if !key.IsLast() {
+			at = b.through(at, found, part)
+			continue
+		}
+		switch {
+		case list && found < 0:
+			return b.element(b.add(at, part, Array, byList), part)
+		case list && b.t.nodes[found].origin == byList:
+			return b.element(found, part)
+		case !list && found < 0:
+			return b.add(at, part, Object, byHeader)
+		case !list && b.t.nodes[found].origin == byPath:
+			b.t.nodes[found].origin = byHeader
+			return found
+		default:
+			return b.taken(part, found)
+		}
+	}
+	return at
+}
+
+// through is the table that a header's path goes through.
+func (b *tomlBuilder) through(at, found int32, part *unstable.Node) int32 {
+	switch {
+	case found < 0:
+		return b.add(at, part, Object, byPath)
+	case b.t.nodes[found].origin == byList:
+		return b.t.nodes[found].last
+	case b.t.nodes[found].origin == byValue:
+		return b.taken(part, found)
+	}
+	return found
+}
+
+func (b *tomlBuilder) element(list int32, part *unstable.Node) int32 {
+	n := b.named(part)
+	n.kind, n.origin, n.key, n.keyTag, n.keyStart, n.keyEnd = Object, byHeader, 0, 0, 0, 0
+	return b.t.add(list, &n)
+}
+
+func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
+	at := table
+	for key := e.Key(); key.Next(); depth++ {
+		part := key.Node()
+		if !b.bounded(part, depth) {
+			return
+		}
+		found := b.t.members.find(b.t, at, string(part.Data))
+		switch {
+		case key.IsLast() && found >= 0:
+			at = b.taken(part, found)
+			b.value(e.Value(), at, b.named(part), depth)
+		case key.IsLast():
+			b.value(e.Value(), at, b.named(part), depth)
+		case found < 0:
+			at = b.add(at, part, Object, byDots)
+		case b.t.nodes[found].origin == byDots:
+			at = found
+		default:
+			at = b.taken(part, found)
+		}
+	}
+}
+
+// bounded reports whether there is room for one more value at this depth, and
+// stops the reader if not.
+func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
+	at := diag.Place{Start: int(n.Raw.Offset), End: int(n.Raw.Offset + n.Raw.Length)}
+	switch {
+	case !b.ok:
+	case depth > maxDepth:
+		b.r.Report(diag.TooDeep, at, "", "nested more than %d levels deep", maxDepth)
+		b.ok = false
+	case len(b.t.nodes) >= maxValues:
+		b.r.Report(diag.TooManyValues, at, "", "the file holds more than %d values", maxValues)
+		b.ok = false
+	}
+	return b.ok
+}
+
+// isPrintable reports whether s is printable ASCII.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] >= 0x7F {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
+	if !b.bounded(v, depth) {
+		return
+	}
+	// Lists and inline tables have no place of their own: their key's it is.
+	if v.Raw.Length > 0 {
+		n.start, n.end = int32(v.Raw.Offset), int32(v.Raw.Offset+v.Raw.Length)
+	}
+	plain := true
+	switch v.Kind {
+	case unstable.String:
+		n.kind = String
+		// A string without escapes stands in the source as it is.
+		raw := b.t.Source.Text[n.start:n.end]
+		if len(raw) != len(v.Data)+2 || raw[1:len(raw)-1] != string(v.Data) {
+			n.text = b.t.keep(string(v.Data))
+			plain = false
+			break
+		}
+		plain = isPrintable(raw)
+	case unstable.Bool:
+		n.kind = Bool
+		if b.t.Source.Text[n.start:n.end] != string(v.Data) {
+			n.text = b.t.keep(string(v.Data))
+		}
+	case unstable.Array:
+		n.kind = Array
+		self := b.addNode(parent, &n, true)
+		for it := v.Children(); it.Next(); {
+			b.value(it.Node(), self, node{start: n.start, end: n.end}, depth+1)
+		}
+		return
+	case unstable.InlineTable:
+		n.kind = Object
+		self := b.addNode(parent, &n, true)
+		for it := v.Children(); it.Next(); {
+			b.keyValue(it.Node(), self, depth+1)
+		}
+		return
+	default:
+		b.scalar(v, &n)
+	}
+	b.addNode(parent, &n, plain)
+}
+
+// scalar reads a number or date. The parser takes anything that looks like
+// one; the library's decoder, asked about this value alone, knows.
+func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
+	at := diag.Place{Start: int(n.start), End: int(n.end)}
+	text := string(v.Data)
+	n.kind = Number
+	if len(text) < 16 && isJSONNumber(text) && !strings.ContainsAny(text, ".eE") && b.t.Source.Text[n.start:n.end] == text {
+		return
+	}
+	var content map[string]any
+	if err := toml.Unmarshal([]byte("v = "+text), &content); err != nil {
+		b.r.Report(diag.BadTOML, at, "", "%s is not a TOML value: %s", diag.Quote(text), strings.TrimPrefix(err.Error(), "toml: "))
+		b.ok = false
+		return
+	}
+	switch c := content["v"].(type) {
+	case int64:
+		text = strconv.FormatInt(c, 10)
+		reportInexact(b.r, at, text)
+	case float64:
+		if c != c || c > maxExact || c < -maxExact {
+			b.r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(text))
+			c = 0
+		}
+		text = strconv.FormatFloat(c, 'g', -1, 64)
+	default:
+		n.kind = Date
+	}
+	n.text = b.t.keep(text)
+}

@@ -1,0 +1,220 @@
+package findagent
+
+import (
+	"encoding/json"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/read"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
+	"github.com/ambit-run/ambit/tooluri"
+)
+
+// actionFields are those of each type of action.
+var actionFields = []struct {
+	key, of string
+}{
+	{"method", "http"},
+	{"url", "http"},
+	{"headers", "http"},
+	{"body_template", "http"},
+	{"auth_ref", "http"},
+	{"template", "prompt-template"},
+	{"agent", "compose"},
+	{"tool", "compose"},
+}
+
+// action reads an action into a.
+func (p *parser) action(v doc.Value, a *Action, in *inputs) {
+	o := p.Object(v)
+	a.Type, _ = o.Enum("type", read.Required, actionTypes)
+	p.httpAction(o, a, in)
+	if template, ok := o.Text("template", a.Type == "prompt-template"); ok {
+		a.Template = template
+		p.template(v.Get("template"), inPrompt, in, nil)
+	}
+	if name, ok := o.String("agent", a.Type == "compose"); ok {
+		if a.Agent = name; !isWord(name, isName, isName) {
+			p.Report(ruleAgentName, v.Get("agent").Place(), "", "%s is not the NAME of an agent", diag.Quote(name))
+		}
+	}
+	if name, ok := o.String("tool", a.Type == "compose"); ok {
+		if a.Tool = name; !tooluri.IsName(name) {
+			p.Report(ruleToolName, v.Get("tool").Place(), "", "%s is not a tool name", diag.Quote(name))
+		}
+	}
+	o.Done()
+	if a.Type != "" {
+		for _, f := range actionFields {
+			if m := v.Get(f.key); m.Ok() && f.of != a.Type {
+				p.Report(ruleOtherAction, m.KeyPlace(), "", "%s has no effect on an action of type %s", diag.Quote(f.key), diag.Quote(a.Type))
+			}
+		}
+	}
+}
+
+func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
+	need := read.Presence(a.Type == "http")
+	a.Method, _ = o.Enum("method", need, methods)
+	host := ""
+	if url := o.Get("url", need); p.Is(url, doc.String) {
+		a.URL = url.Text()
+		host = p.url(url, in)
+	}
+	s := p.authRef(o, a, host)
+	a.Headers = p.headers(o, in, func(field string, at diag.Place) {
+		switch {
+		case !o.Value().Get("auth_ref").Ok():
+			p.Report(ruleCredentialNone, at, "", "there is no auth_ref that would say which credential")
+		case field != "" && s != nil && !s.json:
+			p.Report(ruleCredentialField, at, "", "the credential has no fields: its slot is not of type json")
+		}
+	})
+	if body, ok := o.String("body_template", read.Optional); ok {
+		a.BodyTemplate = body
+		p.body(o.Value().Get("body_template"), a, in)
+	}
+}
+
+// authRef finds the slot that the action takes its credential from, and sees
+// to it that the credential may go where the action goes.
+func (p *parser) authRef(o *read.Object, a *Action, host string) *slot {
+	ref, ok := o.Text("auth_ref", read.Optional)
+	if !ok {
+		return nil
+	}
+	a.AuthRef = ref
+	v := o.Value().Get("auth_ref")
+	s := p.slots.get(ref)
+	if s == nil {
+		p.dangling = true
+		p.Report(ruleAuthRef, v.Place(), p.meant(ref, p.slots.names), "there is no credential slot %s", diag.Quote(ref))
+		return nil
+	}
+	s.used = true
+	if host != "" && len(s.hosts) > 0 && !s.covers(host) {
+		p.Report(ruleAudience, v.Place(), "", "the credential %s may be sent to %s, not to %s",
+			diag.Quote(ref), listHosts(s.hosts), diag.Quote(host))
+	}
+	return s
+}
+
+// listHosts names a few hosts for a message.
+func listHosts(hosts []string) string {
+	const few = 3
+	quoted := make([]string, 0, few+1)
+	for i, h := range hosts {
+		if i == few {
+			quoted = append(quoted, count(len(hosts)-few, "other"))
+			break
+		}
+		quoted = append(quoted, diag.Quote(h))
+	}
+	return diag.Words(quoted, "or")
+}
+
+// Headers that the connection itself owns.
+var ownHeaders = map[string]bool{
+	"host": true, "content-length": true, "transfer-encoding": true, "connection": true, "upgrade": true,
+	"te": true, "trailer": true, "keep-alive": true, "proxy-connection": true, "proxy-authorization": true,
+	"expect": true,
+}
+
+func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place)) map[string]string {
+	v := o.Get("headers", read.Optional)
+	if !p.Is(v, doc.Object) {
+		return nil
+	}
+	headers := make(map[string]string, v.Len())
+	var names read.Seen
+	for h := range v.Each() {
+		name := h.Key()
+		folded := strings.ToLower(name)
+		switch {
+		case !httpguts.ValidHeaderFieldName(name):
+			p.Report(ruleHeaderName, h.KeyPlace(), "", "%s is not the name of a header", diag.Quote(name))
+		case ownHeaders[folded]:
+			p.Report(ruleHeaderName, h.KeyPlace(), "remove it: the connection sets it", "the header %s belongs to the connection", diag.Quote(name))
+		case !names.Add(folded):
+			p.Report(ruleDuplicateHeader, h.KeyPlace(), "", "the header %s is set twice", diag.Quote(name))
+		}
+		if !p.Is(h, doc.String) {
+			continue
+		}
+		if !httpguts.ValidHeaderFieldValue(h.Text()) {
+			p.Report(ruleHeaderValue, h.Place(), "", "the header %s has a line break or control character in it", diag.Quote(name))
+		}
+		if len(p.template(h, inHeader, in, use)) == 0 && h.Text() != "" && secretlike.Name(name) {
+			at := h.Place()
+			p.Source.Mask(at.Start, at.End)
+			p.Report(ruleLiteralCredential, at, "", "the header %s holds a literal value, and its name says that it is a credential", diag.Quote(name))
+		}
+		headers[name] = h.Text()
+	}
+	return headers
+}
+
+// body checks a body against its placeholders and its content type.
+func (p *parser) body(v doc.Value, a *Action, in *inputs) {
+	found := p.template(v, inBody, in, nil)
+	if a.Method == "GET" || a.Method == "HEAD" {
+		p.Report(ruleBodyUnsent, v.KeyPlace(), "", "a %s request has no body", a.Method)
+	}
+	if isJSONBody(a) && !json.Valid(filled(v.Text(), found)) {
+		p.Report(ruleBodyJSON, v.Place(), "", "with its placeholders filled in, the body is not JSON")
+	}
+}
+
+// isJSONBody reports whether the body is sent as JSON: by its content type,
+// or, where none is given, by its look.
+func isJSONBody(a *Action) bool {
+	for name, value := range a.Headers {
+		if strings.EqualFold(name, "content-type") {
+			kind, _, _ := strings.Cut(strings.ToLower(value), ";")
+			kind = strings.TrimSpace(kind)
+			return kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json")
+		}
+	}
+	body := strings.TrimLeft(a.BodyTemplate, " \t\r\n")
+	// A form or text can start with a placeholder.
+	return body != "" && (body[0] == '[' || body[0] == '{' && !startsWithPlaceholder(body))
+}
+
+func startsWithPlaceholder(body string) bool {
+	found, _ := agent.Placeholders(body)
+	return len(found) > 0 && found[0].Start == 0
+}
+
+// filled replaces each placeholder by what it could become: a character inside
+// a JSON text, a value outside.
+func filled(s string, found []agent.Placeholder) []byte {
+	out := make([]byte, 0, len(s))
+	pos, quoted := 0, false
+	for _, ph := range found {
+		out, quoted = appendText(out, s[pos:ph.Start], quoted)
+		if quoted {
+			out = append(out, 'x')
+		} else {
+			out = append(out, "null"...)
+		}
+		pos = ph.End
+	}
+	return append(out, s[pos:]...)
+}
+
+// appendText copies s and tells whether a JSON text is open at its end.
+func appendText(out []byte, s string, quoted bool) ([]byte, bool) {
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == '\\' && quoted:
+			i++
+		}
+	}
+	return append(out, s...), quoted
+}

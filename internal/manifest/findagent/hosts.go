@@ -1,0 +1,205 @@
+package findagent
+
+import (
+	"net/netip"
+	"strings"
+
+	"golang.org/x/net/idna"
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/read"
+)
+
+// This file says what a host is, for urls, slots and bundles alike.
+
+// hostFault is what is wrong with a host, in words that follow its name. A nil
+// rule is no fault.
+type hostFault struct {
+	rule       *diag.Rule
+	what, hint string
+}
+
+// Characters that give away what else was written in place of a host.
+var hostMarks = []struct {
+	mark string
+	rule *diag.Rule
+	what string
+	hint string
+}{
+	{"*", ruleWildcard, "has a wildcard", "remove it: a host covers the names below it already"},
+	{"://", ruleHost, "has a scheme", "write the host's name alone, without https://"},
+	{"@", ruleHost, "has a user name in it", "write the host's name alone"},
+	{"/", ruleHost, "has a path", "write the host's name alone, without a path"},
+	{`\`, ruleHost, "has a backslash", "write the host's name alone"},
+	{"?", ruleHost, "has a query", "write the host's name alone"},
+	{"#", ruleHost, "has a fragment", "write the host's name alone"},
+	{"{", ruleHost, "has a placeholder", "write the host out"},
+}
+
+// isLoopback reports whether a host is this machine, in its plain spellings:
+// 127.1 and its like, which not every program reads alike, are none.
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback() && a.Zone() == "" && !a.Is4In6()
+}
+
+// checkHost finds the first fault of a host's name.
+func checkHost(host string) hostFault {
+	if host == "" {
+		return hostFault{ruleHost, "is no host", ""}
+	}
+	if fault := checkLabels(host); fault.rule == nil {
+		return checkReach(host)
+	} else if isPlain(host) {
+		return fault
+	}
+	for _, m := range hostMarks {
+		if strings.Contains(host, m.mark) {
+			return hostFault{m.rule, m.what, m.hint}
+		}
+	}
+	if strings.ContainsAny(host, ":[]%") {
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || strings.Count(host, ":") > 1 || strings.ContainsAny(host, "[]") {
+			return hostFault{ruleAddress, "is an IP address", ""}
+		}
+		if strings.Contains(host, ":") {
+			return hostFault{ruleHost, "has a port", "write the host's name alone: a host counts for every port"}
+		}
+	}
+	for i := range len(host) {
+		if host[i] >= 0x80 {
+			hint := "write it in its xn-- form"
+			// No name is longer; working out one that is takes quadratic time.
+			if len(host) <= 4*253 {
+				if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+					hint = "write " + diag.Quote(ascii)
+				}
+			}
+			return hostFault{ruleHost, "is not in ASCII", hint}
+		}
+	}
+	return hostFault{ruleHost, "has a character that no host's name has", ""}
+}
+
+// isPlain reports whether a host is made of the right characters.
+func isPlain(host string) bool {
+	for i := range len(host) {
+		if c := host[i]; !isLetter(c) && !isDigit(c) && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// checkLabels holds the parts between the dots to the rules of DNS.
+func checkLabels(host string) hostFault {
+	if len(host) > 253 {
+		return hostFault{ruleHost, "is longer than 253 characters", ""}
+	}
+	last := ""
+	for label := range strings.SplitSeq(host, ".") {
+		switch {
+		case label == "":
+			return hostFault{ruleHost, "has a dot with nothing before or after it", "write it without the extra dot"}
+		case len(label) > 63:
+			return hostFault{ruleHost, "has a part of more than 63 characters", ""}
+		case label[0] == '-' || label[len(label)-1] == '-':
+			return hostFault{ruleHost, "has a part that starts or ends with a hyphen", ""}
+		case !isPlain(label):
+			return hostFault{ruleHost, "has a character that no host's name has", ""}
+		case len(label) > 4 && strings.EqualFold(label[:4], "xn--"):
+			if _, err := idna.Lookup.ToUnicode(strings.ToLower(label)); err != nil {
+				return hostFault{ruleHost, "has an xn-- part that means nothing", ""}
+			}
+		}
+		last = label
+	}
+	if isNumeric(last) {
+		return hostFault{ruleAddress, "is an IP address", ""}
+	}
+	if !isLetter(last[0]) {
+		return hostFault{ruleHost, "does not end in a top-level domain", ""}
+	}
+	return hostFault{}
+}
+
+// isNumeric tells a last label that makes programs read the whole as an IPv4
+// address, in one of its many spellings: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
+func isNumeric(label string) bool {
+	if len(label) > 1 && label[0] == '0' && (label[1] == 'x' || label[1] == 'X') {
+		return strings.Trim(label[2:], "0123456789abcdefABCDEF") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
+
+// checkReach refuses names that mean something else on every network.
+func checkReach(host string) hostFault {
+	dot := strings.LastIndexByte(host, '.')
+	switch top := strings.ToLower(host[dot+1:]); {
+	case top == "localhost" || top == "local" || top == "internal":
+		return hostFault{ruleLocalHost, "is a name of the local network", ""}
+	case dot < 0:
+		return hostFault{ruleLocalHost, "is a name of one part", "write the whole name, such as api.example.com"}
+	}
+	return hostFault{}
+}
+
+// checkOwner refuses names that nobody in particular owns.
+func checkOwner(host string) hostFault {
+	if host == "" {
+		return hostFault{}
+	}
+	host = strings.ToLower(host)
+	suffix, icann := publicsuffix.PublicSuffix(host)
+	switch {
+	case suffix != host:
+		return hostFault{}
+	case icann:
+		return hostFault{rulePublicSuffix, "is a public suffix: anybody can register a name below it", ""}
+	case strings.Contains(host, "."):
+		return hostFault{rulePrivateSuffix, "is a domain below which anybody can get a name", ""}
+	}
+	return hostFault{}
+}
+
+// hosts reads a list of hosts and returns the good ones in lower case.
+func (p *parser) hosts(list doc.Value) []string {
+	if !p.Is(list, doc.Array) {
+		return nil
+	}
+	hosts := p.Room(list.Len())
+	var taken read.Seen
+	for v := range list.Each() {
+		if !p.Is(v, doc.String) {
+			continue
+		}
+		host := strings.ToLower(v.Text())
+		owner := checkOwner(host)
+		fault := checkHost(host)
+		if p.loopback && isLoopback(host) {
+			fault = hostFault{}
+		}
+		if owner.rule == rulePublicSuffix || fault.rule == nil {
+			fault = owner
+		}
+		if fault.rule != nil {
+			if strings.Contains(host, "@") {
+				p.Source.Mask(v.Place().Start, v.Place().End)
+				p.Report(fault.rule, v.Place(), fault.hint, "the host %s", fault.what)
+			} else {
+				p.Report(fault.rule, v.Place(), fault.hint, "%s %s", diag.Quote(v.Text()), fault.what)
+			}
+		}
+		if fault.rule != nil && fault.rule != rulePrivateSuffix {
+			continue
+		}
+		if !taken.Add(host) {
+			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
+			continue
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts
+}

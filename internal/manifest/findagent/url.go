@@ -1,0 +1,151 @@
+package findagent
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
+)
+
+// url checks an action's address and returns its host in lower case; empty if
+// it has none that a request could go to.
+//
+// The address is taken apart here, at the bytes, and not by a library: what
+// counts is that every program that reads it finds the same host in it.
+func (p *parser) url(v doc.Value, in *inputs) (host string) {
+	s := v.Text()
+	found := p.template(v, inURL, in, nil)
+	scheme, rest, ok := strings.Cut(s, "://")
+	start := len(s) - len(rest) // of the host
+	if !ok {
+		scheme, start = "", 0
+	}
+	end := len(s)
+	if i := strings.IndexAny(s[start:], `/?#\`); i >= 0 {
+		end = start + i
+	}
+	if len(found) > 0 && found[0].Start < end {
+		p.Report(ruleHostPlaceholder, v.Within(found[0].Start, found[0].End), "", "a placeholder would choose where the request goes")
+		return ""
+	}
+	if !ok {
+		p.Report(ruleURL, v.Place(), "", "%s is not an absolute https address", diag.Quote(s))
+		return ""
+	}
+	host = p.authority(v, start, end)
+	switch {
+	case scheme == "http" && p.loopback && isLoopback(host):
+	case scheme == "http":
+		p.Report(rulePlainHTTP, v.Within(0, len(scheme)), "", "the connection would not be encrypted")
+	case scheme != "https":
+		hint := ""
+		if strings.EqualFold(scheme, "https") {
+			hint = "write it in lower case"
+		}
+		p.Report(ruleURL, v.Within(0, len(scheme)), hint, "an action's scheme is https, not %s", diag.Quote(scheme))
+	}
+	p.rest(v, end)
+	p.query(v, end)
+	return host
+}
+
+// hostOf is the host of an address that was found good.
+func hostOf(address string) string {
+	_, rest, _ := strings.Cut(address, "://")
+	if inner, ok := strings.CutPrefix(rest, "["); ok {
+		inner, _, _ = strings.Cut(inner, "]")
+		return strings.ToLower(inner)
+	}
+	if end := strings.IndexAny(rest, ":/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	return strings.ToLower(strings.TrimSuffix(rest, "."))
+}
+
+// authority checks what stands between the scheme and the path.
+func (p *parser) authority(v doc.Value, start, end int) string {
+	s := v.Text()
+	if at := strings.LastIndexByte(s[start:end], '@'); at >= 0 {
+		place := v.Within(start, start+at)
+		p.Source.Mask(place.Start, place.End)
+		p.Report(ruleURL, place, "use a credential slot and auth_ref", "the address has a user name or password in it")
+		start += at + 1
+	}
+	host, port := s[start:end], ""
+	if strings.HasPrefix(host, "[") {
+		if close := strings.IndexByte(host, ']'); close >= 0 {
+			host, port = host[:close+1], host[close+1:]
+		}
+	} else if colon := strings.LastIndexByte(host, ':'); colon >= 0 && strings.Count(host, ":") == 1 {
+		host, port = host[:colon], host[colon:]
+	}
+	if number, ok := strings.CutPrefix(port, ":"); port != "" {
+		if n, err := strconv.Atoi(number); !ok || err != nil || n < 1 || n > 65535 || !isDigit(number[0]) {
+			p.Report(ruleURL, v.Within(end-len(port), end), "a port is a number from 1 to 65535", "the address has a port that is none")
+		}
+	}
+	plain := strings.ToLower(strings.TrimSuffix(host, "."))
+	// An IPv6 address stands in brackets, and nothing else does.
+	name := strings.TrimSuffix(strings.TrimPrefix(plain, "["), "]")
+	if p.loopback && isLoopback(name) && (name == plain) != strings.Contains(name, ":") {
+		return name
+	}
+	fault := checkHost(plain)
+	if fault.rule == nil {
+		return plain
+	}
+	place := v.Within(start, start+len(host))
+	if host == "" {
+		place = v.Place()
+	}
+	p.Report(fault.rule, place, fault.hint, "%s %s", diag.Quote(host), fault.what)
+	return ""
+}
+
+// rest checks the characters of an address, and what follows its host.
+func (p *parser) rest(v doc.Value, end int) {
+	s := v.Text()
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c <= ' ' || c == 0x7F:
+			p.Report(ruleURL, v.Within(i, i+1), "write a space as %20", "the address has a space or control character in it")
+			return
+		case c == '\\':
+			p.Report(ruleURL, v.Within(i, i+1), "write /", "the address has a backslash in it, which programs read differently")
+			return
+		case c == '#':
+			p.Report(ruleURL, v.Within(i, len(s)), "remove it, or write # as %23", "the address has a fragment, which is never sent")
+			return
+		case c == '%' && i >= end && (i+2 >= len(s) || !isHex(s[i+1]) || !isHex(s[i+2])):
+			p.Report(ruleURL, v.Within(i, i+1), "write % as %25", "the address has a %% that is not followed by two hex digits")
+			return
+		}
+	}
+}
+
+func isHex(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }
+
+// query looks for a credential written into the query.
+func (p *parser) query(v doc.Value, end int) {
+	s := v.Text()
+	q := strings.IndexByte(s[end:], '?')
+	if q < 0 {
+		return
+	}
+	pos := end + q + 1
+	for pair := range strings.SplitSeq(s[pos:], "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if plain, err := url.QueryUnescape(name); err == nil {
+			name = plain
+		}
+		if value != "" && !strings.ContainsRune(value, '{') && secretlike.Name(name) {
+			at := v.Within(pos+len(pair)-len(value), pos+len(pair))
+			p.Source.Mask(at.Start, at.End)
+			p.Report(ruleLiteralCredential, at, "", "the query holds %s, whose name says that it is a credential", diag.Quote(name))
+		}
+		pos += len(pair) + 1
+	}
+}

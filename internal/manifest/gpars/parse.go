@@ -1,0 +1,290 @@
+package gpars
+
+import (
+	"strings"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/read"
+)
+
+// foreign and foreignInEntry map the words of other formats to those of this
+// one: at the top, and inside a server's entry.
+var (
+	foreign = map[string]string{
+		"mcpServers": "required_mcp_servers", "mcp_servers": "required_mcp_servers", "servers": "required_mcp_servers",
+		"tools": "required_mcp_servers", "capabilities": "required_mcp_servers", "requires": "required_mcp_servers",
+		"optional_servers": "optional_mcp_servers", "optionalServers": "optional_mcp_servers",
+		"agent": "id", "agent_id": "id", "name": "id", "slug": "id", "uri": "id",
+		"metadata": "extensions", "_meta": "extensions", "x-extensions": "extensions",
+	}
+	foreignInEntry = map[string]string{
+		"id": "server_id", "name": "server_id", "server": "server_id", "alias": "server_id", "uri": "server_id",
+		"url": "server_id", "package": "server_id",
+		"constraint": "version", "version_constraint": "version", "range": "version", "semver": "version",
+		"scopes": "permission_scopes", "scope": "permission_scopes", "permissions": "permission_scopes",
+		"tools": "permission_scopes", "capabilities": "permission_scopes",
+	}
+)
+
+// hints are for fields that people bring along from elsewhere.
+var hints = map[string]string{
+	"capabilities": "this is the form of a later draft; list the servers that the agent needs under required_mcp_servers",
+	"$schema":      "remove it: a GPARS manifest names no schema; set it in your editor instead",
+}
+
+type parser struct {
+	read.Reader
+	// entry reads the entries of both lists.
+	entry read.Reader
+}
+
+// Parse reads a manifest and reports every rule it breaks.
+func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
+	p := &parser{
+		Reader: read.Reader{Reporter: rep, Foreign: foreign, Unknown: ruleUnknown, Hints: hints},
+		entry: read.Reader{
+			Reporter: rep, Foreign: foreignInEntry, Unknown: ruleUnknown,
+			UnknownHint: `an entry has server_id, version and permission_scopes; put more under the manifest's "extensions"`,
+		},
+	}
+	m := &Manifest{}
+	o := p.Object(root)
+	m.ID = p.id(o)
+	m.Version = p.version(o)
+	var required, optional read.Seen
+	m.RequiredMCPServers = p.servers(o.List("required_mcp_servers", read.Required), read.Required, &required, &read.Seen{})
+	m.OptionalMCPServers = p.servers(o.List("optional_mcp_servers", read.Optional), read.Optional, &optional, &required)
+	m.Extensions = p.extensions(o)
+	o.Done()
+	return m
+}
+
+// blanks are the characters of which an id must hold more. It is JSON Schema's
+// notion as well as ours, so it is spelt out.
+const blanks = " \t\r\n"
+
+func (p *parser) id(o *read.Object) string {
+	v := o.Get("id", read.Required)
+	if !p.Is(v, doc.String) {
+		return ""
+	}
+	if strings.Trim(v.Text(), blanks) == "" {
+		p.Report(diag.EmptyText, v.Place(), "write an id that no other agent of yours has", `"id" must not be empty`)
+		return ""
+	}
+	p.tidy(v)
+	return v.Text()
+}
+
+func (p *parser) tidy(v doc.Value) {
+	if s := v.Text(); strings.TrimSpace(s) != s {
+		p.Report(ruleUntidy, v.Place(), "", "%s has white space around it", diag.Quote(s))
+	}
+}
+
+func (p *parser) version(o *read.Object) string {
+	v := o.Get("version", read.Optional)
+	if !p.Is(v, doc.String) {
+		return ""
+	}
+	if !isVersion(v.Text()) {
+		hint := ""
+		if isVersion(strings.TrimPrefix(v.Text(), "v")) {
+			hint = "leave out the v"
+		}
+		p.Report(ruleVersion, v.Place(), hint, "the version %s is not three numbers with dots between them", diag.Quote(v.Text()))
+	}
+	return v.Text()
+}
+
+// isVersion reports whether s is X.Y.Z.
+func isVersion(s string) bool {
+	dots, digits := 0, 0
+	for i := range len(s) {
+		switch {
+		case isDigit(s[i]):
+			digits++
+		case s[i] == '.' && digits > 0:
+			dots, digits = dots+1, 0
+		default:
+			return false
+		}
+	}
+	return dots == 2 && digits > 0
+}
+
+// servers reads one of the two lists. It adds the ids to seen; before are those
+// of the list that was read before.
+func (p *parser) servers(list doc.Value, need read.Presence, seen, before *read.Seen) []ServerEntry {
+	servers := make([]ServerEntry, 0, list.Len())
+	for v := range list.Each() {
+		s := p.server(v, need)
+		servers = append(servers, s)
+		if s.ServerID == "" {
+			continue
+		}
+		switch {
+		case !seen.Add(s.ServerID):
+			p.Report(ruleDuplicate, v.Get("server_id").Place(), "", "the server %s is already in this list", diag.Quote(s.ServerID))
+		case before.Has(s.ServerID):
+			p.Report(ruleBothLists, v.Get("server_id").Place(), "", "the server %s is already required", diag.Quote(s.ServerID))
+		}
+	}
+	return servers
+}
+
+func (p *parser) server(v doc.Value, need read.Presence) ServerEntry {
+	o := p.entry.Object(v)
+	s := ServerEntry{ServerID: p.serverID(o), Version: p.constraint(o, need), PermissionScopes: p.scopes(o, need)}
+	if need == read.Optional && o.Ok() && (s.Version == "" || s.PermissionScopes == nil) {
+		p.complete(o.Value())
+	}
+	o.Done()
+	return s
+}
+
+// complete reports what an optional entry leaves unsaid.
+func (p *parser) complete(v doc.Value) {
+	var missing []string
+	for _, key := range []string{"version", "permission_scopes"} {
+		if !v.Get(key).Ok() {
+			missing = append(missing, key)
+		}
+	}
+	if len(missing) > 0 {
+		p.Report(ruleIncomplete, v.Head(), "add "+diag.Words(missing, "and"), "the optional server has no %s", diag.Words(missing, "and no"))
+	}
+}
+
+func (p *parser) serverID(o *read.Object) string {
+	id, ok := o.Text("server_id", read.Required)
+	if !ok {
+		return ""
+	}
+	at := func() diag.Place { return o.Value().Get("server_id").Place() }
+	host, _, slash := strings.Cut(id, "/")
+	switch {
+	case !isServerID(id):
+		p.Report(ruleServerID, at(), serverIDHint(id), "%s is not the id of a server in a registry", diag.Quote(id))
+	case !slash || host[0] == '@' || !strings.Contains(host, ".") && !strings.Contains(host, ":") && host != "localhost":
+		p.Report(ruleNoHost, at(), "", "%s does not say which registry it is from", diag.Quote(id))
+	case strings.ToLower(host) != host:
+		p.Report(ruleHostCase, at(), "write "+diag.Quote(strings.ToLower(host)+id[len(host):]), "the host %s has upper-case letters", diag.Quote(host))
+	}
+	return id
+}
+
+// isServerID takes parts between slashes. Each starts with a letter, a digit,
+// _ or, as npm's scopes do, with @ and one of these.
+func isServerID(id string) bool {
+	start := true // of a part
+	for i := range len(id) {
+		switch c := id[i]; {
+		case isDigit(c) || isLetter(c) || c == '_':
+			start = false
+		case start:
+			if c != '@' || i > 0 && id[i-1] != '/' {
+				return false
+			}
+		case c == '/':
+			start = true
+		case c != '.' && c != '-' && c != ':' && c != '~' && c != '+':
+			return false
+		}
+	}
+	return !start
+}
+
+func serverIDHint(id string) string {
+	if _, rest, ok := strings.Cut(id, "://"); ok && isServerID(rest) {
+		return "leave out the scheme: " + diag.Quote(rest)
+	}
+	if i := strings.LastIndexByte(id, '@'); i > 0 && isServerID(id[:i]) {
+		return `put the version into "version" and write ` + diag.Quote(id[:i])
+	}
+	if s := strings.Trim(strings.TrimSpace(id), "/"); isServerID(s) {
+		return "write " + diag.Quote(s)
+	}
+	return ""
+}
+
+// tags are npm's names for versions that move.
+var tags = map[string]bool{"latest": true, "next": true, "stable": true, "beta": true, "canary": true}
+
+func (p *parser) constraint(o *read.Object, need read.Presence) string {
+	v := o.Get("version", need)
+	if !p.Is(v, doc.String) {
+		return ""
+	}
+	s := v.Text()
+	switch ok, npm := isConstraint(s); {
+	case s == "":
+		p.Report(diag.EmptyText, v.Place(), `write "*" to take any version`, `"version" must not be empty`)
+	case !ok && tags[s]:
+		p.Report(ruleConstraint, v.Place(), "write >=1.0.0 to take every version from that one on, or * to take any", "%s is a tag, not a version constraint", diag.Quote(s))
+	case !ok:
+		p.Report(ruleConstraint, v.Place(), "", "%s is not a version constraint", diag.Quote(s))
+	case !npm:
+		p.Report(ruleNotNPM, v.Place(), "", "npm would not read the constraint %s", diag.Quote(s))
+	}
+	return s
+}
+
+func (p *parser) scopes(o *read.Object, need read.Presence) []string {
+	list := o.List("permission_scopes", need)
+	if !list.Ok() {
+		return nil
+	}
+	if list.Len() == 0 {
+		p.Report(ruleNoScopes, list.Place(), "", "permission_scopes is empty, so no tool of the server is covered")
+	}
+	scopes := p.Room(list.Len())
+	var seen read.Seen
+	for v := range list.Each() {
+		s := v.Text()
+		switch {
+		case !p.Is(v, doc.String):
+			continue
+		case s == "":
+			p.Report(diag.EmptyText, v.Place(), "", "a scope is empty")
+			continue
+		case !seen.Add(s):
+			p.Report(diag.Repeated, v.Place(), "", "the scope %s is already in the list", diag.Quote(s))
+			continue
+		}
+		p.tidy(v)
+		scopes = append(scopes, s)
+	}
+	return scopes
+}
+
+func (p *parser) extensions(o *read.Object) []byte {
+	v := o.Get("extensions", read.Optional)
+	if !p.Is(v, doc.Object) {
+		return nil
+	}
+	for m := range v.Each() {
+		if !isReverseDomain(m.Key()) {
+			p.Report(ruleExtensionKey, m.KeyPlace(), "", "the key %s is not a reversed domain name", diag.Quote(m.Key()))
+		}
+	}
+	return v.AppendCanonical(nil)
+}
+
+// isReverseDomain takes two or more labels with dots between them.
+func isReverseDomain(key string) bool {
+	labels := 0
+	for label := range strings.SplitSeq(key, ".") {
+		if label == "" {
+			return false
+		}
+		for i := range len(label) {
+			if c := label[i]; !isDigit(c) && !isLetter(c) && c != '-' && c != '_' {
+				return false
+			}
+		}
+		labels++
+	}
+	return labels > 1
+}

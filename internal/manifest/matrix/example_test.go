@@ -1,0 +1,30 @@
+package matrix_test
+
+import (
+	"fmt"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/matrix"
+)
+
+// A version that moves is no pin, so nobody could say what would run.
+func ExampleParse() {
+	rep := diag.Open("agent.json", `{"schema_version": 1, "agent": "matrix://agent/demo", "allowed_side_effects": ["read"],
+ "servers": [{"alias": "fs", "transport": "stdio", "command": "fs-server", "version": "latest",
+   "package_digest": "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+   "tools": [{"name": "read_file", "side_effect_class": "read"}]}]}`, false)
+	tree, ok := doc.ParseJSON(rep.Source, rep)
+	if !ok {
+		fmt.Println("it is no JSON")
+		return
+	}
+	m := matrix.Parse(tree.Root(), rep)
+	fmt.Println(m.Agent, m.Servers[0].Tools[0].Name)
+	for _, d := range rep.Finish() {
+		fmt.Println(d.Code, d.Pointer, d.Message)
+	}
+	// Output:
+	// matrix://agent/demo read_file
+	// MX020 /servers/0/version "latest" is not an exact version
+}

@@ -1,0 +1,204 @@
+package read_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/manifest/read"
+)
+
+// open reads a JSON object for a dialect that calls a title a name.
+func open(t *testing.T, text string) (*read.Reader, doc.Value) {
+	t.Helper()
+	src := diag.NewSource("test.json", text)
+	r := &read.Reader{
+		Reporter:    diag.NewReporter(src, false),
+		Foreign:     map[string]string{"title": "name"},
+		Unknown:     diag.UnknownField,
+		UnknownHint: "nothing is close",
+		Hints:       map[string]string{"legacy": "this was dropped"},
+	}
+	tree, ok := doc.ParseJSON(src, r.Reporter)
+	if !ok {
+		t.Fatalf("%s: %v", text, r.Finish())
+	}
+	return r, tree.Root()
+}
+
+// problems lists what was reported: code, pointer, message and hint.
+func problems(r *read.Reader) string {
+	var lines []string
+	for _, d := range r.Finish() {
+		lines = append(lines, strings.Join([]string{d.Code, d.Pointer, d.Message, d.Hint}, "|"))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestGetters(t *testing.T) {
+	name := func(o *read.Object) any {
+		s, ok := o.Text("name", read.Required)
+		return fmt.Sprintf("%q %t", s, ok)
+	}
+	tests := []struct {
+		name, in string
+		read     func(*read.Object) any
+		want     any
+		problems string
+	}{
+		{"text", `{"name": "a"}`, name, `"a" true`, ""},
+		{"text of the wrong type", `{"name": 1}`, name, `"" false`, `AM101|/name|"name" must be a string, not a number|put it into double quotes`},
+		{"empty text", `{"name": ""}`, name, `"" false`, `AM105|/name|"name" must not be empty|`},
+		{"nothing", `{}`, name, `"" false`, `AM102|/name|"name" is required|add "name"`},
+		{
+			"misspelt", `{"nmae": "a"}`, name, `"" false`,
+			`AM102|/name|"name" is required|is "nmae" meant to be "name"?` + "\n" +
+				`AM103|/nmae|unknown field "nmae"|did you mean "name"?`,
+		},
+		{
+			"another format's word", `{"title": "a"}`, name, `"" false`,
+			`AM102|/name|"name" is required|is "title" meant to be "name"?` + "\n" +
+				`AM103|/title|unknown field "title"|this dialect calls it "name"`,
+		},
+		{"unknown", `{"name": "a", "zzz": 1}`, name, `"a" true`, `AM103|/zzz|unknown field "zzz"|nothing is close`},
+		{"unknown with a hint of its own", `{"name": "a", "legacy": 1}`, name, `"a" true`, `AM103|/legacy|unknown field "legacy"|this was dropped`},
+		{"a key twice is no unknown field", `{"name": "a", "name": "b"}`, name, `"a" true`, `AM009|/name|the key "name" is already there on line 1|keep one of the two`},
+		{"not an object", `[]`, name, `"" false`, `AM101||this must be an object, not a list|write an object: { … }`},
+		{
+			"enum", `{"kind": "b"}`,
+			func(o *read.Object) any {
+				s, ok := o.Enum("kind", read.Optional, []string{"a", "b"})
+				return fmt.Sprintf("%q %t", s, ok)
+			},
+			`"b" true`, "",
+		},
+		{
+			"enum by one side of a word", `{"kind": "local"}`,
+			func(o *read.Object) any {
+				s, ok := o.Enum("kind", read.Optional, []string{"user-local", "hosted"})
+				return fmt.Sprintf("%q %t", s, ok)
+			},
+			`"" false`, `AM104|/kind|"local" is not allowed for "kind"; it takes user-local or hosted|did you mean "user-local"?`,
+		},
+		{
+			"number", `{"n": 5, "m": 1.5, "k": 11}`,
+			func(o *read.Object) any {
+				n, ok := o.Int("n", read.Optional, 0, 10)
+				_, whole := o.Int("m", read.Optional, 0, 10)
+				_, within := o.Int("k", read.Optional, 0, 10)
+				return fmt.Sprint(n, ok, whole, within)
+			},
+			"5 true false false", `AM106|/m|"m" must be a whole number|` + "\n" + `AM106|/k|"k" must be from 0 to 10|`,
+		},
+		{
+			"true", `{"b": true}`,
+			func(o *read.Object) any {
+				b, ok := o.Bool("b", read.Optional)
+				return b && ok
+			},
+			true, "",
+		},
+		{
+			"texts", `{"l": ["a", "", 1, "b"]}`,
+			func(o *read.Object) any { return fmt.Sprintf("%q", o.Texts("l", read.Optional)) },
+			`["a" "b"]`, `AM105|/l/1|an entry of "l" is empty|` + "\n" + `AM101|/l/2|this must be a string, not a number|put it into double quotes`,
+		},
+		{
+			"texts that may be empty", `{"l": ["a", ""]}`,
+			func(o *read.Object) any { return fmt.Sprintf("%q", o.AnyTexts("l", read.Optional)) },
+			`["a" ""]`, "",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, root := open(t, tt.in)
+			o := r.Object(root)
+			if got := tt.read(o); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+			o.Done()
+			if got := problems(r); got != tt.problems {
+				t.Errorf("reported\n%s\nwant\n%s", got, tt.problems)
+			}
+		})
+	}
+}
+
+// Objects of more members than are counted in bits, and more names than an
+// object has room for, read the same.
+func TestManyMembers(t *testing.T) {
+	for _, n := range []int{11, 12, 13, 16, 17, 63, 64, 65, 200} {
+		var text []string
+		for i := range n {
+			text = append(text, fmt.Sprintf(`"key%d": "%d"`, i, i))
+		}
+		r, root := open(t, "{"+strings.Join(text, ",")+"}")
+		o := r.Object(root)
+		for i := n - 2; i >= 0; i-- { // against the order, all but the last
+			if s, _ := o.String(fmt.Sprintf("key%d", i), read.Required); s != fmt.Sprint(i) {
+				t.Fatalf("of %d members, key%d is %q", n, i, s)
+			}
+		}
+		if _, ok := o.String("absent", read.Optional); ok {
+			t.Errorf("of %d members, one is found that is not there", n)
+		}
+		o.Done()
+		want := fmt.Sprintf("unknown field %q", fmt.Sprintf("key%d", n-1))
+		if found := r.Finish(); len(found) != 1 || found[0].Message != want {
+			t.Errorf("of %d members: %v, want %s", n, found, want)
+		}
+	}
+}
+
+func TestRoomIsNotShared(t *testing.T) {
+	r, _ := open(t, `{}`)
+	var lists [][]string
+	for i := range 40 {
+		list := r.Room(i % 5)
+		if list == nil || len(list) != 0 {
+			t.Fatalf("list %d: %v", i, list)
+		}
+		for range i % 7 { // also more than there is room for
+			list = append(list, fmt.Sprint(i))
+		}
+		lists = append(lists, list)
+	}
+	for i, list := range lists {
+		if len(list) != i%7 || slices.ContainsFunc(list, func(s string) bool { return s != fmt.Sprint(i) }) {
+			t.Errorf("list %d: %v", i, list)
+		}
+	}
+}
+
+func TestSeen(t *testing.T) {
+	var s read.Seen
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		if s.Has(name) || !s.Add(name) || s.Add(name) || !s.Has(name) {
+			t.Fatalf("%d: told wrong", i)
+		}
+	}
+	for i := range 100 {
+		if s.Add(fmt.Sprint(i)) {
+			t.Errorf("%d: forgotten", i)
+		}
+	}
+}
+
+// A manifest has many objects: reading one allocates nothing.
+func TestObjectAllocatesNothing(t *testing.T) {
+	r, root := open(t, `{"name": "a", "kind": "b"}`)
+	allocs := testing.AllocsPerRun(100, func() {
+		o := r.Object(root)
+		o.Text("name", read.Required)
+		o.Text("kind", read.Required)
+		o.Text("more", read.Optional)
+		o.Done()
+	})
+	if allocs > 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
