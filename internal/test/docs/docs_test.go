@@ -41,7 +41,7 @@ const root = "../../.."
 // pages are all documents for people.
 func pages(t *testing.T) []string {
 	t.Helper()
-	all := []string{"README.md", "CONTRIBUTING.md", "agents/README.md", "deploy/README.md"}
+	all := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "agents/README.md", "deploy/README.md"}
 	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && strings.HasSuffix(path, ".md") {
 			all = append(all, path)
