@@ -84,7 +84,7 @@ func person(t *testing.T, page string, agrees bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser := &http.Client{Jar: jar, Timeout: 20 * time.Second}
+	browser := &http.Client{Jar: jar, Timeout: time.Minute}
 	resp, err := browser.Get(page)
 	for range 10 {
 		if err != nil {

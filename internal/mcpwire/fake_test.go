@@ -220,7 +220,7 @@ func noLeaks(t *testing.T) {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() {
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for runtime.NumGoroutine() > before {
 			if time.Now().After(deadline) {
 				stacks := make([]byte, 1<<20)

@@ -123,7 +123,7 @@ func (s *web) connect(o Options, h HTTPOptions) *Conn {
 
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !happened() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen", what)

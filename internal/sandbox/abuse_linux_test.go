@@ -227,12 +227,12 @@ func orphaned(t *testing.T, cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
 	pid := cmd.Process.Pid
-	for deadline := time.Now().Add(10 * time.Second); members(pid) > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); members(pid) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d processes live on", members(pid))
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(groupsOf(pid)) > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(groupsOf(pid)) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left behind: %v", groupsOf(pid))
 		}
@@ -271,7 +271,7 @@ func TestWatcherKilled(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	for deadline := time.Now().Add(10 * time.Second); members(pid) > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); members(pid) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d processes live on", members(pid))
 		}
@@ -320,7 +320,7 @@ func TestKilledWhileMaking(t *testing.T) {
 		}
 		// One that is yet to begin has a moment to do so.
 		none := time.Now()
-		for deadline := none.Add(10 * time.Second); time.Since(none) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+		for deadline := none.Add(time.Minute); time.Since(none) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 			if holding(word) == 0 {
 				continue
 			}

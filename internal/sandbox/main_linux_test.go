@@ -341,7 +341,7 @@ func ordinary(t *testing.T, how, skip string) {
 		t.Cleanup(func() {
 			// A watcher ends a moment after the process that it watches.
 			err := os.Remove(dir)
-			for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 				err = os.Remove(dir)
 			}
 			if err != nil {

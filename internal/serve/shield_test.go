@@ -189,13 +189,13 @@ func TestSlowAnswer(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
 		r.make = func(f *fake) { f.hold, f.calls = hold, began; close(f.ready) }
 	})
-	r.Daemon.server.ReadTimeout = 300 * time.Millisecond
+	r.Daemon.server.ReadTimeout = 2 * time.Second
 	_, stop, ended := serveRig(t, r)
 	defer func() { stop(); <-ended }()
 	answered := make(chan *answer, 1)
 	go func() { answered <- r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`) }()
 	<-began
-	timer := time.NewTimer(600 * time.Millisecond) // twice as long as a request has
+	timer := time.NewTimer(3 * time.Second) // longer than ReadTimeout
 	<-timer.C
 	close(hold)
 	if a := <-answered; a.status != 200 {

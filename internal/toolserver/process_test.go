@@ -58,7 +58,7 @@ func waitUnlocked(t *testing.T, file string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("a process is still alive")
 	}
 }

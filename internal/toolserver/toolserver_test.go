@@ -336,7 +336,7 @@ func TestCallsEnd(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			if tt.deadline {
-				ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+				ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 			} else {
 				go func() {
 					r.until("the call hangs", func() bool { return r.read("one/hanging") != "" })

@@ -119,7 +119,7 @@ func listening(t *testing.T, program string, stateless bool) (address string) {
 			t.Logf("the fixture wrote:\n%s", log.String())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		conn, err := net.Dial("tcp", address)

@@ -440,7 +440,7 @@ func TestReady(t *testing.T) {
 	if err := json.NewDecoder(in).Decode(&up); err != nil || up.URL == "" {
 		t.Fatal(fmt.Errorf("it is not up: %w", err))
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, err := ask()
 		if err == nil {
 			break

@@ -117,7 +117,7 @@ func (s *shell) send(text string) {
 func (s *shell) end() {
 	for _, group := range s.jobs {
 		_ = syscall.Kill(-group, syscall.SIGTERM)
-		for deadline := time.Now().Add(15 * time.Second); syscall.Kill(-group, 0) == nil; {
+		for deadline := time.Now().Add(time.Minute); syscall.Kill(-group, 0) == nil; {
 			if time.Now().After(deadline) {
 				_ = syscall.Kill(-group, syscall.SIGKILL)
 				break

@@ -119,7 +119,7 @@ func (d *daemon) bringHome() {
 	if err := unix.Kill(d.pid, unix.SIGKILL); err != nil {
 		d.h.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); err == nil; _, err = os.Readlink(inside) {
+	for deadline := time.Now().Add(time.Minute); err == nil; _, err = os.Readlink(inside) {
 		time.Sleep(time.Millisecond) // between two looks
 		if time.Now().After(deadline) {
 			d.h.t.Fatal("the daemon does not end")
