@@ -1,6 +1,10 @@
 package mcpwire
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
+)
 
 type kind uint8
 
@@ -26,24 +30,24 @@ type envelope struct {
 // that a string inside it is not UTF-8.
 func open(msg []byte) (e envelope, badText bool, problem string) {
 	var version, method []byte
-	w := walk(msg)
-	if i := w.space(0); w.byteAt(i) != '{' {
+	if isBatch(msg) {
 		return e, false, "not an object"
 	}
-	for name, value, ok := w.member(); ok; name, value, ok = w.member() {
+	w := rawjson.Walk(msg)
+	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
 		var field *[]byte
 		switch {
-		case named(name, "jsonrpc"):
+		case rawjson.Named(name, "jsonrpc"):
 			field = &version
-		case named(name, "id"):
+		case rawjson.Named(name, "id"):
 			field = &e.id
-		case named(name, "method"):
+		case rawjson.Named(name, "method"):
 			field = &method
-		case named(name, "params"):
+		case rawjson.Named(name, "params"):
 			field = &e.params
-		case named(name, "result"):
+		case rawjson.Named(name, "result"):
 			field = &e.result
-		case named(name, "error"):
+		case rawjson.Named(name, "error"):
 			field = &e.failure
 		default:
 			continue
@@ -53,16 +57,13 @@ func open(msg []byte) (e envelope, badText bool, problem string) {
 		}
 		*field = value
 	}
-	if w.problem != "" {
-		return e, false, w.problem
-	}
-	if w.space(w.end) != len(msg) {
-		return e, false, "goes on after its end"
+	if problem := w.Problem(); problem != "" {
+		return e, false, problem
 	}
 	if string(version) != `"2.0"` {
 		return e, false, "not JSON-RPC 2.0"
 	}
-	return e, w.badUTF8, e.classify(method)
+	return e, w.BadUTF8(), e.classify(method)
 }
 
 // classify decides what the message is. Servers that write both members of an
@@ -117,7 +118,7 @@ func methodName(raw []byte) (string, bool) {
 	case `"ping"`:
 		return methodPing, true
 	}
-	return text(raw)
+	return rawjson.Text(raw)
 }
 
 // number reads an id or a progress token as one of the numbers we gave out.
@@ -135,23 +136,22 @@ func number(raw []byte) (int64, bool) {
 	return n, true
 }
 
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
 // isBatch reports whether the message is an array: 2025-03-26 sends some.
 func isBatch(msg []byte) bool {
-	s := scanner{data: msg}
-	return s.byteAt(s.space(0)) == '['
+	return bytes.HasPrefix(bytes.TrimLeft(msg, " \t\r\n"), []byte("["))
 }
 
 // batch splits an array of messages. Nothing comes out unless all of it is JSON.
 func batch(msg []byte) (elements [][]byte, problem string) {
-	w := walk(msg)
-	for e, ok := w.element(); ok; e, ok = w.element() {
+	w := rawjson.Walk(msg)
+	for e, ok := w.Element(); ok; e, ok = w.Element() {
 		elements = append(elements, e)
 	}
 	switch {
-	case w.problem != "":
-		return nil, w.problem
-	case w.space(w.end) != len(msg):
-		return nil, "goes on after its end"
+	case w.Problem() != "":
+		return nil, w.Problem()
 	case len(elements) == 0:
 		return nil, "an empty batch"
 	}

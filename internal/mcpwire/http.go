@@ -1,7 +1,6 @@
 package mcpwire
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,113 +8,112 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// HTTPOptions say how a server is reached over streamable HTTP.
+// HTTPOptions say how to reach a server over streamable HTTP.
 type HTTPOptions struct {
-	// RoundTripper sends the requests. Default: one of our own, with its own
-	// pool of connections. Redirects are not followed, whatever it is.
+	// RoundTripper sends the requests. By default the transport has its own
+	// connections. It never follows redirects.
 	RoundTripper http.RoundTripper
 
-	// Header adds headers, such as credentials, just before a request leaves.
-	// An error keeps the request from being sent.
+	// Header adds header fields, such as credentials, just before a request is
+	// sent. If it returns an error, the request is not sent.
 	Header func(ctx context.Context, h http.Header) error
 }
 
-// HTTP makes a transport of a streamable HTTP address. It has no goroutine of
-// its own: a request is sent, and its answer read, by whoever calls.
+// HTTP returns a transport for a streamable HTTP address. The goroutine that
+// calls sends the request and reads the response.
 func HTTP(address string, o HTTPOptions) (Transport, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("the address of the server is no URL") // without it: it may hold a secret
+		return nil, errors.New("the server address is not a URL") // the error may contain a secret
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("the address of the server is no http or https URL: scheme %q, host %q", u.Scheme, u.Host)
+		return nil, fmt.Errorf("the server address is not an http or https URL: scheme %q, host %q", u.Scheme, u.Host)
 	}
 	if u.User != nil {
-		return nil, errors.New("the address of the server holds a user name or password: credentials belong into headers")
+		return nil, errors.New("the server address contains a user name or password: send credentials in header fields")
 	}
 	u.Fragment = ""
-	t := &httpTransport{url: u, opts: o}
-	switch p := newPool(u); {
-	case o.RoundTripper != nil:
-		t.trips.Store(&trips{rt: o.RoundTripper})
-	case p != nil:
-		t.trips.Store(&trips{pool: p})
-	default:
-		t.trips.Store(newTransport())
+	t := &httpTransport{url: u, opts: o, roundTripper: o.RoundTripper}
+	if t.roundTripper == nil {
+		if t.pool = newPool(u); t.pool == nil {
+			t.own = newTransport()
+			t.roundTripper = t.own
+		}
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }
 
-// newTransport is for what our own pool does not do: proxies and HTTP/2.
-func newTransport() *trips {
-	t := &http.Transport{
+// newTransport serves addresses that the pool does not: TLS and proxies.
+func newTransport() *http.Transport {
+	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: dialTime}).DialContext,
-		TLSHandshakeTimeout:    handshakeTime,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout:    handshakeTimeout,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,     // event streams must not wait for a full block
 		WriteBufferSize:        readSize, // most requests leave in one write
 		MaxResponseHeaderBytes: maxHead,
 		MaxIdleConnsPerHost:    maxIdle,
-		IdleConnTimeout:        idleTime,
+		IdleConnTimeout:        idleTimeout,
 	}
-	return &trips{rt: t, idle: t.CloseIdleConnections}
 }
 
-// trips are how requests travel: by our own pool, or by a RoundTripper.
-type trips struct {
-	pool *pool
-	rt   http.RoundTripper
-	idle func() // closes idle connections, if the RoundTripper is ours
+// roundTrip sends a request and returns the response once its head is there.
+func (t *httpTransport) roundTrip(req *http.Request, body []byte) (*http.Response, error) {
+	if t.pool != nil {
+		return t.pool.do(req, body)
+	}
+	setBody(req, body)
+	if t.own == nil {
+		resp, err := t.roundTripper.RoundTrip(req)
+		return resp, dialFailed(err)
+	}
+	connected := false
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
+	resp, err := t.own.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	if err != nil && !connected {
+		return nil, notSent(err)
+	}
+	return resp, err
 }
 
-// trip sends a request and returns its answer when the head of it is there.
-func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, error) {
-	by := t.trips.Load()
-	if by.pool != nil {
-		resp, err := by.pool.do(req, body)
-		if err != errHTTP2 {
-			return resp, err
-		}
-		// Nothing was sent, and it will be the same the next time.
-		by.pool.close()
-		next := newTransport()
-		if t.trips.CompareAndSwap(by, next) {
-			by = next
-		} else {
-			by = t.trips.Load()
-		}
+// dialFailed marks the errors of a foreign RoundTripper after which the server
+// cannot have got the request.
+func dialFailed(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return notSent(err)
 	}
-	if body != nil {
-		req.ContentLength = int64(len(body))
-		// Without GetBody, so that it is not sent again: over HTTP/2 net/http
-		// believes a server that says that it refused a request.
-		req.Body = io.NopCloser(bytes.NewReader(body))
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return notSent(err)
 	}
-	return by.rt.RoundTrip(req)
+	return err
 }
 
 type httpTransport struct {
-	url   *url.URL
-	opts  HTTPOptions
-	trips atomic.Pointer[trips]
-	conn  *Conn
+	url          *url.URL
+	opts         HTTPOptions
+	pool         *pool // or roundTripper
+	roundTripper http.RoundTripper
+	own          *http.Transport // the roundTripper, unless the caller gave it
+	conn         *Conn
 
 	ctx    context.Context // of every request; ends with the connection
 	cancel context.CancelFunc
 	once   sync.Once
 
-	// session is the header value as it is sent; nil where there is no session.
+	// session is the header value; nil without a session.
 	session atomic.Pointer[[]string]
 
-	// reopened is how often the stream of notifications was, with nothing on it.
+	// reopened counts how often the stream of notifications was opened again
+	// since its last event.
 	reopened atomic.Int64
 }
 
@@ -142,22 +140,23 @@ func (t *httpTransport) shut() {
 				m.version = s.Version
 			}
 			if req, _, err := t.newRequest(ctx, http.MethodDelete, m); err == nil {
-				if resp, err := t.trip(req, nil); err == nil {
+				if resp, err := t.roundTrip(req, nil); err == nil {
 					resp.Body.Close()
 				}
 			}
 		}
-		switch by := t.trips.Load(); {
-		case by.pool != nil:
-			by.pool.close()
-		case by.idle != nil:
-			by.idle()
+		switch {
+		case t.pool != nil:
+			t.pool.close()
+		case t.own != nil:
+			t.own.CloseIdleConnections()
 		}
 	})
 }
 
 // Header values that never change, shared by all requests.
 var (
+	userAgent  = []string{"ambit"}
 	typeJSON   = []string{"application/json"}
 	acceptBoth = []string{"application/json, text/event-stream"}
 	acceptSSE  = []string{"text/event-stream"}
@@ -170,6 +169,10 @@ func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoin
 		if err := t.opts.Header(ctx, h); err != nil {
 			return nil, "", err
 		}
+		delete(h, "Connection") // the transport decides
+	}
+	if h["User-Agent"] == nil {
+		h["User-Agent"] = userAgent
 	}
 	req = (&http.Request{
 		Method: method, URL: t.url, Host: t.url.Host, Header: h,
@@ -198,7 +201,7 @@ func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoin
 		h["Mcp-Session-Id"] = *s
 		session = (*s)[0]
 	}
-	return req, session, nil
+	return req, session, checkHeader(h)
 }
 
 func (t *httpTransport) send(ctx context.Context, m outgoing) error {
@@ -228,9 +231,9 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 	if err != nil {
 		return false, notSent(err)
 	}
-	resp, err := t.trip(req, m.body)
+	resp, err := t.roundTrip(req, m.body)
 	if err != nil {
-		return false, sendingFailed(err)
+		return false, err
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
@@ -338,16 +341,4 @@ func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 		body.Close()
 	}()
 	return true
-}
-
-// sendingFailed marks the errors after which the server cannot have got
-// anything.
-func sendingFailed(err error) error {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return notSent(err)
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return notSent(err)
-	}
-	return err
 }

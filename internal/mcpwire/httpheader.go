@@ -8,6 +8,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 var versionHeaders = func() map[string][]string {
@@ -72,18 +76,18 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 		if len(properties) == 0 || properties[0] != '{' {
 			return nil
 		}
-		w := walk(properties)
-		for k, property, ok := w.member(); ok; k, property, ok = w.member() {
-			key, isText := text(k)
+		w := rawjson.Walk(properties)
+		for k, property, ok := w.Member(); ok; k, property, ok = w.Member() {
+			key, isText := rawjson.Text(k)
 			if !isText {
 				continue
 			}
 			here := append(path[:len(path):len(path)], key)
-			if raw := lookup(property, "x-mcp-header"); raw != nil {
-				name, _ := text(raw)
-				kind, _ := text(lookup(property, "type"))
+			if raw := rawjson.Lookup(property, "x-mcp-header"); raw != nil {
+				name, _ := rawjson.Text(raw)
+				kind, _ := rawjson.Text(rawjson.Lookup(property, "type"))
 				switch low := strings.ToLower(name); {
-				case !isToken(name):
+				case !httpguts.ValidHeaderFieldName(name):
 					return fmt.Errorf("x-mcp-header %s is no header name", sample(string(raw)))
 				case seen[low]:
 					return fmt.Errorf("x-mcp-header %q is there twice", name)
@@ -94,36 +98,24 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 					found = append(found, paramHeader{path: here, name: "Mcp-Param-" + name})
 				}
 			}
-			if err := visit(lookup(property, "properties"), here); err != nil {
+			if err := visit(rawjson.Lookup(property, "properties"), here); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return found, visit(lookup(schema, "properties"), nil)
-}
-
-// isToken reports whether a name can be part of a header's name.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && !isDigit(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return s != ""
+	return found, visit(rawjson.Lookup(schema, "properties"), nil)
 }
 
 // fromArguments makes the header of one call, if the argument is there.
 func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
-	raw := lookup(arguments, p.path...)
+	raw := rawjson.Lookup(arguments, p.path...)
 	if len(raw) == 0 {
 		return header{}, false
 	}
 	switch c := raw[0]; {
 	case c == '"':
-		s, ok := text(raw)
+		s, ok := rawjson.Text(raw)
 		return header{p.name, headerValue(s)}, ok
 	case c == 't' || c == 'f':
 		return header{p.name, string(raw)}, true

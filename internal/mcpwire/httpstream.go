@@ -107,7 +107,7 @@ func (t *httpTransport) get(ctx context.Context, version, after string) (*http.R
 	if after != "" {
 		req.Header["Last-Event-Id"] = []string{after}
 	}
-	resp, err := t.trip(req, nil)
+	resp, err := t.roundTrip(req, nil)
 	if err != nil {
 		return nil, err
 	}
