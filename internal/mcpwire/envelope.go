@@ -15,9 +15,8 @@ const (
 	kindOrphan // an error that answers no particular request
 )
 
-// envelope is the outside of a message. The slices are parts of the message
-// itself; what lies inside params, result and error was checked to be JSON and
-// is otherwise left alone.
+// envelope is the outer object of a message. Its slices are parts of the message.
+// Params, result and error were checked to be JSON and are otherwise unread.
 type envelope struct {
 	kind                    kind
 	method                  string
@@ -25,12 +24,12 @@ type envelope struct {
 	params, result, failure []byte
 }
 
-// open reads the outside of one message, in one pass and without allocating.
-// The problem is empty for a JSON-RPC message; badText says that it is one, but
-// that a string inside it is not UTF-8.
+// open reads the envelope of one message, in one pass and without allocating. The
+// problem is empty for a JSON-RPC message; badText reports that a string in the
+// message is not UTF-8.
 func open(msg []byte) (e envelope, badText bool, problem string) {
 	var version, method []byte
-	if isBatch(msg) {
+	if !bytes.HasPrefix(bytes.TrimLeft(msg, " \t\r\n"), []byte("{")) {
 		return e, false, "not an object"
 	}
 	w := rawjson.Walk(msg)
@@ -53,7 +52,7 @@ func open(msg []byte) (e envelope, badText bool, problem string) {
 			continue
 		}
 		if *field != nil {
-			return e, false, "a member is there twice"
+			return e, false, "a member appears twice"
 		}
 		*field = value
 	}
@@ -66,8 +65,8 @@ func open(msg []byte) (e envelope, badText bool, problem string) {
 	return e, w.BadUTF8(), e.classify(method)
 }
 
-// classify decides what the message is. Servers that write both members of an
-// answer, one of them null, are understood.
+// classify sets the kind of the message. It accepts an answer with both a result
+// and an error if one of them is null.
 func (e *envelope) classify(method []byte) (problem string) {
 	if string(e.failure) == "null" && e.result != nil {
 		e.failure = nil
@@ -121,7 +120,8 @@ func methodName(raw []byte) (string, bool) {
 	return rawjson.Text(raw)
 }
 
-// number reads an id or a progress token as one of the numbers we gave out.
+// number reads an id or a progress token as a number that the client may have
+// assigned.
 func number(raw []byte) (int64, bool) {
 	if len(raw) == 0 || len(raw) > 18 {
 		return 0, false
@@ -158,7 +158,7 @@ func batch(msg []byte) (elements [][]byte, problem string) {
 	return elements, ""
 }
 
-// looksLikeMessage tells a broken message from a line that was never one.
+// looksLikeMessage reports whether a line is a broken message rather than noise.
 func looksLikeMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r\n")
 	return len(line) > 0 && (line[0] == '{' || line[0] == '[') && bytes.Contains(line, []byte(`"jsonrpc"`))

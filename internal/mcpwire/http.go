@@ -121,14 +121,14 @@ var _ Transport = (*httpTransport)(nil)
 
 const (
 	maxSession   = 4 << 10  // bytes of a session id
-	maxErrorBody = 64 << 10 // bytes of an error's body that are looked at
+	maxErrorBody = 64 << 10 // bytes of an error's body that are read
 	lingerTime   = time.Second
 	leaveTime    = time.Second
 )
 
 func (t *httpTransport) start(c *Conn) { t.conn = c }
 
-// shut takes leave of the session and ends every request under way.
+// shut deletes the session and ends every request under way.
 func (t *httpTransport) shut() {
 	t.once.Do(func() {
 		t.cancel()
@@ -154,7 +154,7 @@ func (t *httpTransport) shut() {
 	})
 }
 
-// Header values that never change, shared by all requests.
+// Constant header values, shared by all requests.
 var (
 	userAgent  = []string{"ambit"}
 	typeJSON   = []string{"application/json"}
@@ -162,8 +162,10 @@ var (
 	acceptSSE  = []string{"text/event-stream"}
 )
 
-// newRequest makes a request and tells which session it is part of.
-func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoing) (req *http.Request, session string, err error) {
+// newRequest returns a request and the session that it is part of.
+func (t *httpTransport) newRequest(
+	ctx context.Context, method string, m outgoing,
+) (req *http.Request, session string, err error) {
 	h := make(http.Header, 8)
 	if t.opts.Header != nil {
 		if err := t.opts.Header(ctx, h); err != nil {
@@ -208,8 +210,8 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	if len(m.body) > t.conn.opts.MaxMessage {
 		return notSent(&TooLargeError{Limit: t.conn.opts.MaxMessage})
 	}
-	// The request outlives the call when its stream is read to the end for the
-	// sake of the connection, so it has a context of its own.
+	// The request has its own context: it outlives the call when the rest of its
+	// stream is read so that the connection can be used again.
 	rctx, cancel := context.WithCancel(t.ctx)
 	stop := context.AfterFunc(ctx, cancel)
 	lingers, err := t.post(rctx, cancel, m)
@@ -224,8 +226,8 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	return err
 }
 
-// post sends one message and delivers what comes back. With lingers, a
-// goroutine still reads the rest of the stream and will call cancel.
+// post sends one message and delivers the messages that come back. If it reports
+// lingers, a goroutine still reads the rest of the stream and will call cancel.
 func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingers bool, err error) {
 	req, session, err := t.newRequest(ctx, http.MethodPost, m)
 	if err != nil {
@@ -260,19 +262,20 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 		return linger(body, cancel), nil
 	default:
 		resp.Body.Close()
-		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s", resp.StatusCode, sample(resp.Header.Get("Content-Type"))), nil)
+		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s",
+			resp.StatusCode, sample(resp.Header.Get("Content-Type"))), nil)
 	}
 }
 
-// readJSON reads a body that is one message, or a batch.
+// readJSON reads a body with one message or a batch.
 func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	limit := t.conn.opts.MaxMessage
 	if resp.ContentLength > int64(limit) {
 		return &TooLargeError{Limit: limit}
 	}
-	home := readBuffers.Get().(*[readSize]byte)
-	defer readBuffers.Put(home)
-	buf, n := home[:], 0
+	pooled := readBuffers.Get().(*[readSize]byte)
+	defer readBuffers.Put(pooled)
+	buf, n := pooled[:], 0
 	for {
 		k, err := resp.Body.Read(buf[n:])
 		if n += k; n > limit {
@@ -294,7 +297,7 @@ func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	return err
 }
 
-// refusal turns an answer that is no success into an error.
+// refusal returns the error of a response without success.
 func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing) error {
 	if resp.StatusCode/100 == 3 {
 		return &RedirectError{Status: resp.StatusCode, Location: resp.Header.Get("Location")}
@@ -322,14 +325,14 @@ func (t *httpTransport) setSession(id string) error {
 		return nil
 	}
 	if len(id) > maxSession || !printable(id) {
-		return malformed("a session id that cannot be sent back", []byte(id))
+		return malformed("a session id that is not a valid header value", []byte(id))
 	}
 	t.session.Store(&[]string{id})
 	return nil
 }
 
-// linger reads what is left of a body, in the background and not for long, so
-// that the connection can be used again. It reports whether there is anything.
+// linger reads the rest of a body in the background, for at most lingerTime, so
+// that the connection can be used again. It reports whether there is a rest.
 func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 	if body == http.NoBody {
 		return false

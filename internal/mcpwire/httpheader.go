@@ -29,7 +29,7 @@ func versionHeader(version string) []string {
 	return []string{version}
 }
 
-// mediaType is a response's content type without its parameters.
+// mediaType returns a response's content type without its parameters.
 func mediaType(h http.Header) string {
 	switch raw := h.Get("Content-Type"); raw {
 	case "application/json", "text/event-stream":
@@ -48,8 +48,8 @@ const (
 	encodedSuffix = "?="
 )
 
-// headerValue writes a text as 2026-07-28 wants it in a header: as it is where
-// a header can hold it, in base64 elsewhere.
+// headerValue encodes a text for a header field by the rules of 2026-07-28: as it
+// is if the field can contain it, in base64 otherwise.
 func headerValue(s string) string {
 	plain := printable(s) && strings.TrimSpace(s) == s &&
 		!(strings.HasPrefix(s, encodedPrefix) && strings.HasSuffix(s, encodedSuffix))
@@ -59,15 +59,15 @@ func headerValue(s string) string {
 	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(s)) + encodedSuffix
 }
 
-// paramHeader is an argument that a tool wants in a header as well: the path to
-// it and the header's name.
+// paramHeader is an argument that a tool also requires in a header field: the
+// path to the argument and the name of the field.
 type paramHeader struct {
 	path []string
 	name string
 }
 
 // paramHeaders reads the x-mcp-header annotations of a tool's input schema.
-// The error says why they make the tool one that must not be called.
+// The error says why the annotations forbid calling the tool.
 func paramHeaders(schema []byte) ([]paramHeader, error) {
 	var found []paramHeader
 	seen := make(map[string]bool)
@@ -88,9 +88,9 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 				kind, _ := rawjson.Text(rawjson.Lookup(property, "type"))
 				switch low := strings.ToLower(name); {
 				case !httpguts.ValidHeaderFieldName(name):
-					return fmt.Errorf("x-mcp-header %s is no header name", sample(string(raw)))
+					return fmt.Errorf("x-mcp-header %s is not a header name", sample(string(raw)))
 				case seen[low]:
-					return fmt.Errorf("x-mcp-header %q is there twice", name)
+					return fmt.Errorf("x-mcp-header %q appears twice", name)
 				case kind != "string" && kind != "integer" && kind != "boolean":
 					return fmt.Errorf("x-mcp-header %q is on a value of type %s", name, sample(kind))
 				default:
@@ -107,7 +107,7 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 	return found, visit(rawjson.Lookup(schema, "properties"), nil)
 }
 
-// fromArguments makes the header of one call, if the argument is there.
+// fromArguments returns the header field of one call, if the argument is present.
 func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
 	raw := rawjson.Lookup(arguments, p.path...)
 	if len(raw) == 0 {

@@ -74,7 +74,7 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 			continue
 		}
 		if *field != nil {
-			return nil, nil, malformed("a member is there twice", result)
+			return nil, nil, malformed("a member appears twice", result)
 		}
 		*field = v
 	}
