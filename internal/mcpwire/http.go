@@ -1,6 +1,7 @@
 package mcpwire
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,112 +9,113 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// HTTPOptions say how to reach a server over streamable HTTP.
+// HTTPOptions say how a server is reached over streamable HTTP.
 type HTTPOptions struct {
-	// RoundTripper sends the requests. By default the transport has its own
-	// connections. It never follows redirects.
+	// RoundTripper sends the requests. Default: one of our own, with its own
+	// pool of connections. Redirects are not followed, whatever it is.
 	RoundTripper http.RoundTripper
 
-	// Header adds header fields, such as credentials, just before a request is
-	// sent. If it returns an error, the request is not sent.
+	// Header adds headers, such as credentials, just before a request leaves.
+	// An error keeps the request from being sent.
 	Header func(ctx context.Context, h http.Header) error
 }
 
-// HTTP returns a transport for a streamable HTTP address. The goroutine that
-// calls sends the request and reads the response.
+// HTTP makes a transport of a streamable HTTP address. It has no goroutine of
+// its own: a request is sent, and its answer read, by whoever calls.
 func HTTP(address string, o HTTPOptions) (Transport, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("the server address is not a URL") // the error may contain a secret
+		return nil, errors.New("the address of the server is no URL") // without it: it may hold a secret
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("the server address is not an http or https URL: scheme %q, host %q", u.Scheme, u.Host)
+		return nil, fmt.Errorf("the address of the server is no http or https URL: scheme %q, host %q", u.Scheme, u.Host)
 	}
 	if u.User != nil {
-		return nil, errors.New("the server address contains a user name or password: send credentials in header fields")
+		return nil, errors.New("the address of the server holds a user name or password: credentials belong into headers")
 	}
 	u.Fragment = ""
-	t := &httpTransport{url: u, opts: o, roundTripper: o.RoundTripper}
-	if t.roundTripper == nil {
-		if t.pool = newPool(u); t.pool == nil {
-			t.own = newTransport()
-			t.roundTripper = t.own
-		}
+	t := &httpTransport{url: u, opts: o}
+	switch p := newPool(u); {
+	case o.RoundTripper != nil:
+		t.trips.Store(&trips{rt: o.RoundTripper})
+	case p != nil:
+		t.trips.Store(&trips{pool: p})
+	default:
+		t.trips.Store(newTransport())
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }
 
-// newTransport serves addresses that the pool does not: TLS and proxies.
-func newTransport() *http.Transport {
-	return &http.Transport{
+// newTransport is for what our own pool does not do: proxies and HTTP/2.
+func newTransport() *trips {
+	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout:    handshakeTimeout,
+		DialContext:            (&net.Dialer{Timeout: dialTime}).DialContext,
+		TLSHandshakeTimeout:    handshakeTime,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,     // event streams must not wait for a full block
 		WriteBufferSize:        readSize, // most requests leave in one write
 		MaxResponseHeaderBytes: maxHead,
 		MaxIdleConnsPerHost:    maxIdle,
-		IdleConnTimeout:        idleTimeout,
+		IdleConnTimeout:        idleTime,
 	}
+	return &trips{rt: t, idle: t.CloseIdleConnections}
 }
 
-// roundTrip sends a request and returns the response once its head is there.
-func (t *httpTransport) roundTrip(req *http.Request, body []byte) (*http.Response, error) {
-	if t.pool != nil {
-		return t.pool.do(req, body)
-	}
-	setBody(req, body)
-	if t.own == nil {
-		resp, err := t.roundTripper.RoundTrip(req)
-		return resp, dialFailed(err)
-	}
-	connected := false
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
-	resp, err := t.own.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
-	if err != nil && !connected {
-		return nil, notSent(err)
-	}
-	return resp, err
+// trips are how requests travel: by our own pool, or by a RoundTripper.
+type trips struct {
+	pool *pool
+	rt   http.RoundTripper
+	idle func() // closes idle connections, if the RoundTripper is ours
 }
 
-// dialFailed marks the errors of a foreign RoundTripper after which the server
-// cannot have got the request.
-func dialFailed(err error) error {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return notSent(err)
+// trip sends a request and returns its answer when the head of it is there.
+func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, error) {
+	by := t.trips.Load()
+	if by.pool != nil {
+		resp, err := by.pool.do(req, body)
+		if err != errHTTP2 {
+			return resp, err
+		}
+		// Nothing was sent, and it will be the same the next time.
+		by.pool.close()
+		next := newTransport()
+		if t.trips.CompareAndSwap(by, next) {
+			by = next
+		} else {
+			by = t.trips.Load()
+		}
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return notSent(err)
+	if body != nil {
+		req.ContentLength = int64(len(body))
+		// Without GetBody, so that it is not sent again: over HTTP/2 net/http
+		// believes a server that says that it refused a request.
+		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	return err
+	return by.rt.RoundTrip(req)
 }
 
 type httpTransport struct {
-	url          *url.URL
-	opts         HTTPOptions
-	pool         *pool // or roundTripper
-	roundTripper http.RoundTripper
-	own          *http.Transport // the roundTripper, unless the caller gave it
-	conn         *Conn
+	url   *url.URL
+	opts  HTTPOptions
+	trips atomic.Pointer[trips]
+	conn  *Conn
 
 	ctx    context.Context // of every request; ends with the connection
 	cancel context.CancelFunc
 	once   sync.Once
 
-	// session is the header value; nil without a session.
+	// session is the header value as it is sent; nil where there is no session.
 	session atomic.Pointer[[]string]
 
-	// reopened counts how often the stream of notifications was opened again
-	// since its last event.
+	// reopened is how often the stream of notifications was, with nothing on it.
 	reopened atomic.Int64
 }
 
@@ -121,14 +123,14 @@ var _ Transport = (*httpTransport)(nil)
 
 const (
 	maxSession   = 4 << 10  // bytes of a session id
-	maxErrorBody = 64 << 10 // bytes of an error's body that are read
+	maxErrorBody = 64 << 10 // bytes of an error's body that are looked at
 	lingerTime   = time.Second
 	leaveTime    = time.Second
 )
 
 func (t *httpTransport) start(c *Conn) { t.conn = c }
 
-// shut deletes the session and ends every request under way.
+// shut takes leave of the session and ends every request under way.
 func (t *httpTransport) shut() {
 	t.once.Do(func() {
 		t.cancel()
@@ -140,41 +142,34 @@ func (t *httpTransport) shut() {
 				m.version = s.Version
 			}
 			if req, _, err := t.newRequest(ctx, http.MethodDelete, m); err == nil {
-				if resp, err := t.roundTrip(req, nil); err == nil {
+				if resp, err := t.trip(req, nil); err == nil {
 					resp.Body.Close()
 				}
 			}
 		}
-		switch {
-		case t.pool != nil:
-			t.pool.close()
-		case t.own != nil:
-			t.own.CloseIdleConnections()
+		switch by := t.trips.Load(); {
+		case by.pool != nil:
+			by.pool.close()
+		case by.idle != nil:
+			by.idle()
 		}
 	})
 }
 
-// Constant header values, shared by all requests.
+// Header values that never change, shared by all requests.
 var (
-	userAgent  = []string{"ambit"}
 	typeJSON   = []string{"application/json"}
 	acceptBoth = []string{"application/json, text/event-stream"}
 	acceptSSE  = []string{"text/event-stream"}
 )
 
-// newRequest returns a request and the session that it is part of.
-func (t *httpTransport) newRequest(
-	ctx context.Context, method string, m outgoing,
-) (req *http.Request, session string, err error) {
+// newRequest makes a request and tells which session it is part of.
+func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoing) (req *http.Request, session string, err error) {
 	h := make(http.Header, 8)
 	if t.opts.Header != nil {
 		if err := t.opts.Header(ctx, h); err != nil {
 			return nil, "", err
 		}
-		delete(h, "Connection") // the transport decides
-	}
-	if h["User-Agent"] == nil {
-		h["User-Agent"] = userAgent
 	}
 	req = (&http.Request{
 		Method: method, URL: t.url, Host: t.url.Host, Header: h,
@@ -203,15 +198,15 @@ func (t *httpTransport) newRequest(
 		h["Mcp-Session-Id"] = *s
 		session = (*s)[0]
 	}
-	return req, session, checkHeader(h)
+	return req, session, nil
 }
 
 func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	if len(m.body) > t.conn.opts.MaxMessage {
 		return notSent(&TooLargeError{Limit: t.conn.opts.MaxMessage})
 	}
-	// The request has its own context: it outlives the call when the rest of its
-	// stream is read so that the connection can be used again.
+	// The request outlives the call when its stream is read to the end for the
+	// sake of the connection, so it has a context of its own.
 	rctx, cancel := context.WithCancel(t.ctx)
 	stop := context.AfterFunc(ctx, cancel)
 	lingers, err := t.post(rctx, cancel, m)
@@ -226,16 +221,16 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	return err
 }
 
-// post sends one message and delivers the messages that come back. If it reports
-// lingers, a goroutine still reads the rest of the stream and will call cancel.
+// post sends one message and delivers what comes back. With lingers, a
+// goroutine still reads the rest of the stream and will call cancel.
 func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingers bool, err error) {
 	req, session, err := t.newRequest(ctx, http.MethodPost, m)
 	if err != nil {
 		return false, notSent(err)
 	}
-	resp, err := t.roundTrip(req, m.body)
+	resp, err := t.trip(req, m.body)
 	if err != nil {
-		return false, err
+		return false, sendingFailed(err)
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
@@ -262,20 +257,19 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 		return linger(body, cancel), nil
 	default:
 		resp.Body.Close()
-		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s",
-			resp.StatusCode, sample(resp.Header.Get("Content-Type"))), nil)
+		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s", resp.StatusCode, sample(resp.Header.Get("Content-Type"))), nil)
 	}
 }
 
-// readJSON reads a body with one message or a batch.
+// readJSON reads a body that is one message, or a batch.
 func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	limit := t.conn.opts.MaxMessage
 	if resp.ContentLength > int64(limit) {
 		return &TooLargeError{Limit: limit}
 	}
-	pooled := readBuffers.Get().(*[readSize]byte)
-	defer readBuffers.Put(pooled)
-	buf, n := pooled[:], 0
+	home := readBuffers.Get().(*[readSize]byte)
+	defer readBuffers.Put(home)
+	buf, n := home[:], 0
 	for {
 		k, err := resp.Body.Read(buf[n:])
 		if n += k; n > limit {
@@ -297,7 +291,7 @@ func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	return err
 }
 
-// refusal returns the error of a response without success.
+// refusal turns an answer that is no success into an error.
 func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing) error {
 	if resp.StatusCode/100 == 3 {
 		return &RedirectError{Status: resp.StatusCode, Location: resp.Header.Get("Location")}
@@ -325,14 +319,14 @@ func (t *httpTransport) setSession(id string) error {
 		return nil
 	}
 	if len(id) > maxSession || !printable(id) {
-		return malformed("a session id that is not a valid header value", []byte(id))
+		return malformed("a session id that cannot be sent back", []byte(id))
 	}
 	t.session.Store(&[]string{id})
 	return nil
 }
 
-// linger reads the rest of a body in the background, for at most lingerTime, so
-// that the connection can be used again. It reports whether there is a rest.
+// linger reads what is left of a body, in the background and not for long, so
+// that the connection can be used again. It reports whether there is anything.
 func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 	if body == http.NoBody {
 		return false
@@ -344,4 +338,16 @@ func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 		body.Close()
 	}()
 	return true
+}
+
+// sendingFailed marks the errors after which the server cannot have got
+// anything.
+func sendingFailed(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return notSent(err)
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return notSent(err)
+	}
+	return err
 }

@@ -2,40 +2,46 @@ package mcpwire
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 )
+
+// The pool speaks HTTP/1.1 to one server. [http.Transport] has two goroutines
+// for each connection and hands every request and every answer between them;
+// here the goroutine that calls writes the request, with one write, and reads
+// the answer.
+//
+// A request is never sent twice. A connection that waited in the pool is looked
+// at before it is used: one that the server has closed, or on which it has said
+// something unasked, is thrown away. If the write on such a connection fails with
+// nothing written, another is used; after that, any failure is the caller's.
 
 const (
-	dialTimeout      = 30 * time.Second
-	handshakeTimeout = 10 * time.Second
-	idleTimeout      = 90 * time.Second
-	maxIdle          = 64
-	maxHead          = 1 << 20 // bytes of a response head
-	maxInterim       = 10      // 1xx responses before the final one
+	dialTime      = 30 * time.Second
+	handshakeTime = 10 * time.Second
+	idleTime      = 90 * time.Second
+	maxIdle       = 64
+	maxHead       = 1 << 20 // bytes of an answer's head
+	oneWrite      = 64 << 10
+	lastWords     = 100 * time.Millisecond // to read why a request was not taken
 )
 
-// pool keeps HTTP/1.1 connections to one server. The goroutine that calls writes
-// the request with one write and reads the response; [http.Transport] hands both
-// between goroutines, which costs a quarter of a call's CPU.
-//
-// The pool never sends a request twice. Before it uses an idle connection, it
-// looks whether the server has closed it or has sent unexpected bytes. If a
-// write to such a connection fails with nothing written, the pool uses another
-// connection; any later failure is the caller's.
+// errHTTP2 says that the server speaks nothing but HTTP/2.
+var errHTTP2 = errors.New("the server wants HTTP/2")
+
 type pool struct {
 	address string // host and port
+	host    string // as the request says it
+	tls     *tls.Config
 
 	mu     sync.Mutex
 	idle   []*webConn // the longest idle first
@@ -43,59 +49,76 @@ type pool struct {
 	closed bool
 }
 
-// newPool returns a pool for a server, or nil if the server needs
-// [http.Transport]: for TLS, a proxy, or a host name that is not ASCII.
+// newPool makes a pool for a server; nil if [http.Transport] has to be used: for
+// a proxy, or a host that has to be spelled differently on the wire.
 func newPool(u *url.URL) *pool {
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u})
-	if !canPeek || u.Scheme != "http" || err != nil || proxy != nil || !printable(u.Host) {
+	if !canPeek || err != nil || proxy != nil || !plainHost(u.Host) {
 		return nil
 	}
+	p := &pool{host: u.Host}
 	port := u.Port()
-	if port == "" {
+	if u.Scheme == "https" {
+		p.tls = &tls.Config{ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
+		if port == "" {
+			port = "443"
+		}
+	} else if port == "" {
 		port = "80"
 	}
-	return &pool{address: net.JoinHostPort(u.Hostname(), port)}
+	p.address = net.JoinHostPort(u.Hostname(), port)
+	return p
+}
+
+func plainHost(host string) bool {
+	for i := range len(host) {
+		if c := host[i]; c <= ' ' || c > '~' || c == '%' {
+			return false
+		}
+	}
+	return true
 }
 
 // webConn is one connection. It belongs to one request at a time.
 type webConn struct {
 	net.Conn
 	pool  *pool
+	raw   *net.TCPConn
 	read  *bufio.Reader
-	limit int64     // bytes that may still be read
-	wrote bool      // some bytes of the current request
-	used  bool      // for an earlier request
-	since time.Time // when it became idle
+	since time.Time // it is idle
+	used  bool      // it has served a request before
+
+	aborted atomic.Bool
 }
 
-func (c *webConn) Read(p []byte) (int, error) {
-	if c.limit <= 0 {
-		return 0, fmt.Errorf("%w: its head has more than %d bytes", errNotHTTP, maxHead)
-	}
-	n, err := c.Conn.Read(p[:min(int64(len(p)), c.limit)])
-	c.limit -= int64(n)
-	return n, err
+// abort ends whatever the connection waits for.
+func (c *webConn) abort() {
+	c.aborted.Store(true)
+	_ = c.SetDeadline(time.Unix(1, 0))
 }
 
-func (c *webConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	c.wrote = c.wrote || n > 0
-	return n, err
-}
-
-// abort ends the read or write under way.
-func (c *webConn) abort() { _ = c.SetDeadline(time.Unix(1, 0)) }
-
-// do sends a request and returns the response once its head is there.
+// do sends a request and returns its answer when the head of it is there.
 func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 	ctx := req.Context()
+	buffer := heads.Get().(*[]byte)
+	defer func() {
+		if cap(*buffer) <= oneWrite {
+			heads.Put(buffer)
+		}
+	}()
+	var err error
+	if *buffer, err = appendRequest((*buffer)[:0], req, len(body)); err != nil {
+		return nil, notSent(err)
+	}
 	for {
-		c, err := p.get(ctx)
-		if err != nil {
-			return nil, notSent(err)
+		c := p.take()
+		if c == nil {
+			if c, err = p.dial(ctx); err != nil {
+				return nil, err
+			}
 		}
 		stop := context.AfterFunc(ctx, c.abort)
-		resp, err := c.exchange(req, body, stop)
+		resp, written, err := c.exchange(req, buffer, body, stop)
 		if err == nil {
 			return resp, nil
 		}
@@ -104,122 +127,97 @@ func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !c.wrote && c.used:
-			continue // the server had closed the connection and got nothing
-		case !c.wrote:
+		case written == 0 && c.used && p.tls == nil:
+			continue // the server had closed it, and got nothing
+		case written == 0 && p.tls == nil:
 			return nil, notSent(err)
 		}
 		return nil, err
 	}
 }
 
-var requestWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, readSize) }}
+var heads = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
-var errNotHTTP = errors.New("the server did not answer in HTTP/1")
-
-// exchange writes the request and reads the head of the response.
-func (c *webConn) exchange(req *http.Request, body []byte, stop func() bool) (*http.Response, error) {
-	w := requestWriters.Get().(*bufio.Writer)
-	defer requestWriters.Put(w)
-	w.Reset(c)
-	setBody(req, body)
-	if err := errors.Join(req.Write(w), w.Flush()); err != nil {
-		return nil, err
+// exchange writes the request and reads the head of the answer.
+func (c *webConn) exchange(req *http.Request, head *[]byte, body []byte, stop func() bool) (_ *http.Response, written int, err error) {
+	if len(*head)+len(body) <= oneWrite {
+		*head = append(*head, body...)
+		body = nil
 	}
-	c.limit = maxHead
-	for range maxInterim {
-		if _, err := c.read.Peek(1); err != nil {
-			return nil, err
-		}
-		resp, err := http.ReadResponse(c.read, req)
-		switch {
-		case err != nil:
-			return nil, err
-		case resp.ProtoMajor != 1 || resp.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errNotHTTP
-		case resp.StatusCode >= 200:
-			c.limit = math.MaxInt64
-			b := &webBody{body: resp.Body, conn: c, stop: stop, reusable: !resp.Close}
-			if resp.Body == http.NoBody {
-				b.finish(io.EOF)
-			} else {
-				resp.Body = b
-			}
-			return resp, nil
-		}
+	written, err = c.Write(*head)
+	if err == nil && len(body) > 0 {
+		_, err = c.Write(body)
 	}
-	return nil, errNotHTTP
-}
-
-// webBody is the body of a response. It returns its connection to the pool when
-// it was read to the end, and closes it when it is closed before.
-type webBody struct {
-	body     io.Reader
-	conn     *webConn // nil after the end
-	stop     func() bool
-	reusable bool
-	err      error
-}
-
-func (b *webBody) Read(p []byte) (int, error) {
-	if b.conn == nil {
-		return 0, b.err
-	}
-	n, err := b.body.Read(p)
 	if err != nil {
-		b.finish(err)
+		if written == 0 || c.aborted.Load() {
+			return nil, written, err
+		}
+		// The server may have said why it does not want the rest.
+		_ = c.SetReadDeadline(time.Now().Add(lastWords))
+		resp, e := c.answer(req, stop)
+		if e != nil || resp.StatusCode < 400 {
+			return nil, written, err
+		}
+		resp.Close = true
+		resp.Body.(*webBody).reusable = false
+		return resp, written, nil
 	}
-	return n, err
+	resp, err := c.answer(req, stop)
+	return resp, written, err
 }
 
-func (b *webBody) Close() error {
-	if b.conn != nil {
-		b.finish(http.ErrBodyReadAfterClose)
+// dial opens a connection. Whatever goes wrong, nothing was sent.
+func (p *pool) dial(ctx context.Context) (*webConn, error) {
+	d := net.Dialer{Timeout: dialTime}
+	conn, err := d.DialContext(ctx, "tcp", p.address)
+	if err != nil {
+		return nil, notSent(err)
 	}
-	return nil
+	raw, ok := conn.(*net.TCPConn)
+	if !ok {
+		conn.Close()
+		return nil, notSent(fmt.Errorf("a %T is no TCP connection", conn))
+	}
+	c := &webConn{Conn: conn, pool: p, raw: raw}
+	if p.tls != nil {
+		secure := tls.Client(conn, p.tls)
+		ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+		defer cancel()
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" && op.Err.Error() == noApplicationProtocol.Error() {
+				return nil, errHTTP2
+			}
+			return nil, notSent(err)
+		}
+		c.Conn = secure
+	}
+	c.read = bufio.NewReaderSize(c.Conn, 4<<10)
+	return c, nil
 }
 
-func (b *webBody) finish(err error) {
-	c := b.conn
-	b.conn, b.err = nil, err
-	// If stop returns false, abort runs and ends a later use of the connection.
-	if b.stop() && err == io.EOF && b.reusable && c.read.Buffered() == 0 {
-		c.pool.put(c)
-		return
-	}
-	c.Close()
-}
+// noApplicationProtocol is the alert of a server that does not speak HTTP/1.1.
+// An alert of the other side has a type of its own, and the same words.
+const noApplicationProtocol = tls.AlertError(120)
 
-// get returns an idle connection that the server has not touched, or a new one.
-func (p *pool) get(ctx context.Context) (*webConn, error) {
+// take gives a connection that waits, if there is a good one.
+func (p *pool) take() *webConn {
 	for {
 		p.mu.Lock()
-		last := len(p.idle) - 1
-		if last < 0 {
+		n := len(p.idle)
+		if n == 0 {
 			p.mu.Unlock()
-			return p.dial(ctx)
+			return nil
 		}
-		c := p.idle[last]
-		p.idle[last] = nil
-		p.idle = p.idle[:last]
+		c := p.idle[n-1]
+		p.idle[n-1] = nil
+		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		if time.Since(c.since) < idleTimeout && untouched(c.Conn) {
-			c.wrote = false
-			return c, nil
+		if time.Since(c.since) < idleTime && quiet(c.raw) {
+			return c
 		}
 		c.Close()
 	}
-}
-
-func (p *pool) dial(ctx context.Context) (*webConn, error) {
-	d := net.Dialer{Timeout: dialTimeout}
-	conn, err := d.DialContext(ctx, "tcp", p.address)
-	if err != nil {
-		return nil, err
-	}
-	c := &webConn{Conn: conn, pool: p}
-	c.read = bufio.NewReaderSize(c, 4<<10)
-	return c, nil
 }
 
 // put keeps a connection for the next request.
@@ -233,27 +231,27 @@ func (p *pool) put(c *webConn) {
 	}
 	p.idle = append(p.idle, c)
 	if p.sweep == nil {
-		p.sweep = time.AfterFunc(idleTimeout, p.closeOld)
+		p.sweep = time.AfterFunc(idleTime, p.tidy)
 	}
 }
 
-// closeOld closes connections that have been idle for idleTimeout.
-func (p *pool) closeOld() {
+// tidy closes connections that nobody has wanted for long.
+func (p *pool) tidy() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := 0
-	for old < len(p.idle) && time.Since(p.idle[old].since) >= idleTimeout {
+	for old < len(p.idle) && time.Since(p.idle[old].since) >= idleTime {
 		p.idle[old].Close()
 		old++
 	}
 	p.idle = append(p.idle[:0], p.idle[old:]...)
 	p.sweep = nil
-	if len(p.idle) > 0 {
-		p.sweep = time.AfterFunc(idleTimeout-time.Since(p.idle[0].since), p.closeOld)
+	if len(p.idle) > 0 && !p.closed {
+		p.sweep = time.AfterFunc(idleTime-time.Since(p.idle[0].since), p.tidy)
 	}
 }
 
-// close closes idle connections, and those that become idle later.
+// close closes what is idle, and what becomes idle from now on.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,31 +262,9 @@ func (p *pool) close() {
 	p.idle = nil
 	if p.sweep != nil {
 		p.sweep.Stop()
+		p.sweep = nil
 	}
 }
 
-// checkHeader refuses header fields that would change the request around them.
-// The error does not contain a value: it may be a secret.
-func checkHeader(h http.Header) error {
-	for name, values := range h {
-		if !httpguts.ValidHeaderFieldName(name) {
-			return errors.New("invalid header field name")
-		}
-		for _, v := range values {
-			if !httpguts.ValidHeaderFieldValue(v) {
-				return fmt.Errorf("invalid value of header field %s", name)
-			}
-		}
-	}
-	return nil
-}
-
-// setBody gives a request its body, without GetBody: net/http then cannot send it
-// again. Over HTTP/2 it would believe a server that claims to have refused a
-// request.
-func setBody(req *http.Request, body []byte) {
-	if body != nil {
-		req.ContentLength = int64(len(body))
-		req.Body = io.NopCloser(bytes.NewReader(body))
-	}
-}
+// timedOut tells a deadline of ours from a failure.
+func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +18,7 @@ import (
 	"time"
 )
 
-// peer is a server whose bytes a test writes; serve gets each connection with its
+// peer is a server that a test writes by hand: it gets each connection with its
 // number.
 type peer struct {
 	*pool
@@ -37,9 +36,9 @@ func newPeer(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) *pe
 	p := &peer{pool: newPool(u), url: u}
 	if p.pool == nil {
 		if !canPeek {
-			t.Skip("this system uses http.Transport")
+			t.Skip("connections cannot be looked at here, so net/http is used")
 		}
-		t.Fatal("no pool for " + u.String())
+		t.Fatal("there is no pool for " + u.String())
 	}
 	t.Cleanup(func() { p.close(); l.Close() })
 	go func() {
@@ -70,13 +69,11 @@ func (p *peer) ask(ctx context.Context, body string) (string, error) {
 }
 
 func (p *peer) request(ctx context.Context, method string) *http.Request {
-	return (&http.Request{
-		Method: method, URL: p.url, Host: p.url.Host, Header: http.Header{"Content-Type": typeJSON},
-	}).WithContext(ctx)
+	return (&http.Request{Method: method, URL: p.url, Host: p.url.Host, Header: http.Header{"Content-Type": typeJSON}}).WithContext(ctx)
 }
 
-// readRequest reads one request.
-func readRequest(r *bufio.Reader) (string, bool) {
+// take reads one request.
+func take(r *bufio.Reader) (string, bool) {
 	req, err := http.ReadRequest(r)
 	if err != nil {
 		return "", false
@@ -96,32 +93,19 @@ func TestPoolReadsAnswers(t *testing.T) {
 		{"with a length", okAnswer, "200 ok", true},
 		{"without a body", "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", "202 ", true},
 		{"whose status has none", "HTTP/1.1 204 No Content\r\n\r\n", "204 ", true},
-		{
-			"in chunks, with a trailer",
-			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x=y\r\nk\r\n0\r\nDigest: none\r\n\r\n",
-			"200 ok", true,
-		},
-		{
-			"after another head",
-			"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + okAnswer, "200 ok", true,
-		},
+		{"in chunks, with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x=y\r\nk\r\n0\r\nDigest: none\r\n\r\n", "200 ok", true},
+		{"after another head", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + okAnswer, "200 ok", true},
 		{"with a long head", "HTTP/1.1 200 OK\r\nX-Long: " + long + "\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
 		{"with bare line ends", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "200 ok", true},
-		{
-			"with its length twice",
-			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "200 ok", true,
-		},
-		{
-			"that is the last",
-			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: foo, Close\r\n\r\nok", "200 ok", false,
-		},
+		{"with its length twice", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
+		{"that is the last", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: foo, Close\r\n\r\nok", "200 ok", false},
 		{"of an old server", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok", false},
 		{"with something behind it", okAnswer + "HTTP/1.1 200 OK\r\n", "200 ok", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
 				for {
-					if _, ok := readRequest(r); !ok {
+					if _, ok := take(r); !ok {
 						return
 					}
 					io.WriteString(c, tc.answer)
@@ -147,13 +131,12 @@ func TestPoolRefusesAnswers(t *testing.T) {
 		{"a status of four digits", "HTTP/1.1 2000 OK\r\n\r\n"},
 		{"switching protocols", "HTTP/1.1 101 Switching Protocols\r\n\r\n"},
 		{"a header without a colon", "HTTP/1.1 200 OK\r\nX\r\n\r\n"},
+		{"a space in a name", "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok"},
+		{"a folded header", "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n"},
 		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok"},
 		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok"},
 		{"an unknown encoding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok"},
-		{
-			"two encodings",
-			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		},
+		{"two encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
 		{"heads without end", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100)},
 		{"a head without end", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHead) + "\r\n\r\n"},
 		{"a head that breaks off", "HTTP/1.1 200 OK\r\nX: y"},
@@ -165,7 +148,7 @@ func TestPoolRefusesAnswers(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var got atomic.Int64
 			p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
-				if _, ok := readRequest(r); ok {
+				if _, ok := take(r); ok {
 					got.Add(1)
 					io.WriteString(c, tc.answer)
 				}
@@ -181,9 +164,8 @@ func TestPoolRefusesAnswers(t *testing.T) {
 	}
 }
 
-// oldestIdle returns the connection that has been idle the longest, if there is
-// one, and the number of idle connections.
-func (p *pool) oldestIdle() (c *webConn, n int) {
+// resting is a connection that is at rest, if there is one, and how many are.
+func (p *pool) resting() (c *webConn, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n = len(p.idle); n > 0 {
@@ -192,18 +174,18 @@ func (p *pool) oldestIdle() (c *webConn, n int) {
 	return c, n
 }
 
-func TestPoolDropsConnectionsTheServerTouched(t *testing.T) {
+func TestPoolThrowsAwayWhatTheServerTouched(t *testing.T) {
 	for name, touch := range map[string]func(net.Conn){
-		"closed":      func(c net.Conn) { c.Close() },
-		"written to":  func(c net.Conn) { io.WriteString(c, okAnswer) },
-		"half closed": func(c net.Conn) { c.(*net.TCPConn).CloseWrite() },
+		"closed":           func(c net.Conn) { c.Close() },
+		"spoken to":        func(c net.Conn) { io.WriteString(c, okAnswer) },
+		"closed by a half": func(c net.Conn) { c.(*net.TCPConn).CloseWrite() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := make(chan net.Conn, 2)
 			var got atomic.Int64
 			p := newPeer(t, func(n int64, c net.Conn, r *bufio.Reader) {
 				for {
-					body, ok := readRequest(r)
+					body, ok := take(r)
 					if !ok {
 						return
 					}
@@ -215,9 +197,9 @@ func TestPoolDropsConnectionsTheServerTouched(t *testing.T) {
 			if said, err := p.ask(t.Context(), "a"); said != "200 1a" || err != nil {
 				t.Fatal(said, err)
 			}
-			c, _ := p.oldestIdle()
+			c, _ := p.resting()
 			touch(<-served)
-			eventually(t, "the touch", func() bool { return !untouched(c.Conn) })
+			eventually(t, "the touch", func() bool { return !quiet(c.raw) })
 			if said, err := p.ask(t.Context(), "b"); said != "200 2b" || err != nil {
 				t.Error(said, err)
 			}
@@ -228,12 +210,12 @@ func TestPoolDropsConnectionsTheServerTouched(t *testing.T) {
 	}
 }
 
-// A server that reads a request and does not answer may have acted on it.
+// A server that takes a request and says nothing may have acted on it.
 func TestPoolNeverSendsTwice(t *testing.T) {
 	var got atomic.Int64
 	p := newPeer(t, func(n int64, c net.Conn, r *bufio.Reader) {
 		for {
-			body, ok := readRequest(r)
+			body, ok := take(r)
 			if !ok {
 				return
 			}
@@ -255,7 +237,7 @@ func TestPoolNeverSendsTwice(t *testing.T) {
 	}
 }
 
-func TestPoolReadsEarlyRefusal(t *testing.T) {
+func TestPoolHearsWhyARequestIsNotTaken(t *testing.T) {
 	p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
 		r.Peek(1)
 		io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
@@ -268,26 +250,21 @@ func TestPoolReadsEarlyRefusal(t *testing.T) {
 	}
 }
 
-func TestHTTPSendsNoInvalidHeader(t *testing.T) {
-	noLeaks(t)
-	s := newWeb(t)
+func TestPoolSendsNoOddHeaders(t *testing.T) {
+	p := newPeer(t, func(_ int64, _ net.Conn, _ *bufio.Reader) { t.Error("it connected") })
 	for name, value := range map[string]string{"X-Token": "a\r\nX-Evil: b", "X Token": "a", "": "a", "X-Nul": "\x00"} {
-		c := s.connect(Options{}, HTTPOptions{Header: func(_ context.Context, h http.Header) error {
-			h[name] = []string{value}
-			return nil
-		}})
-		_, err := c.Negotiate(t.Context())
-		if !errors.Is(err, ErrNotSent) || value != "a" && strings.Contains(err.Error(), value) {
+		req := p.request(t.Context(), http.MethodPost)
+		req.Header[name] = []string{value}
+		if _, err := p.do(req, nil); !errors.Is(err, ErrNotSent) || value != "a" && strings.Contains(err.Error(), value) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	s.log.want(t)
 }
 
-func TestPoolEndsWithTheContext(t *testing.T) {
+func TestPoolEndsWithTheCaller(t *testing.T) {
 	p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
-		readRequest(r)
-		io.Copy(io.Discard, r) // until the client closes the connection
+		take(r)
+		io.Copy(io.Discard, r) // until the client goes
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan error, 1)
@@ -300,26 +277,26 @@ func TestPoolEndsWithTheContext(t *testing.T) {
 	if err := <-asked; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, n := p.oldestIdle(); n != 0 {
+	if _, n := p.resting(); n != 0 {
 		t.Error("the connection was kept")
 	}
 }
 
-func TestPoolClosesIdleConnections(t *testing.T) {
+func TestPoolLetsGoOfIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pool{}
 		here, there := net.Pipe()
 		p.put(&webConn{Conn: here, pool: p})
-		time.Sleep(idleTimeout + time.Second)
+		time.Sleep(idleTime + time.Second)
 		_, err := there.Read(make([]byte, 1))
-		if _, n := p.oldestIdle(); err != io.EOF || n != 0 {
+		if _, n := p.resting(); err != io.EOF || n != 0 {
 			t.Errorf("%d are kept: %v", n, err)
 		}
 		for range maxIdle + 1 {
 			here, _ := net.Pipe()
 			p.put(&webConn{Conn: here, pool: p})
 		}
-		if _, n := p.oldestIdle(); n != maxIdle {
+		if _, n := p.resting(); n != maxIdle {
 			t.Errorf("%d are kept", n)
 		}
 		p.close()
@@ -331,87 +308,92 @@ func TestPoolClosesIdleConnections(t *testing.T) {
 	})
 }
 
-func TestHTTPOverTLS(t *testing.T) {
-	for _, protocol := range []string{"http/1.1", "h2"} {
-		for _, trusted := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s trusted=%v", protocol, trusted), func(t *testing.T) {
-				noLeaks(t)
-				s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					fmt.Fprint(w, r.Proto)
-				}))
-				s.TLS = &tls.Config{NextProtos: []string{protocol}}
-				s.EnableHTTP2 = protocol == "h2"
-				s.Config.ErrorLog = log.New(io.Discard, "", 0)
-				s.StartTLS()
-				defer s.Close()
-				made, err := HTTP(s.URL, HTTPOptions{})
+func TestPoolOverTLS(t *testing.T) {
+	if !canPeek {
+		t.Skip("connections cannot be looked at here, so net/http is used")
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
+	start := func(protocols ...string) (*pool, *url.URL) {
+		s := httptest.NewUnstartedServer(handler)
+		s.TLS = &tls.Config{NextProtos: protocols}
+		s.EnableHTTP2 = protocols[0] == "h2"
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		u, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPool(u)
+		t.Cleanup(p.close)
+		p.tls.RootCAs = s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		return p, u
+	}
+	t.Run("HTTP/1.1", func(t *testing.T) {
+		p, u := start("http/1.1")
+		for range 2 {
+			if said, err := (&peer{pool: p, url: u}).ask(t.Context(), "{}"); said != "200 HTTP/1.1" || err != nil {
+				t.Errorf("%q, %v", said, err)
+			}
+		}
+	})
+	t.Run("a server nobody vouches for", func(t *testing.T) {
+		p, u := start("http/1.1")
+		p.tls.RootCAs = nil
+		_, err := (&peer{pool: p, url: u}).ask(t.Context(), "{}")
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok || !errors.Is(err, ErrNotSent) {
+			t.Error(err)
+		}
+	})
+	t.Run("not HTTP/1.1", func(t *testing.T) {
+		// Go's own TLS lets clients of HTTP/1.1 in where it is asked for h2.
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{NextProtos: []string{"other"}, Certificates: testCertificate(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
 				if err != nil {
-					t.Fatal(err)
-				}
-				h := made.(*httpTransport)
-				defer h.own.CloseIdleConnections()
-				if trusted {
-					h.own.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
-				}
-				req := (&http.Request{Method: http.MethodPost, URL: h.url, Header: http.Header{}}).WithContext(t.Context())
-				resp, err := h.roundTrip(req, []byte("{}"))
-				if !trusted {
-					if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok || !errors.Is(err, ErrNotSent) {
-						t.Error(err)
-					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				want := map[string]string{"http/1.1": "HTTP/1.1", "h2": "HTTP/2.0"}[protocol]
-				if got, err := io.ReadAll(resp.Body); string(got) != want || err != nil {
-					t.Errorf("%q, %v; want %q", got, err, want)
-				}
-			})
-		}
-	}
-}
-
-// A call is certainly unsent if the TLS handshake fails.
-func TestHTTPHandshakeFails(t *testing.T) {
-	noLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
+				_ = c.(*tls.Conn).Handshake()
+				c.Close()
 			}
-			io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
-			c.Close()
+		}()
+		transport, err := HTTP("https://"+l.Addr().String(), HTTPOptions{})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	transport, err := HTTP("https://"+l.Addr().String(), HTTPOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := New(transport, Options{})
-	defer c.Close()
-	_, err = c.Negotiate(t.Context())
-	wantError(t, err, ErrNotSent)
+		h := transport.(*httpTransport)
+		req := (&http.Request{Method: http.MethodPost, URL: h.url, Header: http.Header{}}).WithContext(t.Context())
+		// That the certificate is not believed is said by net/http.
+		if _, err := h.trip(req, []byte("{}")); err == nil || h.trips.Load().pool != nil {
+			t.Errorf("%v, and the pool is %v", err, h.trips.Load().pool)
+		}
+	})
 }
 
-func TestPoolServesPlainAddressesOnly(t *testing.T) {
+func testCertificate(t *testing.T) []tls.Certificate {
+	t.Helper()
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	return s.TLS.Certificates
+}
+
+// What the pool does not do goes through net/http.
+func TestPoolKnowsItsLimits(t *testing.T) {
 	for address, want := range map[string]bool{
-		"http://127.0.0.1:1/mcp": canPeek, "https://example.com/mcp": false, "http://bücher.example/": false,
+		"http://127.0.0.1:1/mcp": canPeek, "https://example.com/mcp": canPeek,
+		"http://bücher.example/": false, "http://[fe80::1%25eth0]:80/": false,
 	} {
 		u, err := url.Parse(address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := newPool(u) != nil; got != want {
-			t.Errorf("newPool(%s) != nil is %v, want %v", address, got, want)
+			t.Errorf("%s: a pool is %v", address, got)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (t *httpTransport) get(ctx context.Context, version, after string) (*http.R
 	if after != "" {
 		req.Header["Last-Event-Id"] = []string{after}
 	}
-	resp, err := t.roundTrip(req, nil)
+	resp, err := t.trip(req, nil)
 	if err != nil {
 		return nil, err
 	}

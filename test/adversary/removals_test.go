@@ -38,9 +38,9 @@ var removals = []removal{
 	{"P18", "internal/egress/host.go", `if !ok || numeric(labels[len(labels)-1]) {`, `if !ok {`, "./internal/egress", "TestHost"},
 	{"P19", "internal/egress/egress.go", `resp, err := c.reading.RoundTrip(`, `resp, err := (&http.Client{Transport: c.reading}).Do(`, "./internal/egress", "TestRedirectsAreNotFollowed"},
 	{"P20", "internal/egress/egress.go", `resp, err := conn.RoundTrip(req)`, `resp, err := c.changing.RoundTrip(req)`, "./internal/egress", "TestChangesAreSentOnce"},
-	{"P20", "internal/mcpwire/httppool.go", `		req.Body = io.NopCloser(bytes.NewReader(body))
-`, `		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req.Body = io.NopCloser(bytes.NewReader(body))
+	{"P20", "internal/mcpwire/http.go", `		req.Body = io.NopCloser(bytes.NewReader(body))
+`, `		req.Body = io.NopCloser(bytes.NewReader(body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 `, "./internal/mcpwire", "TestHTTP2NeverSendsTwice"},
 	{"P21", "internal/egress/proxyhello.go", `err != nil || name != host {`, `err != nil || name == "" {`, "./internal/egress", "TestProxyWantsTLS"},
 	{"P22", "internal/egress/proxy.go", `if !agent.Covers(p.policy.Hosts, name) {`, `if false && !agent.Covers(p.policy.Hosts, name) {`, "./internal/egress", "TestProxyRefuses"},
