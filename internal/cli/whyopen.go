@@ -14,8 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/internal/rawjson"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -195,7 +195,7 @@ func (w *wondering) unlocked(alias string) {
 	if server == nil {
 		return
 	}
-	schema := mcpwire.Lookup([]byte(server.Tools[w.tool.Name].Definition), "inputSchema")
+	schema := rawjson.Lookup([]byte(server.Tools[w.tool.Name].Definition), "inputSchema")
 	if len(schema) == 0 {
 		return
 	}

@@ -7,19 +7,19 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // lookup follows names into nested objects of JSON that was checked.
-func lookup(raw []byte, path ...string) jsontext.Value { return mcpwire.Lookup(raw, path...) }
+func lookup(raw []byte, path ...string) jsontext.Value { return rawjson.Lookup(raw, path...) }
 
 // text is the value of a JSON string.
-func text(raw []byte) (string, bool) { return mcpwire.Text(raw) }
+func text(raw []byte) (string, bool) { return rawjson.Text(raw) }
 
 // find tells where the value of a member of an object stands; start is -1 if
 // there is no such member.
 func find(object []byte, name string) (start, end int) {
-	if start, end = mcpwire.Find(object, name); start == end {
+	if start, end = rawjson.Find(object, name); start == end {
 		return -1, -1
 	}
 	return start, end

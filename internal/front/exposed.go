@@ -12,7 +12,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // What the servers have besides tools passes here, if it is exposed. With one
@@ -140,7 +140,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 		// The client's copy of the state is ours; the server gets its own.
 		if start, _ := find(f.Params, "requestState"); start >= 0 {
 			f.Params = without(f.Params, "requestState")
-			mcpwire.Members(c.More, func(name string, value jsontext.Value) { f.Params = set(f.Params, name, value) })
+			rawjson.Members(c.More, func(name string, value jsontext.Value) { f.Params = set(f.Params, name, value) })
 		}
 	}
 	result, err := a.Door.Forward(ctx, f)
@@ -168,7 +168,7 @@ func without(object jsontext.Value, name string) jsontext.Value {
 	rest := jsontext.Value("{}")
 	var names []string
 	values := map[string]jsontext.Value{}
-	mcpwire.Members(object, func(n string, value jsontext.Value) {
+	rawjson.Members(object, func(n string, value jsontext.Value) {
 		if n != name {
 			names, values[n] = append(names, n), value
 		}
@@ -210,7 +210,7 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 			if err != nil {
 				break // the others' lists are worth having
 			}
-			mcpwire.Elements(lookup(result, list), func(item jsontext.Value) {
+			rawjson.Elements(lookup(result, list), func(item jsontext.Value) {
 				key := routeOf(list, item)
 				if _, taken := to[key]; !taken && key != "" && len(all) < maxListed {
 					all, to[key] = append(all, item), alias

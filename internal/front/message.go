@@ -4,6 +4,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // Keys of _meta that mean something here.
@@ -27,7 +28,7 @@ type meta struct {
 
 func readMeta(params jsontext.Value) (m meta) {
 	m.raw = lookup(params, "_meta")
-	mcpwire.Members(m.raw, func(name string, value jsontext.Value) {
+	rawjson.Members(m.raw, func(name string, value jsontext.Value) {
 		switch name {
 		case metaVersion:
 			m.version, _ = text(value)
@@ -52,7 +53,7 @@ func parse(raw []byte) (mcpwire.Message, *rpcError) {
 	switch {
 	case problem == "":
 		return m, nil
-	case !mcpwire.Valid(raw):
+	case !rawjson.Valid(raw):
 		return m, &rpcError{Code: parseError, Message: "the message is not JSON"}
 	}
 	return m, &rpcError{Code: invalidRequest, Message: "this is not one JSON-RPC 2.0 message: " + problem}

@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // event is something that clients may want to hear.
@@ -83,7 +83,7 @@ func (a *Agent) filterOf(wanted jsontext.Value) filter {
 		Resources: is("resourcesListChanged") && a.exposes(gateway.Resources),
 	}
 	if a.exposes(gateway.Resources) {
-		mcpwire.Elements(lookup(wanted, "resourceSubscriptions"), func(value jsontext.Value) {
+		rawjson.Elements(lookup(wanted, "resourceSubscriptions"), func(value jsontext.Value) {
 			if uri, ok := text(value); ok && len(f.URIs) < maxWatched {
 				f.URIs = append(f.URIs, uri)
 			}

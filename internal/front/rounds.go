@@ -15,7 +15,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // In 2026-07-28 a server that needs more answers with what it asks, and the
@@ -79,14 +79,14 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	// What is allowed here must be what the client reads.
 	unclear := call.Refuse("act", call.OutputInvalid, "the server asks the client something that can be read in two ways")
 	questions := lookup(raw, "inputRequests")
-	if questions != nil && (questions[0] != '{' && questions[0] != 'n' || !questions.IsValid() || mcpwire.Twice(questions)) {
+	if questions != nil && (questions[0] != '{' && questions[0] != 'n' || !questions.IsValid() || rawjson.Twice(questions)) {
 		return unclear
 	}
 	var refusal *call.Refusal
-	mcpwire.Members(questions, func(_ string, value jsontext.Value) {
+	rawjson.Members(questions, func(_ string, value jsontext.Value) {
 		method, _ := text(lookup(value, "method"))
 		switch capability := call.CapabilityFor(method); {
-		case mcpwire.Twice(value):
+		case rawjson.Twice(value):
 			refusal = unclear
 		case capability == "elicitation", capability != "" && a.exposes(capability):
 		case capability == "":
@@ -111,7 +111,7 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 	}
 	responses := jsontext.Value("{}")
 	var failure error
-	mcpwire.Members(lookup(raw, "inputRequests"), func(key string, value jsontext.Value) {
+	rawjson.Members(lookup(raw, "inputRequests"), func(key string, value jsontext.Value) {
 		method, _ := text(lookup(value, "method"))
 		if failure == nil && lookup(c.Client.Capabilities, call.CapabilityFor(method)) == nil {
 			failure = fmt.Errorf("it does not take %s", method)

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // guards hold the content of calls to the agent's rails.
@@ -154,7 +154,7 @@ func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 // it, here and at the client, so each is there once: who reads the first and who
 // reads the last see the same.
 func (w *guards) say(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
-	if mcpwire.Twice(raw) {
+	if rawjson.Twice(raw) {
 		return nil, call.Refuse(guard.StageOut, call.OutputInvalid, "the server's answer has a member twice, and can be read in two ways")
 	}
 	return w.scan(raw, note)
@@ -312,10 +312,10 @@ func (w *guards) shape(t *agent.Tool, raw jsontext.Value) *call.Refusal {
 // content is the value that a result holds: its structured content, or else its
 // text, as JSON where it is.
 func content(raw jsontext.Value) jsontext.Value {
-	if v := mcpwire.Lookup(raw, "structuredContent"); v != nil {
+	if v := rawjson.Lookup(raw, "structuredContent"); v != nil {
 		return v
 	}
-	list := jsontext.Value(mcpwire.Lookup(raw, "content"))
+	list := rawjson.Lookup(raw, "content")
 	if len(list) > 0 && !list.IsValid() {
 		return list // which of its texts is meant cannot be told, and no schema lets it pass
 	}
@@ -323,14 +323,14 @@ func content(raw jsontext.Value) jsontext.Value {
 	d := jsontext.NewDecoder(bytes.NewBuffer(list))
 	if t, err := d.ReadToken(); err == nil && t.Kind() == '[' && d.PeekKind() == '{' {
 		if v, err := d.ReadValue(); err == nil {
-			first = mcpwire.Lookup(v, "text")
+			first = rawjson.Lookup(v, "text")
 		}
 	}
 	if first == nil {
 		return jsontext.Value("null")
 	}
 	text, err := jsontext.AppendUnquote(nil, first)
-	if err == nil && mcpwire.Valid(text) {
+	if err == nil && rawjson.Valid(text) {
 		return text
 	}
 	return first

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // Keys of _meta that are between us and the server, whatever a caller puts there.
@@ -54,7 +56,7 @@ func (c *Conn) Do(ctx context.Context, r Request) (jsontext.Value, error) {
 	}
 	m := outgoing{id: c.ids.Add(1), method: r.Method, version: s.Version}
 	var box *mailbox
-	token := lookup(params, "_meta", metaToken)
+	token := rawjson.Lookup(params, "_meta", metaToken)
 	if r.OnNotification != nil {
 		box = &mailbox{arrived: make(chan struct{}, 1), token: token}
 		token = progressToken(m.id)
@@ -102,7 +104,7 @@ func nameOf(method string, params []byte) string {
 	default:
 		return ""
 	}
-	name, _ := text(lookup(params, key))
+	name, _ := rawjson.Text(rawjson.Lookup(params, key))
 	return name
 }
 
@@ -140,9 +142,9 @@ func (t *ToolCall) check() error {
 		}
 	}
 	if len(t.More) > 0 {
-		w := walk(t.More)
-		for k, _, ok := w.member(); ok; k, _, ok = w.member() {
-			if named(k, "name") || named(k, "arguments") || named(k, "_meta") {
+		w := rawjson.Walk(t.More)
+		for k, _, ok := w.Member(); ok; k, _, ok = w.Member() {
+			if rawjson.Named(k, "name") || rawjson.Named(k, "arguments") || rawjson.Named(k, "_meta") {
 				return errors.New("the further params hold one that has its own place")
 			}
 		}
@@ -177,7 +179,7 @@ func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error)
 	var box *mailbox
 	var token []byte
 	if t.OnNotification != nil {
-		box = &mailbox{arrived: make(chan struct{}, 1), token: lookup(t.Meta, metaToken)}
+		box = &mailbox{arrived: make(chan struct{}, 1), token: rawjson.Lookup(t.Meta, metaToken)}
 		token = progressToken(m.id)
 	}
 
@@ -191,8 +193,8 @@ func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error)
 		b = c.appendMeta(append(b, `,"_meta":`...), t.Meta, own, token)
 	}
 	if len(t.More) > 0 {
-		w := walk(t.More)
-		for k, v, ok := w.member(); ok; k, v, ok = w.member() {
+		w := rawjson.Walk(t.More)
+		for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
 			b = append(append(append(append(b, ','), k...), ':'), v...)
 		}
 	}
@@ -264,9 +266,9 @@ func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	b = append(b, '{')
 	var meta []byte
 	if len(params) > 0 {
-		w := walk(params)
-		for k, v, ok := w.member(); ok; k, v, ok = w.member() {
-			if named(k, "_meta") {
+		w := rawjson.Walk(params)
+		for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
+			if rawjson.Named(k, "_meta") {
 				meta = v
 				continue
 			}
@@ -282,9 +284,9 @@ func (c *Conn) appendMeta(b, meta, own, token []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
 	if len(meta) > 0 {
-		w := walk(meta)
-		for k, v, ok := w.member(); ok; k, v, ok = w.member() {
-			if named(k, metaToken) || named(k, metaVersion) || named(k, metaClient) || named(k, metaCapabilities) {
+		w := rawjson.Walk(meta)
+		for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
+			if rawjson.Named(k, metaToken) || rawjson.Named(k, metaVersion) || rawjson.Named(k, metaClient) || rawjson.Named(k, metaCapabilities) {
 				continue
 			}
 			b = append(append(append(append(b, k...), ':'), v...), ',')
@@ -329,4 +331,4 @@ func trim(v jsontext.Value) jsontext.Value {
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // isObject reports whether the JSON is one object and nothing else.
-func isObject(v []byte) bool { return len(v) > 0 && v[0] == '{' && valid(v) }
+func isObject(v []byte) bool { return len(v) > 0 && v[0] == '{' && rawjson.Valid(v) }

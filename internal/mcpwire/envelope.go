@@ -1,6 +1,10 @@
 package mcpwire
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
+)
 
 type kind uint8
 
@@ -11,9 +15,8 @@ const (
 	kindOrphan // an error that answers no particular request
 )
 
-// envelope is the outside of a message. The slices are parts of the message
-// itself; what lies inside params, result and error was checked to be JSON and
-// is otherwise left alone.
+// envelope is the outer object of a message. Its slices are parts of the message.
+// Params, result and error were checked to be JSON and are otherwise unread.
 type envelope struct {
 	kind                    kind
 	method                  string
@@ -21,52 +24,49 @@ type envelope struct {
 	params, result, failure []byte
 }
 
-// open reads the outside of one message, in one pass and without allocating.
-// The problem is empty for a JSON-RPC message; badText says that it is one, but
-// that a string inside it is not UTF-8.
+// open reads the envelope of one message, in one pass and without allocating. The
+// problem is empty for a JSON-RPC message; badText reports that a string in the
+// message is not UTF-8.
 func open(msg []byte) (e envelope, badText bool, problem string) {
 	var version, method []byte
-	w := walk(msg)
-	if i := w.space(0); w.byteAt(i) != '{' {
+	if !bytes.HasPrefix(bytes.TrimLeft(msg, " \t\r\n"), []byte("{")) {
 		return e, false, "not an object"
 	}
-	for name, value, ok := w.member(); ok; name, value, ok = w.member() {
+	w := rawjson.Walk(msg)
+	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
 		var field *[]byte
 		switch {
-		case named(name, "jsonrpc"):
+		case rawjson.Named(name, "jsonrpc"):
 			field = &version
-		case named(name, "id"):
+		case rawjson.Named(name, "id"):
 			field = &e.id
-		case named(name, "method"):
+		case rawjson.Named(name, "method"):
 			field = &method
-		case named(name, "params"):
+		case rawjson.Named(name, "params"):
 			field = &e.params
-		case named(name, "result"):
+		case rawjson.Named(name, "result"):
 			field = &e.result
-		case named(name, "error"):
+		case rawjson.Named(name, "error"):
 			field = &e.failure
 		default:
 			continue
 		}
 		if *field != nil {
-			return e, false, "a member is there twice"
+			return e, false, "a member appears twice"
 		}
 		*field = value
 	}
-	if w.problem != "" {
-		return e, false, w.problem
-	}
-	if w.space(w.end) != len(msg) {
-		return e, false, "goes on after its end"
+	if problem := w.Problem(); problem != "" {
+		return e, false, problem
 	}
 	if string(version) != `"2.0"` {
 		return e, false, "not JSON-RPC 2.0"
 	}
-	return e, w.badUTF8, e.classify(method)
+	return e, w.BadUTF8(), e.classify(method)
 }
 
-// classify decides what the message is. Servers that write both members of an
-// answer, one of them null, are understood.
+// classify sets the kind of the message. It accepts an answer with both a result
+// and an error if one of them is null.
 func (e *envelope) classify(method []byte) (problem string) {
 	if string(e.failure) == "null" && e.result != nil {
 		e.failure = nil
@@ -117,10 +117,11 @@ func methodName(raw []byte) (string, bool) {
 	case `"ping"`:
 		return methodPing, true
 	}
-	return text(raw)
+	return rawjson.Text(raw)
 }
 
-// number reads an id or a progress token as one of the numbers we gave out.
+// number reads an id or a progress token as a number that the client may have
+// assigned.
 func number(raw []byte) (int64, bool) {
 	if len(raw) == 0 || len(raw) > 18 {
 		return 0, false
@@ -135,30 +136,29 @@ func number(raw []byte) (int64, bool) {
 	return n, true
 }
 
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
 // isBatch reports whether the message is an array: 2025-03-26 sends some.
 func isBatch(msg []byte) bool {
-	s := scanner{data: msg}
-	return s.byteAt(s.space(0)) == '['
+	return bytes.HasPrefix(bytes.TrimLeft(msg, " \t\r\n"), []byte("["))
 }
 
 // batch splits an array of messages. Nothing comes out unless all of it is JSON.
 func batch(msg []byte) (elements [][]byte, problem string) {
-	w := walk(msg)
-	for e, ok := w.element(); ok; e, ok = w.element() {
+	w := rawjson.Walk(msg)
+	for e, ok := w.Element(); ok; e, ok = w.Element() {
 		elements = append(elements, e)
 	}
 	switch {
-	case w.problem != "":
-		return nil, w.problem
-	case w.space(w.end) != len(msg):
-		return nil, "goes on after its end"
+	case w.Problem() != "":
+		return nil, w.Problem()
 	case len(elements) == 0:
 		return nil, "an empty batch"
 	}
 	return elements, ""
 }
 
-// looksLikeMessage tells a broken message from a line that was never one.
+// looksLikeMessage reports whether a line is a broken message rather than noise.
 func looksLikeMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r\n")
 	return len(line) > 0 && (line[0] == '{' || line[0] == '[') && bytes.Contains(line, []byte(`"jsonrpc"`))

@@ -8,6 +8,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 var versionHeaders = func() map[string][]string {
@@ -25,7 +29,7 @@ func versionHeader(version string) []string {
 	return []string{version}
 }
 
-// mediaType is a response's content type without its parameters.
+// mediaType returns a response's content type without its parameters.
 func mediaType(h http.Header) string {
 	switch raw := h.Get("Content-Type"); raw {
 	case "application/json", "text/event-stream":
@@ -44,8 +48,8 @@ const (
 	encodedSuffix = "?="
 )
 
-// headerValue writes a text as 2026-07-28 wants it in a header: as it is where
-// a header can hold it, in base64 elsewhere.
+// headerValue encodes a text for a header field by the rules of 2026-07-28: as it
+// is if the field can contain it, in base64 otherwise.
 func headerValue(s string) string {
 	plain := printable(s) && strings.TrimSpace(s) == s &&
 		!(strings.HasPrefix(s, encodedPrefix) && strings.HasSuffix(s, encodedSuffix))
@@ -55,15 +59,15 @@ func headerValue(s string) string {
 	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(s)) + encodedSuffix
 }
 
-// paramHeader is an argument that a tool wants in a header as well: the path to
-// it and the header's name.
+// paramHeader is an argument that a tool also requires in a header field: the
+// path to the argument and the name of the field.
 type paramHeader struct {
 	path []string
 	name string
 }
 
 // paramHeaders reads the x-mcp-header annotations of a tool's input schema.
-// The error says why they make the tool one that must not be called.
+// The error says why the annotations forbid calling the tool.
 func paramHeaders(schema []byte) ([]paramHeader, error) {
 	var found []paramHeader
 	seen := make(map[string]bool)
@@ -72,21 +76,21 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 		if len(properties) == 0 || properties[0] != '{' {
 			return nil
 		}
-		w := walk(properties)
-		for k, property, ok := w.member(); ok; k, property, ok = w.member() {
-			key, isText := text(k)
+		w := rawjson.Walk(properties)
+		for k, property, ok := w.Member(); ok; k, property, ok = w.Member() {
+			key, isText := rawjson.Text(k)
 			if !isText {
 				continue
 			}
 			here := append(path[:len(path):len(path)], key)
-			if raw := lookup(property, "x-mcp-header"); raw != nil {
-				name, _ := text(raw)
-				kind, _ := text(lookup(property, "type"))
+			if raw := rawjson.Lookup(property, "x-mcp-header"); raw != nil {
+				name, _ := rawjson.Text(raw)
+				kind, _ := rawjson.Text(rawjson.Lookup(property, "type"))
 				switch low := strings.ToLower(name); {
-				case !isToken(name):
-					return fmt.Errorf("x-mcp-header %s is no header name", sample(string(raw)))
+				case !httpguts.ValidHeaderFieldName(name):
+					return fmt.Errorf("x-mcp-header %s is not a header name", sample(string(raw)))
 				case seen[low]:
-					return fmt.Errorf("x-mcp-header %q is there twice", name)
+					return fmt.Errorf("x-mcp-header %q appears twice", name)
 				case kind != "string" && kind != "integer" && kind != "boolean":
 					return fmt.Errorf("x-mcp-header %q is on a value of type %s", name, sample(kind))
 				default:
@@ -94,36 +98,24 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 					found = append(found, paramHeader{path: here, name: "Mcp-Param-" + name})
 				}
 			}
-			if err := visit(lookup(property, "properties"), here); err != nil {
+			if err := visit(rawjson.Lookup(property, "properties"), here); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return found, visit(lookup(schema, "properties"), nil)
+	return found, visit(rawjson.Lookup(schema, "properties"), nil)
 }
 
-// isToken reports whether a name can be part of a header's name.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && !isDigit(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// fromArguments makes the header of one call, if the argument is there.
+// fromArguments returns the header field of one call, if the argument is present.
 func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
-	raw := lookup(arguments, p.path...)
+	raw := rawjson.Lookup(arguments, p.path...)
 	if len(raw) == 0 {
 		return header{}, false
 	}
 	switch c := raw[0]; {
 	case c == '"':
-		s, ok := text(raw)
+		s, ok := rawjson.Text(raw)
 		return header{p.name, headerValue(s)}, ok
 	case c == 't' || c == 'f':
 		return header{p.name, string(raw)}, true

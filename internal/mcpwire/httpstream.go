@@ -16,9 +16,9 @@ const (
 	maxResumes = 5 // of a call's stream without anything new on it
 )
 
-// readAnswer reads the stream that answers a request until the answer is there,
-// and returns what is left of it. A legacy server may break the stream off and
-// expect us to come back for the rest, if it has given its events ids.
+// readAnswer reads the stream of a request up to the answer and returns the rest
+// of the stream. A legacy server may break the stream off; if its events had ids,
+// the client resumes it.
 func (t *httpTransport) readAnswer(ctx context.Context, body io.ReadCloser, m outgoing) (io.ReadCloser, error) {
 	for idle, last := 0, ""; ; {
 		answered, at, err := t.readEvents(body, m.id)
@@ -48,8 +48,9 @@ func (t *httpTransport) readAnswer(ctx context.Context, body io.ReadCloser, m ou
 	}
 }
 
-// unanswered is the error of a call that was sent, and whose stream ended for
-// this reason. What the reason says about sending is not about the call.
+// unanswered returns the error of a call that was sent and whose stream then
+// ended. It does not wrap the reason: an [ErrNotSent] there concerns the attempt to
+// resume, not the call.
 func unanswered(reason error) error {
 	if reason == io.EOF {
 		return ErrNoAnswer
@@ -57,15 +58,15 @@ func unanswered(reason error) error {
 	return fmt.Errorf("%w: %v", ErrNoAnswer, reason)
 }
 
-// streamEnd is how far a stream came.
+// streamEnd records how far a stream was read.
 type streamEnd struct {
 	lastID string
 	retry  time.Duration
 	events int
 }
 
-// readEvents delivers the messages of a stream, until the call that it belongs
-// to is answered or the stream ends.
+// readEvents delivers the messages of a stream until its call is answered or the
+// stream ends.
 func (t *httpTransport) readEvents(body io.Reader, stream int64) (answered bool, at streamEnd, err error) {
 	events := newEventReader(body, t.conn.opts.MaxMessage)
 	defer events.release()
@@ -90,7 +91,7 @@ func (t *httpTransport) readEvents(body io.Reader, stream int64) (answered bool,
 	}
 }
 
-// isBroken tells a stream that was cut off from one that says something wrong.
+// isBroken reports whether a stream was cut off, rather than malformed.
 func isBroken(err error) bool {
 	_, large := errors.AsType[*TooLargeError](err)
 	_, bad := errors.AsType[*MalformedError](err)
@@ -124,18 +125,17 @@ func (t *httpTransport) get(ctx context.Context, version, after string) (*http.R
 
 var errNoStream = errors.New("the server offers no stream")
 
-// listen keeps a legacy server's stream of notifications open, until the server
-// says that it has none. opened is called when the stream is there, and again
-// whenever it has been opened anew. A session that was lost since is made again,
-// for whoever only listens; with it comes another who listens, in place of this.
+// listen keeps a legacy server's stream of notifications open until the server
+// refuses it. It calls opened each time the stream opens. If the session was lost,
+// listen makes a new one, which starts another listener in its place.
 func (t *httpTransport) listen(ctx context.Context, version string, opened func()) {
-	after, retry, was := "", time.Duration(0), false
+	after, retry, wasOpen := "", time.Duration(0), false
 	for first := true; ctx.Err() == nil; first = false {
 		if !first && pause(ctx, retry, int(t.reopened.Add(1))-1) != nil {
 			return
 		}
 		resp, err := t.get(ctx, version, after)
-		if lost, ok := err.(*sessionLost); ok && was {
+		if lost, ok := err.(*sessionLost); ok && wasOpen {
 			t.renew(ctx, lost.session)
 			continue
 		}
@@ -146,7 +146,7 @@ func (t *httpTransport) listen(ctx context.Context, version string, opened func(
 			continue
 		}
 		opened()
-		was = true
+		wasOpen = true
 		_, at, _ := t.readEvents(resp.Body, sideStream)
 		resp.Body.Close()
 		after, retry = at.lastID, at.retry
@@ -156,15 +156,15 @@ func (t *httpTransport) listen(ctx context.Context, version string, opened func(
 	}
 }
 
-// renew makes a session again that nobody waits for. Where that fails, it is lost
-// the next time as well.
+// renew makes a new session for the listener. If that fails, the next attempt to
+// open the stream finds the session lost again.
 func (t *httpTransport) renew(ctx context.Context, lost string) {
 	ctx, cancel := context.WithTimeout(ctx, maxPause)
 	defer cancel()
 	_ = t.conn.renew(ctx, lost)
 }
 
-// refused reports whether trying again would be of no use.
+// refused reports whether the server would refuse another attempt, too.
 func refused(err error) bool {
 	status, isStatus := errors.AsType[*HTTPError](err)
 	_, redirect := errors.AsType[*RedirectError](err)
@@ -173,11 +173,11 @@ func refused(err error) bool {
 		redirect || rpc || errors.Is(err, ErrSessionLost) || err == errNoStream
 }
 
-// pause waits before a stream is opened again: as long as the server wants, and
-// longer each time.
-func pause(ctx context.Context, wanted time.Duration, tries int) error {
+// pause waits before a stream is opened again: at least as long as the server
+// asked for, and longer each time.
+func pause(ctx context.Context, requested time.Duration, tries int) error {
 	d := min(firstPause<<min(tries, 10), maxPause)
-	d = max(d/2+rand.N(d/2), min(wanted, maxPause))
+	d = max(d/2+rand.N(d/2), min(requested, maxPause))
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -188,9 +188,8 @@ func pause(ctx context.Context, wanted time.Duration, tries int) error {
 	}
 }
 
-// speaksOnlySSE asks an address that does not take messages whether it is one
-// of the HTTP+SSE transport: then its stream begins by naming the address that
-// does.
+// speaksOnlySSE reports whether an address that refuses messages belongs to the
+// HTTP+SSE transport, whose stream begins with the address for messages.
 func (t *httpTransport) speaksOnlySSE(ctx context.Context, status int) bool {
 	ctx, cancel := context.WithTimeout(ctx, t.conn.opts.ProbeTimeout)
 	defer cancel()

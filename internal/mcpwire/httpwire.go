@@ -11,6 +11,8 @@ import (
 	"net/textproto"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // appendRequest writes the head of a request.
@@ -27,7 +29,7 @@ func appendRequest(b []byte, req *http.Request, length int) ([]byte, error) {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
 			continue // they are not the caller's
 		}
-		if !isToken(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return b, errors.New("the name of a header cannot be sent")
 		}
 		for _, v := range values {
@@ -104,7 +106,7 @@ func readHead(r *bufio.Reader) (*http.Response, error) {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		value = strings.Trim(value, " \t")
-		if !ok || !isToken(name) || !isHeaderValue(value) {
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !isHeaderValue(value) {
 			return nil, errHead
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)

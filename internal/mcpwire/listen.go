@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // listenWait is how long a connection waits for its stream of notifications
@@ -122,7 +124,7 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 func subscription(capabilities []byte) string {
 	filter := ""
 	for _, list := range []string{"tools", "prompts", "resources"} {
-		if string(lookup(capabilities, list, "listChanged")) == "true" {
+		if string(rawjson.Lookup(capabilities, list, "listChanged")) == "true" {
 			filter += `,"` + list + `ListChanged":true`
 		}
 	}

@@ -36,57 +36,6 @@ func ReadError(raw []byte) *RPCError {
 	return e
 }
 
-// Valid reports whether data is one JSON value in UTF-8 with nothing after it.
-func Valid(data []byte) bool { return valid(data) }
-
-// Twice reports whether members of an object that was checked have the same name,
-// so that its readers may differ in what it says. It does not look inside of the members.
-func Twice(object []byte) bool { return twice(object) }
-
-// Lookup follows names into nested objects of JSON that was checked; nil if
-// there is no such member.
-func Lookup(raw []byte, path ...string) []byte { return lookup(raw, path...) }
-
-// Find tells where the value of a member stands in an object that was checked;
-// start and end are the same if there is no such member.
-func Find(object []byte, name string) (start, end int) {
-	i := len(object) - len(trim(object))
-	if i > 0 { // white space at an end: only that in front moves anything
-		i = (&scanner{data: object}).space(0)
-	}
-	start, end = find(object[i:], name)
-	return start + i, end + i
-}
-
-// Members calls visit for every member of an object that was checked: with its
-// name as text, and its value as written.
-func Members(raw []byte, visit func(name string, value jsontext.Value)) {
-	if len(raw) == 0 || raw[0] != '{' {
-		return
-	}
-	w := walk(raw)
-	for k, v, ok := w.member(); ok; k, v, ok = w.member() {
-		name, isText := text(k)
-		if isText {
-			visit(name, v)
-		}
-	}
-}
-
-// Elements calls visit for every element of an array that was checked.
-func Elements(raw []byte, visit func(value jsontext.Value)) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return
-	}
-	w := walk(raw)
-	for e, ok := w.element(); ok; e, ok = w.element() {
-		visit(e)
-	}
-}
-
-// Text is the value of a JSON string; ok is false for anything else.
-func Text(raw []byte) (value string, ok bool) { return text(raw) }
-
 // ReadHeader reads a header value of 2026-07-28: as it is, or in base64.
 func ReadHeader(value string) (text string, ok bool) {
 	value = strings.Trim(value, " \t")

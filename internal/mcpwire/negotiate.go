@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 const (
@@ -33,14 +35,14 @@ type Server struct {
 }
 
 // Capabilities are the server's, as it wrote them; nil if it declared none.
-func (s *Server) Capabilities() jsontext.Value { return lookup(s.Result, "capabilities") }
+func (s *Server) Capabilities() jsontext.Value { return rawjson.Lookup(s.Result, "capabilities") }
 
 // Info is the server's name and version, as it wrote them, or nil.
 func (s *Server) Info() jsontext.Value {
-	if info := lookup(s.Result, "serverInfo"); info != nil {
+	if info := rawjson.Lookup(s.Result, "serverInfo"); info != nil {
 		return info
 	}
-	return lookup(s.Result, "_meta", "io.modelcontextprotocol/serverInfo")
+	return rawjson.Lookup(s.Result, "_meta", "io.modelcontextprotocol/serverInfo")
 }
 
 // negotiation is done once; turn is its lock.
@@ -113,7 +115,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 		return append(c.appendMeta(append(b, `{"_meta":`...), nil, c.ownMeta, nil), '}')
 	})
 	if err == nil {
-		versions := texts(lookup(result, "supportedVersions"))
+		versions := texts(rawjson.Lookup(result, "supportedVersions"))
 		if slices.Contains(versions, modernVersion) {
 			s := &Server{Version: modernVersion, Modern: true, Result: result}
 			c.server.Store(s)
@@ -132,7 +134,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	case errors.Is(err, ErrClosed) || errors.Is(err, ErrNotSent):
 		return nil, err
 	case isRPC && rpc.Code == codeUnsupportedVersion:
-		return nil, c.fallBack(texts(lookup(rpc.Data, "supported")), err)
+		return nil, c.fallBack(texts(rawjson.Lookup(rpc.Data, "supported")), err)
 	case isRPC && (rpc.Code == codeHeaderMismatch || rpc.Code == codeMissingCapability):
 		return nil, err // a modern server, and we are at fault
 	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
@@ -168,7 +170,7 @@ func (c *Conn) initialize(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, _ := text(lookup(result, "protocolVersion"))
+	version, _ := rawjson.Text(rawjson.Lookup(result, "protocolVersion"))
 	if !slices.Contains(legacyVersions, version) {
 		return nil, &VersionError{Server: []string{version}}
 	}
@@ -219,9 +221,9 @@ func texts(raw []byte) (list []string) {
 	if len(raw) == 0 || raw[0] != '[' {
 		return nil
 	}
-	w := walk(raw)
-	for e, ok := w.element(); ok && len(list) < 100; e, ok = w.element() {
-		if s, ok := text(e); ok {
+	w := rawjson.Walk(raw)
+	for e, ok := w.Element(); ok && len(list) < 100; e, ok = w.Element() {
+		if s, ok := rawjson.Text(e); ok {
 			list = append(list, s)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // Names of methods.
@@ -38,7 +40,7 @@ const replyTimeout = 5 * time.Second
 func (c *Conn) notify(e envelope, stream int64) {
 	switch e.method {
 	case methodProgress:
-		id, ok := tokenID(lookup(e.params, "progressToken"))
+		id, ok := tokenID(rawjson.Lookup(e.params, "progressToken"))
 		if !ok {
 			break
 		}
@@ -52,10 +54,10 @@ func (c *Conn) notify(e envelope, stream int64) {
 		}
 	case methodListening:
 		// Somebody may hold subscriptions of his own, by [Conn.Do].
-		c.listener.acknowledged(number(lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
+		c.listener.acknowledged(number(rawjson.Lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
 		return
 	case methodCancelled:
-		c.cancelledByServer(lookup(e.params, "requestId"))
+		c.cancelledByServer(rawjson.Lookup(e.params, "requestId"))
 		return
 	}
 	if c.opts.OnNotification != nil {
@@ -161,7 +163,7 @@ func (c *Conn) reply(id string, result jsontext.Value, err error) {
 func (c *Conn) replyNow(id string, result jsontext.Value, err error) {
 	b := append(make([]byte, 0, 64+len(id)+len(result)), `{"jsonrpc":"2.0","id":`...)
 	b = append(b, id...)
-	if err == nil && valid(result) {
+	if err == nil && rawjson.Valid(result) {
 		b = append(append(b, `,"result":`...), result...)
 	} else {
 		b = appendError(append(b, `,"error":`...), err)
@@ -176,7 +178,7 @@ func appendError(b []byte, err error) []byte {
 	}
 	b = strconv.AppendInt(append(b, `{"code":`...), e.Code, 10)
 	b = appendString(append(b, `,"message":`...), e.Message)
-	if valid(e.Data) {
+	if rawjson.Valid(e.Data) {
 		b = append(append(b, `,"data":`...), e.Data...)
 	}
 	return append(b, '}')
@@ -213,14 +215,14 @@ func (c *Conn) sendCancelled(m outgoing) {
 func rpcError(raw []byte) error {
 	e := &RPCError{Raw: bytes.Clone(raw)}
 	var code, message, data []byte
-	w := walk(e.Raw)
-	for name, value, ok := w.member(); ok; name, value, ok = w.member() {
+	w := rawjson.Walk(e.Raw)
+	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
 		switch {
-		case named(name, "code"):
+		case rawjson.Named(name, "code"):
 			code = value
-		case named(name, "message"):
+		case rawjson.Named(name, "message"):
 			message = value
-		case named(name, "data"):
+		case rawjson.Named(name, "data"):
 			data = value
 		}
 	}
@@ -228,7 +230,7 @@ func rpcError(raw []byte) error {
 	if e.Code, err = strconv.ParseInt(string(code), 10, 64); err != nil {
 		return malformed("an error without a code", raw)
 	}
-	e.Message, _ = text(message)
+	e.Message, _ = rawjson.Text(message)
 	e.Data = data
 	return e
 }
@@ -288,6 +290,6 @@ func (b *mailbox) empty(callback func(Notification)) {
 // withToken puts the caller's own token in the place of ours, and leaves every
 // other byte as it is.
 func withToken(params, token []byte) jsontext.Value {
-	start, end := find(params, "progressToken")
+	start, end := rawjson.Find(params, "progressToken")
 	return slices.Concat(params[:start], token, params[end:])
 }

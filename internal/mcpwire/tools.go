@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // Tool is one tool as the server lists it.
@@ -59,20 +61,20 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 	if len(result) == 0 || result[0] != '{' {
 		return nil, nil, malformed("the result is no object", result)
 	}
-	w := walk(result)
-	for k, v, ok := w.member(); ok; k, v, ok = w.member() {
+	w := rawjson.Walk(result)
+	for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
 		field := &list
 		switch {
-		case named(k, "tools"):
-		case named(k, "nextCursor"):
+		case rawjson.Named(k, "tools"):
+		case rawjson.Named(k, "nextCursor"):
 			field = &cursor
-		case named(k, "resultType"):
+		case rawjson.Named(k, "resultType"):
 			field = &kind
 		default:
 			continue
 		}
 		if *field != nil {
-			return nil, nil, malformed("a member is there twice", result)
+			return nil, nil, malformed("a member appears twice", result)
 		}
 		*field = v
 	}
@@ -86,8 +88,8 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 	case cursor != nil && cursor[0] != '"':
 		return nil, nil, malformed("the cursor is no string", result)
 	}
-	w = walk(list)
-	for raw, ok := w.element(); ok; raw, ok = w.element() {
+	w = rawjson.Walk(list)
+	for raw, ok := w.Element(); ok; raw, ok = w.Element() {
 		name, err := toolName(raw)
 		if err != nil {
 			return nil, nil, err
@@ -103,9 +105,9 @@ func toolName(raw []byte) (string, error) {
 		return "", malformed("a tool is no object", raw)
 	}
 	var name []byte
-	w := walk(raw)
-	for k, v, ok := w.member(); ok; k, v, ok = w.member() {
-		if !named(k, "name") {
+	w := rawjson.Walk(raw)
+	for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
+		if !rawjson.Named(k, "name") {
 			continue
 		}
 		if name != nil {
@@ -113,7 +115,7 @@ func toolName(raw []byte) (string, error) {
 		}
 		name = v
 	}
-	s, ok := text(name)
+	s, ok := rawjson.Text(name)
 	if !ok || s == "" {
 		return "", malformed("a tool has no name", raw)
 	}
@@ -128,7 +130,7 @@ func (c *Conn) bindHeaders(tools []Tool) {
 	}
 	bound := make(map[string][]paramHeader)
 	for i := range tools {
-		headers, err := paramHeaders(lookup(tools[i].Raw, "inputSchema"))
+		headers, err := paramHeaders(rawjson.Lookup(tools[i].Raw, "inputSchema"))
 		if err != nil {
 			tools[i].Invalid = err
 		} else if len(headers) > 0 {

@@ -2,33 +2,32 @@ package mcpwire
 
 import "context"
 
-// Transport carries messages to and from one server. [Stdio] and [HTTP] make
-// one; it serves one connection.
+// Transport carries messages to and from one server, for one connection. [Stdio]
+// and [HTTP] return one.
 type Transport interface {
-	// start is called once, before anything else. From here on every message
-	// that comes in goes to [Conn.deliver], and the end of the line to
-	// [Conn.fail].
+	// start is called once, first. The transport then passes every incoming
+	// message to [Conn.deliver] and the end of the connection to [Conn.fail].
 	start(c *Conn)
 
-	// send takes a message on its way. The message is not used after send has
-	// returned, except by HTTP. Over HTTP, send returns when the answer to a
-	// request has been delivered, or cannot come any more.
+	// send sends a message. Stdio does not use the message after send has
+	// returned. Over HTTP, send returns when the answer to a request has been
+	// delivered or can no longer arrive.
 	send(ctx context.Context, m outgoing) error
 
-	// shut ends everything, without waiting for the server.
+	// shut ends the transport without waiting for the server.
 	shut()
 }
 
-// outgoing is a message to the server, with what HTTP puts into headers.
+// outgoing is a message to the server, with the values of its HTTP header fields.
 type outgoing struct {
 	body      []byte
-	id        int64  // 0 if it is no request
+	id        int64  // 0 if it is not a request
 	method    string // of a request
 	version   string // the protocol revision; empty for initialize
 	name      string // of the tool, prompt or resource
 	headers   []header
-	quiet     bool // its end is not announced to the server
-	droppable bool // rather dropped than waited for
+	quiet     bool // the server is not notified when the call is abandoned
+	droppable bool // dropped instead of waiting for space in the queue
 }
 
 type header struct{ name, value string }

@@ -63,6 +63,12 @@ func (s *shield) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cert != nil || s.public != nil && s.public.Scheme == "https" {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
+	if len(r.TransferEncoding) > 0 {
+		// net/http accepts a Content-Length beside Transfer-Encoding and drops
+		// it. A proxy that went by the length would see another request in the
+		// bytes that follow (request smuggling), so none follow.
+		h.Set("Connection", "close")
+	}
 	switch {
 	case !s.knowsHost(r.Host):
 		(&problem{status: http.StatusMisdirectedRequest, Code: "bad_host", Message: "this daemon does not answer to that host name", Hint: "use the address it printed, or name the host: ambit serve --public-url URL"}).write(w)

@@ -140,7 +140,46 @@ type brokenBody struct{ err error }
 func (b *brokenBody) Read([]byte) (int, error) { return 0, b.err }
 func (b *brokenBody) Close() error             { return nil }
 
-// A body that does not come is not waited for, and neither is a header.
+// A request whose end two readers may see in different places ends its
+// connection: the bytes after it are not a second request.
+func TestNoRequestAfterTransferEncoding(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
+	for name, head := range map[string]string{
+		"with a length":    "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+		"length last":      "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+		"without a length": "Transfer-Encoding: chunked\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("tcp", strings.TrimPrefix(r.server.URL, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			const second = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+			_, err = io.WriteString(c, "POST /api/v1/agents/alpha/call HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+
+				r.admin+"\r\n"+head+"\r\n2\r\n{}\r\n0\r\n\r\n"+second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := bufio.NewReader(c)
+			resp, err := http.ReadResponse(read, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Fatal(err)
+			}
+			if !resp.Close {
+				t.Fatal("the connection stays open")
+			}
+			if after, err := io.ReadAll(read); len(after) > 0 {
+				t.Errorf("a second response: %q, %v", after, err)
+			}
+		})
+	}
+}
+
+// The daemon stops waiting for a body or a header that does not arrive.
 func TestTooSlow(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	if r.Daemon.server.ReadTimeout == 0 || r.Daemon.server.ReadHeaderTimeout == 0 {

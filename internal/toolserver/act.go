@@ -14,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // patience is how long a call waits for a server that is being started or
@@ -160,5 +161,5 @@ func failed(e *mcpwire.RPCError) jsontext.Value {
 
 // isError reads the one field of a result that the door needs.
 func isError(raw jsontext.Value) bool {
-	return string(mcpwire.Lookup(raw, "isError")) == "true"
+	return string(rawjson.Lookup(raw, "isError")) == "true"
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // owned is a connection to a remote server that one client has to itself.
@@ -59,7 +60,7 @@ func asksAnything(capabilities jsontext.Value) bool {
 func relay(owner *call.Client) func(context.Context, string, jsontext.Value) (jsontext.Value, error) {
 	return func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 		capability := call.CapabilityFor(method)
-		if owner.Asker == nil || capability == "" || mcpwire.Lookup(owner.Capabilities, capability) == nil {
+		if owner.Asker == nil || capability == "" || rawjson.Lookup(owner.Capabilities, capability) == nil {
 			return nil, &mcpwire.RPCError{Code: -32601, Message: "the client cannot be asked that"}
 		}
 		result, err := owner.Asker.Ask(ctx, method, params)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // Methods that change what a connection does from then on.
@@ -51,7 +52,7 @@ func (m *Manager) SetLevel(ctx context.Context, c *call.Client, level string) {
 	}
 	var wg sync.WaitGroup
 	for _, s := range m.order {
-		if mcpwire.Lookup(m.Capabilities(s.spec.Alias), "logging") == nil {
+		if rawjson.Lookup(m.Capabilities(s.spec.Alias), "logging") == nil {
 			continue
 		}
 		wg.Go(func() {
@@ -98,7 +99,7 @@ func (s *server) forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 
 // forwardWatching begins or ends the watching of a resource.
 func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
-	uri, ok := mcpwire.Text(mcpwire.Lookup(f.Params, "uri"))
+	uri, ok := rawjson.Text(rawjson.Lookup(f.Params, "uri"))
 	if !ok {
 		return nil, &mcpwire.RPCError{Code: -32602, Raw: jsontext.Value(`{"code":-32602,"message":"the params have no uri"}`)}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/guard/secret"
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
 // secrets are the values that a server was given for its $env: references. A
@@ -56,7 +56,7 @@ func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 	if masked == string(raw) {
 		return raw
 	}
-	if !mcpwire.Valid([]byte(masked)) {
+	if !rawjson.Valid([]byte(masked)) {
 		return jsontext.Value("{}")
 	}
 	return jsontext.Value(masked)

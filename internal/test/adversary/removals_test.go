@@ -66,7 +66,7 @@ var removals = []removal{
 	{"P38", "internal/toolserver/hidden.go", `if what := diag.Hidden(text); what != "" {`, `if what := diag.Hidden(text); what == "-" {`, "./internal/toolserver", "TestHiddenInstructionsAreWarnedOf"},
 	{"P39", "internal/toolserver/process_linux.go", `covers = append(covers, "--tmpfs", dir)`, `covers = append(covers, "--dir", dir)`, "./internal/toolserver", "TestServerCannotReachUs"},
 	{"P40", "internal/toolserver/prove.go", `r.Message, r.Hint = s.secrets.mask(r.Message), s.secrets.mask(r.Hint)`, ``, "./internal/toolserver", "TestCredentialsInLastWords"},
-	{"P41", "internal/mcpwire/scan.go", `const maxDepth = 1000`, `const maxDepth = 1 << 30`, "./internal/mcpwire", "TestHostile"},
+	{"P41", "internal/rawjson/scan.go", `const MaxDepth = 1000`, `const MaxDepth = 1 << 30`, "./internal/mcpwire", "TestHostile"},
 	{"P42", "internal/bundle/archive.go", `w.out > ratioFrom && w.out > maxRatio*w.in() {`, `w.out < 0 {`, "./internal/bundle", "TestBounds"},
 	{"P43", "internal/bundle/archive.go", `		b.report(ruleLink, short, 0,`, `		_ = short
 		return true
@@ -200,6 +200,7 @@ var removals = []removal{
 	{"P90", "internal/state/postgres/postgres.go", `config.RuntimeParams[name] = value`, `_, _ = name, value`, "./internal/state/statetest", "TestServerLooksForOwners"},
 	{"P91", "internal/http1/head.go", `case "Transfer-Encoding", "Expect",`, `case "Expect",`, "./internal/http1", "TestPlain"},
 	{"P91", "internal/http1/head.go", `if h.length >= 0 || !h.setLength(value) {`, `if !h.setLength(value) {`, "./internal/http1", "FuzzHead"},
+	{"P91", "internal/serve/shield.go", `if len(r.TransferEncoding) > 0 {`, `if false {`, "./internal/serve", "TestNoRequestAfterTransferEncoding"},
 	{"P92", "internal/http1/response.go", `	if w.over {
 		return 0, errOver
 	}`, ``, "./internal/http1", "TestAfterTheEnd"},
@@ -244,13 +245,13 @@ var removals = []removal{
 		return false, nil
 `, ``, "./internal/front", "TestWatchingIsForwardedOnce"},
 	{"P114", "internal/front/http.go", `make([]byte, min(n, trusted))`, `make([]byte, n)`, "./internal/front", "TestAnnouncedBodyTakesNoRoom"},
-	{"P115", "internal/gateway/guards.go", `if mcpwire.Twice(raw) {`, `if false {`, "./internal/gateway", "TestAnswersAreReadInOneWay"},
+	{"P115", "internal/gateway/guards.go", `if rawjson.Twice(raw) {`, `if false {`, "./internal/gateway", "TestAnswersAreReadInOneWay"},
 	{"P115", "internal/guard/schema.go", `|| result.IsValid() {`, `|| true {`, "./internal/guard", "TestCheckedValueIsReadInOneWay"},
 	{"P116", "internal/gateway/forward.go", `if len(f.Params) > 0 {`, `if false {`, "./internal/gateway", "TestForwardIsReadInOneWay"},
 	{"P117", "internal/gateway/act.go", `g.guards.hush(call.AsRefusal(stageAct, err))`, `call.AsRefusal(stageAct, err)`, "./internal/gateway", "TestRefusalsAreScanned"},
 	{"P118", "internal/approval/approval.go", `case held+int64(size) > maxPendingBytes:`, `case false:`, "./internal/approval", "TestPendingBytesAreBounded"},
 	{"P119", "internal/gateway/approve.go", `if len(p.More) > 0 {`, `if false {`, "./internal/gateway", "TestUnaskedAnswersAreNotApproved"},
-	{"P120", "internal/front/rounds.go", `|| !questions.IsValid() || mcpwire.Twice(questions)) {`, `) {`, "./internal/front", "TestServersAskOnlyWhatIsExposed"},
+	{"P120", "internal/front/rounds.go", `|| !questions.IsValid() || rawjson.Twice(questions)) {`, `) {`, "./internal/front", "TestServersAskOnlyWhatIsExposed"},
 	{"P121", "internal/pack/npm.go", `"--git="+noGit, `, ``, "./internal/pack", "TestHostileNPM"},
 	{"P121", "internal/pack/python.go", `sys.addaudithook(hook)`, ``, "./internal/pack", "TestHostileWheel"},
 	{"P122", "internal/pack/environ.go", `return !wanted(name)`, `return name == ""`, "./internal/pack", "TestEnviron"},

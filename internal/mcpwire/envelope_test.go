@@ -3,30 +3,12 @@ package mcpwire
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
-)
 
-func TestValid(t *testing.T) {
-	deep := func(n int) string { return strings.Repeat(`[`, n) + strings.Repeat(`]`, n) }
-	for in, want := range map[string]bool{
-		`{}`: true, ` [ ] `: true, `"x"`: true, `0`: true, `-0.5e+10`: true, `true`: true, `null`: true,
-		`{"a":[1,{"b":"c"}],"a":2}`: true, `"\ud800"`: true, `"\"\\\/\b\f\n\r\té"`: true,
-		"\"12345678\u00e91234567812345678\"": true, `"123456\"8"`: true,
-		``: false, ` `: false, `{`: false, `[1,]`: false, `{"a":1,}`: false, `{"a"}`: false, `{a:1}`: false,
-		`01`: false, `-`: false, `1.`: false, `.5`: false, `1e`: false, `+1`: false, `tru`: false, `nul`: false,
-		`"`: false, `"\x"`: false, `"\u12g4"`: false, `"\u12`: false, "\"\n\"": false, "\"1234567\x00\"": false,
-		"\"\xff\"": false, "\"12345678\xc3\"": false, `{} {}`: false, "\ufeff{}": false, `[1 2]`: false, `{"a" 1}`: false,
-		"\x00": false, "[\x00]": false, `"a` + "\x00": false,
-		deep(maxDepth): true, deep(maxDepth + 1): false, strings.Repeat(`[`, 1e6): false,
-	} {
-		if got := valid([]byte(in)); got != want {
-			t.Errorf("valid(%.40q) = %v", in, got)
-		}
-	}
-}
+	"github.com/ambit-run/ambit/internal/rawjson"
+)
 
 func TestOpen(t *testing.T) {
 	for in, want := range map[string]struct {
@@ -48,11 +30,11 @@ func TestOpen(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`:            {problem: "at once"},
 		`{"jsonrpc":"2.0","id":1,"method":"x","result":1}`:           {problem: "at once"},
 		`{"jsonrpc":"2.0","id":null,"method":"x"}`:                   {problem: "neither a string"},
-		`{"jsonrpc":"2.0","id":1,"method":1}`:                        {problem: "no" + "t a name"},
+		`{"jsonrpc":"2.0","id":1,"method":1}`:                        {problem: "not a name"},
 		`{"jsonrpc":"2.0","id":1,"id":2,"result":1}`:                 {problem: "twice"},
 		`{"jsonrpc":"1.0","id":1,"result":1}`:                        {problem: "JSON-RPC"},
 		`{"id":1,"result":1}`:                                        {problem: "JSON-RPC"},
-		`{"jsonrpc":"2.0","id":1,"result":1} x`:                      {problem: "goes on"},
+		`{"jsonrpc":"2.0","id":1,"result":1} x`:                      {problem: "after the end"},
 		`[]`:                                                         {problem: "object"},
 		``:                                                           {problem: "object"},
 		`{"jsonrpc":"2.0","id":1,"result":`:                          {problem: "ends"},
@@ -75,84 +57,6 @@ func TestOpenAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestTwice(t *testing.T) {
-	many := `{"n0":0`
-	for i := range 3 * few {
-		many += fmt.Sprintf(`,"m%d":{"a":1,"a":2}`, i)
-	}
-	for in, want := range map[string]bool{
-		`{}`: false, `[{"a":1},{"a":2}]`: false, `"a"`: false, ``: false,
-		`{"content":[{"a":1,"a":2}],"isError":true}`:                            false, // that is further inside
-		` {"isError":true,"isError":false}`:                                     true,
-		`{"isError":true,"x":{},"isErr\u006fr":false}`:                          true,
-		`{"\u0069sError":true,"isError":false}`:                                 true,
-		`{"isError":true,"ISERROR":false}`:                                      true, // as encoding/json reads it
-		`{"isError":true,"i\u017fError":false}`:                                 true, // and this, which is a long s
-		`{"\ud800":1,"\ud801":2}`:                                               true, // neither is a character
-		`{"a":1,"a\u0000":2}`:                                                   false,
-		`{"a":"\\\"","b":"}{\"a\":1,\\","c" : [ "]" , {"a":1} ] , "d":-1.5e3 }`: false,
-		`{"a":"\\","b":[["\\\""],"a"],"c":null , "a" : true}`:                   true,
-		many + `}`:             false,
-		many + `,"n0":1}`:      true,
-		many + `,"N\u0030":1}`: true,
-		many + `,"m40":1}`:     true,
-	} {
-		if got := twice([]byte(in)); got != want {
-			t.Errorf("twice(%.60s) = %v", in, got)
-		}
-	}
-}
-
-func TestTwiceAllocatesNothing(t *testing.T) {
-	result := []byte(`{"content":[{"type":"text","text":"hello"}],"structuredContent":{"a":1},"isError":false,"resultType":"complete","_meta":{"a":1}}`)
-	if n := testing.AllocsPerRun(100, func() {
-		if twice(result) {
-			t.Fatal("a member is there twice")
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkTwice(b *testing.B) {
-	result := []byte(`{"content":[{"type":"text","text":"` + strings.Repeat("words of a result ", 455) + `"}],"isError":false}`)
-	b.SetBytes(int64(len(result)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if twice(result) {
-			b.Fatal("a member is there twice")
-		}
-	}
-}
-
-// FuzzTwice compares with what encoding/json makes of the object.
-func FuzzTwice(f *testing.F) {
-	for _, seed := range []string{`{"a":1,"b":{"b":1}}`, `{"a":1,"\u0061":2}`, `{"a":1,"a":2}`, `{"":1,"é":2}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, object []byte) {
-		var members map[string]json.RawMessage
-		if !valid(object) || json.Unmarshal(object, &members) != nil || members == nil {
-			t.Skip()
-		}
-		checked, skimmed, n := walk(object), walk(object), 0
-		skimmed.skims = true
-		for {
-			name, value, ok := checked.member()
-			if other, same, also := skimmed.member(); ok != also || !bytes.Equal(name, other) || !bytes.Equal(value, same) {
-				t.Fatalf("member %d of %s is %s: %s, or %s: %s", n, object, name, value, other, same)
-			}
-			if !ok {
-				break
-			}
-			n++
-		}
-		if n > len(members) && !twice(object) {
-			t.Errorf("%d members and %d names in %s", n, len(members), object)
-		}
-	})
-}
-
 // FuzzOpen compares the envelope with what encoding/json makes of the message.
 func FuzzOpen(f *testing.F) {
 	for _, seed := range []string{
@@ -167,14 +71,14 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		e, badText, problem := open(msg)
-		if depth(msg) > maxDepth {
+		if depth(msg) > rawjson.MaxDepth {
 			if problem == "" {
 				t.Errorf("open takes what is %d deep", depth(msg))
 			}
 			return
 		}
-		if got, want := valid(msg), json.Valid(msg) && utf8.Valid(msg); got != want {
-			t.Errorf("valid(%q) = %v", msg, got)
+		if got, want := rawjson.Valid(msg), json.Valid(msg) && utf8.Valid(msg); got != want {
+			t.Errorf("rawjson.Valid(%q) = %v", msg, got)
 		}
 		if problem != "" {
 			if e := reference(msg); e != nil {

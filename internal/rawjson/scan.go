@@ -1,0 +1,250 @@
+package rawjson
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// MaxDepth is the deepest nesting of objects and arrays that the package accepts.
+const MaxDepth = 1000
+
+// scanner checks the grammar of RFC 8259 without building values. Its methods
+// take an offset and return the offset after the value they read, or -1 after
+// setting problem.
+type scanner struct {
+	data    []byte
+	problem string
+	badUTF8 bool // a string contains bytes that are not UTF-8; the scan goes on
+}
+
+func (s *scanner) fail(problem string) int {
+	if s.problem == "" {
+		s.problem = problem
+	}
+	return -1
+}
+
+// space skips white space.
+func (s *scanner) space(i int) int {
+	for i < len(s.data) {
+		switch s.data[i] {
+		case ' ', '\t', '\n', '\r':
+			i++
+		default:
+			return i
+		}
+	}
+	return i
+}
+
+// byteAt returns the byte at i, or 0 at the end: JSON has no bare NUL.
+func (s *scanner) byteAt(i int) byte {
+	if i < len(s.data) {
+		return s.data[i]
+	}
+	return 0
+}
+
+func (s *scanner) value(i, depth int) int {
+	switch c := s.byteAt(i); c {
+	case '"':
+		return s.str(i)
+	case '{':
+		return s.object(i, depth)
+	case '[':
+		return s.array(i, depth)
+	case 't':
+		return s.literal(i, "true")
+	case 'f':
+		return s.literal(i, "false")
+	case 'n':
+		return s.literal(i, "null")
+	default:
+		if c == '-' || isDigit(c) {
+			return s.number(i)
+		}
+		if i >= len(s.data) {
+			return s.fail("ends inside a value")
+		}
+		return s.fail("invalid JSON")
+	}
+}
+
+func (s *scanner) object(i, depth int) int {
+	if depth >= MaxDepth {
+		return s.fail("nested too deeply")
+	}
+	i = s.space(i + 1)
+	if s.byteAt(i) == '}' {
+		return i + 1
+	}
+	for {
+		if i = s.key(i); i < 0 {
+			return -1
+		}
+		if i = s.value(i, depth+1); i < 0 {
+			return -1
+		}
+		i = s.space(i)
+		switch s.byteAt(i) {
+		case ',':
+			i = s.space(i + 1)
+		case '}':
+			return i + 1
+		default:
+			return s.fail("invalid JSON")
+		}
+	}
+}
+
+// key reads a member's name, the colon and the white space around them.
+func (s *scanner) key(i int) int {
+	if s.byteAt(i) != '"' {
+		return s.fail("invalid JSON")
+	}
+	if i = s.str(i); i < 0 {
+		return -1
+	}
+	i = s.space(i)
+	if s.byteAt(i) != ':' {
+		return s.fail("invalid JSON")
+	}
+	return s.space(i + 1)
+}
+
+func (s *scanner) array(i, depth int) int {
+	if depth >= MaxDepth {
+		return s.fail("nested too deeply")
+	}
+	i = s.space(i + 1)
+	if s.byteAt(i) == ']' {
+		return i + 1
+	}
+	for {
+		if i = s.value(i, depth+1); i < 0 {
+			return -1
+		}
+		i = s.space(i)
+		switch s.byteAt(i) {
+		case ',':
+			i = s.space(i + 1)
+		case ']':
+			return i + 1
+		default:
+			return s.fail("invalid JSON")
+		}
+	}
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// stops marks quotes, backslashes and control characters among the bytes of w.
+// Only the lowest mark is exact.
+func stops(w uint64) uint64 {
+	quote := w ^ ones*'"'
+	slash := w ^ ones*'\\'
+	return ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+}
+
+func (s *scanner) str(i int) int {
+	d := s.data
+	i++
+	start, seen := i, uint64(0)
+	for i < len(d) {
+		if i+8 <= len(d) {
+			w := binary.LittleEndian.Uint64(d[i:])
+			seen |= w
+			m := stops(w)
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) / 8
+		}
+		switch c := d[i]; {
+		case c == '"':
+			if seen&highs != 0 && !utf8.Valid(d[start:i]) {
+				s.badUTF8 = true
+			}
+			return i + 1
+		case c == '\\':
+			if i = s.escape(i); i < 0 {
+				return -1
+			}
+		case c < 0x20:
+			return s.fail("control character in a string")
+		default:
+			seen |= uint64(c)
+			i++
+		}
+	}
+	return s.fail("ends inside a string")
+}
+
+func (s *scanner) escape(i int) int {
+	switch s.byteAt(i + 1) {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+		for k := i + 2; k < i+6; k++ {
+			if !isHex(s.byteAt(k)) {
+				return s.fail("invalid escape in a string")
+			}
+		}
+		return i + 6
+	default:
+		return s.fail("invalid escape in a string")
+	}
+}
+
+func (s *scanner) number(i int) int {
+	if s.byteAt(i) == '-' {
+		i++
+	}
+	if s.byteAt(i) == '0' {
+		i++
+	} else if i = s.digits(i); i < 0 {
+		return s.fail("invalid number")
+	}
+	if s.byteAt(i) == '.' {
+		if i = s.digits(i + 1); i < 0 {
+			return s.fail("invalid number")
+		}
+	}
+	if c := s.byteAt(i); c == 'e' || c == 'E' {
+		i++
+		if c := s.byteAt(i); c == '+' || c == '-' {
+			i++
+		}
+		if i = s.digits(i); i < 0 {
+			return s.fail("invalid number")
+		}
+	}
+	return i
+}
+
+// digits reads one or more digits.
+func (s *scanner) digits(i int) int {
+	if !isDigit(s.byteAt(i)) {
+		return -1
+	}
+	for isDigit(s.byteAt(i)) {
+		i++
+	}
+	return i
+}
+
+func (s *scanner) literal(i int, word string) int {
+	if len(s.data)-i < len(word) || string(s.data[i:i+len(word)]) != word {
+		return s.fail("invalid JSON")
+	}
+	return i + len(word)
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
