@@ -41,20 +41,21 @@
 // records; Close makes one for what is left. One that follows another within
 // the same minute replaces it, except at those multiples, which Verify demands.
 //
-// # Words
+// # Index
 //
-// Who used that tool, a year ago? For each tile of leaves the journal also keeps the
-// words that filters ask for, as a few hundred bytes of sums (package words), and for
-// 16 of such rows a row of what they hold together, and so on upwards: a filter goes
-// back over rows that hold all of its words and reads the records below them. They
-// are kept by whoever completes a tile, from what it has at hand, about one row for
-// 256 records; an index of records would be several for each. Ids of calls stand in the
-// lowest row only.
+// Who used that tool, a year ago? Whoever completes a tile of 256 leaves, a block, also
+// writes which values the block contains: one row of the table journal_values for each
+// tool, agent, caller, code and decision, and one row of journal_calls for all ids of
+// calls, four bytes each. A filter finds the last block that contains all of its values
+// and reads that block. Ids of calls are random, so a row for each would be an insert at
+// a random place for each record; a lookup reads the rows of all blocks instead, about
+// four bytes a record.
 //
-// Words only ever save a look. A row that is missing, because an older ambit
-// appended, is made when a filter comes to it. A row that lacks a word could
-// hide a record from a filter, so Verify holds each to its records. Where content is
-// erased, the words are made anew from what is left.
+// The table journal_indexed names the one run of blocks of a log that is indexed. Where
+// an older ambit appended, a filter extends the run backwards as far as it has to look,
+// 16 blocks in a transaction; opening a store indexes nothing. Blocks outside the run
+// are read. The index is not trusted: a missing entry could hide a record from a filter,
+// so Verify compares the index with the records. Erasing replaces the entries of a block.
 //
 // # Keys
 //

@@ -39,6 +39,10 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 			if err := j.InForce(tx); err != nil {
 				return err
 			}
+			// Hashes of values that an older ambit stored there.
+			if _, err := tx.Exec(`DELETE FROM words WHERE log = $1`, log); err != nil {
+				return err
+			}
 			return j.enroll(tx, r)
 		})
 		if err != nil {
@@ -166,7 +170,7 @@ func (j *Journal) erase(ctx context.Context, log, from, to int64) (n int64, err 
 			n += rows
 			next = stay + 1
 		}
-		return forgetWords(tx, log, from, to)
+		return reindex(tx, log, from/blockSize, (to+blockSize-1)/blockSize)
 	})
 	return n, err
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/ambit-run/ambit/internal/journal/daybook"
-	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -79,10 +78,6 @@ type room struct {
 	is     []byte
 	read   []byte
 	size   int64
-
-	// words are those of all records since the last tile, if begun is set.
-	words words.Set
-	begun bool
 }
 
 // leaf is a new record: its hash, and where its bytes lie in the room.
@@ -169,7 +164,7 @@ func (room *room) head(tx state.Tx, log int64) (found bool, err error) {
 	if !found {
 		room.size, room.read = 0, nil
 	}
-	room.log, room.begun = log, false
+	room.log = log
 	return found, room.edge.read(room.size, room.read)
 }
 
@@ -202,13 +197,8 @@ func (room *room) append(tx state.Tx, log int64, bodies [][]byte) error {
 		room.record = append(appendHead(append(room.record, 0), log, first+int64(i)), body...)
 		l := leaf{hash: sha256.Sum256(room.record[from:]), from: from + 1, to: len(room.record)}
 		room.leaves = append(room.leaves, l)
-		room.note(first+int64(i), room.record[l.from:l.to])
 		err := room.edge.add(l.hash, func(level int, n int64, root tlog.Hash) error {
-			t := tileRoot{level: level, n: n, root: root}
-			if level == 1 && room.begun {
-				t.words = room.words.Keep()
-			}
-			room.tiles = append(room.tiles, t)
+			room.tiles = append(room.tiles, tileRoot{level: level, n: n, root: root})
 			return nil
 		})
 		if err != nil {
@@ -233,24 +223,8 @@ func (room *room) append(tx state.Tx, log int64, bodies [][]byte) error {
 		if err := addTile(tx, log, t.level, t.n, t.root); err != nil {
 			return err
 		}
-		if t.level == 1 {
-			if err := addWords(tx, log, t.n, t.words); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
-}
-
-// note collects the words of a record.
-func (room *room) note(seq int64, record []byte) {
-	if seq%blockSize == 0 {
-		room.words.Reset()
-		room.begun = true
-	}
-	if room.begun {
-		room.words.Record(record)
-	}
 }
 
 // enroll writes a record of the roster.

@@ -112,7 +112,7 @@ func saved(t *testing.T, j *Journal) (restore func(*testing.T)) {
 	run := func(t *testing.T, statements ...string) {
 		t.Helper()
 		err := j.db.Write(t.Context(), func(tx state.Tx) error {
-			for _, table := range []string{"leaves", "heads", "tiles", "checkpoints", "words"} {
+			for _, table := range []string{"leaves", "heads", "tiles", "checkpoints", "journal_values", "journal_calls"} {
 				for _, s := range statements {
 					if _, err := tx.Exec(strings.ReplaceAll(s, "TABLE_", table)); err != nil {
 						return err

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -40,16 +39,14 @@ const (
 type chosen struct {
 	Filter
 	// texts must each stand somewhere in a record, which is quickly seen.
-	texts [][]byte
-	// words are the sums of what must stand in it, rare those that stand above level 0.
-	words, rare []words.Sum
+	texts  [][]byte
+	lookup lookup
 	// calls narrows further to these, if it is not nil.
 	calls map[string]bool
 }
 
 func (f Filter) compile() *chosen {
-	c := &chosen{Filter: f}
-	c.words, c.rare = f.words()
+	c := &chosen{Filter: f, lookup: f.lookup()}
 	for _, s := range []string{f.Agent, f.Tool, f.Principal, f.Call, f.Code, string(f.Decision)} {
 		if s != "" {
 			c.texts = append(c.texts, appendString(nil, s))
@@ -117,7 +114,7 @@ func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		logs = append(logs, &backwards{seeker: seeker{j: j, log: log, words: c.words, rare: c.rare}, next: size, c: c})
+		logs = append(logs, &backwards{j: j, log: log, next: size, c: c})
 	}
 	var out []Entry
 	for len(out) < c.Limit {
@@ -141,11 +138,14 @@ func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
 
 // backwards reads a log from its end.
 type backwards struct {
-	seeker
+	j     *Journal
+	log   int64
 	next  int64 // records before it are still to be read
 	size  int64 // how many were read last
 	c     *chosen
 	found []Entry
+	// stuck says that the index cannot be extended. Then records are read.
+	stuck bool
 }
 
 // fill reads until something is chosen or nothing is left.
@@ -179,7 +179,7 @@ func (b *backwards) fill(ctx context.Context) error {
 // from tells from where to read up to next, which it moves over what need not be
 // read: both are the same where nothing is left.
 func (b *backwards) from(ctx context.Context) (int64, error) {
-	if len(b.words) == 0 {
+	if b.c.lookup.empty() {
 		// First as many as may be needed; more where little is chosen.
 		b.size = min(max(int64(b.c.Limit), 2*b.size), page)
 		return max(0, b.next-b.size), nil
@@ -197,6 +197,62 @@ func (b *backwards) from(ctx context.Context) (int64, error) {
 	}
 	b.next = (found + 1) * blockSize
 	return max(0, b.next-b.size), err
+}
+
+// before finds the last block before n that may contain what is asked for, or -1. It
+// extends the index over blocks that an older ambit wrote.
+func (b *backwards) before(ctx context.Context, n int64) (found int64, err error) {
+	for {
+		var first, next int64
+		err = b.j.db.Read(ctx, func(tx state.Tx) (err error) {
+			if first, next, err = indexedBlocks(tx, b.log); err == nil && n <= next {
+				found, err = b.c.lookup.last(tx, b.log, first, n)
+			}
+			return err
+		})
+		indexed := n <= next
+		switch {
+		case err != nil:
+			return -1, err
+		case indexed && (found >= 0 || first == 0):
+			return found, nil
+		case indexed:
+			n = min(n, first)
+		}
+		if b.stuck {
+			return n - 1, nil
+		}
+		b.stuck = b.j.backfill(ctx, b.log) != nil
+	}
+}
+
+// end finds how many records of a log, of the first n, may not be too new. It goes back
+// and looks at the last record of each block. A binary search would be wrong once a
+// clock was ahead: records after such a time need not be too new.
+func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
+	if c.Until.IsZero() {
+		return n, nil
+	}
+	newest := c.Until.Add(late)
+	end := n
+	for at := n; at > 0; at = (at - 1) / blockSize * blockSize {
+		var r struct{ Time time.Time }
+		err := readRows(tx, log, at-1, at, func(one row) error {
+			// An unreadable record counts as old, and is shown.
+			if json.Unmarshal(one.record, &r) != nil {
+				r.Time = time.Time{}
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		if !r.Time.After(newest) {
+			break
+		}
+		end = at // records before it, down to the last one of the block before, may be older
+	}
+	return end, nil
 }
 
 // passed reports whether a record, and all before it, are too old.

@@ -145,7 +145,7 @@ func TestShowSinceStops(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := &backwards{seeker: seeker{j: j}, next: 3, c: Filter{Since: started.Add(time.Hour), Limit: 2}.compile()}
+	b := &backwards{j: j, next: 3, c: Filter{Since: started.Add(time.Hour), Limit: 2}.compile()}
 	if err := b.fill(t.Context()); err != nil || b.next != 0 || b.size != 2 {
 		t.Errorf("%+v, %v", b, err)
 	}

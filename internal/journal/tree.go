@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -92,22 +91,27 @@ type tileRoot struct {
 	level int
 	n     int64
 	root  tlog.Hash
-	words words.Row // of a tile of leaves, nil if they are not known
 }
 
-// addTile keeps what a leaf completed: a tile of leaves, or a root that goes
-// into the tile above. Only tiles of leaves are written once and whole.
+// addTile stores what a leaf completed: a tile of leaves with its entries in the index,
+// or a root that goes into the tile above. Only tiles of leaves are written once and whole.
 func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
 	if level == 1 {
-		hashes := make([]byte, 0, tileWidth*tlog.HashSize)
-		err := leafHashes(tx, log, n*tileWidth, tileWidth, func(h []byte) { hashes = append(hashes, h...) })
+		rows, err := blockRows(tx, log, n)
 		if err != nil {
 			return err
+		}
+		hashes := make([]byte, 0, tileWidth*tlog.HashSize)
+		for _, r := range rows {
+			hashes = append(hashes, r.hash...)
 		}
 		if len(hashes) != tileWidth*tlog.HashSize {
 			return fmt.Errorf("records %d to %d of log %d are not all there: run ambit journal verify", n*tileWidth, (n+1)*tileWidth-1, log)
 		}
 		if err := putTile(tx, log, 0, n, hashes); err != nil {
+			return err
+		}
+		if err := addToIndex(tx, log, n, rows); err != nil {
 			return err
 		}
 	}
@@ -139,18 +143,6 @@ func getTile(tx state.Tx, log int64, level int, n int64) (hashes []byte, err err
 	err = tx.Query(`SELECT hashes FROM tiles WHERE log = $1 AND level = $2 AND n = $3`, []any{log, int64(level), n},
 		func(r state.Row) error { return r.Scan(&hashes) })
 	return hashes, err
-}
-
-func leafHashes(tx state.Tx, log, from, count int64, each func([]byte)) error {
-	var h []byte
-	return tx.Query(`SELECT hash FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place`, []any{place(log, from), place(log, from+count)},
-		func(r state.Row) error {
-			if err := r.Scan(&h); err != nil {
-				return err
-			}
-			each(h)
-			return nil
-		})
 }
 
 // nodes reads the nodes of a log's tree from its tiles. Nothing that it reads
@@ -201,7 +193,7 @@ func (r *nodes) tile(level, n int64) ([]byte, error) {
 	}
 	hashes, err := getTile(r.tx, r.log, int(level), n)
 	if err == nil && hashes == nil && level == 0 {
-		err = leafHashes(r.tx, r.log, n*tileWidth, tileWidth, func(h []byte) { hashes = append(hashes, h...) })
+		err = readRows(r.tx, r.log, n*tileWidth, (n+1)*tileWidth, func(one row) error { hashes = append(hashes, one.hash...); return nil })
 	}
 	r.tiles[key] = hashes
 	return hashes, err

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/ambit-run/ambit/internal/journal/words"
 	"github.com/ambit-run/ambit/internal/state"
 )
 
@@ -203,14 +202,14 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 		for range pages { // until nobody reads any more
 		}
 	}()
-	tiles, held := &tileChecker{log: o.log}, &wordChecker{log: o.log}
+	tiles, index := &tileChecker{log: o.log}, &indexChecker{log: o.log}
 	c.up = tiles.up
 	done := v.report.Records
 	for p := range pages {
 		if p.err != nil {
 			return p.err
 		}
-		tiles.have, held.have = p.tiles, p.words
+		tiles.have, index.indexPage = p.tiles, p.index
 		for i := range p.rows {
 			row := &p.rows[i]
 			if row.odd {
@@ -222,7 +221,7 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 			if err := c.leaf(row.seq, row.hash, row.record); err != nil {
 				return err
 			}
-			held.leaf(row)
+			index.leaf(row)
 		}
 		v.report.Records = done + c.edge.size
 		if v.want.Progress != nil {
@@ -248,10 +247,10 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 	if err := c.end(); err != nil {
 		return err
 	}
-	if err := checkHead(o, c); err != nil || held.wrong == nil {
+	if err := checkHead(o, c); err != nil || index.wrong == nil {
 		return err
 	}
-	return held.wrong
+	return index.wrong
 }
 
 // marks reads the stored checkpoints of a log, checks their signatures, and that
@@ -310,11 +309,11 @@ type row struct {
 	odd bool
 }
 
-// pageOf is a run of records with the tiles and words that they complete.
+// pageOf is a run of records with the tiles that they complete and their index.
 type pageOf struct {
 	rows  []row
 	tiles map[[2]int64][]byte
-	words map[wordRow]words.Row
+	index indexPage
 	err   error
 }
 
@@ -331,7 +330,7 @@ func (v *verification) pages(ctx context.Context, o outline) <-chan pageOf {
 				if p.tiles, err = readTiles(tx, o.log, from, to); err != nil {
 					return err
 				}
-				if p.words, err = readEnding(tx, o.log, from, to); err != nil {
+				if p.index, err = readIndex(tx, o.log, from, to); err != nil {
 					return err
 				}
 				return readRows(tx, o.log, from, to, func(r row) error { p.rows = append(p.rows, r); return nil })

@@ -18,10 +18,9 @@ import (
 //
 // A batch has at most 64 members: the server keeps that many savepoints at hand.
 type batch struct {
-	s      *store
-	line   *line
-	cancel context.CancelFunc
-	lost   error
+	s    *store
+	line *line
+	lost error
 }
 
 // Serializable transactions that meet are run again, and could meet for ever. So
@@ -43,12 +42,11 @@ func (s *store) begin() (engine.Batch, error) {
 	if err := s.ready(); err != nil {
 		return nil, fmt.Errorf("%w: %w", state.ErrLost, explain(err))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	share := together
 	if s.met {
 		share = alone
 	}
-	return &batch{s: s, cancel: cancel, line: &line{ctx: ctx, conn: s.conn, ahead: []string{begin, share}}}, nil
+	return &batch{s: s, line: &line{ctx: context.Background(), limit: patience, conn: s.conn, ahead: []string{begin, share}}}, nil
 }
 
 // ready sees to it that there is a connection, under a new owner if the old one
@@ -117,14 +115,13 @@ func (b *batch) undo() {
 		return
 	}
 	if l.lost() == nil {
-		l.failed = simple(l.ctx, l.conn, undo)
+		l.failed = l.simple(undo)
 	}
 }
 
 func (b *batch) Lost() error { return b.lost }
 
 func (b *batch) End(members int) (err error) {
-	defer b.cancel()
 	conn := b.line.conn
 	b.s.used = time.Now()
 	switch open := conn.PgConn().TxStatus() != 'I'; {
@@ -134,7 +131,7 @@ func (b *batch) End(members int) (err error) {
 		err = b.commit()
 	}
 	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		err = errors.Join(err, simple(b.line.ctx, conn, rollback))
+		err = errors.Join(err, b.line.simple(rollback))
 	}
 	b.s.met = errors.Is(err, engine.ErrAgain)
 	if conn.IsClosed() {

@@ -4,5 +4,5 @@ package postgres
 
 import "syscall"
 
-// unheard cannot be set here: a batch ends when patience does.
+// unheard cannot be set here: a statement ends when patience does.
 func unheard(_, _ string, _ syscall.RawConn) error { return nil }

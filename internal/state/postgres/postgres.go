@@ -36,8 +36,8 @@ import (
 const (
 	// maxReaders is how many reads run at the same time.
 	maxReaders = 4
-	// patience is how long the server may take for a batch before its connection
-	// counts as lost.
+	// patience is how long the server may take for one statement of a batch before
+	// the connection counts as lost.
 	patience = 10 * time.Second
 	// answerTime is how long it may take to answer at all, where it has nothing to
 	// do for that: a connection is made, or tried. A URL may say connect_timeout.

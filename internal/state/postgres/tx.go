@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,9 +17,25 @@ import (
 // line sends statements over a connection, with others ahead of them.
 type line struct {
 	ctx    context.Context
+	limit  time.Duration // for each trip; 0 if ctx bounds them
 	conn   *pgx.Conn
 	ahead  []string // not sent yet
 	failed error    // of the connection or the whole transaction
+}
+
+// trip is the context of one exchange with the server. A batch has no limit of its own:
+// one that makes progress is not lost, however busy the machine is.
+func (l *line) trip() (context.Context, context.CancelFunc) {
+	if l.limit == 0 {
+		return l.ctx, func() {}
+	}
+	return context.WithTimeout(l.ctx, l.limit)
+}
+
+func (l *line) simple(statements string) error {
+	ctx, cancel := l.trip()
+	defer cancel()
+	return simple(ctx, l.conn, statements)
 }
 
 // send runs one statement, after those that go ahead, in one trip.
@@ -28,7 +45,9 @@ func (l *line) send(query string, args []any, each func(state.Row) error) (tag s
 		t.Queue(statement)
 	}
 	t.Queue(query, args...)
-	results := l.conn.SendBatch(l.ctx, t)
+	ctx, cancel := l.trip()
+	defer cancel()
+	results := l.conn.SendBatch(ctx, t)
 	defer func() {
 		if e := results.Close(); err == nil {
 			err = e

@@ -4,9 +4,16 @@ package sqlite
 
 import (
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+const errQuota = syscall.EDQUOT
+
+// remove removes an owner's file while it is locked, so that nobody can have
+// claimed it in between.
+func remove(f *os.File) error { return os.Remove(f.Name()) }
 
 // lock waits for an exclusive lock on a whole file.
 func lock(f *os.File) error { return flock(f, unix.LOCK_EX) }

@@ -1,7 +1,0 @@
-//go:build unix
-
-package sqlite
-
-import "syscall"
-
-const errQuota = syscall.EDQUOT
