@@ -62,11 +62,8 @@ type moment struct {
 type facts struct {
 	view *view
 	m    moment
-	// caller and time are of the moment, where rules look at them.
-	caller, time types.Value
-	// arguments are those that rules look at, slots the same by their numbers.
+	// arguments are those that rules look at.
 	arguments types.RecordMap
-	slots     []types.Value
 	pathOf    map[string]*places
 	paths     places
 	hosts     places
@@ -74,31 +71,16 @@ type facts struct {
 
 	values int
 	work   int
-	// unread says that nothing is known of the arguments.
-	unread bool
-}
-
-// blind is what is known of a call before its arguments are.
-func (r *Rules) blind(v *view, m moment) *facts {
-	f := &facts{view: v, m: m, slots: make([]types.Value, len(r.slots)), unread: true}
-	if v.uses.has(partCaller) {
-		f.caller = types.String(m.caller)
-	}
-	if v.uses.has(partTime) {
-		f.time = types.NewDatetime(m.time)
-	}
-	return f
 }
 
 // gather finds out what rules want to know of a call. An error says, without
 // quoting anything, why the arguments cannot be judged.
 func (r *Rules) gather(v *view, m moment, arguments []byte) (*facts, error) {
-	f := r.blind(v, m)
-	f.unread = false
+	f := &facts{view: v, m: m}
 	if !v.uses.has(ofArguments) {
 		return f, nil
 	}
-	return f, f.read(r.slots, arguments)
+	return f, f.read(arguments)
 }
 
 // context is the context with some of its parts.
@@ -109,9 +91,9 @@ func (f *facts) context(parts part) types.Record {
 			made[name] = value()
 		}
 	}
-	put("caller", partCaller, func() types.Value { return f.caller })
+	put("caller", partCaller, func() types.Value { return types.String(f.m.caller) })
 	put("side_effect", partSideEffect, func() types.Value { return types.String(f.m.sideEffect) })
-	put("time", partTime, func() types.Value { return f.time })
+	put("time", partTime, func() types.Value { return types.NewDatetime(f.m.time) })
 	put("annotations", partAnnotations, func() types.Value { return hints(f.m.annotations) })
 	if f.m.skill != "" {
 		put("skill", partSkill, func() types.Value { return types.String(f.m.skill) })
@@ -191,7 +173,7 @@ func set(texts map[string]bool) types.Value {
 // decoders are kept, since making one costs more than reading most arguments.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-func (f *facts) read(slots slots, arguments []byte) error {
+func (f *facts) read(arguments []byte) error {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
@@ -226,9 +208,6 @@ func (f *facts) read(slots slots, arguments []byte) error {
 		}
 		if value != nil && uses.argument(key) {
 			f.arguments[types.String(key)] = value
-			if slot, ok := slots[types.String(key)]; ok {
-				f.slots[slot] = value
-			}
 		}
 		if len(texts) > 0 && uses.path(key) {
 			p := new(places)

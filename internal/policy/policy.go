@@ -31,8 +31,7 @@
 //
 // Which rules can apply to a tool of an agent at all is worked out once, and so
 // is which parts of the context they look at; a call evaluates only those and
-// builds only these. Of these rules, Cedar is shown those whose outcome a quick
-// look does not know, and one permit of every call that passes (sieve.go). [Live] looks at the file on every call, so that a
+// builds only these. [Live] looks at the file on every call, so that a
 // revocation counts at once in every process. A file that became unusable leaves
 // the last good rules in force, and says so; one that is unusable from the start
 // refuses everything.
@@ -43,7 +42,6 @@ import (
 	"iter"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -68,10 +66,9 @@ const maxFile = 4 << 20
 
 // Rules are the rules of one file. They do not change.
 type Rules struct {
-	file  string
-	list  []*rule
-	byID  map[types.PolicyID]*rule
-	slots slots
+	file string
+	list []*rule
+	byID map[types.PolicyID]*rule
 }
 
 // rule is one of them.
@@ -81,7 +78,6 @@ type rule struct {
 	cedar  *cedar.Policy
 	ast    *ast.Policy
 	uses   uses
-	sieve  test   // nil if Cedar is to be asked in any case
 	name   string // how people are told of it
 	// permits says that it permits a call.
 	permits string
@@ -103,7 +99,7 @@ func Parse(file string, text []byte) (*Rules, error) {
 	if len(spans) != len(list) {
 		return nil, &SyntaxError{File: file, What: fmt.Sprintf("%d rules were read, and %d stand there", len(list), len(spans))}
 	}
-	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list)), slots: slots{}}
+	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list))}
 	for i, p := range list {
 		one := &rule{
 			id: types.PolicyID(fmt.Sprintf("rule%d", i)), forbid: p.Effect() == cedar.Forbid, cedar: p, ast: (*ast.Policy)(p.AST()),
@@ -111,7 +107,7 @@ func Parse(file string, text []byte) (*Rules, error) {
 		}
 		one.name = one.title(p.Annotations())
 		one.permits = one.name + " of " + filepath.Base(file) + " permits it"
-		one.uses, one.sieve = usesOf(one.ast), r.slots.sieve(one.ast)
+		one.uses = usesOf(one.ast)
 		r.list = append(r.list, one)
 		r.byID[one.id] = one
 	}
@@ -153,7 +149,7 @@ func (r *Rules) Len() int { return len(r.list) }
 
 // withoutPermits are the same rules, but nothing is permitted.
 func (r *Rules) withoutPermits() *Rules {
-	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}, slots: r.slots}
+	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}}
 	for _, one := range r.list {
 		if one.forbid {
 			rest.list = append(rest.list, one)
@@ -191,16 +187,11 @@ type subject struct {
 
 // view is what the rules have to say of one subject.
 type view struct {
-	rules     []*rule // those whose scope fits, in order
-	uses      uses
-	principal types.EntityUID
-	resource  types.EntityUID
-	line      []types.EntityUID // the tool and all that it is in
-	entities  types.EntityMap
-	// The two entities as values, and their attributes: made once, for each
-	// conversion would allocate.
-	subject, object   types.Value
-	who, what         types.Record
+	rules             rules // those whose scope fits, in order
+	uses              uses
+	principal         types.EntityUID
+	resource          types.EntityUID
+	entities          types.EntityMap
 	base              string // the folder that relative paths are read from, if it is known
 	covered           string // which scopes cover the tool, in words
 	hint, unpermitted string // what to do if nothing permits the call, and that nothing does
@@ -231,11 +222,9 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	for _, p := range parents {
 		v.entities[p] = types.Entity{UID: p}
 	}
-	v.subject, v.object = v.principal, v.resource
-	v.who, v.what = v.entities[v.principal].Attributes, v.entities[v.resource].Attributes
-	v.line = append([]types.EntityUID{v.resource}, parents...)
+	line := append([]types.EntityUID{v.resource}, parents...)
 	for _, one := range r.list {
-		if fits(one.ast.Principal, []types.EntityUID{v.principal}) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, v.line) {
+		if fits(one.ast.Principal, []types.EntityUID{v.principal}) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {
 			v.rules = append(v.rules, one)
 			v.uses.add(one.uses)
 		}
@@ -306,67 +295,12 @@ func (r rules) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
 	}
 }
 
-// judge evaluates the rules of a view. Cedar is asked about those that no sieve is
-// sure of, and whatever is permitted is permitted by Cedar: of the permits that
-// surely hold it is asked about one, and if it says otherwise, about everything.
+// judge lets Cedar evaluate the rules of a view.
 func (r *Rules) judge(f *facts) verdict {
-	var forbids, permits, asked rules
-	for _, one := range f.view.rules {
-		known := unsure
-		if one.sieve != nil {
-			known = one.sieve(f)
-		}
-		switch {
-		case known == unsure:
-			asked = append(asked, one)
-		case known == isTrue && one.forbid:
-			forbids = append(forbids, one)
-		case known == isTrue:
-			permits = append(permits, one)
-		}
-	}
-	if len(forbids) > 0 {
-		permits = nil
-	}
-	if len(permits) > 0 {
-		asked = append(asked, permits[0])
-	}
-	if len(asked) == 0 {
-		return verdict{forbids: forbids}
-	}
-	found := r.ask(f, asked)
-	if len(permits) > 0 && len(found.forbids) == 0 && !slices.Contains(found.permits, permits[0]) {
-		return r.ask(f, f.view.rules)
-	}
-	if found.forbids = inOrder(forbids, found.forbids); len(found.forbids) > 0 {
-		found.permits = nil
-	} else if len(permits) > 0 {
-		found.permits = inOrder(permits, slices.DeleteFunc(found.permits, func(one *rule) bool { return one == permits[0] }))
-	}
-	return found
-}
-
-// inOrder is both lists in the order of the file.
-func inOrder(a, b rules) rules {
-	switch {
-	case len(a) == 0:
-		return b
-	case len(b) == 0:
-		return a
-	}
-	all := slices.Concat(a, b)
-	slices.SortFunc(all, func(x, y *rule) int { return x.start - y.start })
-	return all
-}
-
-// ask lets Cedar evaluate some rules.
-func (r *Rules) ask(f *facts, some rules) verdict {
-	var parts part
-	for _, one := range some {
-		parts |= one.uses.parts
-	}
 	v := f.view
-	decision, said := cedar.Authorize(some, v.entities, cedar.Request{Principal: v.principal, Action: callAction, Resource: v.resource, Context: f.context(parts)})
+	decision, said := cedar.Authorize(v.rules, v.entities, cedar.Request{
+		Principal: v.principal, Action: callAction, Resource: v.resource, Context: f.context(v.uses.parts),
+	})
 	var out verdict
 	for _, e := range said.Errors {
 		one := r.byID[e.PolicyID]

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+	"github.com/cedar-policy/cedar-go/x/exp/eval"
 )
 
 // checkSpelling finds texts that are looked for among paths, hosts or databases
@@ -52,11 +53,14 @@ var kindWords = map[part]string{somePaths: "the paths", someHosts: "the hosts", 
 // placesOf is what a set of texts in the context holds; 0 if the node is none.
 func placesOf(n ast.IsNode) part {
 	access, ok := n.(ast.NodeTypeAccess)
-	if !ok || membersOf(n) == nil {
+	if !ok {
 		return 0
 	}
-	if !isContext(access.Arg) {
+	if of, ok := access.Arg.(ast.NodeTypeAccess); ok && isPart(of.Arg, "path_of") {
 		return somePaths // of one argument
+	}
+	if !isContext(access.Arg) {
+		return 0
 	}
 	for _, kind := range []part{somePaths, someHosts, partDatabases} {
 		if partNames[string(access.Value)]&kind != 0 {
@@ -69,7 +73,9 @@ func placesOf(n ast.IsNode) part {
 // textsOf are the texts that a node stands for in every call, in order.
 func textsOf(n ast.IsNode) []string {
 	var texts []string
-	switch v := constant(n).(type) {
+	// A text or set that is the same in every call evaluates without a context.
+	v, _ := eval.Eval(n, eval.Env{Entities: types.EntityMap{}})
+	switch v := v.(type) {
 	case types.String:
 		texts = append(texts, string(v))
 	case types.Set:
