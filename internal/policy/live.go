@@ -19,8 +19,6 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
 )
 
 // Options say where rules come from.
@@ -41,15 +39,6 @@ type Options struct {
 	// Glance is how long one look at the files is good for; 0 looks at every
 	// decision. Under load those come faster than people change their minds.
 	Glance time.Duration
-}
-
-// In is where the rules of a home are.
-func In(h home.Home) Options {
-	return Options{
-		File: h.Policy(), Config: h.Config(), CatalogueFile: catalog.File(h),
-		Catalogue: func() (Catalogue, error) { return catalog.Open(h) },
-		Work:      func(agent string) string { return catalog.Work(h, agent) },
-	}
 }
 
 // Live is the user's policy as it stands in its file at any moment. It is a
