@@ -416,11 +416,10 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	}
 	reasons := s.trouble()
 	if len(v.rules) > 0 {
-		seen, err := s.rules.gather(v, m, c.Arguments)
+		found, err := s.rules.decide(v, m, c.Arguments)
 		if err != nil {
-			return append(reasons, no(call.PolicyDenied, "rules look at the arguments, and cannot: %v", err))
+			return append(reasons, no(call.PolicyDenied, "%v", err))
 		}
-		found := s.rules.judge(seen)
 		reasons = append(reasons, s.rules.forbidden(found)...)
 		if asksPermit {
 			return v.permitted(reasons, &found)

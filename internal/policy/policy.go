@@ -1,40 +1,55 @@
-// Package policy is the user's own word on calls: rules in Cedar, for agents of
-// every dialect.
+// Package policy decides about calls by the user's own rules, in Cedar, for agents
+// of every dialect.
 //
-// # What a rule can do
+// # Effects
 //
-// For a GPARS agent nothing is allowed that no rule permits. For the others the
-// manifest is the permit, and rules can only forbid, so that writing a first
-// grant breaks nobody. A forbid wins over every permit, and one that cannot be
-// evaluated counts as matched: an absent or odd argument never opens a door. A
-// permit that cannot be evaluated permits nothing.
+// A GPARS agent may do what a rule permits. For the other agents the manifest is the
+// permit, and rules can only forbid, so that a first grant changes nothing for them. A
+// forbid wins over every permit. A forbid that cannot be evaluated counts as matched,
+// because an absent or odd argument must not allow anything, and a permit that cannot
+// be evaluated permits nothing.
 //
-// # Who and what
+// # Entities
 //
-// The principal is Agent::"NAME", where NAME is what the agent is registered
-// under; what the manifest says of itself is in no entity. The resource is
-// Tool::"<server>/<tool>" in Server::"<server>", where the server is an alias, a
-// registry id, a native namespace, or for tools on no server the agent's own
-// NAME. A tool is also in Scope::"<server>/<scope>" for every scope that the
-// user or the catalogue maps to it; a scope that nobody maps covers no tool.
+// The principal is Agent::"NAME", where NAME is the name under which the agent is
+// registered; no entity contains anything that the manifest says of itself. The
+// resource is Tool::"<server>/<tool>" in Server::"<server>", where the server is an
+// alias, a registry id, a native namespace, or the agent's own NAME for tools without a
+// server. A tool is also in Scope::"<server>/<scope>" for every scope that the user or
+// the catalogue maps to it; a scope that is not mapped covers no tool.
 //
 // # Arguments
 //
-// context.arguments holds them as they were sent (see context.go for how JSON
-// becomes Cedar). Text can be spelt in many ways, so there are companions that
-// hold what it could mean: context.paths, context.hosts, context.databases and
-// what stands beside them (place.go, host.go). They hold every reading of the
-// text that some tool may have. What is asked of all must then hold for all of
-// them, and what is asked of any is found in any.
+// context.arguments contains the arguments as they were sent (context.go converts JSON
+// to Cedar). context.paths, context.hosts, context.databases and context.path_of contain
+// the places that they name, with everything that these lie under (places.go).
 //
-// # How it stays fast and fresh
+// A path, URL or host has one canonical spelling, and a call with any other spelling is
+// refused before a rule is asked (canonical.go). That holds for a text
+//   - whose name declares it a path, URL or host (path, file, dir, url, host, …), if a
+//     rule reads that argument or the derived places of its kind;
+//   - that a rule compares with a path or URL: context.arguments.x like "/data/*";
+//   - that context.path_of reads.
 //
-// Which rules can apply to a tool of an agent at all is worked out once, and so
-// is which parts of the context they look at; a call evaluates only those and
-// builds only these. [Live] looks at the file on every call, so that a
-// revocation counts at once in every process. A file that became unusable leaves
-// the last good rules in force, and says so; one that is unusable from the start
-// refuses everything.
+// Under a rule over places, other texts that look like a path or URL are read too. They
+// may be prose or source code, so their structure is cleaned, and only characters that
+// disguise a separator are refused.
+//
+// A relative path starts from every folder that the call names (cwd, root, base, …) and
+// from the server's work folder. Forbids see it there, no permit over folders holds for
+// it, and without such a folder a rule over places refuses it.
+//
+// Names of arguments that rules use count in every spelling: Amount is amount, dryRun is
+// dry_run. Two spellings in one object are refused. If the call and the rule spell a name
+// in different ways, a forbid counts if it holds for either, a permit only for both.
+//
+// # Speed and reload
+//
+// For each agent and tool, [Live] selects once the rules that can apply and the parts of
+// the context that they read; a call evaluates and builds no others. Live checks the file
+// on every call, so a revocation counts at once in every process. If the file becomes
+// unusable, the last good rules stay in force and Live reports it. If the file is unusable
+// at the start, every call is refused.
 package policy
 
 import (
@@ -42,12 +57,15 @@ import (
 	"iter"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+
+	"github.com/ambit-run/ambit/agent"
 )
 
 // The names of things in Cedar.
@@ -202,6 +220,7 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	v := &view{
 		principal: types.NewEntityUID(agentType, types.String(s.agent)),
 		resource:  types.NewEntityUID(toolType, types.String(s.server+"/"+s.tool)),
+		uses:      newUses(),
 	}
 	server := types.NewEntityUID(serverType, types.String(s.server))
 	parents := []types.EntityUID{server}
@@ -224,6 +243,9 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	}
 	line := append([]types.EntityUID{v.resource}, parents...)
 	for _, one := range r.list {
+		if !one.forbid && s.dialect != string(agent.GPARS) {
+			continue // the manifest is the permit
+		}
 		if fits(one.ast.Principal, []types.EntityUID{v.principal}) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {
 			v.rules = append(v.rules, one)
 			v.uses.add(one.uses)
@@ -293,6 +315,26 @@ func (r rules) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
 			}
 		}
 	}
+}
+
+// decide evaluates the rules of a view on a call. If rules spell a name of an argument
+// in another way than the call, the tool may read it or not: a forbid then counts in
+// either case, and a permit only in both.
+func (r *Rules) decide(v *view, m moment, arguments []byte) (verdict, error) {
+	f, err := v.gather(m, arguments, false)
+	if err != nil {
+		return verdict{}, err
+	}
+	found := r.judge(f)
+	if !f.respelt || found.denies() {
+		return found, nil
+	}
+	if f, err = v.gather(m, arguments, true); err != nil {
+		return verdict{}, err
+	}
+	sent := r.judge(f)
+	sent.permits = slices.DeleteFunc(sent.permits, func(one *rule) bool { return !slices.Contains(found.permits, one) })
+	return sent, nil
 }
 
 // judge lets Cedar evaluate the rules of a view.
