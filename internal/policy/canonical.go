@@ -46,10 +46,11 @@ var (
 	escaped      = flaw{`has a %-escape of a letter, a digit or one of / \ . %`, "send the character itself"}
 	lookalike    = flaw{`has a character that some systems read as / \ . or %`, "send the plain character, or another name"}
 	hidden       = flaw{"has a control or invisible character", "leave that character out"}
-	compatible   = flaw{"spells an ASCII name in other characters", "send the name in ASCII"}
+	asciiLike    = flaw{"spells an ASCII name in other characters", "send the name in ASCII"}
 	oddAddress   = flaw{"is an address in an unusual spelling", "send it as 192.0.2.1 or 2001:db8::1"}
 	notAHost     = flaw{"is not a host name or an address", "send a host name in lower case and ASCII, or an address"}
 	wrapped      = flaw{"is a URL where a path belongs", "send the path itself"}
+	rootAlias    = flaw{"leads through another name of the file system's root", "send the path from the root"}
 	relativePath = flaw{"is a relative path, and nothing shows where it starts", "send an absolute path"}
 )
 
@@ -176,7 +177,7 @@ func pathFlaw(s string) flaw {
 	case pathURL.MatchString(s):
 		return wrapped
 	case otherRoot.MatchString(s):
-		return flaw{"leads through another name of the file system's root", "send the path from the root"}
+		return rootAlias
 	}
 	if pathList.MatchString(body) {
 		return flaw{"has a second path behind a separator", "send a list of paths"}
@@ -201,7 +202,7 @@ func segmentsFlaw(body string) flaw {
 		case strings.TrimRightFunc(segment, func(r rune) bool { return r == '.' || unicode.IsSpace(r) }) != segment:
 			return flaw{"has a segment that ends in a dot or a space", "leave that out"}
 		case !isASCII(segment) && isASCII(norm.NFKC.String(segment)):
-			return compatible
+			return asciiLike
 		}
 	}
 	return flaw{}

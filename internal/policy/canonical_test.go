@@ -39,10 +39,11 @@ func TestComparedPathsAreCanonical(t *testing.T) {
 		"/data/../etc/passwd", "/data/%2e%2e/etc/passwd", "/data/..%2fetc/passwd", `/data/..\..\etc\passwd`, "/data/%252e%252e/etc/passwd",
 		"/data/\uff0e\uff0e/etc/passwd", "/data/\u2025/etc/passwd", "/data/.\u200b./etc/passwd", "/data/./../etc/passwd", "/data//../etc/passwd",
 		"/data/x\x00/../../etc/passwd", "/data/..;/etc/passwd", "/data/%c0%ae%c0%ae/etc/passwd", "/data/%u002e%u002e/etc/passwd", "/data/.. /etc/passwd",
+		"file:///etc/passwd",
 	} {
 		for _, rule := range rules {
 			for _, name := range []string{"path", "target"} {
-				if name == "target" && strings.Contains(rule, "any_under") && !strings.ContainsAny(text, "%\x00\u200b") {
+				if name == "target" && strings.Contains(rule, "any_under") && !strings.ContainsAny(text, "%\x00\u200b") || strings.HasPrefix(text, "file:") && strings.Contains(rule, "any_under") {
 					continue // without a name or a comparison, the structure is cleaned
 				}
 				arguments, _ := json.Marshal(map[string]string{name: text})
@@ -206,6 +207,9 @@ func FuzzCanonical(f *testing.F) {
 			host, flaw := urlFlaw(text, true)
 			if flaw.what != "" {
 				continue
+			}
+			if at := strings.IndexAny(text, "?#"); at >= 0 {
+				text = text[:at]
 			}
 			u, err := url.Parse(text)
 			if err != nil || u.Hostname() != host || u.User != nil || host != strings.ToLower(host) || !strings.HasPrefix(u.Path, "/") {

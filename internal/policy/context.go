@@ -401,7 +401,8 @@ func (r *reader) path(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
 	perhaps := perhapsPaths.any(words) && !pathWords.any(words)
 	named := pathWords.any(words) || perhapsPaths.any(words)
-	compared := t.read && !t.name && (uses.asPath[fold(t.key)] || named)
+	isURL, place := uses.asPlace[fold(t.key)]
+	compared := t.read && !t.name && (place || named)
 	over := (len(t.pathOf) > 0 || named && uses.has(somePaths)) && (!t.name || strings.ContainsAny(s, `/\~`))
 	switch {
 	case !compared && !over && !uses.has(somePaths):
@@ -429,7 +430,7 @@ func (r *reader) path(t *text, words []string) flaw {
 		_, f := urlFlaw(s, compared)
 		return f
 	}
-	if compared && !named && fileURL.MatchString(s) {
+	if compared && isURL && fileURL.MatchString(s) {
 		return new(places).addFileURL(s)
 	}
 	if f := pathFlaw(s); f.what != "" {

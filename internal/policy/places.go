@@ -161,18 +161,18 @@ var (
 func (p *places) addLooks(text string, bases []string) flaw {
 	s := strings.Trim(strings.Map(visible, text), wrapping+" ")
 	head, _, _ := strings.Cut(strings.TrimLeftFunc(text, unicode.IsSpace), "\n")
-	plain := plainSlashes.Replace(norm.NFKC.String(head))
-	odd := disguise(strings.TrimRight(plain, "\r\t "), false)
+	odd := disguise(strings.TrimRight(plainSlashes.Replace(norm.NFKC.String(head)), "\r\t "), false)
+	compatible := plainSlashes.Replace(norm.NFKC.String(s))
 	switch {
 	case s == "":
 		return flaw{}
 	case fileURL.MatchString(s):
 		return p.addFileURL(text)
-	case urlStart.MatchString(s):
+	case urlStart.MatchString(s) && s[0] != '/':
 		return flaw{}
 	case startsAtHome.MatchString(s):
 		return flaw{"starts with a home folder", "send the whole path"}
-	case startsLikePath.MatchString(s):
+	case startsLikePath.MatchString(s) || startsLikePath.MatchString(compatible):
 	case odd.what == "" || strings.ContainsAny(s, " \t"):
 		return flaw{}
 	default: // a word in disguise, with a separator or one that is disguised
@@ -183,10 +183,13 @@ func (p *places) addLooks(text string, bases []string) flaw {
 	if odd.what != "" {
 		return odd
 	}
+	if otherRoot.MatchString(compatible) {
+		return rootAlias
+	}
 	s = plainSlashes.Replace(s)
-	for _, form := range []string{path.Clean(s), path.Clean(trimSegments(s)), path.Clean(trimSegments(plainSlashes.Replace(norm.NFKC.String(s))))} {
+	for _, form := range []string{path.Clean(s), path.Clean(trimSegments(s)), path.Clean(trimSegments(compatible))} {
 		if otherRoot.MatchString(form) {
-			return pathFlaw(form)
+			return rootAlias
 		}
 		if form == ".." || strings.HasPrefix(form, "../") { // enough steps up lead to the root
 			p.unknown()

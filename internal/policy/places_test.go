@@ -41,6 +41,9 @@ func TestSpellings(t *testing.T) {
 	deep := strings.Repeat("a/", 300) + strings.Repeat("../", 301)
 	for _, arguments := range []string{
 		`{"path": "/etc/passwd"}`,
+		`{"zzz": "//etc/passwd"}`,
+		`{"zzz": "\uff0fetc\uff0fpasswd"}`,
+		`{"zzz": "/proc/1/cwd/../etc"}`,
 		`{"path": "//etc//passwd"}`,
 		`{"paths": "/etc,/data/x"}`,
 		`{"paths": "/etc:/data/x"}`,

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -67,8 +66,8 @@ type uses struct {
 	wholeArguments, wholePathOf bool
 	// members are the names below arguments at any depth.
 	members names
-	// asPath are the members that a rule compares with a path or a URL.
-	asPath map[string]bool
+	// asPlace are the members that a rule compares with a path (false) or a URL (true).
+	asPlace map[string]bool
 }
 
 // names are the spellings of names by their folded form.
@@ -103,7 +102,7 @@ func fold(name string) string {
 }
 
 func newUses() uses {
-	return uses{arguments: names{}, pathOf: names{}, members: names{}, asPath: map[string]bool{}}
+	return uses{arguments: names{}, pathOf: names{}, members: names{}, asPlace: map[string]bool{}}
 }
 
 func (u *uses) add(other uses) {
@@ -113,7 +112,9 @@ func (u *uses) add(other uses) {
 	u.arguments.union(other.arguments)
 	u.pathOf.union(other.pathOf)
 	u.members.union(other.members)
-	maps.Copy(u.asPath, other.asPath)
+	for name, isURL := range other.asPlace {
+		u.asPlace[name] = u.asPlace[name] || isURL
+	}
 }
 
 // has reports whether rules read any of some parts.
@@ -178,8 +179,7 @@ func (u *uses) visitPart(n ast.StrOpNode) bool {
 func (u *uses) compare(n ast.IsNode) {
 	switch n := n.(type) {
 	case ast.NodeTypeLike:
-		text := strings.Trim(string(n.Value.MarshalCedar()), `"`)
-		u.compared(looksLikePlace(text), n.Arg)
+		u.compared([]string{strings.Trim(string(n.Value.MarshalCedar()), `"`)}, n.Arg)
 	case ast.NodeTypeEquals:
 		u.comparedBoth(n.BinaryNode)
 	case ast.NodeTypeNotEquals:
@@ -194,26 +194,28 @@ func (u *uses) compare(n ast.IsNode) {
 }
 
 func (u *uses) comparedBoth(n ast.BinaryNode) {
-	place := false
+	var texts []string
 	for _, side := range []ast.IsNode{n.Left, n.Right} {
 		ast.Inspect(ast.NewNode(side), func(n ast.IsNode) bool {
 			if v, ok := n.(ast.NodeValue); ok {
-				place = place || slices.ContainsFunc(textsIn(v.Value), looksLikePlace)
+				texts = append(texts, textsIn(v.Value)...)
 			}
 			return true
 		})
 	}
-	u.compared(place, n.Left, n.Right)
+	u.compared(texts, n.Left, n.Right)
 }
 
-func (u *uses) compared(place bool, sides ...ast.IsNode) {
-	if !place {
+func (u *uses) compared(texts []string, sides ...ast.IsNode) {
+	if texts = slices.DeleteFunc(texts, func(text string) bool { return !looksLikePlace(text) }); len(texts) == 0 {
 		return
 	}
+	isURL := slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "://") })
 	for _, side := range sides {
 		ast.Inspect(ast.NewNode(side), func(n ast.IsNode) bool {
 			if access, ok := n.(ast.NodeTypeAccess); ok && isArgument(access) {
-				u.asPath[fold(string(access.Value))] = true
+				name := fold(string(access.Value))
+				u.asPlace[name] = u.asPlace[name] || isURL
 			}
 			return true
 		})
