@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/cedar-policy/cedar-go/types"
 	"golang.org/x/text/unicode/norm"
@@ -160,12 +161,19 @@ var (
 // as that of prose is: it is cleaned. Only characters that disguise are refused.
 func (p *places) addLooks(text string, bases []string) flaw {
 	s := strings.Trim(strings.Map(visible, text), wrapping+" ")
-	head, _, _ := strings.Cut(strings.TrimLeftFunc(text, unicode.IsSpace), "\n")
-	odd := disguise(strings.TrimRight(plainSlashes.Replace(norm.NFKC.String(head)), "\r\t "), false)
-	compatible := plainSlashes.Replace(norm.NFKC.String(s))
-	switch {
-	case s == "":
+	if s == "" {
 		return flaw{}
+	}
+	head, _, _ := strings.Cut(strings.TrimLeftFunc(text, unicode.IsSpace), "\n")
+	var odd flaw
+	if !strings.ContainsAny(s, " \t") || startsLikePath.MatchString(s) || s[0] >= utf8.RuneSelf {
+		odd = disguise(strings.TrimRight(plainSlashes.Replace(norm.NFKC.String(head)), "\r\t "), false)
+	}
+	compatible := s
+	if !isASCII(s) || strings.Contains(s, `\`) {
+		compatible = plainSlashes.Replace(norm.NFKC.String(s))
+	}
+	switch {
 	case fileURL.MatchString(s):
 		return p.addFileURL(text)
 	case urlStart.MatchString(s) && s[0] != '/':
