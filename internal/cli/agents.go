@@ -97,7 +97,7 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.
 		}
 		cards = append(cards, c)
 	}
-	return cards, "", policy.Open(policy.In(h)).Status().Problem, nil
+	return cards, "", policy.Open(policyOptions(h)).Status().Problem, nil
 }
 
 // daemonFailure is why a daemon could not be asked.

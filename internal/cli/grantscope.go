@@ -19,6 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/internal/registry/catalog"
 	"github.com/ambit-run/ambit/internal/state"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -140,7 +141,7 @@ func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 		t.notef("%s %v", t.paint(yellow, "warning:"), err)
 		return
 	}
-	catalogue, err := policy.In(h).Catalogue()
+	catalogue, err := catalog.Open(h)
 	if err != nil {
 		t.notef("%s %v", t.paint(yellow, "warning:"), err)
 		return

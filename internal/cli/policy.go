@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/internal/registry/catalog"
 	"github.com/ambit-run/ambit/internal/serve"
 )
 
@@ -130,7 +131,7 @@ func (t *terminal) checking(h home.Home, schema string, report *policyReport) (p
 	if c.Scopes, err = policy.ReadScopes(h.Config()); err != nil {
 		return c, no("mend the file", "%w", err)
 	}
-	if c.Catalogue, err = policy.In(h).Catalogue(); err != nil {
+	if c.Catalogue, err = catalog.Open(h); err != nil {
 		return c, no("mend the file", "%w", err)
 	}
 	folders, err := agentFolders(h, "")
@@ -208,7 +209,7 @@ func newPolicyTest(t *terminal) *cobra.Command {
 			if _, err := os.Stat(s.Policy); s.Policy != "" && err != nil {
 				return unreadable(s.Policy, err)
 			}
-			o := policy.In(h)
+			o := policyOptions(h)
 			o.Log = func(message string) { t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(message)) }
 			return t.policyTested(s.Run(o))
 		},

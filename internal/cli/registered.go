@@ -11,6 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/internal/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -61,10 +62,20 @@ func registeredBundle(h home.Home, path string, m *manifest.Manifest) string {
 	return path
 }
 
+// policyOptions returns where the rules of a home are, and the catalogue that maps
+// its scopes.
+func policyOptions(h home.Home) policy.Options {
+	return policy.Options{
+		File: h.Policy(), Config: h.Config(), CatalogueFile: catalog.File(h),
+		Catalogue: func() (policy.Catalogue, error) { return catalog.Open(h) },
+		Work:      func(agent string) string { return catalog.Work(h, agent) },
+	}
+}
+
 // rules are the user's policy, as everything that judges a call is given it.
 func (t *terminal) rules(h home.Home) *policy.Live {
 	if t.policy == nil {
-		o := policy.In(h)
+		o := policyOptions(h)
 		o.Glance = 2 * time.Millisecond
 		o.Log = func(message string) { t.serverLog("policy", message) }
 		t.policy = policy.Open(o)

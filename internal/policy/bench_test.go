@@ -20,7 +20,7 @@ func BenchmarkJudge(b *testing.B) {
 	}
 	for _, tt := range []struct{ name, rules, arguments, want string }{
 		{"plain", gated, `{"path": "/data/notes/today.md"}`, "yes"},
-		{"odd", gated, `{"path": "/data/%2e%2e/data\\today.md"}`, "scope_not_granted"},
+		{"odd", gated, `{"path": "/data/%2e%2e/data\\today.md"}`, "policy_denied"},
 		{"200permits", permits.String(), `{"path": "/data/notes/today.md"}`, "yes"},
 	} {
 		b.Run(tt.name, func(b *testing.B) {

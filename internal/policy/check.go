@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+	"github.com/cedar-policy/cedar-go/x/exp/eval"
 	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
+	"golang.org/x/net/idna"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -189,14 +192,119 @@ func (r *rule) checkText(add adder) {
 				return true
 			}
 			switch {
-			case looksLikeURL(&spelt{text: text, work: new(int)}):
-				add(RawText, Warning, "use context.hosts, context.hosts_any_under or context.hosts_all_under", "it compares an argument as it is spelt, and a URL can be spelt in many ways")
-			case looksLikePath(&spelt{text: text, work: new(int)}):
-				add(RawText, Warning, "use context.paths, context.paths_any_under, context.paths_all_under or context.path_of", "it compares an argument as it is spelt, and /data/../etc is another spelling of /etc")
+			case urlStart.MatchString(text):
+				add(RawText, Warning, "use context.hosts, context.hosts_any_under or context.hosts_all_under",
+					"it compares a URL as text, so other arguments and other schemes pass by it")
+			case startsLikePath.MatchString(text) || startsAtHome.MatchString(text):
+				add(RawText, Warning, "use context.paths_any_under in a forbid, context.paths_all_under or context.path_of in a permit",
+					"it compares a path as text, so other arguments and relative paths pass by it")
 			}
 			return true
 		})
 	}
+}
+
+// checkSpelling finds texts that are looked for among paths, hosts or databases
+// and are never there, since those are held in one form: a forbid of "/etc/" would
+// forbid nothing, and nobody would notice.
+func (r *rule) checkSpelling(add adder) {
+	for _, c := range r.ast.Conditions {
+		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
+			var sides ast.BinaryNode
+			switch n := n.(type) {
+			case ast.NodeTypeContains:
+				sides = n.BinaryNode
+			case ast.NodeTypeContainsAny:
+				sides = n.BinaryNode
+			case ast.NodeTypeContainsAll:
+				sides = n.BinaryNode
+			default:
+				return true
+			}
+			checkTexts(placesOf(sides.Left), sides.Right, add)
+			checkTexts(placesOf(sides.Right), sides.Left, add)
+			return true
+		})
+	}
+}
+
+// checkTexts looks at the texts of a node that are looked for among places.
+func checkTexts(kind part, n ast.IsNode, add adder) {
+	// A text or set that is the same in every call evaluates without a context.
+	v, _ := eval.Eval(n, eval.Env{Entities: types.EntityMap{}})
+	for _, text := range textsIn(v) {
+		better, why := spell(kind, text)
+		if why == "" {
+			continue
+		}
+		hint := "write the place itself"
+		if better != "" {
+			hint = "write " + quote(better)
+		}
+		add(NeverThere, Error, hint, "%s is never among %s: %s", quote(text), kindWords[kind], why)
+	}
+}
+
+var kindWords = map[part]string{somePaths: "the paths", someHosts: "the hosts", partDatabases: "the databases"}
+
+// placesOf is what a set of texts in the context holds; 0 if the node is none.
+func placesOf(n ast.IsNode) part {
+	access, ok := n.(ast.NodeTypeAccess)
+	if !ok {
+		return 0
+	}
+	if of, ok := access.Arg.(ast.NodeTypeAccess); ok && isPart(of.Arg, "path_of") {
+		return somePaths // of one argument
+	}
+	if !isContext(access.Arg) {
+		return 0
+	}
+	for _, kind := range []part{somePaths, someHosts, partDatabases} {
+		if partNames[string(access.Value)]&kind != 0 {
+			return kind
+		}
+	}
+	return 0
+}
+
+// spell returns the canonical spelling of a place of some kind, and why the text is
+// never among these places; why is empty if it can be there.
+func spell(kind part, text string) (better, why string) {
+	switch kind {
+	case somePaths:
+		clean := path.Clean(strings.ReplaceAll(strings.TrimPrefix(strings.TrimRight(text, "*"), "file://"), `\`, "/"))
+		if isDrive(clean) {
+			clean = strings.ToUpper(clean[:1]) + clean[1:]
+		}
+		switch {
+		case strings.Contains(text, "*"):
+			return clean, "a folder stands for everything in it, and there are no patterns"
+		case strings.HasPrefix(text, "~"):
+			return "", "a path below a home folder is written in full"
+		case pathFlaw(text).what != "":
+			return clean, "it " + pathFlaw(text).what
+		}
+	case someHosts:
+		if host, f := hostFlaw(text, ""); f.what == "" && host == text {
+			break
+		}
+		name := strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(text, "*"), "."))
+		if _, after, ok := strings.Cut(name, "://"); ok {
+			name, _, _ = strings.Cut(after, "/")
+		}
+		if ascii, err := idna.Lookup.ToASCII(name); err == nil {
+			name = ascii
+		}
+		if host, f := hostFlaw(name, ""); f.what == "" {
+			return host, "hosts are in lower case and in ASCII, without scheme, port and pattern"
+		}
+		return "", "hosts are names or addresses alone"
+	case partDatabases:
+		if name := foldName(text); name != text {
+			return name, "databases are in lower case and without quotes"
+		}
+	}
+	return "", ""
 }
 
 // leading is the one of several conditions, all of which must hold, that is asked first.
@@ -224,17 +332,6 @@ func (r *rule) asksForSome(part string) bool {
 		})
 	}
 	return found
-}
-
-func isArgument(n ast.IsNode) bool {
-	access, ok := n.(ast.NodeTypeAccess)
-	if !ok {
-		return false
-	}
-	if isContext(access.Arg) {
-		return access.Value == "arguments"
-	}
-	return isArgument(access.Arg)
 }
 
 func textOf(n ast.IsNode) string {

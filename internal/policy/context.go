@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/bits"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,6 +46,7 @@ var Mapping = []string{
 const (
 	maxValues   = 10_000
 	maxElements = 1_000
+	maxBases    = 16
 )
 
 // errTooMuch says that arguments are beyond what rules can be shown.
@@ -62,43 +64,26 @@ type moment struct {
 type facts struct {
 	view *view
 	m    moment
-	// caller and time are of the moment, where rules look at them.
-	caller, time types.Value
-	// arguments are those that rules look at, slots the same by their numbers.
+	// arguments are those that rules look at.
 	arguments types.RecordMap
-	slots     []types.Value
 	pathOf    map[string]*places
 	paths     places
 	hosts     places
 	databases map[string]bool
 
-	values int
-	work   int
-	// unread says that nothing is known of the arguments.
-	unread bool
+	// respelt says that names of arguments got the spelling of the rules, and asSent
+	// that they keep their own.
+	respelt, asSent bool
 }
 
-// blind is what is known of a call before its arguments are.
-func (r *Rules) blind(v *view, m moment) *facts {
-	f := &facts{view: v, m: m, slots: make([]types.Value, len(r.slots)), unread: true}
-	if v.uses.has(partCaller) {
-		f.caller = types.String(m.caller)
-	}
-	if v.uses.has(partTime) {
-		f.time = types.NewDatetime(m.time)
-	}
-	return f
-}
-
-// gather finds out what rules want to know of a call. An error says, without
-// quoting anything, why the arguments cannot be judged.
-func (r *Rules) gather(v *view, m moment, arguments []byte) (*facts, error) {
-	f := r.blind(v, m)
-	f.unread = false
+// gather finds out what rules read of a call. An error says, without quoting any
+// value, why the arguments cannot be judged.
+func (v *view) gather(m moment, arguments []byte, asSent bool) (*facts, error) {
+	f := &facts{view: v, m: m, asSent: asSent}
 	if !v.uses.has(ofArguments) {
 		return f, nil
 	}
-	return f, f.read(r.slots, arguments)
+	return f, f.read(arguments)
 }
 
 // context is the context with some of its parts.
@@ -109,9 +94,9 @@ func (f *facts) context(parts part) types.Record {
 			made[name] = value()
 		}
 	}
-	put("caller", partCaller, func() types.Value { return f.caller })
+	put("caller", partCaller, func() types.Value { return types.String(f.m.caller) })
 	put("side_effect", partSideEffect, func() types.Value { return types.String(f.m.sideEffect) })
-	put("time", partTime, func() types.Value { return f.time })
+	put("time", partTime, func() types.Value { return types.NewDatetime(f.m.time) })
 	put("annotations", partAnnotations, func() types.Value { return hints(f.m.annotations) })
 	if f.m.skill != "" {
 		put("skill", partSkill, func() types.Value { return types.String(f.m.skill) })
@@ -188,69 +173,149 @@ func set(texts map[string]bool) types.Value {
 	return types.NewSet(values...)
 }
 
-// decoders are kept, since making one costs more than reading most arguments.
+// decoders are pooled, because making one costs more than reading most arguments.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-func (f *facts) read(slots slots, arguments []byte) error {
+var errUnreadable = errors.New("the arguments are not valid JSON")
+
+// text is one text among the arguments.
+type text struct {
+	text string
+	key  string // the name of the member that holds it
+	// name says that the text is itself the name of a member.
+	name bool
+	// read says that a rule reads the argument as it was sent, and pathOf are the
+	// spellings under which a rule reads it as a path.
+	read   bool
+	pathOf []string
+}
+
+// reader reads the arguments of one call.
+type reader struct {
+	f     *facts
+	d     *jsontext.Decoder
+	texts []text
+	bases []string // absolute folders that relative paths may start from
+	// siblings says that an argument names such a folder.
+	siblings bool
+	values   int
+	top      text // how rules read the argument that is being read
+}
+
+// read reads the arguments. Spelling is judged at the end, when all folders are known
+// that relative paths may start from.
+func (f *facts) read(arguments []byte) error {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
 	d := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(d)
-	d.Reset(bytes.NewBuffer(arguments)) // which it reads without a copy
-	uses := &f.view.uses
-	f.arguments, f.pathOf, f.databases = types.RecordMap{}, map[string]*places{}, map[string]bool{}
-	deep := uses.has(somePaths | someHosts | partDatabases) // there, texts are looked at at any depth
+	d.Reset(bytes.NewBuffer(arguments)) // the decoder reads a buffer without a copy
+	r := &reader{f: f, d: d}
+	f.pathOf, f.databases = map[string]*places{}, map[string]bool{}
 	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
 		return errors.New("the arguments are not a JSON object")
 	}
-	for d.PeekKind() != '}' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return errUnreadable
-		}
-		key := name.String()
-		if !uses.argument(key) && !uses.path(key) && !deep {
-			if err := d.SkipValue(); err != nil {
-				return errUnreadable
-			}
-			continue
-		}
-		if err := f.name("", key); err != nil {
+	members, err := r.object("")
+	if err != nil {
+		return err
+	}
+	f.arguments, r.siblings = members, len(r.bases) > 0
+	if base := f.view.base; base != "" {
+		r.bases = append(r.bases, base)
+	}
+	for i := range r.texts {
+		if err := r.judge(&r.texts[i]); err != nil {
 			return err
-		}
-		var texts []string
-		value, err := f.value(d, key, &texts)
-		if err != nil {
-			return err
-		}
-		if value != nil && uses.argument(key) {
-			f.arguments[types.String(key)] = value
-			if slot, ok := slots[types.String(key)]; ok {
-				f.slots[slot] = value
-			}
-		}
-		if len(texts) > 0 && uses.path(key) {
-			p := new(places)
-			for _, text := range texts {
-				if err := p.addPaths(f.spelt(text)); err != nil {
-					return fmt.Errorf("the argument %s cannot be read as a path: %w", quote(key), err)
-				}
-			}
-			f.pathOf[key] = p
 		}
 	}
 	return nil
 }
 
-var errUnreadable = errors.New("the arguments are not valid JSON")
+// object reads the members of an object up to its end. Members whose names rules use
+// get the spelling of the rules.
+func (r *reader) object(of string) (types.RecordMap, error) {
+	members, top := types.RecordMap{}, of == "" && r.values == 0
+	uses := &r.f.view.uses
+	seen := map[string]bool{}
+	for r.d.PeekKind() != '}' {
+		token, err := r.d.ReadToken()
+		if err != nil {
+			return nil, errUnreadable
+		}
+		name := token.String()
+		folded := fold(name)
+		spellings := uses.members[folded]
+		if seen[folded] && (len(spellings) > 0 || len(uses.pathOf[folded]) > 0 || baseWords[folded]) {
+			return nil, fmt.Errorf("the argument %s has two spellings in one object; send one of them", quote(name))
+		}
+		seen[folded] = true
+		if top {
+			r.top = text{read: uses.wholeArguments || len(uses.arguments[folded]) > 0, pathOf: r.f.spelt(name, uses.pathOf[folded])}
+			if uses.wholePathOf && len(r.top.pathOf) == 0 {
+				r.top.pathOf = []string{name}
+			}
+			if !r.wanted(name) {
+				if err := r.d.SkipValue(); err != nil {
+					return nil, errUnreadable
+				}
+				continue
+			}
+			r.values = 1
+		}
+		if strings.ContainsAny(name, `/\%:~.`) { // as in {"files": {"/etc/passwd": "…"}}
+			r.note(text{text: name, key: of, name: true})
+		}
+		value, err := r.value(name)
+		if err != nil {
+			return nil, err
+		}
+		if value == nil || top && !r.top.read {
+			continue
+		}
+		for _, spelling := range r.f.spelt(name, spellings) {
+			members[types.String(spelling)] = value
+		}
+		if len(spellings) == 0 {
+			members[types.String(name)] = value
+		}
+	}
+	if _, err := r.d.ReadToken(); err != nil {
+		return nil, errUnreadable
+	}
+	return members, nil
+}
 
-// value reads one value; nil stands for null. Texts are all in it, at any depth.
-func (f *facts) value(d *jsontext.Decoder, key string, texts *[]string) (types.Value, error) {
-	if f.values++; f.values > maxValues {
+// spelt returns the spellings under which rules see a member: those that they use,
+// or, where names count as they were sent, that one alone.
+func (f *facts) spelt(name string, spellings []string) []string {
+	if len(spellings) == 0 || len(spellings) == 1 && spellings[0] == name {
+		return spellings
+	}
+	if !f.asSent {
+		f.respelt = true
+		return spellings
+	}
+	return []string{name}
+}
+
+// wanted reports whether anything in a top-level argument matters.
+func (r *reader) wanted(name string) bool {
+	uses := &r.f.view.uses
+	return r.top.read || len(r.top.pathOf) > 0 || uses.has(somePaths|someHosts|partDatabases) || baseWords.any(wordsOf(name))
+}
+
+func (r *reader) note(t text) {
+	t.read, t.pathOf = r.top.read, r.top.pathOf
+	r.texts = append(r.texts, t)
+}
+
+// value reads one value; nil stands for null.
+func (r *reader) value(key string) (types.Value, error) {
+	if r.values++; r.values > maxValues {
 		return nil, errTooMuch
 	}
-	t, err := d.ReadToken()
+	t, err := r.d.ReadToken()
 	if err != nil {
 		return nil, errUnreadable
 	}
@@ -260,21 +325,22 @@ func (f *facts) value(d *jsontext.Decoder, key string, texts *[]string) (types.V
 	case 't', 'f':
 		return types.Boolean(t.Bool()), nil
 	case '"':
-		text := t.String()
-		if texts != nil {
-			*texts = append(*texts, text)
+		s := t.String()
+		r.note(text{text: s, key: key})
+		if strings.HasPrefix(s, "/") && baseWords.any(wordsOf(key)) && len(r.bases) < maxBases {
+			r.bases = append(r.bases, s)
 		}
-		return types.String(text), f.text(key, text)
+		return types.String(s), nil
 	case '0':
 		n := number(t.String())
 		if whole, ok := n.(types.Long); ok {
-			return n, f.number(key, int64(whole))
+			return n, r.number(key, int64(whole))
 		}
 		return n, nil
 	case '[':
 		var elements []types.Value
-		for d.PeekKind() != ']' {
-			one, err := f.value(d, key, texts)
+		for r.d.PeekKind() != ']' {
+			one, err := r.value(key)
 			if err != nil {
 				return nil, err
 			}
@@ -285,111 +351,155 @@ func (f *facts) value(d *jsontext.Decoder, key string, texts *[]string) (types.V
 				return nil, errTooMuch
 			}
 		}
-		_, err := d.ReadToken()
+		_, err := r.d.ReadToken()
 		return types.NewSet(elements...), err
 	}
-	members := types.RecordMap{}
-	for d.PeekKind() != '}' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return nil, errUnreadable
-		}
-		inner := name.String()
-		if err := f.name(key, inner); err != nil {
-			return nil, err
-		}
-		if texts != nil && strings.ContainsAny(inner, `/\~`) {
-			*texts = append(*texts, inner)
-		}
-		one, err := f.value(d, inner, texts)
-		if err != nil {
-			return nil, err
-		}
-		if one != nil {
-			members[types.String(inner)] = one
-		}
-	}
-	_, err = d.ReadToken()
+	members, err := r.object(key)
 	return types.NewRecord(members), err
 }
 
 var nullElement = types.NewRecord(types.RecordMap{"null": types.True})
 
-func (f *facts) spelt(text string) *spelt {
-	return &spelt{text: text, base: f.view.base, work: &f.work}
-}
-
-// text takes a string for the companions.
-func (f *facts) text(key, text string) error {
-	uses := &f.view.uses
-	words, t := wordsOf(key), f.spelt(text)
-	if uses.has(somePaths) {
-		var err error
-		if pathWords.any(words) {
-			err = f.paths.addPaths(t)
-		} else {
-			err = f.paths.addLooks(t)
-		}
-		if err != nil {
-			return fmt.Errorf("the argument %s cannot be read as a path: %w", quote(key), err)
-		}
+// number judges a whole number. Old resolvers read one as an address: 0 is this
+// machine, and numbers below 1.0.0.0 lead nowhere.
+func (r *reader) number(key string, n int64) error {
+	uses, words := &r.f.view.uses, wordsOf(key)
+	if (uses.has(someHosts) || r.top.read) && (hostWords.any(words) || perhapsHosts.any(words)) && (n == 0 || n >= 1<<24 && n < 1<<32) {
+		return &flawError{oddAddress, "the argument " + quote(key)}
 	}
-	if uses.has(someHosts) && (hostWords.any(words) || looksLikeURL(t)) {
-		if err := f.hosts.addHost(t); err != nil {
-			return fmt.Errorf("the argument %s cannot be read as a host: %w", quote(key), err)
-		}
-	}
-	if uses.has(partDatabases) {
-		if err := noteDatabases(f.databases, words, text); err != nil {
-			return err
-		}
+	// db_timeout names no database.
+	if uses.has(partDatabases) && len(words) == 1 && databaseWords.any(words) {
+		r.f.addDatabase(strconv.FormatInt(n, 10))
 	}
 	return nil
 }
 
-// number takes a whole number for the companions.
-func (f *facts) number(key string, n int64) error {
-	uses := &f.view.uses
-	if !uses.has(someHosts | partDatabases) {
+// judge refuses a text that rules read as a place and that is not canonical, and
+// takes the places that it names.
+func (r *reader) judge(t *text) error {
+	uses, words := &r.f.view.uses, wordsOf(t.key)
+	found := r.path(t, words)
+	if found.what == "" {
+		found = r.host(t, words)
+	}
+	if found.what == "" && uses.has(partDatabases) && !t.name {
+		if found = r.f.addDatabases(words, t.text); len(r.f.databases) > maxElements {
+			return errTooMuch
+		}
+	}
+	switch {
+	case found.what == "":
 		return nil
+	case t.name:
+		return &flawError{found, "the name of an argument"}
 	}
-	words := wordsOf(key)
-	if uses.has(someHosts) && hostWords.any(words) {
-		f.hosts.addNumber(n)
-	}
-	// db_timeout names none.
-	if uses.has(partDatabases) && len(words) == 1 && baseWords.any(words) {
-		return noteDatabases(f.databases, words, strconv.FormatInt(n, 10))
-	}
-	return nil
+	return &flawError{found, "the argument " + quote(t.key)}
 }
 
-// name takes the name of a member, which some tools give paths and addresses as:
-// {"files": {"/etc/passwd": "…"}}.
-func (f *facts) name(of, name string) error {
-	if !strings.ContainsAny(name, `/\%:~.`) {
-		return nil // as most are
+// path judges a text as a path where a name or a rule declares it one, or its looks do.
+func (r *reader) path(t *text, words []string) flaw {
+	uses, s := &r.f.view.uses, t.text
+	perhaps := perhapsPaths.any(words) && !pathWords.any(words)
+	named := pathWords.any(words) || perhapsPaths.any(words)
+	isURL, place := uses.asPlace[fold(t.key)]
+	compared := t.read && !t.name && (place || named)
+	over := (len(t.pathOf) > 0 || named && uses.has(somePaths)) && (!t.name || strings.ContainsAny(s, `/\~`))
+	switch {
+	case !compared && !over && !uses.has(somePaths):
+		return flaw{}
+	case !compared && !over:
+		return r.f.paths.addLooks(s, r.bases)
 	}
-	uses := &f.view.uses
-	t := f.spelt(name)
+	into := make([]*places, 0, 1+len(t.pathOf))
 	if uses.has(somePaths) {
-		var err error
-		if strings.ContainsAny(name, `/\`) && pathWords.any(wordsOf(of)) {
-			err = f.paths.addPath(t)
-		} else {
-			err = f.paths.addLooks(t)
+		into = append(into, &r.f.paths)
+	}
+	for _, name := range t.pathOf {
+		if r.f.pathOf[name] == nil {
+			r.f.pathOf[name] = new(places)
 		}
-		if err != nil {
-			return fmt.Errorf("the name of an argument cannot be read as a path: %w", err)
+		into = append(into, r.f.pathOf[name])
+	}
+	each := func(take func(p *places)) {
+		for _, p := range into {
+			take(p)
 		}
 	}
-	if uses.has(someHosts) && looksLikeURL(t) {
-		if err := f.hosts.addHost(t); err != nil {
-			return fmt.Errorf("the name of an argument cannot be read as a host: %w", err)
-		}
+	if urlStart.MatchString(s) && !fileURL.MatchString(s) && !strings.HasPrefix(s, "//") {
+		each((*places).unknown)
+		_, f := urlFlaw(s, compared)
+		return f
 	}
-	return nil
+	if compared && isURL && fileURL.MatchString(s) {
+		return new(places).addFileURL(s)
+	}
+	if f := pathFlaw(s); f.what != "" {
+		return f
+	}
+	relative := s != "" && s[0] != '/' && !isDrive(s)
+	single := perhaps && len(t.pathOf) == 0 && !strings.Contains(s, "/")
+	switch {
+	case relative && compared && r.siblings, relative && over && len(r.bases) == 0 && !single:
+		return relativePath
+	case relative && over && strings.ContainsAny(s, ",;|"):
+		return flaw{"is a relative path with a separator of lists", "send a list of absolute paths"}
+	case s == "":
+		each((*places).unknown)
+	default:
+		each(func(p *places) { p.addPath(s, r.bases) })
+	}
+	return flaw{}
 }
+
+// host judges a text as a URL or host where a name declares it one, or its looks do.
+func (r *reader) host(t *text, words []string) flaw {
+	uses, s := &r.f.view.uses, t.text
+	perhaps := perhapsHosts.any(words) && !hostWords.any(words)
+	named := !t.name && (hostWords.any(words) || perhaps)
+	hosts := uses.has(someHosts)
+	switch {
+	case !hosts && !(t.read && named):
+		return flaw{}
+	case !named:
+		return r.f.hosts.addURLByLooks(s)
+	}
+	single := !strings.ContainsAny(s, `.:/\[%@`)
+	switch {
+	case perhaps && strings.ContainsAny(s, " \n") && !urlStart.MatchString(s):
+		r.f.hosts.unknown() // the address of a house
+		return flaw{}
+	case perhaps && single && isASCII(s):
+		r.f.hosts.addHost(strings.ToLower(s))
+		return flaw{}
+	case fileURL.MatchString(s):
+		r.f.hosts.unknown()
+		return new(places).addFileURL(s)
+	case s == "" || s[0] == '/' && !strings.HasPrefix(s, "//"):
+		r.f.hosts.unknown()
+		return pathFlaw(s)
+	}
+	var host string
+	var f flaw
+	if opaque := opaqueURL.MatchString(s); opaque || urlStart.MatchString(s) {
+		if opaque && !urlStart.MatchString(s) {
+			r.f.hosts.unknown() // mailto:, data: and the like lead to no host
+			return disguise(s, true)
+		}
+		host, f = urlFlaw(s, t.read)
+	} else {
+		host, f = hostFlaw(s, "")
+		if t.read && f.what == "" && host != s {
+			f = flaw{"has a port or brackets", "send the host alone"}
+		}
+	}
+	if f.what == "" {
+		r.f.hosts.addHost(host)
+	}
+	return f
+}
+
+// opaqueURL is a URL without a host.
+var opaqueURL = regexp.MustCompile(`^[a-zA-Z][a-zA-Z+-]+:[^0-9/]`)
 
 // number is a JSON number in Cedar. The digits are bounded before they are
 // multiplied out: 1e999999999 is a short text and a long number.

@@ -19,8 +19,6 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gate"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
 )
 
 // Options say where rules come from.
@@ -41,15 +39,6 @@ type Options struct {
 	// Glance is how long one look at the files is good for; 0 looks at every
 	// decision. Under load those come faster than people change their minds.
 	Glance time.Duration
-}
-
-// In is where the rules of a home are.
-func In(h home.Home) Options {
-	return Options{
-		File: h.Policy(), Config: h.Config(), CatalogueFile: catalog.File(h),
-		Catalogue: func() (Catalogue, error) { return catalog.Open(h) },
-		Work:      func(agent string) string { return catalog.Work(h, agent) },
-	}
 }
 
 // Live is the user's policy as it stands in its file at any moment. It is a
@@ -427,11 +416,10 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	}
 	reasons := s.trouble()
 	if len(v.rules) > 0 {
-		seen, err := s.rules.gather(v, m, c.Arguments)
+		found, err := s.rules.decide(v, m, c.Arguments)
 		if err != nil {
-			return append(reasons, no(call.PolicyDenied, "rules look at the arguments, and cannot: %v", err))
+			return append(reasons, no(call.PolicyDenied, "%v", err))
 		}
-		found := s.rules.judge(seen)
 		reasons = append(reasons, s.rules.forbidden(found)...)
 		if asksPermit {
 			return v.permitted(reasons, &found)

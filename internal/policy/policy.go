@@ -1,41 +1,55 @@
-// Package policy is the user's own word on calls: rules in Cedar, for agents of
-// every dialect.
+// Package policy decides about calls by the user's own rules, in Cedar, for agents
+// of every dialect.
 //
-// # What a rule can do
+// # Effects
 //
-// For a GPARS agent nothing is allowed that no rule permits. For the others the
-// manifest is the permit, and rules can only forbid, so that writing a first
-// grant breaks nobody. A forbid wins over every permit, and one that cannot be
-// evaluated counts as matched: an absent or odd argument never opens a door. A
-// permit that cannot be evaluated permits nothing.
+// A GPARS agent may do what a rule permits. For the other agents the manifest is the
+// permit, and rules can only forbid, so that a first grant changes nothing for them. A
+// forbid wins over every permit. A forbid that cannot be evaluated counts as matched,
+// because an absent or odd argument must not allow anything, and a permit that cannot
+// be evaluated permits nothing.
 //
-// # Who and what
+// # Entities
 //
-// The principal is Agent::"NAME", where NAME is what the agent is registered
-// under; what the manifest says of itself is in no entity. The resource is
-// Tool::"<server>/<tool>" in Server::"<server>", where the server is an alias, a
-// registry id, a native namespace, or for tools on no server the agent's own
-// NAME. A tool is also in Scope::"<server>/<scope>" for every scope that the
-// user or the catalogue maps to it; a scope that nobody maps covers no tool.
+// The principal is Agent::"NAME", where NAME is the name under which the agent is
+// registered; no entity contains anything that the manifest says of itself. The
+// resource is Tool::"<server>/<tool>" in Server::"<server>", where the server is an
+// alias, a registry id, a native namespace, or the agent's own NAME for tools without a
+// server. A tool is also in Scope::"<server>/<scope>" for every scope that the user or
+// the catalogue maps to it; a scope that is not mapped covers no tool.
 //
 // # Arguments
 //
-// context.arguments holds them as they were sent (see context.go for how JSON
-// becomes Cedar). Text can be spelt in many ways, so there are companions that
-// hold what it could mean: context.paths, context.hosts, context.databases and
-// what stands beside them (place.go, host.go). They hold every reading of the
-// text that some tool may have. What is asked of all must then hold for all of
-// them, and what is asked of any is found in any.
+// context.arguments contains the arguments as they were sent (context.go converts JSON
+// to Cedar). context.paths, context.hosts, context.databases and context.path_of contain
+// the places that they name, with everything that these lie under (places.go).
 //
-// # How it stays fast and fresh
+// A path, URL or host has one canonical spelling, and a call with any other spelling is
+// refused before a rule is asked (canonical.go). That holds for a text
+//   - whose name declares it a path, URL or host (path, file, dir, url, host, …), if a
+//     rule reads that argument or the derived places of its kind;
+//   - that a rule compares with a path or URL: context.arguments.x like "/data/*";
+//   - that context.path_of reads.
 //
-// Which rules can apply to a tool of an agent at all is worked out once, and so
-// is which parts of the context they look at; a call evaluates only those and
-// builds only these. Of these rules, Cedar is shown those whose outcome a quick
-// look does not know, and one permit of every call that passes (sieve.go). [Live] looks at the file on every call, so that a
-// revocation counts at once in every process. A file that became unusable leaves
-// the last good rules in force, and says so; one that is unusable from the start
-// refuses everything.
+// Under a rule over places, other texts that look like a path or URL are read too. They
+// may be prose or source code, so their structure is cleaned, and only characters that
+// disguise a separator are refused.
+//
+// A relative path starts from every folder that the call names (cwd, root, base, …) and
+// from the server's work folder. Forbids see it there, no permit over folders holds for
+// it, and without such a folder a rule over places refuses it.
+//
+// Names of arguments that rules use count in every spelling: Amount is amount, dryRun is
+// dry_run. Two spellings in one object are refused. If the call and the rule spell a name
+// in different ways, a forbid counts if it holds for either, a permit only for both.
+//
+// # Speed and reload
+//
+// For each agent and tool, [Live] selects once the rules that can apply and the parts of
+// the context that they read; a call evaluates and builds no others. Live checks the file
+// on every call, so a revocation counts at once in every process. If the file becomes
+// unusable, the last good rules stay in force and Live reports it. If the file is unusable
+// at the start, every call is refused.
 package policy
 
 import (
@@ -50,6 +64,8 @@ import (
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+
+	"github.com/ambit-run/ambit/agent"
 )
 
 // The names of things in Cedar.
@@ -68,10 +84,9 @@ const maxFile = 4 << 20
 
 // Rules are the rules of one file. They do not change.
 type Rules struct {
-	file  string
-	list  []*rule
-	byID  map[types.PolicyID]*rule
-	slots slots
+	file string
+	list []*rule
+	byID map[types.PolicyID]*rule
 }
 
 // rule is one of them.
@@ -81,7 +96,6 @@ type rule struct {
 	cedar  *cedar.Policy
 	ast    *ast.Policy
 	uses   uses
-	sieve  test   // nil if Cedar is to be asked in any case
 	name   string // how people are told of it
 	// permits says that it permits a call.
 	permits string
@@ -103,7 +117,7 @@ func Parse(file string, text []byte) (*Rules, error) {
 	if len(spans) != len(list) {
 		return nil, &SyntaxError{File: file, What: fmt.Sprintf("%d rules were read, and %d stand there", len(list), len(spans))}
 	}
-	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list)), slots: slots{}}
+	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list))}
 	for i, p := range list {
 		one := &rule{
 			id: types.PolicyID(fmt.Sprintf("rule%d", i)), forbid: p.Effect() == cedar.Forbid, cedar: p, ast: (*ast.Policy)(p.AST()),
@@ -111,7 +125,7 @@ func Parse(file string, text []byte) (*Rules, error) {
 		}
 		one.name = one.title(p.Annotations())
 		one.permits = one.name + " of " + filepath.Base(file) + " permits it"
-		one.uses, one.sieve = usesOf(one.ast), r.slots.sieve(one.ast)
+		one.uses = usesOf(one.ast)
 		r.list = append(r.list, one)
 		r.byID[one.id] = one
 	}
@@ -153,7 +167,7 @@ func (r *Rules) Len() int { return len(r.list) }
 
 // withoutPermits are the same rules, but nothing is permitted.
 func (r *Rules) withoutPermits() *Rules {
-	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}, slots: r.slots}
+	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}}
 	for _, one := range r.list {
 		if one.forbid {
 			rest.list = append(rest.list, one)
@@ -191,16 +205,11 @@ type subject struct {
 
 // view is what the rules have to say of one subject.
 type view struct {
-	rules     []*rule // those whose scope fits, in order
-	uses      uses
-	principal types.EntityUID
-	resource  types.EntityUID
-	line      []types.EntityUID // the tool and all that it is in
-	entities  types.EntityMap
-	// The two entities as values, and their attributes: made once, for each
-	// conversion would allocate.
-	subject, object   types.Value
-	who, what         types.Record
+	rules             rules // those whose scope fits, in order
+	uses              uses
+	principal         types.EntityUID
+	resource          types.EntityUID
+	entities          types.EntityMap
 	base              string // the folder that relative paths are read from, if it is known
 	covered           string // which scopes cover the tool, in words
 	hint, unpermitted string // what to do if nothing permits the call, and that nothing does
@@ -211,6 +220,7 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	v := &view{
 		principal: types.NewEntityUID(agentType, types.String(s.agent)),
 		resource:  types.NewEntityUID(toolType, types.String(s.server+"/"+s.tool)),
+		uses:      newUses(),
 	}
 	server := types.NewEntityUID(serverType, types.String(s.server))
 	parents := []types.EntityUID{server}
@@ -231,11 +241,12 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	for _, p := range parents {
 		v.entities[p] = types.Entity{UID: p}
 	}
-	v.subject, v.object = v.principal, v.resource
-	v.who, v.what = v.entities[v.principal].Attributes, v.entities[v.resource].Attributes
-	v.line = append([]types.EntityUID{v.resource}, parents...)
+	line := append([]types.EntityUID{v.resource}, parents...)
 	for _, one := range r.list {
-		if fits(one.ast.Principal, []types.EntityUID{v.principal}) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, v.line) {
+		if !one.forbid && s.dialect != string(agent.GPARS) {
+			continue // the manifest is the permit
+		}
+		if fits(one.ast.Principal, []types.EntityUID{v.principal}) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {
 			v.rules = append(v.rules, one)
 			v.uses.add(one.uses)
 		}
@@ -306,67 +317,32 @@ func (r rules) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
 	}
 }
 
-// judge evaluates the rules of a view. Cedar is asked about those that no sieve is
-// sure of, and whatever is permitted is permitted by Cedar: of the permits that
-// surely hold it is asked about one, and if it says otherwise, about everything.
+// decide evaluates the rules of a view on a call. If rules spell a name of an argument
+// in another way than the call, the tool may read it or not: a forbid then counts in
+// either case, and a permit only in both.
+func (r *Rules) decide(v *view, m moment, arguments []byte) (verdict, error) {
+	f, err := v.gather(m, arguments, false)
+	if err != nil {
+		return verdict{}, err
+	}
+	found := r.judge(f)
+	if !f.respelt || found.denies() {
+		return found, nil
+	}
+	if f, err = v.gather(m, arguments, true); err != nil {
+		return verdict{}, err
+	}
+	sent := r.judge(f)
+	sent.permits = slices.DeleteFunc(sent.permits, func(one *rule) bool { return !slices.Contains(found.permits, one) })
+	return sent, nil
+}
+
+// judge lets Cedar evaluate the rules of a view.
 func (r *Rules) judge(f *facts) verdict {
-	var forbids, permits, asked rules
-	for _, one := range f.view.rules {
-		known := unsure
-		if one.sieve != nil {
-			known = one.sieve(f)
-		}
-		switch {
-		case known == unsure:
-			asked = append(asked, one)
-		case known == isTrue && one.forbid:
-			forbids = append(forbids, one)
-		case known == isTrue:
-			permits = append(permits, one)
-		}
-	}
-	if len(forbids) > 0 {
-		permits = nil
-	}
-	if len(permits) > 0 {
-		asked = append(asked, permits[0])
-	}
-	if len(asked) == 0 {
-		return verdict{forbids: forbids}
-	}
-	found := r.ask(f, asked)
-	if len(permits) > 0 && len(found.forbids) == 0 && !slices.Contains(found.permits, permits[0]) {
-		return r.ask(f, f.view.rules)
-	}
-	if found.forbids = inOrder(forbids, found.forbids); len(found.forbids) > 0 {
-		found.permits = nil
-	} else if len(permits) > 0 {
-		found.permits = inOrder(permits, slices.DeleteFunc(found.permits, func(one *rule) bool { return one == permits[0] }))
-	}
-	return found
-}
-
-// inOrder is both lists in the order of the file.
-func inOrder(a, b rules) rules {
-	switch {
-	case len(a) == 0:
-		return b
-	case len(b) == 0:
-		return a
-	}
-	all := slices.Concat(a, b)
-	slices.SortFunc(all, func(x, y *rule) int { return x.start - y.start })
-	return all
-}
-
-// ask lets Cedar evaluate some rules.
-func (r *Rules) ask(f *facts, some rules) verdict {
-	var parts part
-	for _, one := range some {
-		parts |= one.uses.parts
-	}
 	v := f.view
-	decision, said := cedar.Authorize(some, v.entities, cedar.Request{Principal: v.principal, Action: callAction, Resource: v.resource, Context: f.context(parts)})
+	decision, said := cedar.Authorize(v.rules, v.entities, cedar.Request{
+		Principal: v.principal, Action: callAction, Resource: v.resource, Context: f.context(v.uses.parts),
+	})
 	var out verdict
 	for _, e := range said.Errors {
 		one := r.byID[e.PolicyID]
@@ -402,4 +378,53 @@ func plainly(message string) string {
 		return "it names what is not there"
 	}
 	return "a value could not be read"
+}
+
+// span is the position of a rule's text: from its first annotation or word to its
+// semicolon.
+type span struct{ start, end, line int }
+
+// statements finds the rules in a text without parsing them, so that one rule can be
+// removed and everything around it stays. Comments before a rule are not part of it.
+func statements(text []byte) []span {
+	var all []span
+	open, line := -1, 1
+	var at int // line of open
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\n':
+			line++
+		case c == ' ' || c == '\t' || c == '\r':
+		case c == '/' && i+1 < len(text) && text[i+1] == '/':
+			for i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		default:
+			if open < 0 {
+				open, at = i, line
+			}
+			switch c {
+			case '"':
+				for i++; i < len(text) && text[i] != '"'; i++ {
+					switch text[i] {
+					case '\\':
+						i++
+					case '\n':
+						line++
+					}
+				}
+			case ';':
+				all = append(all, span{open, i + 1, at})
+				open = -1
+			}
+		}
+	}
+	return all
+}
+
+// subjectOf returns what rules see of a call of a tool apart from its arguments.
+func subjectOf(a *agent.Agent, name string, t *agent.Tool) subject {
+	return subject{
+		agent: name, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect),
+	}
 }

@@ -1,8 +1,14 @@
 package policy
 
 import (
+	"slices"
+	"strings"
+	"unicode"
+
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
 )
 
 // part is a set of parts of the context.
@@ -50,55 +56,88 @@ var nameOf = func() map[part]types.String {
 	return names
 }()
 
-// uses is which parts of the context rules look at, so that only these are made.
+// uses describes the parts of the context that rules read, so that only these are
+// made. Names of arguments are folded: every spelling of a name is the same name.
 type uses struct {
 	parts part
-	// arguments and pathOf are the names below these two; wholeArguments and
-	// wholePathOf say that every one counts.
-	arguments, pathOf           map[string]bool
+	// arguments and pathOf are the names directly below these two, with the
+	// spellings that rules use; the whole flags mean that every name counts.
+	arguments, pathOf           names
 	wholeArguments, wholePathOf bool
+	// members are the names below arguments at any depth.
+	members names
+	// asPlace are the members that a rule compares with a path (false) or a URL (true).
+	asPlace map[string]bool
+}
+
+// names are the spellings of names by their folded form.
+type names map[string][]string
+
+func (n names) add(name string) {
+	if key := fold(name); !slices.Contains(n[key], name) {
+		n[key] = append(n[key], name)
+	}
+}
+
+func (n names) union(other names) {
+	for _, spellings := range other {
+		for _, name := range spellings {
+			n.add(name)
+		}
+	}
+}
+
+// fold returns what all spellings of a name share that some program takes for one:
+// its letters and digits, without case and in their compatible form.
+func fold(name string) string {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == "" {
+		return name // as most names are
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) {
+			return -1
+		}
+		return r
+	}, cases.Fold().String(norm.NFKC.String(name)))
+}
+
+func newUses() uses {
+	return uses{arguments: names{}, pathOf: names{}, members: names{}, asPlace: map[string]bool{}}
 }
 
 func (u *uses) add(other uses) {
 	u.parts |= other.parts
 	u.wholeArguments = u.wholeArguments || other.wholeArguments
 	u.wholePathOf = u.wholePathOf || other.wholePathOf
-	union := func(into *map[string]bool, from map[string]bool) {
-		for name := range from {
-			if *into == nil {
-				*into = map[string]bool{}
-			}
-			(*into)[name] = true
-		}
+	u.arguments.union(other.arguments)
+	u.pathOf.union(other.pathOf)
+	u.members.union(other.members)
+	for name, isURL := range other.asPlace {
+		u.asPlace[name] = u.asPlace[name] || isURL
 	}
-	union(&u.arguments, other.arguments)
-	union(&u.pathOf, other.pathOf)
 }
 
-// has reports whether any of some parts is looked at.
+// has reports whether rules read any of some parts.
 func (u *uses) has(parts part) bool { return u.parts&parts != 0 }
-
-// argument reports whether a top-level argument is looked at.
-func (u *uses) argument(name string) bool { return u.wholeArguments || u.arguments[name] }
-
-// path reports whether an argument's readings as a path are.
-func (u *uses) path(name string) bool { return u.wholePathOf || u.pathOf[name] }
 
 // usesOf looks through the conditions of a rule.
 func usesOf(p *ast.Policy) uses {
-	u := uses{arguments: map[string]bool{}, pathOf: map[string]bool{}}
+	u := newUses()
 	for _, c := range p.Conditions {
 		ast.Inspect(ast.NewNode(c.Body), u.visit)
+		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
+			u.compare(n)
+			return true
+		})
 	}
 	return u
 }
 
-// visit notes one node, and says whether to look below it.
+// visit notes one node, and reports whether to look below it.
 func (u *uses) visit(n ast.IsNode) bool {
 	switch n := n.(type) {
 	case ast.NodeTypeVariable:
-		// Whoever asks for a part of it is caught before.
-		if n.Name == "context" {
+		if n.Name == "context" { // a part of the context is noted before
 			u.parts, u.wholeArguments, u.wholePathOf = everyPart, true, true
 		}
 	case ast.NodeTypeHas:
@@ -109,8 +148,8 @@ func (u *uses) visit(n ast.IsNode) bool {
 	return true
 }
 
-// visitPart notes what is asked of the context: X, arguments.X or path_of.X. It
-// says whether to look below.
+// visitPart notes a part of the context, arguments.X or path_of.X, and reports
+// whether to look below.
 func (u *uses) visitPart(n ast.StrOpNode) bool {
 	name := string(n.Value)
 	if isContext(n.Arg) {
@@ -122,14 +161,71 @@ func (u *uses) visitPart(n ast.StrOpNode) bool {
 	switch {
 	case isPart(n.Arg, "arguments"):
 		u.parts |= partArguments
-		u.arguments[name] = true
+		u.arguments.add(name)
+		u.members.add(name)
 		return false
 	case isPart(n.Arg, "path_of"):
 		u.parts |= partPathOf
-		u.pathOf[name] = true
+		u.pathOf.add(name)
 		return false
 	}
+	if isArgument(n.Arg) {
+		u.members.add(name)
+	}
 	return true
+}
+
+// compare notes the arguments that a comparison holds against a path or a URL.
+func (u *uses) compare(n ast.IsNode) {
+	switch n := n.(type) {
+	case ast.NodeTypeLike:
+		u.compared([]string{strings.Trim(string(n.Value.MarshalCedar()), `"`)}, n.Arg)
+	case ast.NodeTypeEquals:
+		u.comparedBoth(n.BinaryNode)
+	case ast.NodeTypeNotEquals:
+		u.comparedBoth(n.BinaryNode)
+	case ast.NodeTypeContains:
+		u.comparedBoth(n.BinaryNode)
+	case ast.NodeTypeContainsAll:
+		u.comparedBoth(n.BinaryNode)
+	case ast.NodeTypeContainsAny:
+		u.comparedBoth(n.BinaryNode)
+	}
+}
+
+func (u *uses) comparedBoth(n ast.BinaryNode) {
+	var texts []string
+	for _, side := range []ast.IsNode{n.Left, n.Right} {
+		ast.Inspect(ast.NewNode(side), func(n ast.IsNode) bool {
+			if v, ok := n.(ast.NodeValue); ok {
+				texts = append(texts, textsIn(v.Value)...)
+			}
+			return true
+		})
+	}
+	u.compared(texts, n.Left, n.Right)
+}
+
+func (u *uses) compared(texts []string, sides ...ast.IsNode) {
+	if texts = slices.DeleteFunc(texts, func(text string) bool { return !looksLikePlace(text) }); len(texts) == 0 {
+		return
+	}
+	isURL := slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "://") })
+	for _, side := range sides {
+		ast.Inspect(ast.NewNode(side), func(n ast.IsNode) bool {
+			if access, ok := n.(ast.NodeTypeAccess); ok && isArgument(access) {
+				name := fold(string(access.Value))
+				u.asPlace[name] = u.asPlace[name] || isURL
+			}
+			return true
+		})
+	}
+}
+
+// looksLikePlace reports whether the text of a rule is a path or a URL: one word
+// with a slash or backslash, that does not start with a wildcard.
+func looksLikePlace(text string) bool {
+	return strings.ContainsAny(text, `/\`) && !strings.HasPrefix(text, "*") && !strings.ContainsAny(text, " \t\n")
 }
 
 func isContext(n ast.IsNode) bool {
@@ -141,4 +237,26 @@ func isContext(n ast.IsNode) bool {
 func isPart(n ast.IsNode, name string) bool {
 	of, ok := n.(ast.NodeTypeAccess)
 	return ok && string(of.Value) == name && isContext(of.Arg)
+}
+
+// isArgument reports whether a node is context.arguments or a part of it.
+func isArgument(n ast.IsNode) bool {
+	access, ok := n.(ast.NodeTypeAccess)
+	return ok && (isPart(n, "arguments") || isArgument(access.Arg))
+}
+
+// textsIn are the texts in a value of Cedar, in order.
+func textsIn(v types.Value) []string {
+	switch v := v.(type) {
+	case types.String:
+		return []string{string(v)}
+	case types.Set:
+		var texts []string
+		for one := range v.All() {
+			texts = append(texts, textsIn(one)...)
+		}
+		slices.Sort(texts)
+		return texts
+	}
+	return nil
 }

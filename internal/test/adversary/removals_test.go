@@ -268,8 +268,14 @@ var removals = []removal{
 	{"P130", "internal/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/backup", "TestBackupAcrossARotation"},
 	{"P131", "internal/cli/backup.go", `err = os.Link(f.Name(), file)`, `err = os.Rename(f.Name(), file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
 	{"P132", "internal/cli/neighbours.go", `err = soleID(found.Manifest)`, `err = nil`, "./internal/cli", "TestScripts/neighbours"},
-	{"P133", "internal/policy/place_long.go", `!url && size > maxPath+maxAround {`, `!url && size > 0 {`, "./internal/policy", "TestSpellings"},
-	{"P133", "internal/policy/place_long.go", `len(fromRoot(cleanPath(form))) <= maxPath`, `len(cleanPath(form)) <= maxPath`, "./internal/policy", "TestSpellings"},
+	{"P133", "internal/policy/canonical.go", `case ok && (b <= ' '-1 ||`, `case ok && inURL && (b <= ' '-1 ||`, "./internal/policy", "TestComparedPathsAreCanonical"},
+	{"P133", "internal/policy/canonical.go", `case r == '\\':`, `case r == '\\' && inURL:`, "./internal/policy", "TestComparedPathsAreCanonical"},
+	{"P133", "internal/policy/context.go", `compared := t.read && !t.name &&`, `compared := t.read && t.name &&`, "./internal/policy", "TestComparedPathsAreCanonical"},
+	{"P133", "internal/policy/uses.go", `	return strings.Map(func(r rune) rune {`, `	if name != "" {
+		return name
+	}
+	return strings.Map(func(r rune) rune {`, "./internal/policy", "TestNamesOfArguments"},
+	{"P133", "internal/policy/places.go", `p.touch(joined, folders(joined))`, `_ = joined`, "./internal/policy", "TestRelativeToAnArgument"},
 	{"P134", "internal/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/cli", "TestRelocked"},
 	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, lock...)`, `_ = lock`, "./internal/cli", "TestScripts/install-no"},
 	{"P134", "internal/cli/installlock.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/cli", "TestRelocked"},
