@@ -59,6 +59,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
 // Protocol revisions that are spoken, newest first.
@@ -164,11 +165,9 @@ const (
 	unsupportedVersion = -32022
 )
 
-// request is one request of a client.
+// request is one message of a client, and all that the front knows about it.
 type request struct {
-	id        jsontext.Value
-	method    string
-	params    jsontext.Value
+	mcpwire.Message
 	meta      meta
 	principal string
 	modern    bool
@@ -178,31 +177,55 @@ type request struct {
 	round     int // how often the server has asked for more
 }
 
-// handle answers one request. The result is JSON.
-func (a *Agent) handle(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	switch r.method {
-	case "tools/call":
-		return a.call(ctx, r)
-	case "tools/list":
-		return a.list(ctx, r)
-	case "server/discover":
-		return a.discover(), nil
-	case "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read", "completion/complete":
-		return a.pass(ctx, r)
+// method answers one request with a result in JSON, or with an error.
+type method func(*Agent, context.Context, *request) (jsontext.Value, *rpcError)
+
+// The methods of both protocol generations, of the newer one, and of the older
+// ones.
+var (
+	methods = map[string]method{
+		"tools/call":               (*Agent).call,
+		"tools/list":               (*Agent).list,
+		"server/discover":          (*Agent).discover,
+		"prompts/list":             (*Agent).pass,
+		"prompts/get":              (*Agent).pass,
+		"resources/list":           (*Agent).pass,
+		"resources/templates/list": (*Agent).pass,
+		"resources/read":           (*Agent).pass,
+		"completion/complete":      (*Agent).pass,
 	}
-	if !r.modern {
-		switch r.method {
-		case "initialize":
-			return a.initialize(r), nil
-		case "ping":
-			return jsontext.Value("{}"), nil
-		case "logging/setLevel":
-			return a.setLevel(ctx, r)
-		case "resources/subscribe", "resources/unsubscribe":
-			return a.subscribe(ctx, r)
+	newerMethods = map[string]method{
+		"subscriptions/listen": (*Agent).subscribed,
+	}
+	olderMethods = map[string]method{
+		"initialize":            (*Agent).initialize,
+		"ping":                  (*Agent).ping,
+		"logging/setLevel":      (*Agent).setLevel,
+		"resources/subscribe":   (*Agent).subscribe,
+		"resources/unsubscribe": (*Agent).subscribe,
+	}
+)
+
+// method finds the function that answers the request.
+func (r *request) method() method {
+	only := olderMethods
+	if r.modern {
+		only = newerMethods
+	}
+	for _, known := range []map[string]method{methods, only} {
+		if answer := known[r.Method]; answer != nil {
+			return answer
 		}
 	}
-	return nil, unknownMethod(r.method)
+	return (*Agent).unknown
+}
+
+func (a *Agent) unknown(_ context.Context, r *request) (jsontext.Value, *rpcError) {
+	return nil, unknownMethod(r.Method)
+}
+
+func (a *Agent) ping(context.Context, *request) (jsontext.Value, *rpcError) {
+	return jsontext.Value("{}"), nil
 }
 
 func unknownMethod(method string) *rpcError {
@@ -215,7 +238,10 @@ func (r *request) check() *rpcError {
 	case r.modern && r.meta.version == "":
 		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/protocolVersion"}
 	case r.modern && r.meta.version != modern:
-		return &rpcError{Code: unsupportedVersion, Message: "the protocol revision is not known here", Data: map[string]any{"supported": supported(), "requested": clip(r.meta.version)}}
+		return &rpcError{
+			Code: unsupportedVersion, Message: "the protocol revision is not known here",
+			Data: map[string]any{"supported": supported(), "requested": clip(r.meta.version)},
+		}
 	case r.modern && r.meta.capabilities == nil:
 		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/clientCapabilities"}
 	}
@@ -312,25 +338,26 @@ func (a *Agent) abilities() map[string]any {
 	return c
 }
 
-func (a *Agent) initialize(r *request) jsontext.Value {
+func (a *Agent) initialize(_ context.Context, r *request) (jsontext.Value, *rpcError) {
 	version := handshakes[0]
-	if asked, _ := text(lookup(r.params, "protocolVersion")); slices.Contains(handshakes, asked) {
+	if asked, _ := text(lookup(r.Params, "protocolVersion")); slices.Contains(handshakes, asked) {
 		version = asked
 	}
 	if r.peer != nil {
-		r.peer.greet(a.offered(lookup(r.params, "capabilities")))
+		r.peer.greet(a.offered(lookup(r.Params, "capabilities")))
 	}
 	return marshal(map[string]any{
 		"protocolVersion": version, "serverInfo": a.info(), "instructions": a.instructions(), "capabilities": a.abilities(),
-	})
+	}), nil
 }
 
-func (a *Agent) discover() jsontext.Value {
+func (a *Agent) discover(context.Context, *request) (jsontext.Value, *rpcError) {
 	return marshal(map[string]any{
-		"resultType": "complete", "supportedVersions": supported(), "capabilities": a.abilities(), "instructions": a.instructions(),
+		"resultType": "complete", "supportedVersions": supported(),
+		"capabilities": a.abilities(), "instructions": a.instructions(),
 		"_meta": map[string]any{"io.modelcontextprotocol/serverInfo": a.info()},
 		"ttlMs": 0, "cacheScope": "private",
-	})
+	}), nil
 }
 
 // marshal writes our own values, which always can be.

@@ -60,7 +60,7 @@ func parse(raw []byte) (mcpwire.Message, *rpcError) {
 
 // newRequest makes a request of a message.
 func newRequest(m mcpwire.Message) *request {
-	r := &request{id: m.ID, method: m.Method, params: m.Params, meta: readMeta(m.Params)}
+	r := &request{Message: m, meta: readMeta(m.Params)}
 	r.modern = r.meta.version != ""
 	return r
 }

@@ -95,7 +95,7 @@ func (a *Agent) filterOf(wanted jsontext.Value) filter {
 // subscribed answers subscriptions/listen: with what happens, for as long as
 // the client listens.
 func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	wanted := lookup(r.params, "notifications")
+	wanted := lookup(r.Params, "notifications")
 	if len(wanted) == 0 || wanted[0] != '{' {
 		return nil, &rpcError{Code: invalidParams, Message: "subscriptions/listen needs an object notifications"}
 	}
@@ -126,14 +126,14 @@ func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rp
 			_, _ = a.Door.Forward(ending, a.forward(watching(r, "resources/unsubscribe", uri), alias))
 		}()
 	}
-	mark := set(jsontext.Value("{}"), metaSubscription, r.id)
+	mark := set(jsontext.Value("{}"), metaSubscription, r.ID)
 	tell := func(method string, params jsontext.Value) {
 		if len(params) == 0 {
 			params = jsontext.Value("{}")
 		}
 		tagged := mark
 		if m := lookup(params, "_meta"); m != nil {
-			tagged = set(m, metaSubscription, r.id)
+			tagged = set(m, metaSubscription, r.ID)
 		}
 		r.notify(method, set(params, "_meta", tagged))
 	}

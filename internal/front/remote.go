@@ -52,20 +52,20 @@ type remote struct {
 }
 
 // initialize begins a session.
-func (h *HTTP) initialize(s *reply, a *Agent, req *request) {
-	capabilities := a.offered(lookup(req.params, "capabilities"))
-	result := a.initialize(req)
+func (h *HTTP) initialize(ctx context.Context, s *reply, a *Agent, req *request) {
+	capabilities := a.offered(lookup(req.Params, "capabilities"))
+	result, _ := a.initialize(ctx, req)
 	version, _ := text(lookup(result, "protocolVersion"))
 	plain, err := json.Marshal(token{
 		Key: gateway.NewID(), Principal: req.principal, Agent: a.Door.Agent().ID, Version: version,
 		Capabilities: capabilities, Until: time.Now().Add(h.o.SessionLife).Unix(),
 	})
 	if err != nil {
-		s.fail(http.StatusInternalServerError, req.id, &rpcError{Code: internalError, Message: "the session cannot be made"})
+		s.fail(http.StatusInternalServerError, req.ID, &rpcError{Code: internalError, Message: "the session cannot be made"})
 		return
 	}
 	s.w.Header()["Mcp-Session-Id"] = []string{base64.RawURLEncoding.EncodeToString(h.o.Keys.Seal(tokenPurpose, plain))}
-	s.finish(http.StatusOK, answer(req.id, result, nil))
+	s.finish(http.StatusOK, answer(req.ID, result, nil))
 }
 
 // open reads a session id; nil if it is none of ours, or not for this agent and

@@ -46,18 +46,18 @@ type state struct {
 func (a *Agent) binding(r *request) []byte {
 	h := sha256.New()
 	who := a.Door.Agent()
-	name := lookup(r.params, "name")
+	name := lookup(r.Params, "name")
 	if name == nil {
-		name = lookup(r.params, "uri")
+		name = lookup(r.Params, "uri")
 	}
-	arguments := slices.Clone(lookup(r.params, "arguments"))
+	arguments := slices.Clone(lookup(r.Params, "arguments"))
 	if len(arguments) > 0 {
 		// The same arguments may be written in another order; numbers stay as they are.
 		_ = arguments.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false), jsontext.AllowDuplicateNames(true))
 	} else {
 		arguments = jsontext.Value("{}")
 	}
-	for _, part := range [][]byte{[]byte(r.principal), []byte(who.ID), []byte(who.Digest), []byte(r.method), name, arguments} {
+	for _, part := range [][]byte{[]byte(r.principal), []byte(who.ID), []byte(who.Digest), []byte(r.Method), name, arguments} {
 		fmt.Fprintf(h, "%d:", len(part))
 		h.Write(part)
 	}
@@ -175,11 +175,11 @@ func encodeState(sealed []byte) string { return base64.RawURLEncoding.EncodeToSt
 // resume reads what a client brings back and makes the call go on. Answers
 // without a state belong to no call: they pass with a new one.
 func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError {
-	responses, sealed := lookup(r.params, "inputResponses"), lookup(r.params, "requestState")
+	responses, sealed := lookup(r.Params, "inputResponses"), lookup(r.Params, "requestState")
 	if responses != nil && responses[0] != '{' {
 		return &rpcError{Code: invalidParams, Message: "inputResponses is no object"}
 	}
-	if (responses != nil || sealed != nil) && !r.params.IsValid() {
+	if (responses != nil || sealed != nil) && !r.Params.IsValid() {
 		// The state is bound to what is read here, and the server is to read the same.
 		return &rpcError{Code: invalidParams, Message: "the params have a member twice"}
 	}

@@ -135,7 +135,11 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 		return
 	}
 	work := func() {
-		result, err := s.handle(ctx, r)
+		var result jsontext.Value
+		err := r.check()
+		if err == nil {
+			result, err = r.method()(s.agent, ctx, r)
+		}
 		if s.peer.leave(ctx, m.ID) { // otherwise the client wants no answer any more
 			s.reply(m.ID, result, err)
 		}
@@ -150,20 +154,10 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 	}
 }
 
-func (s *session) handle(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	if problem := r.check(); problem != nil {
-		return nil, problem
-	}
-	if r.modern && r.method == "subscriptions/listen" {
-		return s.agent.subscribed(ctx, r)
-	}
-	return s.agent.handle(ctx, r)
-}
-
 // greet says who the client is, as soon as it has shown what can be asked of it,
 // and begins to tell it what happens.
 func (s *session) greet(r *request) {
-	if r.method == "ping" {
+	if r.Method == "ping" {
 		return
 	}
 	s.greeted.Do(func() {
@@ -171,7 +165,7 @@ func (s *session) greet(r *request) {
 			s.peer.mu.Lock()
 			s.peer.modern = true
 			s.peer.mu.Unlock()
-		} else if r.method != "" {
+		} else if r.Method != "" {
 			e := s.agent.listen()
 			go func() {
 				defer s.agent.deafen(e)
