@@ -44,6 +44,10 @@ type Call struct {
 	IdempotencyKey string
 	// Client is the connection that the call came by; nil if there is none.
 	Client *Client
+	// Refused is why the call is refused before it comes to the gateway, which then
+	// judges and records it like any other, and takes nothing from limits and
+	// quotas. A repeated call still gets its answer.
+	Refused *Refusal
 	// Skill, if there is one, narrows what may be called.
 	Skill Allowlist
 	// Gone is closed when nobody waits for the answer any more, although the call
@@ -77,6 +81,15 @@ type Result struct {
 	// Log says what the work wrote to the operator's log, in a form by which that
 	// can be held against it; empty if nothing. It is told also of work that failed.
 	Log string
+}
+
+// Outcome is what became of a call.
+type Outcome struct {
+	Result Result
+	// Refusal is why there is no result; nil if there is one.
+	Refusal *Refusal
+	// Begun says that the gateway had committed to the call.
+	Begun bool
 }
 
 // Binding does the work of a call that passed the gate.

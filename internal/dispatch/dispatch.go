@@ -14,7 +14,7 @@
 //
 // The decisions:
 //
-//   - An answer is kept in the transaction that records the call (see [Keep]).
+//   - An answer is kept in the transaction that records the call (see [Participant]).
 //     So an intent has an answer exactly if the journal has its outcome, and it
 //     has one answer.
 //   - What a dead worker had under way is done again if its call never began, or

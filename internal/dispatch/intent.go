@@ -305,18 +305,18 @@ WHERE id = $4 AND state = 'queued'`
 // errTaken says that an intent is no longer this owner's.
 var errTaken = errors.New("somebody else has the intent")
 
-// settle writes the answer to an intent; false if the call was none.
-func settle(tx state.Tx, b *books.Books, id string, r call.Result, stopped *call.Refusal, begun bool) (bool, error) {
-	k := kept{Refusal: stopped}
-	if stopped == nil {
+// settle writes the answer to an intent. It returns false if the call was none.
+func settle(tx state.Tx, b *books.Books, id string, o call.Outcome) (bool, error) {
+	k := kept{Refusal: o.Refusal}
+	if r := o.Result; o.Refusal == nil {
 		k = kept{Raw: json.RawMessage(r.Raw), IsError: r.IsError, Took: r.Duration}
 	}
 	text, err := json.Marshal(k)
 	if err != nil {
 		return false, err
 	}
-	query, args := refuseIntent, []any{string(outcome(stopped)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
-	if begun {
+	query, args := refuseIntent, []any{string(endState(o.Refusal)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
+	if o.Begun {
 		query, args = settleIntent, append(args, b.DB.Owner())
 	}
 	n, err := tx.Exec(query, args...)
@@ -331,7 +331,7 @@ func settle(tx state.Tx, b *books.Books, id string, r call.Result, stopped *call
 	return false, err
 }
 
-func outcome(stopped *call.Refusal) State {
+func endState(stopped *call.Refusal) State {
 	switch {
 	case stopped == nil:
 		return Done

@@ -100,7 +100,7 @@ func (d *Desk) do(id, digest string) error {
 const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state = 'queued'`
 
 // read makes the call of an intent; nil if somebody else has it, or nobody needs
-// it any more. It is claimed when its door commits to the call, see [Begin].
+// it any more. It is claimed when its door commits to the call, see [Participant].
 func (d *Desk) read(id string) (*call.Call, *asking, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
@@ -120,7 +120,7 @@ func (d *Desk) read(id string) (*call.Call, *asking, error) {
 	}
 	if err != nil {
 		unread := call.Refuse(stage, call.StoreUnavailable, "what was asked cannot be read: %v", err)
-		return nil, nil, errors.Join(err, d.settleNow(ctx, id, call.Result{}, unread, false))
+		return nil, nil, errors.Join(err, d.settleNow(ctx, id, call.Outcome{Refusal: unread}))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
 	return c, &asked, nil
@@ -165,12 +165,12 @@ func (d *Desk) conclude(id string, result call.Result, err error) error {
 	if State(is) == Queued && (stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
 		return nil // it is waiting for somebody again
 	}
-	return d.settleNow(ctx, id, result, stopped, State(is) == Running)
+	return d.settleNow(ctx, id, call.Outcome{Result: result, Refusal: stopped, Begun: State(is) == Running})
 }
 
-func (d *Desk) settleNow(ctx context.Context, id string, result call.Result, stopped *call.Refusal, begun bool) error {
+func (d *Desk) settleNow(ctx context.Context, id string, o call.Outcome) error {
 	return d.books.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := settle(tx, d.books, id, result, stopped, begun)
+		_, err := settle(tx, d.books, id, o)
 		return err
 	})
 }

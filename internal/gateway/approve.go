@@ -31,7 +31,7 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	now := time.Now()
 	q, err := approval.Ask(ctx, g.books, &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
-		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvalTTL),
+		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvals.TTL),
 	})
 	switch {
 	case errors.Is(err, approval.ErrTooMany):
@@ -44,7 +44,7 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return nil
 	}
 	g.tellWaiting(p, q)
-	if g.trustElicitation && p.canElicit() {
+	if g.approvals.TrustElicitation && p.canElicit() {
 		return g.elicit(ctx, p, q)
 	}
 	return g.waitForPerson(ctx, p, q)

@@ -11,6 +11,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -46,22 +47,34 @@ type Options struct {
 	Operator guard.Operator
 	// Known are the credentials that no result may hold. It is asked for each.
 	Known func() ([]guard.Known, error)
-	// Begin is asked in the transaction that commits to a call, after everything
-	// else; nil lets all pass.
-	Begin func(tx state.Tx, c *call.Call) (*call.Refusal, error)
-	// Keep writes what became of a call elsewhere too, in the transaction that
-	// records it; nil if nobody wants that. begun says that the door had committed
-	// to the call. An error of it undoes the record.
-	Keep func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal, begun bool) error
+	// Participants take part in the two transactions of every call.
+	Participants []Participant
 	// Quotas are how many calls principals may make of all agents together; nil for
 	// as many as they like.
-	Quotas *limit.Quotas
-	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
-	ApprovalTTL time.Duration
+	Quotas    *limit.Quotas
+	Approvals Approvals
 	// OnAsk is told that a call waits for a person.
 	OnAsk func(message string)
+}
+
+// Approvals say how a person approves calls.
+type Approvals struct {
+	// TTL is how long a person has to approve a call; 0 means 10 minutes.
+	TTL time.Duration
 	// TrustElicitation counts the answer of the person at the client.
 	TrustElicitation bool
+}
+
+// Participant writes rows of its own in the two transactions of a call, so that
+// they are durable exactly if the call's own rows are. Programs have two: the
+// queue of intents and the memory.
+type Participant interface {
+	// Begin runs last in the transaction that commits to a call. A refusal or an
+	// error undoes that transaction.
+	Begin(tx state.Tx, c *call.Call) (*call.Refusal, error)
+	// Record runs in the transaction that records what became of a call. An error
+	// undoes the record.
+	Record(tx state.Tx, c *call.Call, o call.Outcome) error
 }
 
 // Gateway is the door of one agent.
@@ -76,11 +89,9 @@ type Gateway struct {
 	quotas  *limit.Quotas
 	shut    *call.Refusal
 
-	approvalTTL      time.Duration
-	trustElicitation bool
-	onAsk            func(string)
-	begin            func(state.Tx, *call.Call) (*call.Refusal, error)
-	keep             func(state.Tx, *call.Call, call.Result, *call.Refusal, bool) error
+	approvals    Approvals
+	onAsk        func(string)
+	participants []Participant
 
 	late      sync.WaitGroup // answers that may still come
 	closing   chan struct{}
@@ -93,12 +104,13 @@ func New(a *agent.Agent, o Options) *Gateway {
 	if o.Name == "" {
 		o.Name = agent.Slug(a.Name)
 	}
-	if o.ApprovalTTL == 0 {
-		o.ApprovalTTL = defaultApprovalTTL
+	if o.Approvals.TTL == 0 {
+		o.Approvals.TTL = defaultApprovalTTL
 	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o), quotas: o.Quotas, shut: o.Shut,
-		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, begin: o.Begin, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
+		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, quotas: o.Quotas,
+		shut: o.Shut, guards: newGuards(a, o), approvals: o.Approvals, onAsk: o.OnAsk, participants: o.Participants,
+		lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
@@ -119,7 +131,6 @@ func (g *Gateway) Close() {
 type passing struct {
 	*call.Call
 	start time.Time
-	shut  *call.Refusal // why it is not carried out, if the door is shut
 	tool  *agent.Tool
 	// canonical is what the arguments mean, whatever their spelling.
 	canonical []byte
@@ -142,7 +153,7 @@ type passing struct {
 	result   call.Result
 	// late is where the answer arrives after the time is over; wasUnknown says
 	// that it has.
-	late       <-chan outcome
+	late       <-chan call.Outcome
 	wasUnknown bool
 }
 
@@ -169,28 +180,19 @@ var stages = []stage{
 	{guard.StageOut, guardOut},
 }
 
-// Call makes a call, or says with a *call.Refusal why not.
-func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	return g.pass(ctx, c, g.shut)
-}
-
-// Refuse refuses a call for a reason that lies before the door, so that it is judged
-// and recorded like any other. It takes nothing from limits and quotas. A call that is
-// repeated gets its answer.
-func (g *Gateway) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
-	return g.pass(ctx, c, why)
-}
-
-// shut stops what would be carried out if the door were open.
+// shut stops a call that was refused before it came here, and every call if the
+// gateway only judges and records.
 func shut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	if p.shut == nil {
+	why := cmp.Or(p.Refused, g.shut)
+	if why == nil {
 		return nil
 	}
-	why := *p.shut // others may hold the same one
-	return g.guards.hush(&why)
+	own := *why // other calls share this refusal
+	return g.guards.hush(&own)
 }
 
-func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
+// Call makes a call, or returns a *call.Refusal that says why not.
+func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if stopped := g.unrecorded(); stopped != nil {
 		return call.Result{}, stopped
 	}
@@ -198,7 +200,7 @@ func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (ca
 		c.ID = NewID()
 	}
 	defer g.books.Journal.Enter()()
-	p := &passing{Call: c, start: time.Now(), shut: why}
+	p := &passing{Call: c, start: time.Now()}
 	var stopped *call.Refusal
 	begun := false
 	for _, s := range stages {

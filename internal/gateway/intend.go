@@ -90,8 +90,8 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 			if stopped, err = g.useApproval(tx, p); err != nil || stopped != nil {
 				return errors.Join(err, errStopped)
 			}
-			if g.begin != nil {
-				if stopped, err = g.begin(tx, p.Call); err != nil || stopped != nil {
+			for _, participant := range g.participants {
+				if stopped, err = participant.Begin(tx, p.Call); err != nil || stopped != nil {
 					return errors.Join(err, errStopped)
 				}
 			}

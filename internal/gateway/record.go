@@ -52,7 +52,7 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 // write makes it durable. What no intent preceded settles nothing: it is a record
 // and nothing else.
 func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) error {
-	if !p.intended && !p.wasUnknown && g.keep == nil {
+	if !p.intended && !p.wasUnknown && len(g.participants) == 0 {
 		return g.books.Journal.Note(r)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
@@ -68,8 +68,9 @@ func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) er
 				return err
 			}
 		}
-		if g.keep != nil {
-			if err := g.keep(tx, p.Call, p.result, stopped, p.intended); err != nil {
+		for _, participant := range g.participants {
+			o := call.Outcome{Result: p.result, Refusal: stopped, Begun: p.intended}
+			if err := participant.Record(tx, p.Call, o); err != nil {
 				return err
 			}
 		}
@@ -204,11 +205,11 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 // hearLate settles a call whose answer came after its time was over.
 func (g *Gateway) hearLate(p *passing) {
 	o := <-p.late
-	stopped := p.sure(o.stopped)
+	stopped := p.sure(o.Refusal)
 	if stopped != nil && stopped.Effect == call.EffectUnknown {
 		return // it stays as it is
 	}
-	p.late, p.wasUnknown, p.result = nil, true, o.result
+	p.late, p.wasUnknown, p.result = nil, true, o.Result
 	p.result.Duration = time.Since(p.start)
 	if stopped == nil {
 		stopped = guardOut(g, context.Background(), p)

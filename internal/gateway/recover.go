@@ -147,7 +147,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	arguments, err := g.books.Keys.OpenKept(sealArguments+o.id, sealed)
-	if err != nil || g.begin != nil { // what is an intent too is begun again by its desk
+	if err != nil || len(g.participants) > 0 { // the queue begins an intent again itself
 		return giveUp(ctx, g.books, o)
 	}
 	draft := o.draft()
