@@ -3,13 +3,11 @@
 // An answer is bound to the agent and its manifest's digest, the tool, the exact
 // arguments that would be forwarded, and the principal: another call is another
 // question. It is good once, and until it expires. The question outlives the
-// process that asked: a person may answer when nobody waits any more, and the
-// answer then stands for an identical call. Nothing is ever called because of
-// an answer alone.
+// process that asked: a person may answer when no call waits any more, and the
+// answer then counts for an identical call. An answer alone never makes a call.
 //
-// An agent cannot answer. No tool does it, and whoever decides is named by the
-// face that took the decision: the command line of the owner, or an
-// administrator's key.
+// An agent cannot answer: no tool does it. The command line or the API that took
+// the decision names the person: the owner, or an administrator by key.
 //
 // The arguments are there for the person, so they are kept while the question
 // waits, and not beyond: the answer needs only their MAC.
@@ -71,14 +69,14 @@ const (
 
 // Errors that callers tell apart.
 var (
-	// ErrTooMany says that the agent has too many questions waiting, or too large
+	// ErrTooMany means that the agent has too many questions waiting, or too large
 	// ones.
 	ErrTooMany = errors.New("too many calls of this agent and principal wait for approval")
-	// ErrUnknown says that there is no such question.
+	// ErrUnknown means that there is no such question.
 	ErrUnknown = errors.New("there is no approval of that id")
-	// ErrDecided says that the question was answered before.
+	// ErrDecided means that the question was answered before.
 	ErrDecided = errors.New("it was decided before")
-	// ErrOver says that the question has expired.
+	// ErrOver means that the question has expired.
 	ErrOver = errors.New("it has expired")
 )
 
@@ -174,7 +172,7 @@ func Get(ctx context.Context, b *books.Books, id string) (*Question, error) {
 	return found, found.open(b)
 }
 
-// Look is one question without its arguments, for whoever waits for an answer.
+// Look is one question without its arguments, for a call that waits for the answer.
 func Look(ctx context.Context, b *books.Books, id string) (*Question, error) {
 	return read(ctx, b, bare, id)
 }
@@ -221,7 +219,7 @@ func List(ctx context.Context, b *books.Books, now time.Time) ([]*Question, erro
 	return list, nil
 }
 
-// Waiting is the same list without the arguments, for whoever counts.
+// Waiting is the same list without the arguments.
 func Waiting(ctx context.Context, b *books.Books, now time.Time) ([]*Question, error) {
 	return waiting(ctx, b, bare, now)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// lookAgain is how often somebody who waits looks for himself: whether there
+	// lookAgain is how often a waiting caller reads its intent again: whether there
 	// is a worker changes without a commit.
 	lookAgain = time.Second
 	// gather lets several commits come together before they are looked at.

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
-// What the servers have besides tools passes here, if it is exposed. With one
+// Resources, prompts and completions of servers pass here if they are exposed. With one
 // server everything passes as it is; with several, lists are put together, and
 // a request goes to the server that listed what it names.
 
@@ -373,7 +373,7 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	return true, nil
 }
 
-// watch asks the server of a resource to tell of its changes, or not to.
+// watch asks the server of a resource to report its changes, or to stop.
 func (a *Agent) watch(ctx context.Context, r *request, method, uri string) *rpcError {
 	asked := watching(r, method, uri)
 	alias, problem := a.holder(ctx, asked, uri)

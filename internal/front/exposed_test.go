@@ -213,7 +213,7 @@ func TestLogLevelIsNotWaitedForForEver(t *testing.T) {
 				over := make(chan struct{}, 1)
 				a := &Agent{
 					Ready: func(ctx context.Context) error {
-						if !ready && ctx == atOnce {
+						if !ready && ctx == alreadyCancelled {
 							return ctx.Err()
 						}
 						return nil

@@ -31,8 +31,8 @@ type HTTPOptions struct {
 	SessionLife, Idle time.Duration
 }
 
-// HTTP serves agents to any number of clients. Who is calling is found out
-// before: it trusts the principal that it is given.
+// HTTP serves agents to any number of clients. Its caller has authenticated the
+// principal.
 type HTTP struct {
 	o HTTPOptions
 
@@ -50,12 +50,12 @@ const (
 	// ioTimeout is how long a client may take to send a body, or to take a piece
 	// of an answer.
 	ioTimeout = 30 * time.Second
-	// trusted is the size of a body that a client's word is taken for.
+	// trusted is the largest announced body that is allocated at once.
 	trusted = 64 << 10
 	// heartbeat is how often a silent stream shows that it is alive.
 	heartbeat = 25 * time.Second
 	// maxPeers bounds the sessions that hold something here, and maxPeersEach those
-	// of one principal, so that nobody takes them all.
+	// of one principal, so that no principal takes them all.
 	maxPeers     = 10000
 	maxPeersEach = 1000
 )
@@ -120,8 +120,8 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, a *Agent, principal
 	s.answer(ctx, req, result, problem)
 }
 
-// foreign says why a request may come from a web page that has no business
-// here; empty if it does not. A page of another origin names it in Origin; one
+// foreign returns why a request may come from a web page of another site; empty
+// if it does not. A page of another origin names it in Origin; one
 // whose name was made to point to this machine has that name in Host.
 func (h *HTTP) foreign(r *http.Request) string {
 	host := hostname(r.Host)
@@ -251,9 +251,9 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.Respon
 	return body, 0
 }
 
-// readSized reads so many bytes. Up to trusted there is room for all of them at
-// once; beyond, never for more than twice of what has come, so that a client does
-// not hold memory by announcing what it does not send.
+// readSized reads n bytes. Up to trusted it allocates all of them at once; beyond,
+// never more than twice the bytes that have arrived, so that a client cannot hold
+// memory by announcing a body that it does not send.
 func readSized(r io.Reader, n int64) ([]byte, error) {
 	body := make([]byte, min(n, trusted))
 	read := 0
@@ -296,8 +296,8 @@ func (h *HTTP) begin(r *http.Request, s *reply, a *Agent, req *request) context.
 	return r.Context()
 }
 
-// headersMatch holds the headers of a request of the newer generation against
-// its body, so that whoever routes by them is not deceived.
+// headersMatch compares the headers of a request of the newer generation with its
+// body, so that a proxy that routes by headers is not deceived.
 func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 	version := r.Header.Get("Mcp-Protocol-Version")
 	mismatch := func(what string) *rpcError { return &rpcError{Code: headerMismatch, Message: what} }
@@ -359,7 +359,7 @@ func statusOf(e *rpcError) int {
 }
 
 // beginInSession is begin for the older generation. A request continues when its
-// connection breaks: only the client's word cancels it.
+// connection breaks: only the client's cancellation ends it.
 func (h *HTTP) beginInSession(r *http.Request, s *reply, a *Agent, req *request) context.Context {
 	if req.Method == "initialize" && req.ID != nil {
 		h.initialize(r.Context(), s, a, req)

@@ -21,7 +21,7 @@ type meta struct {
 	version      string
 	capabilities jsontext.Value // an object, or nil
 	token        jsontext.Value // of the client's progress
-	logs         bool           // whether it wants log messages
+	logs         bool           // whether it asks for log messages
 	skill        jsontext.Value
 }
 

@@ -16,8 +16,8 @@ type event struct {
 	params jsontext.Value
 }
 
-// ear is somebody who listens. What it does not take in time is lost: every
-// event says that something is to be looked at, and looking once is enough.
+// ear is a listener. Events that it does not take in time are lost: every event
+// means that something has changed, and looking once is enough.
 type ear struct{ heard chan event }
 
 const earSize = 256
@@ -39,7 +39,7 @@ func (a *Agent) deafen(e *ear) {
 	delete(a.ears, e)
 }
 
-// Publish tells every client that listens. It does not wait for any.
+// Publish notifies every client that listens. It does not wait for any.
 func (a *Agent) Publish(method string, params jsontext.Value) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

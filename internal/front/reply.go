@@ -80,7 +80,7 @@ func (s *reply) finish(status int, message []byte) {
 	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(message))}
 	s.w.WriteHeader(status)
-	_, _ = s.w.Write(message) // whoever has gone does not read it
+	_, _ = s.w.Write(message) // the client may have gone
 }
 
 // answer ends a request with its result, unless the client no longer waits.
@@ -117,7 +117,7 @@ func (s *reply) fail(status int, id jsontext.Value, problem *rpcError) {
 	s.finish(status, answer(id, nil, problem))
 }
 
-// accepted ends the answer to what wants none.
+// accepted ends the answer to a message that needs none.
 func (s *reply) accepted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

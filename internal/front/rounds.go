@@ -19,9 +19,9 @@ import (
 )
 
 // In 2026-07-28 a server that needs more answers with what it asks, and the
-// client repeats the request with the answers. What the server wants to
-// remember meanwhile, the client carries: sealed, so that it cannot be changed,
-// used twice, or used for anything else.
+// client repeats the request with the answers. The client carries the server's
+// state meanwhile: sealed, so that it cannot be changed, used twice, or used for
+// anything else.
 
 const (
 	statePurpose = "mcp/requestState"
@@ -32,7 +32,7 @@ const (
 	maxRounds = 10
 )
 
-// state is what stands in a sealed requestState.
+// state is the content of a sealed requestState.
 type state struct {
 	Binding []byte         `json:"b"` // what it is good for
 	ID      string         `json:"i"`
@@ -76,7 +76,7 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	if r.round >= maxRounds {
 		return call.Refuse("act", call.ServerUnavailable, "the server asks for more, and has asked %d times already", maxRounds)
 	}
-	// What is allowed here must be what the client reads.
+	// The client must read the same questions that are checked here.
 	unclear := call.Refuse("act", call.OutputInvalid, "the server asks the client something that can be read in two ways")
 	questions := lookup(raw, "inputRequests")
 	if questions != nil && (questions[0] != '{' && questions[0] != 'n' || !questions.IsValid() || mcpwire.Twice(questions)) {
@@ -100,7 +100,7 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 }
 
 // more deals with a question. For a client of the older generation, which cannot
-// be answered with one, the client is asked, and the call that goes on is
+// be answered with one, the client is asked, and the call that continues is
 // returned; for one of the newer generation nothing is, and the question passes.
 func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext.Value) (*call.Call, *call.Refusal) {
 	if refusal := a.mayAsk(r, raw); refusal != nil || r.modern {
@@ -133,7 +133,7 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 	return &next, nil
 }
 
-// further are the params with which a request goes on.
+// further are the params with which a request continues.
 func further(responses, server jsontext.Value) jsontext.Value {
 	var more jsontext.Value
 	for _, p := range []struct {

@@ -17,7 +17,7 @@ import (
 )
 
 // listWait bounds how long a list waits for the servers. Clients give up about
-// then too; they are told when the servers are there.
+// then too; they are notified when the servers are there.
 const listWait = 50 * time.Second
 
 // levelWait bounds how long servers may take to hear of a log level: the client
@@ -42,8 +42,8 @@ func (a *Agent) ready(ctx context.Context) *rpcError {
 	return &rpcError{Code: internalError, Message: explain(err), Data: refusalData(err)}
 }
 
-// Up says that the servers are there, or that it is known why not. Clients that
-// asked too early are told to look again.
+// Up is called when the servers are there, or it is known why not. Clients that
+// asked too early are notified to ask again.
 func (a *Agent) Up() {
 	if a.late.Load() {
 		a.Publish("notifications/tools/list_changed", nil)
@@ -107,7 +107,7 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 func (a *Agent) served(name string) *agent.Tool {
 	who := a.Door.Agent()
 	for i := range who.Tools {
-		// Most names are told apart by their ends.
+		// Most names differ in their ends.
 		if t := &who.Tools[i]; strings.HasSuffix(name, t.Name) && gateway.ServedName(who, t) == name || t.URI != nil && t.URI.String() == name {
 			return t
 		}
@@ -183,8 +183,8 @@ func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refu
 }
 
 // onNotify hands on what a server says about a request while it works on it: to
-// a client that wants to know of progress or, in the newer generation, of its
-// log. Nil if it does not.
+// a client that asked for progress or, in the newer generation, for its log. Nil
+// if it did not.
 func (r *request) onNotify() func(string, jsontext.Value) {
 	token := r.meta.token
 	if token == nil && !(r.modern && r.meta.logs) {
@@ -278,7 +278,7 @@ func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontex
 // levels are those of log messages, from the least to the worst.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// setLevel says from which level on the client wants log messages.
+// setLevel sets the least level of log messages that the client asks for.
 func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	level, _ := text(lookup(r.Params, "level"))
 	if !slices.Contains(levels, level) {
@@ -294,7 +294,7 @@ func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcE
 			a.Level(ctx, a.client(r), level)
 		}
 	}
-	if a.Ready != nil && a.Ready(atOnce) != nil {
+	if a.Ready != nil && a.Ready(alreadyCancelled) != nil {
 		go tell(context.WithoutCancel(ctx)) // once they are there
 	} else {
 		tell(ctx)

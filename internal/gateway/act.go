@@ -16,17 +16,17 @@ const (
 	defaultTimeout = 30 * time.Second
 	// lateGrace is how long an answer is waited for after a call's time is over.
 	lateGrace = 60 * time.Second
-	// longest is a century in milliseconds. What a manifest says beyond that may
-	// be more than can be counted.
+	// longest is a century in milliseconds. A larger number in a manifest could
+	// overflow a time.Duration.
 	longest = 100 * 365 * 24 * 60 * 60 * 1000
-	// around is what a program's call may take beyond the program's own time: its
-	// sandbox is made before, and taken down after.
+	// around is the time for making and removing the sandbox of a program, beyond
+	// the program's own.
 	around = 15 * time.Second
 )
 
 // act lets the binding do the work, within the tool's time. A call with effects
-// outlives its caller's patience: when its time is over the caller is told, and
-// the answer is still awaited.
+// continues when its time is over: the caller gets a refusal, and the answer is
+// still awaited.
 func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if p.tool.Binding == nil || g.binding == nil {
 		r := call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
@@ -73,7 +73,7 @@ func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
 	if err == nil {
 		return call.Outcome{Result: result}
 	}
-	return call.Outcome{Result: call.Result{Log: result.Log}, Refusal: g.guards.hush(call.AsRefusal(stageAct, err))}
+	return call.Outcome{Result: call.Result{Log: result.Log}, Refusal: g.guards.redact(call.AsRefusal(stageAct, err))}
 }
 
 // take makes an outcome that of the call.
@@ -106,7 +106,7 @@ func (g *Gateway) guarded(c *call.Call) *call.Call {
 	return &copied
 }
 
-// listener hands notifications on until the caller has its answer.
+// listener passes notifications on until the caller has its answer.
 type listener struct {
 	mu     sync.Mutex
 	notify func(string, jsontext.Value)

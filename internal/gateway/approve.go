@@ -25,7 +25,7 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return nil
 	}
 	if len(p.More) > 0 {
-		// Nobody would be shown them, and they would go with what was approved.
+		// The person would not see them, and they would be sent with what was approved.
 		return call.Refuse(stageApprove, call.InputInvalid, "a person approves the arguments of %s, and inputResponses came with them that answer no question", p.tool.Name)
 	}
 	now := time.Now()
@@ -43,7 +43,7 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if q.State == approval.Approved {
 		return nil
 	}
-	g.tellWaiting(p, q)
+	g.reportWaiting(p, q)
 	if g.approvals.TrustElicitation && p.canElicit() {
 		return g.elicit(ctx, p, q)
 	}
@@ -54,7 +54,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
 	if p.Gone != nil {
-		// A call that nobody waits for is not made because a person says yes.
+		// An approval does not make a call that its client no longer waits for.
 		go func() {
 			select {
 			case <-p.Gone:
@@ -68,15 +68,15 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		switch {
 		case ctx.Err() != nil:
 			r := call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
-			if time.Now().Before(q.Expires) { // whoever called did not wait for the answer
+			if time.Now().Before(q.Expires) { // the caller did not wait for the answer
 				r.Hint = fmt.Sprintf("until %s it can be approved: ambit approvals approve %s; then make the same call again", q.Expires.Local().Format("15:04:05 MST"), q.ID)
 			}
 			return r
 		case err != nil:
 			return StoreFailed(stageApprove, err)
 		}
-		// Whoever may not call any more does not get a call by an answer to it.
-		if stopped := stands(ctx, stageApprove); stopped != nil {
+		// A caller who has lost its access gets no call by an approval.
+		if stopped := stillAllowed(ctx, stageApprove); stopped != nil {
 			return stopped
 		}
 		switch {
@@ -98,9 +98,9 @@ func because(reason string) string {
 	return ": " + clip(reason)
 }
 
-// tellWaiting lets the operator, and a client that listens, know that a person
-// is being asked.
-func (g *Gateway) tellWaiting(p *passing, q *approval.Question) {
+// reportWaiting reports to the operator, and to a client that listens, that a
+// person is being asked.
+func (g *Gateway) reportWaiting(p *passing, q *approval.Question) {
 	message := fmt.Sprintf("waiting for a person to approve %s: ambit approvals approve %s", p.tool.Name, q.ID)
 	if g.onAsk != nil {
 		g.onAsk(message)

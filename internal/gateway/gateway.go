@@ -1,5 +1,5 @@
-// Package gateway is the door: every call of every agent goes through
-// [Gateway.Call], and there is no second way in.
+// Package gateway judges, carries out and records calls: every call of every agent
+// goes through [Gateway.Call], and there is no other way to a tool.
 //
 // A call passes the stages in the order of one list. Each stage is a file of
 // its own and can stop the call with a typed refusal; what became of it is
@@ -7,7 +7,7 @@
 // docs/call-lifecycle.md draws the states that a call goes through, and what a
 // crash leaves at each point.
 //
-// What does the work is a [call.Binding], which nobody else gets to see.
+// A [call.Binding] does the work. Only the gateway has it.
 package gateway
 
 import (
@@ -27,33 +27,31 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-// Options are what a door is made of.
+// Options configure a gateway.
 type Options struct {
 	// Name is what the agent runs under; empty stands for the slug of its name.
 	Name string
 	// Binding carries out the calls that pass.
 	Binding call.Binding
-	// Shut is why nothing is carried out, for a door that only judges and records;
-	// nil for one that is open. A call that is repeated gets its answer all the same.
+	// Shut is why nothing is carried out, for a gateway that only judges and records;
+	// nil for any other. A repeated call still gets its answer.
 	Shut *call.Refusal
-	// Books keep what was intended and what became of it. Without them nothing
-	// can be called, only asked about.
+	// Books are the store and the journal. Without them a gateway can only explain.
 	Books *books.Books
-	// Rules are what the gate asks besides the manifest.
+	// Rules are what the gate checks besides the manifest.
 	Rules gate.Rules
 	// Expose lets through what no manifest declares.
 	Expose Exposed
-	// Operator are the rails that hold for every agent.
+	// Operator are the guardrails of every agent.
 	Operator guard.Operator
-	// Known are the credentials that no result may hold. It is asked for each.
+	// Known returns the credentials that no result may contain. Every scan calls it.
 	Known func() ([]guard.Known, error)
 	// Participants take part in the two transactions of every call.
 	Participants []Participant
-	// Quotas are how many calls principals may make of all agents together; nil for
-	// as many as they like.
+	// Quotas bound the calls of principals to all agents together; nil is no bound.
 	Quotas    *limit.Quotas
 	Approvals Approvals
-	// OnAsk is told that a call waits for a person.
+	// OnAsk is called when a call waits for a person.
 	OnAsk func(message string)
 }
 
@@ -77,7 +75,7 @@ type Participant interface {
 	Record(tx state.Tx, c *call.Call, o call.Outcome) error
 }
 
-// Gateway is the door of one agent.
+// Gateway carries out the calls of one agent.
 type Gateway struct {
 	agent   *agent.Agent
 	name    string
@@ -99,7 +97,7 @@ type Gateway struct {
 	lateGrace time.Duration
 }
 
-// New makes the door of an agent.
+// New makes the gateway of an agent.
 func New(a *agent.Agent, o Options) *Gateway {
 	if o.Name == "" {
 		o.Name = agent.Slug(a.Name)
@@ -114,7 +112,7 @@ func New(a *agent.Agent, o Options) *Gateway {
 	}
 }
 
-// Agent is whose door it is.
+// Agent is the agent whose calls these are.
 func (g *Gateway) Agent() *agent.Agent { return g.agent }
 
 // Name is what the agent runs under.
@@ -134,19 +132,19 @@ type passing struct {
 	tool  *agent.Tool
 	// canonical is what the arguments mean, whatever their spelling.
 	canonical []byte
-	// forwarded is the same of what is sent on, where something was redacted.
+	// forwarded is the same for the arguments that are sent, if some were redacted.
 	forwarded []byte
-	// railed says that the rails let the arguments through, without what is personal.
+	// railed is set once the guardrails have passed the arguments, without personal data.
 	railed bool
-	// notes are what the guards found, for the journal.
+	// notes are the findings of the guards, for the journal.
 	notes []string
-	// taken is when the limits were taken from; zero before.
+	// taken is when the call was counted towards its limits; zero before.
 	taken time.Time
-	// intended says that an intent is in the store.
+	// intended is set once an intent is in the store.
 	intended bool
-	// resent says that it was sent before, by a process that is gone.
+	// resent is set if a process that is gone sent the call before.
 	resent bool
-	// approval is the person's word that intend uses up.
+	// approval is the id of the approval that intend uses.
 	approval string
 	// replayed is the earlier call whose answer this one gets.
 	replayed string
@@ -188,10 +186,10 @@ func shut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 		return nil
 	}
 	own := *why // other calls share this refusal
-	return g.guards.hush(&own)
+	return g.guards.redact(&own)
 }
 
-// Call makes a call, or returns a *call.Refusal that says why not.
+// Call makes a call, or returns a *call.Refusal.
 func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if stopped := g.unrecorded(); stopped != nil {
 		return call.Result{}, stopped
@@ -219,7 +217,7 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return p.result, nil
 }
 
-// unrecorded refuses what is known beforehand to leave no record.
+// unrecorded refuses a call that could not be recorded.
 func (g *Gateway) unrecorded() *call.Refusal {
 	if g.books == nil {
 		return call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
@@ -238,7 +236,7 @@ func (p *passing) sent() []byte {
 	return p.canonical
 }
 
-// nameOf is how messages and the journal name a tool.
+// nameOf is the name of a tool in messages and in the journal.
 func nameOf(t *agent.Tool) string {
 	if t.URI != nil {
 		return t.URI.String()

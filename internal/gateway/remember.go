@@ -105,8 +105,8 @@ func (g *Gateway) waitForChange(ctx context.Context) {
 	_ = g.books.DB.Changed(ctx)
 }
 
-// judge says what an earlier call means for this one, or that it has to be
-// waited for.
+// judge decides by an earlier call of the same key, or returns that this one has
+// to wait for it.
 func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool, stopped *call.Refusal) {
 	switch {
 	case e == nil:
@@ -125,7 +125,7 @@ func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool
 		return false, StoreFailed(stageRemember, err)
 	}
 	if !alive {
-		// Nobody will answer it any more, unless somebody takes it over.
+		// Its process is dead, so recovery has to take it over.
 		if err := errors.Join(g.Recover(ctx), g.books.Journal.HandedOver()); err != nil {
 			return false, StoreFailed(stageRemember, err)
 		}
@@ -147,7 +147,7 @@ func (g *Gateway) replay(p *passing, e *earlier) *call.Refusal {
 	return nil
 }
 
-// What sealed things are for.
+// The purposes of sealed values.
 const (
 	sealAnswer    = "answer of call "
 	sealArguments = "arguments of call "
@@ -167,8 +167,8 @@ func (g *Gateway) sealAnswer(p *passing) []byte {
 	return g.books.Keys.Seal(sealAnswer+p.ID, append([]byte{mark}, p.result.Raw...))
 }
 
-// StoreFailed is the refusal of a call that did nothing, since the store is not
-// there. Where another key has taken over from this process, only a restart helps.
+// StoreFailed is the refusal of a call that did nothing because the store failed.
+// After a handover to another key only a restart helps.
 func StoreFailed(stage string, err error) *call.Refusal {
 	r := call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err)
 	if errors.Is(err, journal.ErrHandedOver) {

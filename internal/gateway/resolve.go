@@ -21,7 +21,7 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	}
 	var found []*agent.Tool
 	for i := range a.Tools {
-		// Most names are told apart by their ends.
+		// Most names differ in their ends.
 		if t := &a.Tools[i]; strings.HasSuffix(asked, t.Name) && (t.Name == asked || ServedName(a, t) == asked) {
 			found = append(found, t)
 		}
@@ -107,8 +107,8 @@ func ServedName(a *agent.Agent, t *agent.Tool) string {
 	return t.Name
 }
 
-// ServedNames is ServedName for whoever asks about all tools of an agent: which
-// names several have is looked up once.
+// ServedNames is ServedName for all tools of an agent: it looks for shared names
+// once.
 func ServedNames(a *agent.Agent) func(*agent.Tool) string {
 	times := make(map[string]int, len(a.Tools))
 	for i := range a.Tools {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
 )
@@ -18,10 +19,10 @@ import (
 // each call.
 const maxGrants = 1000
 
-// stage is where the journal says that grants come from.
+// stage is the stage of grants in the journal.
 const stage = "grant"
 
-// Asked is what an owner wants to grant.
+// Asked is what an owner asks to grant.
 type Asked struct {
 	Subject string
 	Actions []string
@@ -81,7 +82,7 @@ func (s *Grants) put(tx state.Tx, g *Grant) error {
 	return err
 }
 
-// NotHeld are actions that cannot be revoked, since nobody holds them.
+// NotHeld are actions that cannot be revoked, since no principal holds them.
 type NotHeld []string
 
 func (n NotHeld) Error() string { return strings.Join(n, ", ") }
@@ -155,4 +156,25 @@ func until(t time.Time) string {
 		return ""
 	}
 	return " until " + t.UTC().Format(time.RFC3339)
+}
+
+// Resign signs every grant in the store again, with the key of next, and returns
+// their number. A grant with a wrong signature stays as it is: it counts under
+// neither key.
+func Resign(tx state.Tx, was, next *books.Books) (signed int, err error) {
+	list, err := Of(was).query(tx, func(*Grant) bool { return true }, "")
+	if err != nil {
+		return 0, err
+	}
+	to := Of(next)
+	for _, g := range list {
+		if g.Changed {
+			continue
+		}
+		if err := to.put(tx, g); err != nil {
+			return 0, err
+		}
+		signed++
+	}
+	return signed, nil
 }

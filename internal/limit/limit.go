@@ -5,8 +5,8 @@
 // more calls than it allows, over all processes and machines that share a
 // store. A cap is exact too: amounts are decimals of any precision, and are
 // reserved before the call is made, so that calls side by side never exceed it
-// together. What a call took is given back only when the call was surely never
-// sent: one that was sent counts, whatever came of it, also if it only read.
+// together. Limits are given back only if the call was surely never sent: a call
+// that was sent counts, whatever its outcome, also if it only read.
 //
 // Look only looks; Take is part of the transaction that writes the intent.
 // Times come from one machine's clock at a time: a clock that was set back
@@ -44,7 +44,7 @@ type Meter struct {
 	Arguments []byte
 }
 
-// Look tells whether the limits would let the call pass now.
+// Look reports whether the limits would let the call pass now.
 func Look(tx state.Tx, m Meter) (*call.Refusal, error) {
 	if stopped, err := m.lookRate(tx); stopped != nil || err != nil {
 		return stopped, err
@@ -161,7 +161,7 @@ func tryAgain(wait time.Duration) string {
 	return "try again in " + (wait + unit - 1).Truncate(unit).String()
 }
 
-// lookSpend tells whether the amount fits, and what the day's total would be.
+// lookSpend reports whether the amount fits, and returns the day's total with it.
 // The total is nil where no day is capped.
 func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 	if m.Spend == nil {

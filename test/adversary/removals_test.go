@@ -247,7 +247,7 @@ var removals = []removal{
 	{"P115", "internal/gateway/guards.go", `if mcpwire.Twice(raw) {`, `if false {`, "./internal/gateway", "TestAnswersAreReadInOneWay"},
 	{"P115", "internal/guard/schema.go", `|| result.IsValid() {`, `|| true {`, "./internal/guard", "TestCheckedValueIsReadInOneWay"},
 	{"P116", "internal/gateway/forward.go", `if len(f.Params) > 0 {`, `if false {`, "./internal/gateway", "TestForwardIsReadInOneWay"},
-	{"P117", "internal/gateway/act.go", `g.guards.hush(call.AsRefusal(stageAct, err))`, `call.AsRefusal(stageAct, err)`, "./internal/gateway", "TestRefusalsAreScanned"},
+	{"P117", "internal/gateway/act.go", `g.guards.redact(call.AsRefusal(stageAct, err))`, `call.AsRefusal(stageAct, err)`, "./internal/gateway", "TestRefusalsAreScanned"},
 	{"P118", "internal/approval/approval.go", `case held+int64(size) > maxPendingBytes:`, `case false:`, "./internal/approval", "TestPendingBytesAreBounded"},
 	{"P119", "internal/gateway/approve.go", `if len(p.More) > 0 {`, `if false {`, "./internal/gateway", "TestUnaskedAnswersAreNotApproved"},
 	{"P120", "internal/front/rounds.go", `|| !questions.IsValid() || mcpwire.Twice(questions)) {`, `) {`, "./internal/front", "TestServersAskOnlyWhatIsExposed"},
@@ -334,7 +334,7 @@ var removals = []removal{
 	{"P150", "internal/serve/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve", "TestReloadGivesUpNoAgent"},
 	{"P150", "internal/serve/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve", "TestReloadGivesUpNoAgent"},
 	{"P81", "internal/importer/arguments.go", `		w.sure = joined && !w.short(arg)`, `		w.sure = true`, "./internal/importer", "TestSomethingElse"},
-	{"P117", "internal/gateway/gateway.go", `return g.guards.hush(&own)`, `return &own`, "./internal/gateway", "TestShutTellsNoSecret"},
+	{"P117", "internal/gateway/gateway.go", `return g.guards.redact(&own)`, `return &own`, "./internal/gateway", "TestShutTellsNoSecret"},
 	{"P117", "internal/host/host.go", `		return g.Hush(r)
 `, `		return r
 `, "./internal/host", "TestFailureTellsNoSecret"},
