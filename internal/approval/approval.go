@@ -146,7 +146,8 @@ WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`
 // waiting.
 func room(tx state.Tx, q *Question, size int) error {
 	var waiting, held int64
-	err := tx.Query(countWaiting, []any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting, &held) })
+	err := tx.Query(countWaiting,
+		[]any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting, &held) })
 	switch {
 	case err != nil:
 		return err
@@ -227,11 +228,12 @@ func Waiting(ctx context.Context, b *books.Books, now time.Time) ([]*Question, e
 func waiting(ctx context.Context, b *books.Books, columns string, now time.Time) (list []*Question, err error) {
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		list = nil
-		return tx.Query(`SELECT `+columns+` FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY asked`, []any{now.UnixMicro()}, func(row state.Row) error {
-			q, err := scan(row)
-			list = append(list, q)
-			return err
-		})
+		return tx.Query(`SELECT `+columns+` FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY asked`,
+			[]any{now.UnixMicro()}, func(row state.Row) error {
+				q, err := scan(row)
+				list = append(list, q)
+				return err
+			})
 	})
 	return list, err
 }
@@ -273,6 +275,7 @@ func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reaso
 // Use takes an approval for its one call, in the transaction that writes the
 // intent. It reports whether the approval was still good.
 func Use(tx state.Tx, id string, now time.Time) (bool, error) {
-	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`, id, now.UnixMicro())
+	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`,
+		id, now.UnixMicro())
 	return n == 1, err
 }

@@ -20,12 +20,13 @@ func Forget(ctx context.Context, b *books.Books, now time.Time, most int) (n int
 	// A read transaction finds them, so that no writer waits for the search.
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		ids = nil
-		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 OR expires <= $2 AND sealed IS NOT NULL LIMIT $3`, []any{before, now.UnixMicro(), int64(most)}, func(row state.Row) error {
-			var id string
-			err := row.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 OR expires <= $2 AND sealed IS NOT NULL LIMIT $3`,
+			[]any{before, now.UnixMicro(), int64(most)}, func(row state.Row) error {
+				var id string
+				err := row.Scan(&id)
+				ids = append(ids, id)
+				return err
+			})
 	})
 	if err != nil || len(ids) == 0 {
 		return 0, err

@@ -304,7 +304,8 @@ func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error
 		return nil, nil, err
 	}
 	if len(args) > maxAsked {
-		return nil, nil, call.Refuse(stage, call.InputTooLong, "what is asked has %d bytes; at most %d are taken", len(args), maxAsked)
+		return nil, nil, call.Refuse(stage, call.InputTooLong,
+			"what is asked has %d bytes; at most %d are taken", len(args), maxAsked)
 	}
 	sealed, err := json.Marshal(asking{Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args})
 	return i, sealed, err

@@ -281,11 +281,12 @@ func (d *Desk) List(ctx context.Context, f Filter) ([]*Intent, error) {
 		found = found[:0]
 		query := `SELECT ` + columns + ` FROM intents WHERE asked < $1 AND ($2 = '' OR agent = $2) AND ($3 = '' OR principal = $3)
 AND ($4 = '' OR state = $4) ORDER BY asked DESC LIMIT $5`
-		return tx.Query(query, []any{f.Before.UnixMicro(), f.Agent, f.Principal, string(f.State), int64(f.Limit)}, func(row state.Row) error {
-			i, err := scan(row)
-			found = append(found, i)
-			return err
-		})
+		return tx.Query(query,
+			[]any{f.Before.UnixMicro(), f.Agent, f.Principal, string(f.State), int64(f.Limit)}, func(row state.Row) error {
+				i, err := scan(row)
+				found = append(found, i)
+				return err
+			})
 	})
 	return found, err
 }

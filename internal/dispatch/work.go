@@ -151,7 +151,8 @@ func (d *Desk) conclude(id string, result call.Result, err error) error {
 	is := ""
 	readErr := d.books.DB.Read(ctx, func(tx state.Tx) error {
 		is = ""
-		return tx.Query(openState, []any{id, d.books.DB.Owner(), number(d.shared != nil)}, func(row state.Row) error { return row.Scan(&is) })
+		return tx.Query(openState,
+			[]any{id, d.books.DB.Owner(), number(d.shared != nil)}, func(row state.Row) error { return row.Scan(&is) })
 	})
 	if readErr != nil || is == "" {
 		return readErr

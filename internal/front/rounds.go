@@ -74,7 +74,8 @@ func asksMore(raw jsontext.Value) bool {
 // may be read as such, and those that have no end.
 func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	if r.round >= maxRounds {
-		return call.Refuse("act", call.ServerUnavailable, "the server asks for more, and has asked %d times already", maxRounds)
+		return call.Refuse("act", call.ServerUnavailable,
+			"the server asks for more, and has asked %d times already", maxRounds)
 	}
 	// The client must read the same questions that are checked here.
 	unclear := call.Refuse("act", call.OutputInvalid, "the server asks the client something that can be read in two ways")
@@ -90,9 +91,11 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 			refusal = unclear
 		case capability == "elicitation", capability != "" && a.exposes(capability):
 		case capability == "":
-			refusal = call.Refuse("act", call.PolicyDenied, "the server asks the client for %q, which is not known", clip(method))
+			refusal = call.Refuse("act", call.PolicyDenied,
+				"the server asks the client for %q, which is not known", clip(method))
 		default:
-			refusal = call.Refuse("act", call.PolicyDenied, "the server asks the client for %s, which is not passed on", capability)
+			refusal = call.Refuse("act", call.PolicyDenied,
+				"the server asks the client for %s, which is not passed on", capability)
 			refusal.Hint = "the operator can allow it: --expose " + capability
 		}
 	})
@@ -125,7 +128,8 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 		}
 	})
 	if failure != nil {
-		return nil, call.Refuse("act", call.ServerUnavailable, "the server asks for more, and the client could not be asked: %v", failure)
+		return nil, call.Refuse("act", call.ServerUnavailable,
+			"the server asks for more, and the client could not be asked: %v", failure)
 	}
 	next := *c
 	next.ID, next.Continues = gateway.NewID(), c.ID

@@ -32,7 +32,8 @@ func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		p.Arguments = jsontext.Value("{}")
 	}
 	if len(p.Arguments) > maxArguments {
-		return call.Refuse(stageAdmit, call.InputTooLong, "the arguments have %d bytes; at most %d are taken", len(p.Arguments), maxArguments)
+		return call.Refuse(stageAdmit, call.InputTooLong,
+			"the arguments have %d bytes; at most %d are taken", len(p.Arguments), maxArguments)
 	}
 	if p.Arguments.Kind() != '{' {
 		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are not a JSON object")

@@ -26,7 +26,8 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	}
 	if len(p.More) > 0 {
 		// The person would not see them, and they would be sent with what was approved.
-		return call.Refuse(stageApprove, call.InputInvalid, "a person approves the arguments of %s, and inputResponses came with them that answer no question", p.tool.Name)
+		return call.Refuse(stageApprove, call.InputInvalid,
+			"a person approves the arguments of %s, and inputResponses came with them that answer no question", p.tool.Name)
 	}
 	now := time.Now()
 	q, err := approval.Ask(ctx, g.books, &approval.Question{
@@ -67,7 +68,8 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		now, err := approval.Look(ctx, g.books, q.ID)
 		switch {
 		case ctx.Err() != nil:
-			r := call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
+			r := call.Refuse(stageApprove, call.ApprovalExpired,
+				"nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
 			if time.Now().Before(q.Expires) { // the caller did not wait for the answer
 				r.Hint = fmt.Sprintf("until %s it can be approved: ambit approvals approve %s; then make the same call again", q.Expires.Local().Format("15:04:05 MST"), q.ID)
 			}
@@ -85,7 +87,8 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		case now.State == approval.Used:
 			return usedUp(q.ID)
 		case now.State != approval.Pending:
-			return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call of %s%s", now.Decider, p.tool.Name, because(now.Reason))
+			return call.Refuse(stageApprove, call.ApprovalDenied,
+				"%s refused the call of %s%s", now.Decider, p.tool.Name, because(now.Reason))
 		}
 		g.waitForChange(ctx)
 	}
@@ -142,7 +145,8 @@ func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) 
 	}
 	raw, err := p.Client.Asker.Ask(ctx, "elicitation/create", params)
 	if err != nil {
-		return call.Refuse(stageApprove, call.ApprovalExpired, "the client did not say whether the call of %s is approved", p.tool.Name).Again()
+		return call.Refuse(stageApprove, call.ApprovalExpired,
+			"the client did not say whether the call of %s is approved", p.tool.Name).Again()
 	}
 	var answer struct {
 		Action  string `json:"action"`
@@ -170,5 +174,6 @@ func (g *Gateway) useApproval(tx state.Tx, p *passing) (*call.Refusal, error) {
 }
 
 func usedUp(id string) *call.Refusal {
-	return call.Refuse(stageApprove, call.ApprovalExpired, "the approval %s was used by another call, or has expired", id).Again()
+	return call.Refuse(stageApprove, call.ApprovalExpired,
+		"the approval %s was used by another call, or has expired", id).Again()
 }

@@ -22,12 +22,13 @@ func ForgetAnswers(ctx context.Context, b *books.Books, now time.Time, most int)
 	// A read transaction finds them, so that no writer waits for the search.
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		keys = nil
-		return tx.Query(`SELECT agent, principal, idem FROM answers WHERE done > 0 AND done < $1 LIMIT $2`, []any{before, int64(most)}, func(row state.Row) error {
-			var k key
-			err := row.Scan(&k.agent, &k.principal, &k.idem)
-			keys = append(keys, k)
-			return err
-		})
+		return tx.Query(`SELECT agent, principal, idem FROM answers WHERE done > 0 AND done < $1 LIMIT $2`,
+			[]any{before, int64(most)}, func(row state.Row) error {
+				var k key
+				err := row.Scan(&k.agent, &k.principal, &k.idem)
+				keys = append(keys, k)
+				return err
+			})
 	})
 	if err != nil || len(keys) == 0 {
 		return 0, err

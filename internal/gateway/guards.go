@@ -83,7 +83,8 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 		p.Arguments = out
 		forwarded := out.Clone()
 		if err := forwarded.Canonicalize(exactNumbers...); err != nil {
-			return call.Refuse(guard.StageIn, call.InputInvalid, "the arguments cannot be read after what was personal was redacted")
+			return call.Refuse(guard.StageIn, call.InputInvalid,
+				"the arguments cannot be read after what was personal was redacted")
 		}
 		p.forwarded = forwarded
 	}
@@ -155,7 +156,8 @@ func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 // answers.
 func (w *guards) say(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	if mcpwire.Twice(raw) {
-		return nil, call.Refuse(guard.StageOut, call.OutputInvalid, "the server's answer has a member twice, and can be read in two ways")
+		return nil, call.Refuse(guard.StageOut, call.OutputInvalid,
+			"the server's answer has a member twice, and can be read in two ways")
 	}
 	return w.scan(raw, note)
 }
@@ -206,7 +208,8 @@ const untold = "what went wrong is not told, since it may hold a secret"
 func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
 	if err != nil {
-		stopped := call.Refuse(guard.StageOut, call.SecretLeak, "the result cannot be scanned for secrets, so it is withheld: %v", err)
+		stopped := call.Refuse(guard.StageOut, call.SecretLeak,
+			"the result cannot be scanned for secrets, so it is withheld: %v", err)
 		stopped.Hint = vaultHint
 		return nil, stopped
 	}

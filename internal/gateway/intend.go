@@ -149,7 +149,8 @@ func (g *Gateway) writeIntent(tx state.Tx, p *passing) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertCall, p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.books.DB.Owner(),
+	_, err = tx.Exec(insertCall,
+		p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.books.DB.Owner(),
 		p.IdempotencyKey, sealed, draft, p.start.UnixMicro())
 	return err
 }

@@ -39,7 +39,8 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 			g.late.Go(func() { g.recordLater(p, stopped, r) })
 		}
 		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
-			return call.Uncertain(stageRecord, call.OutcomeUnknown, "%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
+			return call.Uncertain(stageRecord, call.OutcomeUnknown,
+				"%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
 		}
 		return StoreFailed(stageRecord, err)
 	}

@@ -69,7 +69,8 @@ func remember(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return nil
 	}
 	if len(p.IdempotencyKey) > maxKey || strings.ContainsFunc(p.IdempotencyKey, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return call.Refuse(stageRemember, call.InputInvalid, "an idempotency key has at most %d bytes, all of them printable", maxKey)
+		return call.Refuse(stageRemember, call.InputInvalid,
+			"an idempotency key has at most %d bytes, all of them printable", maxKey)
 	}
 	// An earlier call may take as long as this one might.
 	waiting, cancel := context.WithTimeout(ctx, g.timeout(p))
@@ -112,9 +113,11 @@ func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool
 	case e == nil:
 		return false, nil
 	case !e.same:
-		return false, call.Refuse(stageRemember, call.InputInvalid, "the idempotency key was used before, by call %s, with another tool or other arguments", e.call)
+		return false, call.Refuse(stageRemember, call.InputInvalid,
+			"the idempotency key was used before, by call %s, with another tool or other arguments", e.call)
 	case e.done && e.sent == nil:
-		return false, call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was carried out, and its answer is not known", e.call)
+		return false, call.Refuse(stageRemember, call.OutcomeUnknown,
+			"call %s of the same key was carried out, and its answer is not known", e.call)
 	case e.done:
 		return false, g.replay(p, e)
 	case e.state == stateUnknown:
@@ -134,13 +137,15 @@ func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool
 }
 
 func unsettled(id string) *call.Refusal {
-	return call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was sent, and whether it was carried out is not known", id)
+	return call.Refuse(stageRemember, call.OutcomeUnknown,
+		"call %s of the same key was sent, and whether it was carried out is not known", id)
 }
 
 func (g *Gateway) replay(p *passing, e *earlier) *call.Refusal {
 	raw, err := g.books.Keys.OpenKept(sealAnswer+e.call, e.sent)
 	if err != nil || len(raw) == 0 {
-		return call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was carried out, and its answer cannot be read", e.call)
+		return call.Refuse(stageRemember, call.OutcomeUnknown,
+			"call %s of the same key was carried out, and its answer cannot be read", e.call)
 	}
 	p.result = call.Result{Raw: raw[1:], IsError: raw[0] == failedAnswer}
 	p.replayed = e.call

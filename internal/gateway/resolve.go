@@ -71,7 +71,8 @@ func resolveURI(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 		other = t
 	}
 	if other != nil {
-		r := call.Refuse(stageResolve, call.VersionMismatch, "the manifest declares %s at %s, not at %s", diag.Quote(u.Name), other.URI.Pin, u.Pin)
+		r := call.Refuse(stageResolve, call.VersionMismatch,
+			"the manifest declares %s at %s, not at %s", diag.Quote(u.Name), other.URI.Pin, u.Pin)
 		r.Hint = "call " + other.URI.String()
 		return nil, r
 	}

@@ -56,7 +56,8 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 			}
 		}
 		var n int64
-		err := tx.Query(`SELECT COUNT(*) FROM grants WHERE subject = $1`, []any{a.Subject}, func(row state.Row) error { return row.Scan(&n) })
+		err := tx.Query(`SELECT COUNT(*) FROM grants WHERE subject = $1`,
+			[]any{a.Subject}, func(row state.Row) error { return row.Scan(&n) })
 		if err == nil && n > maxGrants {
 			err = Problems{fmt.Sprintf("nobody can hold more than %d grants", maxGrants)}
 		}
@@ -77,7 +78,8 @@ expires = excluded.expires, revoked = excluded.revoked, signature = excluded.sig
 
 // put signs a grant and keeps it.
 func (s *Grants) put(tx state.Tx, g *Grant) error {
-	_, err := tx.Exec(upsert, g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
+	_, err := tx.Exec(upsert,
+		g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
 		ed25519.Sign(s.books.Keys.Signer(), g.bytes()))
 	return err
 }
@@ -128,7 +130,8 @@ func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, s
 // end revokes a grant. What was changed is not signed again, but goes.
 func (s *Grants) end(tx state.Tx, g *Grant, now time.Time) error {
 	if g.Changed {
-		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`, g.Subject, g.Action, g.Scope)
+		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`,
+			g.Subject, g.Action, g.Scope)
 		return err
 	}
 	g.Revoked = now

@@ -144,21 +144,22 @@ const columns = `subject, action, scope, granted_by, granted, expires, revoked, 
 // query reads the grants that are wanted, and checks the signature of each.
 func (s *Grants) query(tx state.Tx, wanted func(*Grant) bool, where string, args ...any) (list []*Grant, err error) {
 	public := s.books.Keys.Signer().Public().(ed25519.PublicKey)
-	err = tx.Query(`SELECT `+columns+` FROM grants `+where+` ORDER BY subject, action, scope`, args, func(row state.Row) error {
-		g := &Grant{}
-		var granted, expires, revoked int64
-		var signature []byte
-		if err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked, &signature); err != nil {
-			return err
-		}
-		if !wanted(g) {
+	err = tx.Query(`SELECT `+columns+` FROM grants `+where+` ORDER BY subject, action, scope`,
+		args, func(row state.Row) error {
+			g := &Grant{}
+			var granted, expires, revoked int64
+			var signature []byte
+			if err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked, &signature); err != nil {
+				return err
+			}
+			if !wanted(g) {
+				return nil
+			}
+			g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
+			g.Changed = !ed25519.Verify(public, g.bytes(), signature)
+			list = append(list, g)
 			return nil
-		}
-		g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
-		g.Changed = !ed25519.Verify(public, g.bytes(), signature)
-		list = append(list, g)
-		return nil
-	})
+		})
 	return list, err
 }
 
