@@ -35,7 +35,7 @@ func slow(_ context.Context, _ home.Home, b *books.Books, m *manifest.Manifest) 
 }
 
 func without(b *books.Books, m *manifest.Manifest, takes time.Duration) (dispatch.Door, func()) {
-	g := gateway.New(m.Agent(), gateway.Options{Books: b, Binding: echo(takes), Keep: dispatch.Keep(b, m.Agent()), Begin: dispatch.Begin(b, false)})
+	g := gateway.New(m.Agent(), gateway.Options{Books: b, Binding: echo(takes), Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})
 	return g, g.Close
 }
 

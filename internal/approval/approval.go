@@ -3,13 +3,11 @@
 // An answer is bound to the agent and its manifest's digest, the tool, the exact
 // arguments that would be forwarded, and the principal: another call is another
 // question. It is good once, and until it expires. The question outlives the
-// process that asked: a person may answer when nobody waits any more, and the
-// answer then stands for an identical call. Nothing is ever called because of
-// an answer alone.
+// process that asked: a person may answer when no call waits any more, and the
+// answer then counts for an identical call. An answer alone never makes a call.
 //
-// An agent cannot answer. No tool does it, and whoever decides is named by the
-// face that took the decision: the command line of the owner, or an
-// administrator's key.
+// An agent cannot answer: no tool does it. The command line or the API that took
+// the decision names the person: the owner, or an administrator by key.
 //
 // The arguments are there for the person, so they are kept while the question
 // waits, and not beyond: the answer needs only their MAC.
@@ -71,14 +69,14 @@ const (
 
 // Errors that callers tell apart.
 var (
-	// ErrTooMany says that the agent has too many questions waiting, or too large
+	// ErrTooMany means that the agent has too many questions waiting, or too large
 	// ones.
 	ErrTooMany = errors.New("too many calls of this agent and principal wait for approval")
-	// ErrUnknown says that there is no such question.
+	// ErrUnknown means that there is no such question.
 	ErrUnknown = errors.New("there is no approval of that id")
-	// ErrDecided says that the question was answered before.
+	// ErrDecided means that the question was answered before.
 	ErrDecided = errors.New("it was decided before")
-	// ErrOver says that the question has expired.
+	// ErrOver means that the question has expired.
 	ErrOver = errors.New("it has expired")
 )
 
@@ -148,7 +146,8 @@ WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`
 // waiting.
 func room(tx state.Tx, q *Question, size int) error {
 	var waiting, held int64
-	err := tx.Query(countWaiting, []any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting, &held) })
+	err := tx.Query(countWaiting,
+		[]any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting, &held) })
 	switch {
 	case err != nil:
 		return err
@@ -174,7 +173,7 @@ func Get(ctx context.Context, b *books.Books, id string) (*Question, error) {
 	return found, found.open(b)
 }
 
-// Look is one question without its arguments, for whoever waits for an answer.
+// Look is one question without its arguments, for a call that waits for the answer.
 func Look(ctx context.Context, b *books.Books, id string) (*Question, error) {
 	return read(ctx, b, bare, id)
 }
@@ -221,7 +220,7 @@ func List(ctx context.Context, b *books.Books, now time.Time) ([]*Question, erro
 	return list, nil
 }
 
-// Waiting is the same list without the arguments, for whoever counts.
+// Waiting is the same list without the arguments.
 func Waiting(ctx context.Context, b *books.Books, now time.Time) ([]*Question, error) {
 	return waiting(ctx, b, bare, now)
 }
@@ -229,11 +228,12 @@ func Waiting(ctx context.Context, b *books.Books, now time.Time) ([]*Question, e
 func waiting(ctx context.Context, b *books.Books, columns string, now time.Time) (list []*Question, err error) {
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		list = nil
-		return tx.Query(`SELECT `+columns+` FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY asked`, []any{now.UnixMicro()}, func(row state.Row) error {
-			q, err := scan(row)
-			list = append(list, q)
-			return err
-		})
+		return tx.Query(`SELECT `+columns+` FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY asked`,
+			[]any{now.UnixMicro()}, func(row state.Row) error {
+				q, err := scan(row)
+				list = append(list, q)
+				return err
+			})
 	})
 	return list, err
 }
@@ -275,6 +275,7 @@ func Decide(ctx context.Context, b *books.Books, id string, yes bool, who, reaso
 // Use takes an approval for its one call, in the transaction that writes the
 // intent. It reports whether the approval was still good.
 func Use(tx state.Tx, id string, now time.Time) (bool, error) {
-	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`, id, now.UnixMicro())
+	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`,
+		id, now.UnixMicro())
 	return n == 1, err
 }

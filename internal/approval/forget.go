@@ -8,25 +8,25 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-// Kept is how long a question is kept after it has expired: somebody may still
-// ask what became of it. Who decided what stays in the journal.
+// Kept is how long a question is kept after it has expired, for questions about
+// its outcome. The journal keeps every decision.
 const Kept = 24 * time.Hour
 
-// Forget deletes questions that are over for longer than they are kept, and the
-// arguments of those that are over, so many at most, and tells how many. The write
-// is small, whatever there is.
+// Forget deletes questions that expired longer than [Kept] ago, and the arguments of
+// expired ones, at most so many, and returns their number.
 func Forget(ctx context.Context, b *books.Books, now time.Time, most int) (n int, err error) {
 	before := now.Add(-Kept).UnixMicro()
 	var ids []string
-	// Found by reading, so that nobody who writes waits for the search.
+	// A read transaction finds them, so that no writer waits for the search.
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		ids = nil
-		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 OR expires <= $2 AND sealed IS NOT NULL LIMIT $3`, []any{before, now.UnixMicro(), int64(most)}, func(row state.Row) error {
-			var id string
-			err := row.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 OR expires <= $2 AND sealed IS NOT NULL LIMIT $3`,
+			[]any{before, now.UnixMicro(), int64(most)}, func(row state.Row) error {
+				var id string
+				err := row.Scan(&id)
+				ids = append(ids, id)
+				return err
+			})
 	})
 	if err != nil || len(ids) == 0 {
 		return 0, err

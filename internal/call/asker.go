@@ -38,7 +38,7 @@ type Client struct {
 	// Asker reaches the client; nil if it cannot be asked while a call runs.
 	Asker Asker
 	// Notify hands on what a server says by a connection that the client owns;
-	// nil if nobody listens.
+	// nil if the client does not listen.
 	Notify func(method string, params jsontext.Value)
 }
 
@@ -58,7 +58,7 @@ type Forward struct {
 	Principal string
 	// Client is the connection that it came by; nil if there is none.
 	Client *Client
-	// OnNotify is told of progress and log messages meanwhile.
+	// OnNotify gets progress and log messages meanwhile.
 	OnNotify func(method string, params jsontext.Value)
 }
 

@@ -2,8 +2,12 @@ package call
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -11,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Call is one call as somebody asked for it.
+// Call is one call as its caller asked for it.
 type Call struct {
 	// ID names the call: 32 hex digits.
 	ID string
@@ -21,7 +25,7 @@ type Call struct {
 	Arguments jsontext.Value
 	// Meta is the _meta object of the request, as it came; nil if there is none.
 	Meta jsontext.Value
-	// Continues is the ID of the call that this one goes on with, after the
+	// Continues is the ID of the call that this one continues, after the
 	// server had asked for more; empty for a new one. Only what was sealed here
 	// may set it.
 	Continues string
@@ -30,28 +34,32 @@ type Call struct {
 	More jsontext.Value
 	// Principal is who is calling.
 	Principal string
-	// By is the owner who calls in the principal's name; empty if nobody does.
+	// By is the owner who calls in the principal's name; empty if the principal calls.
 	By string
 	// Held are the capabilities that the principal holds of those which the agent
-	// asks for. Only the door sets it.
+	// asks for. Only the gateway sets it.
 	Held []string
 	// Parent is the ID of the call that this one is part of; empty if none.
 	Parent string
-	// Waited says that the call waited for its turn since its caller was let in, who
-	// is therefore looked at again.
+	// Waited is set if the call waited for its turn after its caller was
+	// authenticated, so that the caller is checked again.
 	Waited bool
 	// IdempotencyKey makes a repeated call the same call; empty if none.
 	IdempotencyKey string
 	// Client is the connection that the call came by; nil if there is none.
 	Client *Client
+	// Refused is why the call is refused before it comes to the gateway, which then
+	// judges and records it like any other, and takes nothing from limits and
+	// quotas. A repeated call still gets its answer.
+	Refused *Refusal
 	// Skill, if there is one, narrows what may be called.
 	Skill Allowlist
-	// Gone is closed when nobody waits for the answer any more, although the call
-	// was not cancelled; nil if that cannot be known.
+	// Gone is closed when the client no longer waits for the answer, although it did
+	// not cancel the call; nil if that cannot be known.
 	Gone <-chan struct{}
 	// Timeout bounds the work; 0 leaves it to the tool.
 	Timeout time.Duration
-	// OnNotify is told of progress and log messages while the tool works.
+	// OnNotify gets progress and log messages while the tool works.
 	OnNotify func(method string, params jsontext.Value)
 }
 
@@ -67,11 +75,11 @@ type Allowlist interface {
 type Result struct {
 	// Raw is the tools/call result as the binding gave it, byte for byte.
 	Raw jsontext.Value
-	// IsError says that the tool itself reported a failure.
+	// IsError is set if the tool itself reported a failure.
 	IsError bool
 	// Failure is the JSON-RPC error object with which the server answered instead
-	// of a result, as it wrote it. Raw then tells of it in the form of a result,
-	// and holds all of it.
+	// of a result, as it wrote it. Raw then reports it in the form of a result, and
+	// contains all of it.
 	Failure  jsontext.Value
 	Duration time.Duration
 	// Log says what the work wrote to the operator's log, in a form by which that
@@ -79,12 +87,21 @@ type Result struct {
 	Log string
 }
 
+// Outcome is what became of a call.
+type Outcome struct {
+	Result Result
+	// Refusal is why there is no result; nil if there is one.
+	Refusal *Refusal
+	// Begun is set if the gateway had committed to the call.
+	Begun bool
+}
+
 // Binding does the work of a call that passed the gate.
 type Binding interface {
 	Act(ctx context.Context, tool *agent.Tool, c *Call) (Result, error)
 }
 
-// Effect says what a refused or failed call did to the world.
+// Effect is what a refused or failed call did to the world.
 type Effect string
 
 // The effects. Only a call without one may be repeated.
@@ -104,11 +121,11 @@ type Refusal struct {
 	Hint      string `json:"hint,omitempty"`
 	Effect    Effect `json:"effect"`
 	Retryable bool   `json:"retryable"`
-	// RetryAfter is how long to wait before a retry can pass; 0 says nothing.
+	// RetryAfter is how long to wait before a retry can pass; 0 if that is not known.
 	RetryAfter time.Duration `json:"-"`
-	// Unsent says that nothing of the call left for whoever does its work, so that
-	// it counts towards no limit. It is set only where that is certain: a read that
-	// was sent has no effect either, and counts.
+	// Unsent is set if nothing of the call was sent, so that it counts towards no
+	// limit. It is set only where that is certain: a read that was sent has no effect
+	// either, and counts.
 	Unsent bool `json:"-"`
 }
 
@@ -127,8 +144,8 @@ func Uncertain(stage string, code Code, format string, args ...any) *Refusal {
 	return r
 }
 
-// Unsent is the error of a call of which nothing left: where it is a refusal, one
-// that says so. That is a copy, since one reason may refuse many calls.
+// Unsent marks a refusal as that of a call that was never sent. It returns a copy,
+// since one refusal may be that of many calls.
 func Unsent(err error) error {
 	r, ok := errors.AsType[*Refusal](err)
 	if !ok || r.Unsent {
@@ -139,8 +156,8 @@ func Unsent(err error) error {
 	return &marked
 }
 
-// AsRefusal is what an error of a call says: a refusal, or that nobody knows. Nobody
-// said that nothing happened.
+// AsRefusal is an error of a call as a refusal. The effect of a call that failed with
+// any other error is unknown.
 func AsRefusal(stage string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r
@@ -154,7 +171,7 @@ func (r *Refusal) Again() *Refusal {
 	return r
 }
 
-// RetrySeconds is RetryAfter as it is told: in seconds, nil if it says nothing.
+// RetrySeconds is RetryAfter in seconds; nil if that is not known.
 func (r *Refusal) RetrySeconds() *float64 {
 	if r.RetryAfter <= 0 {
 		return nil
@@ -181,4 +198,49 @@ type Reason struct {
 	Detail  string `json:"detail"`
 	// Hint is what to do about a no; empty leaves it to [Fix].
 	Hint string `json:"hint,omitempty"`
+}
+
+// Document is the result of a call in ambit call --json and in the daemon's API.
+// Its fields are a contract.
+func (r Result) Document(id string) map[string]any {
+	doc := map[string]any{"call_id": id, "duration_ms": r.Duration.Milliseconds(), "is_error": r.IsError}
+	var raw struct {
+		Content           json.RawMessage `json:"content"`
+		StructuredContent json.RawMessage `json:"structuredContent"`
+	}
+	if json.Unmarshal(r.Raw, &raw) != nil || len(raw.Content) == 0 || raw.Content[0] != '[' {
+		raw.Content = json.RawMessage("[]")
+	}
+	doc["content"] = raw.Content
+	if raw.StructuredContent != nil {
+		doc["structuredContent"] = raw.StructuredContent
+	}
+	return doc
+}
+
+type standingKey struct{}
+
+// WithStanding gives the context of a call a check of its caller. A call may wait for
+// its turn or for a person, and the caller's key may be revoked meanwhile.
+func WithStanding(ctx context.Context, still func(context.Context) error) context.Context {
+	return context.WithValue(ctx, standingKey{}, still)
+}
+
+// Standing returns why the caller may no longer call: a [*Refusal], or the error of
+// the check. Without a check, the caller is assumed valid.
+func Standing(ctx context.Context) error {
+	if still, ok := ctx.Value(standingKey{}).(func(context.Context) error); ok {
+		return still(ctx)
+	}
+	return nil
+}
+
+var ofPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`ambit (secret set|[a-z]+)( --[a-z]+)* PATH\b`) })
+
+// HintFor is a hint for an agent. Who writes hints does not know how the agent is called
+// where they are read, and writes PATH; word is what to type there.
+func HintFor(hint, word string) string {
+	return ofPath().ReplaceAllStringFunc(hint, func(command string) string {
+		return strings.TrimSuffix(command, "PATH") + word
+	})
 }

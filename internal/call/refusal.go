@@ -1,12 +1,12 @@
-// Package call holds the small words that every part of the door shares.
+// Package call has the types that every part of the gateway shares.
 //
 // A call that may not happen, or that failed, ends in a [Refusal]. Its codes
-// are a closed list that only grows: they cross the wire, stand in journals
+// are a closed list that only grows: they cross the wire, are in journals
 // and are what scripts test for. Each code has one meaning, and [Meanings]
 // says it in words.
 package call
 
-// Code says why a call was refused or failed.
+// Code is why a call was refused or failed.
 type Code string
 
 // The codes.

@@ -118,7 +118,7 @@ func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, err
 	}
 	o.Name = registered(o.Home, m)
 	o.Sole = f.address == ""
-	o.ApprovalTTL, o.TrustElicitation = f.ttl, f.trust
+	o.Approvals = f.Approvals
 	o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.OpenLong(ctx, o.Home, "") }
 	if o.Expose, err = exposed(f.expose); err != nil {
 		return o, err
@@ -139,15 +139,12 @@ func narrowing(file string) (call.Allowlist, error) {
 	return tools, nil
 }
 
-// approving is how a person's approval is got.
-type approving struct {
-	ttl   time.Duration
-	trust bool
-}
+// approving has the flags about a person's approval.
+type approving struct{ gateway.Approvals }
 
 func (a *approving) flags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&a.ttl, "approval-ttl", 10*time.Minute, "how long a person has to approve a call (`time`)")
-	cmd.Flags().BoolVar(&a.trust, "trust-elicitation", false, "let the person at the client approve: only where a program cannot answer in its place")
+	cmd.Flags().DurationVar(&a.TTL, "approval-ttl", 10*time.Minute, "how long a person has to approve a call (`time`)")
+	cmd.Flags().BoolVar(&a.TrustElicitation, "trust-elicitation", false, "let the person at the client approve: only where a program cannot answer in its place")
 }
 
 // exposed checks the kinds of things that are to pass.

@@ -135,7 +135,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		return err
 	}
 	s.Reading.LoopbackHTTP = s.dev.loopbackHTTP
-	o.Books, o.ApprovalTTL, o.TrustElicitation = &timed, s.approval.ttl, s.approval.trust
+	o.Books, o.Approvals = &timed, s.approval.Approvals
 	o.Reviewed, s.Tickets = reviewed(b, s.Production), b.Keys
 	o.Persist = true
 	if o.Expose, err = exposed(s.expose); err != nil {

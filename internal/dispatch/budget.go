@@ -27,7 +27,8 @@ const (
 // Spent is what an agent's program has used in the last hour.
 func (d *Desk) Spent(ctx context.Context, agent string) (used int64, err error) {
 	err = d.books.DB.Read(ctx, func(tx state.Tx) error {
-		return tx.Query(sumCredits, []any{agent, time.Now().Add(-window).UnixMicro()}, func(row state.Row) error { return row.Scan(&used) })
+		return tx.Query(sumCredits,
+			[]any{agent, time.Now().Add(-window).UnixMicro()}, func(row state.Row) error { return row.Scan(&used) })
 	})
 	return used, err
 }

@@ -141,7 +141,7 @@ func live(place string) {
 	for _, network := range []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull} {
 		a := echo(network, 0)
 		work := outside(dir)
-		g := gateway.New(a, gateway.Options{Books: b, Begin: Begin(b, false), Keep: Keep(b, a), Binding: act(func(ctx context.Context, c *call.Call) (call.Result, error) {
+		g := gateway.New(a, gateway.Options{Books: b, Participants: []gateway.Participant{Participant(b, a, false)}, Binding: act(func(ctx context.Context, c *call.Call) (call.Result, error) {
 			result, err := work(ctx, c)
 			if point == atWork {
 				here()

@@ -2,41 +2,41 @@
 // order it is done, and what became of it.
 //
 // An intent is a row, from the asking to the answer, and its id is that of the
-// call that it becomes: the work is done by that call at the agent's door, and
-// nowhere else. The queue has two homes with one meaning.
+// call that it becomes: that call through the agent's gateway does the work, and
+// nothing else does. The queue has two homes with one meaning.
 //
 //   - In process, on SQLite: the process that takes an intent does it, so many
 //     at a time as it was told. A daemon also does what dead processes left.
 //   - On PostgreSQL: River hands intents to whichever worker is free. Its job is
 //     written in the transaction that writes the intent. River delivers at least
-//     once; the row is what makes that once: whoever moves it from queued to
-//     running does the work, and everybody else leaves it.
+//     once; the row makes that once: the worker that moves it from queued to
+//     running does the work, and the others leave it.
 //
 // The decisions:
 //
-//   - An answer is kept in the transaction that records the call (see [Keep]).
+//   - An answer is kept in the transaction that records the call (see [Participant]).
 //     So an intent has an answer exactly if the journal has its outcome, and it
 //     has one answer.
 //   - What a dead worker had under way is done again if its call never began, or
 //     if it may be repeated: a program without a network has changed nothing
 //     that is left when it is gone. Anything else becomes unknown, for a person.
 //     Whether an owner is dead is known by its lock, not by a clock.
-//   - An intent that outlives its workers again and again is given up: it may be
-//     what kills them.
-//   - Priorities are ordered, and nobody starves: each time an intent has waited
+//   - An intent whose workers die again and again is abandoned: it may be what
+//     kills them.
+//   - Priorities are ordered, and no intent starves: each time an intent has waited
 //     for [Step] it rises by one level, and within a level the oldest is first.
 //     So what was asked two steps before anything else goes before it.
 //   - A worker takes only intents of manifests that it has, to the byte, and that
 //     were sealed with its own root key, or one before it; that is what the kind
-//     of a River job says. The rest is left to others, and whoever asks is told
-//     if there is nobody.
+//     of a River job says. It leaves the rest to others, and the intent
+//     reports if there is no such worker.
 //   - A budget is soft: one credit for each second of run time that was begun. Over
 //     budget, an intent runs all the same, at low priority, and says so.
-//   - An intent is begun only while whoever asked would still be let in: a key
+//   - An intent is begun only while its caller would still be admitted: a key
 //     that was revoked, or has ended, takes what waits with it.
-//   - What waits is bounded for each principal, wherever it was asked: limits and
-//     quotas count what runs, and whoever does not wait for answers could fill the
-//     store before.
+//   - Waiting intents are bounded for each principal, wherever they were asked:
+//     limits and quotas count calls, and a caller that does not wait for answers
+//     could fill the store before.
 package dispatch
 
 import (
@@ -125,7 +125,7 @@ type Options struct {
 	Concurrency int
 	// Daemon takes over what dead processes left.
 	Daemon bool
-	// Log is told what an operator should know.
+	// Log gets messages for the operator.
 	Log func(format string, args ...any)
 	// Step is how long an intent waits for a rise; 0 means [Step].
 	Step time.Duration
@@ -156,8 +156,8 @@ type Desk struct {
 	running map[string]context.CancelFunc // what is under way here, or waits to be
 	doing   map[string]bool               // what is under way here
 	settled map[string]chan struct{}      // closed when what is in hand here no longer is
-	watched map[string]*watched           // what others do, and somebody here waits for
-	looking bool                          // whether somebody looks at what is watched
+	watched map[string]*watched           // intents of other processes that a caller here waits for
+	looking bool                          // whether look is running
 }
 
 // Open opens the desk. It must be closed before its books are.
@@ -190,7 +190,7 @@ func Open(ctx context.Context, o Options) (*Desk, error) {
 	return d, nil
 }
 
-// Reload is told that the doors have changed.
+// Reload takes intents of the agents that are served now.
 func (d *Desk) Reload(ctx context.Context) error {
 	if d.shared == nil {
 		return nil
@@ -232,14 +232,14 @@ type Request struct {
 	Priority  Priority // empty is what the manifest says
 	Parent    string   // another intent; empty if there is none
 	Principal string
-	By        string // the owner who asks in the principal's name; empty if nobody does
+	By        string // the owner who asks in the principal's name; empty if the principal asks
 	// Key is the id of the API key by which it is asked, and Until the end of what
 	// was shown instead of one. Without either, nothing can end.
 	Key   string
 	Until time.Time
 }
 
-// ErrNotProgram says that an agent takes no intents.
+// ErrNotProgram means that an agent takes no intents.
 var ErrNotProgram = errors.New("the agent is not a program that takes tasks")
 
 // TakesIntents reports whether an agent is a program with one line in, one out.
@@ -304,7 +304,8 @@ func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error
 		return nil, nil, err
 	}
 	if len(args) > maxAsked {
-		return nil, nil, call.Refuse(stage, call.InputTooLong, "what is asked has %d bytes; at most %d are taken", len(args), maxAsked)
+		return nil, nil, call.Refuse(stage, call.InputTooLong,
+			"what is asked has %d bytes; at most %d are taken", len(args), maxAsked)
 	}
 	sealed, err := json.Marshal(asking{Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args})
 	return i, sealed, err
@@ -327,8 +328,8 @@ func (d *Desk) door(digest string) (Door, func(), bool) {
 	return d.options.Doors.Open(digest)
 }
 
-// Call submits an intent and waits for its answer. Whoever gives up waiting
-// cancels it.
+// Call submits an intent and waits for its answer. The end of ctx cancels the
+// intent.
 func (d *Desk) Call(ctx context.Context, r Request, told func(*Intent)) (*Intent, error) {
 	i, err := d.Submit(ctx, r)
 	if err != nil {

@@ -141,7 +141,7 @@ func TestBegin(t *testing.T) {
 		for n, want := range []bool{true, false} {
 			var stopped *call.Refusal
 			err := r.books.DB.Write(t.Context(), func(tx state.Tx) (err error) {
-				stopped, err = Begin(r.books, false)(tx, &call.Call{ID: i.ID})
+				stopped, err = Participant(r.books, nil, false).Begin(tx, &call.Call{ID: i.ID})
 				return err
 			})
 			if err != nil || (stopped == nil) != want {
@@ -150,7 +150,7 @@ func TestBegin(t *testing.T) {
 		}
 		// What is no intent passes.
 		err := r.books.DB.Write(t.Context(), func(tx state.Tx) error {
-			stopped, err := Begin(r.books, false)(tx, &call.Call{ID: strings.Repeat("0", 32)})
+			stopped, err := Participant(r.books, nil, false).Begin(tx, &call.Call{ID: strings.Repeat("0", 32)})
 			if stopped != nil {
 				t.Error(stopped)
 			}

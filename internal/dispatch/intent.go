@@ -21,7 +21,7 @@ type Intent struct {
 	Parent    string
 	// Priority is the one that was asked for.
 	Priority Priority
-	// OverBudget says that the agent had used up its budget, so that the intent
+	// OverBudget is set if the agent had used up its budget, so that the intent
 	// runs at low priority.
 	OverBudget bool
 	State      State
@@ -202,7 +202,7 @@ func scan(row state.Row, more ...any) (*Intent, error) {
 	return &i, nil
 }
 
-// ErrNoIntent says that there is no intent of an id.
+// ErrNoIntent means that there is no intent of an id.
 var ErrNoIntent = errors.New("there is no intent of that id")
 
 // Get reads an intent with its answer, or fails with ErrNoIntent.
@@ -281,11 +281,12 @@ func (d *Desk) List(ctx context.Context, f Filter) ([]*Intent, error) {
 		found = found[:0]
 		query := `SELECT ` + columns + ` FROM intents WHERE asked < $1 AND ($2 = '' OR agent = $2) AND ($3 = '' OR principal = $3)
 AND ($4 = '' OR state = $4) ORDER BY asked DESC LIMIT $5`
-		return tx.Query(query, []any{f.Before.UnixMicro(), f.Agent, f.Principal, string(f.State), int64(f.Limit)}, func(row state.Row) error {
-			i, err := scan(row)
-			found = append(found, i)
-			return err
-		})
+		return tx.Query(query,
+			[]any{f.Before.UnixMicro(), f.Agent, f.Principal, string(f.State), int64(f.Limit)}, func(row state.Row) error {
+				i, err := scan(row)
+				found = append(found, i)
+				return err
+			})
 	})
 	return found, err
 }
@@ -293,30 +294,30 @@ AND ($4 = '' OR state = $4) ORDER BY asked DESC LIMIT $5`
 const (
 	claimIntent = `UPDATE intents SET state = 'running', owner = $1, started = $2, attempts = attempts + 1,
 repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state = 'queued'`
-	// Whoever has it settles it, and a late answer settles what was unknown.
+	// Its owner settles it, and a late answer settles an unknown one.
 	settleIntent = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END, ended = $2, answer = $3, sealed = NULL
 WHERE id = $4 AND (state = 'running' AND owner = $5 OR state = 'unknown')`
-	// What was refused before it began is nobody's yet.
+	// An intent that was refused before it began has no owner yet.
 	refuseIntent = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END, ended = $2, answer = $3, sealed = NULL
 WHERE id = $4 AND state = 'queued'`
 	stateOf = `SELECT state FROM intents WHERE id = $1`
 )
 
-// errTaken says that an intent is no longer this owner's.
+// errTaken means that another owner has the intent.
 var errTaken = errors.New("somebody else has the intent")
 
-// settle writes the answer to an intent; false if the call was none.
-func settle(tx state.Tx, b *books.Books, id string, r call.Result, stopped *call.Refusal, begun bool) (bool, error) {
-	k := kept{Refusal: stopped}
-	if stopped == nil {
+// settle writes the answer to an intent. It returns false if the call was none.
+func settle(tx state.Tx, b *books.Books, id string, o call.Outcome) (bool, error) {
+	k := kept{Refusal: o.Refusal}
+	if r := o.Result; o.Refusal == nil {
 		k = kept{Raw: json.RawMessage(r.Raw), IsError: r.IsError, Took: r.Duration}
 	}
 	text, err := json.Marshal(k)
 	if err != nil {
 		return false, err
 	}
-	query, args := refuseIntent, []any{string(outcome(stopped)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
-	if begun {
+	query, args := refuseIntent, []any{string(endState(o.Refusal)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
+	if o.Begun {
 		query, args = settleIntent, append(args, b.DB.Owner())
 	}
 	n, err := tx.Exec(query, args...)
@@ -331,7 +332,7 @@ func settle(tx state.Tx, b *books.Books, id string, r call.Result, stopped *call
 	return false, err
 }
 
-func outcome(stopped *call.Refusal) State {
+func endState(stopped *call.Refusal) State {
 	switch {
 	case stopped == nil:
 		return Done

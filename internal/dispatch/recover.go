@@ -64,12 +64,13 @@ func (d *Desk) heed(ctx context.Context) error {
 	var ids []string
 	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
 		ids = nil
-		return tx.Query(`SELECT id FROM intents WHERE ended = 0 AND state = 'running' AND owner = $1 AND cancel = 1`, []any{d.books.DB.Owner()}, func(row state.Row) error {
-			var id string
-			err := row.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		return tx.Query(`SELECT id FROM intents WHERE ended = 0 AND state = 'running' AND owner = $1 AND cancel = 1`,
+			[]any{d.books.DB.Owner()}, func(row state.Row) error {
+				var id string
+				err := row.Scan(&id)
+				ids = append(ids, id)
+				return err
+			})
 	})
 	for _, id := range ids {
 		d.stop(id)

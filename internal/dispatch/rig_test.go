@@ -116,7 +116,7 @@ func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) 
 	if do == nil {
 		binding = answer
 	}
-	r.gate = gateway.New(a, gateway.Options{Binding: binding, Books: r.books, Begin: Begin(r.books, false), Keep: Keep(r.books, a)})
+	r.gate = gateway.New(a, gateway.Options{Binding: binding, Books: r.books, Participants: []gateway.Participant{Participant(r.books, a, false)}})
 	t.Cleanup(r.gate.Close)
 	o.Books, o.URL = r.books, urlOf(place)
 	if do != nil {

@@ -225,7 +225,8 @@ func (s *shared) announce(ctx context.Context) error {
 			return err
 		}
 		for _, kind := range s.kinds {
-			if _, err := tx.Exec(`INSERT INTO workers (owner, kind, since) VALUES ($1, $2, $3)`, owner, kind, time.Now().UnixMicro()); err != nil {
+			if _, err := tx.Exec(`INSERT INTO workers (owner, kind, since) VALUES ($1, $2, $3)`,
+				owner, kind, time.Now().UnixMicro()); err != nil {
 				return err
 			}
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// lookAgain is how often somebody who waits looks for himself: whether there
+	// lookAgain is how often a waiting caller reads its intent again: whether there
 	// is a worker changes without a commit.
 	lookAgain = time.Second
 	// gather lets several commits come together before they are looked at.
@@ -122,12 +122,13 @@ func (d *Desk) ended(ids []string) (ended []string) {
 	}
 	err := d.books.DB.Read(d.ctx, func(tx state.Tx) error {
 		ended = nil
-		return tx.Query(`SELECT id FROM intents WHERE id IN (`+strings.Join(marks, ", ")+`) AND ended > 0`, args, func(row state.Row) error {
-			var id string
-			err := row.Scan(&id)
-			ended = append(ended, id)
-			return err
-		})
+		return tx.Query(`SELECT id FROM intents WHERE id IN (`+strings.Join(marks, ", ")+`) AND ended > 0`,
+			args, func(row state.Row) error {
+				var id string
+				err := row.Scan(&id)
+				ended = append(ended, id)
+				return err
+			})
 	})
 	if err != nil {
 		return nil

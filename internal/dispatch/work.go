@@ -53,11 +53,11 @@ func (d *Desk) inHand(id string) bool {
 	return d.settled[id] != nil
 }
 
-// errNoDoor says that an agent is not served here.
+// errNoDoor means that an agent is not served here.
 var errNoDoor = errors.New("the agent is no longer served here")
 
-// do claims an intent and makes the call that it is. Whoever comes second finds
-// that it is taken, and leaves it. It fails with errNoDoor only.
+// do claims an intent and makes its call. A second process finds the intent taken
+// and leaves it. It fails with errNoDoor only.
 func (d *Desk) do(id, digest string) error {
 	door, leave, ok := d.door(digest)
 	if !ok {
@@ -66,8 +66,8 @@ func (d *Desk) do(id, digest string) error {
 	defer leave()
 	ctx, cancel := context.WithCancel(context.WithValue(d.ctx, turnTaken{}, true))
 	defer cancel()
-	// Before the claim, so that whoever sees it running can stop it. A job that is
-	// delivered twice may come to one desk twice, and a claim tells desks apart.
+	// Before the claim, so that a running intent can be stopped. A job that is
+	// delivered twice may reach one desk twice, and a claim distinguishes only desks.
 	d.mu.Lock()
 	if d.doing[id] {
 		d.mu.Unlock()
@@ -99,8 +99,8 @@ func (d *Desk) do(id, digest string) error {
 
 const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state = 'queued'`
 
-// read makes the call of an intent; nil if somebody else has it, or nobody needs
-// it any more. It is claimed when its door commits to the call, see [Begin].
+// read makes the call of an intent; nil if another process has it, or it is no longer
+// needed. It is claimed when its gateway commits to the call, see [Participant].
 func (d *Desk) read(id string) (*call.Call, *asking, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
@@ -120,14 +120,14 @@ func (d *Desk) read(id string) (*call.Call, *asking, error) {
 	}
 	if err != nil {
 		unread := call.Refuse(stage, call.StoreUnavailable, "what was asked cannot be read: %v", err)
-		return nil, nil, errors.Join(err, d.settleNow(ctx, id, call.Result{}, unread, false))
+		return nil, nil, errors.Join(err, d.settleNow(ctx, id, call.Outcome{Refusal: unread}))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
 	return c, &asked, nil
 }
 
-// standing says why whoever asked for an intent would not be let in now: with a
-// refusal, or with the error for which it cannot be told.
+// standing returns why the caller of an intent would no longer be admitted: a
+// refusal, or the error of the check.
 func (d *Desk) standing(ctx context.Context, a *asking) error {
 	over, err := identity.Over(ctx, identity.NewAPIKeys(d.books.DB), a.Key, a.Until)
 	if over == nil {
@@ -140,18 +140,19 @@ func (d *Desk) standing(ctx context.Context, a *asking) error {
 
 const openState = `SELECT state FROM intents WHERE id = $1 AND state IN ('queued', 'running') AND (owner = $2 OR state = 'queued' AND $3 = 1)`
 
-// claimTime bounds the writing of what nobody can cancel.
+// claimTime bounds writes that cannot be cancelled.
 const claimTime = 30 * time.Second
 
-// conclude sees to it that an intent that was done here has an answer. Its door
-// has kept it with the record of the call, unless it could not.
+// conclude makes sure that an intent that was done here has an answer. Its gateway
+// has kept it with the record of the call, unless that failed.
 func (d *Desk) conclude(id string, result call.Result, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
 	is := ""
 	readErr := d.books.DB.Read(ctx, func(tx state.Tx) error {
 		is = ""
-		return tx.Query(openState, []any{id, d.books.DB.Owner(), number(d.shared != nil)}, func(row state.Row) error { return row.Scan(&is) })
+		return tx.Query(openState,
+			[]any{id, d.books.DB.Owner(), number(d.shared != nil)}, func(row state.Row) error { return row.Scan(&is) })
 	})
 	if readErr != nil || is == "" {
 		return readErr
@@ -165,12 +166,12 @@ func (d *Desk) conclude(id string, result call.Result, err error) error {
 	if State(is) == Queued && (stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
 		return nil // it is waiting for somebody again
 	}
-	return d.settleNow(ctx, id, result, stopped, State(is) == Running)
+	return d.settleNow(ctx, id, call.Outcome{Result: result, Refusal: stopped, Begun: State(is) == Running})
 }
 
-func (d *Desk) settleNow(ctx context.Context, id string, result call.Result, stopped *call.Refusal, begun bool) error {
+func (d *Desk) settleNow(ctx context.Context, id string, o call.Outcome) error {
 	return d.books.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := settle(tx, d.books, id, result, stopped, begun)
+		_, err := settle(tx, d.books, id, o)
 		return err
 	})
 }

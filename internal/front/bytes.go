@@ -16,8 +16,8 @@ func lookup(raw []byte, path ...string) jsontext.Value { return rawjson.Lookup(r
 // text is the value of a JSON string.
 func text(raw []byte) (string, bool) { return rawjson.Text(raw) }
 
-// find tells where the value of a member of an object stands; start is -1 if
-// there is no such member.
+// find returns where the value of a member of an object begins and ends; start is
+// -1 if there is no such member.
 func find(object []byte, name string) (start, end int) {
 	if start, end = rawjson.Find(object, name); start == end {
 		return -1, -1
@@ -26,7 +26,7 @@ func find(object []byte, name string) (start, end int) {
 }
 
 // set gives a member of an object another value, or makes it the first one. All
-// other bytes stay as they are. What is no object stays as it is.
+// other bytes stay as they are, and so does a value that is no object.
 func set(object []byte, name string, value jsontext.Value) jsontext.Value {
 	if start, end := find(object, name); start >= 0 {
 		return slices.Concat(object[:start], value, object[end:])

@@ -12,10 +12,11 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/mcpwire"
 	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
-// What the servers have besides tools passes here, if it is exposed. With one
+// Resources, prompts and completions of servers pass here if they are exposed. With one
 // server everything passes as it is; with several, lists are put together, and
 // a request goes to the server that listed what it names.
 
@@ -42,7 +43,7 @@ func (a *Agent) aliases(capability string) []string {
 // forward is a client's request as it goes to a server.
 func (a *Agent) forward(r *request, alias string) *call.Forward {
 	return &call.Forward{
-		ID: gateway.NewID(), Server: alias, Method: r.method, Params: r.params, Principal: r.principal,
+		ID: gateway.NewID(), Server: alias, Method: r.Method, Params: r.Params, Principal: r.principal,
 		Client: a.client(r), OnNotify: r.onNotify(),
 	}
 }
@@ -62,12 +63,12 @@ func (a *Agent) exposed(method string) (capability string, ok bool) {
 
 // pass answers a request for what the agent or its servers have besides tools.
 func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	capability, exposed := a.exposed(r.method)
+	capability, exposed := a.exposed(r.Method)
 	own := capability == "prompts" && len(a.Prompts) > 0
 	if !exposed && !own {
-		return nil, unknownMethod(r.method)
+		return nil, unknownMethod(r.Method)
 	}
-	if own && r.method == "prompts/get" {
+	if own && r.Method == "prompts/get" {
 		if result, err, found := a.ownPrompt(ctx, r); found || !exposed {
 			return a.complete(r, result), err
 		}
@@ -81,7 +82,7 @@ func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	}
 	var result jsontext.Value
 	var err *rpcError
-	switch list := listOf(r.method); {
+	switch list := listOf(r.Method); {
 	case list != "" && (own || len(servers) != 1):
 		result, err = a.merge(ctx, r, list, servers)
 	case len(servers) == 1:
@@ -89,7 +90,7 @@ func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	case list == "":
 		alias, found := a.route(ctx, r, servers)
 		if !found {
-			return nil, &rpcError{Code: notFound(r), Message: "no server has what " + r.method + " asks for"}
+			return nil, &rpcError{Code: notFound(r), Message: "no server has what " + r.Method + " asks for"}
 		}
 		result, err = a.send(ctx, r, alias)
 	}
@@ -99,7 +100,7 @@ func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError
 // notFound is the code of what is not there: it was another in the older
 // generation.
 func notFound(r *request) int {
-	if r.method == "resources/read" && !r.modern {
+	if r.Method == "resources/read" && !r.modern {
 		return -32002
 	}
 	return invalidParams
@@ -123,7 +124,7 @@ func (a *Agent) complete(r *request, result jsontext.Value) jsontext.Value {
 	if !r.modern || result == nil || asksMore(result) {
 		return result
 	}
-	if listOf(r.method) != "" || r.method == "resources/read" {
+	if listOf(r.Method) != "" || r.Method == "resources/read" {
 		result = fill(fill(result, "cacheScope", jsontext.Value(`"private"`)), "ttlMs", jsontext.Value("0"))
 	}
 	return fill(result, "resultType", jsontext.Value(`"complete"`))
@@ -271,7 +272,7 @@ func (a *Agent) route(ctx context.Context, r *request, servers []string) (string
 	}
 	for _, method := range []string{"resources/list", "resources/templates/list", "prompts/list"} {
 		if capability, ok := a.exposed(method); ok {
-			list := &request{method: method, principal: r.principal, modern: r.modern, peer: r.peer, meta: r.meta, notify: r.notify}
+			list := &request{Message: mcpwire.Message{Method: method}, principal: r.principal, modern: r.modern, peer: r.peer, meta: r.meta, notify: r.notify}
 			if _, err := a.merge(ctx, list, listOf(method), a.aliases(capability)); err != nil {
 				return "", false
 			}
@@ -284,8 +285,8 @@ func (a *Agent) route(ctx context.Context, r *request, servers []string) (string
 func (a *Agent) routed(r *request) (string, bool) {
 	a.routes.mu.Lock()
 	defer a.routes.mu.Unlock()
-	params := r.params
-	if r.method == "completion/complete" {
+	params := r.Params
+	if r.Method == "completion/complete" {
 		params = lookup(params, "ref")
 	}
 	if name, ok := text(lookup(params, "name")); ok {
@@ -315,10 +316,10 @@ func (a *Agent) routed(r *request) (string, bool) {
 
 // ownPrompt gets one of the agent's own prompts.
 func (a *Agent) ownPrompt(ctx context.Context, r *request) (result jsontext.Value, problem *rpcError, found bool) {
-	name, _ := text(lookup(r.params, "name"))
+	name, _ := text(lookup(r.Params, "name"))
 	for _, p := range a.Prompts {
 		if p.Name == name {
-			result, err := p.Get(ctx, r.principal, lookup(r.params, "arguments"))
+			result, err := p.Get(ctx, r.principal, lookup(r.Params, "arguments"))
 			if err != nil {
 				return nil, asRPC(err), true
 			}
@@ -332,19 +333,19 @@ func (a *Agent) ownPrompt(ctx context.Context, r *request) (result jsontext.Valu
 // generation.
 func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	if !a.exposes(gateway.Resources) || r.peer == nil {
-		return nil, unknownMethod(r.method)
+		return nil, unknownMethod(r.Method)
 	}
-	uri, ok := text(lookup(r.params, "uri"))
+	uri, ok := text(lookup(r.Params, "uri"))
 	if !ok {
-		return nil, &rpcError{Code: invalidParams, Message: r.method + " needs a uri"}
+		return nil, &rpcError{Code: invalidParams, Message: r.Method + " needs a uri"}
 	}
 	if err := a.ready(ctx); err != nil {
 		return nil, err
 	}
-	on := r.method == "resources/subscribe"
+	on := r.Method == "resources/subscribe"
 	changed, problem := r.peer.claim(uri, on)
 	if changed {
-		if problem = a.watch(ctx, r, r.method, uri); problem != nil {
+		if problem = a.watch(ctx, r, r.Method, uri); problem != nil {
 			r.peer.watch(uri, !on)
 		}
 	}
@@ -373,7 +374,7 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	return true, nil
 }
 
-// watch asks the server of a resource to tell of its changes, or not to.
+// watch asks the server of a resource to report its changes, or to stop.
 func (a *Agent) watch(ctx context.Context, r *request, method, uri string) *rpcError {
 	asked := watching(r, method, uri)
 	alias, problem := a.holder(ctx, asked, uri)
@@ -389,7 +390,7 @@ func (a *Agent) watch(ctx context.Context, r *request, method, uri string) *rpcE
 // watching is a client's request, as one for the changes of a resource.
 func watching(r *request, method, uri string) *request {
 	asked := *r
-	asked.method, asked.params = method, slices.Concat([]byte(`{"uri":`), marshal(uri), []byte(`}`))
+	asked.Method, asked.Params = method, slices.Concat([]byte(`{"uri":`), marshal(uri), []byte(`}`))
 	return &asked
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
 // shelf is a door to servers that have resources and prompts.
@@ -212,14 +213,14 @@ func TestLogLevelIsNotWaitedForForEver(t *testing.T) {
 				over := make(chan struct{}, 1)
 				a := &Agent{
 					Ready: func(ctx context.Context) error {
-						if !ready && ctx == atOnce {
+						if !ready && ctx == alreadyCancelled {
 							return ctx.Err()
 						}
 						return nil
 					},
 					Level: func(ctx context.Context, _ *call.Client, _ string) { <-ctx.Done(); over <- struct{}{} },
 				}
-				got, problem := a.setLevel(t.Context(), &request{params: jsontext.Value(`{"level":"error"}`)})
+				got, problem := a.setLevel(t.Context(), &request{Message: mcpwire.Message{Params: jsontext.Value(`{"level":"error"}`)}})
 				if string(got) != "{}" || problem != nil {
 					t.Errorf("%s, %v", got, problem)
 				}
@@ -236,8 +237,11 @@ func TestSubscriptionEndsWhileItsServerIsAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := &request{
-		id: jsontext.Value("1"), method: "subscriptions/listen", modern: true,
-		params: jsontext.Value(`{"notifications":{"resourceSubscriptions":["fs://a"]}}`),
+		Message: mcpwire.Message{
+			ID: jsontext.Value("1"), Method: "subscriptions/listen",
+			Params: jsontext.Value(`{"notifications":{"resourceSubscriptions":["fs://a"]}}`),
+		},
+		modern: true,
 		notify: func(string, jsontext.Value) {
 			c.agent.Capabilities = func(string) jsontext.Value { return nil }
 			cancel()

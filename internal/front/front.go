@@ -1,5 +1,5 @@
 // Package front serves an agent over MCP: to a client it is one MCP server,
-// whatever stands behind it, in both protocol generations.
+// whatever is behind it, in both protocol generations.
 //
 // # What passes
 //
@@ -12,14 +12,14 @@
 // whatever else goes to a server.
 //
 // Initialize is answered at once, whatever the servers are doing. tools/list
-// waits until they are proven, within reason. If one cannot be, the client is
-// told why wherever it may look: in the instructions, by a log message, and by
+// waits until they are proven, within reason. If one cannot be, the client
+// learns why wherever it may look: in the instructions, by a log message, and by
 // the answers to tools/list and to every call.
 //
-// # What does not, unless the operator says so
+// # What passes only if the operator exposes it
 //
 // Resources, prompts and completions of servers, and their requests for
-// sampling and roots, stand in no manifest. They pass only if [Agent.Expose] has them.
+// sampling and roots, appear in no manifest. They pass only if [Agent.Expose] has them.
 // Elicitation passes to a client that takes it. A server can ask only by a
 // connection that one client owns, or in the newer generation by the result of
 // a call: that passes with a requestState of our own around the server's,
@@ -30,7 +30,7 @@
 // A refusal reaches the client in band, as a result with isError, so that the
 // model can read it. Its structuredContent.error says code, message, hint and
 // retryable. Clients hold structuredContent to the tool's outputSchema, also in
-// an error, so for a tool that has one the same object stands in
+// an error, so for a tool that has one the same object is in
 // _meta["ambit/error"] instead.
 //
 // # Two faces
@@ -59,6 +59,7 @@ import (
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/mcpwire"
 )
 
 // Protocol revisions that are spoken, newest first.
@@ -80,15 +81,15 @@ type Agent struct {
 	// client may choose one. They can only narrow.
 	Skills  map[string]call.Allowlist
 	Version string
-	// Ready waits until the servers are proven, or says why they are not. Nil
+	// Ready waits until the servers are proven, or returns why they are not. Nil
 	// means that they always are.
 	Ready func(context.Context) error
 	// Prompts are the agent's own.
 	Prompts []Prompt
 	// Expose is what passes of the servers besides tools: some of [Exposable].
 	Expose gateway.Exposed
-	// Level tells the servers from which level on a client wants log messages;
-	// nil if that cannot be.
+	// Level sets the least level of log messages that servers send a client; nil
+	// if the servers have none.
 	Level func(ctx context.Context, c *call.Client, level string)
 	// Capabilities are what a server says it can do, by its alias.
 	Capabilities func(alias string) jsontext.Value
@@ -97,13 +98,13 @@ type Agent struct {
 	// Spend takes note that something sealed was used, and reports whether that
 	// was the first time. Nil means that only this process remembers.
 	Spend func(ctx context.Context, id string, until time.Time) (first bool, err error)
-	// Release is told that a client has gone, by its key.
+	// Release is called with the key of a client that has gone.
 	Release func(key string)
-	// Greeted is told who the one client on stdio is, as soon as that is known.
+	// Greeted is called with the one client on stdio, as soon as it is known.
 	Greeted func(*call.Client)
 
 	spent  spentStates
-	late   atomic.Bool // a client was told that the servers are not there yet
+	late   atomic.Bool // a client asked before the servers were there
 	mu     sync.Mutex
 	ears   map[*ear]bool
 	routes routes
@@ -120,7 +121,7 @@ var _ Door = (*gateway.Gateway)(nil)
 
 // Roots is the kind of thing that servers learn from a client's roots. A server
 // may take them for folders that it is to work in, in the place of those that
-// the manifest names, so they pass only if the operator says so.
+// the manifest names, so they pass only if the operator exposes them.
 const Roots = "roots"
 
 // Exposable are the kinds of things that no manifest declares.
@@ -137,7 +138,7 @@ type Prompt struct {
 	Get func(ctx context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error)
 }
 
-// rpcError is an error as JSON-RPC tells it.
+// rpcError is a JSON-RPC error.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -164,11 +165,9 @@ const (
 	unsupportedVersion = -32022
 )
 
-// request is one request of a client.
+// request is one message of a client, and all that the front knows about it.
 type request struct {
-	id        jsontext.Value
-	method    string
-	params    jsontext.Value
+	mcpwire.Message
 	meta      meta
 	principal string
 	modern    bool
@@ -178,31 +177,55 @@ type request struct {
 	round     int // how often the server has asked for more
 }
 
-// handle answers one request. The result is JSON.
-func (a *Agent) handle(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	switch r.method {
-	case "tools/call":
-		return a.call(ctx, r)
-	case "tools/list":
-		return a.list(ctx, r)
-	case "server/discover":
-		return a.discover(), nil
-	case "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read", "completion/complete":
-		return a.pass(ctx, r)
+// method answers one request with a result in JSON, or with an error.
+type method func(*Agent, context.Context, *request) (jsontext.Value, *rpcError)
+
+// The methods of both protocol generations, of the newer one, and of the older
+// ones.
+var (
+	methods = map[string]method{
+		"tools/call":               (*Agent).call,
+		"tools/list":               (*Agent).list,
+		"server/discover":          (*Agent).discover,
+		"prompts/list":             (*Agent).pass,
+		"prompts/get":              (*Agent).pass,
+		"resources/list":           (*Agent).pass,
+		"resources/templates/list": (*Agent).pass,
+		"resources/read":           (*Agent).pass,
+		"completion/complete":      (*Agent).pass,
 	}
-	if !r.modern {
-		switch r.method {
-		case "initialize":
-			return a.initialize(r), nil
-		case "ping":
-			return jsontext.Value("{}"), nil
-		case "logging/setLevel":
-			return a.setLevel(ctx, r)
-		case "resources/subscribe", "resources/unsubscribe":
-			return a.subscribe(ctx, r)
+	newerMethods = map[string]method{
+		"subscriptions/listen": (*Agent).subscribed,
+	}
+	olderMethods = map[string]method{
+		"initialize":            (*Agent).initialize,
+		"ping":                  (*Agent).ping,
+		"logging/setLevel":      (*Agent).setLevel,
+		"resources/subscribe":   (*Agent).subscribe,
+		"resources/unsubscribe": (*Agent).subscribe,
+	}
+)
+
+// method finds the function that answers the request.
+func (r *request) method() method {
+	only := olderMethods
+	if r.modern {
+		only = newerMethods
+	}
+	for _, known := range []map[string]method{methods, only} {
+		if answer := known[r.Method]; answer != nil {
+			return answer
 		}
 	}
-	return nil, unknownMethod(r.method)
+	return (*Agent).unknown
+}
+
+func (a *Agent) unknown(_ context.Context, r *request) (jsontext.Value, *rpcError) {
+	return nil, unknownMethod(r.Method)
+}
+
+func (a *Agent) ping(context.Context, *request) (jsontext.Value, *rpcError) {
+	return jsontext.Value("{}"), nil
 }
 
 func unknownMethod(method string) *rpcError {
@@ -215,14 +238,17 @@ func (r *request) check() *rpcError {
 	case r.modern && r.meta.version == "":
 		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/protocolVersion"}
 	case r.modern && r.meta.version != modern:
-		return &rpcError{Code: unsupportedVersion, Message: "the protocol revision is not known here", Data: map[string]any{"supported": supported(), "requested": clip(r.meta.version)}}
+		return &rpcError{
+			Code: unsupportedVersion, Message: "the protocol revision is not known here",
+			Data: map[string]any{"supported": supported(), "requested": clip(r.meta.version)},
+		}
 	case r.modern && r.meta.capabilities == nil:
 		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/clientCapabilities"}
 	}
 	return nil
 }
 
-// client is the connection that a request came by, to whoever acts on it.
+// client is the connection that a request came by, for the gateway and servers.
 func (a *Agent) client(r *request) *call.Client {
 	switch {
 	case r.modern:
@@ -278,25 +304,25 @@ func (a *Agent) instructions() string {
 	return text
 }
 
-// broken says why the agent cannot work, as far as that is known.
+// broken returns why the agent cannot work, as far as that is known.
 func (a *Agent) broken() string {
 	if a.Ready == nil {
 		return ""
 	}
-	if err := a.Ready(atOnce); err != nil && !errors.Is(err, context.Canceled) {
+	if err := a.Ready(alreadyCancelled); err != nil && !errors.Is(err, context.Canceled) {
 		return explain(err)
 	}
 	return ""
 }
 
-// atOnce is the context of a question that does not wait.
-var atOnce = func() context.Context {
+// alreadyCancelled is the context of a question that does not wait.
+var alreadyCancelled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// abilities are what the agent can do, as initialize and discover tell it.
+// abilities are the capabilities in the answers to initialize and discover.
 func (a *Agent) abilities() map[string]any {
 	changes := map[string]any{"listChanged": true}
 	c := map[string]any{"tools": changes, "logging": struct{}{}}
@@ -312,25 +338,26 @@ func (a *Agent) abilities() map[string]any {
 	return c
 }
 
-func (a *Agent) initialize(r *request) jsontext.Value {
+func (a *Agent) initialize(_ context.Context, r *request) (jsontext.Value, *rpcError) {
 	version := handshakes[0]
-	if asked, _ := text(lookup(r.params, "protocolVersion")); slices.Contains(handshakes, asked) {
+	if asked, _ := text(lookup(r.Params, "protocolVersion")); slices.Contains(handshakes, asked) {
 		version = asked
 	}
 	if r.peer != nil {
-		r.peer.greet(a.offered(lookup(r.params, "capabilities")))
+		r.peer.greet(a.offered(lookup(r.Params, "capabilities")))
 	}
 	return marshal(map[string]any{
 		"protocolVersion": version, "serverInfo": a.info(), "instructions": a.instructions(), "capabilities": a.abilities(),
-	})
+	}), nil
 }
 
-func (a *Agent) discover() jsontext.Value {
+func (a *Agent) discover(context.Context, *request) (jsontext.Value, *rpcError) {
 	return marshal(map[string]any{
-		"resultType": "complete", "supportedVersions": supported(), "capabilities": a.abilities(), "instructions": a.instructions(),
+		"resultType": "complete", "supportedVersions": supported(),
+		"capabilities": a.abilities(), "instructions": a.instructions(),
 		"_meta": map[string]any{"io.modelcontextprotocol/serverInfo": a.info()},
 		"ttlMs": 0, "cacheScope": "private",
-	})
+	}), nil
 }
 
 // marshal writes our own values, which always can be.

@@ -7,7 +7,7 @@ import (
 )
 
 // The errors that GPARS defines. Its agents read these codes and not results in
-// band; every other refusal reaches them as it reaches everybody.
+// band; every other refusal reaches them as it reaches other agents.
 const (
 	gparsDenied      = -32001
 	gparsUnavailable = -32002
@@ -16,9 +16,9 @@ const (
 	serverUnavailable   = "SERVER_UNAVAILABLE"
 )
 
-// gparsError is a refusal as GPARS tells it, nil if it has no form of its own for
-// it. A denial says nothing but that: neither which rule, nor whether there is such
-// a tool. Only what passed the policy is told which server cannot be had.
+// gparsError is a refusal in the form that GPARS defines; nil if GPARS defines none.
+// A denial reveals neither the rule nor whether there is such a tool. Only a call
+// that passed the policy learns which server is unavailable.
 func (a *Agent) gparsError(tool string, r *call.Refusal) *rpcError {
 	who := a.Door.Agent()
 	if who.Dialect != agent.GPARS {

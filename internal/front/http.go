@@ -31,8 +31,8 @@ type HTTPOptions struct {
 	SessionLife, Idle time.Duration
 }
 
-// HTTP serves agents to any number of clients. Who is calling is found out
-// before: it trusts the principal that it is given.
+// HTTP serves agents to any number of clients. Its caller has authenticated the
+// principal.
 type HTTP struct {
 	o HTTPOptions
 
@@ -50,12 +50,12 @@ const (
 	// ioTimeout is how long a client may take to send a body, or to take a piece
 	// of an answer.
 	ioTimeout = 30 * time.Second
-	// trusted is the size of a body that a client's word is taken for.
+	// trusted is the largest announced body that is allocated at once.
 	trusted = 64 << 10
 	// heartbeat is how often a silent stream shows that it is alive.
 	heartbeat = 25 * time.Second
 	// maxPeers bounds the sessions that hold something here, and maxPeersEach those
-	// of one principal, so that nobody takes them all.
+	// of one principal, so that no principal takes them all.
 	maxPeers     = 10000
 	maxPeersEach = 1000
 )
@@ -95,19 +95,33 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, a *Agent, principal
 	}
 	switch r.Method {
 	case http.MethodPost:
-		h.post(w, r, a, principal)
 	case http.MethodGet:
 		h.get(w, r, a, principal)
+		return
 	case http.MethodDelete:
 		h.end(w, r, a, principal)
+		return
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		http.Error(w, "this address takes GET, POST and DELETE", http.StatusMethodNotAllowed)
+		return
 	}
+	s, req := h.read(w, r)
+	if req == nil {
+		return
+	}
+	req.principal = principal
+	defer s.release()
+	ctx := h.begin(r, s, a, req)
+	if ctx == nil {
+		return
+	}
+	result, problem := req.method()(a, ctx, req)
+	s.answer(ctx, req, result, problem)
 }
 
-// foreign says why a request may come from a web page that has no business
-// here; empty if it does not. A page of another origin names it in Origin; one
+// foreign returns why a request may come from a web page of another site; empty
+// if it does not. A page of another origin names it in Origin; one
 // whose name was made to point to this machine has that name in Host.
 func (h *HTTP) foreign(r *http.Request) string {
 	host := hostname(r.Host)
@@ -181,37 +195,33 @@ func isJSON(contentType string) bool {
 	return err == nil && kind == "application/json"
 }
 
-// post takes one message.
-func (h *HTTP) post(w http.ResponseWriter, r *http.Request, a *Agent, principal string) {
+// read reads the message of a request, or answers why it cannot and returns nil.
+func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		http.Error(w, "the body must be application/json", http.StatusUnsupportedMediaType)
-		return
+		return nil, nil
 	}
 	json, stream, streamFirst := accepts(r)
 	if !json && !stream {
 		http.Error(w, "the client takes neither application/json nor text/event-stream", http.StatusNotAcceptable)
-		return
+		return nil, nil
 	}
 	s := &reply{w: w, control: http.NewResponseController(w), stream: stream, now: streamFirst || !json}
 	body, status := h.body(w, r, s.control)
 	if status != 0 {
 		s.fail(status, nil, &rpcError{Code: invalidRequest, Message: "the body cannot be read, or is too large"})
-		return
+		return nil, nil
 	}
 	m, problem := parse(body)
 	if problem != nil {
 		s.fail(http.StatusBadRequest, nil, problem)
-		return
+		return nil, nil
 	}
-	version := r.Header.Get("Mcp-Protocol-Version")
 	req := newRequest(m)
-	req.principal, req.notify = principal, s.notify
-	if req.modern || version != "" && !slices.Contains(handshakes, version) {
-		req.modern = true
-		h.modern(r, s, a, req, version)
-		return
-	}
-	h.legacy(r, s, a, req, m)
+	req.notify = s.notify
+	version := r.Header.Get("Mcp-Protocol-Version")
+	req.modern = req.modern || version != "" && !slices.Contains(handshakes, version)
+	return s, req
 }
 
 // body reads the body of a request. A client that is slow to send it is not
@@ -241,9 +251,9 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.Respon
 	return body, 0
 }
 
-// readSized reads so many bytes. Up to trusted there is room for all of them at
-// once; beyond, never for more than twice of what has come, so that a client does
-// not hold memory by announcing what it does not send.
+// readSized reads n bytes. Up to trusted it allocates all of them at once; beyond,
+// never more than twice the bytes that have arrived, so that a client cannot hold
+// memory by announcing a body that it does not send.
 func readSized(r io.Reader, n int64) ([]byte, error) {
 	body := make([]byte, min(n, trusted))
 	read := 0
@@ -258,44 +268,38 @@ func readSized(r io.Reader, n int64) ([]byte, error) {
 	}
 }
 
-// modern answers a request of the newer generation. There is no session: the
-// end of the connection is the end of the request.
-func (h *HTTP) modern(r *http.Request, s *reply, a *Agent, req *request, version string) {
-	if req.id == nil {
+// begin returns the context in which a request is answered: in its session, or
+// in the newer generation until the connection ends. It returns nil for messages
+// that need no further answer.
+func (h *HTTP) begin(r *http.Request, s *reply, a *Agent, req *request) context.Context {
+	if !req.modern {
+		return h.beginInSession(r, s, a, req)
+	}
+	if req.ID == nil {
 		s.accepted()
-		return
+		return nil
 	}
-	if problem := headersMatch(r, req, version, a); problem != nil {
-		s.fail(statusOf(problem), req.id, problem)
-		return
+	if problem := headersMatch(r, req, a); problem != nil {
+		s.fail(statusOf(problem), req.ID, problem)
+		return nil
 	}
-	var result []byte
-	var problem *rpcError
-	if req.method == "subscriptions/listen" {
+	if req.Method == "subscriptions/listen" {
 		if !s.stream {
-			s.fail(http.StatusNotAcceptable, req.id, &rpcError{Code: invalidRequest, Message: "subscriptions/listen is answered by a stream"})
-			return
+			s.fail(http.StatusNotAcceptable, req.ID, &rpcError{
+				Code: invalidRequest, Message: "subscriptions/listen is answered by a stream",
+			})
+			return nil
 		}
 		s.now = true
-		stop := s.beat(r.Context())
-		defer stop()
-		result, problem = a.subscribed(r.Context(), req)
-	} else {
-		result, problem = a.handle(r.Context(), req)
+		s.stopBeat = s.beat(r.Context())
 	}
-	if r.Context().Err() != nil {
-		return
-	}
-	if problem != nil {
-		s.fail(statusOf(problem), req.id, problem)
-		return
-	}
-	s.finish(http.StatusOK, answer(req.id, result, nil))
+	return r.Context()
 }
 
-// headersMatch holds the headers of a request of the newer generation against
-// its body, so that whoever routes by them is not deceived.
-func headersMatch(r *http.Request, req *request, version string, a *Agent) *rpcError {
+// headersMatch compares the headers of a request of the newer generation with its
+// body, so that a proxy that routes by headers is not deceived.
+func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
+	version := r.Header.Get("Mcp-Protocol-Version")
 	mismatch := func(what string) *rpcError { return &rpcError{Code: headerMismatch, Message: what} }
 	switch {
 	case req.meta.version == "":
@@ -306,11 +310,11 @@ func headersMatch(r *http.Request, req *request, version string, a *Agent) *rpcE
 	if problem := req.check(); problem != nil {
 		return problem
 	}
-	if method, ok := header(r, "Mcp-Method"); !ok || method != req.method {
+	if method, ok := header(r, "Mcp-Method"); !ok || method != req.Method {
 		return mismatch("the header Mcp-Method is missing, or is not the method of the body")
 	}
 	member := ""
-	switch req.method {
+	switch req.Method {
 	case "tools/call", "prompts/get":
 		member = "name"
 	case "resources/read":
@@ -318,12 +322,12 @@ func headersMatch(r *http.Request, req *request, version string, a *Agent) *rpcE
 	default:
 		return nil
 	}
-	want, _ := text(lookup(req.params, member))
+	want, _ := text(lookup(req.Params, member))
 	if name, ok := header(r, "Mcp-Name"); !ok || name != want {
 		return mismatch("the header Mcp-Name is missing, or is not the " + member + " in the body")
 	}
-	if definition := a.definition(want); req.method == "tools/call" && definition != nil {
-		if what := mcpwire.HeaderMismatch(r.Header, lookup(definition, "inputSchema"), lookup(req.params, "arguments")); what != "" {
+	if definition := a.definition(want); req.Method == "tools/call" && definition != nil {
+		if what := mcpwire.HeaderMismatch(r.Header, lookup(definition, "inputSchema"), lookup(req.Params, "arguments")); what != "" {
 			return mismatch(what)
 		}
 	}
@@ -354,48 +358,34 @@ func statusOf(e *rpcError) int {
 	return http.StatusOK
 }
 
-// legacy answers a message of the older generation.
-func (h *HTTP) legacy(r *http.Request, s *reply, a *Agent, req *request, m mcpwire.Message) {
-	if req.method == "initialize" && req.id != nil {
-		h.initialize(s, a, req)
-		return
+// beginInSession is begin for the older generation. A request continues when its
+// connection breaks: only the client's cancellation ends it.
+func (h *HTTP) beginInSession(r *http.Request, s *reply, a *Agent, req *request) context.Context {
+	if req.Method == "initialize" && req.ID != nil {
+		h.initialize(r.Context(), s, a, req)
+		return nil
 	}
 	p, status, why := h.session(r, a, req.principal)
 	if status != 0 {
-		s.fail(status, req.id, &rpcError{Code: invalidRequest, Message: why})
-		return
+		s.fail(status, req.ID, &rpcError{Code: invalidRequest, Message: why})
+		return nil
 	}
-	defer p.rest()
+	s.session = p
 	switch {
-	case req.method == "":
-		p.peer.answered(m)
-		s.accepted()
-	case req.method == "notifications/cancelled":
-		p.peer.cancel(req.params)
-		s.accepted()
-	case req.id == nil:
-		s.accepted()
-	default:
-		p.serve(r.Context(), s, req)
+	case req.Method == "":
+		p.peer.answered(req.Message)
+	case req.Method == "notifications/cancelled":
+		p.peer.cancel(req.Params)
+	case req.ID != nil:
+		req.gone, req.peer = r.Context().Done(), p.peer
+		ctx, problem := p.peer.enter(context.WithoutCancel(r.Context()), req.ID)
+		if problem != nil {
+			s.finish(http.StatusOK, answer(req.ID, nil, problem))
+			return nil
+		}
+		p.open(s)
+		return ctx
 	}
-}
-
-// serve answers a request of a session. It goes on when the connection breaks:
-// only the client's word cancels it.
-func (p *remote) serve(ctx context.Context, s *reply, req *request) {
-	req.gone = ctx.Done()
-	ctx, problem := p.peer.enter(context.WithoutCancel(ctx), req.id)
-	if problem != nil {
-		s.finish(http.StatusOK, answer(req.id, nil, problem))
-		return
-	}
-	req.peer = p.peer
-	p.open(s)
-	result, problem := p.peer.agent.handle(ctx, req)
-	p.close(s)
-	if p.peer.leave(ctx, req.id) {
-		s.finish(http.StatusOK, answer(req.id, result, problem))
-	} else {
-		s.accepted() // the client wants no answer any more
-	}
+	s.accepted()
+	return nil
 }

@@ -22,7 +22,7 @@ type meta struct {
 	version      string
 	capabilities jsontext.Value // an object, or nil
 	token        jsontext.Value // of the client's progress
-	logs         bool           // whether it wants log messages
+	logs         bool           // whether it asks for log messages
 	skill        jsontext.Value
 }
 
@@ -61,7 +61,7 @@ func parse(raw []byte) (mcpwire.Message, *rpcError) {
 
 // newRequest makes a request of a message.
 func newRequest(m mcpwire.Message) *request {
-	r := &request{id: m.ID, method: m.Method, params: m.Params, meta: readMeta(m.Params)}
+	r := &request{Message: m, meta: readMeta(m.Params)}
 	r.modern = r.meta.version != ""
 	return r
 }

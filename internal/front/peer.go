@@ -56,7 +56,7 @@ func (p *peer) greet(capabilities jsontext.Value) {
 	p.capabilities = slices.Clone(capabilities)
 }
 
-// client is the peer to whoever acts for it.
+// client is the peer, for the gateway and servers.
 func (p *peer) client() *call.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,13 +137,13 @@ func (p *peer) tell(method string, params jsontext.Value) {
 	p.mu.Unlock()
 	switch {
 	case modern && method != "notifications/message":
-		p.agent.Publish(method, params) // whoever has subscribed to it hears it
+		p.agent.Publish(method, params) // its subscribers hear it
 	case !modern && p.wants(method, params):
 		p.send(notification(method, bare(params)))
 	}
 }
 
-// hear tells the client what happens, until ctx ends.
+// hear sends the client the notifications of an ear, until ctx ends.
 func (p *peer) hear(ctx context.Context, e *ear) {
 	for {
 		select {

@@ -16,8 +16,8 @@ type event struct {
 	params jsontext.Value
 }
 
-// ear is somebody who listens. What it does not take in time is lost: every
-// event says that something is to be looked at, and looking once is enough.
+// ear is a listener. Events that it does not take in time are lost: every event
+// means that something has changed, and looking once is enough.
 type ear struct{ heard chan event }
 
 const earSize = 256
@@ -39,7 +39,7 @@ func (a *Agent) deafen(e *ear) {
 	delete(a.ears, e)
 }
 
-// Publish tells every client that listens. It does not wait for any.
+// Publish notifies every client that listens. It does not wait for any.
 func (a *Agent) Publish(method string, params jsontext.Value) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,7 +95,7 @@ func (a *Agent) filterOf(wanted jsontext.Value) filter {
 // subscribed answers subscriptions/listen: with what happens, for as long as
 // the client listens.
 func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	wanted := lookup(r.params, "notifications")
+	wanted := lookup(r.Params, "notifications")
 	if len(wanted) == 0 || wanted[0] != '{' {
 		return nil, &rpcError{Code: invalidParams, Message: "subscriptions/listen needs an object notifications"}
 	}
@@ -126,14 +126,14 @@ func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rp
 			_, _ = a.Door.Forward(ending, a.forward(watching(r, "resources/unsubscribe", uri), alias))
 		}()
 	}
-	mark := set(jsontext.Value("{}"), metaSubscription, r.id)
+	mark := set(jsontext.Value("{}"), metaSubscription, r.ID)
 	tell := func(method string, params jsontext.Value) {
 		if len(params) == 0 {
 			params = jsontext.Value("{}")
 		}
 		tagged := mark
 		if m := lookup(params, "_meta"); m != nil {
-			tagged = set(m, metaSubscription, r.id)
+			tagged = set(m, metaSubscription, r.ID)
 		}
 		r.notify(method, set(params, "_meta", tagged))
 	}

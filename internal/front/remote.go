@@ -30,8 +30,8 @@ type token struct {
 const (
 	tokenPurpose = "mcp/session"
 	maxToken     = 4 << 10
-	// maxEnded bounds how many sessions are remembered as ended. One that is
-	// forgotten early opens again to nobody but its principal, with a good key.
+	// maxEnded bounds how many sessions are remembered as ended. A session that is
+	// forgotten early opens again only to its principal, with a good key.
 	maxEnded = 10000
 )
 
@@ -52,20 +52,20 @@ type remote struct {
 }
 
 // initialize begins a session.
-func (h *HTTP) initialize(s *reply, a *Agent, req *request) {
-	capabilities := a.offered(lookup(req.params, "capabilities"))
-	result := a.initialize(req)
+func (h *HTTP) initialize(ctx context.Context, s *reply, a *Agent, req *request) {
+	capabilities := a.offered(lookup(req.Params, "capabilities"))
+	result, _ := a.initialize(ctx, req)
 	version, _ := text(lookup(result, "protocolVersion"))
 	plain, err := json.Marshal(token{
 		Key: gateway.NewID(), Principal: req.principal, Agent: a.Door.Agent().ID, Version: version,
 		Capabilities: capabilities, Until: time.Now().Add(h.o.SessionLife).Unix(),
 	})
 	if err != nil {
-		s.fail(http.StatusInternalServerError, req.id, &rpcError{Code: internalError, Message: "the session cannot be made"})
+		s.fail(http.StatusInternalServerError, req.ID, &rpcError{Code: internalError, Message: "the session cannot be made"})
 		return
 	}
 	s.w.Header()["Mcp-Session-Id"] = []string{base64.RawURLEncoding.EncodeToString(h.o.Keys.Seal(tokenPurpose, plain))}
-	s.finish(http.StatusOK, answer(req.id, result, nil))
+	s.finish(http.StatusOK, answer(req.ID, result, nil))
 }
 
 // open reads a session id; nil if it is none of ours, or not for this agent and
@@ -121,8 +121,8 @@ func (h *HTTP) session(r *http.Request, a *Agent, principal string) (p *remote, 
 		}
 		h.held[principal]++
 		p = &remote{h: h, key: t.Key, id: ids[0], until: t.Until}
-		// What an earlier one of the session owns may still be ending: this one owns
-		// nothing of it.
+		// The connections of an earlier peer of the session may still be ending: this
+		// peer has a key of its own.
 		p.peer = newPeer(a, gateway.NewID(), principal, p.send)
 		p.peer.greet(t.Capabilities)
 		p.idle = time.AfterFunc(h.o.Idle, func() { h.drop(p, false) })
@@ -132,7 +132,7 @@ func (h *HTTP) session(r *http.Request, a *Agent, principal string) (p *remote, 
 	return p, 0, ""
 }
 
-// use says that a request of the session has begun. It ends with rest.
+// use counts a request of the session. It ends with rest.
 func (p *remote) use() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,7 @@ func (h *HTTP) sweep() {
 	}
 }
 
-// rest says that a request of the session is over.
+// rest ends a request of the session.
 func (p *remote) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

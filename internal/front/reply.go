@@ -18,6 +18,9 @@ type reply struct {
 	stream  bool // the client takes a stream
 	now     bool // it is to be one from the start
 
+	session  *remote // nil in the newer generation
+	stopBeat func()  // nil if the stream needs no heartbeat
+
 	mu      sync.Mutex
 	started bool // it is a stream
 	over    bool
@@ -77,14 +80,44 @@ func (s *reply) finish(status int, message []byte) {
 	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(message))}
 	s.w.WriteHeader(status)
-	_, _ = s.w.Write(message) // whoever has gone does not read it
+	_, _ = s.w.Write(message) // the client may have gone
+}
+
+// answer ends a request with its result, unless the client no longer waits.
+func (s *reply) answer(ctx context.Context, req *request, result jsontext.Value, problem *rpcError) {
+	if p := s.session; p != nil {
+		p.close(s)
+		if p.peer.leave(ctx, req.ID) {
+			s.finish(http.StatusOK, answer(req.ID, result, problem))
+		} else {
+			s.accepted() // the client has cancelled it
+		}
+		return
+	}
+	status := http.StatusOK
+	if problem != nil {
+		status = statusOf(problem)
+	}
+	if ctx.Err() == nil {
+		s.finish(status, answer(req.ID, result, problem))
+	}
+}
+
+// release ends what the request held.
+func (s *reply) release() {
+	if s.stopBeat != nil {
+		s.stopBeat()
+	}
+	if s.session != nil {
+		s.session.rest()
+	}
 }
 
 func (s *reply) fail(status int, id jsontext.Value, problem *rpcError) {
 	s.finish(status, answer(id, nil, problem))
 }
 
-// accepted ends the answer to what wants none.
+// accepted ends the answer to a message that needs none.
 func (s *reply) accepted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,9 +19,9 @@ import (
 )
 
 // In 2026-07-28 a server that needs more answers with what it asks, and the
-// client repeats the request with the answers. What the server wants to
-// remember meanwhile, the client carries: sealed, so that it cannot be changed,
-// used twice, or used for anything else.
+// client repeats the request with the answers. The client carries the server's
+// state meanwhile: sealed, so that it cannot be changed, used twice, or used for
+// anything else.
 
 const (
 	statePurpose = "mcp/requestState"
@@ -32,7 +32,7 @@ const (
 	maxRounds = 10
 )
 
-// state is what stands in a sealed requestState.
+// state is the content of a sealed requestState.
 type state struct {
 	Binding []byte         `json:"b"` // what it is good for
 	ID      string         `json:"i"`
@@ -46,18 +46,18 @@ type state struct {
 func (a *Agent) binding(r *request) []byte {
 	h := sha256.New()
 	who := a.Door.Agent()
-	name := lookup(r.params, "name")
+	name := lookup(r.Params, "name")
 	if name == nil {
-		name = lookup(r.params, "uri")
+		name = lookup(r.Params, "uri")
 	}
-	arguments := slices.Clone(lookup(r.params, "arguments"))
+	arguments := slices.Clone(lookup(r.Params, "arguments"))
 	if len(arguments) > 0 {
 		// The same arguments may be written in another order; numbers stay as they are.
 		_ = arguments.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false), jsontext.AllowDuplicateNames(true))
 	} else {
 		arguments = jsontext.Value("{}")
 	}
-	for _, part := range [][]byte{[]byte(r.principal), []byte(who.ID), []byte(who.Digest), []byte(r.method), name, arguments} {
+	for _, part := range [][]byte{[]byte(r.principal), []byte(who.ID), []byte(who.Digest), []byte(r.Method), name, arguments} {
 		fmt.Fprintf(h, "%d:", len(part))
 		h.Write(part)
 	}
@@ -74,9 +74,10 @@ func asksMore(raw jsontext.Value) bool {
 // may be read as such, and those that have no end.
 func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	if r.round >= maxRounds {
-		return call.Refuse("act", call.ServerUnavailable, "the server asks for more, and has asked %d times already", maxRounds)
+		return call.Refuse("act", call.ServerUnavailable,
+			"the server asks for more, and has asked %d times already", maxRounds)
 	}
-	// What is allowed here must be what the client reads.
+	// The client must read the same questions that are checked here.
 	unclear := call.Refuse("act", call.OutputInvalid, "the server asks the client something that can be read in two ways")
 	questions := lookup(raw, "inputRequests")
 	if questions != nil && (questions[0] != '{' && questions[0] != 'n' || !questions.IsValid() || rawjson.Twice(questions)) {
@@ -90,9 +91,11 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 			refusal = unclear
 		case capability == "elicitation", capability != "" && a.exposes(capability):
 		case capability == "":
-			refusal = call.Refuse("act", call.PolicyDenied, "the server asks the client for %q, which is not known", clip(method))
+			refusal = call.Refuse("act", call.PolicyDenied,
+				"the server asks the client for %q, which is not known", clip(method))
 		default:
-			refusal = call.Refuse("act", call.PolicyDenied, "the server asks the client for %s, which is not passed on", capability)
+			refusal = call.Refuse("act", call.PolicyDenied,
+				"the server asks the client for %s, which is not passed on", capability)
 			refusal.Hint = "the operator can allow it: --expose " + capability
 		}
 	})
@@ -100,7 +103,7 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 }
 
 // more deals with a question. For a client of the older generation, which cannot
-// be answered with one, the client is asked, and the call that goes on is
+// be answered with one, the client is asked, and the call that continues is
 // returned; for one of the newer generation nothing is, and the question passes.
 func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext.Value) (*call.Call, *call.Refusal) {
 	if refusal := a.mayAsk(r, raw); refusal != nil || r.modern {
@@ -125,7 +128,8 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 		}
 	})
 	if failure != nil {
-		return nil, call.Refuse("act", call.ServerUnavailable, "the server asks for more, and the client could not be asked: %v", failure)
+		return nil, call.Refuse("act", call.ServerUnavailable,
+			"the server asks for more, and the client could not be asked: %v", failure)
 	}
 	next := *c
 	next.ID, next.Continues = gateway.NewID(), c.ID
@@ -133,7 +137,7 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 	return &next, nil
 }
 
-// further are the params with which a request goes on.
+// further are the params with which a request continues.
 func further(responses, server jsontext.Value) jsontext.Value {
 	var more jsontext.Value
 	for _, p := range []struct {
@@ -175,11 +179,11 @@ func encodeState(sealed []byte) string { return base64.RawURLEncoding.EncodeToSt
 // resume reads what a client brings back and makes the call go on. Answers
 // without a state belong to no call: they pass with a new one.
 func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError {
-	responses, sealed := lookup(r.params, "inputResponses"), lookup(r.params, "requestState")
+	responses, sealed := lookup(r.Params, "inputResponses"), lookup(r.Params, "requestState")
 	if responses != nil && responses[0] != '{' {
 		return &rpcError{Code: invalidParams, Message: "inputResponses is no object"}
 	}
-	if (responses != nil || sealed != nil) && !r.params.IsValid() {
+	if (responses != nil || sealed != nil) && !r.Params.IsValid() {
 		// The state is bound to what is read here, and the server is to read the same.
 		return &rpcError{Code: invalidParams, Message: "the params have a member twice"}
 	}

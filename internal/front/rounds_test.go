@@ -28,7 +28,7 @@ func asks(t *testing.T, a *Agent, principal, params string) (result jsontext.Val
 	t.Helper()
 	r := newRequest(mustParse(t, newer("tools/call", params)))
 	r.principal, r.notify = principal, func(string, jsontext.Value) {}
-	return a.handle(t.Context(), r)
+	return r.method()(a, t.Context(), r)
 }
 
 func TestRequestState(t *testing.T) {
@@ -218,7 +218,7 @@ func TestQuestionsHaveAnEnd(t *testing.T) {
 			for {
 				r := newRequest(mustParse(t, newer(method, params+answers)))
 				r.principal, r.notify = "me", func(string, jsontext.Value) {}
-				result, problem := a.handle(t.Context(), r)
+				result, problem := r.method()(a, t.Context(), r)
 				if problem == nil && asksMore(result) && asked <= maxRounds {
 					asked++
 					answers = `,"inputResponses":{"q":{}},"requestState":` + string(lookup(result, "requestState"))

@@ -51,9 +51,9 @@ func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, o
 	s.peer = newPeer(a, stdioKey, principal, s.send)
 	defer s.peer.gone()
 	// Streams of what happens end with the input; calls may go on.
-	var hush context.CancelFunc
-	s.listening, hush = context.WithCancel(ctx)
-	defer hush()
+	var stopListening context.CancelFunc
+	s.listening, stopListening = context.WithCancel(ctx)
+	defer stopListening()
 	lines, ended := make(chan []byte), make(chan error, 1)
 	go func() { ended <- readLines(ctx, in, lines) }()
 	var calls sync.WaitGroup
@@ -69,12 +69,12 @@ func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, o
 			if errors.Is(err, errTooLong) {
 				s.reply(nil, nil, &rpcError{Code: invalidRequest, Message: err.Error()})
 			}
-			hush()
-			s.greet(&request{}) // nobody will
-			// What was asked for before the input ended is still answered. The time
+			stopListening()
+			s.greet(&request{}) // no greeting will come
+			// Requests that came before the input ended are still answered. The time
 			// that servers take to start does not count.
 			if a.Ready != nil && s.peer.busy() {
-				_ = a.Ready(ctx) // what was asked for says why not
+				_ = a.Ready(ctx) // the requests themselves report why not
 			}
 			timer := time.AfterFunc(lastAnswers, cancel)
 			defer timer.Stop()
@@ -135,8 +135,12 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 		return
 	}
 	work := func() {
-		result, err := s.handle(ctx, r)
-		if s.peer.leave(ctx, m.ID) { // otherwise the client wants no answer any more
+		var result jsontext.Value
+		err := r.check()
+		if err == nil {
+			result, err = r.method()(s.agent, ctx, r)
+		}
+		if s.peer.leave(ctx, m.ID) { // otherwise the client has cancelled it
 			s.reply(m.ID, result, err)
 		}
 	}
@@ -150,20 +154,10 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 	}
 }
 
-func (s *session) handle(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	if problem := r.check(); problem != nil {
-		return nil, problem
-	}
-	if r.modern && r.method == "subscriptions/listen" {
-		return s.agent.subscribed(ctx, r)
-	}
-	return s.agent.handle(ctx, r)
-}
-
-// greet says who the client is, as soon as it has shown what can be asked of it,
-// and begins to tell it what happens.
+// greet reports the client, as soon as it has declared what it can be asked, and
+// begins to send it notifications.
 func (s *session) greet(r *request) {
-	if r.method == "ping" {
+	if r.Method == "ping" {
 		return
 	}
 	s.greeted.Do(func() {
@@ -171,7 +165,7 @@ func (s *session) greet(r *request) {
 			s.peer.mu.Lock()
 			s.peer.modern = true
 			s.peer.mu.Unlock()
-		} else if r.method != "" {
+		} else if r.Method != "" {
 			e := s.agent.listen()
 			go func() {
 				defer s.agent.deafen(e)
@@ -186,7 +180,7 @@ func (s *session) greet(r *request) {
 
 func (s *session) notify(method string, params jsontext.Value) { s.send(notification(method, params)) }
 
-// reply answers a request; without an id, whoever sent something that is none.
+// reply answers a request; without an id, a message that is no request.
 func (s *session) reply(id, result jsontext.Value, err *rpcError) { s.send(answer(id, result, err)) }
 
 // send writes one message.

@@ -17,7 +17,7 @@ import (
 )
 
 // listWait bounds how long a list waits for the servers. Clients give up about
-// then too; they are told when the servers are there.
+// then too; they are notified when the servers are there.
 const listWait = 50 * time.Second
 
 // levelWait bounds how long servers may take to hear of a log level: the client
@@ -42,8 +42,8 @@ func (a *Agent) ready(ctx context.Context) *rpcError {
 	return &rpcError{Code: internalError, Message: explain(err), Data: refusalData(err)}
 }
 
-// Up says that the servers are there, or that it is known why not. Clients that
-// asked too early are told to look again.
+// Up is called when the servers are there, or it is known why not. Clients that
+// asked too early are notified to ask again.
 func (a *Agent) Up() {
 	if a.late.Load() {
 		a.Publish("notifications/tools/list_changed", nil)
@@ -107,7 +107,7 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 func (a *Agent) served(name string) *agent.Tool {
 	who := a.Door.Agent()
 	for i := range who.Tools {
-		// Most names are told apart by their ends.
+		// Most names differ in their ends.
 		if t := &who.Tools[i]; strings.HasSuffix(name, t.Name) && gateway.ServedName(who, t) == name || t.URI != nil && t.URI.String() == name {
 			return t
 		}
@@ -124,33 +124,67 @@ func (a *Agent) definition(name string) []byte {
 	return a.Definition(t)
 }
 
-// call takes a tools/call to the door.
+// call makes a tool call through the gateway and writes its result for the client.
 func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	name, ok := text(lookup(r.params, "name"))
+	c, refusal, problem := a.newCall(ctx, r)
+	if problem != nil {
+		return nil, problem
+	}
+	for ; refusal == nil; r.round++ {
+		result, err := a.Door.Call(ctx, c)
+		if err != nil {
+			refusal = call.AsRefusal("act", err)
+			break
+		}
+		if result.Failure != nil {
+			return nil, &rpcError{raw: result.Failure, Code: codeOf(result.Failure)}
+		}
+		raw := result.Raw
+		if len(raw) == 0 {
+			raw = jsontext.Value(`{"content":[]}`)
+		}
+		if asksMore(raw) {
+			var next *call.Call
+			if next, refusal = a.more(ctx, r, c, raw); refusal != nil {
+				break
+			}
+			if next != nil {
+				c = next
+				continue
+			}
+			if raw, err = a.sealState(r, c, raw); err != nil {
+				return nil, &rpcError{Code: internalError, Message: err.Error()}
+			}
+		}
+		if r.modern {
+			raw = fill(raw, "resultType", jsontext.Value(`"complete"`))
+		}
+		return raw, nil
+	}
+	return a.refused(r, c.Tool, refusal)
+}
+
+// newCall reads the call that a request asks for. The refusal or the problem says
+// why it cannot be made.
+func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refusal, *rpcError) {
+	name, ok := text(lookup(r.Params, "name"))
 	if !ok || name == "" {
-		return nil, &rpcError{Code: invalidParams, Message: "tools/call needs a name and arguments"}
+		return nil, nil, &rpcError{Code: invalidParams, Message: "tools/call needs a name and arguments"}
 	}
 	c := &call.Call{
-		ID: gateway.NewID(), Tool: name, Arguments: lookup(r.params, "arguments"), Meta: r.meta.raw,
-		Principal: r.principal, Client: a.client(r), Gone: r.gone,
+		ID: gateway.NewID(), Tool: name, Arguments: lookup(r.Params, "arguments"), Meta: r.meta.raw,
+		Principal: r.principal, Client: a.client(r), Gone: r.gone, OnNotify: r.onNotify(),
 	}
 	refusal, problem := a.narrow(c, r)
 	if problem == nil && refusal == nil && r.modern {
 		problem = a.resume(ctx, r, c)
 	}
-	switch {
-	case problem != nil:
-		return nil, problem
-	case refusal != nil:
-		return a.refused(r, name, refusal)
-	}
-	c.OnNotify = r.onNotify()
-	return a.carry(ctx, r, c)
+	return c, refusal, problem
 }
 
 // onNotify hands on what a server says about a request while it works on it: to
-// a client that wants to know of progress or, in the newer generation, of its
-// log. Nil if it does not.
+// a client that asked for progress or, in the newer generation, for its log. Nil
+// if it did not.
 func (r *request) onNotify() func(string, jsontext.Value) {
 	token := r.meta.token
 	if token == nil && !(r.modern && r.meta.logs) {
@@ -198,40 +232,6 @@ type both [2]call.Allowlist
 func (b both) Allows(uri string) bool { return b[0].Allows(uri) && b[1].Allows(uri) }
 func (b both) Name() string           { return b[0].Name() + " and " + b[1].Name() }
 
-// carry makes the call and writes its result for the client.
-func (a *Agent) carry(ctx context.Context, r *request, c *call.Call) (jsontext.Value, *rpcError) {
-	for ; ; r.round++ {
-		result, err := a.Door.Call(ctx, c)
-		if err != nil {
-			return a.refused(r, c.Tool, call.AsRefusal("act", err))
-		}
-		if result.Failure != nil {
-			return nil, &rpcError{raw: result.Failure, Code: codeOf(result.Failure)}
-		}
-		raw := result.Raw
-		if len(raw) == 0 {
-			raw = jsontext.Value(`{"content":[]}`)
-		}
-		if asksMore(raw) {
-			switch next, refusal := a.more(ctx, r, c, raw); {
-			case refusal != nil:
-				return a.refused(r, c.Tool, refusal)
-			case next != nil:
-				c = next
-				continue
-			}
-			raw, err = a.sealState(r, c, raw)
-			if err != nil {
-				return nil, &rpcError{Code: internalError, Message: err.Error()}
-			}
-		}
-		if r.modern {
-			raw = fill(raw, "resultType", jsontext.Value(`"complete"`))
-		}
-		return raw, nil
-	}
-}
-
 func codeOf(failure jsontext.Value) int {
 	if e := mcpwire.ReadError(failure); e != nil {
 		return int(e.Code)
@@ -278,9 +278,9 @@ func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontex
 // levels are those of log messages, from the least to the worst.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// setLevel says from which level on the client wants log messages.
+// setLevel sets the least level of log messages that the client asks for.
 func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	level, _ := text(lookup(r.params, "level"))
+	level, _ := text(lookup(r.Params, "level"))
 	if !slices.Contains(levels, level) {
 		return nil, &rpcError{Code: invalidParams, Message: "there is no such log level"}
 	}
@@ -294,7 +294,7 @@ func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcE
 			a.Level(ctx, a.client(r), level)
 		}
 	}
-	if a.Ready != nil && a.Ready(atOnce) != nil {
+	if a.Ready != nil && a.Ready(alreadyCancelled) != nil {
 		go tell(context.WithoutCancel(ctx)) // once they are there
 	} else {
 		tell(ctx)

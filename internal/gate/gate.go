@@ -4,12 +4,10 @@
 // whether the credential is there. Of the arguments nothing but the user's own rules
 // takes notice; their content is the guard's work. It does not stop at the first no:
 // every rule gives its reason, so that a person who asks why sees all of them. The
-// verdict is no if any reason is; the caller is told the first no, and that is what the
-// journal keeps.
+// verdict is no if any reason is. The caller gets the first no, and the journal keeps it.
 //
-// What was granted is not known here. A door hands in who knows it: [Grants] for
-// the capabilities that an agent requires of whoever calls, [Policy] for the
-// user's own rules. Both are asked on every call, and again in the transaction
+// Grants come from outside: [Grants] has the capabilities that an agent requires of
+// its callers, [Policy] the user's own rules. Both are asked on every call, and again in the transaction
 // that intends it, so that a revocation counts at once. Inside that transaction
 // the context carries it: see [state.Within].
 package gate
@@ -33,15 +31,15 @@ const Stage = "gate"
 type Decision struct {
 	Allowed bool
 	Reasons []call.Reason
-	// Held are those of the agent's capabilities, required or optional, that
-	// whoever calls holds.
+	// Held are those of the agent's capabilities, required or optional, that the
+	// caller holds.
 	Held []string
 }
 
 // Grants knows who holds which capabilities.
 type Grants interface {
 	// Missing are those of the actions that a principal does not hold for this
-	// agent. An error refuses the call, and is told.
+	// agent. An error refuses the call, and the refusal quotes it.
 	Missing(ctx context.Context, principal string, actions []string) (missing []string, err error)
 }
 
@@ -52,13 +50,13 @@ type Policy interface {
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 }
 
-// Rules are what is asked besides the manifest. A nil one says nothing; but
-// without Grants nobody holds anything.
+// Rules are checked besides the manifest. A nil rule is skipped; but without Grants
+// no caller holds any capability.
 type Rules struct {
 	Grants Grants
 	Policy Policy
-	// Lacks says which credential a tool would lack; nil if none. It is asked only
-	// of tools that ask a person: nobody is asked about a call that cannot be made.
+	// Lacks returns the credential that a tool would lack; nil if none. It is checked
+	// before a person is asked, so that no one approves a call that cannot be made.
 	Lacks func(t *agent.Tool) *call.Refusal
 }
 
@@ -97,7 +95,7 @@ func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *
 			d.add(r)
 		}
 	} else if a.Dialect == agent.GPARS {
-		// Only a policy grants, so where nobody handed one in nothing is granted.
+		// Only a policy grants scopes.
 		deny(call.ScopeNotGranted, "there is no policy, so nothing is granted")
 	}
 	if t.Policy.HumanApproval && rules.Lacks != nil {
@@ -113,8 +111,8 @@ func (d *Decision) add(r call.Reason) {
 	d.Reasons = append(d.Reasons, r)
 }
 
-// capable holds whoever calls to what the agent requires of them, and finds out
-// what they hold of the rest.
+// capable checks that the caller holds the required capabilities, and finds the
+// optional ones that the caller holds.
 func (d *Decision) capable(ctx context.Context, wanted *agent.Capabilities, principal string, grants Grants) {
 	all := slices.Concat(wanted.Required, wanted.Optional)
 	missing, err := all, error(nil)

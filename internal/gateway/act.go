@@ -16,36 +16,70 @@ const (
 	defaultTimeout = 30 * time.Second
 	// lateGrace is how long an answer is waited for after a call's time is over.
 	lateGrace = 60 * time.Second
-	// longest is a century in milliseconds. What a manifest says beyond that may
-	// be more than can be counted.
+	// longest is a century in milliseconds. A larger number in a manifest could
+	// overflow a time.Duration.
 	longest = 100 * 365 * 24 * 60 * 60 * 1000
-	// around is what a program's call may take beyond the program's own time: its
-	// sandbox is made before, and taken down after.
+	// around is the time for making and removing the sandbox of a program, beyond
+	// the program's own.
 	around = 15 * time.Second
 )
 
-// outcome is what a binding gave.
-type outcome struct {
-	result  call.Result
-	stopped *call.Refusal
-}
-
-// act lets the binding do the work, within the tool's time.
+// act lets the binding do the work, within the tool's time. A call with effects
+// continues when its time is over: the caller gets a refusal, and the answer is
+// still awaited.
 func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if p.tool.Binding == nil || g.binding == nil {
 		r := call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
 		r.Unsent = true
 		return r
 	}
-	timeout := g.timeout(p)
-	if !p.intended {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		o := g.work(ctx, p.tool, g.guarded(p.Call))
-		p.result = o.result
-		return o.stopped
+	timeout, c := g.timeout(p), g.guarded(p.Call)
+	base, bound := ctx, timeout
+	if p.intended {
+		base, bound = context.WithoutCancel(ctx), timeout+g.lateGrace
 	}
-	return g.actWithEffect(ctx, p, timeout)
+	work, stop := context.WithTimeout(base, bound)
+	told := &listener{notify: c.OnNotify}
+	if c.OnNotify != nil {
+		c.OnNotify = told.hear
+	}
+	answers := make(chan call.Outcome, 1)
+	carryOut := func() {
+		defer stop()
+		answers <- g.outcome(g.binding.Act(work, p.tool, c))
+	}
+	if !p.intended {
+		carryOut()
+		return p.take(<-answers)
+	}
+	defer context.AfterFunc(ctx, stop)() // a caller that cancels ends the work
+	g.late.Go(carryOut)
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case o := <-answers:
+		return p.take(o)
+	case <-timer.C:
+		told.leave()
+		p.late = answers
+		return call.Uncertain(stageAct, call.TimedOut,
+			"%s did not answer within %v; whether it was carried out is not known", p.tool.Name, timeout)
+	}
+}
+
+// outcome is what a binding returned. Its refusals may quote a server, and pass
+// the scan too.
+func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
+	if err == nil {
+		return call.Outcome{Result: result}
+	}
+	return call.Outcome{Result: call.Result{Log: result.Log}, Refusal: g.guards.redact(call.AsRefusal(stageAct, err))}
+}
+
+// take makes an outcome that of the call.
+func (p *passing) take(o call.Outcome) *call.Refusal {
+	p.result = o.Result
+	return o.Refusal
 }
 
 // timeout is how long a call may take: what the manifest says of the tool, or
@@ -65,56 +99,14 @@ func (g *Gateway) timeout(p *passing) time.Duration {
 	return timeout
 }
 
-// guarded is a call whose client hears nothing that was not scanned.
+// guarded is a copy of a call whose client hears nothing that was not scanned.
 func (g *Gateway) guarded(c *call.Call) *call.Call {
-	if c.OnNotify == nil && c.Client == nil {
-		return c
-	}
 	copied := *c
 	copied.OnNotify, copied.Client = g.guards.hear(c.OnNotify), g.guards.client(c.Client)
 	return &copied
 }
 
-// work asks the binding. Its refusals may quote a server, and pass the scan too.
-func (g *Gateway) work(ctx context.Context, t *agent.Tool, c *call.Call) outcome {
-	result, err := g.binding.Act(ctx, t, c)
-	if err == nil {
-		return outcome{result: result}
-	}
-	return outcome{result: call.Result{Log: result.Log}, stopped: g.guards.hush(call.AsRefusal(stageAct, err))}
-}
-
-// actWithEffect does work that must not be forgotten: when its time is over the
-// caller is told, and the answer is still waited for.
-func (g *Gateway) actWithEffect(ctx context.Context, p *passing, timeout time.Duration) *call.Refusal {
-	work, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout+g.lateGrace)
-	unlink := context.AfterFunc(ctx, stop) // a caller that cancels ends the work
-	c := *g.guarded(p.Call)
-	told := &listener{notify: c.OnNotify}
-	if c.OnNotify != nil {
-		c.OnNotify = told.hear
-	}
-	answers := make(chan outcome, 1)
-	g.late.Go(func() {
-		defer stop()
-		answers <- g.work(work, p.tool, &c)
-	})
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case o := <-answers:
-		unlink()
-		p.result = o.result
-		return o.stopped
-	case <-timer.C:
-		unlink()
-		told.leave()
-		p.late = answers
-		return call.Uncertain(stageAct, call.TimedOut, "%s did not answer within %v; whether it was carried out is not known", p.tool.Name, timeout)
-	}
-}
-
-// listener hands notifications on until the caller has its answer.
+// listener passes notifications on until the caller has its answer.
 type listener struct {
 	mu     sync.Mutex
 	notify func(string, jsontext.Value)

@@ -24,7 +24,7 @@ var exactNumbers = []jsontext.Options{jsontext.CanonicalizeRawInts(false), jsont
 // without duplicate keys, nested within reason. Later stages rely on that.
 func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if p.Waited {
-		if stopped := stands(ctx, stageAdmit); stopped != nil {
+		if stopped := stillAllowed(ctx, stageAdmit); stopped != nil {
 			return stopped
 		}
 	}
@@ -32,7 +32,8 @@ func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		p.Arguments = jsontext.Value("{}")
 	}
 	if len(p.Arguments) > maxArguments {
-		return call.Refuse(stageAdmit, call.InputTooLong, "the arguments have %d bytes; at most %d are taken", len(p.Arguments), maxArguments)
+		return call.Refuse(stageAdmit, call.InputTooLong,
+			"the arguments have %d bytes; at most %d are taken", len(p.Arguments), maxArguments)
 	}
 	if p.Arguments.Kind() != '{' {
 		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are not a JSON object")
@@ -42,7 +43,7 @@ func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	}
 	canonical := p.Arguments.Clone()
 	if err := canonical.Canonicalize(exactNumbers...); err != nil {
-		// The reader's own words quote the arguments; its place is enough.
+		// The reader's message quotes the arguments, so only the place is reported.
 		what, at := "a syntax error", int64(0)
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			what = "a duplicate key"
@@ -56,8 +57,8 @@ func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return nil
 }
 
-// stands stops a call whose caller may not call any more.
-func stands(ctx context.Context, stage string) *call.Refusal {
+// stillAllowed stops a call whose caller has lost its access meanwhile.
+func stillAllowed(ctx context.Context, stage string) *call.Refusal {
 	err := call.Standing(ctx)
 	if err == nil {
 		return nil

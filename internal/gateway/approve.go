@@ -25,13 +25,14 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return nil
 	}
 	if len(p.More) > 0 {
-		// Nobody would be shown them, and they would go with what was approved.
-		return call.Refuse(stageApprove, call.InputInvalid, "a person approves the arguments of %s, and inputResponses came with them that answer no question", p.tool.Name)
+		// The person would not see them, and they would be sent with what was approved.
+		return call.Refuse(stageApprove, call.InputInvalid,
+			"a person approves the arguments of %s, and inputResponses came with them that answer no question", p.tool.Name)
 	}
 	now := time.Now()
 	q, err := approval.Ask(ctx, g.books, &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
-		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvalTTL),
+		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvals.TTL),
 	})
 	switch {
 	case errors.Is(err, approval.ErrTooMany):
@@ -43,8 +44,8 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if q.State == approval.Approved {
 		return nil
 	}
-	g.tellWaiting(p, q)
-	if g.trustElicitation && p.canElicit() {
+	g.reportWaiting(p, q)
+	if g.approvals.TrustElicitation && p.canElicit() {
 		return g.elicit(ctx, p, q)
 	}
 	return g.waitForPerson(ctx, p, q)
@@ -54,7 +55,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
 	if p.Gone != nil {
-		// A call that nobody waits for is not made because a person says yes.
+		// An approval does not make a call that its client no longer waits for.
 		go func() {
 			select {
 			case <-p.Gone:
@@ -67,16 +68,17 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		now, err := approval.Look(ctx, g.books, q.ID)
 		switch {
 		case ctx.Err() != nil:
-			r := call.Refuse(stageApprove, call.ApprovalExpired, "nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
-			if time.Now().Before(q.Expires) { // whoever called did not wait for the answer
+			r := call.Refuse(stageApprove, call.ApprovalExpired,
+				"nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
+			if time.Now().Before(q.Expires) { // the caller did not wait for the answer
 				r.Hint = fmt.Sprintf("until %s it can be approved: ambit approvals approve %s; then make the same call again", q.Expires.Local().Format("15:04:05 MST"), q.ID)
 			}
 			return r
 		case err != nil:
 			return StoreFailed(stageApprove, err)
 		}
-		// Whoever may not call any more does not get a call by an answer to it.
-		if stopped := stands(ctx, stageApprove); stopped != nil {
+		// A caller who has lost its access gets no call by an approval.
+		if stopped := stillAllowed(ctx, stageApprove); stopped != nil {
 			return stopped
 		}
 		switch {
@@ -85,7 +87,8 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		case now.State == approval.Used:
 			return usedUp(q.ID)
 		case now.State != approval.Pending:
-			return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call of %s%s", now.Decider, p.tool.Name, because(now.Reason))
+			return call.Refuse(stageApprove, call.ApprovalDenied,
+				"%s refused the call of %s%s", now.Decider, p.tool.Name, because(now.Reason))
 		}
 		g.waitForChange(ctx)
 	}
@@ -98,9 +101,9 @@ func because(reason string) string {
 	return ": " + clip(reason)
 }
 
-// tellWaiting lets the operator, and a client that listens, know that a person
-// is being asked.
-func (g *Gateway) tellWaiting(p *passing, q *approval.Question) {
+// reportWaiting reports to the operator, and to a client that listens, that a
+// person is being asked.
+func (g *Gateway) reportWaiting(p *passing, q *approval.Question) {
 	message := fmt.Sprintf("waiting for a person to approve %s: ambit approvals approve %s", p.tool.Name, q.ID)
 	if g.onAsk != nil {
 		g.onAsk(message)
@@ -142,7 +145,8 @@ func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) 
 	}
 	raw, err := p.Client.Asker.Ask(ctx, "elicitation/create", params)
 	if err != nil {
-		return call.Refuse(stageApprove, call.ApprovalExpired, "the client did not say whether the call of %s is approved", p.tool.Name).Again()
+		return call.Refuse(stageApprove, call.ApprovalExpired,
+			"the client did not say whether the call of %s is approved", p.tool.Name).Again()
 	}
 	var answer struct {
 		Action  string `json:"action"`
@@ -170,5 +174,6 @@ func (g *Gateway) useApproval(tx state.Tx, p *passing) (*call.Refusal, error) {
 }
 
 func usedUp(id string) *call.Refusal {
-	return call.Refuse(stageApprove, call.ApprovalExpired, "the approval %s was used by another call, or has expired", id).Again()
+	return call.Refuse(stageApprove, call.ApprovalExpired,
+		"the approval %s was used by another call, or has expired", id).Again()
 }

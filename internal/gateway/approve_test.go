@@ -109,7 +109,7 @@ func TestApprovalStands(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
 		first := open(t, connect())
-		g := New(careful(), Options{Binding: w, Books: first, ApprovalTTL: time.Hour})
+		g := New(careful(), Options{Binding: w, Books: first, Approvals: Approvals{TTL: time.Hour}})
 		gone, cancel := context.WithCancel(t.Context())
 		told := func(string, jsontext.Value) { cancel() }
 		_, err := g.Call(gone, &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", OnNotify: told})
@@ -208,7 +208,7 @@ func TestNobodyWaits(t *testing.T) {
 func TestApprovalExpires(t *testing.T) {
 	w := newWorld()
 	b := open(t, statetest.Open(t))
-	g := New(careful(), Options{Binding: w, Books: b, ApprovalTTL: 20 * time.Millisecond})
+	g := New(careful(), Options{Binding: w, Books: b, Approvals: Approvals{TTL: 20 * time.Millisecond}})
 	_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Principal: "me"})
 	if codeOf(err) != call.ApprovalExpired || w.count() != 0 {
 		t.Errorf("it ended with %v", err)
@@ -242,9 +242,9 @@ func TestElicitation(t *testing.T) {
 		{`{"action":"accept","content":{"approve":true}}`, false, call.ApprovalExpired},
 	} {
 		w := newWorld()
-		g := New(careful(), Options{Binding: w, Books: open(t, statetest.Open(t)), TrustElicitation: tt.trust, ApprovalTTL: time.Minute})
+		g := New(careful(), Options{Binding: w, Books: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Minute, TrustElicitation: tt.trust}})
 		if !tt.trust {
-			g.approvalTTL = 20 * time.Millisecond // nobody else will answer
+			g.approvals.TTL = 20 * time.Millisecond // nobody else will answer
 		}
 		client := &call.Client{Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: person{tt.answer}}
 		_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", Client: client})

@@ -9,25 +9,26 @@ import (
 )
 
 // AnswersKept is how long an idempotency key is remembered once its call was
-// answered. Whoever sends it after that makes another call.
+// answered. A call with the same key after that is another call.
 const AnswersKept = 30 * 24 * time.Hour
 
 // ForgetAnswers deletes the answers of keys that need not be remembered any
-// more, so many at most, and tells how many. A key whose call was not answered
-// is never forgotten.
+// more, at most so many, and returns their number. A key whose call was not
+// answered is never forgotten.
 func ForgetAnswers(ctx context.Context, b *books.Books, now time.Time, most int) (n int, err error) {
 	before := now.Add(-AnswersKept).UnixMicro()
 	type key struct{ agent, principal, idem string }
 	var keys []key
-	// Found by reading, so that nobody who writes waits for the search.
+	// A read transaction finds them, so that no writer waits for the search.
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		keys = nil
-		return tx.Query(`SELECT agent, principal, idem FROM answers WHERE done > 0 AND done < $1 LIMIT $2`, []any{before, int64(most)}, func(row state.Row) error {
-			var k key
-			err := row.Scan(&k.agent, &k.principal, &k.idem)
-			keys = append(keys, k)
-			return err
-		})
+		return tx.Query(`SELECT agent, principal, idem FROM answers WHERE done > 0 AND done < $1 LIMIT $2`,
+			[]any{before, int64(most)}, func(row state.Row) error {
+				var k key
+				err := row.Scan(&k.agent, &k.principal, &k.idem)
+				keys = append(keys, k)
+				return err
+			})
 	})
 	if err != nil || len(keys) == 0 {
 		return 0, err

@@ -41,8 +41,8 @@ func (e Exposed) Allows(method string) bool {
 	return false
 }
 
-// Forward takes a request for something that no manifest declares to a server,
-// if the operator has exposed it, and journals it as a call is.
+// Forward sends a request for something that no manifest declares to a server, if
+// the operator has exposed it, and records it like a call.
 func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	if stopped := g.unrecorded(); stopped != nil {
 		return nil, stopped
@@ -57,7 +57,7 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	return g.recorded(start, &held, f.Server+":"+f.Method, found.notes, answer, err)
 }
 
-// recorded gives an answer out once the journal says that it was given.
+// recorded returns an answer once the journal has its record.
 func (g *Gateway) recorded(start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error) (jsontext.Value, error) {
 	r := journal.Record{
 		Time: start, Call: f.ID, Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: f.Principal,
@@ -91,7 +91,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 		stopped.Hint = "the operator can allow it: --expose resources,prompts,sampling"
 		return nil, stopped
 	}
-	// The server is to read in them what was read here.
+	// The server must read the same params that are read here.
 	if len(f.Params) > 0 {
 		if stopped := admit(g, ctx, &passing{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
 			return nil, stopped
@@ -100,8 +100,8 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	if stopped := g.guards.request(f, note); stopped != nil {
 		return nil, stopped
 	}
-	// Lists are looked at often, as those of tools are, and are not counted either. Who may ask
-	// for no more may still let go.
+	// Lists are read often and not counted, as those of tools are. A caller without
+	// quota may still unsubscribe.
 	if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {
 		if stopped := quota(g, ctx, &passing{Call: &call.Call{Principal: f.Principal}}); stopped != nil {
 			return nil, stopped
@@ -120,7 +120,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 		return nil, &call.Answer{Raw: raw}
 	}
 	if err != nil {
-		return nil, g.guards.hush(call.AsRefusal(stageAct, err))
+		return nil, g.guards.redact(call.AsRefusal(stageAct, err))
 	}
 	answer, stopped := g.guards.say(answer, note)
 	if stopped != nil {
@@ -130,3 +130,22 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 }
 
 var _ call.Forwarder = (*Gateway)(nil)
+
+// Prompt gives out one of the agent's own prompts, made by get. It passes the
+// scan that every result passes, and the journal says who read it.
+func (g *Gateway) Prompt(ctx context.Context, principal, name string, get func(ctx context.Context, name string) (jsontext.Value, error)) (jsontext.Value, error) {
+	if stopped := g.unrecorded(); stopped != nil {
+		return nil, stopped
+	}
+	start := time.Now()
+	var found passing
+	answer, err := get(ctx, name)
+	if err == nil {
+		var stopped *call.Refusal
+		if answer, stopped = g.guards.scan(answer, found.note); stopped != nil {
+			stopped.Effect = call.NoEffect // it was read, and nothing else
+			err = stopped
+		}
+	}
+	return g.recorded(start, &call.Forward{ID: NewID(), Principal: principal}, "prompt:"+name, found.notes, answer, err)
+}

@@ -1,5 +1,5 @@
-// Package gateway is the door: every call of every agent goes through
-// [Gateway.Call], and there is no second way in.
+// Package gateway judges, carries out and records calls: every call of every agent
+// goes through [Gateway.Call], and there is no other way to a tool.
 //
 // A call passes the stages in the order of one list. Each stage is a file of
 // its own and can stop the call with a typed refusal; what became of it is
@@ -7,10 +7,11 @@
 // docs/call-lifecycle.md draws the states that a call goes through, and what a
 // crash leaves at each point.
 //
-// What does the work is a [call.Binding], which nobody else gets to see.
+// A [call.Binding] does the work. Only the gateway has it.
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -26,45 +27,55 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-// Options are what a door is made of.
+// Options configure a gateway.
 type Options struct {
 	// Name is what the agent runs under; empty stands for the slug of its name.
 	Name string
 	// Binding carries out the calls that pass.
 	Binding call.Binding
-	// Shut is why nothing is carried out, for a door that only judges and records;
-	// nil for one that is open. A call that is repeated gets its answer all the same.
+	// Shut is why nothing is carried out, for a gateway that only judges and records;
+	// nil for any other. A repeated call still gets its answer.
 	Shut *call.Refusal
-	// Books keep what was intended and what became of it. Without them nothing
-	// can be called, only asked about.
+	// Books are the store and the journal. Without them a gateway can only explain.
 	Books *books.Books
-	// Rules are what the gate asks besides the manifest.
+	// Rules are what the gate checks besides the manifest.
 	Rules gate.Rules
 	// Expose lets through what no manifest declares.
 	Expose Exposed
-	// Operator are the rails that hold for every agent.
+	// Operator are the guardrails of every agent.
 	Operator guard.Operator
-	// Known are the credentials that no result may hold. It is asked for each.
+	// Known returns the credentials that no result may contain. Every scan calls it.
 	Known func() ([]guard.Known, error)
-	// Begin is asked in the transaction that commits to a call, after everything
-	// else; nil lets all pass.
-	Begin func(tx state.Tx, c *call.Call) (*call.Refusal, error)
-	// Keep writes what became of a call elsewhere too, in the transaction that
-	// records it; nil if nobody wants that. begun says that the door had committed
-	// to the call. An error of it undoes the record.
-	Keep func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal, begun bool) error
-	// Quotas are how many calls principals may make of all agents together; nil for
-	// as many as they like.
-	Quotas *limit.Quotas
-	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
-	ApprovalTTL time.Duration
-	// OnAsk is told that a call waits for a person.
+	// Participants take part in the two transactions of every call.
+	Participants []Participant
+	// Quotas bound the calls of principals to all agents together; nil is no bound.
+	Quotas    *limit.Quotas
+	Approvals Approvals
+	// OnAsk is called when a call waits for a person.
 	OnAsk func(message string)
+}
+
+// Approvals say how a person approves calls.
+type Approvals struct {
+	// TTL is how long a person has to approve a call; 0 means 10 minutes.
+	TTL time.Duration
 	// TrustElicitation counts the answer of the person at the client.
 	TrustElicitation bool
 }
 
-// Gateway is the door of one agent.
+// Participant writes rows of its own in the two transactions of a call, so that
+// they are durable exactly if the call's own rows are. Programs have two: the
+// queue of intents and the memory.
+type Participant interface {
+	// Begin runs last in the transaction that commits to a call. A refusal or an
+	// error undoes that transaction.
+	Begin(tx state.Tx, c *call.Call) (*call.Refusal, error)
+	// Record runs in the transaction that records what became of a call. An error
+	// undoes the record.
+	Record(tx state.Tx, c *call.Call, o call.Outcome) error
+}
+
+// Gateway carries out the calls of one agent.
 type Gateway struct {
 	agent   *agent.Agent
 	name    string
@@ -76,11 +87,9 @@ type Gateway struct {
 	quotas  *limit.Quotas
 	shut    *call.Refusal
 
-	approvalTTL      time.Duration
-	trustElicitation bool
-	onAsk            func(string)
-	begin            func(state.Tx, *call.Call) (*call.Refusal, error)
-	keep             func(state.Tx, *call.Call, call.Result, *call.Refusal, bool) error
+	approvals    Approvals
+	onAsk        func(string)
+	participants []Participant
 
 	late      sync.WaitGroup // answers that may still come
 	closing   chan struct{}
@@ -88,21 +97,22 @@ type Gateway struct {
 	lateGrace time.Duration
 }
 
-// New makes the door of an agent.
+// New makes the gateway of an agent.
 func New(a *agent.Agent, o Options) *Gateway {
 	if o.Name == "" {
 		o.Name = agent.Slug(a.Name)
 	}
-	if o.ApprovalTTL == 0 {
-		o.ApprovalTTL = defaultApprovalTTL
+	if o.Approvals.TTL == 0 {
+		o.Approvals.TTL = defaultApprovalTTL
 	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o), quotas: o.Quotas, shut: o.Shut,
-		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, begin: o.Begin, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
+		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, quotas: o.Quotas,
+		shut: o.Shut, guards: newGuards(a, o), approvals: o.Approvals, onAsk: o.OnAsk, participants: o.Participants,
+		lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
-// Agent is whose door it is.
+// Agent is the agent whose calls these are.
 func (g *Gateway) Agent() *agent.Agent { return g.agent }
 
 // Name is what the agent runs under.
@@ -119,30 +129,29 @@ func (g *Gateway) Close() {
 type passing struct {
 	*call.Call
 	start time.Time
-	shut  *call.Refusal // why it is not carried out, if the door is shut
 	tool  *agent.Tool
 	// canonical is what the arguments mean, whatever their spelling.
 	canonical []byte
-	// forwarded is the same of what is sent on, where something was redacted.
+	// forwarded is the same for the arguments that are sent, if some were redacted.
 	forwarded []byte
-	// railed says that the rails let the arguments through, without what is personal.
+	// railed is set once the guardrails have passed the arguments, without personal data.
 	railed bool
-	// notes are what the guards found, for the journal.
+	// notes are the findings of the guards, for the journal.
 	notes []string
-	// taken is when the limits were taken from; zero before.
+	// taken is when the call was counted towards its limits; zero before.
 	taken time.Time
-	// intended says that an intent is in the store.
+	// intended is set once an intent is in the store.
 	intended bool
-	// resent says that it was sent before, by a process that is gone.
+	// resent is set if a process that is gone sent the call before.
 	resent bool
-	// approval is the person's word that intend uses up.
+	// approval is the id of the approval that intend uses.
 	approval string
 	// replayed is the earlier call whose answer this one gets.
 	replayed string
 	result   call.Result
 	// late is where the answer arrives after the time is over; wasUnknown says
 	// that it has.
-	late       <-chan outcome
+	late       <-chan call.Outcome
 	wasUnknown bool
 }
 
@@ -169,28 +178,19 @@ var stages = []stage{
 	{guard.StageOut, guardOut},
 }
 
-// Call makes a call, or says with a *call.Refusal why not.
-func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	return g.pass(ctx, c, g.shut)
-}
-
-// Refuse refuses a call for a reason that lies before the door, so that it is judged
-// and recorded like any other. It takes nothing from limits and quotas. A call that is
-// repeated gets its answer.
-func (g *Gateway) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
-	return g.pass(ctx, c, why)
-}
-
-// shut stops what would be carried out if the door were open.
+// shut stops a call that was refused before it came here, and every call if the
+// gateway only judges and records.
 func shut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	if p.shut == nil {
+	why := cmp.Or(p.Refused, g.shut)
+	if why == nil {
 		return nil
 	}
-	why := *p.shut // others may hold the same one
-	return g.guards.hush(&why)
+	own := *why // other calls share this refusal
+	return g.guards.redact(&own)
 }
 
-func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
+// Call makes a call, or returns a *call.Refusal.
+func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if stopped := g.unrecorded(); stopped != nil {
 		return call.Result{}, stopped
 	}
@@ -198,7 +198,7 @@ func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (ca
 		c.ID = NewID()
 	}
 	defer g.books.Journal.Enter()()
-	p := &passing{Call: c, start: time.Now(), shut: why}
+	p := &passing{Call: c, start: time.Now()}
 	var stopped *call.Refusal
 	begun := false
 	for _, s := range stages {
@@ -217,7 +217,7 @@ func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (ca
 	return p.result, nil
 }
 
-// unrecorded refuses what is known beforehand to leave no record.
+// unrecorded refuses a call that could not be recorded.
 func (g *Gateway) unrecorded() *call.Refusal {
 	if g.books == nil {
 		return call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
@@ -236,7 +236,7 @@ func (p *passing) sent() []byte {
 	return p.canonical
 }
 
-// nameOf is how messages and the journal name a tool.
+// nameOf is the name of a tool in messages and in the journal.
 func nameOf(t *agent.Tool) string {
 	if t.URI != nil {
 		return t.URI.String()

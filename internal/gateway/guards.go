@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/rawjson"
 )
 
-// guards hold the content of calls to the agent's rails.
+// guards check the content of calls against the agent's guardrails.
 type guards struct {
 	rails   guard.Rails
 	input   *guard.Input
@@ -48,8 +48,8 @@ func newGuards(a *agent.Agent, o Options) *guards {
 	return w
 }
 
-// guardIn holds the arguments to the tool's schema and to the rails. Personal
-// data that is redacted here is seen by nobody further on.
+// guardIn checks the arguments against the tool's schema and the guardrails. No
+// later stage sees personal data that is redacted here.
 func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	w := g.guards
 	if w.broken != nil {
@@ -63,7 +63,7 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 			return stopped
 		}
 	}
-	// What travels beside the arguments reaches the server too.
+	// Metadata and further params reach the server too.
 	for _, beside := range []*jsontext.Value{&p.Meta, &p.More} {
 		if len(*beside) == 0 {
 			continue
@@ -83,7 +83,8 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 		p.Arguments = out
 		forwarded := out.Clone()
 		if err := forwarded.Canonicalize(exactNumbers...); err != nil {
-			return call.Refuse(guard.StageIn, call.InputInvalid, "the arguments cannot be read after what was personal was redacted")
+			return call.Refuse(guard.StageIn, call.InputInvalid,
+				"the arguments cannot be read after what was personal was redacted")
 		}
 		p.forwarded = forwarded
 	}
@@ -91,8 +92,8 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	return nil
 }
 
-// impersonal are arguments that the rails did not let through, without what is
-// personal; nil if that cannot be told.
+// impersonal removes personal data from arguments that the guardrails refused. It
+// returns nil if that fails.
 func (w *guards) impersonal(arguments jsontext.Value) jsontext.Value {
 	if len(w.rails.Input.PII) == 0 {
 		return arguments
@@ -108,8 +109,8 @@ func (w *guards) impersonal(arguments jsontext.Value) jsontext.Value {
 	return out
 }
 
-// request holds the parameters of a request that is no call to the rails, and
-// redacts them like arguments.
+// request checks the params of a request that is no call against the guardrails,
+// and redacts them like arguments.
 func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refusal {
 	if w.broken != nil {
 		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's rails cannot be used: %v", w.broken)
@@ -128,8 +129,8 @@ func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refu
 	return stopped
 }
 
-// guardOut lets nothing out that can be read in two ways, no secret and no wrong
-// shape.
+// guardOut refuses results that can be read in two ways, contain a secret or do
+// not match their schema.
 func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	raw, stopped := g.guards.say(p.result.Raw, p.note)
 	if stopped == nil && p.result.Failure != nil {
@@ -150,24 +151,25 @@ func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	return stopped
 }
 
-// say is what a server says, as it may leave. Its members decide what becomes of
-// it, here and at the client, so each is there once: who reads the first and who
-// reads the last see the same.
+// say checks and redacts an answer of a server. It refuses an object with the same
+// member twice: a reader of the first and a reader of the last would see different
+// answers.
 func (w *guards) say(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	if rawjson.Twice(raw) {
-		return nil, call.Refuse(guard.StageOut, call.OutputInvalid, "the server's answer has a member twice, and can be read in two ways")
+		return nil, call.Refuse(guard.StageOut, call.OutputInvalid,
+			"the server's answer has a member twice, and can be read in two ways")
 	}
 	return w.scan(raw, note)
 }
 
-// hush takes secrets out of a refusal, which may tell what a server said.
-func (w *guards) hush(r *call.Refusal) *call.Refusal {
+// redact removes secrets from a refusal, which may quote a server.
+func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	if _, err := w.scanner(); err != nil {
 		told := *r
 		told.Message, told.Hint = untold+", and cannot be searched for one: "+err.Error(), vaultHint
 		return &told
 	}
-	message, hint := w.hushed(r.Message), w.hushed(r.Hint)
+	message, hint := w.redacted(r.Message), w.redacted(r.Hint)
 	if message == r.Message && hint == r.Hint {
 		return r
 	}
@@ -176,9 +178,9 @@ func (w *guards) hush(r *call.Refusal) *call.Refusal {
 	return &told
 }
 
-// hushed is a text without secrets. What cannot be scanned, or is to be withheld,
-// is not told.
-func (w *guards) hushed(text string) string {
+// redacted is a text without secrets. It replaces a text that cannot be scanned or
+// has to be withheld.
+func (w *guards) redacted(text string) string {
 	quoted, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
 		return untold
@@ -206,7 +208,8 @@ const untold = "what went wrong is not told, since it may hold a secret"
 func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
 	if err != nil {
-		stopped := call.Refuse(guard.StageOut, call.SecretLeak, "the result cannot be scanned for secrets, so it is withheld: %v", err)
+		stopped := call.Refuse(guard.StageOut, call.SecretLeak,
+			"the result cannot be scanned for secrets, so it is withheld: %v", err)
 		stopped.Hint = vaultHint
 		return nil, stopped
 	}
@@ -215,8 +218,8 @@ func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.
 	return raw, stopped
 }
 
-// hear lets a client hear what a server says meanwhile, without secrets. What
-// cannot be scanned, or can be read in two ways, is not said.
+// hear passes notifications of a server on without secrets. It drops those that
+// cannot be scanned or can be read in two ways.
 func (w *guards) hear(tell func(string, jsontext.Value)) func(string, jsontext.Value) {
 	if tell == nil {
 		return nil
@@ -232,7 +235,7 @@ func (w *guards) hear(tell func(string, jsontext.Value)) func(string, jsontext.V
 	}
 }
 
-// client is a client that servers reach only through the scan.
+// client is a client whose messages from servers are scanned.
 func (w *guards) client(c *call.Client) *call.Client {
 	if c == nil {
 		return nil
@@ -245,7 +248,7 @@ func (w *guards) client(c *call.Client) *call.Client {
 	return &guarded
 }
 
-// guardedAsker asks without telling secrets.
+// guardedAsker removes secrets from questions.
 type guardedAsker struct {
 	guards *guards
 	call.Asker
@@ -261,15 +264,15 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 	return a.Asker.Ask(ctx, method, params)
 }
 
-// Guard is a client as servers may reach it: whatever they tell or ask it is
-// scanned first.
+// Guard returns a client for servers: their notifications and questions to it are
+// scanned.
 func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
-// Hush is a refusal without the secrets that a server may have named.
-func (g *Gateway) Hush(r *call.Refusal) *call.Refusal { return g.guards.hush(r) }
+// Hush returns a refusal without the secrets that a server may have named.
+func (g *Gateway) Hush(r *call.Refusal) *call.Refusal { return g.guards.redact(r) }
 
-// scanner knows the agent's credentials as they are at this moment, and those
-// that somebody may hold from before: whoever handed one out remembered it first.
+// scanner searches for the agent's current credentials and for earlier ones that
+// were handed out.
 func (w *guards) scanner() (*guard.Output, error) {
 	var known []guard.Known
 	if w.known != nil {
@@ -290,7 +293,7 @@ func (w *guards) scanner() (*guard.Output, error) {
 	return output, err
 }
 
-// shape holds a result to the schema of the tool and to those of the rails.
+// shape checks a result against the schemas of the tool and of the guardrails.
 func (w *guards) shape(t *agent.Tool, raw jsontext.Value) *call.Refusal {
 	if t.OutputSchema == "" && len(w.results) == 0 {
 		return nil
@@ -317,7 +320,7 @@ func content(raw jsontext.Value) jsontext.Value {
 	}
 	list := rawjson.Lookup(raw, "content")
 	if len(list) > 0 && !list.IsValid() {
-		return list // which of its texts is meant cannot be told, and no schema lets it pass
+		return list // it is ambiguous, and matches no schema
 	}
 	first := jsontext.Value(nil)
 	d := jsontext.NewDecoder(bytes.NewBuffer(list))
@@ -339,8 +342,7 @@ func content(raw jsontext.Value) jsontext.Value {
 // maxNotes bounds what the journal says about findings.
 const maxNotes = 20
 
-// note remembers for the journal what was found: which rule and where, never
-// what.
+// note keeps findings for the journal: rule and place, never the value.
 func (p *passing) note(found []guard.Finding) {
 	for _, f := range found {
 		if len(p.notes) == maxNotes {

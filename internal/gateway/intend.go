@@ -22,8 +22,8 @@ const (
 	stateUnknown = "unknown"
 )
 
-// limits looks whether rate and spend would allow the call. Nothing is consumed
-// yet: a person may still have to think.
+// limits checks whether rate and spend allow the call. It consumes nothing: a
+// person may still have to approve it.
 func limits(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if p.tool.Policy.Rate == nil && p.tool.Policy.Spend == nil || p.Continues != "" {
 		return nil
@@ -53,8 +53,8 @@ func (g *Gateway) meter(p *passing) limit.Meter {
 // errStopped undoes a transaction whose call is refused.
 var errStopped = errors.New("refused")
 
-// intend commits, before a byte leaves, that the call will be made: whatever
-// the earlier stages found is looked at again, and now it is taken.
+// intend commits, before a byte leaves, that the call will be made. It repeats the
+// checks of the earlier stages and takes what they allow.
 func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if !p.needsIntent() {
 		return nil
@@ -63,12 +63,11 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return call.Refuse(stageIntend, call.TimedOut, "the call was cancelled before it was made")
 	}
 	for {
-		// A person may have thought for a while: what counts is when it is sent.
+		// A person may have waited: the limits count from the time of sending.
 		p.taken = time.Now()
 		var stopped *call.Refusal
 		var e *earlier
-		// It must be known whether the intent was written, so this is not
-		// cancelled halfway.
+		// The outcome of this write must be known, so it cannot be cancelled.
 		err := g.books.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
 			stopped, e = nil, nil
 			if err = g.books.Journal.InForce(tx); err != nil {
@@ -90,8 +89,8 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 			if stopped, err = g.useApproval(tx, p); err != nil || stopped != nil {
 				return errors.Join(err, errStopped)
 			}
-			if g.begin != nil {
-				if stopped, err = g.begin(tx, p.Call); err != nil || stopped != nil {
+			for _, participant := range g.participants {
+				if stopped, err = participant.Begin(tx, p.Call); err != nil || stopped != nil {
 					return errors.Join(err, errStopped)
 				}
 			}
@@ -113,8 +112,7 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	}
 }
 
-// inside is the context in which the gate's rules see the transaction. Where
-// there are none, nobody looks.
+// inside is the context in which the gate's rules read in the transaction.
 func (g *Gateway) inside(ctx context.Context, tx state.Tx) context.Context {
 	if g.rules.Grants == nil && g.rules.Policy == nil {
 		return ctx
@@ -129,7 +127,7 @@ ON CONFLICT (agent, principal, idem) DO NOTHING`
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 )
 
-// claim takes the call's key, or returns who has it.
+// claim takes the call's key, or returns the call that has it.
 func (g *Gateway) claim(tx state.Tx, p *passing) (*earlier, error) {
 	n, err := tx.Exec(insertClaim, g.name, p.Principal, p.IdempotencyKey, p.ID, g.keyMAC(p))
 	if err != nil || n == 1 {
@@ -151,7 +149,8 @@ func (g *Gateway) writeIntent(tx state.Tx, p *passing) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertCall, p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.books.DB.Owner(),
+	_, err = tx.Exec(insertCall,
+		p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.books.DB.Owner(),
 		p.IdempotencyKey, sealed, draft, p.start.UnixMicro())
 	return err
 }

@@ -214,7 +214,7 @@ func TestRefusalsWithoutAVault(t *testing.T) {
 // A person approves what is shown: answers to a question that nobody asked go with
 // no approval.
 func TestUnaskedAnswersAreNotApproved(t *testing.T) {
-	g := New(careful(), Options{Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Books: open(t, statetest.Open(t)), ApprovalTTL: time.Millisecond})
+	g := New(careful(), Options{Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Books: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Millisecond}})
 	unasked := &call.Call{Tool: "do_asked", Principal: "me", More: jsontext.Value(`{"inputResponses":{"q":{"action":"accept"}}}`)}
 	if _, err := g.Call(t.Context(), unasked); codeOf(err) != call.InputInvalid {
 		t.Errorf("it ended with %v", err)

@@ -9,10 +9,10 @@ import (
 	"github.com/ambit-run/ambit/internal/state"
 )
 
-// quota counts the call towards what its principal may make of all agents. It comes
-// after those who only look: nothing is used up by asking why, or while a person thinks.
-// What goes on with a call counts too: unlike rate, spend and approval, which were for
-// the whole of it, this is about how often servers are called. Nothing is given back.
+// quota counts the call towards its principal's calls to all agents. It comes after
+// the stages that only check, so that neither ambit why nor a pending approval uses
+// quota. Every round of a call counts: rate, spend and approval are for the call as a
+// whole, and a quota is about how often servers are called. Nothing is given back.
 func quota(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	if g.quotas == nil {
 		return nil
@@ -20,7 +20,7 @@ func quota(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return g.count(ctx, g.books.DB, p)
 }
 
-// quotaLeft says what quota would, and counts nothing.
+// quotaLeft checks like quota, and counts nothing.
 func quotaLeft(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return g.count(ctx, undone{g.books.DB}, p)
 }
@@ -33,7 +33,7 @@ func (g *Gateway) count(ctx context.Context, db state.DB, p *passing) *call.Refu
 	return stopped
 }
 
-// undone is a store that keeps nothing of what is written to it.
+// undone is a store that rolls every write back.
 type undone struct{ state.DB }
 
 var errUndone = errors.New("undone")

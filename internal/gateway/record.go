@@ -26,9 +26,9 @@ const (
 	recordAgain = time.Second
 )
 
-// record writes what became of the call, with its journal leaf, in one
-// transaction. Only then may anybody be told: the refusal it returns is the
-// call's own, or says that the outcome could not be kept.
+// record writes the outcome of the call, with its journal leaf, in one transaction.
+// The answer is released only after that. The refusal it returns is the call's own,
+// or reports that the outcome could not be recorded.
 func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 	r := g.newRecord(p)
 	conclude(&r, p, stopped)
@@ -39,7 +39,8 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 			g.late.Go(func() { g.recordLater(p, stopped, r) })
 		}
 		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
-			return call.Uncertain(stageRecord, call.OutcomeUnknown, "%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
+			return call.Uncertain(stageRecord, call.OutcomeUnknown,
+				"%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
 		}
 		return StoreFailed(stageRecord, err)
 	}
@@ -49,10 +50,10 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 	return stopped
 }
 
-// write makes it durable. What no intent preceded settles nothing: it is a record
-// and nothing else.
+// write makes the record durable. A call without an intent has nothing else to
+// settle.
 func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) error {
-	if !p.intended && !p.wasUnknown && g.keep == nil {
+	if !p.intended && !p.wasUnknown && len(g.participants) == 0 {
 		return g.books.Journal.Note(r)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
@@ -68,8 +69,9 @@ func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) er
 				return err
 			}
 		}
-		if g.keep != nil {
-			if err := g.keep(tx, p.Call, p.result, stopped, p.intended); err != nil {
+		for _, participant := range g.participants {
+			o := call.Outcome{Result: p.result, Refusal: stopped, Begun: p.intended}
+			if err := participant.Record(tx, p.Call, o); err != nil {
 				return err
 			}
 		}
@@ -79,8 +81,8 @@ func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) er
 }
 
 // recordLater settles a call whose outcome could not be recorded, as soon as the store
-// can be written again. One that did nothing gives back what it took: its caller was
-// told to try again. What came of any other was told to nobody, so a person settles it.
+// can be written again. A call that did nothing gives back what it took: its caller was
+// asked to try again. The outcome of any other call is unknown, so a person settles it.
 func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Record) {
 	known := stopped != nil && stopped.Effect == call.NoEffect
 	if !known {
@@ -99,7 +101,7 @@ func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Recor
 		err := g.books.DB.Write(ctx, func(tx state.Tx) error {
 			n, err := tx.Exec(giveUpOwn, p.ID, g.books.DB.Owner())
 			if err != nil || n == 0 {
-				return errors.Join(err, errStopped) // somebody else has moved it on
+				return errors.Join(err, errStopped) // another process has settled it
 			}
 			if known {
 				if err := g.settleRow(tx, p, stopped); err != nil {
@@ -116,7 +118,7 @@ func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Recor
 	}
 }
 
-// newRecord is what is known of a call from its start.
+// newRecord is the record of a call before its outcome.
 func (g *Gateway) newRecord(p *passing) journal.Record {
 	r := journal.Record{
 		Time: p.start, Call: p.ID, Parent: p.Parent,
@@ -146,7 +148,7 @@ func (g *Gateway) newRecord(p *passing) journal.Record {
 	return r
 }
 
-// conclude adds what became of the call.
+// conclude adds the outcome of the call.
 func conclude(r *journal.Record, p *passing, stopped *call.Refusal) {
 	r.DurationUS = p.result.Duration.Microseconds()
 	defer func() {
@@ -175,7 +177,7 @@ const (
 	dropClaim     = `DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND call = $4`
 )
 
-// settleRow moves an intended call on.
+// settleRow settles the row of an intended call.
 func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err error) {
 	switch {
 	case stopped == nil:
@@ -183,7 +185,7 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 			_, err = tx.Exec(keepAnswer, g.sealAnswer(p), time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.NoEffect:
-		// A read that was sent counts, and what goes on with a call took nothing.
+		// A read that was sent counts, and a further round took nothing.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && stopped.Unsent && p.Continues == "" {
 			err = limit.GiveBack(tx, g.meter(p))
 		}
@@ -204,11 +206,11 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 // hearLate settles a call whose answer came after its time was over.
 func (g *Gateway) hearLate(p *passing) {
 	o := <-p.late
-	stopped := p.sure(o.stopped)
+	stopped := p.sure(o.Refusal)
 	if stopped != nil && stopped.Effect == call.EffectUnknown {
 		return // it stays as it is
 	}
-	p.late, p.wasUnknown, p.result = nil, true, o.result
+	p.late, p.wasUnknown, p.result = nil, true, o.Result
 	p.result.Duration = time.Since(p.start)
 	if stopped == nil {
 		stopped = guardOut(g, context.Background(), p)
@@ -217,7 +219,7 @@ func (g *Gateway) hearLate(p *passing) {
 	_ = g.record(p, stopped)
 }
 
-// clip bounds texts of strangers.
+// clip bounds the texts of callers and servers.
 func clip(s string) string {
 	if len(s) > 300 {
 		return diag.Cut(s, 300) + "…"

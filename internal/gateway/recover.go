@@ -60,7 +60,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 		})
 	})
 	if errors.Is(err, journal.ErrHandedOver) {
-		return nil // it is left to those who have the new key; every call is told
+		return nil // processes with the new key recover it; calls report the handover
 	}
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 	return nil
 }
 
-// inherit takes over the calls of an owner who is dead.
+// inherit takes over the calls of a dead owner.
 func (g *Gateway) inherit(ctx context.Context, owner string) error {
 	var found []orphan
 	err := g.books.DB.Read(ctx, func(tx state.Tx) (err error) {
@@ -106,8 +106,8 @@ const (
 	giveUpOwn  = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1 AND owner = $2 AND state IN ('sending', 'resending')`
 )
 
-// giveUp makes a call unknown, for a person to settle. If somebody else has
-// moved it on meanwhile, nothing happens.
+// giveUp makes a call unknown, for a person to settle, unless another process has
+// settled it meanwhile.
 func giveUp(ctx context.Context, b *books.Books, o *orphan) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		n, err := tx.Exec(giveUpCall, o.id, o.owner, o.state)
@@ -126,7 +126,7 @@ func giveUp(ctx context.Context, b *books.Books, o *orphan) error {
 	return err
 }
 
-// draft is the record that was written with the intent.
+// draft is the record that the intent was written with.
 func (o *orphan) draft() journal.Record {
 	var r journal.Record
 	if json.Unmarshal(o.record, &r) != nil {
@@ -147,7 +147,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	arguments, err := g.books.Keys.OpenKept(sealArguments+o.id, sealed)
-	if err != nil || g.begin != nil { // what is an intent too is begun again by its desk
+	if err != nil || len(g.participants) > 0 { // the queue begins an intent again itself
 		return giveUp(ctx, g.books, o)
 	}
 	draft := o.draft()
@@ -171,7 +171,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	if err != nil || taken == 0 {
 		return err
 	}
-	// What became of it is in the journal, whoever asked for it.
+	// The journal has the outcome; the caller is gone.
 	outcome := p.sure(act(g, ctx, p))
 	if outcome == nil {
 		outcome = guardOut(g, ctx, p)
@@ -182,8 +182,8 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	return nil
 }
 
-// sure is what is known of a call that was stopped at the act: that it was not
-// sent again says nothing about the first time.
+// sure is the refusal of a call that was stopped at act. If the call was resent,
+// a refusal of the second attempt leaves the outcome of the first unknown.
 func (p *passing) sure(stopped *call.Refusal) *call.Refusal {
 	if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {
 		return stopped
@@ -193,10 +193,10 @@ func (p *passing) sure(stopped *call.Refusal) *call.Refusal {
 	return &unsure
 }
 
-// ErrNotUnknown says that a call cannot be settled, since it is not unknown.
+// ErrNotUnknown means that a call cannot be settled, since it is not unknown.
 var ErrNotUnknown = errors.New("there is no call of that id whose outcome is unknown")
 
-// Settle lets a person say what became of a call whose outcome is unknown.
+// Settle records what a person found out about a call whose outcome is unknown.
 func Settle(ctx context.Context, b *books.Books, id string, done bool, who string) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		found, err := orphans(tx, selectUnknown, id)

@@ -127,12 +127,13 @@ func orphaned(t *testing.T, g *Gateway) {
 	}
 }
 
-// TestRecoverLeavesIntents: what a desk begins again is not sent again here.
+// TestRecoverLeavesIntents shows that a call with a participant is not sent again
+// by recovery: the queue begins it again.
 func TestRecoverLeavesIntents(t *testing.T) {
 	w := newWorld()
 	g := door(t, w)
 	defer g.Close()
-	g.begin = func(state.Tx, *call.Call) (*call.Refusal, error) { return nil, nil }
+	g.participants = []Participant{nil}
 	orphaned(t, g)
 	if err := g.Recover(t.Context()); err != nil || w.count() != 0 || kept(t, g) != "call unknown, leaf unknown" {
 		t.Errorf("sent %d times, kept: %s, %v", w.count(), kept(t, g), err)

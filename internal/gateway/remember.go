@@ -69,7 +69,8 @@ func remember(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return nil
 	}
 	if len(p.IdempotencyKey) > maxKey || strings.ContainsFunc(p.IdempotencyKey, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return call.Refuse(stageRemember, call.InputInvalid, "an idempotency key has at most %d bytes, all of them printable", maxKey)
+		return call.Refuse(stageRemember, call.InputInvalid,
+			"an idempotency key has at most %d bytes, all of them printable", maxKey)
 	}
 	// An earlier call may take as long as this one might.
 	waiting, cancel := context.WithTimeout(ctx, g.timeout(p))
@@ -105,16 +106,18 @@ func (g *Gateway) waitForChange(ctx context.Context) {
 	_ = g.books.DB.Changed(ctx)
 }
 
-// judge says what an earlier call means for this one, or that it has to be
-// waited for.
+// judge decides by an earlier call of the same key, or returns that this one has
+// to wait for it.
 func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool, stopped *call.Refusal) {
 	switch {
 	case e == nil:
 		return false, nil
 	case !e.same:
-		return false, call.Refuse(stageRemember, call.InputInvalid, "the idempotency key was used before, by call %s, with another tool or other arguments", e.call)
+		return false, call.Refuse(stageRemember, call.InputInvalid,
+			"the idempotency key was used before, by call %s, with another tool or other arguments", e.call)
 	case e.done && e.sent == nil:
-		return false, call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was carried out, and its answer is not known", e.call)
+		return false, call.Refuse(stageRemember, call.OutcomeUnknown,
+			"call %s of the same key was carried out, and its answer is not known", e.call)
 	case e.done:
 		return false, g.replay(p, e)
 	case e.state == stateUnknown:
@@ -125,7 +128,7 @@ func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool
 		return false, StoreFailed(stageRemember, err)
 	}
 	if !alive {
-		// Nobody will answer it any more, unless somebody takes it over.
+		// Its process is dead, so recovery has to take it over.
 		if err := errors.Join(g.Recover(ctx), g.books.Journal.HandedOver()); err != nil {
 			return false, StoreFailed(stageRemember, err)
 		}
@@ -134,20 +137,22 @@ func (g *Gateway) judge(ctx context.Context, p *passing, e *earlier) (again bool
 }
 
 func unsettled(id string) *call.Refusal {
-	return call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was sent, and whether it was carried out is not known", id)
+	return call.Refuse(stageRemember, call.OutcomeUnknown,
+		"call %s of the same key was sent, and whether it was carried out is not known", id)
 }
 
 func (g *Gateway) replay(p *passing, e *earlier) *call.Refusal {
 	raw, err := g.books.Keys.OpenKept(sealAnswer+e.call, e.sent)
 	if err != nil || len(raw) == 0 {
-		return call.Refuse(stageRemember, call.OutcomeUnknown, "call %s of the same key was carried out, and its answer cannot be read", e.call)
+		return call.Refuse(stageRemember, call.OutcomeUnknown,
+			"call %s of the same key was carried out, and its answer cannot be read", e.call)
 	}
 	p.result = call.Result{Raw: raw[1:], IsError: raw[0] == failedAnswer}
 	p.replayed = e.call
 	return nil
 }
 
-// What sealed things are for.
+// The purposes of sealed values.
 const (
 	sealAnswer    = "answer of call "
 	sealArguments = "arguments of call "
@@ -167,8 +172,8 @@ func (g *Gateway) sealAnswer(p *passing) []byte {
 	return g.books.Keys.Seal(sealAnswer+p.ID, append([]byte{mark}, p.result.Raw...))
 }
 
-// StoreFailed is the refusal of a call that did nothing, since the store is not
-// there. Where another key has taken over from this process, only a restart helps.
+// StoreFailed is the refusal of a call that did nothing because the store failed.
+// After a handover to another key only a restart helps.
 func StoreFailed(stage string, err error) *call.Refusal {
 	r := call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err)
 	if errors.Is(err, journal.ErrHandedOver) {

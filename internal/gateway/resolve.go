@@ -21,7 +21,7 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	}
 	var found []*agent.Tool
 	for i := range a.Tools {
-		// Most names are told apart by their ends.
+		// Most names differ in their ends.
 		if t := &a.Tools[i]; strings.HasSuffix(asked, t.Name) && (t.Name == asked || ServedName(a, t) == asked) {
 			found = append(found, t)
 		}
@@ -71,7 +71,8 @@ func resolveURI(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 		other = t
 	}
 	if other != nil {
-		r := call.Refuse(stageResolve, call.VersionMismatch, "the manifest declares %s at %s, not at %s", diag.Quote(u.Name), other.URI.Pin, u.Pin)
+		r := call.Refuse(stageResolve, call.VersionMismatch,
+			"the manifest declares %s at %s, not at %s", diag.Quote(u.Name), other.URI.Pin, u.Pin)
 		r.Hint = "call " + other.URI.String()
 		return nil, r
 	}
@@ -107,8 +108,8 @@ func ServedName(a *agent.Agent, t *agent.Tool) string {
 	return t.Name
 }
 
-// ServedNames is ServedName for whoever asks about all tools of an agent: which
-// names several have is looked up once.
+// ServedNames is ServedName for all tools of an agent: it looks for shared names
+// once.
 func ServedNames(a *agent.Agent) func(*agent.Tool) string {
 	times := make(map[string]int, len(a.Tools))
 	for i := range a.Tools {

@@ -25,7 +25,7 @@ const maxScanned = 256 << 10
 
 // showable is what the journal keeps of arguments: without ambit's own
 // credentials, without what looks like one, by its name or by itself, and not
-// too much of it. What cannot be scanned is not kept.
+// too much of it. Arguments that cannot be scanned are not kept.
 func (g *Gateway) showable(canonical []byte) []byte {
 	if len(canonical) > maxScanned {
 		return nil

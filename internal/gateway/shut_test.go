@@ -26,7 +26,7 @@ func TestShut(t *testing.T) {
 	}}
 	o := Options{
 		Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Books: open(t, statetest.Open(t)),
-		Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}}, ApprovalTTL: time.Millisecond,
+		Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}}, Approvals: Approvals{TTL: time.Millisecond},
 	}
 	g := New(a, o)
 	o.Shut = why
@@ -34,15 +34,19 @@ func TestShut(t *testing.T) {
 	use := func(tool string) *call.Call {
 		return &call.Call{Tool: tool, Arguments: jsontext.Value(`{}`), Principal: "me"}
 	}
+	refuse := func(c *call.Call) (call.Result, error) {
+		c.Refused = why
+		return g.Call(t.Context(), c)
+	}
 	for _, tool := range []string{"pay", "wipe"} {
 		if _, err := shut.Call(t.Context(), use(tool)); codeOf(err) != call.ServerUnavailable {
 			t.Errorf("the shut door answered %v", err)
 		}
-		if _, err := g.Refuse(t.Context(), use(tool), why); codeOf(err) != call.ServerUnavailable {
+		if _, err := refuse(use(tool)); codeOf(err) != call.ServerUnavailable {
 			t.Errorf("it was refused with %v", err)
 		}
 	}
-	if _, err := g.Refuse(t.Context(), use("nosuch"), why); codeOf(err) != call.UnknownTool {
+	if _, err := refuse(use("nosuch")); codeOf(err) != call.UnknownTool {
 		t.Errorf("it was not judged: %v", err)
 	}
 	rows := 0
@@ -63,7 +67,7 @@ func TestShut(t *testing.T) {
 	}
 	once = use("pay")
 	once.IdempotencyKey = "once"
-	if again, err := g.Refuse(t.Context(), once, why); err != nil || string(again.Raw) != fine {
+	if again, err := refuse(once); err != nil || string(again.Raw) != fine {
 		t.Errorf("what is repeated got %s, %v", again.Raw, err)
 	}
 }

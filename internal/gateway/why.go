@@ -9,9 +9,9 @@ import (
 	"github.com/ambit-run/ambit/internal/guard"
 )
 
-// Why tells what each stage that judges would say of a call, without making it
-// or taking anything. The gate gives all its reasons, not only the first no;
-// what lies behind a no is not asked.
+// Why returns what each judging stage decides about a call, without making it or
+// taking anything. The gate gives all its reasons, not only the first no; the stages
+// after a no are skipped.
 func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons []call.Reason) {
 	copied := *c // redaction changes the arguments
 	p := &passing{Call: &copied}

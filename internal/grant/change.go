@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/state"
 )
@@ -18,10 +19,10 @@ import (
 // each call.
 const maxGrants = 1000
 
-// stage is where the journal says that grants come from.
+// stage is the stage of grants in the journal.
 const stage = "grant"
 
-// Asked is what an owner wants to grant.
+// Asked is what an owner asks to grant.
 type Asked struct {
 	Subject string
 	Actions []string
@@ -55,7 +56,8 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 			}
 		}
 		var n int64
-		err := tx.Query(`SELECT COUNT(*) FROM grants WHERE subject = $1`, []any{a.Subject}, func(row state.Row) error { return row.Scan(&n) })
+		err := tx.Query(`SELECT COUNT(*) FROM grants WHERE subject = $1`,
+			[]any{a.Subject}, func(row state.Row) error { return row.Scan(&n) })
 		if err == nil && n > maxGrants {
 			err = Problems{fmt.Sprintf("nobody can hold more than %d grants", maxGrants)}
 		}
@@ -76,12 +78,13 @@ expires = excluded.expires, revoked = excluded.revoked, signature = excluded.sig
 
 // put signs a grant and keeps it.
 func (s *Grants) put(tx state.Tx, g *Grant) error {
-	_, err := tx.Exec(upsert, g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
+	_, err := tx.Exec(upsert,
+		g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
 		ed25519.Sign(s.books.Keys.Signer(), g.bytes()))
 	return err
 }
 
-// NotHeld are actions that cannot be revoked, since nobody holds them.
+// NotHeld are actions that cannot be revoked, since no principal holds them.
 type NotHeld []string
 
 func (n NotHeld) Error() string { return strings.Join(n, ", ") }
@@ -127,7 +130,8 @@ func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, s
 // end revokes a grant. What was changed is not signed again, but goes.
 func (s *Grants) end(tx state.Tx, g *Grant, now time.Time) error {
 	if g.Changed {
-		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`, g.Subject, g.Action, g.Scope)
+		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`,
+			g.Subject, g.Action, g.Scope)
 		return err
 	}
 	g.Revoked = now
@@ -155,4 +159,25 @@ func until(t time.Time) string {
 		return ""
 	}
 	return " until " + t.UTC().Format(time.RFC3339)
+}
+
+// Resign signs every grant in the store again, with the key of next, and returns
+// their number. A grant with a wrong signature stays as it is: it counts under
+// neither key.
+func Resign(tx state.Tx, was, next *books.Books) (signed int, err error) {
+	list, err := Of(was).query(tx, func(*Grant) bool { return true }, "")
+	if err != nil {
+		return 0, err
+	}
+	to := Of(next)
+	for _, g := range list {
+		if g.Changed {
+			continue
+		}
+		if err := to.put(tx, g); err != nil {
+			return 0, err
+		}
+		signed++
+	}
+	return signed, nil
 }

@@ -46,7 +46,7 @@ type Grant struct {
 	Expires time.Time
 	// Revoked is when it was, zero if it was not.
 	Revoked time.Time
-	// Changed says that its signature does not fit: it counts for nothing.
+	// Changed is set if its signature does not match: it counts for nothing.
 	Changed bool
 }
 
@@ -80,7 +80,7 @@ func (g *Grant) bytes() []byte {
 	return b
 }
 
-// Problems are everything that is wrong with what somebody wants to grant.
+// Problems are everything that is wrong with a requested grant.
 type Problems []string
 
 func (p Problems) Error() string { return strings.Join(p, "; ") }
@@ -114,7 +114,7 @@ func check(subject string, actions []string, scope string) error {
 	return nil
 }
 
-// checkAction says why an action cannot be granted; empty if it can.
+// checkAction returns why an action cannot be granted; empty if it can.
 func checkAction(action string) string {
 	namespace, names, _ := strings.Cut(action, ".")
 	switch {
@@ -144,21 +144,22 @@ const columns = `subject, action, scope, granted_by, granted, expires, revoked, 
 // query reads the grants that are wanted, and checks the signature of each.
 func (s *Grants) query(tx state.Tx, wanted func(*Grant) bool, where string, args ...any) (list []*Grant, err error) {
 	public := s.books.Keys.Signer().Public().(ed25519.PublicKey)
-	err = tx.Query(`SELECT `+columns+` FROM grants `+where+` ORDER BY subject, action, scope`, args, func(row state.Row) error {
-		g := &Grant{}
-		var granted, expires, revoked int64
-		var signature []byte
-		if err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked, &signature); err != nil {
-			return err
-		}
-		if !wanted(g) {
+	err = tx.Query(`SELECT `+columns+` FROM grants `+where+` ORDER BY subject, action, scope`,
+		args, func(row state.Row) error {
+			g := &Grant{}
+			var granted, expires, revoked int64
+			var signature []byte
+			if err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked, &signature); err != nil {
+				return err
+			}
+			if !wanted(g) {
+				return nil
+			}
+			g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
+			g.Changed = !ed25519.Verify(public, g.bytes(), signature)
+			list = append(list, g)
 			return nil
-		}
-		g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
-		g.Changed = !ed25519.Verify(public, g.bytes(), signature)
-		list = append(list, g)
-		return nil
-	})
+		})
 	return list, err
 }
 
@@ -171,16 +172,16 @@ func (s *Grants) List(ctx context.Context) (list []*Grant, err error) {
 	return list, err
 }
 
-// For is what counts at the door of an agent, by the agent's id.
+// For returns the grants that count for one agent, by the agent's id.
 func (s *Grants) For(agentID string) *Held { return &Held{s, agentID} }
 
-// Held tells who holds what towards one agent.
+// Held reports who holds what towards one agent.
 type Held struct {
 	grants *Grants
 	agent  string
 }
 
-// ErrChanged says that a grant in the store is not as it was signed.
+// ErrChanged means that a grant in the store is not as it was signed.
 var ErrChanged = errors.New("the grant in the store was changed, or signed by another ambit")
 
 // Missing are those of the actions that a principal does not hold. The error is

@@ -43,12 +43,13 @@ const refuseTime = 30 * time.Second
 // Refuse has a call refused at the agent's door for a reason that lies before it. One
 // that is repeated gets its answer.
 func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
-	g, err := (door{a}).wait(ctx)
+	g, err := a.Open(ctx)
 	if err != nil {
 		return call.Result{}, err
 	}
 	// Whoever called may have gone, which may be the reason.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refuseTime)
 	defer cancel()
-	return g.Refuse(ctx, c, why)
+	c.Refused = why
+	return g.Call(ctx, c)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/memory"
-	"github.com/ambit-run/ambit/internal/state"
 )
 
 // open makes the door.
@@ -57,32 +56,19 @@ func (a *Agent) outfit(b *books.Books) (gateway.Options, error) {
 	rules.Lacks = a.lacks
 	return gateway.Options{
 		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, Quotas: quotas,
-		Begin: a.begin(b), Keep: a.keep(b),
-		OnAsk:       func(message string) { a.options.Log("approvals", message) },
-		ApprovalTTL: a.options.ApprovalTTL, TrustElicitation: a.options.TrustElicitation,
+		Participants: a.participants(b), Approvals: a.options.Approvals,
+		OnAsk: func(message string) { a.options.Log("approvals", message) },
 	}, nil
 }
 
-// begin makes an intent this process's own; nil for an agent that is no program.
-func (a *Agent) begin(b *books.Books) func(state.Tx, *call.Call) (*call.Refusal, error) {
-	if !dispatch.TakesIntents(a.manifest.Agent()) {
+// participants take part in the calls of a program; other agents have none.
+func (a *Agent) participants(b *books.Books) []gateway.Participant {
+	who := a.manifest.Agent()
+	if !dispatch.TakesIntents(who) {
 		return nil
 	}
-	return dispatch.Begin(b, a.options.Unconfined)
-}
-
-// keep keeps the answers to intents, what programs use of their budgets and what
-// they remember; nil for an agent that is no program.
-func (a *Agent) keep(b *books.Books) func(state.Tx, *call.Call, call.Result, *call.Refusal, bool) error {
-	if !dispatch.TakesIntents(a.manifest.Agent()) {
-		return nil
-	}
-	answer, remember := dispatch.Keep(b, a.manifest.Agent()), a.memory.Keep(a.manifest.Agent())
-	return func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal, begun bool) error {
-		if err := answer(tx, c, r, stopped, begun); err != nil {
-			return err
-		}
-		return remember(tx, c, r, stopped)
+	return []gateway.Participant{
+		dispatch.Participant(b, who, a.options.Unconfined), memory.Participant{Memory: a.memory, Agent: who},
 	}
 }
 
@@ -110,17 +96,18 @@ type door struct{ of *Agent }
 
 func (d door) Agent() *agent.Agent { return d.of.who() }
 
-func (d door) wait(ctx context.Context) (*gateway.Gateway, error) {
-	if !came(ctx, d.of.opened) {
+// Open waits for the agent's gateway, or returns the refusal of every call.
+func (a *Agent) Open(ctx context.Context) (*gateway.Gateway, error) {
+	if !came(ctx, a.opened) {
 		return nil, call.Refuse("record", call.TimedOut, "the store was not open in time").Again()
 	}
-	if d.of.door == nil {
-		return nil, call.Refuse("record", call.StoreUnavailable, "%v", d.of.shut)
+	if a.door == nil {
+		return nil, call.Refuse("record", call.StoreUnavailable, "%v", a.shut)
 	}
-	if d.of.lazy != nil && !came(ctx, d.of.up) {
+	if a.lazy != nil && !came(ctx, a.up) {
 		return nil, call.Refuse("resolve", call.TimedOut, "it was not found out in time what the agent's servers are").Again()
 	}
-	return d.of.currentDoor(), nil
+	return a.currentDoor(), nil
 }
 
 // came waits for something that happens once, and reports whether it has before
@@ -141,7 +128,7 @@ func came(ctx context.Context, happened <-chan struct{}) bool {
 
 // Call makes a call, once the door is there.
 func (d door) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	g, err := d.wait(ctx)
+	g, err := d.of.Open(ctx)
 	if err != nil {
 		return call.Result{}, err
 	}
@@ -150,7 +137,7 @@ func (d door) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 
 // Forward takes a request to a server, once the door is there.
 func (d door) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
-	g, err := d.wait(ctx)
+	g, err := d.of.Open(ctx)
 	if err != nil {
 		return nil, err
 	}

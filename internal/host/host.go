@@ -83,11 +83,8 @@ type Options struct {
 	// books, if they are nil.
 	Rules gate.Rules
 	// Operator are the rails that hold for every agent.
-	Operator guard.Operator
-	// ApprovalTTL is how long a person has to approve a call; 0 means 10 minutes.
-	ApprovalTTL time.Duration
-	// TrustElicitation counts the approval of the person at the client.
-	TrustElicitation bool
+	Operator  guard.Operator
+	Approvals gateway.Approvals
 	// Expose is what passes of the servers besides tools.
 	Expose gateway.Exposed
 	// Skill narrows what may be called; Skills are those that a client may choose.

@@ -5,8 +5,8 @@
 // more calls than it allows, over all processes and machines that share a
 // store. A cap is exact too: amounts are decimals of any precision, and are
 // reserved before the call is made, so that calls side by side never exceed it
-// together. What a call took is given back only when the call was surely never
-// sent: one that was sent counts, whatever came of it, also if it only read.
+// together. Limits are given back only if the call was surely never sent: a call
+// that was sent counts, whatever its outcome, also if it only read.
 //
 // Look only looks; Take is part of the transaction that writes the intent.
 // Times come from one machine's clock at a time: a clock that was set back
@@ -44,7 +44,7 @@ type Meter struct {
 	Arguments []byte
 }
 
-// Look tells whether the limits would let the call pass now.
+// Look reports whether the limits would let the call pass now.
 func Look(tx state.Tx, m Meter) (*call.Refusal, error) {
 	if stopped, err := m.lookRate(tx); stopped != nil || err != nil {
 		return stopped, err
@@ -161,7 +161,7 @@ func tryAgain(wait time.Duration) string {
 	return "try again in " + (wait + unit - 1).Truncate(unit).String()
 }
 
-// lookSpend tells whether the amount fits, and what the day's total would be.
+// lookSpend reports whether the amount fits, and returns the day's total with it.
 // The total is nil where no day is capped.
 func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 	if m.Spend == nil {
@@ -172,7 +172,8 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 		return call.Refuse(stage, call.AmountExceeded, "%s has a cap on its amount, and %s", m.Tool, problem), nil, nil
 	}
 	if over(amount, m.Spend.PerCall) {
-		return call.Refuse(stage, call.AmountExceeded, "the amount is above the %s that one call of %s may spend", m.money(m.Spend.PerCall), m.Tool), nil, nil
+		return call.Refuse(stage, call.AmountExceeded,
+			"the amount is above the %s that one call of %s may spend", m.money(m.Spend.PerCall), m.Tool), nil, nil
 	}
 	if m.Spend.PerDay == "" {
 		return nil, nil, nil
@@ -186,7 +187,8 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 		total = new(big.Rat).Add(amount, spent)
 	}
 	if over(total, m.Spend.PerDay) {
-		return call.Refuse(stage, call.AmountExceeded, "with this call %s would spend more than the %s of a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
+		return call.Refuse(stage, call.AmountExceeded,
+			"with this call %s would spend more than the %s of a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
 	}
 	return nil, total, nil
 }
@@ -205,12 +207,13 @@ type Spent struct{ Agent, Tool, Amount string }
 // SpentToday lists what capped tools have used up on the day of now, as the caps
 // count it: after a clock was set back, the day that was begun goes on.
 func SpentToday(tx state.Tx, now time.Time) (all []Spent, err error) {
-	err = tx.Query(`SELECT agent, tool, spent FROM meters WHERE day >= $1 AND spent <> '0' ORDER BY agent, tool`, []any{dayOf(now)}, func(row state.Row) error {
-		var s Spent
-		err := row.Scan(&s.Agent, &s.Tool, &s.Amount)
-		all = append(all, s)
-		return err
-	})
+	err = tx.Query(`SELECT agent, tool, spent FROM meters WHERE day >= $1 AND spent <> '0' ORDER BY agent, tool`,
+		[]any{dayOf(now)}, func(row state.Row) error {
+			var s Spent
+			err := row.Scan(&s.Agent, &s.Tool, &s.Amount)
+			all = append(all, s)
+			return err
+		})
 	return all, err
 }
 
@@ -218,16 +221,17 @@ var errMeter = errors.New("what was spent so far cannot be read")
 
 func (m Meter) spent(tx state.Tx) (day string, spent *big.Rat, err error) {
 	spent = new(big.Rat)
-	err = tx.Query(`SELECT day, spent FROM meters WHERE agent = $1 AND tool = $2`, []any{m.Agent, m.Tool}, func(row state.Row) error {
-		var text string
-		if err := row.Scan(&day, &text); err != nil {
-			return err
-		}
-		if _, ok := spent.SetString(text); !ok {
-			return errMeter
-		}
-		return nil
-	})
+	err = tx.Query(`SELECT day, spent FROM meters WHERE agent = $1 AND tool = $2`,
+		[]any{m.Agent, m.Tool}, func(row state.Row) error {
+			var text string
+			if err := row.Scan(&day, &text); err != nil {
+				return err
+			}
+			if _, ok := spent.SetString(text); !ok {
+				return errMeter
+			}
+			return nil
+		})
 	return day, spent, err
 }
 

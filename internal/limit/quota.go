@@ -94,16 +94,18 @@ func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now t
 			}
 			if rows == 0 {
 				// A clock that was ahead began the span later than this one would.
-				err := tx.Query(`SELECT began FROM quotas WHERE principal = $1 AND span = $2`, []any{principal, span.name}, func(r state.Row) error {
-					var at int64
-					err := r.Scan(&at)
-					began = time.UnixMicro(at)
-					return err
-				})
+				err := tx.Query(`SELECT began FROM quotas WHERE principal = $1 AND span = $2`,
+					[]any{principal, span.name}, func(r state.Row) error {
+						var at int64
+						err := r.Scan(&at)
+						began = time.UnixMicro(at)
+						return err
+					})
 				if err != nil {
 					return err
 				}
-				stopped = call.Refuse(stage, call.RateLimited, "your quota of %d calls a %s, over all agents and tools, is used up", span.most, span.name).Again()
+				stopped = call.Refuse(stage, call.RateLimited,
+					"your quota of %d calls a %s, over all agents and tools, is used up", span.most, span.name).Again()
 				stopped.RetryAfter = max(began.Add(span.long).Sub(now), time.Millisecond)
 				stopped.Hint = tryAgain(stopped.RetryAfter)
 				return errQuota

@@ -261,9 +261,9 @@ func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback 
 	if c.http != nil && box != nil {
 		// The stream is read over there, so that its notifications, and those
 		// that come by another stream, are called back from here.
-		go c.carry(ctx, m)
+		go func() { c.sent(ctx, m, c.transport.send(ctx, m)) }()
 	} else {
-		c.carry(ctx, m)
+		c.sent(ctx, m, c.transport.send(ctx, m))
 	}
 	var mail <-chan struct{}
 	if box != nil {
@@ -297,13 +297,12 @@ func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback 
 	return nil, fmt.Errorf("%s: %w", m.method, err)
 }
 
-// carry sends a request. Over HTTP the answer comes within, and a session that
-// the server has forgotten is made again, once. A request that cannot be
-// answered any more is settled here.
-func (c *Conn) carry(ctx context.Context, m outgoing) {
-	err := c.transport.send(ctx, m)
+// sent handles the result of sending a request. Over HTTP the answer has been
+// delivered by then. A session that the server has forgotten is made again, once.
+// A request that can no longer be answered is settled here.
+func (c *Conn) sent(ctx context.Context, m outgoing, err error) {
 	if lost, ok := err.(*sessionLost); ok && m.method != methodInitialize {
-		err = c.carryAgain(ctx, m, lost.session)
+		err = c.sendAgain(ctx, m, lost.session)
 	}
 	if err == nil && c.http != nil {
 		err = ErrNoAnswer
@@ -313,9 +312,9 @@ func (c *Conn) carry(ctx context.Context, m outgoing) {
 	}
 }
 
-// carryAgain sends a request once more, in a new session. The server has had it
+// sendAgain sends a request once more, in a new session. The server has had it
 // before, so that no error of this says that it was not sent.
-func (c *Conn) carryAgain(ctx context.Context, m outgoing, session string) error {
+func (c *Conn) sendAgain(ctx context.Context, m outgoing, session string) error {
 	err := c.renew(ctx, session)
 	if err == nil {
 		if s := c.server.Load(); s != nil {

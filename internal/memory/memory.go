@@ -84,27 +84,35 @@ func Of(b *books.Books, ttl time.Duration) *Memory {
 	return &Memory{books: b, ttl: cmp.Or(ttl, DefaultTTL), now: time.Now, maxRecords: MaxRecords, maxBytes: MaxBytes}
 }
 
-// Keep is what the door of an agent does when it records a call: the answer is
-// remembered, if whoever gave the work holds memory.write.
-func (m *Memory) Keep(a *agent.Agent) func(state.Tx, *call.Call, call.Result, *call.Refusal) error {
-	return func(tx state.Tx, c *call.Call, r call.Result, stopped *call.Refusal) error {
-		if stopped != nil || r.IsError || a.Program == nil || !slices.Contains(c.Held, Write) {
-			return nil
-		}
-		var doc struct {
-			Answer struct {
-				ID      string   `json:"intent_id"`
-				Text    string   `json:"text"`
-				Sources []string `json:"sources"`
-			} `json:"structuredContent"`
-		}
-		if err := json.Unmarshal(r.Raw, &doc); err != nil || doc.Answer.ID == "" {
-			return nil // no program's answer
-		}
-		return m.put(tx, a.ID, bound(Record{
-			ID: doc.Answer.ID, Time: m.now().UnixMilli(), Issuer: c.Principal, Text: doc.Answer.Text, Sources: doc.Answer.Sources,
-		}))
+// Participant remembers the answers of one agent's program. It takes part in the
+// transactions of the agent's gateway.
+type Participant struct {
+	Memory *Memory
+	Agent  *agent.Agent
+}
+
+// Begin lets every call pass.
+func (Participant) Begin(state.Tx, *call.Call) (*call.Refusal, error) { return nil, nil }
+
+// Record remembers the answer of a call if its caller holds memory.write.
+func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
+	if o.Refusal != nil || o.Result.IsError || p.Agent.Program == nil || !slices.Contains(c.Held, Write) {
+		return nil
 	}
+	var doc struct {
+		Answer struct {
+			ID      string   `json:"intent_id"`
+			Text    string   `json:"text"`
+			Sources []string `json:"sources"`
+		} `json:"structuredContent"`
+	}
+	if err := json.Unmarshal(o.Result.Raw, &doc); err != nil || doc.Answer.ID == "" {
+		return nil // no program's answer
+	}
+	return p.Memory.put(tx, p.Agent.ID, bound(Record{
+		ID: doc.Answer.ID, Time: p.Memory.now().UnixMilli(), Issuer: c.Principal,
+		Text: doc.Answer.Text, Sources: doc.Answer.Sources,
+	}))
 }
 
 // bound cuts what is too long.

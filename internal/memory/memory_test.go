@@ -52,8 +52,9 @@ func answer(t *testing.T, id, text string, sources ...string) call.Result {
 
 func keep(t *testing.T, m *Memory, agentID string, c *call.Call, r call.Result, stopped *call.Refusal) {
 	t.Helper()
-	f := m.Keep(&agent.Agent{ID: agentID, Program: &agent.Program{}})
-	if err := m.books.DB.Write(t.Context(), func(tx state.Tx) error { return f(tx, c, r, stopped) }); err != nil {
+	p := Participant{m, &agent.Agent{ID: agentID, Program: &agent.Program{}}}
+	o := call.Outcome{Result: r, Refusal: stopped}
+	if err := m.books.DB.Write(t.Context(), func(tx state.Tx) error { return p.Record(tx, c, o) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -207,10 +208,10 @@ func bounds(t *testing.T, m *Memory) {
 // flood keeps n answers, in one transaction.
 func flood(t *testing.T, m *Memory, agentID string, n int, text string) {
 	t.Helper()
-	f := m.Keep(&agent.Agent{ID: agentID, Program: &agent.Program{}})
+	p := Participant{m, &agent.Agent{ID: agentID, Program: &agent.Program{}}}
 	err := m.books.DB.Write(t.Context(), func(tx state.Tx) error {
 		for i := range n {
-			if err := f(tx, asked(Write), answer(t, fmt.Sprint(i), text), nil); err != nil {
+			if err := p.Record(tx, asked(Write), call.Outcome{Result: answer(t, fmt.Sprint(i), text)}); err != nil {
 				return err
 			}
 		}

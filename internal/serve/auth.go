@@ -31,34 +31,30 @@ func principalOf(r *http.Request) *identity.Principal {
 	return p
 }
 
-// authenticate lets a request pass with its principal, or answers it. What is
-// open to all passes without one.
-func (d *Daemon) authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d.openTo(r.URL.Path) {
-			next.ServeHTTP(w, r)
-			return
+// authenticate returns a request with its principal, or refuses the request and
+// returns nil. Open paths need no principal.
+func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
+	if d.openTo(r.URL.Path) {
+		return r
+	}
+	p, trouble := d.whois(r)
+	if trouble != nil {
+		if trouble.status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", d.challenge(r, trouble.Code))
 		}
-		p, trouble := d.whois(r)
-		if trouble != nil {
-			if trouble.status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", d.challenge(r, trouble.Code))
-			}
-			// A stranger's body is not waited for, which the server would otherwise do
-			// before it answers.
-			w.Header().Set("Connection", "close")
-			trouble.write(w)
-			return
-		}
-		// The key goes no further than this: nothing behind can pass it on.
-		ctx := context.WithValue(r.Context(), principalKey{}, p)
-		if mayEnd(p) {
-			ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, p) })
-		}
-		r = r.WithContext(ctx)
-		r.Header.Del("Authorization")
-		next.ServeHTTP(w, r)
-	})
+		// Otherwise the server reads the whole body of a stranger before it answers.
+		w.Header().Set("Connection", "close")
+		trouble.write(w)
+		return nil
+	}
+	ctx := context.WithValue(r.Context(), principalKey{}, p)
+	if mayEnd(p) {
+		ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, p) })
+	}
+	r = r.WithContext(ctx)
+	// The key is removed here, so that nothing behind can pass it on.
+	r.Header.Del("Authorization")
+	return r
 }
 
 // openTo reports whether a path needs no key.

@@ -98,31 +98,37 @@ type watchedDoor struct {
 	agent *hosted
 }
 
-func (d watchedDoor) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+func (d watchedDoor) Call(ctx context.Context, c *call.Call) (result call.Result, err error) {
 	ended := d.agent.hosting.Metrics.Began(d.agent.name, c.Tool)
-	result, err := d.call(ctx, c)
-	err = named(err, d.agent.name)
-	decision, code := decisionAllow, ""
-	if err != nil {
-		decision, code = "deny", other
-		if r, ok := errors.AsType[*call.Refusal](err); ok {
-			code = string(r.Code)
-			if r.Effect == call.EffectUnknown {
-				decision = "unknown"
-			}
-		}
-	}
-	ended(decision, code)
-	return result, err
-}
-
-func (d watchedDoor) call(ctx context.Context, c *call.Call) (call.Result, error) {
+	defer func() {
+		err = named(err, d.agent.name)
+		ended(judged(err))
+	}()
 	done, err := d.agent.hosting.turn(ctx, d.agent.Manifest().Agent(), c)
 	if err != nil {
 		return d.agent.Refuse(ctx, c, notItsTurn(err))
 	}
 	defer done()
-	return d.Door.Call(ctx, c)
+	g, err := d.agent.Open(ctx)
+	if err != nil {
+		return call.Result{}, err
+	}
+	return g.Call(ctx, c)
+}
+
+// judged is a call's decision and refusal code, for the metrics.
+func judged(err error) (decision, code string) {
+	if err == nil {
+		return decisionAllow, ""
+	}
+	r, ok := errors.AsType[*call.Refusal](err)
+	switch {
+	case !ok:
+		return "deny", other
+	case r.Effect == call.EffectUnknown:
+		return "unknown", string(r.Code)
+	}
+	return "deny", string(r.Code)
 }
 
 func (d watchedDoor) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {

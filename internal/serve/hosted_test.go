@@ -23,7 +23,7 @@ import (
 	"github.com/ambit-run/ambit/internal/identity"
 )
 
-// realRig is a daemon whose agents have real servers.
+// realRig is a daemon whose agents have real servers, which need node.
 func realRig(t *testing.T, files map[string]string, change func(*Hosting, *Options)) *rig {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
@@ -36,6 +36,13 @@ func realRig(t *testing.T, files map[string]string, change func(*Hosting, *Optio
 	if err != nil {
 		t.Fatal(err)
 	}
+	files["server.mjs"] = string(server)
+	return hostedRig(t, files, change)
+}
+
+// hostedRig is a daemon that starts agents as ambit serve does.
+func hostedRig(t *testing.T, files map[string]string, change func(*Hosting, *Options)) *rig {
+	t.Helper()
 	h := home.At(t.TempDir())
 	b, err := books.Open(t.Context(), h, "")
 	if err != nil {
@@ -47,7 +54,6 @@ func realRig(t *testing.T, files map[string]string, change func(*Hosting, *Optio
 		}
 	})
 	r := newRig(t, files, func(r *rig, o *Options) {
-		r.write("server.mjs", string(server))
 		r.db, r.keys = b.DB, identity.NewAPIKeys(b.DB)
 		o.Metrics = NewMetrics()
 		timed := *b

@@ -71,7 +71,7 @@ func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 		start := o.Start
 		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
 			f := start(ctx, name, m).(*fake)
-			return behindDoor{f, gateway.New(m.Agent(), gateway.Options{Name: name, Binding: does, Books: b, Keep: dispatch.Keep(b, m.Agent()), Begin: dispatch.Begin(b, false)})}
+			return behindDoor{f, gateway.New(m.Agent(), gateway.Options{Name: name, Binding: does, Books: b, Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})}
 		}
 	})
 	return r, does

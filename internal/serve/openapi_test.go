@@ -61,7 +61,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 			ids[op.OperationID] = true
 		}
 	}
-	for _, r := range routes {
+	for _, r := range new(Daemon).routes() {
 		served = append(served, r.method+" "+r.path)
 	}
 	slices.Sort(described)

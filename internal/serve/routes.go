@@ -8,61 +8,99 @@ import (
 	"github.com/ambit-run/ambit/docs/api"
 )
 
-// route is one thing that the daemon answers. docs/api/openapi.json describes
-// each of them, and a test holds the two together.
+// route is one address of the daemon. docs/api/openapi.json describes every
+// route, and a test compares the two.
 type route struct {
 	method, path string
 	// admin routes are for admin keys only.
 	admin  bool
-	answer func(*Daemon, http.ResponseWriter, *http.Request)
+	answer http.HandlerFunc
 }
 
-var routes = []route{
-	{method: "GET", path: "/healthz", answer: (*Daemon).healthz},
-	{method: "GET", path: "/readyz", answer: (*Daemon).readyz},
-	{method: "GET", path: "/metrics", answer: (*Daemon).metrics},
-	{method: "GET", path: resourceMetadata, answer: (*Daemon).describeResource},
-	{method: "GET", path: resourceMetadata + "/mcp/{name}", answer: (*Daemon).describeResource},
-	{method: "GET", path: "/mcp/{name}", answer: (*Daemon).mcp},
-	{method: "POST", path: "/mcp/{name}", answer: (*Daemon).mcp},
-	{method: "DELETE", path: "/mcp/{name}", answer: (*Daemon).mcp},
-	{method: "GET", path: "/api/v1/openapi.json", answer: (*Daemon).openapi},
-	{method: "GET", path: "/api/v1/whoami", answer: (*Daemon).whoami},
-	{method: "GET", path: "/api/v1/agents", answer: (*Daemon).listAgents},
-	{method: "GET", path: "/api/v1/agents/{name}", answer: (*Daemon).showAgent},
-	{method: "POST", path: "/api/v1/agents/{name}/call", answer: (*Daemon).callTool},
-	{method: "GET", path: "/api/v1/agents/{name}/ui", answer: (*Daemon).uiTicket},
-	{method: "GET", path: "/ui/{ticket}", answer: (*Daemon).uiFrame},
-	{method: "GET", path: "/ui/{ticket}/{path...}", answer: (*Daemon).uiPage},
-	{method: "GET", path: "/api/v1/journal", answer: (*Daemon).showJournal},
-	{method: "GET", path: "/api/v1/journal/checkpoint", answer: (*Daemon).checkpoint},
-	{method: "GET", path: "/api/v1/approvals", admin: true, answer: (*Daemon).listApprovals},
-	{method: "POST", path: "/api/v1/approvals/{id}", admin: true, answer: (*Daemon).decideApproval},
-	{method: "GET", path: "/api/v1/intents", answer: (*Daemon).listIntents},
-	{method: "POST", path: "/api/v1/intents", answer: (*Daemon).postIntent},
-	{method: "GET", path: "/api/v1/intents/{id}", answer: (*Daemon).showIntent},
-	{method: "POST", path: "/api/v1/intents/{id}/cancel", answer: (*Daemon).cancelIntent},
-	{method: "POST", path: "/api/v1/reload", admin: true, answer: (*Daemon).reload},
-	{method: "POST", path: "/api/v1/console", admin: true, answer: (*Daemon).makeLink},
+func (d *Daemon) routes() []route {
+	return []route{
+		{method: "GET", path: "/healthz", answer: d.healthz},
+		{method: "GET", path: "/readyz", answer: d.readyz},
+		{method: "GET", path: "/metrics", answer: d.metrics},
+		{method: "GET", path: resourceMetadata, answer: d.describeResource},
+		{method: "GET", path: resourceMetadata + "/mcp/{name}", answer: d.describeResource},
+		{method: "GET", path: "/mcp/{name}", answer: d.mcp},
+		{method: "POST", path: "/mcp/{name}", answer: d.mcp},
+		{method: "DELETE", path: "/mcp/{name}", answer: d.mcp},
+		{method: "GET", path: "/api/v1/openapi.json", answer: d.openapi},
+		{method: "GET", path: "/api/v1/whoami", answer: d.whoami},
+		{method: "GET", path: "/api/v1/agents", answer: d.listAgents},
+		{method: "GET", path: "/api/v1/agents/{name}", answer: d.showAgent},
+		{method: "POST", path: "/api/v1/agents/{name}/call", answer: d.callTool},
+		{method: "GET", path: "/api/v1/agents/{name}/ui", answer: d.uiTicket},
+		{method: "GET", path: "/ui/{ticket}", answer: d.uiFrame},
+		{method: "GET", path: "/ui/{ticket}/{path...}", answer: d.uiPage},
+		{method: "GET", path: "/api/v1/journal", answer: d.showJournal},
+		{method: "GET", path: "/api/v1/journal/checkpoint", answer: d.checkpoint},
+		{method: "GET", path: "/api/v1/approvals", admin: true, answer: d.listApprovals},
+		{method: "POST", path: "/api/v1/approvals/{id}", admin: true, answer: d.decideApproval},
+		{method: "GET", path: "/api/v1/intents", answer: d.listIntents},
+		{method: "POST", path: "/api/v1/intents", answer: d.postIntent},
+		{method: "GET", path: "/api/v1/intents/{id}", answer: d.showIntent},
+		{method: "POST", path: "/api/v1/intents/{id}/cancel", answer: d.cancelIntent},
+		{method: "POST", path: "/api/v1/reload", admin: true, answer: d.reload},
+		{method: "POST", path: "/api/v1/console", admin: true, answer: d.makeLink},
+	}
 }
 
-func (d *Daemon) routes() http.Handler {
+// handler answers every request of the daemon.
+type handler struct {
+	daemon *Daemon
+	shield shield
+	mux    *http.ServeMux
+}
+
+// Handler answers every request of the daemon.
+func (d *Daemon) Handler() http.Handler {
+	h := &handler{daemon: d, mux: d.mux(), shield: shield{
+		public: d.options.public, loopback: d.options.loopback, cross: http.NewCrossOriginProtection(),
+	}}
+	if d.options.Cert != "" {
+		h.shield.cert = d.leaf
+	}
+	return h
+}
+
+// ServeHTTP takes a request through the shield, to the console or through
+// authentication, and to its route.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if w = h.shield.admit(w, r); w == nil {
+		return
+	}
+	if c := h.daemon.console.of.Load(); c != nil && c.Owns(r.URL.Path) {
+		c.ServeHTTP(w, r)
+		return
+	}
+	if r = h.daemon.authenticate(w, r); r == nil {
+		return
+	}
+	if t := h.daemon.options.Trace; t != nil {
+		// The fallback for unknown addresses has no method in its pattern, and no span.
+		_, pattern := h.mux.Handler(r)
+		if _, route, known := strings.Cut(pattern, " "); known {
+			var end func()
+			w, r, end = t.begin(w, r, route)
+			defer end()
+		}
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+func (d *Daemon) mux() *http.ServeMux {
 	mux := http.NewServeMux()
-	for _, r := range routes {
+	for _, r := range d.routes() {
 		if strings.HasPrefix(r.path, resourceMetadata) && d.options.OIDC == nil {
 			continue
 		}
-		answer := func(w http.ResponseWriter, req *http.Request) {
-			if r.admin && !principalOf(req).Admin {
-				(&problem{status: http.StatusForbidden, Code: "forbidden", Message: "this needs an admin key", Hint: "make one with: ambit key new --admin"}).write(w)
-				return
-			}
-			r.answer(d, w, req)
+		if r.admin {
+			r.answer = adminOnly(r.answer)
 		}
-		if d.options.Trace != nil {
-			answer = d.options.Trace.handler(r.path, answer)
-		}
-		mux.HandleFunc(r.method+" "+r.path, answer)
+		mux.HandleFunc(r.method+" "+r.path, r.answer)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
@@ -81,6 +119,20 @@ func (d *Daemon) routes() http.Handler {
 		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "there is nothing here", Hint: "what there is: GET /api/v1/openapi.json"}).write(w)
 	})
 	return mux
+}
+
+// adminOnly refuses keys that are not admin keys.
+func adminOnly(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !principalOf(r).Admin {
+			(&problem{
+				status: http.StatusForbidden, Code: "forbidden", Message: "this needs an admin key",
+				Hint: "make one with: ambit key new --admin",
+			}).write(w)
+			return
+		}
+		answer(w, r)
+	}
 }
 
 // healthz says that the process answers, and nothing else.

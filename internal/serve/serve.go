@@ -248,22 +248,6 @@ func (d *Daemon) Certificate() string {
 
 func (d *Daemon) leaf() *x509.Certificate { return d.cert.Load().Leaf }
 
-// Handler is everything the daemon answers.
-func (d *Daemon) Handler() http.Handler {
-	var cert func() *x509.Certificate
-	if d.options.Cert != "" {
-		cert = d.leaf
-	}
-	rest := d.authenticate(d.routes())
-	return newShield(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c := d.console.of.Load(); c != nil && c.Owns(r.URL.Path) {
-			c.ServeHTTP(w, r)
-			return
-		}
-		rest.ServeHTTP(w, r)
-	}), &d.options, cert)
-}
-
 // Listen takes the address and tells its URL.
 func (d *Daemon) Listen() (net.Listener, string, error) {
 	l, err := net.Listen("tcp", d.options.Listen)

@@ -26,14 +26,13 @@ const (
 	contentRule = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// shield stands before everything. It takes only requests that name this daemon
-// as their host, so that a page whose name was made to point here (DNS
-// rebinding) gets nowhere, and none that another site's page has made. It bounds
-// how large a request may be, and how slowly an answer may be taken.
+// shield checks every request first. It admits only requests that name this
+// daemon as their host, which stops DNS rebinding, and refuses requests made by
+// pages of other sites. It bounds the size of a request and the time that a
+// client may take to read each piece of an answer.
 type shield struct {
-	next http.Handler
-	// What this daemon answers to besides addresses: localhost on loopback, the
-	// name that was given, or those on its certificate.
+	// The daemon answers to addresses, to localhost on loopback, and to its public
+	// name or the names on its certificate.
 	loopback bool
 	public   *url.URL
 	cert     func() *x509.Certificate // nil without TLS
@@ -51,11 +50,9 @@ var armour = map[string][]string{
 	"Cache-Control":                {"no-store"},
 }
 
-func newShield(next http.Handler, o *Options, cert func() *x509.Certificate) *shield {
-	return &shield{next: next, public: o.public, cert: cert, loopback: o.loopback, cross: http.NewCrossOriginProtection()}
-}
-
-func (s *shield) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// admit returns the writer for the answer to a request, or refuses the request
+// and returns nil.
+func (s *shield) admit(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	h := w.Header()
 	for name, value := range armour {
 		h[name] = value
@@ -71,17 +68,20 @@ func (s *shield) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case !s.knowsHost(r.Host):
-		(&problem{status: http.StatusMisdirectedRequest, Code: "bad_host", Message: "this daemon does not answer to that host name", Hint: "use the address it printed, or name the host: ambit serve --public-url URL"}).write(w)
-		return
+		(&problem{
+			status: http.StatusMisdirectedRequest, Code: "bad_host", Message: "this daemon does not answer to that host name",
+			Hint: "use the address it printed, or name the host: ambit serve --public-url URL",
+		}).write(w)
+		return nil
 	case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:
 		(&problem{status: http.StatusForbidden, Code: "bad_origin", Message: "requests from other sites are not taken"}).write(w)
-		return
+		return nil
 	}
 	steady := &steadyWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 	if r.Body != nil {
 		r.Body = http.MaxBytesReader(steady, r.Body, maxBody)
 	}
-	s.next.ServeHTTP(steady, r)
+	return steady
 }
 
 // knowsHost reports whether a Host header means this daemon. Addresses always

@@ -74,22 +74,23 @@ func (t *Trace) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// handler traces what one route answers.
-func (t *Trace) handler(route string, next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx := t.incoming.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := t.tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("http.route", route)))
-		defer span.End()
+// begin starts the span of a request to a route. The request and its answer
+// continue with what it returns; end ends the span.
+func (t *Trace) begin(w http.ResponseWriter, r *http.Request, route string) (*statusWriter, *http.Request, func()) {
+	ctx := t.incoming.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := t.tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("http.route", route)))
+	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	r = r.WithContext(ctx)
+	return seen, r, func() {
 		if name := r.PathValue("name"); name != "" {
 			span.SetAttributes(attribute.String("ambit.agent", name))
 		}
-		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		next(seen, r.WithContext(ctx))
 		span.SetAttributes(attribute.Int("http.response.status_code", seen.status))
 		if seen.status >= http.StatusInternalServerError {
 			span.SetStatus(codes.Error, "")
 		}
+		span.End()
 	}
 }
 

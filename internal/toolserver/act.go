@@ -21,16 +21,31 @@ import (
 // proven again.
 const patience = 5 * time.Second
 
-// act calls a tool on this server.
-func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+// Act calls a tool on its server.
+func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+	on, ok := t.Binding.(agent.OnServer)
+	s := m.servers[on.Alias]
+	if !ok || s == nil {
+		return call.Result{}, call.Unsent(call.Refuse(stage, call.UnknownTool, "%s is on no server of this agent", t.Name))
+	}
 	tc := mcpwire.ToolCall{Name: t.Name, Arguments: c.Arguments, Meta: c.Meta, More: c.More}
 	if c.OnNotify != nil {
 		tc.OnNotification = func(n mcpwire.Notification) { c.OnNotify(n.Method, s.secrets.maskJSON(n.Params)) }
 	}
 	start := time.Now()
-	raw, err := s.send(ctx, tc, c.Client)
-	if errors.Is(err, mcpwire.ErrNotSent) && errors.Is(err, mcpwire.ErrClosed) {
-		raw, err = s.send(ctx, tc, c.Client) // the server had just gone, and never got it
+	var raw jsontext.Value
+	var err error
+	for range 2 {
+		var conn *mcpwire.Conn
+		if conn, tc.Capabilities, err = s.connFor(ctx, c.Client, false); err != nil {
+			err = call.Unsent(err)
+			break
+		}
+		raw, err = conn.CallTool(ctx, tc)
+		if !errors.Is(err, mcpwire.ErrNotSent) || !errors.Is(err, mcpwire.ErrClosed) {
+			break
+		}
+		// The server ended just now and never received the call: once more.
 	}
 	if rpc, ok := errors.AsType[*mcpwire.RPCError](err); ok {
 		// The server answered, with a no of its own: that is the tool's result.
@@ -45,15 +60,6 @@ func (s *server) act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 		return call.Result{}, stopped
 	}
 	return call.Result{Raw: raw, IsError: isError(raw), Duration: time.Since(start)}, nil
-}
-
-func (s *server) send(ctx context.Context, tc mcpwire.ToolCall, client *call.Client) (jsontext.Value, error) {
-	conn, capabilities, err := s.connFor(ctx, client, false)
-	if err != nil {
-		return nil, call.Unsent(err)
-	}
-	tc.Capabilities = capabilities
-	return conn.CallTool(ctx, tc)
 }
 
 // ready is the connection for a call. It waits while it is being found out

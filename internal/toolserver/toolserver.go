@@ -194,15 +194,6 @@ func (m *Manager) Definition(t *agent.Tool) []byte {
 	return m.servers[on.Alias].definition(t.Name)
 }
 
-// Act calls a tool on its server.
-func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
-	on, ok := t.Binding.(agent.OnServer)
-	if !ok || m.servers[on.Alias] == nil {
-		return call.Result{}, call.Unsent(call.Refuse(stage, call.UnknownTool, "%s is on no server of this agent", t.Name))
-	}
-	return m.servers[on.Alias].act(ctx, t, c)
-}
-
 // Close ends every server.
 func (m *Manager) Close() {
 	var wg sync.WaitGroup
