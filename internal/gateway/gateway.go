@@ -14,6 +14,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"sync"
 	"time"
 
@@ -36,8 +37,13 @@ type Options struct {
 	// nil for one that is open. A call that is repeated gets its answer all the same.
 	Shut *call.Refusal
 	// Books keep what was intended and what became of it. Without them nothing
-	// can be called, only asked about.
-	Books *books.Books
+	// can be called, only asked about; NoBooks is then the reason, if there is one.
+	Books   *books.Books
+	NoBooks error
+	// Learned returns the agent with the tools that are known by now, and until ctx ends
+	// it waits for those that are being looked up; the refusal says that it waited in
+	// vain. Nil if the agent's tools do not change.
+	Learned func(ctx context.Context) (*agent.Agent, *call.Refusal)
 	// Rules are what the gate asks besides the manifest.
 	Rules gate.Rules
 	// Expose lets through what no manifest declares.
@@ -67,9 +73,11 @@ type Options struct {
 // Gateway is the door of one agent.
 type Gateway struct {
 	agent   *agent.Agent
+	learned func(context.Context) (*agent.Agent, *call.Refusal)
 	name    string
 	binding call.Binding
 	books   *books.Books
+	noBooks error
 	rules   gate.Rules
 	expose  Exposed
 	guards  *guards
@@ -96,14 +104,29 @@ func New(a *agent.Agent, o Options) *Gateway {
 	if o.ApprovalTTL == 0 {
 		o.ApprovalTTL = defaultApprovalTTL
 	}
+	if o.Learned == nil {
+		o.Learned = func(context.Context) (*agent.Agent, *call.Refusal) { return a, nil }
+	}
+	if o.NoBooks == nil {
+		o.NoBooks = errors.New("there is no store to record the call in")
+	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o), quotas: o.Quotas, shut: o.Shut,
+		agent: a, learned: o.Learned, name: o.Name, binding: o.Binding, books: o.Books, noBooks: o.NoBooks, rules: o.Rules, expose: o.Expose, guards: newGuards(a, o), quotas: o.Quotas, shut: o.Shut,
 		approvalTTL: o.ApprovalTTL, trustElicitation: o.TrustElicitation, onAsk: o.OnAsk, begin: o.Begin, keep: o.Keep, lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
-// Agent is whose door it is.
-func (g *Gateway) Agent() *agent.Agent { return g.agent }
+// Agent returns the agent with the tools that are known by now.
+func (g *Gateway) Agent() *agent.Agent {
+	a, _ := g.learned(alreadyCancelled)
+	return a
+}
+
+var alreadyCancelled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // Name is what the agent runs under.
 func (g *Gateway) Name() string { return g.name }
@@ -220,7 +243,7 @@ func (g *Gateway) pass(ctx context.Context, c *call.Call, why *call.Refusal) (ca
 // unrecorded refuses what is known beforehand to leave no record.
 func (g *Gateway) unrecorded() *call.Refusal {
 	if g.books == nil {
-		return call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
+		return call.Refuse(stageRecord, call.StoreUnavailable, "%v", g.noBooks)
 	}
 	if err := g.books.Journal.HandedOver(); err != nil {
 		return StoreFailed(stageRecord, err)
@@ -244,14 +267,16 @@ func nameOf(t *agent.Tool) string {
 	return t.Name
 }
 
-func resolveStage(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	var stopped *call.Refusal
-	p.tool, stopped = resolve(g.agent, p.Tool)
+func resolveStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	who, stopped := g.learned(ctx)
+	if stopped == nil {
+		p.tool, stopped = resolve(who, p.Tool)
+	}
 	return stopped
 }
 
 func gateStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
-	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)
+	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)
 	p.Held = d.Held
 	return d.Refusal()
 }
