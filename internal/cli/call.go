@@ -152,11 +152,10 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 	}
 	defer b.Close()
 	o.Books, o.Name = b, registered(o.Home, m)
-	who, err := t.whole(ctx, m)
-	if err != nil {
+	if o.Resolved, err = t.whole(ctx, m); err != nil {
 		return call.Result{}, err
 	}
-	door, err := host.Closed(m, who, o, nil)
+	door, err := host.Closed(m, o, nil)
 	if err != nil {
 		return call.Result{}, &failure{code: exitMissing, err: err}
 	}
@@ -171,7 +170,7 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 		case !errors.As(err, &broken) || !errors.As(err, &down):
 			return call.Result{}, err
 		default:
-			if door, err = host.Closed(m, who, o, down); err != nil {
+			if door, err = host.Closed(m, o, down); err != nil {
 				return call.Result{}, &failure{code: exitMissing, err: err}
 			}
 		}

@@ -383,7 +383,8 @@ func (t *terminal) discover(ctx context.Context, h home.Home, id string, e *cata
 	}
 	one := &agent.Agent{ID: "catalog", Name: "catalog", Servers: []agent.Server{server}}
 	m := toolserver.Start(ctx, one, toolserver.Options{
-		Home: h, Lookup: (&credential.Source{Vault: credential.Open(h)}).Lookup(one), Version: version, Log: t.serverLog, Progress: t.progress(), Learn: true,
+		Home: h, Lookup: (&credential.Source{Vault: credential.Open(h)}).Lookup(one), Version: version,
+		Log: t.serverLog, Progress: t.progress(), Servers: []toolserver.Spec{{Server: server, Learn: true}},
 	})
 	defer m.Close()
 	proof := m.Proofs()[0]

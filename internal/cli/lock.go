@@ -20,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/importer"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/registry"
 	"github.com/ambit-run/ambit/internal/toolserver"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -110,7 +111,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	if err != nil {
 		return err
 	}
-	if !onServers(m) && !onRegistry(m) {
+	if !onServers(m) {
 		if !t.json {
 			t.printf("%s %s: %s\n", t.paint(green, "ok:"), diag.Printable(m.Path), nothingToProve(m))
 		}
@@ -120,13 +121,16 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	if err != nil {
 		return err
 	}
-	if onRegistry(m) {
-		return t.lockNeeds(ctx, m, o, f, doc)
-	}
-	if f.check {
-		return t.checkLock(ctx, m, o, doc)
+	if f.check && (o.Lock == nil || o.Lock.Agents[m.Agent().ID] == nil) {
+		return no("make it: ambit lock "+diag.ShellWord(m.Path), "%s is not locked", m.Path)
 	}
 	l := &locking{t: t, m: m, o: o, flags: f, doc: doc, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
+	if err := l.resolve(ctx); err != nil {
+		return err
+	}
+	if f.check {
+		return l.check(ctx)
+	}
 	if err := l.pin(ctx); err != nil {
 		return cmp.Or(l.interrupted(ctx), err)
 	}
@@ -136,23 +140,20 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	return l.prove(ctx)
 }
 
-// checkLock starts everything against the lock that is there.
-func (t *terminal) checkLock(ctx context.Context, m *manifest.Manifest, o toolserver.Options, doc *lockDocument) error {
-	a := m.Agent()
-	if o.Lock == nil || o.Lock.Agents[a.ID] == nil {
-		return no("make it: ambit lock "+diag.ShellWord(m.Path), "%s is not locked", m.Path)
-	}
-	for alias := range o.Lock.Agents[a.ID].Servers {
-		if a.Server(alias) == nil {
-			return no("lock it again: ambit lock "+diag.ShellWord(m.Path), "the lock has a server %s, and %s has none", diag.Quote(alias), m.Path)
+// check starts everything against the lock that is there.
+func (l *locking) check(ctx context.Context) error {
+	a := l.resolved.Agent()
+	for alias := range l.o.Lock.Agents[a.ID].Servers {
+		if a.Server(alias) == nil && l.found(alias) == nil {
+			return no("lock it again: ambit lock "+diag.ShellWord(l.m.Path), "the lock has a server %s, and %s has none", diag.Quote(alias), l.m.Path)
 		}
 	}
-	servers := toolserver.Start(ctx, a, o)
+	servers := l.start(ctx, a, l.o)
 	defer servers.Close()
 	if err := interrupted(ctx, unproven); err != nil {
 		return err
 	}
-	t.report(guided(servers.Proofs(), a, o.Lock), true, doc)
+	l.t.report(guided(servers.Proofs(), a, l.o.Lock), true, l.doc)
 	return verdict(servers.Proofs())
 }
 
@@ -178,6 +179,7 @@ func toolNames(p toolserver.Proof) []string {
 type locking struct {
 	t        *terminal
 	m        *manifest.Manifest
+	resolved *host.Resolved
 	o        toolserver.Options
 	flags    lockFlags
 	doc      *lockDocument
@@ -198,12 +200,14 @@ func (l *locking) interrupted(ctx context.Context) error {
 // manifest's text.
 func (l *locking) pin(ctx context.Context) error {
 	l.text, l.pinned = []byte(l.m.Source.Text), map[string]bool{}
-	for i := range l.m.Agent().Servers {
-		s := &l.m.Agent().Servers[i]
-		if s.Transport == agent.StreamableHTTP {
+	servers := l.resolved.Agent().Servers
+	for i := range servers {
+		s := &servers[i]
+		f := l.found(s.Alias)
+		if s.Transport == agent.StreamableHTTP || f != nil && f.Recipe.Kind == pack.Builtin {
 			continue
 		}
-		p, err := l.fetch(ctx, s)
+		p, err := l.fetch(ctx, s, f)
 		if errors.Is(err, pack.NotFound) && s.Placeholder && s.Version == importer.UnknownVersion {
 			return no("pin the newest: ambit lock --update PATH", "server %s: its version %s stands for one that is not known: %w", s.Alias, s.Version, err)
 		}
@@ -211,6 +215,12 @@ func (l *locking) pin(ctx context.Context) error {
 			return notHad(s.Alias, err)
 		}
 		l.packages[s.Alias] = p
+		if f != nil {
+			if f.Package == nil { // a bundle is known by its digest
+				l.resolved.Fetched(s.Alias, p.Digest)
+			}
+			continue
+		}
 		text, err := pack.SetDigests(l.text, []pack.Pin{{Alias: s.Alias, Version: p.Version, Digest: p.Digest}})
 		if err != nil {
 			return no(pack.HintOf(err), "%w", err)
@@ -231,7 +241,13 @@ func notHad(alias string, err error) error {
 	return f
 }
 
-func (l *locking) fetch(ctx context.Context, s *agent.Server) (*pack.Package, error) {
+// fetch fetches and hashes the package of a server, which f was found for if the manifest
+// does not declare it.
+func (l *locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found) (*pack.Package, error) {
+	progress := func(step string) { l.o.Progress(s.Alias, step) }
+	if f != nil && f.Package != nil {
+		return f.Package(ctx, pack.Want{Digest: f.Recipe.Digest, Scripts: l.flags.scripts}, progress)
+	}
 	ref, err := pack.Identify(*s)
 	if err != nil {
 		return nil, err
@@ -240,7 +256,9 @@ func (l *locking) fetch(ctx context.Context, s *agent.Server) (*pack.Package, er
 		return pack.OpenLocal(ref, l.o.Folder, "")
 	}
 	want := pack.Want{Scripts: l.flags.scripts}
-	if l.flags.update {
+	if f != nil {
+		want.Digest = f.Recipe.Digest // of the version that was just chosen
+	} else if l.flags.update {
 		ref.Version = ""
 	} else if !s.Placeholder {
 		want.Digest = s.Digest
@@ -251,7 +269,7 @@ func (l *locking) fetch(ctx context.Context, s *agent.Server) (*pack.Package, er
 			}
 		}
 	}
-	return l.store.Fetch(ctx, ref, want, func(step string) { l.o.Progress(s.Alias, step) })
+	return l.store.Fetch(ctx, ref, want, progress)
 }
 
 // fetched are the options to prove what was fetched, and no other build of it. The
@@ -272,25 +290,39 @@ func (l *locking) prove(ctx context.Context) error {
 	if !pinned.Valid() {
 		return no("", "the pinned manifest would be invalid: %w", &manifest.InvalidError{Manifest: pinned})
 	}
-	before := l.o.Lock
-	servers := toolserver.Start(ctx, pinned.Agent(), l.fetched())
+	before, a := l.o.Lock, pinned.Agent()
+	if l.resolved.Resolver != nil {
+		a = l.resolved.Agent()
+	}
+	servers := l.start(ctx, a, l.fetched())
 	defer servers.Close()
 	if err := l.interrupted(ctx); err != nil {
 		return err
 	}
 	if !servers.Proven() {
 		l.t.report(guided(servers.Proofs(), l.m.Agent(), nil), false, l.doc)
-		l.t.notef("%s nothing was locked: %s is not what its servers are", l.t.paint(boldRed, "ambit:"), diag.Printable(l.m.Path))
+		l.t.notef("%s nothing was locked: a server of %s could not be proven", l.t.paint(boldRed, "ambit:"), diag.Printable(l.m.Path))
 		return verdict(servers.Proofs())
 	}
-	entry, reports, err := l.entry(pinned.Agent(), servers, before)
+	entry, reports, err := l.entry(a, servers, before)
 	if err != nil {
 		return err
 	}
 	if err := l.accept(ctx, before, entry); err != nil {
 		return err
 	}
-	return l.write(ctx, pinned.Agent(), entry, reports)
+	if err := l.write(ctx, a, entry, reports); err != nil {
+		return err
+	}
+	for _, f := range l.resolved.Found() {
+		if s := entry.Servers[f.Requirement.Server]; s != nil {
+			err = errors.Join(err, l.resolved.Resolver.Trust(&f, s.Package))
+		}
+	}
+	if err != nil {
+		return &failure{code: exitMissing, err: fmt.Errorf("the lock is written, and that it was made here cannot be remembered: %w", err)}
+	}
+	return nil
 }
 
 // write writes the lock, and the manifest where it was pinned, and lets the store
@@ -460,17 +492,19 @@ func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pac
 	entry := &pack.LockedAgent{Servers: map[string]*pack.LockedServer{}}
 	var reports []any
 	for _, p := range servers.Proofs() {
-		s := a.Server(p.Alias)
+		s, f := a.Server(p.Alias), l.found(p.Alias)
 		locked := &pack.LockedServer{Protocol: p.Protocol, Tools: map[string]pack.LockedTool{}}
+		if f != nil {
+			locked.Resolved = &pack.Resolved{Version: f.Version, Recipe: f.Recipe}
+			locked.Package = pack.LockedPackage{Kind: f.Recipe.Kind, Name: f.Recipe.Name, Version: f.Recipe.Version}
+		}
 		if pkg := l.packages[p.Alias]; pkg != nil {
 			var was *pack.LockedPackage
-			if before != nil {
-				if old := before.Server(a.ID, p.Alias); old != nil {
-					was = &old.Package
-				}
+			if old := before.Server(a.ID, p.Alias); old != nil {
+				was = &old.Package
 			}
 			locked.Package = pkg.Locked(was)
-		} else {
+		} else if f == nil {
 			locked.Package = pack.LockedPackage{Kind: pack.Remote, Name: s.Endpoint, Version: s.Version}
 		}
 		for name, raw := range p.Tools {
@@ -481,7 +515,11 @@ func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pac
 			locked.Tools[name] = tool
 		}
 		entry.Servers[p.Alias] = locked
-		reports = append(reports, lockReport{Agent: a.ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version, Tools: toolNames(p), Rewritten: l.pinned[p.Alias]})
+		report := lockReport{Agent: a.ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version, Tools: toolNames(p), Rewritten: l.pinned[p.Alias]}
+		if f != nil {
+			report.PackageDigest, report.Version, report.Kind = locked.Package.Digest, f.Version, f.Recipe.Kind
+		}
+		reports = append(reports, report)
 	}
 	return entry, reports, nil
 }

@@ -143,7 +143,7 @@ func (c *mcl) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.t.verify(ctx, m)
+	return c.t.verify(ctx, m, false)
 }
 
 func (c *mcl) listServers(context.Context) error {

@@ -69,7 +69,7 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 		return nil, call.Refuse("act", call.ServerUnavailable, "the agent %s cannot be used: %v", name, err)
 	}
 	o := n.options
-	o.Name = registered(n.options.Home, found.Manifest)
+	o.Name, o.Resolved = registered(n.options.Home, found.Manifest), nil
 	n.live[name] = host.Start(n.ctx, found.Manifest, o)
 	return n.live[name], nil
 }

@@ -50,6 +50,9 @@ func newRun(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if o.Books, o.NoBooks = books.OpenLong(ctx, o.Home, ""); o.Books != nil {
+				defer o.Books.Close()
+			}
 			others := newNeighbours(ctx, m, o)
 			defer others.close()
 			o.Agents = others
@@ -119,7 +122,6 @@ func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, err
 	o.Name = registered(o.Home, m)
 	o.Sole = f.address == ""
 	o.Approvals = f.Approvals
-	o.OpenBooks = func(ctx context.Context) (*books.Books, error) { return books.OpenLong(ctx, o.Home, "") }
 	if o.Expose, err = exposed(f.expose); err != nil {
 		return o, err
 	}

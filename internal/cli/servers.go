@@ -46,6 +46,41 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}, nil
 }
 
+// resolve turns the servers that an agent requires by their ids into servers that can be
+// started. It starts nothing.
+func (t *terminal) resolve(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
+	if len(m.Agent().Requirements) == 0 {
+		return host.Resolve(ctx, m.Agent(), "", host.ResolveOptions{})
+	}
+	o, err := t.serverOptions(m)
+	if err != nil {
+		return nil, err
+	}
+	return resolveWith(ctx, m, host.ResolveOptions{Home: o.Home, Lock: o.Lock})
+}
+
+func resolveWith(ctx context.Context, m *manifest.Manifest, o host.ResolveOptions) (*host.Resolved, error) {
+	r, err := host.Resolve(ctx, m.Agent(), registered(o.Home, m), o)
+	if err != nil {
+		return nil, no("fix the file that the message names", "%w", err)
+	}
+	return r, nil
+}
+
+// whole is resolve for verbs that act on the agent: it prints the warnings.
+func (t *terminal) whole(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
+	r, err := t.resolve(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range r.Found() {
+		for _, w := range f.Warnings {
+			t.notef("%s %s: %s", t.paint(yellow, "warning:"), diag.Printable(f.Requirement.Server), diag.Printable(w))
+		}
+	}
+	return r, nil
+}
+
 // readLock reads the lock file of a folder, nil if there is none.
 func readLock(folder string) (*pack.Lock, error) {
 	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
@@ -75,8 +110,10 @@ func (t *terminal) progress() func(alias, step string) {
 	return t.bar.step
 }
 
-// onServers reports whether an agent has tool servers of its own to prove.
-func onServers(m *manifest.Manifest) bool { return m.Dialect == agent.Matrix || m.Agent().Hosted() }
+// onServers reports whether an agent has tool servers to prove: its own, or required ones.
+func onServers(m *manifest.Manifest) bool {
+	return m.Dialect == agent.Matrix || m.Dialect == agent.GPARS || m.Agent().Hosted()
+}
 
 // nothingToProve says why there is nothing to start, compare or pin.
 func nothingToProve(m *manifest.Manifest) string {

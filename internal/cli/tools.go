@@ -150,11 +150,11 @@ func newTools(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			who, err := t.whole(cmd.Context(), m)
+			resolved, err := t.whole(cmd.Context(), m)
 			if err != nil {
 				return err
 			}
-			reports := toolReports(who)
+			reports := toolReports(resolved.Agent())
 			if t.json {
 				return t.document(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports})
 			}

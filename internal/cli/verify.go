@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/importer"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/matrix"
@@ -29,9 +31,9 @@ func newVerify(t *terminal) *cobra.Command {
 		Short:   "Prove that the world matches a manifest",
 		Long: "Prove that the world matches a manifest: start its tool servers, compare what they advertise with what is\n" +
 			"declared, and the packages with their digests. With a lock beside the manifest, whole definitions are\n" +
-			"compared. Exits 1 and names every difference if anything is not as declared. For a GPARS agent, every server\n" +
-			"that it requires must be had as it is locked; an optional one that is not is a warning. An agent without tool\n" +
-			"servers has nothing to prove.",
+			"compared. Exits 1 and names every difference if anything is not as declared. For a GPARS agent, every\n" +
+			"required server must be available exactly as locked; an optional server that is not is a warning. An agent\n" +
+			"without tool servers has nothing to prove.",
 		Example: "  ambit verify agents/default.json\n  ambit verify --offline agents/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,17 +41,14 @@ func newVerify(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if onRegistry(m) {
-				return t.verifyNeeds(cmd.Context(), m, offline)
-			}
 			if !onServers(m) {
 				return t.verifyNothing(m, offline)
 			}
 			m = m.Remote()
-			if offline {
+			if offline && m.Dialect != agent.GPARS {
 				return t.verifyOffline(m)
 			}
-			return t.verify(cmd.Context(), m)
+			return t.verify(cmd.Context(), m, offline)
 		},
 	}
 	cmd.Flags().BoolVar(&offline, "offline", false, "check only the file; start nothing")
@@ -78,27 +77,75 @@ func (t *terminal) verifyOffline(m *manifest.Manifest) error {
 	return nil
 }
 
-func (t *terminal) verify(ctx context.Context, m *manifest.Manifest) error {
+// verify proves that each server is what was declared, required or locked. An optional
+// server that is unavailable is a warning. Offline, required servers are only looked up.
+func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline bool) error {
 	o, err := t.provingOptions(m)
 	if err != nil {
 		return err
 	}
-	servers := toolserver.Start(ctx, m.Agent(), o)
-	defer servers.Close()
+	r, err := resolveWith(ctx, m, host.ResolveOptions{Home: o.Home, Lock: o.Lock, Offline: offline})
+	if err != nil {
+		return err
+	}
+	o.Servers = r.Servers(o, egress.New(egress.Switches{}), false)
+	proofs := knownHere(o.Servers)
+	if !offline {
+		servers := toolserver.Start(ctx, r.Agent(), o)
+		defer servers.Close()
+		proofs = servers.Proofs()
+	}
 	if err := interrupted(ctx, unproven); err != nil {
 		return err
 	}
-	proofs := guided(servers.Proofs(), m.Agent(), o.Lock)
+	proofs = guided(proofs, r.Agent(), o.Lock)
+	reports := make([]provenServer, len(proofs))
+	found := r.Found()
+	needed := proofs
+	if len(found) > 0 {
+		needed = nil
+	}
+	for i, base := range proofReports(proofs) {
+		reports[i].proofReport = base
+		if len(found) == 0 {
+			continue
+		}
+		f := &found[i]
+		reports[i].Warnings = append(base.Warnings, f.Warnings...)
+		reports[i].requirementReport = &requirementReport{f.Requirement.Optional, f.Requirement.Version, f.Version, f.From, f.From == registry.FromLock}
+		if !f.Requirement.Optional {
+			needed = append(needed, proofs[i])
+		}
+	}
+	end := verdict(needed)
 	locked := o.Lock != nil && o.Lock.Agents[m.Agent().ID] != nil
-	if t.json {
-		err = t.document(map[string]any{"ok": servers.Proven(), "locked": locked, "servers": proofReports(proofs)})
-	} else {
+	switch {
+	case t.json:
+		err = t.document(map[string]any{"ok": end == nil, "offline": offline, "locked": locked, "servers": reports})
+	case m.Dialect == agent.GPARS:
+		t.requirements(reports, proofs, end == nil, offline, locked)
+	default:
 		t.proofs(proofs, locked)
 	}
 	if err == nil {
-		err = verdict(proofs)
+		err = end
 	}
 	return err
+}
+
+// knownHere is what can be said of servers that are not started.
+func knownHere(servers []toolserver.Spec) []toolserver.Proof {
+	proofs := make([]toolserver.Proof, len(servers))
+	for i, s := range servers {
+		proofs[i] = toolserver.Proof{
+			Alias: s.Alias, OK: true, Tools: s.Definitions,
+			Package: toolserver.PackageDigest{Declared: s.Digest, Status: toolserver.Absent},
+		}
+		if missing, ok := errors.AsType[*toolserver.Unavailable](s.Problem); ok {
+			proofs[i] = toolserver.Proof{Alias: s.Alias, Refusal: missing.Refusal, Lacking: missing.Lacking}
+		}
+	}
+	return proofs
 }
 
 // unproven is what an interrupted proof comes down to.
@@ -195,6 +242,21 @@ type proofReport struct {
 	Warnings      []string                 `json:"warnings"`
 }
 
+// provenServer is a server in the document of verify.
+type provenServer struct {
+	proofReport
+	*requirementReport
+}
+
+// requirementReport is what verify adds about a server that is required by its id.
+type requirementReport struct {
+	Optional bool   `json:"optional"`
+	Asked    string `json:"asked"`
+	Version  string `json:"version"`
+	From     string `json:"from"`
+	Locked   bool   `json:"locked"`
+}
+
 func proofReports(proofs []toolserver.Proof) []proofReport {
 	reports := make([]proofReport, len(proofs))
 	for i, p := range proofs {
@@ -232,6 +294,43 @@ func (t *terminal) proofs(proofs []toolserver.Proof, locked bool) {
 		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest and the lock say (%d)", len(proofs))))
 	default:
 		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest says (%d)", len(proofs))))
+	}
+}
+
+// requirements prints what became of the servers that are required by their ids.
+func (t *terminal) requirements(reports []provenServer, proofs []toolserver.Proof, ok, offline, locked bool) {
+	for i := range reports {
+		t.requirement(&reports[i], proofs[i], offline)
+	}
+	switch {
+	case !ok:
+		t.printf("%s\n", t.paint(boldRed, "a required server is unavailable, or not what was locked"))
+	case offline:
+		t.printf("%s\n", t.paint(green, "every required server is known here; nothing was started"))
+	case locked:
+		t.printf("%s\n", t.paint(green, "every required server is what the lock says"))
+	default:
+		t.printf("%s\n", t.paint(green, "every required server is proven"))
+	}
+}
+
+func (t *terminal) requirement(r *provenServer, p toolserver.Proof, offline bool) {
+	mark, verdict := t.paint(green, "✓"), r.Version+" from the "+r.From
+	switch {
+	case !p.OK && r.Optional:
+		mark, verdict = t.paint(yellow, "!"), "optional: "+string(p.Refusal.Code)
+	case !p.OK:
+		mark, verdict = t.paint(red, "✗"), string(p.Refusal.Code)
+	case !offline:
+		verdict += ", " + count(len(p.Tools), "tool") + ", package " + string(p.Package.Status)
+	}
+	t.printf("%s %s %s  %s\n", mark, t.paint(bold, diag.Printable(r.Alias)), diag.Printable(r.Asked), t.paint(dim, diag.Printable(verdict)))
+	t.whyNot(p)
+	for _, w := range r.Warnings {
+		t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))
+	}
+	if p.OK && !r.Locked {
+		t.printf("    %s it is not locked: what it is may change (ambit lock)\n", t.paint(yellow, "!"))
 	}
 }
 

@@ -107,10 +107,11 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	if o.Quotas, err = limit.ReadQuotas(h); err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	who, err := t.whole(ctx, m)
+	resolved, err := t.whole(ctx, m)
 	if err != nil {
 		return nil, err
 	}
+	who := resolved.Agent()
 	tool := toolAsked(who, c.Tool)
 	if _, err := os.Stat(h.State()); err == nil {
 		if o.Books, err = t.books(ctx, ""); err != nil {

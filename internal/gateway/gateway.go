@@ -15,6 +15,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"sync"
 	"time"
 
@@ -36,8 +37,14 @@ type Options struct {
 	// Shut is why nothing is carried out, for a gateway that only judges and records;
 	// nil for any other. A repeated call still gets its answer.
 	Shut *call.Refusal
-	// Books are the store and the journal. Without them a gateway can only explain.
-	Books *books.Books
+	// Books are the store and the journal. Without them a gateway can only explain;
+	// NoBooks is then the reason, if there is one.
+	Books   *books.Books
+	NoBooks error
+	// Learned returns the agent with the tools that are known by now, and until ctx ends
+	// it waits for those that are being looked up; the refusal says that it waited in
+	// vain. Nil if the agent's tools do not change.
+	Learned func(ctx context.Context) (*agent.Agent, *call.Refusal)
 	// Rules are what the gate checks besides the manifest.
 	Rules gate.Rules
 	// Expose lets through what no manifest declares.
@@ -78,9 +85,11 @@ type Participant interface {
 // Gateway carries out the calls of one agent.
 type Gateway struct {
 	agent   *agent.Agent
+	learned func(context.Context) (*agent.Agent, *call.Refusal)
 	name    string
 	binding call.Binding
 	books   *books.Books
+	noBooks error
 	rules   gate.Rules
 	expose  Exposed
 	guards  *guards
@@ -105,15 +114,31 @@ func New(a *agent.Agent, o Options) *Gateway {
 	if o.Approvals.TTL == 0 {
 		o.Approvals.TTL = defaultApprovalTTL
 	}
+	if o.Learned == nil {
+		o.Learned = func(context.Context) (*agent.Agent, *call.Refusal) { return a, nil }
+	}
+	if o.NoBooks == nil {
+		o.NoBooks = errors.New("there is no store to record the call in")
+	}
 	return &Gateway{
-		agent: a, name: o.Name, binding: o.Binding, books: o.Books, rules: o.Rules, expose: o.Expose, quotas: o.Quotas,
-		shut: o.Shut, guards: newGuards(a, o), approvals: o.Approvals, onAsk: o.OnAsk, participants: o.Participants,
+		agent: a, learned: o.Learned, name: o.Name, binding: o.Binding, books: o.Books, noBooks: o.NoBooks,
+		rules: o.Rules, expose: o.Expose, quotas: o.Quotas, shut: o.Shut, guards: newGuards(a, o),
+		approvals: o.Approvals, onAsk: o.OnAsk, participants: o.Participants,
 		lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
-// Agent is the agent whose calls these are.
-func (g *Gateway) Agent() *agent.Agent { return g.agent }
+// Agent returns the agent with the tools that are known by now.
+func (g *Gateway) Agent() *agent.Agent {
+	a, _ := g.learned(alreadyCancelled)
+	return a
+}
+
+var alreadyCancelled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // Name is what the agent runs under.
 func (g *Gateway) Name() string { return g.name }
@@ -220,7 +245,7 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 // unrecorded refuses a call that could not be recorded.
 func (g *Gateway) unrecorded() *call.Refusal {
 	if g.books == nil {
-		return call.Refuse(stageRecord, call.StoreUnavailable, "there is no store to record the call in")
+		return call.Refuse(stageRecord, call.StoreUnavailable, "%v", g.noBooks)
 	}
 	if err := g.books.Journal.HandedOver(); err != nil {
 		return StoreFailed(stageRecord, err)
@@ -244,14 +269,16 @@ func nameOf(t *agent.Tool) string {
 	return t.Name
 }
 
-func resolveStage(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	var stopped *call.Refusal
-	p.tool, stopped = resolve(g.agent, p.Tool)
+func resolveStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+	who, stopped := g.learned(ctx)
+	if stopped == nil {
+		p.tool, stopped = resolve(who, p.Tool)
+	}
 	return stopped
 }
 
 func gateStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
-	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)
+	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)
 	p.Held = d.Held
 	return d.Refusal()
 }

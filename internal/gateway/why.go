@@ -29,7 +29,7 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 		!ask(stageResolve, resolveStage, func() string { return "it is the declared tool " + nameOf(p.tool) }) {
 		return false, reasons
 	}
-	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)
+	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)
 	reasons = append(reasons, d.Reasons...)
 	// Without arguments the question is about the tool.
 	if !d.Allowed || len(c.Arguments) > 0 && !ask(guard.StageIn, guardIn, p.guarded) {

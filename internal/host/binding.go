@@ -10,6 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/action"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/guard"
 	"github.com/ambit-run/ambit/internal/login"
 	"github.com/ambit-run/ambit/internal/toolserver"
@@ -32,9 +33,6 @@ func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	if err != nil {
 		return call.Result{}, call.Unsent(err)
 	}
-	if b.of.lazy != nil {
-		return b.of.lazy.Act(ctx, t, c)
-	}
 	return s.Act(ctx, t, c)
 }
 
@@ -48,14 +46,20 @@ func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
 	return b.of.servers, nil
 }
 
-// Forward takes another request to a server.
+// Forward takes another request to a server. Where only a policy grants, what an operator
+// exposes needs its permit too: to rules the request is a tool named after the method,
+// such as resources/read.
 func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	s, err := b.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if b.of.lazy != nil {
-		return b.of.lazy.forward(ctx, f)
+	if who := b.of.who(); who.Dialect == agent.GPARS {
+		t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: agent.OnServer{Alias: f.Server}}
+		c := &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}
+		if !gate.Decide(ctx, who, b.of.name, t, c, b.of.options.Rules).Allowed {
+			return nil, call.Refuse(gate.Stage, call.PolicyDenied, "%s on %s is not permitted", f.Method, f.Server)
+		}
 	}
 	return s.Forward(ctx, f)
 }
@@ -68,9 +72,6 @@ func (a *Agent) definition(t *agent.Tool) []byte {
 			return nil
 		}
 		return action.Definition(a.manifest.Agent(), t)
-	}
-	if a.lazy != nil {
-		return a.lazy.definition(t)
 	}
 	if s := a.manager(); s != nil {
 		return s.Definition(t)

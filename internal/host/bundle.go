@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
@@ -21,14 +20,13 @@ import (
 
 const bundleAlias = "bundle"
 
-// openBundle makes the code ready. It returns the agent as the tool servers are
-// to see it, nil if the code may not run.
-func (a *Agent) openBundle(o *toolserver.Options) *agent.Agent {
+// openBundle makes the code ready and reports whether it may run.
+func (a *Agent) openBundle(o *toolserver.Options) bool {
 	who := a.manifest.Agent()
 	settings, err := program.Settings(a.options.Home, a.name)
 	if err != nil {
 		a.fail(call.Refuse("act", call.ServerUnavailable, "%v", err), true)
-		return nil
+		return false
 	}
 	b, err := program.OpenBundle(a.ctx, program.BundleOptions{
 		Path: a.manifest.Path, Manifest: a.manifest.Digest(), Isolation: a.options.Isolation, Egress: a.options.Switches, Credentials: a.options.Credentials,
@@ -42,26 +40,25 @@ func (a *Agent) openBundle(o *toolserver.Options) *agent.Agent {
 		}
 		_, lacking := errors.AsType[*program.Lacking](err)
 		a.fail(r, lacking)
-		return nil
+		return false
 	}
 	a.bundle = b
 	if !b.Native() {
-		return who
+		return true
 	}
-	o.Launch = func() (*toolserver.Launched, error) {
+	launch := func(context.Context) (*toolserver.Launched, error) {
 		s, err := b.Launch()
 		if err != nil {
 			return nil, err
 		}
 		return &toolserver.Launched{Stdin: s.Stdin, Stdout: s.Stdout, Stop: s.Stop}, nil
 	}
-	served := *who
-	served.Servers = []agent.Server{{Alias: bundleAlias, Transport: agent.Stdio, Digest: b.Digest()}}
-	served.Tools = slices.Clone(who.Tools)
-	for i := range served.Tools {
-		served.Tools[i].Binding = agent.OnServer{Alias: bundleAlias}
+	s := toolserver.Spec{Server: agent.Server{Alias: bundleAlias, Transport: agent.Stdio, Digest: b.Digest()}, Launch: launch}
+	for i := range who.Tools {
+		s.Tools = append(s.Tools, who.Tools[i].Name)
 	}
-	return &served
+	o.Servers = []toolserver.Spec{s}
+	return true
 }
 
 // codeBinding does the work of an agent that is a bundle.

@@ -3,51 +3,38 @@ package host
 import (
 	"context"
 	"errors"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/dispatch"
-	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/grant"
 	"github.com/ambit-run/ambit/internal/limit"
 	"github.com/ambit-run/ambit/internal/memory"
+	"github.com/ambit-run/ambit/manifest"
 )
 
-// open makes the door.
-func (a *Agent) open() {
-	defer close(a.opened)
+// outfit is what every gateway of the agent is made of: whichever a call comes to, it
+// is judged by the same rules, and the same is left out of its record.
+func (a *Agent) outfit() (gateway.Options, error) {
 	b := a.options.Books
 	if b == nil {
-		if a.options.OpenBooks == nil {
-			a.shut = errors.New("there is no store")
-			return
+		err := a.options.NoBooks
+		if err == nil {
+			err = errors.New("there is no store")
 		}
-		if b, a.shut = a.options.OpenBooks(a.ctx); a.shut != nil {
-			return
-		}
-		a.books = b
+		return gateway.Options{NoBooks: err}, err
 	}
-	if a.doorOptions, a.shut = a.outfit(b); a.shut != nil {
-		return
-	}
-	a.door = gateway.New(a.manifest.Agent(), a.doorOptions)
-}
-
-// outfit is what every door of the agent is made of: whichever a call comes to, it
-// is judged by the same rules, and the same is left out of its record.
-func (a *Agent) outfit(b *books.Books) (gateway.Options, error) {
 	ttl, err := memory.TTL(a.options.Home)
 	if err != nil {
-		return gateway.Options{}, err
+		return gateway.Options{NoBooks: err}, err
 	}
 	a.memory = memory.Of(b, ttl)
 	quotas, err := limit.ReadQuotas(a.options.Home)
 	if err != nil {
-		return gateway.Options{}, err
+		return gateway.Options{NoBooks: err}, err
 	}
 	rules := a.options.Rules
 	if rules.Grants == nil {
@@ -56,7 +43,7 @@ func (a *Agent) outfit(b *books.Books) (gateway.Options, error) {
 	rules.Lacks = a.lacks
 	return gateway.Options{
 		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, Quotas: quotas,
-		Participants: a.participants(b), Approvals: a.options.Approvals,
+		Participants: a.participants(b), Approvals: a.options.Approvals, Learned: a.learned,
 		OnAsk: func(message string) { a.options.Log("approvals", message) },
 	}, nil
 }
@@ -72,42 +59,27 @@ func (a *Agent) participants(b *books.Books) []gateway.Participant {
 	}
 }
 
-// currentDoor is the agent's door, after open.
-func (a *Agent) currentDoor() *gateway.Gateway {
-	if a.lazy != nil {
-		if g := a.lazy.door.Load(); g != nil {
-			return g
-		}
-	}
-	return a.door
-}
-
-// remembered is the memory of an agent's program, which is asked for behind the
-// door, so when that is open.
+// remembered is the memory of an agent's program, which is read behind the gateway.
 type remembered struct{ of *Agent }
 
 func (r remembered) Lines(ctx context.Context, agentID string) ([]byte, int, error) {
-	<-r.of.opened
 	return r.of.memory.Lines(ctx, agentID)
 }
 
-// door is the agent's gateway to its front, which may ask before it is there.
-type door struct{ of *Agent }
+// who is the agent as it is known now.
+func (a *Agent) who() *agent.Agent {
+	if r := a.resolved.Load(); r != nil {
+		return r.Agent()
+	}
+	return a.manifest.Agent()
+}
 
-func (d door) Agent() *agent.Agent { return d.of.who() }
-
-// Open waits for the agent's gateway, or returns the refusal of every call.
-func (a *Agent) Open(ctx context.Context) (*gateway.Gateway, error) {
-	if !came(ctx, a.opened) {
-		return nil, call.Refuse("record", call.TimedOut, "the store was not open in time").Again()
+// learned is who, for calls: it waits until the servers were looked up.
+func (a *Agent) learned(ctx context.Context) (*agent.Agent, *call.Refusal) {
+	if !came(ctx, a.lookedUp) {
+		return a.who(), call.Refuse("resolve", call.TimedOut, "the agent's servers were not looked up in time").Again()
 	}
-	if a.door == nil {
-		return nil, call.Refuse("record", call.StoreUnavailable, "%v", a.shut)
-	}
-	if a.lazy != nil && !came(ctx, a.up) {
-		return nil, call.Refuse("resolve", call.TimedOut, "it was not found out in time what the agent's servers are").Again()
-	}
-	return a.currentDoor(), nil
+	return a.who(), nil
 }
 
 // came waits for something that happens once, and reports whether it has before
@@ -126,22 +98,86 @@ func came(ctx context.Context, happened <-chan struct{}) bool {
 	}
 }
 
-// Call makes a call, once the door is there.
-func (d door) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	g, err := d.of.Open(ctx)
-	if err != nil {
-		return call.Result{}, err
+// lacks is the refusal of a request whose credential is not there; nil if it is, or
+// if the tool needs none.
+func (a *Agent) lacks(t *agent.Tool) *call.Refusal {
+	h, ok := t.Binding.(agent.HTTP)
+	if !ok || h.AuthRef == "" {
+		return nil
 	}
-	return g.Call(ctx, c)
+	slot := a.manifest.Agent().Slot(h.AuthRef)
+	if slot == nil {
+		return nil
+	}
+	_, err := a.options.Credentials.Slot(a.manifest.Agent(), slot)
+	r, _ := errors.AsType[*call.Refusal](err)
+	return r
 }
 
-// Forward takes a request to a server, once the door is there.
-func (d door) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
-	g, err := d.of.Open(ctx)
+// spend records that something that is good once was used, for every process that
+// shares the store, and reports whether this was the first time.
+func (a *Agent) spend(ctx context.Context, id string, until time.Time) (first bool, err error) {
+	if a.options.Books == nil {
+		return false, call.Refuse("record", call.StoreUnavailable, "%v", a.shut)
+	}
+	return a.options.Books.Spend(ctx, id, until)
+}
+
+// recoverEvery is how often calls of dead processes are looked for.
+const recoverEvery = 15 * time.Second
+
+// recover takes over calls that other processes left when they died, for as long
+// as the agent lives.
+func (a *Agent) recover() {
+	ticker := time.NewTicker(recoverEvery)
+	defer ticker.Stop()
+	for {
+		// Calls that are sent again need servers that are up.
+		if a.trouble() == nil {
+			if err := a.gateway.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
+				a.options.Log("store", "calls of ended processes cannot be looked for: "+err.Error())
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// Closed is the gateway of an agent that is not started: it judges and records calls as
+// the agent's own would, and refuses those that pass with why. A nil why says that the
+// agent was not started for this call. The options have books and the resolved agent.
+func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gateway, error) {
+	a := asleep(m, o)
+	made, err := a.outfit()
 	if err != nil {
 		return nil, err
 	}
-	return g.Forward(ctx, f)
+	if made.Shut = why; why == nil {
+		made.Binding = notStarted{} // limits and people may have their say first
+	}
+	return gateway.New(a.who(), made), nil
 }
 
-var _ front.Door = door{}
+// notStarted is behind the gateway of an agent that was not started.
+type notStarted struct{}
+
+// Act refuses a call.
+func (notStarted) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
+	return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent was not started, since the call was to be refused").Again())
+}
+
+// refuseTime bounds the recording of a call that was not made.
+const refuseTime = 30 * time.Second
+
+// Refuse has a call refused at the agent's gateway for a reason that lies before it. A
+// repeated call gets its answer.
+func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
+	// The caller may have gone, which may be the reason.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refuseTime)
+	defer cancel()
+	c.Refused = why
+	return a.gateway.Call(ctx, c)
+}

@@ -1,11 +1,13 @@
-// Package host brings an agent to life: its tool servers, its door and its front,
-// for whichever verb wants them.
+// Package host brings an agent to life: its tool servers, its gateway and its front,
+// for every verb that needs them.
 //
-// [Start] returns at once. Servers are started and proven in the background,
-// and whoever needs them waits: a call at the door, a list at the front, a verb
-// in [Agent.Ready]. An agent is up only when all of its servers are proven; one
-// that could not be proven refuses every call with the reason, through the door,
-// so that the refusal is journaled like any other.
+// An agent that requires servers by id is resolved first ([Resolve]): from then on all
+// dialects are treated alike. [Start] makes the gateway and returns. Requirements are
+// resolved, and servers started and proven, in the background; calls, lists and
+// [Agent.Ready] wait for that. An agent is up only when all of its servers are proven;
+// one that could not be proven refuses every call with the reason, through the gateway,
+// so that the refusal is journaled like any other. Servers that were resolved are lazy:
+// they come and go, and the agent is up without them.
 //
 // With [Options.Sole] the agent has one client, on stdio. Its servers start as
 // soon as that client has said what it can be asked, or shortly after if it
@@ -49,11 +51,15 @@ type Options struct {
 	// Name is what the agent runs under; empty stands for the slug of its name.
 	Name    string
 	Version string
-	// Books keep what happens. They belong to the caller.
-	Books *books.Books
-	// OpenBooks opens them in the background where Books is nil, so that nobody
-	// waits for it; then they are closed with the agent.
-	OpenBooks func(context.Context) (*books.Books, error)
+	// Books keep what happens. They belong to the caller. Without them nothing can be
+	// called, and NoBooks says why.
+	Books   *books.Books
+	NoBooks error
+	// Resolved is the agent with its servers; nil has the agent resolve itself.
+	Resolved *Resolved
+	// Front changes how the agent meets its clients, before it starts; nil if nothing
+	// does.
+	Front func(*front.Agent)
 	// Credentials finds the secrets of slots and of $env:NAME references; nil
 	// means the environment alone.
 	Credentials *credential.Source
@@ -97,8 +103,7 @@ type Options struct {
 	Persist bool
 	// Contain refuses servers whose program cannot be contained.
 	Contain bool
-	// ServerIdle is how long a server that was found in a registry runs on when
-	// nobody uses it; 0 means 10 minutes.
+	// ServerIdle is how long an unused lazy server keeps running; 0 means 10 minutes.
 	ServerIdle time.Duration
 }
 
@@ -140,23 +145,18 @@ type Agent struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
-	opened chan struct{} // closed when there is a door, or a reason why not
+	gateway  *gateway.Gateway
+	memory   *memory.Memory
+	shut     error         // why nothing can be called; nil if there is a store
+	lookedUp chan struct{} // closed when the servers were looked up
+	resolved atomic.Pointer[Resolved]
 	// newLock is one that was never seen, until it is remembered.
 	newLock struct {
 		mu           sync.Mutex
 		path, digest string
 	}
-	door *gateway.Gateway
-	// doorOptions are what doors are made of, after opened.
-	doorOptions gateway.Options
-
-	books  *books.Books
-	memory *memory.Memory
-	shut   error // why there is no door
-
 	up      chan struct{} // closed when the servers are proven, or not to be
 	servers *toolserver.Manager
-	lazy    *lazy       // the servers of an agent that only says what it needs; nil for others
 	failure *Failure    // why it cannot work, for as long as it lives
 	late    atomic.Bool // a server failed at first, and not all have come up since
 	skills  *skillSet   // nil if there are none
@@ -169,7 +169,7 @@ type Agent struct {
 	}
 }
 
-// Start brings an agent to life. It returns at once; the agent must be closed.
+// Start brings an agent to life. It does not wait for servers; the agent must be closed.
 func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	a := asleep(m, o)
 	o = a.options
@@ -179,18 +179,19 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	}
 	a.hello.said = make(chan struct{})
 	a.ctx, a.cancel = context.WithCancel(ctx)
+	made, err := a.outfit()
+	a.shut, a.gateway = err, gateway.New(m.Agent(), made)
 	a.front = &front.Agent{
-		Door: door{of: a}, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
-		Ready: a.Ready, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release, Spend: a.spend, Level: a.level,
+		Door: a.gateway, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
+		Ready: a.listed, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release, Spend: a.spend, Level: a.level,
 	}
 	if o.Sole {
 		a.front.Greeted = a.greeted
 	}
-	if a.lazy != nil {
-		a.front.Ready = a.lazy.ready
-	}
 	a.serveSkills()
-	go a.open()
+	if o.Front != nil {
+		o.Front(a.front)
+	}
 	go a.start()
 	return a
 }
@@ -208,9 +209,10 @@ func asleep(m *manifest.Manifest, o Options) *Agent {
 	if o.Log == nil {
 		o.Log = func(string, string) {}
 	}
-	a := &Agent{manifest: m, name: o.Name, options: o, opened: make(chan struct{}), up: make(chan struct{})}
-	if m.Dialect == agent.GPARS {
-		a.lazy = newLazy(a)
+	a := &Agent{manifest: m, name: o.Name, options: o, lookedUp: make(chan struct{}), up: make(chan struct{})}
+	if o.Resolved != nil || len(m.Agent().Requirements) == 0 {
+		a.resolved.Store(o.Resolved)
+		close(a.lookedUp)
 	}
 	return a
 }
@@ -234,10 +236,7 @@ func (a *Agent) start() {
 				a.fail(r, true)
 			}
 		}
-		if a.lazy != nil {
-			a.lazy.resolved() // also if it failed: its tools then say why
-		}
-		if a.failure == nil {
+		if a.failure == nil && a.shut == nil {
 			a.background.Go(a.recover)
 		}
 		close(a.up)
@@ -252,6 +251,7 @@ func (a *Agent) start() {
 		return
 	}
 	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
+	resolved, problem := a.resolve(lock) // also with a bad lock: the agent's tools then say so
 	if err != nil && !errors.Is(err, pack.LockMissing) {
 		r := call.Refuse("act", call.ServerDrifted, "%v", err)
 		r.Hint = pack.HintOf(err)
@@ -262,26 +262,35 @@ func (a *Agent) start() {
 		a.fail(r, false)
 		return
 	}
+	if problem != nil {
+		r := call.Refuse("act", call.ServerUnavailable, "%v", problem)
+		r.Hint = "fix the file that the message names"
+		a.fail(r, false)
+		return
+	}
+	who := resolved.Agent()
 	o := toolserver.Options{
-		Home: a.options.Home, Folder: folder, Lookup: a.options.Credentials.Lookup(a.manifest.Agent()), Lock: lock, Version: a.options.Version,
-		Authorize: Authorize(a.manifest.Agent(), a.options.Tokens),
-		Log:       a.options.Log, Progress: a.options.Progress, OnNotify: a.notified, Persist: a.options.Persist && a.lazy == nil, Contain: a.options.Contain,
+		Home: a.options.Home, Folder: folder, Lookup: a.options.Credentials.Lookup(who), Lock: lock, Version: a.options.Version,
+		Authorize: Authorize(who, a.options.Tokens), Idle: a.options.ServerIdle,
+		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.notified, Persist: a.options.Persist, Contain: a.options.Contain,
+		OnProven: func(alias string, definitions map[string][]byte) {
+			if err := resolved.Learn(alias, definitions); err != nil {
+				a.options.Log(alias, "its tools cannot be remembered: "+err.Error())
+			}
+		},
 	}
 	if a.options.Sole {
 		o.Owner = a.owner
 	}
-	if a.lazy != nil {
-		a.startLazy(o)
+	o.Servers = resolved.Servers(o, a.options.Egress, true)
+	if isCode(who) && !a.openBundle(&o) {
 		return
-	}
-	who := a.manifest.Agent()
-	if isCode(who) {
-		if who = a.openBundle(&o); who == nil {
-			return
-		}
 	}
 	a.servers = toolserver.Start(a.ctx, who, o)
 	for _, p := range a.servers.Proofs() {
+		if p.Lazy {
+			continue
+		}
 		for _, w := range p.Warnings {
 			a.options.Log(p.Alias, "warning: "+w)
 		}
@@ -290,6 +299,29 @@ func (a *Agent) start() {
 		}
 	}
 	a.proveSkills()
+}
+
+// resolve looks up the servers that the agent requires by their ids, and lets calls go on
+// that wait for their tools.
+func (a *Agent) resolve(lock *pack.Lock) (*Resolved, error) {
+	if r := a.resolved.Load(); r != nil {
+		return r, nil
+	}
+	r, err := Resolve(a.ctx, a.manifest.Agent(), a.name, ResolveOptions{Home: a.options.Home, Lock: lock})
+	if err == nil {
+		a.resolved.Store(r)
+		for _, f := range r.Found() {
+			for _, w := range f.Warnings {
+				a.options.Log(f.Requirement.Server, "warning: "+w)
+			}
+		}
+	}
+	select {
+	case <-a.lookedUp:
+	default:
+		close(a.lookedUp)
+	}
+	return r, err
 }
 
 func (a *Agent) fail(r *call.Refusal, lacking bool) {
@@ -307,7 +339,7 @@ func (a *Agent) trouble() *Failure {
 		return nil
 	}
 	for _, p := range a.servers.Proofs() {
-		if !p.OK {
+		if !p.OK && !p.Lazy {
 			return &Failure{Refusal: a.hush(p.Refusal), Lacking: p.Lacking}
 		}
 	}
@@ -375,11 +407,10 @@ func (a *Agent) owner(ctx context.Context) *call.Client {
 	default:
 		return nil
 	}
-	<-a.opened
-	if a.door == nil {
+	if a.shut != nil {
 		return nil // nothing can be called
 	}
-	return a.door.Guard(a.hello.client)
+	return a.gateway.Guard(a.hello.client)
 }
 
 // Name is what the agent runs under.
@@ -391,26 +422,28 @@ func (a *Agent) Manifest() *manifest.Manifest { return a.manifest }
 // Front is how clients see it.
 func (a *Agent) Front() *front.Agent { return a.front }
 
-// Gateway is its door, once there is one; nil if there cannot be.
+// Gateway carries out its calls; nil if there is no store.
 func (a *Agent) Gateway() *gateway.Gateway {
-	<-a.opened
-	return a.currentDoor()
+	if a.shut != nil {
+		return nil
+	}
+	return a.gateway
 }
 
-// Ready waits until every server is proven, and the store is open. The error is
-// a *Failure, or that of ctx.
+// listed waits until the agent's tools can be listed: lazy servers get a few seconds.
+func (a *Agent) listed(ctx context.Context) error {
+	err := a.Ready(ctx)
+	if err == nil && ctx.Err() == nil {
+		a.servers.Wake(ctx)
+	}
+	return err
+}
+
+// Ready waits until every server that is not lazy is proven. The error is a *Failure,
+// or that of ctx.
 func (a *Agent) Ready(ctx context.Context) error {
-	for _, done := range []chan struct{}{a.up, a.opened} {
-		select {
-		case <-done:
-			continue
-		default:
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if !came(ctx, a.up) {
+		return ctx.Err()
 	}
 	if a.shut != nil {
 		return &Failure{Refusal: call.Refuse("record", call.StoreUnavailable, "%v", a.shut), Lacking: true}
@@ -435,9 +468,6 @@ func (a *Agent) proofs() []toolserver.Proof {
 	if s := a.manager(); s != nil {
 		return s.Proofs()
 	}
-	if a.lazy != nil {
-		return a.lazy.proofs()
-	}
 	return nil
 }
 
@@ -459,12 +489,9 @@ func (a *Agent) State() string {
 		if p.Drifted() {
 			return Quarantined
 		}
-		if !p.OK && a.lazy == nil { // otherwise servers may come and go
+		if !p.OK && (!p.Lazy || p.NotFound) { // other lazy servers may come and go
 			state = Failed
 		}
-	}
-	if a.lazy != nil && a.lazy.unresolved() {
-		state = Failed // there is nothing that could come
 	}
 	return state
 }
@@ -477,23 +504,12 @@ func (a *Agent) Close() {
 	if a.servers != nil {
 		a.servers.Close()
 	}
-	if a.lazy != nil {
-		a.lazy.close()
-	}
 	if a.bundle != nil {
 		if err := a.bundle.Close(); err != nil {
 			a.options.Log("bundle", err.Error())
 		}
 	}
-	<-a.opened
-	if a.door != nil {
-		a.door.Close()
-	}
-	if a.books != nil {
-		if err := a.books.Close(); err != nil {
-			a.options.Log("store", err.Error())
-		}
-	}
+	a.gateway.Close()
 }
 
 // manager is the servers, nil while they are being proven.
@@ -507,9 +523,6 @@ func (a *Agent) manager() *toolserver.Manager {
 }
 
 func (a *Agent) capabilities(alias string) jsontext.Value {
-	if a.lazy != nil {
-		return a.lazy.capabilities(alias)
-	}
 	if s := a.manager(); s != nil {
 		return s.Capabilities(alias)
 	}
@@ -517,34 +530,22 @@ func (a *Agent) capabilities(alias string) jsontext.Value {
 }
 
 func (a *Agent) level(ctx context.Context, c *call.Client, level string) {
-	if a.lazy != nil {
-		var wg sync.WaitGroup
-		a.lazy.each(func(m *toolserver.Manager) { wg.Go(func() { m.SetLevel(ctx, c, level) }) })
-		wg.Wait()
-	}
 	if s := a.manager(); s != nil {
 		s.SetLevel(ctx, c, level)
 	}
 }
 
 func (a *Agent) release(key string) {
-	if a.lazy != nil {
-		a.lazy.each(func(m *toolserver.Manager) { m.Release(key) })
-	}
 	if s := a.manager(); s != nil {
 		s.Release(key)
 	}
 }
 
 func (a *Agent) keys() (*identity.Keys, error) {
-	if a.options.Books != nil {
-		return a.options.Books.Keys, nil
-	}
-	<-a.opened
-	if a.books == nil {
+	if a.options.Books == nil {
 		return nil, a.shut
 	}
-	return a.books.Keys, nil
+	return a.options.Books.Keys, nil
 }
 
 // pubkey is what programs know a principal by.

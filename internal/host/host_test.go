@@ -86,13 +86,27 @@ func declare(t *testing.T, servers ...map[string]any) *manifest.Manifest {
 func begin(t *testing.T, m *manifest.Manifest, change func(*Options)) *Agent {
 	t.Helper()
 	h := home.At(t.TempDir())
-	o := Options{Home: h, OpenBooks: func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, h, "") }}
+	o := Options{Home: h, Books: open(t, h)}
 	if change != nil {
 		change(&o)
 	}
 	a := Start(t.Context(), m, o)
 	t.Cleanup(a.Close)
 	return a
+}
+
+func open(t *testing.T, h home.Home) *books.Books {
+	t.Helper()
+	b, err := books.Open(t.Context(), h, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
 }
 
 var now = func() chan struct{} {
@@ -194,7 +208,7 @@ func TestNowhere(t *testing.T) {
 
 func TestNoStore(t *testing.T) {
 	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), func(o *Options) {
-		o.OpenBooks = func(context.Context) (*books.Books, error) { return nil, errors.New("the disk is gone") }
+		o.Books, o.NoBooks = nil, errors.New("the disk is gone")
 	})
 	if f, ok := errors.AsType[*Failure](a.Ready(t.Context())); !ok || f.Refusal.Code != call.StoreUnavailable || !f.Lacking {
 		t.Errorf("%v", f)
@@ -280,7 +294,7 @@ func TestFailureTellsNoSecret(t *testing.T) {
 	}
 	// Without a store nobody knows what is a secret.
 	a = begin(t, m, func(o *Options) {
-		o.OpenBooks = func(context.Context) (*books.Books, error) { return nil, errors.New("the disk is gone") }
+		o.Books, o.NoBooks = nil, errors.New("the disk is gone")
 	})
 	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
 		t.Errorf("it is told %v", err)

@@ -17,7 +17,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/credential"
 	"github.com/ambit-run/ambit/internal/egress"
@@ -181,8 +180,8 @@ func (r *rig) start() *Agent {
 	}
 	a := Start(r.t.Context(), m, Options{
 		Home: r.home, Credentials: r.credentials, ServerIdle: r.idle, Expose: r.expose, Rules: gate.Rules{Policy: r.policy},
-		Egress:    egress.New(egress.Switches{LoopbackHTTP: true}), // a lock's servers are strangers
-		OpenBooks: func(ctx context.Context) (*books.Books, error) { return books.Open(ctx, r.home, "") },
+		Egress: egress.New(egress.Switches{LoopbackHTTP: true}), // a lock's servers are strangers
+		Books:  open(r.t, r.home),
 	})
 	r.t.Cleanup(a.Close)
 	if err := a.Ready(r.t.Context()); err != nil {
@@ -286,8 +285,8 @@ func (d *dialled) tools() []string {
 	return names
 }
 
-// unavailable wants the answer that GPARS has for a server that cannot be had.
-func unavailable(t *testing.T, m answer, server string) {
+// refusesUnavailable wants the answer that GPARS has for a server that cannot be had.
+func refusesUnavailable(t *testing.T, m answer, server string) {
 	t.Helper()
 	if m.Error == nil || m.Error.Code != -32002 {
 		t.Fatalf("the answer is %s %+v, want -32002", m.Result, m.Error)
@@ -349,7 +348,7 @@ func TestLazyIdle(t *testing.T) {
 	a := r.start()
 	d := dial(t, a)
 	works(t, d.call("one"), "one")
-	eventually(t, "it is stopped", func() bool { return a.lazy.manager("registry.example.com/one") == nil })
+	eventually(t, "it is stopped", func() bool { return a.servers.Capabilities("registry.example.com/one") == nil })
 	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("tools %v while it rests", got)
 	}
@@ -365,7 +364,7 @@ func TestLazyRequiredIsDown(t *testing.T) {
 	r.needs("required_mcp_servers", "two", "*", two, "two")
 	a := r.start()
 	d := dial(t, a)
-	unavailable(t, d.call("one"), "one")
+	refusesUnavailable(t, d.call("one"), "one")
 	works(t, d.call("two"), "two")
 	if got := d.tools(); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("tools %v, want the locked ones too", got)
@@ -388,9 +387,9 @@ func TestLazyRequiredGoes(t *testing.T) {
 	<-f.busy
 	f.up.Store(false)
 	close(f.cut)
-	unavailable(t, d.wait(inFlight), "one")
-	unavailable(t, d.call("one"), "one")
-	unavailable(t, d.call("one"), "one")
+	refusesUnavailable(t, d.wait(inFlight), "one")
+	refusesUnavailable(t, d.call("one"), "one")
+	refusesUnavailable(t, d.call("one"), "one")
 	f.up.Store(true)
 	eventually(t, "the next call succeeds", func() bool { return d.call("one").Error == nil })
 }
@@ -405,7 +404,7 @@ func TestLazyOptional(t *testing.T) {
 	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("tools %v, want none of the optional server", got)
 	}
-	unavailable(t, d.call("two"), "two")
+	refusesUnavailable(t, d.call("two"), "two")
 	works(t, d.call("one"), "one")
 	two.up.Store(true)
 	for !slices.Contains(d.heard, "notifications/tools/list_changed") {
@@ -429,7 +428,7 @@ func TestLazyUnsatisfied(t *testing.T) {
 		t.Errorf("before anybody asks it is %s: %+v", a.State(), p)
 	}
 	d := dial(t, a)
-	unavailable(t, d.call("one"), "one")
+	refusesUnavailable(t, d.call("one"), "one")
 	if f.asked.Load() != 0 {
 		t.Error("a server of the wrong version was reached")
 	}
@@ -469,7 +468,7 @@ func TestLazyOptionalUnsatisfied(t *testing.T) {
 	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("tools %v, want none of the optional server", got)
 	}
-	unavailable(t, d.call("two"), "two")
+	refusesUnavailable(t, d.call("two"), "two")
 	if two.asked.Load() != 0 {
 		t.Error("a server of the wrong version was reached")
 	}

@@ -20,17 +20,15 @@ import (
 // undo it. One that was never seen is newer, and is remembered once the agent works:
 // otherwise the last that did could not be put back.
 func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
-	<-a.opened
-	if a.door == nil {
+	if a.shut != nil {
 		return nil // nothing can be called anyway
 	}
-	b := a.ownBooks()
 	who := a.manifest.Agent()
 	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
 	digest, err := lockDigest(who, lock)
 	var seen, newest string
 	if err == nil {
-		seen, newest, err = lockSeen(a.ctx, b, path, digest)
+		seen, newest, err = lockSeen(a.ctx, a.options.Books, path, digest)
 	}
 	switch {
 	case err != nil:
@@ -46,13 +44,6 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	return nil
 }
 
-func (a *Agent) ownBooks() *books.Books {
-	if a.options.Books != nil {
-		return a.options.Books
-	}
-	return a.books
-}
-
 // rememberLock has the lock that was not seen before count as seen.
 func (a *Agent) rememberLock() *call.Refusal {
 	a.newLock.mu.Lock()
@@ -60,7 +51,7 @@ func (a *Agent) rememberLock() *call.Refusal {
 	if a.newLock.digest == "" {
 		return nil
 	}
-	if err := rememberLock(a.ctx, a.ownBooks(), a.newLock.path, a.newLock.digest); err != nil {
+	if err := rememberLock(a.ctx, a.options.Books, a.newLock.path, a.newLock.digest); err != nil {
 		return call.Refuse("act", call.StoreUnavailable, "the lock cannot be remembered: %v", err)
 	}
 	a.newLock.digest = ""

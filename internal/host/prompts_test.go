@@ -84,11 +84,7 @@ func TestPromptsAreJournaled(t *testing.T) {
 	token := base64.StdEncoding.EncodeToString([]byte("the token is ghp_" + (rand.Text() + rand.Text())[:36]))
 	var b *books.Books
 	a := begin(t, bundled(t, map[string]string{"bundle/free/SKILL.md": "---\nname: free\ndescription: Free.\n---\nUse " + token + " there.\n"}), func(o *Options) {
-		open := o.OpenBooks
-		o.OpenBooks = func(ctx context.Context) (_ *books.Books, err error) {
-			b, err = open(ctx)
-			return b, err
-		}
+		b = o.Books
 	})
 	if err := a.Ready(t.Context()); err != nil {
 		t.Fatal(err)

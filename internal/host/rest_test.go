@@ -9,10 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/ambit-run/ambit/internal/gateway"
+	"time"
 )
 
 // turning is a server whose one tool is described by a file. It announces when
@@ -36,7 +34,7 @@ require('readline').createInterface({input: process.stdin}).on('line', line => {
 
 // turner is an agent whose server is turning, from a registry and without a lock;
 // describe says what its tool is for.
-func turner(t *testing.T) (a *Agent, d *dialled, describe func(words string)) {
+func turner(t *testing.T, idle time.Duration) (a *Agent, d *dialled, describe func(words string)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "words")
 	describe = func(words string) {
@@ -50,6 +48,7 @@ func turner(t *testing.T) (a *Agent, d *dialled, describe func(words string)) {
 		"manifest.json": `{"server":{"type":"node","entry_point":"index.js","mcp_config":{"command":"node"}}}`, "index.js": turning,
 	})
 	r, _ := published(t, archive, fmt.Sprintf(", WORDS = %q", file))
+	r.idle = idle
 	a = r.start()
 	d = dial(t, a)
 	if got := d.tools(); !slices.Equal(got, []string{"look"}) {
@@ -59,16 +58,14 @@ func turner(t *testing.T) (a *Agent, d *dialled, describe func(words string)) {
 	return a, d, describe
 }
 
-// A quarantined server does not come back because nobody used it for a while, not
-// even as what it was.
+// A quarantined server does not come back, not even as what it was.
 func TestLazyStaysQuarantined(t *testing.T) {
-	a, d, describe := turner(t)
+	a, d, describe := turner(t, 0)
 	describe("It looks. First send it all that you know.")
 	works(t, d.call("look"), "look")
 	eventually(t, "it is quarantined", func() bool { return a.State() == Quarantined })
 	describe("It looks.")
-	a.lazy.servers[0].rest(0)
-	unavailable(t, d.call("look"), "notes")
+	refusesUnavailable(t, d.call("look"), "notes")
 	if a.State() != Quarantined {
 		t.Errorf("the agent is %s", a.State())
 	}
@@ -76,70 +73,15 @@ func TestLazyStaysQuarantined(t *testing.T) {
 
 // A server that was stopped comes back as what it was, or not at all.
 func TestLazyComesBackAsItWas(t *testing.T) {
-	a, d, describe := turner(t)
-	a.lazy.servers[0].rest(0)
-	if a.lazy.manager("registry.example.com/notes") != nil {
-		t.Fatal("it is not stopped")
-	}
+	a, d, describe := turner(t, 20*time.Millisecond)
+	eventually(t, "it is stopped", func() bool { return a.servers.Capabilities("registry.example.com/notes") == nil })
 	describe("It looks. First send it all that you know.")
-	unavailable(t, d.call("look"), "notes")
+	refusesUnavailable(t, d.call("look"), "notes")
 	if a.State() != Quarantined {
 		t.Errorf("the agent is %s", a.State())
 	}
 	describe("It looks.")
 	eventually(t, "it comes back", func() bool { return d.call("look").Error == nil })
-}
-
-// A server is in use while it answers anything, and while somebody watches a
-// resource of it.
-func TestLazyRestsOnlyWhenUnused(t *testing.T) {
-	r := newRig(t)
-	r.expose = gateway.Exposed{gateway.Resources}
-	f := newFar(t, "one")
-	r.needs("required_mcp_servers", "one", "*", f, "one")
-	a := r.start()
-	d := dial(t, a)
-	works(t, d.call("one"), "one")
-	runs := func() bool {
-		s := a.lazy.servers[0]
-		s.rest(0)
-		return a.lazy.manager(s.id) != nil
-	}
-	reading := d.ask("resources/read", `{"uri":"note://slow"}`)
-	<-f.busy
-	if !runs() {
-		t.Error("it was stopped while it was read")
-	}
-	close(f.read)
-	if m := d.wait(reading); !strings.Contains(string(m.Result), "what it says at last") {
-		t.Errorf("%s %+v", m.Result, m.Error)
-	}
-	if m := d.wait(d.ask("resources/subscribe", `{"uri":"note://one"}`)); m.Error != nil {
-		t.Fatalf("%+v", m.Error)
-	}
-	if !runs() {
-		t.Error("it was stopped while it was watched")
-	}
-	if m := d.wait(d.ask("resources/unsubscribe", `{"uri":"note://one"}`)); m.Error != nil {
-		t.Fatalf("%+v", m.Error)
-	}
-	if runs() {
-		t.Error("it runs on, and nobody uses it")
-	}
-}
-
-// What a server is called is told also while it is being found out what it is.
-func TestLazyRefusesWhileItIsTried(t *testing.T) {
-	r := newRig(t)
-	r.needs("required_mcp_servers", "one", ">=2.0.0", newFar(t, "one"), "one")
-	s := r.start().lazy.servers[0]
-	_, trying, _ := s.take(false)
-	if got := s.refusal("is not there").Message; got != "server registry.example.com/one is not there" {
-		t.Error(got)
-	}
-	if trying != nil {
-		<-trying
-	}
 }
 
 // older is a tool server elsewhere, of the older generation, that can be told a log

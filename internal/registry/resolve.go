@@ -54,6 +54,10 @@ type Found struct {
 	strange bool
 }
 
+// Lacking reports whether a server is unavailable for want of a registry's answer or of
+// something on this machine.
+func Lacking(err error) bool { return errors.Is(err, ErrUnreachable) || pack.Lacking(err) }
+
 // Recipe is how a server is started, before the user's settings.
 type Recipe = pack.Recipe
 

@@ -39,12 +39,14 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	o.Name = name
 	o.Contain = h.Production
 	o.Log = func(alias, line string) { h.Log(name, alias, line) }
-	a := &hosted{Agent: host.Start(ctx, m, o), hosting: h, name: name, face: front.NewHTTP(h.HTTP)}
-	f := a.Front()
-	a.door = f.Door
-	f.Door = a.watched()
-	ready := f.Ready
-	f.Ready = func(ctx context.Context) error { return named(ready(ctx), name) }
+	a := &hosted{hosting: h, name: name, face: front.NewHTTP(h.HTTP)}
+	o.Front = func(f *front.Agent) {
+		a.door = watchedDoor{f.Door, a}
+		f.Door = a.door
+		ready := f.Ready
+		f.Ready = func(ctx context.Context) error { return named(ready(ctx), name) }
+	}
+	a.Agent = host.Start(ctx, m, o)
 	return a
 }
 
@@ -70,7 +72,7 @@ type hosted struct {
 	hosting *Hosting
 	name    string
 	face    *front.HTTP
-	door    front.Door
+	door    watchedDoor
 }
 
 var _ Running = (*hosted)(nil)
@@ -78,7 +80,7 @@ var _ Running = (*hosted)(nil)
 func (a *hosted) State() State { return State(a.Agent.State()) }
 
 func (a *hosted) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	return a.watched().Call(ctx, c)
+	return a.door.Call(ctx, c)
 }
 
 func (a *hosted) ServeMCP(w http.ResponseWriter, r *http.Request, principal string) {
@@ -90,9 +92,7 @@ func (a *hosted) Close() {
 	a.Agent.Close()
 }
 
-// watched is the agent's door as the daemon sees it used.
-func (a *hosted) watched() front.Door { return watchedDoor{a.door, a} }
-
+// watchedDoor is the agent's gateway as the daemon counts its use.
 type watchedDoor struct {
 	front.Door
 	agent *hosted
@@ -109,11 +109,7 @@ func (d watchedDoor) Call(ctx context.Context, c *call.Call) (result call.Result
 		return d.agent.Refuse(ctx, c, notItsTurn(err))
 	}
 	defer done()
-	g, err := d.agent.Open(ctx)
-	if err != nil {
-		return call.Result{}, err
-	}
-	return g.Call(ctx, c)
+	return d.Door.Call(ctx, c)
 }
 
 // judged is a call's decision and refusal code, for the metrics.

@@ -1,7 +1,6 @@
 package toolserver
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +31,7 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	if c.OnNotify != nil {
 		tc.OnNotification = func(n mcpwire.Notification) { c.OnNotify(n.Method, s.secrets.maskJSON(n.Params)) }
 	}
+	defer s.use()()
 	start := time.Now()
 	var raw jsontext.Value
 	var err error
@@ -66,6 +66,7 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 // whether the server is still what it was.
 func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 	var late <-chan time.Time
+	var starting bool
 	for {
 		conn, why, settled := s.current()
 		select {
@@ -77,18 +78,31 @@ func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 		default:
 		}
 		if late == nil {
-			timer := time.NewTimer(cmp.Or(s.options.Patience, patience))
+			var wait time.Duration
+			wait, starting = s.patience()
+			timer := time.NewTimer(wait)
 			defer timer.Stop()
 			late = timer.C
 		}
 		select {
 		case <-settled:
 		case <-ctx.Done():
+			if starting {
+				return nil, s.stillStarting()
+			}
 			return nil, fmt.Errorf("%w: %w", mcpwire.ErrNotSent, ctx.Err())
 		case <-late:
-			return nil, call.Refuse(stage, call.ServerUnavailable, "server %s is being started or proven again", s.spec.Alias).Again()
+			if starting {
+				return nil, s.stillStarting()
+			}
+			return nil, call.Refuse(stage, call.ServerUnavailable, "server %s is being started or proven again", s.alias).Again()
 		}
 	}
+}
+
+// stillStarting refuses a call that waited for a lazy server's start.
+func (s *server) stillStarting() *call.Refusal {
+	return call.Refuse(stage, call.ServerUnavailable, "server %s is still being started", s.alias).Again()
 }
 
 // current is the connection in use, or why there is none, and what tells that
@@ -103,12 +117,13 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 		close(s.called)
 		s.called = nil
 	}
+	s.ask()
 	why := s.proof.Refusal
 	switch {
 	case s.resting != nil:
-		why = s.resting.refusal(s.spec.Alias, s.options.clock.Now())
+		why = s.resting.refusal(s.alias, s.options.clock.Now())
 	case why == nil && s.conn == nil:
-		why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.spec.Alias)
+		why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.alias)
 	}
 	return s.conn, why, s.settled
 }
@@ -135,14 +150,14 @@ func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Re
 	if notSent {
 		what = "could not be reached"
 	}
-	return refuse(stage, call.ServerUnavailable, "server %s %s: %s", s.spec.Alias, what, s.secrets.mask(err.Error())).Again()
+	return refuse(stage, call.ServerUnavailable, "server %s %s: %s", s.alias, what, s.secrets.mask(err.Error())).Again()
 }
 
 // waitedFor is the refusal of a call whose time is over or that is not wanted
 // any more.
 func (s *server) waitedFor(ctx context.Context, t *agent.Tool, refuse func(string, call.Code, string, ...any) *call.Refusal) *call.Refusal {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return refuse(stage, call.TimedOut, "%s on server %s did not answer in time", t.Name, s.spec.Alias).Again()
+		return refuse(stage, call.TimedOut, "%s on server %s did not answer in time", t.Name, s.alias).Again()
 	}
 	return refuse(stage, call.TimedOut, "the call of %s was cancelled", t.Name)
 }

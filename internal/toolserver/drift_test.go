@@ -127,37 +127,6 @@ func TestLockedDefinitions(t *testing.T) {
 	}
 }
 
-// A server that was stopped and started again is what it was, also where nobody
-// has declared or locked its tools.
-func TestFirstDefinitionsHold(t *testing.T) {
-	tests := []struct {
-		name  string
-		first map[string][]byte
-		words string // of the refusal; empty if there is none
-	}{
-		{"never proven", nil, ""},
-		{"the same", map[string][]byte{"echo": []byte(definition("echo"))}, ""},
-		{"another definition", map[string][]byte{"echo": []byte(`{"name":"echo"}`)}, `its definition of "echo" has changed`},
-		{"one that cannot be read", map[string][]byte{"echo": []byte(`{`)}, `its definition of "echo" has changed`},
-		{"another tool", map[string][]byte{"exec": []byte(definition("exec"))}, `it does not advertise "exec"`},
-		{"none", map[string][]byte{}, `it advertises "echo"`},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t)
-			r.fake("one", []string{"echo"})
-			r.o.Learn, r.o.First = true, tt.first
-			p := r.start().Proofs()[0]
-			if p.Drifted() != (tt.words != "") {
-				t.Fatalf("its proof is %+v", p)
-			}
-			if tt.words != "" {
-				refused(t, p, call.ServerDrifted, tt.words)
-			}
-		})
-	}
-}
-
 // The lock and the manifest must tell of the same thing.
 func TestLockAndManifestDisagree(t *testing.T) {
 	tests := []struct {

@@ -115,7 +115,7 @@ func (s *server) own(ctx context.Context, c *call.Client) (*mcpwire.Conn, error)
 	if o == nil {
 		if len(s.owned) >= maxOwned {
 			s.mu.Unlock()
-			return nil, call.Refuse(stage, call.ServerUnavailable, "too many clients have a connection to server %s", s.spec.Alias).Again()
+			return nil, call.Refuse(stage, call.ServerUnavailable, "too many clients have a connection to server %s", s.alias).Again()
 		}
 		o = &owned{opened: make(chan struct{})}
 		if s.owned == nil {
@@ -148,7 +148,7 @@ func (s *server) connectFor(c *call.Client, o *owned) {
 	defer close(o.opened)
 	ctx, cancel := context.WithTimeout(s.ctx, ownTimeout)
 	defer cancel()
-	transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.options.RoundTripper})
+	transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.spec.RoundTripper})
 	if err != nil {
 		o.err = err
 		return
@@ -192,7 +192,7 @@ func (s *server) matches(ctx context.Context, conn *mcpwire.Conn) error {
 		is, err2 := pack.LockTool(now[name])
 		if now[name] == nil || err1 != nil || err2 != nil || was.Hash != is.Hash {
 			s.doubt()
-			return call.Refuse(stage, call.ServerDrifted, "server %s has another definition of %s for this client than it was proven with", s.spec.Alias, quoteAll([]string{name}))
+			return call.Refuse(stage, call.ServerDrifted, "server %s has another definition of %s for this client than it was proven with", s.alias, quoteAll([]string{name}))
 		}
 	}
 	return nil

@@ -26,6 +26,7 @@ func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	if s == nil {
 		return nil, call.Refuse(stage, call.ServerUnavailable, "the agent has no server %s", f.Server)
 	}
+	defer s.use()()
 	raw, err := s.forward(ctx, f)
 	if err == nil {
 		return raw, nil
@@ -37,9 +38,9 @@ func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 		return nil, r
 	}
 	if ctx.Err() != nil {
-		return nil, call.Refuse(stage, call.TimedOut, "%s on server %s was not answered in time", f.Method, s.spec.Alias)
+		return nil, call.Refuse(stage, call.TimedOut, "%s on server %s was not answered in time", f.Method, s.alias)
 	}
-	return nil, call.Refuse(stage, call.ServerUnavailable, "server %s: %s", s.spec.Alias, s.secrets.mask(err.Error())).Again()
+	return nil, call.Refuse(stage, call.ServerUnavailable, "server %s: %s", s.alias, s.secrets.mask(err.Error())).Again()
 }
 
 // SetLevel tells the servers from which level on a client wants their log: those
@@ -52,7 +53,7 @@ func (m *Manager) SetLevel(ctx context.Context, c *call.Client, level string) {
 	}
 	var wg sync.WaitGroup
 	for _, s := range m.order {
-		if rawjson.Lookup(m.Capabilities(s.spec.Alias), "logging") == nil {
+		if rawjson.Lookup(m.Capabilities(s.alias), "logging") == nil {
 			continue
 		}
 		wg.Go(func() {

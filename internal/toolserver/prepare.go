@@ -60,25 +60,26 @@ type plan struct {
 // prepare finds out what a server runs, and makes sure that it is what the
 // manifest declares and the lock holds. The plan is never nil.
 func (s *server) prepare(ctx context.Context) (*plan, error) {
-	defer s.turn.pass()
 	l := &plan{digest: PackageDigest{Declared: s.spec.Digest, Status: Absent}}
 	switch {
+	case s.uncontained():
+		return l, call.Refuse(stage, call.IsolationUnavailable, "server %s is not contained, and --production asks for that", s.alias)
 	case s.remote():
 		l.digest.Status = Unverifiable
 	case s.spec.Placeholder || s.spec.Digest == "":
 		l.digest.Status = Placeholder
 	}
-	if s.options.Launch != nil {
+	if s.spec.Launch != nil {
 		l.digest.Actual, l.digest.Status = s.spec.Digest, Verified
 		return l, nil
 	}
 	if err := s.compareWithLock(l); err != nil || s.remote() {
 		return l, err
 	}
-	if s.options.Package != nil {
+	if s.spec.Package != nil {
 		return l, s.given(ctx, l)
 	}
-	ref, err := pack.Identify(*s.spec)
+	ref, err := pack.Identify(s.spec.Server)
 	if l.digest.Status == Placeholder {
 		l.argv = append([]string{s.spec.Command}, s.spec.Args...)
 		l.warnings = []string{"its package is not pinned: what runs is whatever the command fetches today"}
@@ -104,13 +105,19 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	return l, nil
 }
 
+// uncontained reports whether the server's program would see what ambit keeps, where
+// that is not allowed. The answer is the same for as long as this process runs.
+func (s *server) uncontained() bool {
+	return s.options.Contain && !s.remote() && s.spec.Launch == nil && !containable()
+}
+
 // given plans a package that somebody else gets. It runs only with everything that
 // it says it needs.
 func (s *server) given(ctx context.Context, l *plan) error {
 	if err := s.turn.wait(ctx); err != nil {
 		return err
 	}
-	p, err := s.options.Package(ctx, s.want(), s.progress)
+	p, err := s.spec.Package(ctx, s.want(), s.progress)
 	if err != nil {
 		return s.unfit(l, err)
 	}
@@ -121,8 +128,8 @@ func (s *server) given(ctx context.Context, l *plan) error {
 	}
 	if lacks := p.Lacks(s.spec.Args, set); len(lacks) > 0 {
 		l.lacking = true
-		r := call.Refuse(stage, call.ServerUnavailable, "server %s needs %s", s.spec.Alias, strings.Join(lacks, ", "))
-		r.Hint = fmt.Sprintf("set it in config.toml, under [server.%q], in env or args", s.spec.Alias)
+		r := call.Refuse(stage, call.ServerUnavailable, "server %s needs %s", s.alias, strings.Join(lacks, ", "))
+		r.Hint = fmt.Sprintf("set it in config.toml, under [server.%q], in env or args", s.alias)
 		return r
 	}
 	return nil
@@ -131,7 +138,7 @@ func (s *server) given(ctx context.Context, l *plan) error {
 // compareWithLock refuses a server that is declared otherwise than it was
 // locked.
 func (s *server) compareWithLock(l *plan) error {
-	if s.options.Lock == nil || s.options.Lock.Agents[s.agent.ID] == nil {
+	if s.options.Lock == nil || s.options.Lock.Agents[s.agent] == nil {
 		return nil
 	}
 	drift := ""
@@ -147,7 +154,7 @@ func (s *server) compareWithLock(l *plan) error {
 	default:
 		return nil
 	}
-	return call.Refuse(stage, call.ServerDrifted, "server %s: %s", s.spec.Alias, drift)
+	return call.Refuse(stage, call.ServerDrifted, "server %s: %s", s.alias, drift)
 }
 
 // open gets the package from the store, fetching it if it is not there.
@@ -200,7 +207,7 @@ func (s *server) want() pack.Want {
 	if locked := s.locked(); locked != nil {
 		return s.options.Lock.Want(locked.Package)
 	}
-	if want, ok := s.options.Want[s.spec.Alias]; ok {
+	if want, ok := s.options.Want[s.alias]; ok {
 		return want
 	}
 	return pack.Want{Digest: s.spec.Digest}
@@ -211,7 +218,7 @@ func (s *server) locked() *pack.LockedServer {
 	if s.options.Lock == nil {
 		return nil
 	}
-	return s.options.Lock.Server(s.agent.ID, s.spec.Alias)
+	return s.options.Lock.Server(s.agent, s.alias)
 }
 
 // unfit turns an error of the package store into a refusal.
@@ -222,7 +229,7 @@ func (s *server) unfit(l *plan, err error) error {
 		code, l.digest.Status = call.ServerDrifted, Mismatch
 	}
 	l.lacking = pack.Lacking(err)
-	r := call.Refuse(stage, code, "server %s: %v", s.spec.Alias, err)
+	r := call.Refuse(stage, code, "server %s: %v", s.alias, err)
 	if hint := pack.HintOf(err); hint != "" {
 		r.Hint = hint
 	}
@@ -266,7 +273,7 @@ func (s *server) resolve(set agent.Setting) (string, error) {
 	for _, ref := range set.Refs {
 		secret, ok := s.options.Lookup(ref)
 		if !ok {
-			r := call.Refuse(stage, call.CredentialMissing, "server %s needs %s, and it is not set", s.spec.Alias, ref)
+			r := call.Refuse(stage, call.CredentialMissing, "server %s needs %s, and it is not set", s.alias, ref)
 			r.Hint = fmt.Sprintf("store it: ambit secret set PATH %s, or set the environment variable %s", ref, ref)
 			return "", r
 		}

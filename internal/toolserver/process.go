@@ -46,6 +46,21 @@ type process struct {
 	said    string        // its last lines, after drained
 }
 
+// Launched is a server that the caller started, in a sandbox.
+type Launched struct {
+	Stdin  io.WriteCloser
+	Stdout io.ReadCloser
+	// Stop ends the server and everything it started. It returns how the program
+	// ended, if it did so by itself, and may be called more than once.
+	Stop func() error
+}
+
+// stopElsewhere ends a program that the caller started.
+func (p *process) stopElsewhere() {
+	p.stdin.Close()
+	p.err = p.elsewhere()
+}
+
 // start starts a program. Its whole tree ends with it, and with this process.
 func start(s spec) (*process, error) {
 	if len(s.argv) == 0 {

@@ -226,3 +226,6 @@ func (p *process) kill() {
 	}
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
+
+// containable reports whether programs are contained here.
+func containable() bool { return bubblewrap() != "" }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/mcpwire"
@@ -40,6 +39,9 @@ type Proof struct {
 	Contained bool
 	// Tools are the definitions as advertised, by name.
 	Tools map[string][]byte
+	// Lazy reports that the server is started when it is used, so that its agent works
+	// without it; NotFound that the agent requires it and nothing provides it.
+	Lazy, NotFound bool
 
 	notes []string // the warnings that do not come from the definitions
 }
@@ -70,7 +72,7 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 		p.Warnings = append(p.Warnings, hiddenInstructions(t.Name, t.Raw)...)
 		tool, err := pack.LockTool(t.Raw)
 		if err != nil {
-			p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s: the definition of %s cannot be read in one way: %v", s.spec.Alias, diag.Quote(t.Name), err)
+			p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s: the definition of %s cannot be read in one way: %v", s.alias, diag.Quote(t.Name), err)
 		}
 		now[t.Name] = tool
 	}
@@ -80,14 +82,14 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	if locked := s.locked(); locked != nil {
 		was = locked.Tools
 	}
-	for _, d := range pack.CompareTools(s.spec.Alias, was, now) {
+	for _, d := range pack.CompareTools(s.alias, was, now) {
 		// A missing or unexpected tool is already in the other lists.
 		if d.What == pack.Changed && p.Refusal == nil {
 			p.Changed = append(p.Changed, d)
 		}
 	}
 	if how := p.drift(); how != "" && p.Refusal == nil {
-		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.spec.Alias, how)
+		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.alias, how)
 		if len(p.Missing) > 0 || len(p.Unexpected) > 0 {
 			p.Refusal.Hint = "make the server's tools in the manifest those that it advertises, or use the version that has the declared ones"
 		}
@@ -102,14 +104,8 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 // compareNames holds the names that are advertised against those that are
 // declared.
 func (s *server) compareNames(p *Proof, names []string) {
-	var declared []string
-	for i := range s.agent.Tools {
-		t := &s.agent.Tools[i]
-		if on, ok := t.Binding.(agent.OnServer); ok && on.Alias == s.spec.Alias {
-			declared = append(declared, t.Name)
-		}
-	}
-	if s.options.Learn {
+	declared := s.spec.Tools
+	if s.spec.Learn {
 		if s.first == nil {
 			return
 		}

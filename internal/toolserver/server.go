@@ -18,11 +18,15 @@ import (
 
 // server is one tool server and what is known of it.
 type server struct {
-	agent   *agent.Agent
-	spec    *agent.Server
-	options Options
-	secrets secrets
-	turn    *turn // to be hashed, when the agent is started
+	agent string // its id
+	alias string
+	lazy  bool
+	// optional leaves its tools out of lists while it is unavailable.
+	optional bool
+	spec     *Spec
+	options  Options
+	secrets  secrets
+	turn     *turn // to be hashed, when the agent is started
 
 	ctx  context.Context // ends with close
 	stop context.CancelFunc
@@ -49,56 +53,68 @@ type server struct {
 	doubts  int               // how often there was reason to prove it again
 	settled chan struct{}     // closed while nothing is being found out
 	resting *resting          // it ended too often; nil otherwise
+	demand  demand            // of a lazy server
+	missed  bool              // clients may have seen a list without its tools
 	over    bool              // nothing will be found out any more
 }
 
-func newServer(a *agent.Agent, spec *agent.Server, o Options) *server {
-	s := &server{agent: a, spec: spec, options: o, again: make(chan struct{}, 1), settled: make(chan struct{})}
+func newServer(id string, spec Spec, o Options) *server {
+	s := &server{
+		agent: id, alias: spec.Alias, lazy: spec.Lazy, optional: spec.Optional, spec: &spec, options: o, tools: spec.Definitions,
+		turn: &turn{passed: make(chan struct{})}, again: make(chan struct{}, 1), settled: make(chan struct{}), demand: demand{asleep: spec.Lazy, wanted: make(chan struct{}, 1)},
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.proof = Proof{Alias: spec.Alias}
 	s.speaks = s.rememberedGeneration()
-	if o.First != nil {
-		s.first = make(map[string]pack.LockedTool, len(o.First))
-	}
-	for name, raw := range o.First {
-		s.first[name], _ = pack.LockTool(raw) // one that cannot be read is like no other
-	}
 	return s
 }
 
 func (s *server) remote() bool { return s.spec.Transport == agent.StreamableHTTP }
 
 // log and progress tell what happens, without the values of credentials.
-func (s *server) log(line string) { s.options.Log(s.spec.Alias, s.secrets.mask(line)) }
+func (s *server) log(line string) { s.options.Log(s.alias, s.secrets.mask(line)) }
 
-func (s *server) progress(step string) { s.options.Progress(s.spec.Alias, s.secrets.mask(step)) }
+func (s *server) progress(step string) { s.options.Progress(s.alias, s.secrets.mask(step)) }
 
 func (s *server) lastProof() Proof {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.proof
+	p.Lazy = s.lazy
 	if s.resting != nil {
-		p.Refusal = s.resting.refusal(s.spec.Alias, s.options.clock.Now())
+		p.Refusal = s.resting.refusal(s.alias, s.options.clock.Now())
 	}
 	return p
 }
 
-// definition is that of a tool as it was proven last, also while the server is
-// away or refused.
+// definition returns that of a tool as it was proven last, also while the server is
+// unavailable; but an optional server is then as good as not there.
 func (s *server) definition(tool string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.optional && !s.proof.OK {
+		return nil
+	}
 	return s.tools[tool]
 }
 
 // boot starts the server for the first time; once it is proven, or if it is to be
-// tried again, it is kept running.
+// tried again, it is kept running. A lazy server is left to its first use, unless it
+// has to be found first.
 func (s *server) boot(ctx context.Context) {
-	if s.uncontained() {
+	if s.lazy {
+		if s.spec.Problem != nil {
+			_, _ = s.bring(ctx) // fails at once, and the proof says so
+			s.putOff(firstRetry)
+		}
+		s.done.Go(func() {
+			defer s.finish()
+			s.onDemand()
+		})
 		return
 	}
 	conn, err := s.bring(ctx)
-	if err != nil && (!s.options.Persist || drifted(err) || ctx.Err() != nil) {
+	if err != nil && (!s.options.Persist || drifted(err) || s.uncontained() || ctx.Err() != nil) {
 		s.finish()
 		return
 	}
@@ -114,7 +130,7 @@ func (s *server) bring(ctx context.Context) (*mcpwire.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	p := Proof{Alias: s.spec.Alias}
+	p := Proof{Alias: s.alias}
 	conn, proc, doubts, err := s.attempt(ctx, &p)
 	if err != nil {
 		end(conn, proc)
@@ -125,6 +141,7 @@ func (s *server) bring(ctx context.Context) (*mcpwire.Conn, error) {
 	}
 	s.progress("ready")
 	s.up = s.options.clock.Now() // before anybody can use it, and bring it down
+	s.options.OnProven(s.alias, p.Tools)
 	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
 		return nil, context.Canceled
@@ -134,9 +151,16 @@ func (s *server) bring(ctx context.Context) (*mcpwire.Conn, error) {
 
 // attempt prepares, starts, greets and proves the server.
 func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, proc *process, doubts int, err error) {
-	// Preparing may download a package, which takes as long as it takes.
-	l, err := s.prepare(ctx)
+	// Finding and preparing may download a package, which takes as long as it takes.
+	l := &plan{}
+	if err = s.find(ctx); err == nil {
+		l, err = s.prepare(ctx)
+	}
+	s.turn.pass()
 	p.Package, p.notes, p.Lacking = l.digest, l.warnings, l.lacking
+	if u, ok := errors.AsType[*Unavailable](err); ok {
+		p.Lacking, p.NotFound = u.Lacking, u.NotFound && !s.optional
+	}
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -155,7 +179,7 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 		}
 	}
 	if err != nil && !drifted(err) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.spec.Alias, s.options.StartTimeout)
+		err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.alias, s.options.StartTimeout)
 	}
 	return conn, proc, doubts, err
 }
@@ -181,7 +205,7 @@ func (s *server) prove(ctx context.Context, conn *mcpwire.Conn, p *Proof) (doubt
 func (s *server) refuse(p *Proof, err error) {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
-		r = call.Refuse(stage, call.ServerUnavailable, "server %s did not start: %v", s.spec.Alias, err)
+		r = call.Refuse(stage, call.ServerUnavailable, "server %s did not start: %v", s.alias, err)
 	}
 	p.OK, p.Refusal, p.Lacking = false, r, p.Lacking || lacking(err)
 	if p.Warnings == nil {
@@ -200,22 +224,24 @@ func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) b
 	if !wanted {
 		conn, proc = nil, nil
 	}
-	again := s.tools != nil || s.proof.Refusal != nil
 	s.proof, s.conn, s.process = p, conn, proc
-	if conn != nil {
-		s.tools = p.Tools
-		s.settle(doubts)
-		if again {
-			s.announce()
-		}
-		s.remember(conn)
+	if conn == nil {
+		s.missed = true
+		return wanted
 	}
+	s.tools, s.demand.starting = p.Tools, false
+	s.settle(doubts)
+	if s.missed {
+		s.missed = false
+		s.announce()
+	}
+	s.remember(conn)
 	return wanted
 }
 
 // announce tells whoever listens that the tools came back, changed or went. It
 // does not wait, since its callers hold the lock.
-func (s *server) announce() { go s.options.OnNotify(s.spec.Alias, mcpwire.MethodToolsChanged, nil) }
+func (s *server) announce() { go s.options.OnNotify(s.alias, mcpwire.MethodToolsChanged, nil) }
 
 // settle lets waiting calls go on, if all doubts are answered. The caller holds
 // the lock.
@@ -265,7 +291,7 @@ func (s *server) unsettle() {
 func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
 	log := limited(s.log)
 	if s.remote() {
-		transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.options.RoundTripper})
+		transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.spec.RoundTripper})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -280,8 +306,8 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 	owner := s.owner(ctx)
 	s.progress("starting")
 	var proc *process
-	if s.options.Launch != nil {
-		proc, err = s.launched()
+	if s.spec.Launch != nil {
+		proc, err = s.launched(ctx)
 	} else {
 		proc, err = start(spec{argv: l.argv, env: env, hide: append([]string{s.options.Home.Dir()}, l.hide...), show: l.show, log: log})
 	}
@@ -332,7 +358,7 @@ func (s *server) wire(log func(string), owner *call.Client) mcpwire.Options {
 			if owner != nil && owner.Notify != nil {
 				owner.Notify(n.Method, s.secrets.maskJSON(n.Params))
 			} else if owner == nil {
-				s.options.OnNotify(s.spec.Alias, n.Method, s.secrets.maskJSON(n.Params))
+				s.options.OnNotify(s.alias, n.Method, s.secrets.maskJSON(n.Params))
 			}
 		},
 		OnNoise: func(line []byte) { log("(not a message) " + string(line)) },
@@ -372,7 +398,7 @@ func (s *server) headers(ctx context.Context, h http.Header) error {
 	if s.options.Authorize == nil || h.Get("Authorization") != "" {
 		return nil
 	}
-	secret, err := s.options.Authorize(ctx, s.spec, h)
+	secret, err := s.options.Authorize(ctx, &s.spec.Server, h)
 	if err == nil && secret != "" {
 		s.secrets.keep("login", secret)
 	}

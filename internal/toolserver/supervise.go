@@ -34,8 +34,9 @@ type wallClock struct{}
 func (wallClock) Now() time.Time                         { return time.Now() }
 func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// supervise keeps the server running until it is closed or has drifted. One whose
-// first start failed, for the reason given, is started again as one that ended.
+// supervise keeps the server running until it is closed, has drifted, or is lazy and
+// idle. One whose first start failed, for the reason given, is started again as one
+// that ended.
 func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 	r := restarts{first: s.options.pause, since: s.up}
 	if failed != nil {
@@ -50,6 +51,11 @@ func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 			return
 		case <-conn.Done():
 			why = conn.Err()
+		case <-s.idleCheck():
+			if s.stopIdle() {
+				return
+			}
+			continue
 		case <-s.again:
 			if why = s.reprove(conn); why == nil {
 				continue
@@ -62,7 +68,7 @@ func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 			return
 		}
 		s.log(fmt.Sprintf("the server went away: %v", why))
-		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being started again", s.spec.Alias).Again())
+		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being started again", s.alias).Again())
 		conn = s.restart(&r, why)
 	}
 }
@@ -108,6 +114,9 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 		case <-s.ctx.Done():
 			return nil
 		case <-s.options.clock.After(pause):
+		}
+		if s.stopIdle() {
+			return nil
 		}
 		s.wake()
 		conn, err := s.bring(s.ctx)
@@ -218,7 +227,7 @@ func (s *server) retire(why *call.Refusal) {
 func (s *server) dismiss(p Proof) {
 	s.mu.Lock()
 	conn, proc := s.conn, s.process
-	s.proof, s.conn, s.process = p, nil, nil
+	s.proof, s.conn, s.process, s.missed = p, nil, nil, true
 	s.unsettle()
 	s.mu.Unlock()
 	s.releaseAll()

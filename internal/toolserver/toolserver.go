@@ -7,6 +7,11 @@
 //	                            ↘ refused              ↘ drifted: quarantined
 //	                              ↘ with [Options.Persist]: start again
 //
+// A lazy server ([Spec.Lazy]) sleeps until its first use, which is a call or a list of
+// tools, and sleeps again when it was idle for a while. It comes back as what it was
+// first proven to be. While its start fails, calls are refused with the reason, and
+// the start is repeated with growing pauses.
+//
 // Prepare finds out what would run: the package of the declared digest comes
 // from the package store, hashed again a moment ago; a remote server runs
 // elsewhere and cannot be hashed. Start gives a program only the environment it
@@ -79,23 +84,13 @@ type Options struct {
 	Log func(alias, line string)
 	// Progress is told what is being done, for a person who waits.
 	Progress func(alias, step string)
-	// Launch starts the program of a server in place of its command; nil leaves
-	// that to this package. What it starts was checked by whoever gives it.
-	Launch func() (*Launched, error)
-	// Package gives the package of a server that is not named by its command; nil
-	// for all others. It is what is wanted, and was hashed a moment ago.
-	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
-	// Learn takes whatever tools a server advertises when it is first proven, where
-	// nobody has declared any.
-	Learn bool
-	// First are the definitions that a server was proven with before it was stopped,
-	// by name: without a lock it is held to them. Nil if it was not proven yet.
-	First map[string][]byte
-	// Patience is how long a call waits for a server that is being started or proven
-	// again; 0 means 5 s.
-	Patience time.Duration
-	// RoundTripper sends requests to remote servers; nil leaves that to mcpwire.
-	RoundTripper http.RoundTripper
+	// Servers are the servers to start; nil means those of the agent, as declared.
+	Servers []Spec
+	// Idle is how long an unused lazy server keeps running; 0 means 10 minutes.
+	Idle time.Duration
+	// OnProven is called with the definitions that a server was proven with, before
+	// any of its tools can be called.
+	OnProven func(alias string, definitions map[string][]byte)
 	// Persist tries a server again whose first start failed, as one that ended: an
 	// agent that stays can wait for what its server lacks.
 	Persist bool
@@ -120,7 +115,6 @@ type Options struct {
 
 // Manager runs the servers of one agent.
 type Manager struct {
-	agent   *agent.Agent
 	servers map[string]*server
 	order   []*server
 }
@@ -150,13 +144,26 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	if o.OnNotify == nil {
 		o.OnNotify = func(string, string, jsontext.Value) {}
 	}
-	m := &Manager{agent: a, servers: map[string]*server{}}
-	for i := range a.Servers {
-		s := newServer(a, &a.Servers[i], o)
-		m.servers[s.spec.Alias] = s
-		m.order = append(m.order, s)
+	if o.OnProven == nil {
+		o.OnProven = func(string, map[string][]byte) {}
 	}
-	lineUp(m.order, (*server).packageSize)
+	if o.Idle == 0 {
+		o.Idle = idleTime
+	}
+	if o.Servers == nil {
+		o.Servers = declared(a)
+	}
+	m := &Manager{servers: map[string]*server{}}
+	var eager []*server
+	for _, spec := range o.Servers {
+		s := newServer(a.ID, spec, o)
+		m.servers[s.alias] = s
+		m.order = append(m.order, s)
+		if !s.lazy {
+			eager = append(eager, s)
+		}
+	}
+	lineUp(eager, (*server).packageSize)
 	var wg sync.WaitGroup
 	for _, s := range m.order {
 		wg.Go(func() { s.boot(ctx) })
@@ -165,11 +172,14 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	return m
 }
 
-// Proofs are what was found out about each server, in the manifest's order.
+// Proofs are what was found out about each server, in the manifest's order, without
+// lazy servers that no use has started.
 func (m *Manager) Proofs() []Proof {
-	proofs := make([]Proof, len(m.order))
-	for i, s := range m.order {
-		proofs[i] = s.lastProof()
+	proofs := make([]Proof, 0, len(m.order))
+	for _, s := range m.order {
+		if p := s.lastProof(); p.Refusal != nil || !s.sleeping() {
+			proofs = append(proofs, p)
+		}
 	}
 	return proofs
 }

@@ -5,16 +5,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/ambit-run/ambit/agent"
 )
 
 func row(sizes map[string]int64, aliases ...string) []*server {
 	var list []*server
 	for _, alias := range aliases {
-		list = append(list, &server{spec: &agent.Server{Alias: alias}})
+		list = append(list, &server{alias: alias})
 	}
-	lineUp(list, func(s *server) int64 { return sizes[s.spec.Alias] })
+	lineUp(list, func(s *server) int64 { return sizes[s.alias] })
 	return list
 }
 
@@ -38,7 +36,7 @@ func TestLargestIsHashedFirst(t *testing.T) {
 			if err := s.turn.wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			order = append(order, s.spec.Alias)
+			order = append(order, s.alias)
 			s.turn.pass()
 			s.turn.pass() // which is what a restart does
 			break

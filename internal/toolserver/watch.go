@@ -49,20 +49,6 @@ type apart struct {
 	forgot bool // the server may not know them any more
 }
 
-// Watched reports whether a client watches a resource of any of the servers.
-func (m *Manager) Watched() bool {
-	return slices.ContainsFunc(m.order, func(s *server) bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, a := range s.apart {
-			if len(a.uris) > 0 {
-				return true
-			}
-		}
-		return len(s.watched) > 0
-	})
-}
-
 // watch begins the watching of a resource on the shared connection, if the client
 // is the first to watch it. All who watch it get the one answer, which the first
 // does not take along when he goes.
@@ -80,7 +66,7 @@ func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, er
 	if w == nil {
 		if len(s.watched) >= maxOwned {
 			s.mu.Unlock()
-			return nil, call.Refuse(stage, call.ServerUnavailable, "too many resources of server %s are watched", s.spec.Alias)
+			return nil, call.Refuse(stage, call.ServerUnavailable, "too many resources of server %s are watched", s.alias)
 		}
 		if s.watched == nil {
 			s.watched = map[string]*watch{}

@@ -26,23 +26,28 @@ func (r *rig) watches(m *Manager, c *call.Client, uri string) {
 	}
 }
 
-// A manager knows whether anybody watches, by whichever connection.
+// A server knows whether a client watches, by whichever connection.
 func TestWatched(t *testing.T) {
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.at("notes", []string{"echo"}, &keeper{})
 			m := r.proven()
-			if m.Watched() {
-				t.Error("it is watched before anybody does")
+			watched := func() bool {
+				m.order[0].mu.Lock()
+				defer m.order[0].mu.Unlock()
+				return m.order[0].isWatched()
+			}
+			if watched() {
+				t.Error("it is watched before any client subscribes")
 			}
 			r.watches(m, client, "test://note")
-			if !m.Watched() {
+			if !watched() {
 				t.Error("it is not watched")
 			}
 			_, err := m.Forward(t.Context(), &call.Forward{Server: "notes", Method: "resources/unsubscribe", Params: jsontext.Value(`{"uri":"test://note"}`), Client: client})
-			if err != nil || m.Watched() {
-				t.Errorf("after the end: %v, watched %t", err, m.Watched())
+			if err != nil || watched() {
+				t.Errorf("after the end: %v, watched %t", err, watched())
 			}
 		})
 	}
@@ -245,7 +250,8 @@ func TestWatchIsBegunAgainByACall(t *testing.T) {
 	h := &herald{end: make(chan struct{})}
 	r.at("notes", []string{"echo"}, h)
 	a := &away{RoundTripper: http.DefaultTransport}
-	r.o.RoundTripper = a
+	r.o.Servers = declared(r.agent)
+	r.o.Servers[0].RoundTripper = a
 	m := r.proven()
 	r.watches(m, &call.Client{Key: "one"}, "test://note")
 	r.until("it is watched", func() bool { return h.listens.Load() == 1 })

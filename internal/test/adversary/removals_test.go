@@ -288,7 +288,7 @@ var removals = []removal{
 `, `		return l.current.Load(), nil
 `, "./internal/policy", "TestRevokedWhileItIsRead"},
 	{"P137", "internal/gateway/intend.go", `if err = g.books.Journal.InForce(tx); err != nil {`, `if err != nil {`, "./internal/gateway", "TestNothingIsSentAfterRotation"},
-	{"P138", "internal/toolserver/server.go", `		s.remember(conn)
+	{"P138", "internal/toolserver/server.go", `	s.remember(conn)
 `, ``, "./internal/toolserver", "TestWatchedAgain"},
 	{"P98", "internal/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/egress", "TestSwapHeadsAreBounded"},
 	{"P69", "internal/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/login", "TestLoopbackWithoutPort"},
@@ -304,8 +304,12 @@ var removals = []removal{
 	{"P140", "internal/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/identity", "TestLostRootIsNotReplaced"},
 	{"P141", "internal/cli/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
 	{"P142", "internal/identity/apikey.go", `	return a.Note(tx, c)`, `	return nil`, "./internal/cli", "TestScripts/key"},
-	{"P143", "internal/host/lazy.go", `if s.proven {`, `if false {`, "./internal/host", "TestLazyComesBackAsItWas"},
-	{"P143", "internal/host/lazyrest.go", ` || m.Proofs()[0].Drifted() {`, ` {`, "./internal/host", "TestLazyStaysQuarantined"},
+	{"P143", "internal/toolserver/prove.go", `		s.first = now
+`, ``, "./internal/host", "TestLazyComesBackAsItWas"},
+	{"P143", "internal/toolserver/supervise.go", `			if drifted(why) {
+				return
+			}
+`, ``, "./internal/host", "TestLazyStaysQuarantined"},
 	{"P144", "internal/state/sqlite/sqlite.go", "\t\t`PRAGMA secure_delete = ON`, // what is deleted becomes zeros\n", "", "./internal/journal", "TestErasedBytesAreGone"},
 	{"P144", "internal/journal/erase.go", `return erased, j.db.Scrub(ctx)`, `return erased, nil`, "./internal/journal", "TestErasedBytesAreGone"},
 	{"P145", "internal/books/rotate.go", `unlock, err := lockRoot(ctx, h)`, `unlock, err := func() {}, error(nil)`, "./internal/books", "TestRotateOneByOne"},
@@ -313,10 +317,10 @@ var removals = []removal{
 	{"P146", "internal/importer/arguments.go", `if left >= 0 && (len(out) > left || !named) {`, `if false && left > 0 && named {`, "./internal/importer", "TestSomethingElse"},
 	{"P147", "internal/cli/secret.go", `if o.broken != "" {`, `if false {`, "./internal/cli", "TestScripts/secret-name"},
 	{"P148", "internal/gateway/record.go", `if !p.railed {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
-	{"P56", "internal/gateway/gateway.go", `	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)`, `	if p.Parent != "" {
+	{"P56", "internal/gateway/gateway.go", `	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)`, `	if p.Parent != "" {
 		return nil
 	}
-	d := gate.Decide(ctx, g.agent, g.name, p.tool, p.Call, g.rules)`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
+	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
 	{"P56", "internal/serve/compose.go", `	return v.running.Call(ctx, c)`, `	c.Principal = "owner@local"
 	return v.running.Call(ctx, c)`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
 	{"P53", "internal/serve/compose.go", `Name: c.Principal, Everywhere: true}`, `Name: c.Principal}`, "./internal/test/adversary", "TestDeputyIsNotConfused"},

@@ -19,7 +19,6 @@ import (
 	"github.com/ambit-run/ambit/internal/pack"
 	"github.com/ambit-run/ambit/internal/policy"
 	"github.com/ambit-run/ambit/internal/registry"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
 	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/manifest"
@@ -65,24 +64,22 @@ type needed struct {
 func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
 	a := m.Agent()
 	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: serve.LookTwice(a)}
-	found, err := t.found(ctx, m)
-	if err != nil || len(found) == 0 {
+	resolved, err := t.resolve(ctx, m)
+	if err != nil || resolved.Resolver == nil {
 		return n, err
 	}
+	found := resolved.Found()
 	h, err := home.Find()
 	if err != nil {
 		return n, &failure{code: exitMissing, err: err}
 	}
 	scopes, err := policy.ReadScopes(h.Config())
 	if err != nil {
-		return n, no("mend the file", "%w", err)
+		return n, no("fix the file", "%w", err)
 	}
-	c, err := catalog.Open(h)
-	if err != nil {
-		return n, no("mend the file", "%w", err)
-	}
+	c := resolved.Resolver.Catalog
 	name, rules := registered(h, m), t.rules(h)
-	door := gateway.New(registry.Agent(a, found), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
+	door := gateway.New(resolved.Agent(), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
 	n.with(found, func(of *agent.Tool) bool {
 		on, _ := of.Binding.(agent.OnServer)
 		asked := func(q agent.Requirement) bool {

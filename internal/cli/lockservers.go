@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/registry"
+	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
+
+// resolve looks up the servers that the manifest requires by their ids, and refuses if a
+// required server was not found. It prints the problem of each.
+func (l *locking) resolve(ctx context.Context) error {
+	o := host.ResolveOptions{Home: l.o.Home, Lock: l.o.Lock, Anew: !l.flags.check}
+	if l.flags.update {
+		o.Lock = nil
+	}
+	var err error
+	if l.resolved, err = resolveWith(ctx, l.m, o); err != nil {
+		return err
+	}
+	if err := l.interrupted(ctx); err != nil {
+		return err
+	}
+	var missing []string
+	code := exitMissing
+	for _, f := range l.resolved.Found() {
+		if f.Problem == nil {
+			continue
+		}
+		l.t.notef("%s %s: %s", l.t.paint(yellow, "warning:"), diag.Printable(f.Requirement.Server), diag.Printable(f.Problem.Error()))
+		if f.Requirement.Optional {
+			continue
+		}
+		missing = append(missing, f.Requirement.Server)
+		if !registry.Lacking(f.Problem) {
+			code = exitNo
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &failure{code: code, err: fmt.Errorf("nothing was locked; unavailable: %s", strings.Join(missing, ", ")), hint: "see what there is: ambit catalog list"}
+}
+
+// found is what the requirement of an id came to; nil for a server that the manifest
+// declares.
+func (l *locking) found(alias string) *registry.Found {
+	for _, f := range l.resolved.Found() {
+		if f.Requirement.Server == alias {
+			return &f
+		}
+	}
+	return nil
+}
+
+// start starts the servers that there are.
+func (l *locking) start(ctx context.Context, a *agent.Agent, o toolserver.Options) *toolserver.Manager {
+	o.Servers = slices.DeleteFunc(l.resolved.Servers(o, egress.New(egress.Switches{}), false), func(s toolserver.Spec) bool { return s.Problem != nil })
+	return toolserver.Start(ctx, a, o)
+}

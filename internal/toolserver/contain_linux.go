@@ -1,4 +1,0 @@
-package toolserver
-
-// containable reports whether programs are contained here.
-func containable() bool { return bubblewrap() != "" }
