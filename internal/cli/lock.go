@@ -124,7 +124,10 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 	if f.check && (o.Lock == nil || o.Lock.Agents[m.Agent().ID] == nil) {
 		return no("make it: ambit lock "+diag.ShellWord(m.Path), "%s is not locked", m.Path)
 	}
-	l := &locking{t: t, m: m, o: o, flags: f, doc: doc, store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{}}
+	l := &locking{
+		t: t, m: m, o: o, flags: f, doc: doc,
+		store: pack.Store{Dir: o.Home.Packages()}, packages: map[string]*pack.Package{},
+	}
 	if err := l.resolve(ctx); err != nil {
 		return err
 	}
@@ -145,7 +148,8 @@ func (l *locking) check(ctx context.Context) error {
 	a := l.resolved.Agent()
 	for alias := range l.o.Lock.Agents[a.ID].Servers {
 		if a.Server(alias) == nil && l.found(alias) == nil {
-			return no("lock it again: ambit lock "+diag.ShellWord(l.m.Path), "the lock has a server %s, and %s has none", diag.Quote(alias), l.m.Path)
+			return no("lock it again: ambit lock "+diag.ShellWord(l.m.Path),
+				"the lock has a server %s, and %s has none", diag.Quote(alias), l.m.Path)
 		}
 	}
 	servers := l.start(ctx, a, l.o)
@@ -320,7 +324,8 @@ func (l *locking) prove(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("the lock is written, and that it was made here cannot be remembered: %w", err)}
+		err = fmt.Errorf("the lock is written, and that it was made here cannot be remembered: %w", err)
+		return &failure{code: exitMissing, err: err}
 	}
 	return nil
 }
@@ -515,7 +520,10 @@ func (l *locking) entry(a *agent.Agent, servers *toolserver.Manager, before *pac
 			locked.Tools[name] = tool
 		}
 		entry.Servers[p.Alias] = locked
-		report := lockReport{Agent: a.ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version, Tools: toolNames(p), Rewritten: l.pinned[p.Alias]}
+		report := lockReport{
+			Agent: a.ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version,
+			Tools: toolNames(p), Rewritten: l.pinned[p.Alias],
+		}
 		if f != nil {
 			report.PackageDigest, report.Version, report.Kind = locked.Package.Digest, f.Version, f.Recipe.Kind
 		}

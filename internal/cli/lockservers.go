@@ -34,7 +34,8 @@ func (l *locking) resolve(ctx context.Context) error {
 		if f.Problem == nil {
 			continue
 		}
-		l.t.notef("%s %s: %s", l.t.paint(yellow, "warning:"), diag.Printable(f.Requirement.Server), diag.Printable(f.Problem.Error()))
+		warning := diag.Printable(f.Requirement.Server) + ": " + diag.Printable(f.Problem.Error())
+		l.t.notef("%s %s", l.t.paint(yellow, "warning:"), warning)
 		if f.Requirement.Optional {
 			continue
 		}
@@ -46,7 +47,8 @@ func (l *locking) resolve(ctx context.Context) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return &failure{code: code, err: fmt.Errorf("nothing was locked; unavailable: %s", strings.Join(missing, ", ")), hint: "see what there is: ambit catalog list"}
+	err = fmt.Errorf("nothing was locked; unavailable: %s", strings.Join(missing, ", "))
+	return &failure{code: code, err: err, hint: "see what there is: ambit catalog list"}
 }
 
 // found is what the requirement of an id came to; nil for a server that the manifest
@@ -62,6 +64,7 @@ func (l *locking) found(alias string) *registry.Found {
 
 // start starts the servers that there are.
 func (l *locking) start(ctx context.Context, a *agent.Agent, o toolserver.Options) *toolserver.Manager {
-	o.Servers = slices.DeleteFunc(l.resolved.Servers(o, egress.New(egress.Switches{}), false), func(s toolserver.Spec) bool { return s.Problem != nil })
+	o.Servers = l.resolved.Servers(o, egress.New(egress.Switches{}), false)
+	o.Servers = slices.DeleteFunc(o.Servers, func(s toolserver.Spec) bool { return s.Problem != nil })
 	return toolserver.Start(ctx, a, o)
 }

@@ -24,8 +24,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// needReport is a server that an agent requires or can use, and what became of it
-// here.
+// needReport is a required or optional server and what it was resolved to.
 type needReport struct {
 	Server     string `json:"server_id"`
 	Constraint string `json:"version"`
@@ -51,8 +50,8 @@ type scopeReport struct {
 	Depends []string `json:"depends"`
 }
 
-// needed are the servers of an agent, in both lists, and what it is with them: the
-// agent itself, what it reaches and what to look at twice.
+// needed are the required and optional servers of an agent, and the agent with them: what
+// it reaches and what to check twice.
 type needed struct {
 	required, optional []needReport
 	agent              *agent.Agent
@@ -60,7 +59,8 @@ type needed struct {
 	watch              []string
 }
 
-// needs tells what an agent's requirements come to here. Nothing is started.
+// needs resolves an agent's requirements and reports which scopes the policy grants. It
+// starts nothing.
 func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
 	a := m.Agent()
 	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: serve.LookTwice(a)}
@@ -115,12 +115,11 @@ func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, err
 	return n, nil
 }
 
-// with makes of an agent what it is with the servers that were found, and with those
-// of their tools that it may come to call.
+// with adds the servers that were found, and those of their tools that the agent may call.
 func (n *needed) with(found []registry.Found, may func(*agent.Tool) bool) {
 	n.agent = registry.Agent(n.agent, found)
 	n.agent.Tools = slices.DeleteFunc(n.agent.Tools, func(t agent.Tool) bool { return !may(&t) })
-	// Of ambit's own shell more is known than that it is a program.
+	// The sandbox of ambit's own shell is known, so its reach is not that of any program.
 	shells := map[string]bool{}
 	for i := range found {
 		if f := &found[i]; f.Recipe.Kind == pack.Builtin && f.Recipe.Name == bashserver.Name && f.Server.Alias != "" {
@@ -204,13 +203,13 @@ func (t *terminal) needList(title string, list []needReport) {
 	}
 }
 
-// words says whether a scope is granted.
+// words describes whether a scope is granted.
 func (s *scopeReport) words() string {
 	switch {
 	case s.Granted:
 		return "granted"
 	case len(s.Tools) == 0:
-		return "not granted: nobody has said which tools it covers"
+		return "not granted: no catalogue entry or setting lists its tools"
 	case len(s.Allowed)+len(s.Depends) == len(s.Tools):
 		return "granted, depending on the arguments"
 	case s.partly():
@@ -222,7 +221,7 @@ func (s *scopeReport) words() string {
 // partly reports whether some of its tools may be called, or with some arguments.
 func (s *scopeReport) partly() bool { return len(s.Allowed)+len(s.Depends) > 0 }
 
-// needsTime is how long a page waits for what is known of an agent's servers.
+// needsTime is how long a console page waits for the resolution of an agent's servers.
 const needsTime = 3 * time.Second
 
 // consoleNeeds is needs for the console.

@@ -112,7 +112,9 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline boo
 		}
 		f := &found[i]
 		reports[i].Warnings = append(base.Warnings, f.Warnings...)
-		reports[i].requirementReport = &requirementReport{f.Requirement.Optional, f.Requirement.Version, f.Version, f.From, f.From == registry.FromLock}
+		reports[i].requirementReport = &requirementReport{
+			f.Requirement.Optional, f.Requirement.Version, f.Version, f.From, f.From == registry.FromLock,
+		}
 		if !f.Requirement.Optional {
 			needed = append(needed, proofs[i])
 		}
@@ -324,7 +326,8 @@ func (t *terminal) requirement(r *provenServer, p toolserver.Proof, offline bool
 	case !offline:
 		verdict += ", " + count(len(p.Tools), "tool") + ", package " + string(p.Package.Status)
 	}
-	t.printf("%s %s %s  %s\n", mark, t.paint(bold, diag.Printable(r.Alias)), diag.Printable(r.Asked), t.paint(dim, diag.Printable(verdict)))
+	alias, verdict := t.paint(bold, diag.Printable(r.Alias)), t.paint(dim, diag.Printable(verdict))
+	t.printf("%s %s %s  %s\n", mark, alias, diag.Printable(r.Asked), verdict)
 	t.whyNot(p)
 	for _, w := range r.Warnings {
 		t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))

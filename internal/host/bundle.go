@@ -53,7 +53,8 @@ func (a *Agent) openBundle(o *toolserver.Options) bool {
 		}
 		return &toolserver.Launched{Stdin: s.Stdin, Stdout: s.Stdout, Stop: s.Stop}, nil
 	}
-	s := toolserver.Spec{Server: agent.Server{Alias: bundleAlias, Transport: agent.Stdio, Digest: b.Digest()}, Launch: launch}
+	declared := agent.Server{Alias: bundleAlias, Transport: agent.Stdio, Digest: b.Digest()}
+	s := toolserver.Spec{Server: declared, Launch: launch}
 	for i := range who.Tools {
 		s.Tools = append(s.Tools, who.Tools[i].Name)
 	}

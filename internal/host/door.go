@@ -166,7 +166,8 @@ type notStarted struct{}
 
 // Act refuses a call.
 func (notStarted) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
-	return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent was not started, since the call was to be refused").Again())
+	const why = "the agent was not started, since the call was to be refused"
+	return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, why).Again())
 }
 
 // refuseTime bounds the recording of a call that was not made.

@@ -183,7 +183,8 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	a.shut, a.gateway = err, gateway.New(m.Agent(), made)
 	a.front = &front.Agent{
 		Door: a.gateway, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
-		Ready: a.listed, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release, Spend: a.spend, Level: a.level,
+		Ready: a.listed, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
+		Spend: a.spend, Level: a.level,
 	}
 	if o.Sole {
 		a.front.Greeted = a.greeted
@@ -270,9 +271,10 @@ func (a *Agent) start() {
 	}
 	who := resolved.Agent()
 	o := toolserver.Options{
-		Home: a.options.Home, Folder: folder, Lookup: a.options.Credentials.Lookup(who), Lock: lock, Version: a.options.Version,
-		Authorize: Authorize(who, a.options.Tokens), Idle: a.options.ServerIdle,
-		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.notified, Persist: a.options.Persist, Contain: a.options.Contain,
+		Home: a.options.Home, Folder: folder, Lock: lock, Version: a.options.Version,
+		Lookup: a.options.Credentials.Lookup(who), Authorize: Authorize(who, a.options.Tokens),
+		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.notified,
+		Persist: a.options.Persist, Contain: a.options.Contain, Idle: a.options.ServerIdle,
 		OnProven: func(alias string, definitions map[string][]byte) {
 			if err := resolved.Learn(alias, definitions); err != nil {
 				a.options.Log(alias, "its tools cannot be remembered: "+err.Error())

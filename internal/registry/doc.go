@@ -45,8 +45,8 @@
 //
 // # What comes of it
 //
-// [Resolver.Agent] gives a copy of the agent with the servers and, as far as they
-// are known, their tools: from the lock, from what was proven earlier on this
-// machine, or from the catalogue. A requirement that cannot be met is no error. It
-// says why in [Found], and its tools refuse when they are called.
+// [Resolver.Resolve] returns a [Found] for each requirement, and [Agent] a copy of the
+// agent with the servers and, as far as they are known, their tools: from the lock, from
+// an earlier start on this machine, or from the catalogue. A requirement that nothing
+// meets is no error. Its [Found] has the problem, and its tools refuse calls.
 package registry

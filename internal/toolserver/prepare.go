@@ -63,7 +63,8 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	l := &plan{digest: PackageDigest{Declared: s.spec.Digest, Status: Absent}}
 	switch {
 	case s.uncontained():
-		return l, call.Refuse(stage, call.IsolationUnavailable, "server %s is not contained, and --production asks for that", s.alias)
+		return l, call.Refuse(stage, call.IsolationUnavailable,
+			"server %s is not contained, and --production requires that", s.alias)
 	case s.remote():
 		l.digest.Status = Unverifiable
 	case s.spec.Placeholder || s.spec.Digest == "":

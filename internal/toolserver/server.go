@@ -60,8 +60,10 @@ type server struct {
 
 func newServer(id string, spec Spec, o Options) *server {
 	s := &server{
-		agent: id, alias: spec.Alias, lazy: spec.Lazy, optional: spec.Optional, spec: &spec, options: o, tools: spec.Definitions,
-		turn: &turn{passed: make(chan struct{})}, again: make(chan struct{}, 1), settled: make(chan struct{}), demand: demand{asleep: spec.Lazy, wanted: make(chan struct{}, 1)},
+		agent: id, alias: spec.Alias, lazy: spec.Lazy, optional: spec.Optional, spec: &spec,
+		options: o, tools: spec.Definitions,
+		turn: &turn{passed: make(chan struct{})}, again: make(chan struct{}, 1), settled: make(chan struct{}),
+		demand: demand{asleep: spec.Lazy, wanted: make(chan struct{}, 1)},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.proof = Proof{Alias: spec.Alias}
