@@ -244,7 +244,7 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 		d.widen(what+" input schema", "rewritten: other arguments may pass")
 	}
 	d.text(what+" output schema", old.OutputSchema, new.OutputSchema)
-	d.capped(what+" timeout_ms", old.TimeoutMS, new.TimeoutMS)
+	d.capped(what+" timeout_ms", old.Timeout.Milliseconds(), new.Timeout.Milliseconds())
 	d.binding(what, old.Binding, new.Binding)
 	d.policy(what, old.Policy, new.Policy)
 	d.annotations(what, old.Annotations, new.Annotations)

@@ -18,7 +18,7 @@ const (
 	lateGrace = 60 * time.Second
 	// longest is a century in milliseconds. What a manifest says beyond that may
 	// be more than can be counted.
-	longest = 100 * 365 * 24 * 60 * 60 * 1000
+	longest = 100 * 365 * 24 * time.Hour
 	// around is what a program's call may take beyond the program's own time: its
 	// sandbox is made before, and taken down after.
 	around = 15 * time.Second
@@ -54,10 +54,10 @@ func (g *Gateway) timeout(p *passing) time.Duration {
 	timeout := defaultTimeout
 	_, runs := p.tool.Binding.(agent.RunProgram)
 	switch bounds := g.agent.Resources; {
-	case p.tool.TimeoutMS > 0:
-		timeout = time.Duration(min(p.tool.TimeoutMS, longest)) * time.Millisecond
-	case runs && bounds != nil && bounds.WallClockMS > 0:
-		timeout = time.Duration(min(bounds.WallClockMS, longest))*time.Millisecond + around
+	case p.tool.Timeout > 0:
+		timeout = min(p.tool.Timeout, longest)
+	case runs && bounds != nil && bounds.WallClock > 0:
+		timeout = min(bounds.WallClock, longest) + around
 	}
 	if p.Timeout > 0 {
 		timeout = min(timeout, p.Timeout)

@@ -59,7 +59,7 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 		}
 	}
 	if a.Resources != nil {
-		n.Lose("resources", "%d ms, %d MiB memory, %d MiB disk, network %s; %s", a.Resources.WallClockMS, a.Resources.MemoryMB, a.Resources.DiskMB, a.Resources.Network, hint)
+		n.Lose("resources", "%d ms, %d MiB memory, %d MiB disk, network %s; %s", a.Resources.WallClock.Milliseconds(), a.Resources.MemoryMB, a.Resources.DiskMB, a.Resources.Network, hint)
 	}
 	if a.Settlement != nil {
 		n.Lose("settlement", "%d credits an hour, priority %s; %s", a.Settlement.CreditsPerHour, a.Settlement.Priority, hint)
@@ -106,8 +106,8 @@ func (n *Notes) LoseDefinitions(a *agent.Agent, hint string, args ...any) {
 		if t.Annotations != (agent.Annotations{}) {
 			parts = append(parts, "annotations")
 		}
-		if t.TimeoutMS > 0 {
-			parts = append(parts, fmt.Sprintf("timeout of %d ms", t.TimeoutMS))
+		if t.Timeout > 0 {
+			parts = append(parts, fmt.Sprintf("timeout of %d ms", t.Timeout.Milliseconds()))
 		}
 		if len(parts) > 0 && a.Callable(t) {
 			n.Lose("definition of "+t.Name, "%s; %s", strings.Join(parts, ", "), hint)

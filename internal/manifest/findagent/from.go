@@ -55,7 +55,7 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 }
 
 // bundleRuntime is what this dialect calls a runtime, empty if it has none.
-func bundleRuntime(name string) string {
+func bundleRuntime(name agent.Runtime) string {
 	for kind, known := range runtimes {
 		if known == name {
 			return kind
@@ -157,8 +157,8 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 				out.Description = "The tool " + t.Name + " of the server " + on.Alias + "."
 			}
 		}
-		if t.TimeoutMS > 0 {
-			n.Lose("timeout of "+t.Name, "%d ms", t.TimeoutMS)
+		if t.Timeout > 0 {
+			n.Lose("timeout of "+t.Name, "%d ms", t.Timeout.Milliseconds())
 		}
 		m.Tools = append(m.Tools, out)
 	}
@@ -213,7 +213,7 @@ func (m *Manifest) fromRails(a *agent.Agent) {
 		g.Input = &InputRails{MaxLength: r.MaxLength, DenyPatterns: r.DenyPatterns, PIIRedaction: r.PII}
 	}
 	if r.OutputSchema != "" || r.OnLeak != "" {
-		g.Output = &OutputRails{Schema: json.RawMessage(r.OutputSchema), OnLeak: r.OnLeak}
+		g.Output = &OutputRails{Schema: json.RawMessage(r.OutputSchema), OnLeak: string(r.OnLeak)}
 	}
 	for i := range m.Tools {
 		t := a.Tool("", m.Tools[i].Name)

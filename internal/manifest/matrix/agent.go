@@ -27,7 +27,7 @@ func (m *AgentManifest) Compile() *agent.Agent {
 		pin, _ := tooluri.ParsePin(s.Version) // checked by Parse
 		for _, t := range s.Tools {
 			a.Tools = append(a.Tools, agent.Tool{
-				Name: t.Name, Description: t.Description, SideEffect: agent.SideEffect(t.SideEffectClass), TimeoutMS: t.TimeoutMS,
+				Name: t.Name, Description: t.Description, SideEffect: agent.SideEffect(t.SideEffectClass), Timeout: agent.Milliseconds(t.TimeoutMS),
 				URI:     &tooluri.URI{Server: s.Alias, Name: t.Name, Pin: pin},
 				Binding: agent.OnServer{Alias: s.Alias},
 			})
