@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// This file compares what stands beside the tools: servers, secrets, programs
+// This file compares all parts but the tools: servers, secrets, programs
 // and rails.
 
 func (d *differ) servers(old, new *agent.Agent) {

@@ -66,7 +66,7 @@ const (
 	newVersion = "0.1.0"
 )
 
-// From says what it can of an agent of another dialect in this one.
+// From converts an agent of another dialect as far as this dialect can express it.
 //
 // A Covenant agent is a program, and the others describe what a program would
 // have to do. So only the frame survives: who the agent is, and a capability
@@ -111,7 +111,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		}
 		name := t.Name
 		if on, ok := t.Binding.(agent.OnServer); ok {
-			// The name under which such tools are told apart elsewhere too.
+			// The same name distinguishes such tools elsewhere.
 			if named[name] > 1 {
 				name = on.Alias + "_" + name
 			}
@@ -149,7 +149,7 @@ func add(list *[]string, action string) {
 	}
 }
 
-// actionName makes of any text what may stand behind a namespace.
+// actionName turns any text into the part of an action behind its namespace.
 func actionName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 0x80 && isIDPart(string(r)) {

@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// From says what it can of an agent of another dialect in this one.
+// From converts an agent of another dialect as far as this dialect can express it.
 //
 // A FindAgent manifest cannot start tool servers, so an agent that lives on
 // them becomes a static recipe: what it is told, and which tools it expects,
@@ -97,7 +97,7 @@ func (m *Manifest) fromWords(a *agent.Agent, n *convert.Notes) {
 	}
 }
 
-// introduction is a prompt that says no more than is known.
+// introduction is a prompt with only the known facts.
 func (m *Manifest) introduction() string {
 	s := "You are " + m.Name + "."
 	if m.Description != "" {
@@ -141,7 +141,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 			OutputSchema: json.RawMessage(t.OutputSchema), Annotations: fromAnnotations(a.Dialect, t), Action: fromBinding(t.Binding),
 		}
 		if onServer && named[t.Name] > 1 {
-			// The name under which such tools are told apart elsewhere too.
+			// The same name distinguishes such tools elsewhere.
 			out.Name = on.Alias + "_" + t.Name
 		}
 		if !tooluri.IsName(out.Name) {
@@ -307,7 +307,7 @@ func (m *Manifest) fromProgram(a *agent.Agent, n *convert.Notes) {
 	}
 }
 
-// loseServers says that tools will be described and not served.
+// loseServers records that tools will be described and not served.
 func loseServers(a *agent.Agent, n *convert.Notes) {
 	for _, s := range a.Servers {
 		n.Lose("server "+s.Alias, "a FindAgent manifest starts no tool servers; its tools are only described")

@@ -69,11 +69,11 @@ func setting(name, value string) agent.Setting {
 	return agent.Setting{Name: name, Value: value, Refs: refs}
 }
 
-// From says what it can of an agent of another dialect in this one.
+// From converts an agent of another dialect as far as this dialect can express it.
 //
 // Whatever ambit runs it also serves over MCP, so a declarative agent or a
 // program becomes one tool server: ambit itself, running that agent behind its
-// own gate and guards. Only an agent whose tools nobody knows in advance, as
+// own gate and guards. Only an agent whose tools are unknown in advance, as
 // with GPARS, has no such form.
 func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	m := &AgentManifest{
