@@ -120,7 +120,7 @@ func TestReach(t *testing.T) {
 	if got := fmt.Sprint(r.Hosts); got != "[{api.example.com [tool h tool h2]} {mcp.example.com [server web]}]" {
 		t.Errorf("hosts %s", got)
 	}
-	if r.AnyHost == "" {
+	if !r.AnyHost || r.AnyHostReason == "" {
 		t.Error("a program that may use the network reaches only named hosts")
 	}
 	if got := strings.Join(r.Paths, " "); got != "/data ./x $env:HOME/memory" {

@@ -5,37 +5,45 @@ import (
 	"time"
 )
 
-// Guardrails are the rails an agent declares. A runtime enforces them, and may
-// hold the agent to more.
+// Guardrails are the checks on content that an agent declares. The runtime enforces them, and the operator may add more.
 type Guardrails struct {
 	// MaxLength caps the bytes of a call's arguments; 0 declares no cap.
 	MaxLength int64 `json:"max_length,omitempty"`
-	// DenyPatterns are regular expressions that no argument may match.
+	// DenyPatterns are regular expressions. A call is refused if an argument matches one.
 	DenyPatterns []string `json:"deny_patterns,omitempty"`
-	// PII lists the categories that are redacted from arguments.
+	// PII lists the categories of personal data that are redacted from arguments.
 	PII []string `json:"pii_redaction,omitempty"`
-	// OutputSchema is the JSON Schema that results hold to, as text.
+	// OutputSchema is the text of the JSON Schema for results.
 	OutputSchema string `json:"output_schema,omitempty"`
-	// OnLeak is redact or block: what happens to a result that holds a secret.
-	OnLeak string `json:"on_leak,omitempty"`
+	// OnLeak is the action on a result that contains a secret; empty means LeakRedact.
+	OnLeak OnLeak `json:"on_leak,omitempty"`
 }
 
-// IsZero reports whether nothing is declared.
+// OnLeak is the action on a result that contains a secret.
+type OnLeak string
+
+// The actions on a leak.
+const (
+	LeakRedact OnLeak = "redact" // return the result without the secret
+	LeakBlock  OnLeak = "block"  // withhold the whole result
+)
+
+// IsZero reports whether the agent declares no guardrails.
 func (g Guardrails) IsZero() bool {
 	return g.MaxLength == 0 && len(g.DenyPatterns) == 0 && len(g.PII) == 0 && g.OutputSchema == "" && g.OnLeak == ""
 }
 
-// ToolPolicy are the rails of one tool.
+// ToolPolicy limits the calls of one tool.
 type ToolPolicy struct {
-	// HumanApproval asks a person before every call.
+	// HumanApproval requires a person's approval before every call.
 	HumanApproval bool `json:"human_approval,omitempty"`
-	// Idempotent lets the runtime repeat the call after a crash.
+	// Idempotent allows the runtime to repeat a call after a crash.
 	Idempotent bool  `json:"idempotent,omitempty"`
 	Rate       *Rate `json:"rate_limit,omitempty"`
 	Spend      *Cap  `json:"max_amount,omitempty"`
 }
 
-// Rate is at most Count calls in any window of length Per.
+// Rate allows at most Count calls in any window of length Per.
 type Rate struct {
 	Count int64         `json:"count"`
 	Per   time.Duration `json:"per"`
@@ -58,16 +66,14 @@ var RateUnits = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour,
 }
 
-// Cap bounds what calls may spend. Amounts are decimals, kept as written;
-// empty means no cap.
+// Cap bounds the spending of calls. Amounts are decimals in the manifest's spelling; an empty amount is no cap.
 type Cap struct {
 	PerCall  string `json:"per_call,omitempty"`
 	PerDay   string `json:"per_day,omitempty"`
 	Currency string `json:"currency,omitempty"`
 }
 
-// AmountAtMost reports whether decimal a is at most b, where no cap is above
-// every amount.
+// AmountAtMost reports whether the decimal a is at most b. An empty amount is above every other.
 func AmountAtMost(a, b string) bool {
 	if b == "" {
 		return true

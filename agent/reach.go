@@ -3,40 +3,38 @@ package agent
 import (
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// Reach is what a reviewer asks of an agent first. Everything in it is derived
-// from the manifest alone.
+// Reach lists what an agent can touch. It is derived from the manifest alone.
 type Reach struct {
-	// SideEffects are the classes of the tools that may be called.
+	// SideEffects are the classes of the callable tools.
 	SideEffects []SideEffect
-	// Hosts are the machines that the manifest names.
+	// Hosts are the hosts that the manifest names.
 	Hosts []Host
-	// AnyHost says, where it is so, why the agent can reach hosts that the
-	// manifest does not name.
-	AnyHost string
-	// Secrets are the credentials the agent is given.
+	// AnyHost reports whether the agent can also reach hosts that the manifest does not name, and AnyHostReason why.
+	AnyHost       bool
+	AnyHostReason string
+	// Secrets are the credentials that the agent receives.
 	Secrets []Secret
-	// Programs are what is started on this machine.
+	// Programs are the programs that run on this machine.
 	Programs []Command
-	// Paths are files and folders that the manifest names.
+	// Paths are the files and folders that the manifest names.
 	Paths []string
-	// Agents are the other agents it calls, as NAME/tool.
+	// Agents are the tools of other agents that it calls, as NAME/tool.
 	Agents []string
 
 	paths map[string]bool
 	hosts map[string]int
 }
 
-// Host is a machine and what reaches it.
+// Host is a host, and the tools and servers that reach it.
 type Host struct {
 	Name string
 	By   []string
 }
 
-// Secret is a credential by name, what it is for, and where it may go.
+// Secret is the name of a credential, its user, and the hosts that may receive it.
 type Secret struct {
 	Name     string
 	For      string
@@ -44,27 +42,15 @@ type Secret struct {
 	Required bool
 }
 
-// Command is a program as it is started.
+// Command is a program with its arguments.
 type Command struct {
 	For  string
 	Argv []string
-	// Digest is that of the package it comes from; empty if nothing pins it.
+	// Digest is the digest of the program's package; empty if the package is not pinned.
 	Digest string
 }
 
-// CommandLine writes a command for people so that each argument can be told
-// from its neighbours.
-func CommandLine(argv []string) string {
-	out := make([]string, len(argv))
-	for i, arg := range argv {
-		if out[i] = arg; arg == "" || strings.ContainsAny(arg, " \t\n\"'\\|&;<>$`") {
-			out[i] = strconv.Quote(arg)
-		}
-	}
-	return strings.Join(out, " ")
-}
-
-// Reach derives what the agent can touch.
+// Reach returns what the agent can touch.
 func (a *Agent) Reach() Reach {
 	var r Reach
 	for i := range a.Tools {
@@ -92,10 +78,12 @@ func (a *Agent) Reach() Reach {
 		r.program(a)
 	}
 	if len(a.Servers) < len(a.Requirements) {
-		r.AnyHost = "its servers are chosen by whoever runs it, and reach what they reach"
+		r.anyHost("it depends on the servers you choose; they may reach any host")
 	}
 	return r
 }
+
+func (r *Reach) anyHost(reason string) { r.AnyHost, r.AnyHostReason = true, reason }
 
 func (r *Reach) host(name, by string) {
 	if name == "" {
@@ -125,8 +113,12 @@ func (r *Reach) server(s *Server) {
 			r.host(u.Hostname(), by)
 		}
 	case Stdio:
-		r.AnyHost = "its tool servers are programs that may use the network"
-		r.Programs = append(r.Programs, Command{For: by, Argv: append([]string{s.Command}, s.Args...), Digest: realDigest(s)})
+		r.anyHost("its tool servers are programs that may use the network")
+		digest := s.Digest
+		if s.Placeholder {
+			digest = ""
+		}
+		r.Programs = append(r.Programs, Command{For: by, Argv: append([]string{s.Command}, s.Args...), Digest: digest})
 		for _, arg := range s.Args {
 			r.path(arg)
 		}
@@ -144,8 +136,7 @@ func (r *Reach) server(s *Server) {
 	}
 }
 
-// path notes a text that names a place in the file system, also as the value
-// of a flag.
+// path adds s, or the value of the flag s, if it is a path.
 func (r *Reach) path(s string) {
 	if _, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(s, "-") {
 		s = value
@@ -162,18 +153,10 @@ func (r *Reach) path(s string) {
 	}
 }
 
-// PlainEnv are the variables that every tool server is given. They are no
-// secrets.
+// PlainEnv are the variables that every tool server receives. They are not secrets.
 var PlainEnv = []string{"PATH", "HOME", "LANG", "TMPDIR"}
 
-func realDigest(s *Server) string {
-	if s.Placeholder {
-		return ""
-	}
-	return s.Digest
-}
-
-// isPath tells an argument that names a place in the file system from others.
+// isPath reports whether an argument looks like a path.
 func isPath(arg string) bool {
 	return arg == "." || arg == ".." || arg == "~" || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") ||
 		strings.HasPrefix(arg, "../") || strings.HasPrefix(arg, "~/") || len(arg) > 2 && arg[1] == ':' && arg[2] == '\\'
@@ -185,10 +168,10 @@ func (r *Reach) program(a *Agent) {
 	switch {
 	case p.Contract == NativeMCP:
 		argv = append([]string{p.Command}, p.Args...)
-	case p.Runtime == "rust-bin":
+	case p.Runtime == RustBin:
 		argv = []string{p.Entry}
 	default:
-		argv = []string{p.Runtime, p.Entry}
+		argv = []string{string(p.Runtime), p.Entry}
 	}
 	r.Programs = append(r.Programs, Command{For: "the agent itself", Argv: argv})
 	for _, h := range p.Hosts {
@@ -197,9 +180,9 @@ func (r *Reach) program(a *Agent) {
 	if a.Resources != nil {
 		switch a.Resources.Network {
 		case NetworkHTTPS:
-			r.AnyHost = "its program may connect to any host over https"
+			r.anyHost("its program may connect to any host over https")
 		case NetworkFull:
-			r.AnyHost = "its program may connect to any host"
+			r.anyHost("its program may connect to any host")
 		}
 	}
 }

@@ -19,7 +19,11 @@ func ExampleFind() {
 		fmt.Println(err)
 		return
 	}
-	m := manifest.Parse(path, text, manifest.Options{})
+	m, err := manifest.Parse(path, text, manifest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	fmt.Println(m.Dialect, m.Valid(), m.Agent().ID)
 	// Output: matrix true matrix://agent/default
 }

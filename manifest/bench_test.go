@@ -23,7 +23,7 @@ func BenchmarkParse(b *testing.B) {
 			b.SetBytes(int64(len(src)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if m := manifest.Parse(file, src, manifest.Options{}); !m.Valid() {
+				if m, _ := manifest.Parse(file, src, manifest.Options{}); !m.Valid() {
 					b.Fatal(m.Diagnostics)
 				}
 			}

@@ -2,28 +2,37 @@ package manifest
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/convert"
+	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Converted is a manifest said in another dialect.
+// Note is one thing that a conversion lost or added.
+type Note = convert.Note
+
+// ErrNothingSurvives reports that the target dialect can express nothing that the agent does.
+var ErrNothingSurvives = convert.ErrNothingSurvives
+
+// Converted is a manifest in another dialect.
 type Converted struct {
 	Text []byte
-	// Lost is what the other dialect has no word for; Added what it demands
-	// and was filled in, to be checked by a person.
-	Lost, Added []convert.Note
+	// Lost lists what the target dialect cannot express. Added lists what it requires and ambit filled in; a person
+	// should check it.
+	Lost, Added []Note
 }
 
-// Convert says a valid manifest in another dialect. Its error wraps
-// convert.ErrNothingSurvives where nothing of what the agent does would be
-// left.
+// Convert translates a valid manifest to another dialect. The error wraps ErrNothingSurvives if nothing that the agent
+// does would be left.
 func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 	if !m.Valid() {
 		return nil, &InvalidError{m}
 	}
-	target := rooms[to]
+	target := formats[to]
 	if target == nil {
 		return nil, fmt.Errorf("there is no dialect %q", to)
 	}
@@ -39,9 +48,54 @@ func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What comes out must be as good as what people write.
-	if check := Parse("converted"+target.ext(), text, Options{Dialect: to}); !check.Valid() {
-		return nil, fmt.Errorf("the converted manifest is invalid: %w", &InvalidError{check})
+	if _, err := Parse("converted", text, Options{Dialect: to}); err != nil {
+		return nil, fmt.Errorf("the converted manifest is invalid: %w", err)
 	}
 	return &Converted{Text: bytes.TrimRight(text, "\n"), Lost: notes.Lost, Added: notes.Added}, nil
+}
+
+// Fork returns the text of a valid manifest with another agent name. It changes nothing else, not even the layout.
+func Fork(m *Manifest, name string) ([]byte, error) {
+	if !m.Valid() {
+		return nil, &InvalidError{m}
+	}
+	type edit struct {
+		at   doc.Value
+		text string
+	}
+	root := m.tree().Root()
+	var edits []edit
+	switch m.Dialect {
+	case agent.Matrix:
+		edits = []edit{{root.Get("agent"), "matrix://agent/" + name}}
+	case agent.GPARS:
+		id := root.Get("id")
+		prefix := id.Text()[:strings.LastIndexAny(id.Text(), ":/")+1]
+		edits = []edit{{id, prefix + name}}
+	case agent.Covenant:
+		section := root.Get("agent")
+		_, host, ok := strings.Cut(section.Get("id").Text(), "@")
+		if !ok {
+			host = "local"
+		}
+		edits = []edit{{section.Get("id"), name + "@" + host}, {section.Get("name"), name}}
+	case agent.FindAgent:
+		edits = []edit{{root.Get("name"), name}}
+	}
+	// Edit from the end, so that the earlier offsets stay right.
+	slices.SortFunc(edits, func(a, b edit) int { return b.at.Place().Start - a.at.Place().Start })
+	text := m.Source.Text
+	for _, e := range edits {
+		// A JSON string is also a TOML basic string.
+		quoted, err := json.Marshal(e.text)
+		if err != nil {
+			return nil, err
+		}
+		p := e.at.Place()
+		text = text[:p.Start] + string(quoted) + text[p.End:]
+	}
+	if fork, err := Parse(m.Path, []byte(text), Options{Dialect: m.Dialect}); err != nil {
+		return nil, fmt.Errorf("%q cannot be the agent's name: %s", name, fork.Errors()[0].Message)
+	}
+	return []byte(text), nil
 }

@@ -45,7 +45,7 @@ func TestConvertEveryPair(t *testing.T) {
 			if to == agent.Covenant {
 				name = "out.toml"
 			}
-			again := manifest.Parse(name, c.Text, manifest.Options{})
+			again, _ := manifest.Parse(name, c.Text, manifest.Options{})
 			if !again.Valid() || again.Dialect != to {
 				t.Errorf("%s to %s: the result is read as %q\n%s", file, to, again.Dialect, listing(again))
 			}
@@ -85,7 +85,7 @@ func TestForkKeepsEverythingElse(t *testing.T) {
 		if !strings.Contains(string(text), want[1]) || want[0] != "" && strings.Contains(string(text), want[0]) {
 			t.Errorf("%s: the fork has not the name it should have", file)
 		}
-		fork := manifest.Parse(file, text, manifest.Options{})
+		fork, _ := manifest.Parse(file, text, manifest.Options{})
 		d := manifest.Diff(m.Agent(), fork.Agent())
 		if len(d.Widened)+len(d.Narrowed) > 0 && m.Dialect != agent.Covenant {
 			t.Errorf("%s: the fork is another agent: %+v", file, d)

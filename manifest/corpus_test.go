@@ -41,7 +41,7 @@ func TestCorpus(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := manifest.Parse(name, src, manifest.Options{Strict: strings.Contains(name, "-strict-")})
+			m, _ := manifest.Parse(name, src, manifest.Options{Strict: strings.Contains(name, "-strict-")})
 			got := listing(m)
 			if !strings.Contains(got, " "+code+" ") {
 				t.Errorf("%s is not reported:\n%s", code, got)

@@ -21,72 +21,54 @@ import (
 
 type parseFunc func(doc.Value, *diag.Reporter) compiler
 
-// room is what a dialect offers.
-type room struct {
-	keys  []string
+// format describes a dialect.
+type format struct {
+	keys  []string // the top-level keys that no other dialect has
 	rules []*diag.Rule
-	toml  bool // it is written in TOML, not JSON
+	toml  bool // written in TOML, not JSON
 	parse parseFunc
-	// develop is parse with Options.LoopbackHTTP; nil where that means nothing.
-	develop parseFunc
-	// named leads to what the agent is called.
-	named []string
-	from  func(*agent.Agent, *convert.Notes) (any, error)
+	// parseLoopback is parse under Options.LoopbackHTTP; nil if the option has no effect.
+	parseLoopback parseFunc
+	namePath      []string // the path to the agent's name
+	from          func(*agent.Agent, *convert.Notes) (any, error)
 }
 
-var rooms = map[agent.Dialect]*room{
-	agent.Matrix:    newRoom([]string{"agent"}, matrix.Keys, matrix.Rules, matrix.Parse, matrix.From),
-	agent.GPARS:     newRoom([]string{"id"}, gpars.Keys, gpars.Rules, gpars.Parse, gpars.From),
-	agent.Covenant:  inTOML(newRoom([]string{"agent", "id"}, covenant.Keys, covenant.Rules, covenant.Parse, covenant.From)),
-	agent.FindAgent: developed(newRoom([]string{"name"}, findagent.Keys, findagent.Rules, findagent.Parse, findagent.From)),
-}
+var formats = func() map[agent.Dialect]*format {
+	all := map[agent.Dialect]*format{
+		agent.Matrix:    newFormat("agent", matrix.Keys, matrix.Rules, matrix.Parse, matrix.From),
+		agent.GPARS:     newFormat("id", gpars.Keys, gpars.Rules, gpars.Parse, gpars.From),
+		agent.Covenant:  newFormat("agent.id", covenant.Keys, covenant.Rules, covenant.Parse, covenant.From),
+		agent.FindAgent: newFormat("name", findagent.Keys, findagent.Rules, findagent.Parse, findagent.From),
+	}
+	all[agent.Covenant].toml = true
+	all[agent.FindAgent].parseLoopback = func(v doc.Value, r *diag.Reporter) compiler {
+		return findagent.ParseLoopback(v, r)
+	}
+	return all
+}()
 
-// newRoom makes a room of a dialect's functions, which know its own type M.
-func newRoom[M compiler](
-	named, keys []string, rules []*diag.Rule, parse func(doc.Value, *diag.Reporter) M, from func(*agent.Agent, *convert.Notes) (M, error),
-) *room {
-	return &room{
-		named: named, keys: keys, rules: rules,
+// newFormat hides the dialect's own type M.
+func newFormat[M compiler](
+	namePath string, keys []string, rules []*diag.Rule,
+	parse func(doc.Value, *diag.Reporter) M, from func(*agent.Agent, *convert.Notes) (M, error),
+) *format {
+	return &format{
+		namePath: strings.Split(namePath, "."), keys: keys, rules: rules,
 		parse: func(v doc.Value, r *diag.Reporter) compiler { return parse(v, r) },
 		from:  func(a *agent.Agent, n *convert.Notes) (any, error) { return from(a, n) },
 	}
 }
 
-func inTOML(r *room) *room {
-	r.toml = true
-	return r
-}
-
-func developed(r *room) *room {
-	r.develop = func(v doc.Value, rep *diag.Reporter) compiler { return findagent.ParseLoopback(v, rep) }
-	return r
-}
-
-// name is the value that says what the agent is called.
-func (r *room) name(root doc.Value) doc.Value {
-	for _, key := range r.named {
+// name returns the value that names the agent.
+func (f *format) name(root doc.Value) doc.Value {
+	for _, key := range f.namePath {
 		root = root.Get(key)
 	}
 	return root
 }
 
-// parser is what reads a manifest with these options.
-func (r *room) parser(o Options) parseFunc {
-	if o.LoopbackHTTP && r.develop != nil {
-		return r.develop
-	}
-	return r.parse
-}
-
-func (r *room) ext() string {
-	if r.toml {
-		return ".toml"
-	}
-	return ".json"
-}
-
-func (r *room) encode(typed any) ([]byte, error) {
-	if r.toml {
+func (f *format) encode(typed any) ([]byte, error) {
+	if f.toml {
 		return toml.Marshal(typed)
 	}
 	var b bytes.Buffer
@@ -97,17 +79,17 @@ func (r *room) encode(typed any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Rules lists every rule of every dialect, those that all share first.
-func Rules() []*diag.Rule {
+// Rules returns the rules of all dialects, the shared ones first.
+func Rules() []*Rule {
 	rules := slices.Clone(diag.Shared)
 	for _, d := range agent.Dialects {
-		rules = append(rules, rooms[d].rules...)
+		rules = append(rules, formats[d].rules...)
 	}
 	return rules
 }
 
-// Detect tells the dialect of a manifest by the keys that only it has. It
-// answers empty where there are none, or as many of one dialect as of another.
+// Detect returns the dialect with the most top-level keys of its own in the manifest. It returns "" if there are no such
+// keys, or as many of one dialect as of another.
 func Detect(name string, src []byte) agent.Dialect {
 	r, readable := decode(name, string(src), false)
 	if !readable {
@@ -117,8 +99,7 @@ func Detect(name string, src []byte) agent.Dialect {
 	return detect(t.Root(), nil, true)
 }
 
-// Other files that people hand to a manifest reader, by a key that gives them
-// away.
+// otherFiles are the other kinds of files that people pass to ambit, each with a key that identifies it.
 var otherFiles = []struct{ key, what string }{
 	{"mcpServers", "this is an MCP client's configuration; import it to get a manifest"},
 	{"mcp_servers", "this is an MCP client's configuration; import it to get a manifest"},
@@ -130,15 +111,14 @@ var otherFiles = []struct{ key, what string }{
 	{"capabilities", "the later GPARS form with capabilities is not supported; list required_mcp_servers"},
 }
 
-// owners and ownersTOML tell which dialect alone has a top-level key, in JSON
-// and in TOML.
+// owners and ownersTOML map a top-level key to the one dialect that has it, in JSON and in TOML.
 var owners, ownersTOML = ownKeys(false), ownKeys(true)
 
 func ownKeys(toml bool) map[string]agent.Dialect {
 	keys := map[string]agent.Dialect{}
-	for d, room := range rooms {
-		if room.toml == toml {
-			for _, key := range room.keys {
+	for d, f := range formats {
+		if f.toml == toml {
+			for _, key := range f.keys {
 				keys[key] = d
 			}
 		}
@@ -146,20 +126,19 @@ func ownKeys(toml bool) map[string]agent.Dialect {
 	return keys
 }
 
-// ownerOf is the dialect that alone has this member of a root; empty if none
-// does.
+// ownerOf returns the one dialect that has this top-level member, or "".
 func ownerOf(m doc.Value) agent.Dialect {
 	if m.TOML() {
 		return ownersTOML[m.Key()]
 	}
 	if m.Key() == "agent" && !m.Is(doc.String) {
-		return "" // Matrix has it as a text, other formats as an object
+		return "" // in Matrix it is a string, in other files an object
 	}
 	return owners[m.Key()]
 }
 
-// detect counts the telling keys. It reports to r, if there is one, what it
-// cannot decide; of a file that could only be read in part, it says nothing.
+// detect counts the keys that belong to one dialect. It reports to r, which may be nil, why there is no winner, unless
+// the file could not be parsed completely.
 func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
 	type tally struct {
 		dialect agent.Dialect
@@ -192,14 +171,12 @@ func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
 	return ""
 }
 
-// isOpenAPI reports whether a file is an OpenAPI description. It has servers as Matrix
-// has; any other key of a dialect makes it a manifest all the same.
+// isOpenAPI reports whether a file is an OpenAPI description, which has servers like a Matrix manifest.
 func isOpenAPI(root doc.Value) bool {
 	return root.Get("openapi").Is(doc.String) && root.Get("info").Is(doc.Object)
 }
 
-// isSchema reports whether a file is a JSON Schema, by the schema that it names as
-// its own.
+// isSchema reports whether a file is a JSON Schema.
 func isSchema(root doc.Value) bool {
 	_, address, _ := strings.Cut(root.Get("$schema").Text(), "://")
 	return strings.HasPrefix(address, "json-schema.org/")
@@ -219,12 +196,12 @@ func unknownHint(root doc.Value) string {
 	}
 	var all []string
 	for _, d := range agent.Dialects {
-		all = append(all, rooms[d].keys...)
+		all = append(all, formats[d].keys...)
 	}
 	looked := 0
 	for m := range root.Each() {
 		if looked++; looked > 64 {
-			break // nobody misspelt among that many
+			break // not a manifest with a typing mistake
 		}
 		if hint := diag.DidYouMean(m.Key(), all); hint != "" && len(m.Key()) > 3 {
 			return fmt.Sprintf("for %s: %s", diag.Quote(m.Key()), hint)

@@ -16,7 +16,7 @@ type Change struct {
 }
 
 // Delta is what separates a new version of an agent from an old one, from the
-// view of whoever said yes to the old one.
+// view of the person who approved the old one.
 type Delta struct {
 	// Widened is what the new one may do, reach or spend and the old could not.
 	Widened []Change
@@ -26,7 +26,7 @@ type Delta struct {
 	Changed []Change
 }
 
-// Diff compares two agents. Where it cannot be told whether a change gives the
+// Diff compares two agents. Where it is unclear whether a change gives the
 // agent more, it counts as widened.
 func Diff(old, new *agent.Agent) Delta {
 	var d differ
@@ -244,7 +244,7 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 		d.widen(what+" input schema", "rewritten: other arguments may pass")
 	}
 	d.text(what+" output schema", old.OutputSchema, new.OutputSchema)
-	d.capped(what+" timeout_ms", old.TimeoutMS, new.TimeoutMS)
+	d.capped(what+" timeout_ms", old.Timeout.Milliseconds(), new.Timeout.Milliseconds())
 	d.binding(what, old.Binding, new.Binding)
 	d.policy(what, old.Policy, new.Policy)
 	d.annotations(what, old.Annotations, new.Annotations)
@@ -255,13 +255,13 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 func (d *differ) annotations(what string, old, new agent.Annotations) {
 	says := func(b *bool) bool { return b != nil && *b }
 	if says(old.Destructive) && !says(new.Destructive) {
-		d.widen(what, "no longer says that it destroys")
+		d.widen(what, "is no longer marked destructive")
 	}
 	if says(old.OpenWorld) && !says(new.OpenWorld) {
-		d.widen(what, "no longer says that it reaches outside")
+		d.widen(what, "is no longer marked as reaching outside")
 	}
 	if !says(old.Idempotent) && says(new.Idempotent) {
-		d.change(what, "now says that it may be repeated")
+		d.change(what, "is now marked as repeatable")
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// This file compares what stands beside the tools: servers, secrets, programs
+// This file compares all parts but the tools: servers, secrets, programs
 // and rails.
 
 func (d *differ) servers(old, new *agent.Agent) {
@@ -82,9 +82,9 @@ func (d *differ) reach(old, new agent.Reach) {
 	d.set("secret", secrets(old), secrets(new))
 	d.set("agent called", old.Agents, new.Agents)
 	d.set("path", old.Paths, new.Paths)
-	if old.AnyHost == "" && new.AnyHost != "" {
-		d.widen("host", "%s", new.AnyHost)
-	} else if old.AnyHost != "" && new.AnyHost == "" {
+	if !old.AnyHost && new.AnyHost {
+		d.widen("host", "%s", new.AnyHostReason)
+	} else if old.AnyHost && !new.AnyHost {
 		d.narrow("host", "it reaches only the hosts it names")
 	}
 }
@@ -161,7 +161,7 @@ func (d *differ) program(old, new *agent.Agent) {
 }
 
 func describe(p *agent.Program) string {
-	parts := slices.DeleteFunc([]string{p.Runtime, p.Entry, p.Command}, func(s string) bool { return s == "" })
+	parts := slices.DeleteFunc([]string{string(p.Runtime), p.Entry, p.Command}, func(s string) bool { return s == "" })
 	text := agent.CommandLine(append(parts, p.Args...))
 	if p.Export != "" {
 		text += " (" + p.Export + ")"
@@ -183,7 +183,7 @@ func (d *differ) resources(old, new *agent.Agent) {
 		d.narrow("resources", "now bounded")
 		return
 	}
-	number(d, "cpu_ms_per_task", before.WallClockMS, after.WallClockMS)
+	number(d, "cpu_ms_per_task", before.WallClock.Milliseconds(), after.WallClock.Milliseconds())
 	number(d, "memory_mb", before.MemoryMB, after.MemoryMB)
 	number(d, "disk_mb", before.DiskMB, after.DiskMB)
 	switch b, a := networkRank[before.Network], networkRank[after.Network]; {
@@ -194,7 +194,7 @@ func (d *differ) resources(old, new *agent.Agent) {
 	}
 }
 
-var priorityRank = map[string]int{"low": 0, "normal": 1, "high": 2}
+var priorityRank = map[agent.Priority]int{agent.PriorityLow: 0, agent.PriorityNormal: 1, agent.PriorityHigh: 2}
 
 func (d *differ) settlement(old, new *agent.Agent) {
 	before, after := old.Settlement, new.Settlement
@@ -234,9 +234,9 @@ func (d *differ) guardrails(old, new agent.Guardrails) {
 		d.widen("guardrail output schema", "rewritten: other results may pass")
 	}
 	if old.OnLeak != new.OnLeak {
-		if old.OnLeak == "block" {
+		if old.OnLeak == agent.LeakBlock {
 			d.widen("guardrail on_leak", "a result with a secret is no longer withheld")
-		} else if new.OnLeak == "block" {
+		} else if new.OnLeak == agent.LeakBlock {
 			d.narrow("guardrail on_leak", "a result with a secret is now withheld")
 		}
 	}

@@ -142,7 +142,7 @@ func TestDiff(t *testing.T) {
 				t.Fatalf("%q is not in the base", tt.old)
 			}
 			load := func(text string) *manifest.Manifest {
-				m := manifest.Parse(name, []byte(text), manifest.Options{})
+				m, _ := manifest.Parse(name, []byte(text), manifest.Options{})
 				if !m.Valid() {
 					t.Fatal(listing(m))
 				}

@@ -1,80 +1,100 @@
 package manifest_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Every problem is reported, each with its place and how to mend it.
-func ExampleParse() {
-	m := manifest.Parse("agent.json", []byte(`{
+const starter = `{"schema_version": 1, "agent": "matrix://agent/demo", "allowed_side_effects": ["read"],
+ "servers": [{"alias": "fs", "transport": "stdio", "command": "fs-server", "args": ["/data"], "version": "1.0.0",
+   "package_digest": "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+   "tools": [{"name": "read_file", "side_effect_class": "read"}, {"name": "write_file", "side_effect_class": "write"}]}]}`
+
+// parse returns a manifest that is known to be valid.
+func parse(name, text string) *manifest.Manifest {
+	m, err := manifest.Parse(name, []byte(text), manifest.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// Load a file and print its problems.
+func ExampleLoad() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "agent.json")
+	text := `{
   "schema_version": 1,
   "agent": "matrix://agent/demo",
   "allowed_side_effects": ["raed"],
   "servers": []
-}`), manifest.Options{})
+}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	m, err := manifest.Load(file, manifest.Options{})
+	var invalid *manifest.InvalidError
+	if err != nil && !errors.As(err, &invalid) {
+		fmt.Println("cannot read the file:", err)
+		return
+	}
 	fmt.Println(m.Dialect, m.Valid())
 	for _, d := range m.Diagnostics {
-		fmt.Printf("%d:%d %s: %s (%s)\n", d.Line, d.Column, d.Code, d.Message, d.Hint)
+		fmt.Printf("%d:%d %s %s: %s (%s)\n", d.Line, d.Column, d.Severity, d.Code, d.Message, d.Hint)
 	}
 	// Output:
 	// matrix false
-	// 4:28 MX004: "raed" is not a side-effect class (did you mean "read"?)
-	// 5:14 MX060: the agent has no servers and so can do nothing (add a server)
+	// 4:28 error MX004: "raed" is not a side-effect class (did you mean "read"?)
+	// 5:14 warning MX060: the agent has no servers and so can do nothing (add a server)
 }
 
-// A new version is compared with the one that somebody said yes to.
-func ExampleDiff() {
-	load := func(network string) *manifest.Manifest {
-		return manifest.Parse("agent.toml", []byte(`
-[agent]
-id = "a@local"
-name = "a"
-version = "1.0.0"
-runtime = "node"
-entry = "a.mjs"
-[resources]
-network = "`+network+`"
-`), manifest.Options{})
+// List the tools of an agent, and what it can reach.
+func ExampleManifest_Agent() {
+	a := parse("demo.json", starter).Agent()
+	for _, t := range a.Tools {
+		fmt.Println(t.Name, t.SideEffect, a.Callable(&t), t.URI)
 	}
-	d := manifest.Diff(load("off").Agent(), load("full").Agent())
+	r := a.Reach()
+	fmt.Println("programs:", agent.CommandLine(r.Programs[0].Argv))
+	fmt.Println("paths:", r.Paths)
+	fmt.Println("any host:", r.AnyHost)
+	// Output:
+	// read_file read true matrix://tool/mcp/fs/read_file@1.0.0
+	// write_file write false matrix://tool/mcp/fs/write_file@1.0.0
+	// programs: fs-server /data
+	// paths: [/data]
+	// any host: true
+}
+
+// Compare a new version with the one that a person approved.
+func ExampleDiff() {
+	older := parse("demo.json", starter)
+	newer := parse("demo.json", strings.Replace(starter, `["read"]`, `["read", "write"]`, 1))
+	d := manifest.Diff(older.Agent(), newer.Agent())
 	for _, c := range d.Widened {
 		fmt.Println(c.What+":", c.Detail)
 	}
 	// Output:
-	// tool a: side effect write → network
-	// host: its program may connect to any host
-	// network: off → full
+	// side effect: new: write
+	// tool fs/write_file: may be called now
 }
 
-const starter = `{"schema_version": 1, "agent": "matrix://agent/demo", "allowed_side_effects": ["read"],
- "servers": [{"alias": "fs", "transport": "stdio", "command": "fs-server", "version": "1.0.0",
-   "package_digest": "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-   "tools": [{"name": "read_file", "side_effect_class": "read"}]}]}`
-
-// A manifest without errors is an agent, whatever dialect it was written in.
-func ExampleManifest_Agent() {
-	a := manifest.Parse("demo.json", []byte(starter), manifest.Options{}).Agent()
-	for _, t := range a.Tools {
-		fmt.Println(t.Name, t.SideEffect, t.URI)
-	}
-	// Output: read_file read matrix://tool/mcp/fs/read_file@1.0.0
-}
-
-// The digest is of what a manifest says, not of how it is laid out.
-func ExampleManifest_Digest() {
-	one := manifest.Parse("demo.json", []byte(starter), manifest.Options{})
-	other := manifest.Parse("demo.json", []byte(strings.ReplaceAll(starter, "\n", "")), manifest.Options{})
-	fmt.Println(one.Digest() == other.Digest())
-	// Output: true
-}
-
-// A dialect may have no word for something, or ask for more. Both are told.
+// Convert a manifest to another dialect. Lost and Added list the differences.
 func ExampleConvert() {
-	c, err := manifest.Convert(manifest.Parse("demo.json", []byte(starter), manifest.Options{}), agent.GPARS)
+	c, err := manifest.Convert(parse("demo.json", starter), agent.GPARS)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -94,14 +114,20 @@ func ExampleConvert() {
 	// added: required_mcp_servers/0/permission_scopes
 }
 
-// A fork is the same agent under another name.
+// The digest depends on the content of a manifest, not on its layout.
+func ExampleManifest_Digest() {
+	other := strings.ReplaceAll(starter, "\n", "")
+	fmt.Println(parse("demo.json", starter).Digest() == parse("demo.json", other).Digest())
+	// Output: true
+}
+
+// A fork is the same agent with another name.
 func ExampleFork() {
-	text, err := manifest.Fork(manifest.Parse("demo.json", []byte(starter), manifest.Options{}), "mine")
+	text, err := manifest.Fork(parse("demo.json", starter), "mine")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	m := manifest.Parse("mine.json", text, manifest.Options{})
-	fmt.Println(m.Valid(), m.Agent().ID)
-	// Output: true matrix://agent/mine
+	fmt.Println(parse("mine.json", string(text)).Agent().ID)
+	// Output: matrix://agent/mine
 }

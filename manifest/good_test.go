@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pelletier/go-toml/v2"
@@ -45,7 +46,7 @@ func dialectOf(name string) agent.Dialect {
 func TestGoodManifests(t *testing.T) {
 	seen := map[agent.Dialect]bool{}
 	for name, src := range goodFiles(t) {
-		m := manifest.Parse(name, src, manifest.Options{})
+		m, _ := manifest.Parse(name, src, manifest.Options{})
 		if len(m.Diagnostics) > 0 || m.Dialect != dialectOf(name) || m.Agent() == nil || m.Digest() == "" {
 			t.Errorf("%s:\n%s", name, listing(m))
 		}
@@ -63,7 +64,8 @@ func TestGoodManifests(t *testing.T) {
 func TestGoodManifestsUseEveryField(t *testing.T) {
 	used := map[string]bool{}
 	for name, src := range goodFiles(t) {
-		noteFields(reflect.ValueOf(manifest.Parse(name, src, manifest.Options{}).Typed()), used)
+		m, _ := manifest.Parse(name, src, manifest.Options{})
+		noteFields(reflect.ValueOf(m.Typed()), used)
 	}
 	for _, field := range slices.Sorted(maps.Keys(used)) {
 		if !used[field] {
@@ -102,7 +104,7 @@ func noteFields(v reflect.Value, used map[string]bool) {
 // the same agent. Only the digest may differ: defaults are written out.
 func TestTypedRoundTrip(t *testing.T) {
 	for name, src := range goodFiles(t) {
-		first := manifest.Parse(name, src, manifest.Options{})
+		first, _ := manifest.Parse(name, src, manifest.Options{})
 		marshal := json.Marshal
 		if first.Dialect == agent.Covenant {
 			marshal = toml.Marshal
@@ -112,7 +114,7 @@ func TestTypedRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		second := manifest.Parse(name, text, manifest.Options{})
+		second, _ := manifest.Parse(name, text, manifest.Options{})
 		if len(second.Diagnostics) > 0 {
 			t.Errorf("%s, written out:\n%s\n%s", name, listing(second), text)
 			continue
@@ -246,7 +248,7 @@ func TestSeedExamples(t *testing.T) {
 		{"findagent.json", strings.Replace(seedFindAgent, "assistant ...", "assistant that reports figures as they are.", 1), agent.FindAgent, ""},
 	}
 	for _, test := range tests {
-		m := manifest.Parse(test.name, []byte(test.text), manifest.Options{})
+		m, _ := manifest.Parse(test.name, []byte(test.text), manifest.Options{})
 		var places []string
 		for line := range strings.Lines(listing(m)) {
 			if line[0] >= '0' && line[0] <= '9' {
@@ -260,8 +262,44 @@ func TestSeedExamples(t *testing.T) {
 			t.Errorf("%s: valid %v, agent %+v", test.name, valid, m.Agent())
 		}
 	}
-	m := manifest.Parse("findagent.json", []byte(seedFindAgent), manifest.Options{})
+	m, _ := manifest.Parse("findagent.json", []byte(seedFindAgent), manifest.Options{})
 	if d := m.Diagnostics[0]; d.Message != `"system_prompt" has 41 characters; it needs at least 50` {
 		t.Errorf("the example is refused for another reason: %+v", d)
+	}
+}
+
+// Every valid manifest's model reads back from its JSON, and goroutines share one model.
+func TestModelRoundTripsAndIsShared(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "good", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		m, err := manifest.Load(file, manifest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		models := make([]*agent.Agent, 4)
+		var wg sync.WaitGroup
+		for i := range models {
+			wg.Go(func() { models[i] = m.Agent() })
+		}
+		wg.Wait()
+		for _, other := range models {
+			if other != models[0] {
+				t.Errorf("%s: callers have different models", file)
+			}
+		}
+		text, err := json.Marshal(models[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back agent.Agent
+		if err := json.Unmarshal(text, &back); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := json.Marshal(&back); err != nil || string(again) != string(text) {
+			t.Errorf("%s: %s\nreads back as %s (%v)", file, text, again, err)
+		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // checkHygiene looks through every text of a manifest for what none may hold.
 // It runs last: what a dialect's rule already masked is not reported again.
 func checkHygiene(t *doc.Tree, r *diag.Reporter) {
-	// One look at the file tells that there is nothing in its plain texts, which
+	// One pass over the file shows that its plain texts contain nothing, which
 	// as a rule are nearly all.
 	if secretlike.MayHold(t.Source.Text) {
 		for v := range t.All() {
@@ -46,7 +46,7 @@ func checkTexts(v doc.Value, r *diag.Reporter) {
 }
 
 // maskNamed keeps what its name says to be a secret out of every frame, also
-// where it stands in a place or shape that no rule expects.
+// where no rule expects it.
 func maskNamed(t *doc.Tree, src *diag.Source) {
 	for v := range t.All() {
 		text := v.Text()

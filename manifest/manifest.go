@@ -1,32 +1,37 @@
-// Package manifest reads agent manifests in four dialects, says everything
-// that is wrong with one, and compares, converts and forks them.
+// Package manifest reads agent manifests in four dialects, reports every problem, and compares, converts and forks
+// manifests.
 //
-// [Load] is the way in. It reads a file, finds out its dialect ([Detect]),
-// holds it to that dialect's rules and returns a [Manifest] with every problem
-// found, each with its place, a stable code and a hint. A manifest without
-// errors compiles to an [agent.Agent], which is all that the rest of ambit
-// looks at.
+// # Use
 //
-// Reading goes through the same steps for every dialect:
+// [Load] reads a file and [Parse] reads bytes. Both detect the dialect, check the dialect's rules and return a [Manifest]
+// with all its problems as [Diagnostic]s, each with a location, a stable code and a hint. If one of them is an error, the
+// returned error is an [*InvalidError], and the manifest is returned with it. [Manifest.Agent] is the neutral model
+// (package agent) of a valid manifest. [Diff] compares two models and separates wider permissions from narrower ones;
+// [Convert] translates a manifest to another dialect and lists what was lost and added; [Fork] changes the name.
 //
-//	bytes → encoding → syntax (doc) → dialect → rules (matrix, gpars, …) → hygiene → sorted diagnostics
+// # Design
 //
-// A syntax error that hides what follows stops the rules, since they would
-// only report what the error made of the file. Everything else is reported
-// together. Hygiene is what no dialect may hold: text that looks like a
-// secret, and characters that hide from people.
+// All dialects are read in the same steps:
 //
-// The digest of a manifest ([Manifest.Digest]) is the sha256 of its RFC 8785
-// form, so that layout and key order do not matter and meaning does. TOML
-// first becomes the JSON that says the same.
+//	bytes → encoding → syntax → dialect → rules of the dialect → hygiene → sorted diagnostics
 //
-// Nothing here runs anything, opens a connection or reads another file.
+// A syntax error that hides the rest of the file stops the rules, which would only report consequences of that error.
+// All other problems are reported together. Hygiene applies to every dialect: no text may look like a secret or contain
+// invisible characters. Secrets are masked wherever a problem is shown.
+//
+// The digest of a manifest ([Manifest.Digest]) is the sha256 of its RFC 8785 form, so that layout and key order do not
+// matter. TOML is first converted to JSON.
+//
+// Work and memory are bounded: 16 MiB, 100 levels, a million values, 10,000 diagnostics. The package runs nothing, opens
+// no connection and reads no other file. A Manifest may be used by several goroutines at once.
 package manifest
 
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 	"unsafe"
 
@@ -35,78 +40,75 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Diagnostic is one problem of a manifest.
-type Diagnostic = diag.Diagnostic
+// Diagnostic is one problem of a manifest: its location, a stable code, a message and a hint. Rule is the explanation of
+// a code.
+type (
+	Diagnostic = diag.Diagnostic
+	Rule       = diag.Rule
+)
 
-// Options change how a manifest is read. The zero Options are the usual ones.
+// Options change how a manifest is read. The zero value is right for most uses.
 type Options struct {
-	// Dialect, if it is one of agent.Dialects, is taken instead of looking for it.
+	// Dialect skips the detection if it is one of agent.Dialects.
 	Dialect agent.Dialect
-	// Strict makes errors of warnings and asks for what only strict reading asks.
+	// Strict turns warnings into errors and adds checks.
 	Strict bool
-	// LoopbackHTTP, for development, lets FindAgent actions and slots name this
-	// machine, by localhost or a loopback address, also over plain http.
+	// LoopbackHTTP is for development. It allows FindAgent actions and slots to use localhost and loopback addresses,
+	// also over plain http.
 	LoopbackHTTP bool
 }
 
-// Manifest is a manifest that was read, with or without problems.
+// Manifest is a manifest with its problems, if it has any.
 type Manifest struct {
-	// Path is the file's name as it was given.
+	// Path is the file name that was passed to Load or Parse.
 	Path string
-	// Dialect is empty if it could not be told.
+	// Dialect is empty if it could not be detected.
 	Dialect agent.Dialect
 	// Diagnostics are all problems, in the order of the file.
 	Diagnostics []Diagnostic
-	// Source is the text, for showing a diagnostic in place.
+	// Source is the text. Its method Frame returns the lines around a diagnostic.
 	Source *diag.Source
 
-	typed  compiler
-	errors int
-	agent  *agent.Agent
+	typed compiler
+	model func() *agent.Agent
 }
 
 type compiler interface{ Compile() *agent.Agent }
 
-// InvalidError says that a manifest has errors.
+// InvalidError reports that a manifest has errors.
 type InvalidError struct{ Manifest *Manifest }
 
 func (e *InvalidError) Error() string {
-	m := e.Manifest
-	for _, d := range m.Diagnostics {
-		if d.Severity == diag.Error {
-			more := ""
-			if m.errors > 1 {
-				more = fmt.Sprintf(" (and %d more)", m.errors-1)
-			}
-			return fmt.Sprintf("%s:%d:%d: %s [%s]%s", m.Path, d.Line, d.Column, d.Message, d.Code, more)
-		}
+	m, errs := e.Manifest, e.Manifest.Errors()
+	if len(errs) == 0 {
+		return m.Path + ": invalid manifest"
 	}
-	return m.Path + ": invalid manifest"
+	more := ""
+	if len(errs) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(errs)-1)
+	}
+	d := errs[0]
+	return fmt.Sprintf("%s:%d:%d: %s [%s]%s", m.Path, d.Line, d.Column, d.Message, d.Code, more)
 }
 
-// Load reads the manifest at path. The error is an [InvalidError] if it has
-// errors, and the manifest is returned with it; any other error means that the
-// file could not be read.
+// Load reads the manifest at path. If the manifest has errors, Load returns it with an *InvalidError. Any other error
+// means that the file could not be read.
 func Load(path string, o Options) (*Manifest, error) {
 	src, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
-	// The bytes are ours alone and nobody writes them again: no copy is needed.
-	m := parse(path, unsafe.String(unsafe.SliceData(src), len(src)), o)
-	if !m.Valid() {
-		return m, &InvalidError{m}
-	}
-	return m, nil
+	// The bytes are never written again, so the string needs no copy.
+	return parse(path, unsafe.String(unsafe.SliceData(src), len(src)), o)
 }
 
-// Parse reads a manifest from memory. The name tells JSON from TOML by its
-// extension; where it has none, the text does.
-func Parse(name string, src []byte, o Options) *Manifest {
+// Parse reads a manifest from memory. The name's extension selects JSON or TOML; without one, the text does. If the
+// manifest has errors, Parse returns it with an *InvalidError; there is no other error.
+func Parse(name string, src []byte, o Options) (*Manifest, error) {
 	return parse(name, string(src), o)
 }
 
-func parse(name, src string, o Options) *Manifest {
+func parse(name, src string, o Options) (*Manifest, error) {
 	m := &Manifest{Path: name, Dialect: o.Dialect}
 	r, readable := decode(name, src, o.Strict)
 	m.Source = r.Source
@@ -119,11 +121,19 @@ func parse(name, src string, o Options) *Manifest {
 			m.Source.BeforeFrames(func() { maskNamed(m.tree(), m.Source) })
 		}
 	}
-	m.Diagnostics, m.errors = r.Finish(), r.Errors()
-	return m
+	m.Diagnostics = r.Finish()
+	if !m.Valid() {
+		return m, &InvalidError{m}
+	}
+	m.model = sync.OnceValue(func() *agent.Agent {
+		a := m.typed.Compile()
+		a.Digest = m.tree().Digest()
+		return a
+	})
+	return m, nil
 }
 
-// parseTree reads the source of r; d is its dialect, if that is known.
+// parseTree reads the source of r. The dialect d may be empty.
 func parseTree(r *diag.Reporter, d agent.Dialect) (t *doc.Tree, complete bool) {
 	if isTOML(r.Source.Name, r.Source.Text, d) {
 		return doc.ParseTOML(r.Source, r)
@@ -131,33 +141,35 @@ func parseTree(r *diag.Reporter, d agent.Dialect) (t *doc.Tree, complete bool) {
 	return doc.ParseJSON(r.Source, r)
 }
 
-// tree reads the manifest's text again. Trees are not kept, because most
-// manifests are only asked whether they are valid.
+// tree parses the text again. A Manifest does not keep the tree, because most callers only need the diagnostics.
 func (m *Manifest) tree() *doc.Tree {
 	t, _ := parseTree(diag.Open(m.Path, m.Source.Text, false), m.Dialect)
 	return t
 }
 
-// read tells the dialect and holds the manifest to its rules.
+// read detects the dialect and checks its rules.
 func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter, o Options) {
 	if root.Ok() && !root.Is(doc.Object) {
-		// What is no JSON value at all was told already, and is read as null.
+		// A syntax error is already reported, and its value reads as null.
 		if complete && (!root.Is(doc.Null) || r.Errors() == 0) {
 			r.Report(diag.NotObject, root.Head(), "", "a manifest is an object, and this is %s", root.Kind())
 		}
 		return
 	}
-	if rooms[m.Dialect] == nil {
+	if formats[m.Dialect] == nil {
 		m.Dialect = detect(root, r, complete)
 	}
-	if room := rooms[m.Dialect]; room != nil && complete {
-		m.typed = room.parser(o)(root, r)
-		checkName(room.name(root), r)
+	if f := formats[m.Dialect]; f != nil && complete {
+		parse := f.parse
+		if o.LoopbackHTTP && f.parseLoopback != nil {
+			parse = f.parseLoopback
+		}
+		m.typed = parse(root, r)
+		checkName(f.name(root), r)
 	}
 }
 
-// decode checks size and encoding and takes off a byte order mark. It is
-// readable if there is text to go on with.
+// decode checks size and encoding and removes a byte order mark. It reports whether there is text to parse.
 func decode(name, src string, strict bool) (r *diag.Reporter, readable bool) {
 	fail := func(rule *diag.Rule, hint, format string, args ...any) (*diag.Reporter, bool) {
 		r := diag.Open(name, "", strict)
@@ -195,21 +207,14 @@ func isTOML(name, text string, d agent.Dialect) bool {
 	case ".json":
 		return false
 	}
-	if room := rooms[d]; room != nil {
-		return room.toml
+	if f := formats[d]; f != nil {
+		return f.toml
 	}
 	return !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{")
 }
 
-// Attached is what was found in a file that belongs to a manifest of a dialect,
-// to be told with the manifest's own problems.
-func Attached(d agent.Dialect, r *diag.Reporter) *Manifest {
-	return &Manifest{Path: r.Source.Name, Dialect: d, Source: r.Source, Diagnostics: r.Finish(), errors: r.Errors()}
-}
-
-// Suspect reports whether a file whose dialect cannot be told still looks like a
-// manifest: it has the name of one, or it cannot be read and holds the name of a
-// key that only manifests have. Such a file is broken, not something else.
+// Suspect reports whether a file of no known dialect is probably a broken manifest: it has the name of a manifest, or it
+// cannot be parsed and contains a key that only manifests have.
 func (m *Manifest) Suspect() bool {
 	if m.Dialect != "" || m.Valid() {
 		return false
@@ -218,13 +223,13 @@ func (m *Manifest) Suspect() bool {
 	named := base == "agent.toml" || base == "findagent.json"
 	for _, d := range m.Diagnostics {
 		switch d.Code {
-		case diag.UnknownDialect.Code: // it could be read, and is something else
+		case diag.UnknownDialect.Code: // it was parsed, and is another kind of file
 			return named && !isSchema(m.tree().Root())
 		case diag.MixedDialects.Code, diag.NotUTF8.Code, diag.TooLarge.Code:
-			return true // what cannot be read must not pass for something else
+			return true // fail closed: an unreadable file may be a manifest
 		}
 	}
-	for _, key := range tellingWords {
+	for _, key := range ownWords {
 		if strings.Contains(m.Source.Text, key) {
 			return true
 		}
@@ -232,55 +237,53 @@ func (m *Manifest) Suspect() bool {
 	return named
 }
 
-// tellingWords are keys that stand in no other kind of file.
-var tellingWords = []string{
+// ownWords are keys that only manifests contain.
+var ownWords = []string{
 	`"allowed_side_effects"`, `"side_effect_class"`, "matrix://agent/", `"required_mcp_servers"`, `"permission_scopes"`,
 	`"system_prompt"`, `"example_prompts"`, `"credential_slots"`, "cpu_ms_per_task", "budget_credits_per_hour",
 }
 
 // Valid reports whether the manifest has no errors.
-func (m *Manifest) Valid() bool { return m.errors == 0 }
+func (m *Manifest) Valid() bool { return !slices.ContainsFunc(m.Diagnostics, isError) }
 
-// Errors counts the errors.
-func (m *Manifest) Errors() int { return m.errors }
+// Errors returns the diagnostics that make the manifest invalid.
+func (m *Manifest) Errors() []Diagnostic {
+	var errs []Diagnostic
+	for _, d := range m.Diagnostics {
+		if isError(d) {
+			errs = append(errs, d)
+		}
+	}
+	return errs
+}
 
-// Digest is the sha256 of the manifest's canonical form, empty for a manifest
-// with errors: what cannot be read in one way has no digest.
+func isError(d Diagnostic) bool { return d.Severity == diag.Error }
+
+// Digest returns the sha256 of the manifest's canonical form. It is empty for a manifest with errors.
 func (m *Manifest) Digest() string {
-	if !m.Valid() {
-		return ""
+	if a := m.Agent(); a != nil {
+		return a.Digest
 	}
-	if m.agent != nil {
-		return m.agent.Digest
-	}
-	if m.typed == nil {
-		return "" // a file that belongs to a manifest
-	}
-	return m.tree().Digest()
+	return ""
 }
 
-// Agent is the neutral model, nil for a manifest with errors.
+// Agent returns the neutral model, which all callers share. It is nil for a manifest with errors.
 func (m *Manifest) Agent() *agent.Agent {
-	if m.agent == nil && m.Valid() && m.typed != nil {
-		a := m.typed.Compile()
-		a.Digest = m.tree().Digest()
-		m.agent = a
+	if m.model == nil {
+		return nil
 	}
-	return m.agent
+	return m.model()
 }
 
-// Remote is the manifest of a hosted agent as it is reached from here; see
-// [agent.Agent.Remote]. It is m itself for other agents.
+// Remote returns the manifest of a hosted agent as seen from this machine; see [agent.Agent.Remote]. For other agents it
+// returns m.
 func (m *Manifest) Remote() *Manifest {
 	a := m.Agent()
 	if a == nil || !a.Hosted() {
 		return m
 	}
 	remote := *m
-	remote.agent = a.Remote()
+	hosted := a.Remote()
+	remote.model = func() *agent.Agent { return hosted }
 	return &remote
 }
-
-// Typed is the manifest in its dialect's own type, such as
-// *matrix.AgentManifest; nil if the dialect could not be told.
-func (m *Manifest) Typed() any { return m.typed }

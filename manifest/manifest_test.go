@@ -51,7 +51,7 @@ func TestEncodings(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := manifest.Parse("x.json", tt.src, manifest.Options{})
+			m, _ := manifest.Parse("x.json", tt.src, manifest.Options{})
 			if codes(m) != tt.want || m.Valid() != tt.valid {
 				t.Errorf("got %q, valid=%t; want %q, %t", codes(m), m.Valid(), tt.want, tt.valid)
 			}
@@ -123,7 +123,7 @@ func TestLargeManifests(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			m := manifest.Parse(tt.name, []byte(tt.text), manifest.Options{})
+			m, _ := manifest.Parse(tt.name, []byte(tt.text), manifest.Options{})
 			for _, d := range m.Diagnostics[:min(100, len(m.Diagnostics))] {
 				m.Source.Frame(d)
 			}
@@ -156,7 +156,8 @@ func TestSuspect(t *testing.T) {
 		"an empty file":                       {"x.json", ``, false},
 		"an empty file with the name":         {"agent.toml", ``, true},
 	} {
-		if got := manifest.Parse(tt.path, []byte(tt.text), manifest.Options{}).Suspect(); got != tt.want {
+		m, _ := manifest.Parse(tt.path, []byte(tt.text), manifest.Options{})
+		if got := m.Suspect(); got != tt.want {
 			t.Errorf("%s: suspect is %t, want %t", name, got, tt.want)
 		}
 	}
@@ -194,7 +195,7 @@ func TestDetect(t *testing.T) {
 		if got := manifest.Detect(tt.name, []byte(tt.text)); got != tt.want {
 			t.Errorf("Detect(%s) = %q, want %q", tt.text, got, tt.want)
 		}
-		m := manifest.Parse(tt.name, []byte(tt.text), manifest.Options{})
+		m, _ := manifest.Parse(tt.name, []byte(tt.text), manifest.Options{})
 		if m.Dialect != tt.want || tt.code != "" && !strings.Contains(codes(m), tt.code) {
 			t.Errorf("%s: dialect %q, %s", tt.text, m.Dialect, codes(m))
 		}
@@ -205,7 +206,7 @@ func TestDetect(t *testing.T) {
 // everything valid.
 func TestUnknownDialectOption(t *testing.T) {
 	for text, valid := range map[string]bool{small: true, strings.Replace(small, `"a"`, `"A"`, 1): false} {
-		m := manifest.Parse("x.json", []byte(text), manifest.Options{Dialect: "klingon"})
+		m, _ := manifest.Parse("x.json", []byte(text), manifest.Options{Dialect: "klingon"})
 		if m.Dialect != agent.Matrix || m.Valid() != valid {
 			t.Errorf("%s: read as %q, valid %t", text, m.Dialect, m.Valid())
 		}
@@ -215,7 +216,7 @@ func TestUnknownDialectOption(t *testing.T) {
 func TestDigest(t *testing.T) {
 	digest := func(name, text string) string {
 		t.Helper()
-		m := manifest.Parse(name, []byte(text), manifest.Options{})
+		m, _ := manifest.Parse(name, []byte(text), manifest.Options{})
 		if !m.Valid() {
 			t.Fatal(listing(m))
 		}
@@ -238,7 +239,7 @@ func TestDigest(t *testing.T) {
 	if got := digest("x.json", strings.Replace(small, "agent/x", "agent/y", 1)); got == base {
 		t.Error("another agent has the same digest")
 	}
-	if m := manifest.Parse("x.json", []byte(`{"schema_version": 1}`), manifest.Options{}); m.Digest() != "" || m.Agent() != nil {
+	if m, _ := manifest.Parse("x.json", []byte(`{"schema_version": 1}`), manifest.Options{}); m.Digest() != "" || m.Agent() != nil {
 		t.Error("an invalid manifest has a digest or an agent")
 	}
 }
@@ -285,7 +286,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 		if strings.HasPrefix(text, "[") {
 			name = "x.toml"
 		}
-		m := manifest.Parse(name, []byte(text), manifest.Options{})
+		m, _ := manifest.Parse(name, []byte(text), manifest.Options{})
 		if m.Valid() {
 			t.Errorf("accepted: %s", text)
 		}
@@ -299,7 +300,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 
 // What a manifest says reaches nobody's terminal as it is.
 func TestProblemsArePrintable(t *testing.T) {
-	m := manifest.Parse("x.json", []byte(strings.Replace(small, `"version"`, `"headers": {"\r\n\u001b[2JTOKEN": "literal"}, "version"`, 1)), manifest.Options{})
+	m, _ := manifest.Parse("x.json", []byte(strings.Replace(small, `"version"`, `"headers": {"\r\n\u001b[2JTOKEN": "literal"}, "version"`, 1)), manifest.Options{})
 	if m.Valid() {
 		t.Fatal("accepted")
 	}
@@ -320,7 +321,7 @@ func TestHiddenText(t *testing.T) {
 		"zero\u200Bwidth": true, "pass\u200Dword": true, "\u202Egnp.exe": true, "tag\U000E0041": true, "bell\\u0007": true, "soft\u00ADhyphen": true,
 	}
 	for text, want := range tests {
-		m := manifest.Parse("x.json", []byte(strings.Replace(small, `"agent"`, `"description": "`+text+`", "agent"`, 1)), manifest.Options{})
+		m, _ := manifest.Parse("x.json", []byte(strings.Replace(small, `"agent"`, `"description": "`+text+`", "agent"`, 1)), manifest.Options{})
 		if got := strings.Contains(codes(m), diag.HiddenText.Code); got != want || !m.Valid() {
 			t.Errorf("%q: hidden=%t, want %t (%s)", text, got, want, codes(m))
 		}
@@ -333,7 +334,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("x.json", []byte(`{"system_prompt": "x", "tools": [{"action": {"type": "http", "url": "https://{a}/"}}]}`), false)
 	f.Add("x", []byte(`{"required_mcp_servers": [{}]}`), true)
 	f.Fuzz(func(t *testing.T, name string, src []byte, strict bool) {
-		m := manifest.Parse(name, src, manifest.Options{Strict: strict})
+		m, _ := manifest.Parse(name, src, manifest.Options{Strict: strict})
 		for _, d := range m.Diagnostics {
 			if d.Line < 1 || d.Column < 1 || d.EndLine < d.Line || d.Message == "" {
 				t.Fatalf("%+v", d)

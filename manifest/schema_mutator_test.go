@@ -53,7 +53,7 @@ func (m *mutator) try(where string, bad any, rebuild func(any) any) {
 	}
 	m.mutants++
 	m.broken[where] = true
-	if got := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}); got.Valid() {
+	if got, _ := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}); got.Valid() {
 		m.t.Errorf("%s, breaking %s: the schema says no, the rules say yes\n%s\n%s", m.file, where, clip(src), listing(got))
 	}
 }
@@ -66,7 +66,8 @@ func (m *mutator) bound(where string, value any, rebuild func(any) any) {
 	if !ok || m.last || m.schema.Validate(doc) != nil {
 		return
 	}
-	for _, d := range manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}).Diagnostics {
+	got, _ := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect})
+	for _, d := range got.Diagnostics {
 		if d.Severity == diag.Error && beyondSchema[d.Code] == "" {
 			m.t.Errorf("%s, at the bound of %s: the schema says yes, the rules say no: %s %s", m.file, where, d.Code, d.Message)
 		}

@@ -50,7 +50,7 @@ func valid(t *testing.T, d agent.Dialect) map[string]any {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := manifest.Parse(file, src, manifest.Options{})
+		m, _ := manifest.Parse(file, src, manifest.Options{})
 		if m.Dialect != d {
 			return
 		}
@@ -208,7 +208,7 @@ func TestSchemasRefuseBadManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := manifest.Parse(file, src, manifest.Options{})
+		m, _ := manifest.Parse(file, src, manifest.Options{})
 		if strings.HasSuffix(file, ".golden") || m.Dialect == "" {
 			continue
 		}

@@ -11,7 +11,7 @@ const (
 	digestHex    = 64
 )
 
-// ParsePin reads what stands behind the @ of a tool URI. An empty text and a
+// ParsePin reads the part behind the @ of a tool URI. An empty text and a
 // moving target (latest, 1.x) are ErrUnpinnedTool, a malformed one ErrInvalidURI.
 func ParsePin(s string) (Pin, error) {
 	switch {
@@ -81,7 +81,7 @@ func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 // number reports whether s is digits without leading zeros.
 func number(s string) bool { return digits(s) && s != "" && (s == "0" || s[0] != '0') }
 
-// String prints the pin as it stands in a URI.
+// String returns the pin as written in a URI.
 func (p Pin) String() string { return p.s }
 
 // Digest reports whether the pin is the digest of a package.

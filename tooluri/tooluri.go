@@ -1,18 +1,17 @@
-// Package tooluri reads and prints the names by which an agent calls its tools.
+// Package tooluri parses and formats the pinned names of an agent's tools.
 //
-// A tool is named by a URI that says which server it lives on and exactly which
-// version of that server is meant:
+// A tool URI names the tool's server and the exact version of that server:
 //
 //	matrix://tool/mcp/<server-alias>/<tool-name>@<version>
 //	matrix://tool/<namespace>/<tool-name>@<version>
 //
 // The first form names a tool on an MCP tool server, the second a native tool.
 // The version is a pin: either a semantic version (2026.1.14) or the sha256 of
-// the published package (sha256:<64 lower-case hex digits>). A name without a
-// pin would mean "whatever is there today", which is what a manifest exists to
-// rule out, so [Parse] refuses it with [ErrUnpinnedTool]. Anything else that is
-// not of the two forms is [ErrInvalidURI]. Moving targets such as latest, next
-// or 1.x are not pins: they are ErrUnpinnedTool too.
+// the published package (sha256:<64 lower-case hex digits>). Without a pin the
+// server could change after a person approved it, so [Parse] refuses such a name
+// with [ErrUnpinnedTool]. Moving targets such as latest, next or 1.x are not pins
+// and return ErrUnpinnedTool too. Every other text that is not of the two forms
+// returns [ErrInvalidURI].
 //
 // Parsing and printing are exact inverses: for every u that Parse accepts,
 // Parse(u.String()) is u, and a text that Parse accepts is what String prints.
@@ -27,9 +26,9 @@ import (
 )
 
 var (
-	// ErrUnpinnedTool says that a tool URI names no exact version.
+	// ErrUnpinnedTool reports that a tool URI names no exact version.
 	ErrUnpinnedTool = errors.New("tool URI is not pinned to a version")
-	// ErrInvalidURI says that a text is not a tool URI.
+	// ErrInvalidURI reports that a text is not a tool URI.
 	ErrInvalidURI = errors.New("invalid tool URI")
 )
 
@@ -57,7 +56,7 @@ func Parse(s string) (URI, error) {
 	if !ok {
 		return URI{}, invalid(s, "it does not start with "+Scheme)
 	}
-	// The last @ splits: a version never holds one.
+	// The last @ splits: a version never contains one.
 	body, version := rest, ""
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		body, version = rest[:at], rest[at+1:]
@@ -112,7 +111,7 @@ func (u *URI) UnmarshalText(b []byte) error {
 	return err
 }
 
-// IsAlias reports whether s can stand as a server alias or a namespace.
+// IsAlias reports whether s is valid as a server alias or a namespace.
 func IsAlias(s string) bool {
 	if s == "" || len(s) > maxPart {
 		return false

@@ -32,7 +32,10 @@ func serveAmbit(folder string) error {
 		_, err := manifest.Load(f.name, manifest.Options{})
 		return err == nil
 	}
-	fromMemory := func(f *file) bool { return manifest.Parse(f.name, f.src, manifest.Options{}).Valid() }
+	fromMemory := func(f *file) bool {
+		_, err := manifest.Parse(f.name, f.src, manifest.Options{})
+		return err == nil
+	}
 
 	out := json.NewEncoder(os.Stdout)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {

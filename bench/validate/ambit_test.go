@@ -23,7 +23,7 @@ func BenchmarkParse(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				f := &groups[i][n%len(groups[i])]
-				manifest.Parse(f.name, f.src, manifest.Options{})
+				_, _ = manifest.Parse(f.name, f.src, manifest.Options{})
 			}
 		})
 	}

@@ -57,9 +57,9 @@ const seed = `{
 
 func seedAgent(t *testing.T) *agent.Agent {
 	t.Helper()
-	m := manifest.Parse("findagent.json", []byte(seed), manifest.Options{})
-	if !m.Valid() {
-		t.Fatal(m.Diagnostics)
+	m, err := manifest.Parse("findagent.json", []byte(seed), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return m.Agent()
 }

@@ -43,18 +43,17 @@ func (b *Bundle) checkManifest() {
 		b.report(ruleManifest, ManifestName, 0, "there is no %s at the top", ManifestName)
 		return
 	}
-	b.Manifest = manifest.Parse(ManifestName, f.Data, manifest.Options{Dialect: agent.FindAgent})
-	if b.Manifest.Valid() {
+	var err error
+	b.Manifest, err = manifest.Parse(ManifestName, f.Data, manifest.Options{Dialect: agent.FindAgent})
+	if err == nil {
 		if a := b.Manifest.Agent(); a.Kind != agent.CodeBundle {
 			b.report(ruleManifest, ManifestName, 0, "the manifest is of kind %s, not code-bundle", a.Kind)
 			b.Manifest = nil
 		}
 		return
 	}
-	for _, d := range b.Manifest.Diagnostics {
-		if d.Severity == diag.Error {
-			b.Problems = append(b.Problems, Problem{d.Code, d.Severity, ManifestName, d.Line, d.Message, d.Hint})
-		}
+	for _, d := range b.Manifest.Errors() {
+		b.Problems = append(b.Problems, Problem{d.Code, d.Severity, ManifestName, d.Line, d.Message, d.Hint})
 	}
 }
 

@@ -289,7 +289,7 @@ func (t *terminal) toReview(b *bundle.Bundle) {
 		if len(a.Program.Hosts) > 0 {
 			hosts = strings.Join(a.Program.Hosts, ", ")
 		}
-		rows := [][]string{{"reaches", diag.Printable(hosts)}, {"runs", diag.Printable(strings.TrimSpace(a.Program.Runtime + " " + a.Program.RuntimeVersion + " " + entryOf(a.Program)))}}
+		rows := [][]string{{"reaches", diag.Printable(hosts)}, {"runs", diag.Printable(strings.TrimSpace(string(a.Program.Runtime) + " " + a.Program.RuntimeVersion + " " + entryOf(a.Program)))}}
 		for _, s := range a.Slots {
 			rows = append(rows, []string{"credential", diag.Printable(s.Ref + ", for " + strings.Join(s.Hosts, ", "))})
 		}

@@ -94,12 +94,12 @@ type inspected struct {
 // effective are the rails that hold for an agent here: its own, and those that
 // the operator sets for every agent.
 type effective struct {
-	MaxLength    int64    `json:"max_length"`
-	DenyPatterns []string `json:"deny_patterns"`
-	DenyDefaults bool     `json:"deny_defaults"`
-	PII          []string `json:"pii_redaction"`
-	OnLeak       string   `json:"on_leak"`
-	Schemas      int      `json:"output_schemas"`
+	MaxLength    int64        `json:"max_length"`
+	DenyPatterns []string     `json:"deny_patterns"`
+	DenyDefaults bool         `json:"deny_defaults"`
+	PII          []string     `json:"pii_redaction"`
+	OnLeak       agent.OnLeak `json:"on_leak"`
+	Schemas      int          `json:"output_schemas"`
 }
 
 func effectiveRails(a *agent.Agent) (effective, error) {
@@ -134,7 +134,7 @@ func inspection(m *manifest.Manifest, needs needed, rails effective) inspected {
 	a, r := needs.agent, needs.reach
 	out := inspected{
 		ID: a.ID, Called: calledHere(m), Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
-		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHost,
+		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHostReason,
 		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
 		Settings: append([]string{}, settings(a)...), Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
 		Required: needs.required, Optional: needs.optional, Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: rails,
@@ -265,8 +265,8 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 	for _, h := range r.Hosts {
 		hosts = append(hosts, h.Name+"  ("+strings.Join(h.By, ", ")+")")
 	}
-	if r.AnyHost != "" {
-		hosts = append(hosts, "any: "+r.AnyHost)
+	if r.AnyHost {
+		hosts = append(hosts, "any: "+r.AnyHostReason)
 	}
 	rows = t.fact(rows, "hosts", serve.OrNone(hosts)...)
 	rows = t.fact(rows, "files", serve.OrTheirs(a, r.Paths)...)
@@ -354,7 +354,7 @@ func shortDigest(d string) string {
 func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
 	var rows [][]string
 	if res := a.Resources; res != nil {
-		rows = t.fact(rows, "one run", fmt.Sprintf("%d ms, %d MiB memory, %d MiB disk", res.WallClockMS, res.MemoryMB, res.DiskMB))
+		rows = t.fact(rows, "one run", fmt.Sprintf("%d ms, %d MiB memory, %d MiB disk", res.WallClock.Milliseconds(), res.MemoryMB, res.DiskMB))
 		rows = t.fact(rows, "network", string(res.Network))
 	}
 	if s := a.Settlement; s != nil {
@@ -362,7 +362,7 @@ func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
 		if s.CreditsPerHour > 0 {
 			budget = fmt.Sprintf("%d credits an hour", s.CreditsPerHour)
 		}
-		rows = t.fact(rows, "cost", budget+", priority "+s.Priority)
+		rows = t.fact(rows, "cost", budget+", priority "+string(s.Priority))
 	}
 	if rails.MaxLength > 0 {
 		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", rails.MaxLength))
@@ -383,7 +383,7 @@ func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
 	}
 	if len(rows) > 0 || a.Dialect == agent.FindAgent {
 		scan := "results are always scanned for them"
-		if rails.OnLeak == guard.Blocks {
+		if rails.OnLeak == agent.LeakBlock {
 			scan = "a result that holds one is withheld"
 		}
 		rows = t.fact(rows, "secrets", scan)

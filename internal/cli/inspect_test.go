@@ -26,9 +26,9 @@ const crowded = `{
 // On a narrow screen a long row goes on under its own column, and nothing of it
 // is lost; in a pipe it stays one line.
 func TestInspectWraps(t *testing.T) {
-	m := manifest.Parse("crowded.json", []byte(crowded), manifest.Options{})
-	if !m.Valid() {
-		t.Fatal(m.Diagnostics)
+	m, err := manifest.Parse("crowded.json", []byte(crowded), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	show := func(width int, cut bool) string {
 		var b bytes.Buffer

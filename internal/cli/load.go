@@ -28,7 +28,8 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 		if err != nil {
 			return nil, usage("", "cannot read standard input: %w", err)
 		}
-		return manifest.Parse(stdinName, src, o), nil
+		m, _ := manifest.Parse(stdinName, src, o) // the manifest has its errors
+		return m, nil
 	}
 	asked := path
 	if file := installed(path); file != "" {
@@ -119,7 +120,7 @@ func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Man
 			return nil, no("see: ambit validate "+path, "%w", &manifest.InvalidError{Manifest: m})
 		}
 		t.problems(t.err, m)
-		return nil, no("", "%s is not a valid manifest: %s", m.Path, count(m.Errors(), "error"))
+		return nil, no("", "%s is not a valid manifest: %s", m.Path, count(len(m.Errors()), "error"))
 	}
 	t.lastRead = m.Path
 	return m, nil

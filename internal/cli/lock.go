@@ -290,9 +290,9 @@ func (l *locking) fetched() toolserver.Options {
 // prove starts the pinned servers, compares their tools with the manifest, and
 // writes manifest and lock.
 func (l *locking) prove(ctx context.Context) error {
-	pinned := manifest.Parse(l.m.Path, l.text, manifest.Options{Dialect: l.m.Dialect})
-	if !pinned.Valid() {
-		return no("", "the pinned manifest would be invalid: %w", &manifest.InvalidError{Manifest: pinned})
+	pinned, err := manifest.Parse(l.m.Path, l.text, manifest.Options{Dialect: l.m.Dialect})
+	if err != nil {
+		return no("", "the pinned manifest would be invalid: %w", err)
 	}
 	before, a := l.o.Lock, pinned.Agent()
 	if l.resolved.Resolver != nil {

@@ -217,7 +217,7 @@ func (c *mcl) describe(ctx context.Context) error {
 		if t.URI.Name != u.Name || t.URI.Server != u.Server || t.URI.Namespace != u.Namespace {
 			continue
 		}
-		doc := map[string]any{"tool": r, "timeout_ms": t.TimeoutMS}
+		doc := map[string]any{"tool": r, "timeout_ms": t.Timeout.Milliseconds()}
 		if locked := o.Lock.Server(m.Agent().ID, u.Server); locked != nil {
 			doc["definition"] = locked.Tools[t.Name].Definition
 		}

@@ -48,7 +48,11 @@ func newNew(t *terminal) *cobra.Command {
 			}
 			written := source.m.Dialect
 			if d != "" && d != written {
-				c, err := manifest.Convert(manifest.Parse(source.m.Path, text, manifest.Options{Dialect: written}), d)
+				fork, err := manifest.Parse(source.m.Path, text, manifest.Options{Dialect: written})
+				if err != nil {
+					return no("", "%w", err)
+				}
+				c, err := manifest.Convert(fork, d)
 				if err != nil {
 					return no("", "%w", err)
 				}
@@ -112,7 +116,11 @@ func (t *terminal) origin(from string, d agent.Dialect) (*origin, error) {
 	if err != nil {
 		return nil, no("", "%w", err)
 	}
-	o := &origin{m: manifest.Parse(file, src, manifest.Options{})}
+	m, err := manifest.Parse(file, src, manifest.Options{})
+	if err != nil {
+		return nil, no("", "%w", err)
+	}
+	o := &origin{m: m}
 	if dir := path.Dir(file); path.Dir(dir) == "examples" {
 		o.files = dir
 	}

@@ -125,7 +125,7 @@ func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Opti
 
 func (c *checked) add(m *manifest.Manifest) {
 	c.files = append(c.files, m)
-	c.errors += m.Errors()
+	c.errors += len(m.Errors())
 	c.warnings += len(m.Diagnostics)
 	for _, d := range m.Diagnostics {
 		if d.Severity == diag.Error {
@@ -246,7 +246,7 @@ func (t *terminal) reportText(c *checked) error {
 		mark, verdict := t.paint(green, "✓"), "valid"
 		switch {
 		case !m.Valid():
-			mark, verdict = t.paint(red, "✗"), count(m.Errors(), "error")
+			mark, verdict = t.paint(red, "✗"), count(len(m.Errors()), "error")
 		case len(m.Diagnostics) > 0:
 			mark, verdict = t.paint(yellow, "✓"), "valid, "+count(len(m.Diagnostics), "warning")
 		}

@@ -27,7 +27,7 @@ func (c *checked) readSkills(ctx context.Context, strict bool) {
 		}
 		folder.Close()
 		for _, r := range found {
-			c.add(manifest.Attached(m.Dialect, r))
+			c.add(&manifest.Manifest{Path: r.Source.Name, Dialect: m.Dialect, Source: r.Source, Diagnostics: r.Finish()})
 			c.attached++
 		}
 	}

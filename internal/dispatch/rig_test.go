@@ -33,9 +33,9 @@ func echo(network agent.NetworkAccess, credits int64) *agent.Agent {
 	}
 	return &agent.Agent{
 		Dialect: agent.Covenant, ID: "echo@local", Name: "echo", Digest: "sha256:" + strings.Repeat(digest, 32), Kind: agent.ProgramAgent,
-		Tools:      []agent.Tool{{Name: "echo", SideEffect: effect, TimeoutMS: 60_000, Binding: agent.RunProgram{}}},
+		Tools:      []agent.Tool{{Name: "echo", SideEffect: effect, Timeout: time.Minute, Binding: agent.RunProgram{}}},
 		Program:    &agent.Program{Runtime: "python3", Entry: "main.py", Contract: agent.OneLine},
-		Resources:  &agent.Resources{WallClockMS: 30_000, Network: network},
+		Resources:  &agent.Resources{WallClock: 30 * time.Second, Network: network},
 		Settlement: &agent.Settlement{CreditsPerHour: credits, Priority: "normal"},
 	}
 }

@@ -100,8 +100,8 @@ func (d *Draft) Make(known *catalog.Catalog) (*Result, error) {
 	if len(wrong) > 0 {
 		return nil, &Problems{Answers: wrong}
 	}
-	r.Manifest = manifest.Parse(fileOf(d.Dialect), r.Text, manifest.Options{Dialect: d.Dialect})
-	if !r.Manifest.Valid() {
+	var err error
+	if r.Manifest, err = manifest.Parse(fileOf(d.Dialect), r.Text, manifest.Options{Dialect: d.Dialect}); err != nil {
 		return nil, &Problems{Manifest: r.Manifest}
 	}
 	return r, nil

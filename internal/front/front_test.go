@@ -148,9 +148,9 @@ func (d ajar) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
 
 func testManifest(t testing.TB) *agent.Agent {
 	t.Helper()
-	m := manifest.Parse("x.json", []byte(manifestText), manifest.Options{})
-	if !m.Valid() {
-		t.Fatal(&manifest.InvalidError{Manifest: m})
+	m, err := manifest.Parse("x.json", []byte(manifestText), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return m.Agent()
 }

@@ -16,9 +16,8 @@ const (
 	defaultTimeout = 30 * time.Second
 	// lateGrace is how long an answer is waited for after a call's time is over.
 	lateGrace = 60 * time.Second
-	// longest is a century in milliseconds. A larger number in a manifest could
-	// overflow a time.Duration.
-	longest = 100 * 365 * 24 * 60 * 60 * 1000
+	// longest bounds a manifest's timeout, so that adding to it cannot overflow a time.Duration.
+	longest = 100 * 365 * 24 * time.Hour
 	// around is the time for making and removing the sandbox of a program, beyond
 	// the program's own.
 	around = 15 * time.Second
@@ -88,10 +87,10 @@ func (g *Gateway) timeout(p *passing) time.Duration {
 	timeout := defaultTimeout
 	_, runs := p.tool.Binding.(agent.RunProgram)
 	switch bounds := g.agent.Resources; {
-	case p.tool.TimeoutMS > 0:
-		timeout = time.Duration(min(p.tool.TimeoutMS, longest)) * time.Millisecond
-	case runs && bounds != nil && bounds.WallClockMS > 0:
-		timeout = time.Duration(min(bounds.WallClockMS, longest))*time.Millisecond + around
+	case p.tool.Timeout > 0:
+		timeout = min(p.tool.Timeout, longest)
+	case runs && bounds != nil && bounds.WallClock > 0:
+		timeout = min(bounds.WallClock, longest) + around
 	}
 	if p.Timeout > 0 {
 		timeout = min(timeout, p.Timeout)

@@ -12,7 +12,7 @@ import (
 // A program's own wall clock ends it, not the door: a call lasts longer than
 // that.
 func TestTimeout(t *testing.T) {
-	bounds := &agent.Resources{WallClockMS: 120_000}
+	bounds := &agent.Resources{WallClock: 2 * time.Minute}
 	for _, tt := range []struct {
 		name   string
 		bounds *agent.Resources
@@ -21,12 +21,12 @@ func TestTimeout(t *testing.T) {
 		want   time.Duration
 	}{
 		{name: "nothing is said", want: 30 * time.Second},
-		{name: "the tool's own", tool: agent.Tool{TimeoutMS: 500}, want: 500 * time.Millisecond},
+		{name: "the tool's own", tool: agent.Tool{Timeout: 500 * time.Millisecond}, want: 500 * time.Millisecond},
 		{name: "a program's, and its sandbox", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, want: 135 * time.Second},
 		{name: "bounds of a program are not a server's", bounds: bounds, tool: agent.Tool{Binding: agent.OnServer{}}, want: 30 * time.Second},
 		{name: "whoever calls can only shorten it", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, asked: time.Second, want: time.Second},
-		{name: "and not lengthen it", tool: agent.Tool{TimeoutMS: 500}, asked: time.Hour, want: 500 * time.Millisecond},
-		{name: "more than can be counted", bounds: &agent.Resources{WallClockMS: math.MaxInt64}, tool: agent.Tool{Binding: agent.RunProgram{}}, want: longest*time.Millisecond + around},
+		{name: "and not lengthen it", tool: agent.Tool{Timeout: 500 * time.Millisecond}, asked: time.Hour, want: 500 * time.Millisecond},
+		{name: "more than can be counted", bounds: &agent.Resources{WallClock: math.MaxInt64}, tool: agent.Tool{Binding: agent.RunProgram{}}, want: longest + around},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := &Gateway{agent: &agent.Agent{Resources: tt.bounds}}

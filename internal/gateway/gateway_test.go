@@ -31,9 +31,9 @@ const text = `{
 
 func testAgent(t *testing.T) *agent.Agent {
 	t.Helper()
-	m := manifest.Parse("x.json", []byte(text), manifest.Options{})
-	if !m.Valid() {
-		t.Fatal(&manifest.InvalidError{Manifest: m})
+	m, err := manifest.Parse("x.json", []byte(text), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return m.Agent()
 }

@@ -129,14 +129,14 @@ func TestRefusalsAreScanned(t *testing.T) {
 	quoted := `server s went away during the call: HTTP status 500: "{\"tokens\":[\"` + leaked + `\",\"` + held + `\"]}"`
 	redacted := `server s went away during the call: HTTP status 500: "{\"tokens\":[\"[secret:github-pat]\",\"[secret:token]\"]}"`
 	for name, tt := range map[string]struct {
-		onLeak  string
+		onLeak  agent.OnLeak
 		stopped error
 		want    string
 	}{
 		"redacted":       {"", call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), redacted},
 		"no refusal":     {"", errors.New(quoted), redacted},
-		"withheld":       {guard.Blocks, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), untold},
-		"nothing to see": {guard.Blocks, call.Refuse(stageAct, call.ServerUnavailable, "no \xff luck"), "no \xff luck"},
+		"withheld":       {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), untold},
+		"nothing to see": {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "no \xff luck"), "no \xff luck"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r, ok := tt.stopped.(*call.Refusal); ok {

@@ -213,7 +213,7 @@ func TestResendNotSentLate(t *testing.T) {
 	away := gone{make(chan struct{})}
 	g := door(t, away)
 	for i := range g.agent.Tools {
-		g.agent.Tools[i].TimeoutMS = 1
+		g.agent.Tools[i].Timeout = time.Millisecond
 	}
 	orphaned(t, g)
 	if err := g.Recover(t.Context()); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard/secret"
 	"github.com/ambit-run/ambit/internal/guard/view"
@@ -19,16 +20,10 @@ const (
 	StageOut = "guard out"
 )
 
-// What happens to a result that holds a secret.
-const (
-	Redacts = "redact"
-	Blocks  = "block"
-)
-
 // OutputRules are the rails of results. The zero rules scan and redact.
 type OutputRules struct {
-	// OnLeak is redact or block; empty is redact.
-	OnLeak string
+	// OnLeak is the action on a secret; empty means redact.
+	OnLeak agent.OnLeak
 	// Known are the credentials that ambit holds. They are found in whatever
 	// encoding they come back.
 	Known []Known
@@ -50,8 +45,8 @@ type Output struct {
 
 // NewOutput compiles rules. The scan itself cannot be switched off.
 func NewOutput(rules OutputRules) (*Output, error) {
-	o := &Output{block: rules.OnLeak == Blocks}
-	if rules.OnLeak != "" && rules.OnLeak != Redacts && rules.OnLeak != Blocks {
+	o := &Output{block: rules.OnLeak == agent.LeakBlock}
+	if rules.OnLeak != "" && rules.OnLeak != agent.LeakRedact && rules.OnLeak != agent.LeakBlock {
 		return nil, fmt.Errorf("on_leak is %q; it can be redact or block", rules.OnLeak)
 	}
 	values := make([]secret.Value, len(rules.Known))

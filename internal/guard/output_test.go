@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
 )
@@ -163,7 +164,7 @@ func TestKnownCredentialsAreFoundInEveryForm(t *testing.T) {
 }
 
 func TestBlockWithholdsTheResult(t *testing.T) {
-	o := output(t, guard.OutputRules{OnLeak: guard.Blocks})
+	o := output(t, guard.OutputRules{OnLeak: agent.LeakBlock})
 	out, findings, refusal := o.Check(jsontext.Value(text(pat)))
 	if out != nil || refusal == nil || refusal.Code != call.SecretLeak || refusal.Effect != call.EffectDone || refusal.Retryable {
 		t.Fatalf("out %s, refusal %+v", out, refusal)

@@ -32,8 +32,8 @@ type Rails struct {
 	// MaxLength caps the bytes of arguments; 0 is no cap.
 	MaxLength int64
 	Input     InputRules
-	// OnLeak is redact or block.
-	OnLeak string
+	// OnLeak is the action on a result that contains a secret.
+	OnLeak agent.OnLeak
 	// Schemas are those that a result must fit, all of them.
 	Schemas []string
 }
@@ -42,7 +42,7 @@ type Rails struct {
 // operator set: the lower cap, all patterns, all categories, both schemas, and
 // block before redact. Nothing in it takes anything away.
 func Merge(operator Operator, manifest agent.Guardrails) Rails {
-	r := Rails{OnLeak: Redacts, MaxLength: operator.MaxLength}
+	r := Rails{OnLeak: agent.LeakRedact, MaxLength: operator.MaxLength}
 	if n := manifest.MaxLength; n > 0 && (r.MaxLength == 0 || n < r.MaxLength) {
 		r.MaxLength = n
 	}
@@ -52,8 +52,8 @@ func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	if operator.DenyDefaults != nil {
 		r.Input.DenyDefaults = *operator.DenyDefaults
 	}
-	if operator.OnLeak == Blocks || manifest.OnLeak == Blocks {
-		r.OnLeak = Blocks
+	if operator.OnLeak == agent.LeakBlock || manifest.OnLeak == agent.LeakBlock {
+		r.OnLeak = agent.LeakBlock
 	}
 	for _, s := range []string{operator.OutputSchema, manifest.OutputSchema} {
 		if s != "" && !slices.Contains(r.Schemas, s) {
@@ -150,7 +150,8 @@ func (p *operatorParser) operator(root doc.Value) (out Operator) {
 	}
 	if v := o.Get("output", read.Optional); p.Is(v, doc.Object) {
 		rails := p.Object(v)
-		out.OnLeak, _ = rails.Enum("on_leak", read.Optional, []string{Redacts, Blocks})
+		onLeak, _ := rails.Enum("on_leak", read.Optional, []string{string(agent.LeakRedact), string(agent.LeakBlock)})
+		out.OnLeak = agent.OnLeak(onLeak)
 		if scan, ok := rails.Bool("secret_leak_scan", read.Optional); ok && !scan {
 			p.Report(ruleOperatorScan, v.Get("secret_leak_scan").Place(), "", "secret_leak_scan cannot be set to false")
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/guard"
 )
@@ -58,7 +59,7 @@ func TestSplitSecrets(t *testing.T) {
 			}
 		})
 	}
-	if _, _, refusal := output(t, guard.OutputRules{OnLeak: guard.Blocks}).Check(jsontext.Value(texts(pat[:9], pat[9:]))); refusal == nil || refusal.Code != call.SecretLeak {
+	if _, _, refusal := output(t, guard.OutputRules{OnLeak: agent.LeakBlock}).Check(jsontext.Value(texts(pat[:9], pat[9:]))); refusal == nil || refusal.Code != call.SecretLeak {
 		t.Errorf("it passes where it must not: %v", refusal)
 	}
 	// The name of the member does not have to be written plainly.

@@ -39,7 +39,7 @@ func FuzzOpenAPI(f *testing.F) {
 		if err != nil || r.Source != "an OpenAPI description" {
 			return
 		}
-		m := manifest.Parse("findagent.json", r.Text, manifest.Options{})
+		m, _ := manifest.Parse("findagent.json", r.Text, manifest.Options{})
 		if !m.Valid() {
 			t.Fatalf("not valid: %v", m.Diagnostics)
 		}

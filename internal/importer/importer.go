@@ -320,9 +320,8 @@ func (b *builder) finish(r *Result) (*Result, error) {
 			return nil, fail("take the secret out of its name or description, and import again", "a value that was held back as a secret also stands where it would be copied")
 		}
 	}
-	m := manifest.Parse("imported.json", r.Text, manifest.Options{Dialect: r.Dialect})
-	if !m.Valid() {
-		return nil, fail("", "no valid manifest can be made of it: %v", &manifest.InvalidError{Manifest: m})
+	if _, err := manifest.Parse("imported.json", r.Text, manifest.Options{Dialect: r.Dialect}); err != nil {
+		return nil, fail("", "no valid manifest can be made of it: %v", err)
 	}
 	return r, nil
 }

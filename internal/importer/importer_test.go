@@ -43,7 +43,7 @@ func TestImports(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() || m.Dialect != r.Dialect {
+			if m, _ := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() || m.Dialect != r.Dialect {
 				t.Errorf("not valid: %v", m.Diagnostics)
 			}
 			if len(r.Notes) == 0 || r.Next == "" || r.Name == "" || r.Source == "" {
@@ -546,7 +546,7 @@ func FuzzImport(f *testing.F) {
 			}
 			return
 		}
-		if m := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() {
+		if m, _ := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() {
 			t.Errorf("not valid: %v", m.Diagnostics)
 		}
 	})

@@ -187,7 +187,7 @@ func (b *Bundle) stage(t bundle.Tree) error {
 // command is what is executed inside.
 func (b *Bundle) command(ctx context.Context) ([]string, error) {
 	p := b.agent.Program
-	kind := p.Runtime
+	kind := string(p.Runtime)
 	interpreter, err := findInterpreter(ctx, kind, p.RuntimeVersion)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func (b *binding) intent(c *call.Call) (line []byte, id string, err error) {
 		i.Issuer.Pubkey = b.options.Pubkey(c.Principal)
 	}
 	if s := b.agent.Settlement; s != nil {
-		i.Priority = cmp.Or(i.Priority, s.Priority)
+		i.Priority = cmp.Or(i.Priority, string(s.Priority))
 	}
 	i.Priority = cmp.Or(i.Priority, "normal")
 	if c.Parent != "" {

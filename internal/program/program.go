@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -249,10 +248,6 @@ func (b *binding) network() agent.NetworkAccess {
 	return b.agent.Resources.Network
 }
 
-// longest is the longest time that can be told, in milliseconds. A manifest may
-// say more.
-const longest = math.MaxInt64 / int64(time.Millisecond)
-
 // spec is the run of one intent.
 func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	s := sandbox.Spec{
@@ -260,7 +255,7 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 		OnStderr: b.options.Log, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
 	}
 	if r := b.agent.Resources; r != nil {
-		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, time.Duration(min(r.WallClockMS, longest))*time.Millisecond
+		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, r.WallClock
 	}
 	if f := b.place(&s); f != nil {
 		return s, f
@@ -349,12 +344,12 @@ func (b *binding) place(s *sandbox.Spec) *Failure {
 		return f
 	}
 	switch p.Runtime {
-	case "rust-bin":
+	case agent.RustBin:
 		s.Argv = []string{seen}
-	case "python3", "node":
-		s.Argv = []string{p.Runtime, seen}
+	case agent.Python3, agent.Node:
+		s.Argv = []string{string(p.Runtime), seen}
 	default:
-		return failed(NotStarted, "there is no runtime %s", diag.Quote(p.Runtime))
+		return failed(NotStarted, "there is no runtime %s", diag.Quote(string(p.Runtime)))
 	}
 	return nil
 }
@@ -403,7 +398,7 @@ func (b *binding) readable(entry, top string) *Failure {
 		return nil
 	}
 	what, need := "the entry", os.FileMode(0o004)
-	if b.agent.Program.Runtime == "rust-bin" {
+	if b.agent.Program.Runtime == agent.RustBin {
 		need = 0o001
 	}
 	for path := entry; within(top, path); path = filepath.Dir(path) {

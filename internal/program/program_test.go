@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/call"
@@ -48,7 +49,7 @@ func newRig(t *testing.T) *rig {
 	sandboxtest.Need(t)
 	r := &rig{folder: t.TempDir(), agent: &agent.Agent{
 		Program:    &agent.Program{Runtime: "python3", Entry: "main.py", Contract: agent.OneLine},
-		Resources:  &agent.Resources{WallClockMS: 20_000, MemoryMB: 128, DiskMB: 10, Network: agent.NetworkOff},
+		Resources:  &agent.Resources{WallClock: 20 * time.Second, MemoryMB: 128, DiskMB: 10, Network: agent.NetworkOff},
 		Settlement: &agent.Settlement{Priority: "high"},
 		Tools:      []agent.Tool{{Name: "x", Binding: agent.RunProgram{}}},
 	}}
@@ -123,7 +124,7 @@ func contract(t *testing.T, tier sandbox.Tier) {
 	} {
 		t.Run(tt.runtime, func(t *testing.T) {
 			r := newRig(t)
-			r.agent.Program.Runtime, r.agent.Program.Entry = tt.runtime, tt.entry
+			r.agent.Program.Runtime, r.agent.Program.Entry = agent.Runtime(tt.runtime), tt.entry
 			r.options.Isolation = tier
 			r.write(t, tt.entry, tt.source)
 			if tt.source == "" {
@@ -191,7 +192,7 @@ func TestFailures(t *testing.T) {
 			r := newRig(t)
 			r.options.Log = nil
 			if tt.reason == program.TimedOut {
-				r.agent.Resources.WallClockMS = 500
+				r.agent.Resources.WallClock = 500 * time.Millisecond
 			}
 			r.write(t, "main.py", "import json, os, sys, time\ni = json.loads(sys.stdin.readline())\n"+tt.code+"\n")
 			_, err := r.act(t.Context())

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ambit-run/ambit/internal/call"
 	"github.com/ambit-run/ambit/internal/program"
@@ -46,7 +47,7 @@ func TestUnconfined(t *testing.T) {
 			case program.Cancelled:
 				r.options.Log = func(string) { cancel() }
 			case program.TimedOut:
-				r.agent.Resources.WallClockMS = 500
+				r.agent.Resources.WallClock = 500 * time.Millisecond
 			}
 			r.write(t, "main.py", "import json, os, sys, time\ni = json.loads(sys.stdin.readline())\n"+tt.code+"\n")
 			result, err := r.act(ctx)

@@ -26,8 +26,8 @@ func factsOf(a *agent.Agent) (facts []console.Fact) {
 	for _, h := range r.Hosts {
 		hosts = append(hosts, h.Name+" ("+strings.Join(h.By, ", ")+")")
 	}
-	if r.AnyHost != "" {
-		hosts = append(hosts, "any: "+r.AnyHost)
+	if r.AnyHost {
+		hosts = append(hosts, "any: "+r.AnyHostReason)
 	}
 	for _, p := range r.Programs {
 		programs = append(programs, agent.CommandLine(p.Argv)+" ("+p.For+")")
@@ -50,7 +50,7 @@ func factsOf(a *agent.Agent) (facts []console.Fact) {
 	add("Capabilities", a.Capabilities.Required...)
 	add("Also uses, if held", a.Capabilities.Optional...)
 	if res := a.Resources; res != nil {
-		add("One run", fmt.Sprintf("%d ms", res.WallClockMS), fmt.Sprintf("%d MiB memory", res.MemoryMB), fmt.Sprintf("%d MiB disk", res.DiskMB), "network "+string(res.Network))
+		add("One run", fmt.Sprintf("%d ms", res.WallClock.Milliseconds()), fmt.Sprintf("%d MiB memory", res.MemoryMB), fmt.Sprintf("%d MiB disk", res.DiskMB), "network "+string(res.Network))
 	}
 	return facts
 }
@@ -125,8 +125,8 @@ func LookTwice(a *agent.Agent) []string {
 			note("it may run shell commands, and through them anything that its user may do")
 		}
 	}
-	if r.AnyHost != "" {
-		note("it can reach hosts that the manifest does not name: %s", r.AnyHost)
+	if r.AnyHost {
+		note("it can reach hosts that the manifest does not name: %s", r.AnyHostReason)
 	}
 	for _, s := range r.Secrets {
 		if len(s.Hosts) == 0 {

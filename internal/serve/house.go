@@ -213,7 +213,7 @@ func (h house) railsOf(a *agent.Agent) (facts []console.Fact) {
 		facts = append(facts, console.Fact{Label: "Results", Values: []string{"checked against a schema"}})
 	}
 	leak := "taken out of every result"
-	if r.OnLeak == guard.Blocks {
+	if r.OnLeak == agent.LeakBlock {
 		leak = "a result that holds one is withheld"
 	}
 	return append(facts, console.Fact{Label: "Secrets", Values: []string{leak}})

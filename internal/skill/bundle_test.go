@@ -139,8 +139,8 @@ func TestReadBad(t *testing.T) {
 		{"bad tools", map[string]string{"b/one/SKILL.md": good("one") + "§TOOLS\nanything\n"}, []string{"one"}, []string{"one/SKILL.md:9: invalid tool URI"}},
 		{"always", map[string]string{"b/r.mdc": "---\nalwaysApply: yes\n---\nx\n"}, []string{"r"}, []string{`r.mdc:2: alwaysApply cannot be "yes"`}},
 		{"trigger", map[string]string{"b/.windsurf/rules/r.md": "---\ntrigger: sometimes\n---\nx\n"}, []string{"r"}, []string{`.windsurf/rules/r.md:2: trigger cannot be "sometimes"`}},
-		{"several", map[string]string{"b/one/SKILL.md": "---\nname: One\nname: one\njust text\n---\n", "b/two/SKILL.md": "x"}, []string{"one", "two"}, []string{
-			"one/SKILL.md: the skill has no text", "one/SKILL.md:1: an Agent Skill needs a description", "one/SKILL.md:2: a skill's name", "one/SKILL.md:3: there already is a field name", "one/SKILL.md:4: this line is no field", "two/SKILL.md:1: an Agent Skill needs front matter",
+		{"several", map[string]string{"b/one/SKILL.md": "---\nname: One\nname: one\nlicense: [x]\n---\n", "b/two/SKILL.md": "x"}, []string{"one", "two"}, []string{
+			"one/SKILL.md: the skill has no text", "one/SKILL.md:1: an Agent Skill needs a description", "one/SKILL.md:2: a skill's name", "one/SKILL.md:3: there already is a field name", "one/SKILL.md:4: license is a list", "two/SKILL.md:1: an Agent Skill needs front matter",
 		}},
 	}
 	for _, tt := range tests {

@@ -170,7 +170,7 @@ func parse(file string, raw []byte, tools []string, tell func(Problem)) *Documen
 	case matter.present && f.fields == nil:
 		say(1, true, "remove it: it is shown to the model as it is", f.name+" has no front matter")
 		d.Text = strings.TrimSpace(all)
-	default:
+	case !matter.broken:
 		f.check(&matter, say)
 	}
 	if d.Text == "" {

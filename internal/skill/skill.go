@@ -29,12 +29,10 @@
 //
 // # Front matter
 //
-// The reader knows as much of YAML as front matter uses: texts, plain, quoted or
-// in blocks, lists and one level of names with texts. What it does not know it
-// reports instead of guessing; where it says yes, YAML says the same, and a fuzz
-// test holds it to that. A whole YAML reader would be less use here: what people
-// write is often not YAML (a colon in a description, globs: *.ts), and clients
-// take it. Those two are taken, the first with a warning.
+// Front matter is YAML of at most 64 KiB, without anchors, aliases, tags or a
+// second document. Two things that people write are not YAML, and are read
+// nevertheless: a text with a colon and no quotes, with a warning, and file
+// patterns (globs: *.ts).
 //
 // # Bounds
 //

@@ -357,7 +357,7 @@ func TestTimeoutOfTheManifest(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"hang:write"})
 	m := r.proven()
-	r.tool("one", "hang").TimeoutMS = 500
+	r.tool("one", "hang").Timeout = 500 * time.Millisecond
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
 		t.Fatal(err)

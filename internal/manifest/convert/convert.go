@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// ErrNothingSurvives says that the other dialect cannot express anything of
+// ErrNothingSurvives reports that the other dialect cannot express anything of
 // what the agent does.
 var ErrNothingSurvives = errors.New("nothing of what the agent does can be said in that dialect")
 
@@ -43,7 +43,7 @@ func Refuse(format string, args ...any) error {
 }
 
 // LoseShared records the parts of an agent that only some dialects have words
-// for and that the result's dialect does not. The hint says what becomes of
+// for and that the result's dialect does not. The hint describes what becomes of
 // them.
 func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
@@ -59,13 +59,13 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 		}
 	}
 	if a.Resources != nil {
-		n.Lose("resources", "%d ms, %d MiB memory, %d MiB disk, network %s; %s", a.Resources.WallClockMS, a.Resources.MemoryMB, a.Resources.DiskMB, a.Resources.Network, hint)
+		n.Lose("resources", "%d ms, %d MiB memory, %d MiB disk, network %s; %s", a.Resources.WallClock.Milliseconds(), a.Resources.MemoryMB, a.Resources.DiskMB, a.Resources.Network, hint)
 	}
 	if a.Settlement != nil {
 		n.Lose("settlement", "%d credits an hour, priority %s; %s", a.Settlement.CreditsPerHour, a.Settlement.Priority, hint)
 	}
 	for _, c := range a.Capabilities.Required {
-		n.Lose("capability "+c, "required of whoever gives the agent work; %s", hint)
+		n.Lose("capability "+c, "required of callers; %s", hint)
 	}
 	for _, c := range a.Capabilities.Optional {
 		n.Lose("capability "+c, "optional; %s", hint)
@@ -91,7 +91,7 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 }
 
 // LoseDefinitions records what the tools that may be called say of themselves
-// beside name, description and class. The hint says what becomes of it.
+// beside name, description and class. The hint describes what becomes of it.
 func (n *Notes) LoseDefinitions(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
 	for i := range a.Tools {
@@ -106,8 +106,8 @@ func (n *Notes) LoseDefinitions(a *agent.Agent, hint string, args ...any) {
 		if t.Annotations != (agent.Annotations{}) {
 			parts = append(parts, "annotations")
 		}
-		if t.TimeoutMS > 0 {
-			parts = append(parts, fmt.Sprintf("timeout of %d ms", t.TimeoutMS))
+		if t.Timeout > 0 {
+			parts = append(parts, fmt.Sprintf("timeout of %d ms", t.Timeout.Milliseconds()))
 		}
 		if len(parts) > 0 && a.Callable(t) {
 			n.Lose("definition of "+t.Name, "%s; %s", strings.Join(parts, ", "), hint)

@@ -29,13 +29,13 @@ func (m *Manifest) Compile() *agent.Agent {
 			InputSchema: inputSchema,
 			Binding:     agent.RunProgram{},
 		}},
-		Program:      &agent.Program{Runtime: m.Agent.Runtime, Entry: m.Agent.Entry, Contract: agent.OneLine},
+		Program:      &agent.Program{Runtime: agent.Runtime(m.Agent.Runtime), Entry: m.Agent.Entry, Contract: agent.OneLine},
 		Capabilities: agent.Capabilities{Required: m.Capabilities.Required, Optional: m.Capabilities.Optional},
 		Resources: &agent.Resources{
-			WallClockMS: m.Resources.CPUMsPerTask, MemoryMB: m.Resources.MemoryMB, DiskMB: m.Resources.DiskMB,
+			WallClock: agent.Milliseconds(m.Resources.CPUMsPerTask), MemoryMB: m.Resources.MemoryMB, DiskMB: m.Resources.DiskMB,
 			Network: agent.NetworkAccess(m.Resources.Network),
 		},
-		Settlement: &agent.Settlement{CreditsPerHour: m.Settlement.BudgetCreditsPerHour, Priority: m.Settlement.Priority},
+		Settlement: &agent.Settlement{CreditsPerHour: m.Settlement.BudgetCreditsPerHour, Priority: agent.Priority(m.Settlement.Priority)},
 	}
 }
 
@@ -66,7 +66,7 @@ const (
 	newVersion = "0.1.0"
 )
 
-// From says what it can of an agent of another dialect in this one.
+// From converts an agent of another dialect as far as this dialect can express it.
 //
 // A Covenant agent is a program, and the others describe what a program would
 // have to do. So only the frame survives: who the agent is, and a capability
@@ -111,7 +111,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		}
 		name := t.Name
 		if on, ok := t.Binding.(agent.OnServer); ok {
-			// The name under which such tools are told apart elsewhere too.
+			// The same name distinguishes such tools elsewhere.
 			if named[name] > 1 {
 				name = on.Alias + "_" + name
 			}
@@ -149,7 +149,7 @@ func add(list *[]string, action string) {
 	}
 }
 
-// actionName makes of any text what may stand behind a namespace.
+// actionName turns any text into the part of an action behind its namespace.
 func actionName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 0x80 && isIDPart(string(r)) {
@@ -168,8 +168,8 @@ func actionName(s string) string {
 // Covenant can tell hosts apart.
 func (m *Manifest) fromReach(r agent.Reach, n *convert.Notes) {
 	switch {
-	case r.AnyHost != "":
-		n.Add("resources.network", "%s: %s", m.Resources.Network, r.AnyHost)
+	case r.AnyHost:
+		n.Add("resources.network", "%s: %s", m.Resources.Network, r.AnyHostReason)
 	case len(r.Hosts) == 0:
 		m.Resources.Network = string(agent.NetworkOff)
 		n.Add("resources.network", "%s, since the agent names no host", m.Resources.Network)
@@ -187,8 +187,8 @@ func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 		n.Add("agent.entry", "%s: a Covenant agent is a program that reads one line of JSON and writes one; write it", newEntry)
 		return
 	}
-	if slices.Contains(runtimes, p.Runtime) {
-		m.Agent.Runtime = p.Runtime
+	if runtime := string(p.Runtime); slices.Contains(runtimes, runtime) {
+		m.Agent.Runtime = runtime
 	}
 	if namesFile(p.Entry) {
 		m.Agent.Entry = p.Entry

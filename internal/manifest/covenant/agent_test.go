@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -24,7 +25,7 @@ func TestCompile(t *testing.T) {
 		}},
 		Program:      &agent.Program{Runtime: "rust-bin", Entry: "target/release/research", Contract: agent.OneLine},
 		Capabilities: agent.Capabilities{Required: []string{"tool.web_search"}, Optional: []string{"memory.write"}},
-		Resources:    &agent.Resources{WallClockMS: 30_000, MemoryMB: 512, DiskMB: 100, Network: agent.NetworkHTTPS},
+		Resources:    &agent.Resources{WallClock: 30 * time.Second, MemoryMB: 512, DiskMB: 100, Network: agent.NetworkHTTPS},
 		Settlement:   &agent.Settlement{CreditsPerHour: 1000, Priority: "normal"},
 	}
 	if got := m.Compile(); !reflect.DeepEqual(got, want) {
@@ -41,7 +42,7 @@ func TestCompileFillsDefaults(t *testing.T) {
 	if a.Tools[0].Name != "my-agent" || a.Name != "My Agent!" || a.Tools[0].SideEffect != agent.Write {
 		t.Errorf("%+v", a)
 	}
-	if *a.Resources != (agent.Resources{WallClockMS: 30_000, MemoryMB: 512, DiskMB: 100, Network: agent.NetworkOff}) || *a.Settlement != (agent.Settlement{Priority: "normal"}) {
+	if *a.Resources != (agent.Resources{WallClock: 30 * time.Second, MemoryMB: 512, DiskMB: 100, Network: agent.NetworkOff}) || *a.Settlement != (agent.Settlement{Priority: "normal"}) {
 		t.Errorf("%+v %+v", a.Resources, a.Settlement)
 	}
 	if !a.Callable(&a.Tools[0]) {
@@ -105,7 +106,7 @@ func TestFromMatrix(t *testing.T) {
 			{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://x", Version: "2.0.0"},
 		},
 		Tools: []agent.Tool{
-			{Name: "read_file", SideEffect: agent.Read, TimeoutMS: 500, Binding: agent.OnServer{Alias: "fs"}},
+			{Name: "read_file", SideEffect: agent.Read, Timeout: 500 * time.Millisecond, Binding: agent.OnServer{Alias: "fs"}},
 			{Name: "search", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "fs"}},
 			{Name: "search", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "web"}},
 			{Name: "write_file", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "fs"}},

@@ -1,5 +1,5 @@
-// Package covenant is the room of the Covenant dialect: agents that are
-// programs, with the actions that whoever gives them work must hold, a
+// Package covenant implements the Covenant dialect: agents that are
+// programs, with the actions that their callers must be granted, a
 // resource budget, and one line of JSON in and one out.
 //
 // The manifest is TOML. [agent] says who the program is and how it is started;
@@ -36,7 +36,7 @@ type Agent struct {
 	Entry   string `toml:"entry"`
 }
 
-// Capabilities are the actions that whoever gives the agent work must hold.
+// Capabilities are the actions that callers of the agent must be granted.
 type Capabilities struct {
 	Required []string `toml:"required"`
 	Optional []string `toml:"optional"`

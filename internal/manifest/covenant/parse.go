@@ -25,7 +25,7 @@ var foreign = map[string]string{
 }
 
 // What people write for the words of an enumerated field, and the hint that
-// mends it. Slips of the pen need no entry.
+// corrects it. Typing mistakes need no entry.
 var (
 	meantRuntime = map[string]string{
 		"python": `write "python3"`, "py": `write "python3"`,
@@ -52,7 +52,7 @@ type parser struct {
 // Parse reads a manifest and reports every rule it breaks.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}, root}
-	// No Done: what else stands at the top is none of our business.
+	// No Done: other top-level sections belong to other programs.
 	o := p.Object(root)
 	p.sections(root)
 	return &Manifest{
@@ -200,7 +200,7 @@ func (p *parser) checkEntry(v doc.Value, entry string) {
 	}
 }
 
-// namesFile tells a file by the last part of its path, which is more than dots
+// namesFile recognises a file by the last part of its path, which is more than dots
 // and blanks.
 func namesFile(entry string) bool {
 	return strings.Trim(entry[strings.LastIndexByte(entry, '/')+1:], ". ") != "" && !strings.ContainsFunc(entry, isControl)

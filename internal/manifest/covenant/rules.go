@@ -10,7 +10,7 @@ var (
 	)
 	rulePlainID = diag.NewWarning(
 		"CV002", "an id without a host",
-		"Two hosts can each have an agent of that name. Only name@host tells them apart.",
+		"Two hosts can each have an agent of that name. Only name@host distinguishes them.",
 		`add the host, such as "name@local"`,
 	)
 	ruleVersion = diag.NewWarning(
@@ -40,7 +40,7 @@ var (
 	)
 	ruleNamespace = diag.NewError(
 		"CV010", "an action outside the reserved namespaces",
-		"Actions are granted by name. Those that exist start with intent., memory., identity., tool. or agent.; another can never be granted.",
+		"Actions are granted by name. All actions start with intent., memory., identity., tool. or agent.; any other name can never be granted.",
 		"start it with intent., memory., identity., tool. or agent.",
 	)
 	ruleAction = diag.NewError(

@@ -1,11 +1,11 @@
-// Package diag is the ground under the dialects: what a problem is, where it
-// stands, and how it is shown without giving a secret away.
+// Package diag defines problems, their locations, and how they are shown
+// without revealing a secret.
 //
 // A [Rule] is a stable code with its explanation; every check in every dialect
 // has one. A [Diagnostic] is a rule broken at a [Place]. Checks hand what they
 // find to a [Reporter], which never stops at the first problem, and at the end
 // sorts everything by position. A [Source] is the file itself: it turns byte
-// offsets into lines and columns, only once somebody asks, and cuts the
+// offsets into lines and columns, on demand, and cuts the
 // [Frame] that is shown around a problem.
 //
 // Three things hold for everything this package prints:
@@ -63,9 +63,9 @@ type Rule struct {
 	Severity Severity
 	// Title is the rule in a few words.
 	Title string
-	// Why says what goes wrong for people when the rule is broken.
+	// Why describes the harm to people when the rule is broken.
 	Why string
-	// Fix says what to write instead.
+	// Fix is what to write instead.
 	Fix string
 }
 
@@ -75,13 +75,13 @@ func NewError(code, title, why, fix string) *Rule { return &Rule{code, Error, ti
 // NewWarning returns a rule that only strict reading insists on.
 func NewWarning(code, title, why, fix string) *Rule { return &Rule{code, Warning, title, why, fix} }
 
-// Place is a span of bytes in a source, and the JSON pointer of what stands there.
+// Place is a span of bytes in a source, and the JSON pointer of the value there.
 type Place struct {
 	Start, End int
 	Pointer    string
 }
 
-// Diagnostic is one problem, where it is, and how to mend it.
+// Diagnostic is one problem, its location, and how to fix it.
 type Diagnostic struct {
 	Code      string   `json:"code"`
 	Severity  Severity `json:"severity"`
@@ -127,7 +127,7 @@ func Open(name, text string, strict bool) *Reporter {
 }
 
 // Report records that rule is broken at place. The hint, which may be empty,
-// says how to mend it.
+// describes the fix.
 func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any) {
 	severity := rule.Severity
 	if r.Strict {

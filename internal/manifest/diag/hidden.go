@@ -2,7 +2,7 @@ package diag
 
 import "unicode/utf8"
 
-// Hidden says what characters in s people do not see; empty if there are none.
+// Hidden describes the invisible characters in s; it is empty if there are none.
 func Hidden(s string) string {
 	_, _, what := HiddenRun(s)
 	return what
@@ -64,7 +64,7 @@ func hiddenKind(r rune) string {
 	return ""
 }
 
-// joinsASCII reports whether the joiner from i to j stands between two ASCII
+// joinsASCII reports whether the joiner from i to j is between two ASCII
 // letters. In Persian text or an emoji it has work to do; there it hides.
 func joinsASCII(s string, i, j int) bool {
 	return i > 0 && s[i-1] < utf8.RuneSelf && j < len(s) && s[j] < utf8.RuneSelf

@@ -20,12 +20,12 @@ var (
 	)
 	BadJSON = NewError(
 		"AM005", "the file is not valid JSON",
-		"Nothing that stands after a syntax error can be trusted to mean what its author meant.",
+		"After a syntax error the rest of the file may not mean what its author meant.",
 		"",
 	)
 	BadTOML = NewError(
 		"AM006", "the file is not valid TOML",
-		"Nothing that stands after a syntax error can be trusted to mean what its author meant.",
+		"After a syntax error the rest of the file may not mean what its author meant.",
 		`write key = "text" with text in quotes, true and false in small letters, and tables as [name]`,
 	)
 	Comment = NewError(
@@ -86,7 +86,7 @@ var (
 	TooMany = NewError(
 		"AM030", "too many problems to show",
 		"Only the first 10,000 problems of a file are listed.",
-		"mend the ones that are shown and validate again",
+		"fix the problems that are shown and validate again",
 	)
 
 	WrongType = NewError(

@@ -109,12 +109,12 @@ func (s *Source) charsBefore(off int) int {
 	return n
 }
 
-// Frame is the line of a source that a problem stands on, cut to what fits on
+// Frame is the source line of a problem, cut to what fits on
 // a terminal, with secrets masked and control characters made visible.
 type Frame struct {
 	Line int
 	// Text is what to print; Before and Marked count the columns of Text that
-	// stand before and under the caret.
+	// are before and under the caret.
 	Text           string
 	Before, Marked int
 }

@@ -35,7 +35,7 @@ func Cut(s string, most int) string {
 	return s[:most]
 }
 
-// ShellWord is a text as one word of a command line that somebody copies: a shell
+// ShellWord is a text as one word of a command line for copying: a shell
 // finds nothing in it to carry out, and a terminal nothing to obey.
 func ShellWord(s string) string {
 	if !seen(s) {

@@ -1,4 +1,4 @@
-// Package doc holds a manifest as a tree of values that know where they stand.
+// Package doc holds a manifest as a tree of values with their locations.
 //
 // Both syntaxes become the same tree: [ParseJSON] and [ParseTOML]. Past this
 // package nothing knows which one a file was written in. A [Value] is a small
@@ -7,11 +7,11 @@
 // checks.
 //
 // The JSON reader is written here rather than taken from a library because of
-// what people need from it: it goes on after a comment, a trailing or missing
+// what people need from it: it continues after a comment, a trailing or missing
 // comma or an unquoted key, so that all problems of a file are reported at
 // once; it keeps the place of every key and value; it finds duplicate keys and
 // inexact numbers in the same pass; and it does so within bounds on size,
-// depth and number of values. What it accepts without complaint is exactly
+// depth and number of values. The input that it accepts without a report is exactly
 // RFC 8259: a fuzz test holds it against another reader.
 //
 // A tree is one slice of nodes linked by index. Strings without escapes are
@@ -71,7 +71,7 @@ type node struct {
 	keyTag           uint32 // tagOf the key
 	kind             Kind
 	origin           origin // TOML only, while the tree is built
-	// bare says that the key stands without quotes.
+	// bare reports that the key has no quotes.
 	bare bool
 }
 
@@ -259,7 +259,7 @@ func (v Value) Kind() Kind {
 	return v.node().kind
 }
 
-// Raw is the value as it stands in the source.
+// Raw is the value's text in the source.
 func (v Value) Raw() string {
 	if v.t == nil {
 		return ""
@@ -279,7 +279,7 @@ func (v Value) Text() string {
 	return v.t.textOf(v.node())
 }
 
-// Key returns the key that the value stands under, in an object.
+// Key returns the value's key in its object.
 func (v Value) Key() string {
 	if v.t == nil {
 		return ""
@@ -290,7 +290,7 @@ func (v Value) Key() string {
 // TOML reports whether the value was read from TOML.
 func (v Value) TOML() bool { return v.t != nil && v.t.toml }
 
-// Index is the value's place among the members or items of what it stands in,
+// Index is the value's place among the members or items of its parent,
 // from 0.
 func (v Value) Index() int {
 	if v.t == nil {
@@ -370,7 +370,7 @@ func (v Value) Int() (int64, bool) {
 	return int64(f), true
 }
 
-// Place is where the value stands.
+// Place is the location of the value.
 func (v Value) Place() diag.Place {
 	if v.t == nil {
 		return diag.Place{}
@@ -379,7 +379,7 @@ func (v Value) Place() diag.Place {
 	return diag.Place{Start: int(n.start), End: int(n.end), Pointer: v.Pointer()}
 }
 
-// KeyPlace is where the value's key stands; that of the value where it has none.
+// KeyPlace is the location of the value's key, or of the value if it has no key.
 func (v Value) KeyPlace() diag.Place {
 	if v.t == nil {
 		return diag.Place{}

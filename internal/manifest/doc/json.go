@@ -40,7 +40,7 @@ func (p *jsonParser) fail(start, end int, hint, format string, args ...any) bool
 }
 
 // space skips white space, and comments after reporting them. It returns the
-// byte that follows; at the end of the file that is 0, which p.pos tells from
+// byte that follows; at the end of the file that is 0, which p.pos distinguishes from
 // a byte 0 in the file.
 func (p *jsonParser) space() byte {
 	for {
@@ -216,7 +216,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 // at reports whether the next byte is c.
 func (p *jsonParser) at(c byte) bool { return p.pos < len(p.src) && p.src[p.pos] == c }
 
-// colon reads what stands between a key and its value.
+// colon reads the text between a key and its value.
 func (p *jsonParser) colon(object int32, key string) bool {
 	switch p.space() {
 	case ':':
@@ -266,7 +266,7 @@ func (p *jsonParser) array(self int32, depth int) bool {
 }
 
 // separator reads the comma after a member or item. Where it was forgotten and
-// another one clearly follows, it says so and goes on.
+// another one clearly follows, it reports that and continues.
 func (p *jsonParser) separator(self int32, closing byte) (comma int, ok bool) {
 	end := p.pos
 	c := p.space()
@@ -308,7 +308,7 @@ func (p *jsonParser) looseKey() (key int32, ok bool) {
 		p.pos++
 	}
 	word := p.src[start:p.pos]
-	p.fail(start, p.pos, "write "+diag.Quote(word), "keys stand in double quotes")
+	p.fail(start, p.pos, "write "+diag.Quote(word), "put keys in double quotes")
 	return p.t.keep(word), true
 }
 
@@ -316,10 +316,10 @@ func (p *jsonParser) singleQuoted() (text int32, ok bool) {
 	start := p.pos
 	end := strings.IndexAny(p.src[p.pos+1:], "'\n")
 	if end < 0 || p.src[p.pos+1+end] == '\n' {
-		return 0, p.fail(start, start+1, "", "strings stand in double quotes")
+		return 0, p.fail(start, start+1, "", "put strings in double quotes")
 	}
 	p.pos += end + 2
-	p.fail(start, p.pos, "use double quotes", "strings stand in double quotes, not single ones")
+	p.fail(start, p.pos, "use double quotes", "put strings in double quotes, not single ones")
 	return p.t.keep(p.src[start+1 : p.pos-1]), true
 }
 

@@ -49,7 +49,7 @@ func (m *members) indexOf(t *Tree, object int32) map[string]int32 {
 		from = t.nodes[object].first
 	}
 	for i := from; i >= 0; i = t.nodes[i].next {
-		if key := t.keyOf(&t.nodes[i]); index[key] == 0 { // 0 is the root, nobody's member
+		if key := t.keyOf(&t.nodes[i]); index[key] == 0 { // 0 is the root, which is no member
 			index[key] = i
 		}
 	}

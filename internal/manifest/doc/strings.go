@@ -12,7 +12,7 @@ import (
 // This file reads the strings of JSON. Most are plain: printable ASCII without
 // escapes. They are looked at eight bytes at a time, in arithmetic on one word,
 // because strings are most of a manifest; at the first byte that is not plain
-// the reader goes on byte by byte.
+// the reader continues byte by byte.
 
 const (
 	ones  = 0x0101010101010101
@@ -39,7 +39,7 @@ func notPlain(x uint64) uint64 {
 }
 
 // str reads a string, from its opening quote. Its text is 0 if the text is
-// what stands between the quotes. A string that is not said to be plain may
+// the text between the quotes. A string that is not said to be plain may
 // still be.
 func (p *jsonParser) str() (text int32, plain, ok bool) {
 	src, i := p.src, p.pos+1
@@ -81,7 +81,7 @@ func (p *jsonParser) oddStr(i int) (text int32, ok bool) {
 		case c == '\\':
 			b, i = p.escape(b, i)
 		case c < 0x20:
-			p.fail(i, i+1, "write it as an escape, such as \\t", "a control character stands unescaped in a string")
+			p.fail(i, i+1, "write it as an escape, such as \\t", "a string contains an unescaped control character")
 			b = append(b, c)
 			i++
 		default:

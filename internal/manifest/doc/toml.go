@@ -68,7 +68,7 @@ type tomlBuilder struct {
 	ok bool
 }
 
-// add makes a member that stands where the key that names it stands.
+// add makes a member at the location of its key.
 func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
 	n := b.named(part)
 	n.kind, n.origin = kind, o
@@ -87,7 +87,7 @@ func (b *tomlBuilder) addNode(parent int32, n *node, plain bool) int32 {
 func (b *tomlBuilder) named(part *unstable.Node) node {
 	start, end := int32(part.Raw.Offset), int32(part.Raw.Offset+part.Raw.Length)
 	n := node{start: start, end: end, keyStart: start, keyEnd: end}
-	// A bare key stands in the source as it is, and is ASCII.
+	// A bare key is ASCII and needs no decoding.
 	key := b.t.Source.Text[start:end]
 	if n.bare = key == string(part.Data); !n.bare {
 		key = string(part.Data)
@@ -97,7 +97,7 @@ func (b *tomlBuilder) named(part *unstable.Node) node {
 	return n
 }
 
-// expression adds one expression and returns the table that the next stands in.
+// expression adds one expression and returns the table of the next expression.
 func (b *tomlBuilder) expression(e *unstable.Node, table int32) int32 {
 	switch e.Kind {
 	case unstable.KeyValue:
@@ -112,7 +112,7 @@ func (b *tomlBuilder) expression(e *unstable.Node, table int32) int32 {
 }
 
 // taken reports that a name is already there, as something else or closed.
-// The tree then goes on in a table of its own, which nobody sees.
+// The tree then continues in a table that is discarded.
 func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
 	n := b.named(part)
 	line, _ := b.t.Source.Position(int(b.t.nodes[first].start))
@@ -195,7 +195,7 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 	}
 }
 
-// bounded reports whether there is room for one more value at this depth, and
+// bounded reports whether one more value is allowed at this depth, and
 // stops the reader if not.
 func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
 	at := diag.Place{Start: int(n.Raw.Offset), End: int(n.Raw.Offset + n.Raw.Length)}
@@ -233,7 +233,7 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	switch v.Kind {
 	case unstable.String:
 		n.kind = String
-		// A string without escapes stands in the source as it is.
+		// A string without escapes needs no decoding.
 		raw := b.t.Source.Text[n.start:n.end]
 		if len(raw) != len(v.Data)+2 || raw[1:len(raw)-1] != string(v.Data) {
 			n.text = b.t.keep(string(v.Data))

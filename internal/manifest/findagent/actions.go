@@ -151,7 +151,7 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 		if len(p.template(h, inHeader, in, use)) == 0 && h.Text() != "" && secretlike.Name(name) {
 			at := h.Place()
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "", "the header %s holds a literal value, and its name says that it is a credential", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "", "the header %s contains a literal value, but its name is that of a credential", diag.Quote(name))
 		}
 		headers[name] = h.Text()
 	}
@@ -206,7 +206,7 @@ func filled(s string, found []agent.Placeholder) []byte {
 	return append(out, s[pos:]...)
 }
 
-// appendText copies s and tells whether a JSON text is open at its end.
+// appendText copies s and reports whether a JSON text is open at its end.
 func appendText(out []byte, s string, quoted bool) ([]byte, bool) {
 	for i := 0; i < len(s); i++ {
 		switch {

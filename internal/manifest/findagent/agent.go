@@ -95,7 +95,7 @@ func (g *Guardrails) compile() agent.Guardrails {
 		out.MaxLength, out.DenyPatterns, out.PII = g.Input.MaxLength, g.Input.DenyPatterns, g.Input.PIIRedaction
 	}
 	if g.Output != nil {
-		out.OutputSchema, out.OnLeak = canonical(g.Output.Schema), g.Output.OnLeak
+		out.OutputSchema, out.OnLeak = canonical(g.Output.Schema), agent.OnLeak(g.Output.OnLeak)
 	}
 	return out
 }
@@ -149,8 +149,8 @@ func (m *Manifest) compileSkills() *agent.Skills {
 	return s
 }
 
-// runtimes maps the names of runtimes to those of the model.
-var runtimes = map[string]string{"node": "node", "python": "python3"}
+// runtimes maps FindAgent's names of runtimes to the model's.
+var runtimes = map[string]agent.Runtime{"node": agent.Node, "python": agent.Python3}
 
 func (m *Manifest) compileProgram() *agent.Program {
 	p := &agent.Program{Contract: agent.Wrapped, Hosts: slices.Clone(m.AllowedHosts), UI: m.UI}

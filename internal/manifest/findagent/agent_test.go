@@ -226,7 +226,7 @@ func TestFromMatrix(t *testing.T) {
 		SideEffects: agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read, agent.Network, agent.Chain}},
 		Servers:     []agent.Server{{Alias: "fs", Transport: agent.Stdio, Command: "npx", Version: "1.0.0"}},
 		Tools: []agent.Tool{
-			{Name: "read", SideEffect: agent.Read, URI: &uri, Binding: agent.OnServer{Alias: "fs"}, TimeoutMS: 5},
+			{Name: "read", SideEffect: agent.Read, URI: &uri, Binding: agent.OnServer{Alias: "fs"}, Timeout: 5 * time.Millisecond},
 			{Name: "read", Description: "Reads the web.", SideEffect: agent.Network, Binding: agent.OnServer{Alias: "web"}},
 			{Name: "rm", SideEffect: agent.Shell, Binding: agent.OnServer{Alias: "fs"}},
 			{Name: "sign", SideEffect: agent.Chain, Binding: agent.Native{Namespace: "chain"}},
@@ -276,9 +276,9 @@ func covenant(runtime, entry string, access agent.NetworkAccess) *agent.Agent {
 			Name: "Research", Description: "Takes a task.", SideEffect: agent.Network, Binding: agent.RunProgram{},
 			InputSchema: `{"type":"object","properties":{"text":{"type":"string"}}}`,
 		}},
-		Program:      &agent.Program{Runtime: runtime, Entry: entry, Contract: agent.OneLine},
+		Program:      &agent.Program{Runtime: agent.Runtime(runtime), Entry: entry, Contract: agent.OneLine},
 		Capabilities: agent.Capabilities{Required: []string{"tool.web_search"}},
-		Resources:    &agent.Resources{WallClockMS: 1000, MemoryMB: 64, DiskMB: 1, Network: access},
+		Resources:    &agent.Resources{WallClock: time.Second, MemoryMB: 64, DiskMB: 1, Network: access},
 		Settlement:   &agent.Settlement{Priority: "normal"},
 	}
 }

@@ -1,9 +1,9 @@
-// Package findagent is the room of the FindAgent dialect: agents that are a
+// Package findagent implements the FindAgent dialect: agents that are a
 // prompt, a list of declared tools, and the rails that hold them back.
 //
 // The manifest is JSON, called findagent.json. Everything in it is a
 // description: a tool's action is one of three kinds of binding (http,
-// prompt-template, compose), never code. A credential is a slot that somebody
+// prompt-template, compose), never code. A credential is a slot that the operator
 // fills at installation, bound to the hosts it may be sent to; a slot without
 // hosts is refused, because it could be sent anywhere. Guardrails are declared
 // here and enforced by the runtime, and the mandatory one, the scan for leaked
@@ -17,7 +17,7 @@
 //     network, no placeholder. Everything behind it may hold {param}, and each
 //     must be a property of the tool's input_schema.
 //   - auth_ref must name a slot whose hosts cover the action's host, exactly or
-//     as a parent domain. {credential} stands only in headers.
+//     as a parent domain. {credential} is allowed only in headers.
 //   - A host of a slot or bundle is the name of one owner. A public suffix such
 //     as co.uk is an error; one below which anybody can register, such as
 //     github.io, is a warning.
@@ -86,7 +86,7 @@ type Annotations struct {
 	OpenWorldHint   *bool  `json:"openWorldHint,omitempty"`
 }
 
-// Action is what a tool does when it is called. Type says which of the other
+// Action is what a tool does when it is called. Type selects which of the other
 // fields count.
 type Action struct {
 	Type string `json:"type"`
@@ -103,7 +103,7 @@ type Action struct {
 	Tool  string `json:"tool,omitempty"`
 }
 
-// CredentialSlot is a credential that somebody has to supply.
+// CredentialSlot is a credential that the operator supplies.
 type CredentialSlot struct {
 	Ref          string   `json:"ref"`
 	Label        string   `json:"label"`

@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// From says what it can of an agent of another dialect in this one.
+// From converts an agent of another dialect as far as this dialect can express it.
 //
 // A FindAgent manifest cannot start tool servers, so an agent that lives on
 // them becomes a static recipe: what it is told, and which tools it expects,
@@ -55,7 +55,7 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 }
 
 // bundleRuntime is what this dialect calls a runtime, empty if it has none.
-func bundleRuntime(name string) string {
+func bundleRuntime(name agent.Runtime) string {
 	for kind, known := range runtimes {
 		if known == name {
 			return kind
@@ -97,7 +97,7 @@ func (m *Manifest) fromWords(a *agent.Agent, n *convert.Notes) {
 	}
 }
 
-// introduction is a prompt that says no more than is known.
+// introduction is a prompt with only the known facts.
 func (m *Manifest) introduction() string {
 	s := "You are " + m.Name + "."
 	if m.Description != "" {
@@ -141,7 +141,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 			OutputSchema: json.RawMessage(t.OutputSchema), Annotations: fromAnnotations(a.Dialect, t), Action: fromBinding(t.Binding),
 		}
 		if onServer && named[t.Name] > 1 {
-			// The name under which such tools are told apart elsewhere too.
+			// The same name distinguishes such tools elsewhere.
 			out.Name = on.Alias + "_" + t.Name
 		}
 		if !tooluri.IsName(out.Name) {
@@ -157,8 +157,8 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 				out.Description = "The tool " + t.Name + " of the server " + on.Alias + "."
 			}
 		}
-		if t.TimeoutMS > 0 {
-			n.Lose("timeout of "+t.Name, "%d ms", t.TimeoutMS)
+		if t.Timeout > 0 {
+			n.Lose("timeout of "+t.Name, "%d ms", t.Timeout.Milliseconds())
 		}
 		m.Tools = append(m.Tools, out)
 	}
@@ -213,7 +213,7 @@ func (m *Manifest) fromRails(a *agent.Agent) {
 		g.Input = &InputRails{MaxLength: r.MaxLength, DenyPatterns: r.DenyPatterns, PIIRedaction: r.PII}
 	}
 	if r.OutputSchema != "" || r.OnLeak != "" {
-		g.Output = &OutputRails{Schema: json.RawMessage(r.OutputSchema), OnLeak: r.OnLeak}
+		g.Output = &OutputRails{Schema: json.RawMessage(r.OutputSchema), OnLeak: string(r.OnLeak)}
 	}
 	for i := range m.Tools {
 		t := a.Tool("", m.Tools[i].Name)
@@ -307,7 +307,7 @@ func (m *Manifest) fromProgram(a *agent.Agent, n *convert.Notes) {
 	}
 }
 
-// loseServers says that tools will be described and not served.
+// loseServers records that tools will be described and not served.
 func loseServers(a *agent.Agent, n *convert.Notes) {
 	for _, s := range a.Servers {
 		n.Lose("server "+s.Alias, "a FindAgent manifest starts no tool servers; its tools are only described")

@@ -102,7 +102,7 @@ func (p *parser) denyPattern(v doc.Value) bool {
 	return false
 }
 
-// goodPatterns are patterns that were found good: the same few stand in many
+// goodPatterns are patterns that were found good: the same few appear in many
 // manifests, and reading one costs as much as all the rest of its manifest's
 // guardrails.
 var goodPatterns patternSet

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// This file says what a host is, for urls, slots and bundles alike.
+// This file checks the hosts of URLs, slots and bundles.
 
 // hostFault is what is wrong with a host, in words that follow its name. A nil
 // rule is no fault.
@@ -125,7 +125,7 @@ func checkLabels(host string) hostFault {
 	return hostFault{}
 }
 
-// isNumeric tells a last label that makes programs read the whole as an IPv4
+// isNumeric recognises a last label that makes programs read the whole as an IPv4
 // address, in one of its many spellings: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
 func isNumeric(label string) bool {
 	if len(label) > 1 && label[0] == '0' && (label[1] == 'x' || label[1] == 'X') {
@@ -146,7 +146,7 @@ func checkReach(host string) hostFault {
 	return hostFault{}
 }
 
-// checkOwner refuses names that nobody in particular owns.
+// checkOwner refuses domains whose subdomains have different owners.
 func checkOwner(host string) hostFault {
 	if host == "" {
 		return hostFault{}

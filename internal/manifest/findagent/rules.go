@@ -11,7 +11,7 @@ var (
 	)
 	ruleDescription = diag.NewError(
 		"FA002", "description has at most 4000 characters",
-		"The description is shown where people choose an agent. What the agent needs to know belongs into system_prompt.",
+		"The description is shown where people choose an agent. Instructions for the agent belong in system_prompt.",
 		"shorten it to 4000 characters",
 	)
 	ruleSystemPrompt = diag.NewError(
@@ -41,7 +41,7 @@ var (
 	)
 	ruleNeedsCode = diag.NewError(
 		"FA012", "a code-bundle needs entrypoint, runtime and mcp",
-		"A code bundle is run: entrypoint says what, runtime with what, mcp how its tools are served.",
+		"A code bundle needs an entrypoint to run, a runtime to run it with, and mcp for how its tools are served.",
 		`add "entrypoint", "runtime" and "mcp"`,
 	)
 	ruleOtherKind = diag.NewWarning(
@@ -75,7 +75,7 @@ var (
 	)
 	ruleSchema = diag.NewError(
 		"FA022", "not a usable JSON Schema",
-		"The schema judges what goes into a tool or comes out of it. One that cannot be used would refuse every call, or none.",
+		"The schema judges what goes into a tool or comes out of it. An unusable schema would refuse every call, or none.",
 		"write a JSON Schema (2020-12)",
 	)
 	ruleInputType = diag.NewError(
@@ -90,12 +90,12 @@ var (
 	)
 	ruleContradiction = diag.NewWarning(
 		"FA025", "a tool that is both read-only and destructive",
-		"readOnlyHint says that the tool changes nothing, destructiveHint that it may destroy something.",
+		"readOnlyHint means that the tool changes nothing, destructiveHint that it may destroy something.",
 		"set one of the two to false",
 	)
 	ruleReadOnlyMethod = diag.NewWarning(
 		"FA026", "a read-only tool that sends a writing request",
-		"readOnlyHint says that the tool changes nothing, but only GET and HEAD requests are read-only. The tool counts as writing.",
+		"readOnlyHint means that the tool changes nothing, but only GET and HEAD requests are read-only. The tool counts as writing.",
 		"remove readOnlyHint, or use GET",
 	)
 )
@@ -139,7 +139,7 @@ var (
 	)
 	ruleBodyJSON = diag.NewError(
 		"FA039", "body_template is not JSON",
-		"The request says that its body is JSON, but with its placeholders filled in it would not be.",
+		"The request declares a JSON body, but with its placeholders filled in the body would not be JSON.",
 		"inside quotes a placeholder inserts text, outside of them a JSON value",
 	)
 	ruleAuthRef = diag.NewError(
@@ -173,12 +173,12 @@ var (
 	)
 	ruleHostPlaceholder = diag.NewError(
 		"FA051", "a placeholder in the scheme or host",
-		"Whoever fills the placeholder would choose where the request and its credential go.",
-		"write the host out; placeholders may stand in the path and the query",
+		"The caller who fills the placeholder would choose where the request and its credential go.",
+		"write the host out; placeholders are allowed in the path and the query",
 	)
 	ruleUnbound = diag.NewError(
 		"FA052", "a placeholder without a value",
-		"Placeholders are filled from the tool's input. One that is no property of input_schema is never filled, and every call would fail.",
+		"Placeholders are filled from the tool's input. A placeholder that is no property of input_schema is never filled, and every call would fail.",
 		"add it to the properties of input_schema",
 	)
 	ruleCredentialPlace = diag.NewError(
@@ -207,7 +207,7 @@ var (
 	)
 	ruleAddress = diag.NewError(
 		"FA061", "an IP address in place of a name",
-		"An address belongs to whoever holds it today, has many spellings, and can point into the local network.",
+		"An address can change its owner, has many spellings, and can point into the local network.",
 		"use the host's name",
 	)
 	ruleLocalHost = diag.NewError(
@@ -222,7 +222,7 @@ var (
 	)
 	rulePrivateSuffix = diag.NewWarning(
 		"FA064", "a domain below which anybody can get a name",
-		"Below a domain such as github.io or herokuapp.com each name belongs to somebody else.",
+		"Below a domain such as github.io or herokuapp.com each name has another owner.",
 		"name the one below it that is meant, such as project.github.io",
 	)
 	ruleWildcard = diag.NewError(
@@ -261,7 +261,7 @@ var (
 	)
 	ruleSlotValue = diag.NewError(
 		"FA075", "a credential's value in its slot",
-		"A slot describes a credential; whoever installs the agent supplies it. A manifest is shared, so a value in it is known to everybody.",
+		"A slot describes a credential; the person who installs the agent supplies it. A manifest is shared, so a value in it is known to everybody.",
 		"remove it, and revoke it if it was real; set it with: ambit secret set AGENT REF",
 	)
 	ruleUnusedSlot = diag.NewWarning(

@@ -52,7 +52,7 @@ func (in *inputs) has(name string) bool {
 // credential is the name that stands for the value of an action's slot.
 const credential = "credential"
 
-// place says where in an action a template stands.
+// place is the part of an action that contains a template.
 type place uint8
 
 const (
@@ -97,7 +97,7 @@ func (p *parser) template(v doc.Value, at place, in *inputs, use func(field stri
 	return found
 }
 
-// doubled reports whether a placeholder stands in double braces.
+// doubled reports whether a placeholder has double braces.
 func doubled(s string, ph agent.Placeholder) bool {
 	return ph.Start > 0 && s[ph.Start-1] == '{' && ph.End < len(s) && s[ph.End] == '}'
 }

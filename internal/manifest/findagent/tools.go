@@ -64,7 +64,7 @@ func (p *parser) readTool(v doc.Value, parts *toolParts) Tool {
 		p.action(a, t.Action, in)
 		if t.Annotations.readOnly() && t.Action.writes() {
 			at := o.Value().Get("annotations").Get("readOnlyHint").KeyPlace()
-			p.Report(ruleReadOnlyMethod, at, "", "the tool says that it only reads, but it sends a %s request", t.Action.Method)
+			p.Report(ruleReadOnlyMethod, at, "", "the tool is marked read-only, but it sends a %s request", t.Action.Method)
 		}
 	}
 	o.Done()

@@ -65,7 +65,7 @@ func hostOf(address string) string {
 	return strings.ToLower(strings.TrimSuffix(rest, "."))
 }
 
-// authority checks what stands between the scheme and the path.
+// authority checks the part between the scheme and the path.
 func (p *parser) authority(v doc.Value, start, end int) string {
 	s := v.Text()
 	if at := strings.LastIndexByte(s[start:end], '@'); at >= 0 {
@@ -88,7 +88,7 @@ func (p *parser) authority(v doc.Value, start, end int) string {
 		}
 	}
 	plain := strings.ToLower(strings.TrimSuffix(host, "."))
-	// An IPv6 address stands in brackets, and nothing else does.
+	// Brackets contain an IPv6 address and nothing else.
 	name := strings.TrimSuffix(strings.TrimPrefix(plain, "["), "]")
 	if p.loopback && isLoopback(name) && (name == plain) != strings.Contains(name, ":") {
 		return name
@@ -144,7 +144,7 @@ func (p *parser) query(v doc.Value, end int) {
 		if value != "" && !strings.ContainsRune(value, '{') && secretlike.Name(name) {
 			at := v.Within(pos+len(pair)-len(value), pos+len(pair))
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "", "the query holds %s, whose name says that it is a credential", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "", "the query contains %s, and its name is that of a credential", diag.Quote(name))
 		}
 		pos += len(pair) + 1
 	}

@@ -37,8 +37,8 @@ func (s *ServerEntry) compile(optional bool) agent.Requirement {
 	return agent.Requirement{Server: s.ServerID, Version: resolvable(s.Version), Scopes: s.PermissionScopes, Optional: optional}
 }
 
-// nameOf is the last part of an id that tells something: researcher-v1 of
-// org:example/agent:researcher-v1. A bare version tells nothing, nor does what
+// nameOf is the last part of an id that is a name: researcher-v1 of
+// org:example/agent:researcher-v1. A bare version is no name, nor does what
 // follows an @.
 func nameOf(id string) string {
 	parts := strings.FieldsFunc(id, func(r rune) bool { return r == '/' || r == ':' || r == '#' })
@@ -58,7 +58,7 @@ const (
 	anyVersion = ">=0.0.0"
 )
 
-// From says what it can of an agent of another dialect in this one.
+// From converts an agent of another dialect as far as this dialect can express it.
 //
 // Only an agent that uses tool servers has anything to say here: a server that
 // somebody else provides is all a GPARS manifest knows. Which server of a
@@ -103,7 +103,7 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	return m, nil
 }
 
-// refusal tells why nothing of an agent without tool servers survives.
+// refusal explains why nothing of an agent without tool servers survives.
 func refusal(a *agent.Agent) error {
 	switch a.Dialect {
 	case agent.Covenant:
@@ -140,7 +140,7 @@ func (m *Manifest) require(s *agent.Server, scopes []string, n *convert.Notes) {
 	id := guessID(s)
 	version := s.Version
 	if ok, _ := isConstraint(version); !ok {
-		n.Lose("server "+s.Alias+": version", "%s cannot stand in a constraint; any version is taken", diag.Quote(version))
+		n.Lose("server "+s.Alias+": version", "%s cannot be a constraint; any version is accepted", diag.Quote(version))
 		version = anyVersion
 	}
 	i := slices.IndexFunc(m.RequiredMCPServers, func(e ServerEntry) bool { return e.ServerID == id })
@@ -182,15 +182,15 @@ func guessID(s *agent.Server) string {
 func loseServer(a *agent.Agent, s *agent.Server, n *convert.Notes) {
 	what := "server " + s.Alias + ": "
 	if s.Transport == agent.StreamableHTTP {
-		n.Lose(what+"endpoint", "%s; a registry says where a server is", diag.Quote(s.Endpoint))
+		n.Lose(what+"endpoint", "%s; a registry locates the server", diag.Quote(s.Endpoint))
 	} else {
 		n.Lose(what+"command", "%s; a registry says how a server is started", diag.Quote(strings.Join(append([]string{s.Command}, s.Args...), " ")))
 	}
 	if names := settingNames(s.Env); names != "" {
-		n.Lose(what+"env", "%s; whoever provides the server sets it", names)
+		n.Lose(what+"env", "%s; the server's operator sets it", names)
 	}
 	if names := settingNames(s.Headers); names != "" {
-		n.Lose(what+"headers", "%s; whoever provides the server sets it", names)
+		n.Lose(what+"headers", "%s; the server's operator sets it", names)
 	}
 	if s.Digest != "" && !s.Placeholder {
 		n.Lose(what+"package_digest", "GPARS pins no packages")
@@ -204,7 +204,7 @@ func loseServer(a *agent.Agent, s *agent.Server, n *convert.Notes) {
 	n.Lose(what+"tools", "%s; GPARS lists no tools and no classes", strings.Join(tools, ", "))
 }
 
-// settingNames leaves the values out: they are nobody's business.
+// settingNames leaves out the values, which may be private.
 func settingNames(settings []agent.Setting) string {
 	names := make([]string, len(settings))
 	for i, s := range settings {

@@ -1,4 +1,4 @@
-// Package gpars is the room of the GPARS dialect: agents that say which MCP
+// Package gpars implements the GPARS dialect: agents that list which MCP
 // servers they need, and leave it to the user's policy what they get.
 //
 // The manifest is JSON with a closed set of fields. It declares requirements:

@@ -15,7 +15,7 @@ var (
 	)
 	ruleUntidy = diag.NewWarning(
 		"GP003", "white space around an id or a scope",
-		"Ids and scopes are compared character by character. One that differs from another only in what nobody sees matches nothing.",
+		"Ids and scopes are compared character by character. A text that differs only by invisible characters matches nothing.",
 		"remove the white space",
 	)
 	ruleExtensionKey = diag.NewWarning(
@@ -30,7 +30,7 @@ var (
 	)
 	ruleNoHost = diag.NewWarning(
 		"GP011", "server_id names no registry",
-		"Without the host of a registry in front nobody can tell which server is meant, so it cannot be found unless the user configures it.",
+		"Without a registry's host in front the id is ambiguous, so the server cannot be found unless the user configures it.",
 		`put the registry's host in front, such as "registry.openmcp.org/filesystem"`,
 	)
 	ruleHostCase = diag.NewWarning(
@@ -40,7 +40,7 @@ var (
 	)
 	ruleDuplicate = diag.NewError(
 		"GP013", "the same server twice in one list",
-		"The two entries may ask for different versions or scopes, and it cannot be told which of them counts.",
+		"The two entries may ask for different versions or scopes, and it is unclear which of them counts.",
 		"keep one entry, with all the scopes",
 	)
 	ruleBothLists = diag.NewWarning(

@@ -1,5 +1,5 @@
-// Package jsonschema says whether a JSON Schema that stands in a manifest can
-// be used, and where it cannot, why.
+// Package jsonschema checks the JSON Schemas inside manifests and reports the
+// location of each mistake.
 //
 // A schema that does not compile is found out when the first call arrives,
 // long after the person who wrote it has gone. So a manifest is refused
@@ -15,7 +15,7 @@
 //   - References stay within the schema: "#", "#/$defs/NAME", "#anchor".
 //     Nothing is ever fetched, so a reference to another document is an error,
 //     and so is an $id below the top, which would change what "#" means.
-//   - References that nobody follows must resolve too, and a reference that
+//   - Unused references must resolve too, and a reference that
 //     leads back to itself, so that no value could ever be judged, is an error.
 //   - Patterns are those of Go's regexp package, which match in linear time.
 //     Look-around and backreferences do not exist there. A pattern of more than
@@ -59,7 +59,7 @@ type checker struct {
 	refs    []reference
 	anchors map[string]doc.Value
 	// extra holds the schemas that were checked because something refers to
-	// them, not because of where they stand.
+	// them, not because of their location.
 	extra map[doc.Value]bool
 	index map[doc.Value]map[string]doc.Value
 }
@@ -143,14 +143,14 @@ var keywords = map[string]keyword{
 	"examples": {anyList, draft07}, "contentEncoding": {text, draft07}, "contentMediaType": {text, draft07},
 }
 
-// shapeOf tells what a keyword's value must be in the schema's draft; ok is
+// shapeOf returns what a keyword's value must be in the schema's draft; ok is
 // false for a keyword that has no meaning there.
 func (c *checker) shapeOf(key string) (s shape, ok bool) {
 	k, ok := keywords[key]
 	return k.shape, ok && k.since <= c.draft
 }
 
-// schema checks one schema and all that stand in it.
+// schema checks one schema and its subschemas.
 func (c *checker) schema(v doc.Value) {
 	switch v.Kind() {
 	case doc.Bool:

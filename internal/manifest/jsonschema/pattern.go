@@ -12,7 +12,7 @@ import (
 // (…{500}){20} is short to write and large to hold.
 const MaxPatternSteps = 10_000
 
-// ErrPatternSize says that a pattern expands to too many steps.
+// ErrPatternSize reports that a pattern expands to too many steps.
 var ErrPatternSize = errors.New("the pattern expands to too many steps")
 
 // ParsePattern reads a regular expression without making a machine of it.
@@ -79,7 +79,7 @@ func MatchesEmpty(re *syntax.Regexp) bool {
 	return false
 }
 
-// PatternProblem says why ParsePattern refused a pattern, in words that follow
+// PatternProblem explains why ParsePattern refused a pattern, in words that follow
 // "the pattern", and what to write instead, if that is known.
 func PatternProblem(expr string, err error) (what, hint string) {
 	const linear = "patterns match in linear time, as in RE2: write it without "

@@ -9,14 +9,14 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// reference is a keyword that refers to a schema, and the schema it stands in.
+// reference is a keyword that refers to a schema, and the schema that contains it.
 type reference struct {
 	in, at doc.Value
 	to     doc.Value
 }
 
-// references resolves every reference. What one refers to is a schema by that,
-// wherever it stands, so it is checked too, and may hold references itself.
+// references resolves every reference. Its target is a schema, also below an
+// unknown keyword, so it is checked too, and may contain references itself.
 func (c *checker) references() {
 	if len(c.refs) == 0 {
 		return
@@ -195,7 +195,7 @@ const (
 	done   = 2
 )
 
-// endless reports references that lead back to where they stand without going
+// endless reports references that lead back to themselves without going
 // into the value that is judged: no value could ever be judged by them.
 func (c *checker) endless() {
 	to := make(map[doc.Value][]reference, len(c.refs))
@@ -216,7 +216,7 @@ func (c *checker) endless() {
 		for _, r := range to[v] {
 			switch {
 			case state[r.to] == onPath:
-				c.report(r.at.Place(), "let the reference stand below properties or items, or remove it",
+				c.report(r.at.Place(), "move the reference below properties or items, or remove it",
 					"%s leads back to itself, so no value could ever be judged", diag.Quote(r.at.Text()))
 			case depth >= maxChain:
 				c.report(r.at.Place(), "", "more than %d references lead from one to the next", maxChain)
@@ -227,7 +227,7 @@ func (c *checker) endless() {
 			}
 		}
 		if c.draft == draft07 && v.Get("$ref").Ok() {
-			return // there $ref stands alone
+			return // there $ref excludes its siblings
 		}
 		for m := range v.Each() {
 			switch m.Key() {

@@ -81,7 +81,7 @@ func (c *checker) number(m doc.Value) bool {
 	return false
 }
 
-// isPositive tells by its digits whether a number is above 0.
+// isPositive reports by its digits whether a number is above 0.
 func isPositive(lexeme string) bool {
 	if strings.HasPrefix(lexeme, "-") {
 		return false
@@ -182,7 +182,7 @@ var drafts = map[string]draft{
 	"json-schema.org/draft-07/schema":      draft07,
 }
 
-// draftOf tells which draft a text names.
+// draftOf returns the draft that a text names.
 func draftOf(name string) (d draft, ok bool) {
 	name = strings.TrimSuffix(name, "#")
 	for _, scheme := range []string{"https://", "http://"} {

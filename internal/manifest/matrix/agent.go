@@ -27,7 +27,7 @@ func (m *AgentManifest) Compile() *agent.Agent {
 		pin, _ := tooluri.ParsePin(s.Version) // checked by Parse
 		for _, t := range s.Tools {
 			a.Tools = append(a.Tools, agent.Tool{
-				Name: t.Name, Description: t.Description, SideEffect: agent.SideEffect(t.SideEffectClass), TimeoutMS: t.TimeoutMS,
+				Name: t.Name, Description: t.Description, SideEffect: agent.SideEffect(t.SideEffectClass), Timeout: agent.Milliseconds(t.TimeoutMS),
 				URI:     &tooluri.URI{Server: s.Alias, Name: t.Name, Pin: pin},
 				Binding: agent.OnServer{Alias: s.Alias},
 			})
@@ -69,11 +69,11 @@ func setting(name, value string) agent.Setting {
 	return agent.Setting{Name: name, Value: value, Refs: refs}
 }
 
-// From says what it can of an agent of another dialect in this one.
+// From converts an agent of another dialect as far as this dialect can express it.
 //
 // Whatever ambit runs it also serves over MCP, so a declarative agent or a
 // program becomes one tool server: ambit itself, running that agent behind its
-// own gate and guards. Only an agent whose tools nobody knows in advance, as
+// own gate and guards. Only an agent whose tools are unknown in advance, as
 // with GPARS, has no such form.
 func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	m := &AgentManifest{

@@ -1,4 +1,4 @@
-// Package matrix is the room of the Matrix dialect: agents that reach the
+// Package matrix implements the Matrix dialect: agents that reach the
 // world only through MCP tool servers, listed with every tool they advertise.
 //
 // The manifest is JSON. Its rules are numbered in the dialect's own
@@ -8,7 +8,7 @@
 // advertises) and Q22 (package_digest is the sha256 of the published package).
 //
 // Where the dialect leaves a choice, ambit takes the safe one. A missing
-// allowed_side_effects allows nothing. A reference may stand inside a value
+// allowed_side_effects allows nothing. A reference may be part of a value
 // (Bearer $env:TOKEN). A literal credential, by its name or by its look, is an
 // error. The address of an http server is endpoint; url is taken as the same
 // with a warning.

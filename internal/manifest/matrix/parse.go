@@ -64,7 +64,7 @@ func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
 	return m
 }
 
-// isAgentName takes what can stand in a path and a file name.
+// isAgentName accepts names that are safe in a path and a file name.
 func isAgentName(s string) bool {
 	if s == "" || len(s) > 128 || s[0] == '.' {
 		return false

@@ -139,13 +139,13 @@ var (
 		"write $env:NAME",
 	)
 	ruleRefPlace = diag.NewError(
-		"MX044", "$env: references stand only in env and headers",
+		"MX044", "$env: references are allowed only in env and headers",
 		"Elsewhere they are not resolved (Q18): the program would get the text $env:NAME itself. Arguments also show in process lists.",
 		"pass it through env",
 	)
 	ruleLiteralSetting = diag.NewError(
 		"MX045", "under strict reading every value is a reference",
-		"Strict reading wants every env and header value to be an $env:NAME reference, so that a shared manifest holds no setting of one machine.",
+		"Strict reading requires every env and header value to be an $env:NAME reference, so that a shared manifest holds no setting of one machine.",
 		"write $env:NAME",
 	)
 	ruleHeaderName = diag.NewError(

@@ -136,7 +136,7 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 			start := m[1] - len(found)
 			shown := diag.Quote(found)
 			if secretlike.Name(name) && (strings.Contains(found, ":-") || len(value) > len(found)+len("Bearer ")) {
-				p.Source.Mask(at.Start, at.End) // a default or what stands beside it may be the secret
+				p.Source.Mask(at.Start, at.End) // a default or the text beside it may be the secret
 				shown = "the value"
 			}
 			p.Report(ruleEnvRef, v.Within(from+start, from+m[1]), "write "+envRef+refName(value, m, name), "%s is not a reference that Matrix knows", shown)
@@ -147,7 +147,7 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 	case value == "":
 	case secretlike.Name(name):
 		p.Source.Mask(at.Start, at.End)
-		p.Report(ruleLiteralCredential, at, literalHint(name, value), "%s holds a literal value, and its name says that it is a credential", diag.Quote(name))
+		p.Report(ruleLiteralCredential, at, literalHint(name, value), "%s contains a literal value, but its name is that of a credential", diag.Quote(name))
 	case p.Strict:
 		p.Report(ruleLiteralSetting, at, "write "+envRef+envName(name), "%s holds a literal value", diag.Quote(name))
 	}
@@ -249,7 +249,7 @@ func (p *parser) endpoint(o *read.Object) string {
 	for key, values := range queryOf(u) {
 		if secretlike.Name(key) && values[0] != "" {
 			p.Source.Mask(v.Place().Start, v.Place().End)
-			p.Report(ruleLiteralCredential, v.Place(), "send it in a header, as $env:NAME", "the endpoint's query holds %s, whose name says that it is a credential", diag.Quote(key))
+			p.Report(ruleLiteralCredential, v.Place(), "send it in a header, as $env:NAME", "the endpoint's query contains %s, and its name is that of a credential", diag.Quote(key))
 		}
 	}
 	return v.Text()
@@ -301,7 +301,7 @@ func (p *parser) literalArg(v doc.Value, from int, flag string) {
 	p.Report(ruleLiteralCredential, at, "pass it through env as NAME=$env:NAME", "the value of %s is a literal credential", diag.Quote(flag))
 }
 
-// argsVersion compares the version in args, where the package manager is told
+// argsVersion compares the version in args, where the package manager reads
 // one, with the version that is declared.
 func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 	var separator string

@@ -158,7 +158,7 @@ func (o *Object) missing(key string) {
 			continue
 		}
 		if looked++; looked > 64 {
-			break // nobody misspelt among that many
+			break // not a typing mistake among that many
 		}
 		if diag.Closest(m.Key(), []string{key}) != "" || o.r.Foreign[m.Key()] == key {
 			hint = "is " + diag.Quote(m.Key()) + " meant to be " + diag.Quote(key) + "?"
@@ -283,7 +283,7 @@ func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	}
 }
 
-// Room returns an empty list with room for n texts. A manifest has many short
+// Room returns an empty list with capacity for n texts. A manifest has many short
 // lists, which share their memory.
 func (r *Reader) Room(n int) []string {
 	used := len(r.room)
@@ -316,7 +316,7 @@ func (o *Object) texts(key string, p Presence, mayBeEmpty bool) []string {
 	return texts
 }
 
-// Done reports every member that nobody asked for.
+// Done reports every member that no getter read.
 func (o *Object) Done() {
 	if o.allAsked() {
 		return
@@ -333,7 +333,7 @@ func (o *Object) Done() {
 	}
 }
 
-// unknownHint says what an unknown field was probably meant to be.
+// unknownHint suggests the field that was probably meant.
 func (o *Object) unknownHint(key string) string {
 	if hint := o.r.Hints[key]; hint != "" {
 		return hint

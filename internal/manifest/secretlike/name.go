@@ -2,7 +2,7 @@ package secretlike
 
 import "bytes"
 
-// Words that make a name that of a secret, wherever they stand between the
+// Words that make a name that of a secret, anywhere between the
 // name's separators.
 var secretWords = map[string]bool{
 	"token": true, "tokens": true, "secret": true, "secrets": true, "password": true, "passwd": true,
@@ -52,14 +52,14 @@ func Name(name string) bool {
 		}
 		before, start = start, end+1
 	}
-	// OPENAI_KEY, X-Key: a key of somebody's, unless it is of another kind.
+	// OPENAI_KEY, X-Key: an API key, unless it is of another kind.
 	owner, isKey := bytes.CutSuffix(words, []byte(" key"))
 	return isKey && !otherKeys[string(owner[bytes.LastIndexByte(owner, ' ')+1:])]
 }
 
 var blank = []byte(" ")
 
-// endsInSecret tells words that run together: PGPASSWORD, GITHUBTOKEN.
+// endsInSecret recognises words that run together: PGPASSWORD, GITHUBTOKEN.
 func endsInSecret(word []byte) bool {
 	for _, end := range []string{"password", "token", "secret", "apikey"} {
 		if len(word) >= len(end) && string(word[len(word)-len(end):]) == end {

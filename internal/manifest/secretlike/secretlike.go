@@ -17,7 +17,7 @@ package secretlike
 
 import "strings"
 
-// Finding is where a secret-like text stands. The zero Finding is none.
+// Finding is the location of a secret-like text. The zero Finding is none.
 type Finding struct {
 	Start, End int
 	// Kind names the credential for a message: "GitHub token".
@@ -126,7 +126,7 @@ const (
 	lowest   = '+' // of the tokenBytes
 	window   = 8   // bytes looked at together
 	// Windows so far apart leave no run of a token's length out. Of the rest of
-	// such a run, half of it at least stands on one side of the window.
+	// such a run, at least half of it is on one side of the window.
 	step = shortest - window
 	half = step / 2
 )
@@ -224,7 +224,7 @@ func findToken(s string) Finding {
 	return Finding{}
 }
 
-// mayBeInRun reports whether the window at i may stand in a run: none of its
+// mayBeInRun reports whether the window at i may be in a run: none of its
 // bytes is below all token bytes, as blanks and quotes are.
 func mayBeInRun(s string, i int) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
@@ -258,7 +258,7 @@ func findInRun(s string, start, end int) Finding {
 	return Finding{}
 }
 
-// looked is how much of a token is looked at to tell it from other text.
+// looked is how much of a token is looked at to distinguish it from other text.
 const looked = 96
 
 // match looks at a bounded part of what follows the prefix, so that text made
@@ -304,7 +304,7 @@ func findPEM(s string, i int) Finding {
 	return Finding{}
 }
 
-// hostEnds are the bytes that end what stands behind a URL's scheme.
+// hostEnds are the bytes that end a URL's authority.
 var hostEnds = class("/?# \t\n\"'<>")
 
 // findUserinfo finds a password written into a URL: scheme://user:password@host.
@@ -331,7 +331,7 @@ func findUserinfo(s string) Finding {
 	}
 }
 
-// mayHoldUserinfo reports whether an @ stands where findUserinfo looks for one.
+// mayHoldUserinfo reports whether there is an @ where findUserinfo looks for one.
 // It goes by @, which is rare in a file, where ://'s colon is not.
 func mayHoldUserinfo(s string) bool {
 	for from := 0; ; {

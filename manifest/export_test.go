@@ -1,0 +1,4 @@
+package manifest
+
+// Typed returns the manifest in its dialect's own type.
+func (m *Manifest) Typed() any { return m.typed }
