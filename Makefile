@@ -55,7 +55,7 @@ CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
 WIDE     = -p $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 GOTEST   = $(RACE) -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
 # The slowest packages start first, so that none of them runs alone at the end.
-TESTED   = ./internal/cli ./internal/test/... ./internal/journal ./internal/gateway ./internal/pack ./internal/sandbox \
+TESTED   = ./internal/cli ./internal/test/... ./internal/store/journal ./internal/gateway ./internal/supply/pack ./internal/exec/sandbox \
 	./...
 
 # make check leaves out every package whose tests link a store, a sandbox, a tool server or a package manager.
@@ -64,7 +64,7 @@ UNIT     = $(GO) list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' ./.
 	awk '$$1 ~ /\.test$$/ && !/($(subst /,\/,$(HEAVY)))( |$$)/ { sub(/\.test$$/, "", $$1); print $$1 }'
 
 # Modules of their own: gitleaks and its forty dependencies, the benchmarks, and the programs that make runs.
-GITLEAKS = internal/guard/secret/gitleaks
+GITLEAKS = internal/gateway/guard/secret/gitleaks
 
 # Lint tools are built once for each version of Go and of tools/go.mod.
 TOOLS := bin/tools

@@ -33,7 +33,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 )
 
 func main() {

@@ -6,35 +6,35 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/dispatch"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
 // doing makes the door that does intents.
-type doing func(context.Context, home.Home, *books.Books, *manifest.Manifest) (dispatch.Door, func())
+type doing func(context.Context, home.Home, *store.Store, *manifest.Manifest) (dispatch.Door, func())
 
 // sandboxed runs the program as ambit does.
-func sandboxed(ctx context.Context, h home.Home, b *books.Books, m *manifest.Manifest) (dispatch.Door, func()) {
+func sandboxed(ctx context.Context, h home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Door, func()) {
 	a := host.Start(ctx, m, host.Options{Home: h, Books: b})
 	return a.Gateway(), a.Close
 }
 
 // idle answers at once, and slow takes a moment, so that the queue is what is
 // measured.
-func idle(_ context.Context, _ home.Home, b *books.Books, m *manifest.Manifest) (dispatch.Door, func()) {
+func idle(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Door, func()) {
 	return without(b, m, 0)
 }
 
-func slow(_ context.Context, _ home.Home, b *books.Books, m *manifest.Manifest) (dispatch.Door, func()) {
+func slow(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Door, func()) {
 	return without(b, m, pace)
 }
 
-func without(b *books.Books, m *manifest.Manifest, takes time.Duration) (dispatch.Door, func()) {
+func without(b *store.Store, m *manifest.Manifest, takes time.Duration) (dispatch.Door, func()) {
 	g := gateway.New(m.Agent(), gateway.Options{Books: b, Binding: echo(takes), Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})
 	return g, g.Close
 }

@@ -18,11 +18,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/dispatch"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -241,14 +241,14 @@ func four(ctx context.Context, dir string, m *manifest.Manifest, does doing, eac
 type desk struct {
 	*dispatch.Desk
 	ctx   context.Context
-	books *books.Books
+	books *store.Store
 	end   func()
 	m     *manifest.Manifest
 }
 
 func newDesk(ctx context.Context, dir, url string, m *manifest.Manifest, does doing, concurrency int) (*desk, error) {
 	h := home.At(dir)
-	b, err := books.Open(ctx, h, url)
+	b, err := store.Open(ctx, h, url)
 	if err != nil {
 		return nil, err
 	}

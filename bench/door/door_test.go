@@ -17,12 +17,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ambit-run/ambit/bench/door/middle"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/front"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/front"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // BenchmarkDoor is for profiles: a whole ambit in this process, between a plain
@@ -58,21 +58,21 @@ func benchDoor(b *testing.B, way string, size int) {
 		b.Fatal(err)
 	}
 	h := home.At(filepath.Join(dir, "home"))
-	kept, err := books.OpenLong(context.Background(), h, "")
+	kept, err := store.OpenLong(context.Background(), h, "")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer kept.Close()
-	metrics := serve.NewMetrics()
+	metrics := daemon.NewMetrics()
 	timed := *kept
 	timed.DB = metrics.Timed(kept.DB)
 	kept.Journal.Through(timed.DB)
-	hosting := &serve.Hosting{
+	hosting := &daemon.Hosting{
 		Host: host.Options{Home: h, Books: &timed, Version: "bench"}, HTTP: front.HTTPOptions{Keys: kept.Keys},
 		Metrics: metrics, Log: func(string, string, string) {},
 	}
 	passing, secret := identity.NewPassingKey()
-	d, err := serve.New(serve.Options{
+	d, err := daemon.New(daemon.Options{
 		Folders: []string{dir}, Start: hosting.Start, APIKeys: identity.NewAPIKeys(kept.DB), Passing: passing, Journal: kept.Journal,
 		Metrics: metrics, Listen: "127.0.0.1:0", Log: func(string, ...any) {},
 	})

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // Every rail means the quota too, and one that no run of the benchmark meets.

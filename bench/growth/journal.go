@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/bench/plot/chart"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // batch is how many records are appended in one transaction.
@@ -106,7 +106,7 @@ const rare = "used_once"
 
 // fill appends records until there are as many as wanted, one a second.
 func fill(ctx context.Context, where home.Home, have, want int) (err error) {
-	b, err := books.Open(ctx, where, "")
+	b, err := store.Open(ctx, where, "")
 	if err != nil {
 		return err
 	}

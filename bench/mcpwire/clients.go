@@ -15,7 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/internal/mcpwire"
+	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 )
 
 // oursClient calls through mcpwire.

@@ -18,8 +18,8 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/policy"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	_ "github.com/ambit-run/ambit/internal/cli" // the shim starts as it does in ambit, among all its packages
-	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
 const rounds = 40

@@ -7,14 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/policy"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // stateValid is that of an agent which could be served, where no daemon runs.
-const stateValid serve.State = "valid"
+const stateValid daemon.State = "valid"
 
 func newAgents(t *terminal) *cobra.Command {
 	var folder string
@@ -64,20 +64,20 @@ func newAgents(t *terminal) *cobra.Command {
 
 // listAgents asks the daemon, or without one reads the folders. Trouble is why the
 // user's rules are not those of their file.
-func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.Card, url, trouble string, err error) {
-	cards = []serve.Card{}
+func listAgents(ctx context.Context, h home.Home, folder string) (cards []daemon.Card, url, trouble string, err error) {
+	cards = []daemon.Card{}
 	if folder == "" {
-		d, err := serve.FindDaemon(h)
+		d, err := daemon.FindDaemon(h)
 		if err == nil {
 			doc := struct {
-				Agents *[]serve.Card `json:"agents"`
-				Policy *string       `json:"policy"`
+				Agents *[]daemon.Card `json:"agents"`
+				Policy *string        `json:"policy"`
 			}{&cards, &trouble}
 			if err = d.Do(ctx, http.MethodGet, "/api/v1/agents", &doc); err == nil {
 				return cards, d.URL, trouble, nil
 			}
 		}
-		if !errors.Is(err, serve.ErrNoDaemon) {
+		if !errors.Is(err, daemon.ErrNoDaemon) {
 			return nil, "", "", daemonFailure(err)
 		}
 	}
@@ -85,7 +85,7 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.
 	if err != nil {
 		return nil, "", "", err
 	}
-	found, err := serve.List(folders...)
+	found, err := daemon.List(folders...)
 	if err != nil {
 		return nil, "", "", &failure{code: exitMissing, err: err}
 	}
@@ -102,28 +102,28 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []serve.
 
 // daemonFailure is why a daemon could not be asked.
 func daemonFailure(err error) error {
-	if e, ok := errors.AsType[*serve.APIError](err); ok {
+	if e, ok := errors.AsType[*daemon.APIError](err); ok {
 		return no(e.Hint, "%w", err)
 	}
-	if errors.Is(err, serve.ErrNoDaemon) {
+	if errors.Is(err, daemon.ErrNoDaemon) {
 		return &failure{code: exitMissing, err: err, hint: "start one with: ambit serve"}
 	}
 	return &failure{code: exitMissing, err: err}
 }
 
 // agentTable shows agents, with their addresses where there is a daemon.
-func (t *terminal) agentTable(cards []serve.Card, url string) {
+func (t *terminal) agentTable(cards []daemon.Card, url string) {
 	rows := make([][]string, len(cards))
 	for i, c := range cards {
 		style := red
 		last := c.Error
 		switch c.State {
-		case serve.Ready, stateValid:
+		case daemon.Ready, stateValid:
 			style, last = green, c.ID
 			if url != "" {
 				last = url + "/mcp/" + c.Name
 			}
-		case serve.Starting:
+		case daemon.Starting:
 			style = yellow
 		}
 		rows[i] = []string{t.paint(style, string(c.State)), t.paint(bold, diag.Printable(c.Name)), diag.Printable(string(c.Dialect)), diag.Printable(last)}
@@ -132,9 +132,9 @@ func (t *terminal) agentTable(cards []serve.Card, url string) {
 }
 
 // firstServed is the first agent that is up, or on its way.
-func firstServed(cards []serve.Card) string {
+func firstServed(cards []daemon.Card) string {
 	for _, c := range cards {
-		if c.State == serve.Ready || c.State == serve.Starting {
+		if c.State == daemon.Ready || c.State == daemon.Starting {
 			return c.Name
 		}
 	}

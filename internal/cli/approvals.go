@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/approval"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 func newApprovals(t *terminal) *cobra.Command {
@@ -114,7 +114,7 @@ func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reaso
 
 // fullApproval finds an approval by its id, or by the beginning of the id of
 // one that waits.
-func fullApproval(ctx context.Context, b *books.Books, id string) (*approval.Question, error) {
+func fullApproval(ctx context.Context, b *store.Store, id string) (*approval.Question, error) {
 	q, err := approval.Get(ctx, b, id)
 	if !errors.Is(err, approval.ErrUnknown) || len(id) < 6 {
 		return q, err

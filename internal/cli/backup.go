@@ -15,13 +15,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/ambit-run/ambit/internal/backup"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/postgres"
-	"github.com/ambit-run/ambit/internal/state/sqlite"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/backup"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/postgres"
+	"github.com/ambit-run/ambit/internal/store/state/sqlite"
 )
 
 // sealing are the flags that say how a backup is encrypted, or opened.
@@ -121,7 +121,7 @@ func (t *terminal) leftOut(names []string) {
 	}
 }
 
-func writeBackup(ctx context.Context, out io.Writer, lock backup.Lock, h home.Home, b *books.Books) (backup.Summary, error) {
+func writeBackup(ctx context.Context, out io.Writer, lock backup.Lock, h home.Home, b *store.Store) (backup.Summary, error) {
 	sealed, err := lock.Seal(out)
 	if err != nil {
 		return backup.Summary{}, err

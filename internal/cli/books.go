@@ -9,25 +9,25 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/serve"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // books opens the store, the keys and the journal: those of the home, or those
 // at a postgres:// URL. If the daemon of this home keeps its own elsewhere, that
 // is said.
-func (t *terminal) books(ctx context.Context, store string) (*books.Books, error) {
-	t.elsewhere(ctx, store)
-	return t.openBooks(ctx, store, books.Open)
+func (t *terminal) books(ctx context.Context, storeURL string) (*store.Store, error) {
+	t.elsewhere(ctx, storeURL)
+	return t.openBooks(ctx, storeURL, store.Open)
 }
 
 // elsewhere warns whoever names no store, and may mean the daemon's.
-func (t *terminal) elsewhere(ctx context.Context, store string) {
-	if store == "" {
+func (t *terminal) elsewhere(ctx context.Context, storeURL string) {
+	if storeURL == "" {
 		if d := daemonElsewhere(ctx); d != nil {
 			t.notef("%s the daemon at %s keeps its state at %s, and this looks at the store in AMBIT_HOME; name the other one with --store", t.paint(yellow, "warning:"), d.URL, diag.Printable(d.Store))
 		}
@@ -36,16 +36,16 @@ func (t *terminal) elsewhere(ctx context.Context, store string) {
 
 // sharedBooks are books for verbs that ask what has happened, or decide about it:
 // without a URL they are those of the daemon of this home, wherever it keeps them.
-func (t *terminal) sharedBooks(ctx context.Context, store string) (*books.Books, error) {
-	if d := sharedDaemon(ctx); store == "" && d != nil {
+func (t *terminal) sharedBooks(ctx context.Context, storeURL string) (*store.Store, error) {
+	if d := sharedDaemon(ctx); storeURL == "" && d != nil {
 		t.notef("%s", t.paint(dim, "this is the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
-		return t.openBooks(ctx, d.Store, books.Open)
+		return t.openBooks(ctx, d.Store, store.Open)
 	}
-	return t.books(ctx, store)
+	return t.books(ctx, storeURL)
 }
 
 // sharedDaemon is the daemon of this home whose store sharedBooks opens.
-func sharedDaemon(ctx context.Context) *serve.Client {
+func sharedDaemon(ctx context.Context) *daemon.Client {
 	if d := daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
 		return d
 	}
@@ -54,24 +54,24 @@ func sharedDaemon(ctx context.Context) *serve.Client {
 
 // begun reports whether there is a store to look into, whatever else the home has: one
 // would be made, with keys of its own, just to be called whole and copied.
-func (t *terminal) begun(ctx context.Context, store string) (bool, error) {
+func (t *terminal) begun(ctx context.Context, storeURL string) (bool, error) {
 	h, err := home.Find()
 	if err != nil {
 		return false, &failure{code: exitMissing, err: err}
 	}
-	if _, err := os.Stat(h.State()); store != "" || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(h.State()); storeURL != "" || !errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
-	t.elsewhere(ctx, store)
+	t.elsewhere(ctx, storeURL)
 	return false, nil
 }
 
 // sharedBegun is begun for sharedBooks.
-func (t *terminal) sharedBegun(ctx context.Context, store string) (bool, error) {
-	if store == "" && sharedDaemon(ctx) != nil {
+func (t *terminal) sharedBegun(ctx context.Context, storeURL string) (bool, error) {
+	if storeURL == "" && sharedDaemon(ctx) != nil {
 		return true, nil
 	}
-	return t.begun(ctx, store)
+	return t.begun(ctx, storeURL)
 }
 
 // wantBegun is the end of a verb that needs what begun looked for.
@@ -88,13 +88,13 @@ func wantBegun(ok bool, err error) error {
 
 // daemonElsewhere is the daemon of this home if one runs and keeps its state
 // outside of it.
-func daemonElsewhere(ctx context.Context) *serve.Client {
+func daemonElsewhere(ctx context.Context) *daemon.Client {
 	h, err := home.Find()
 	if err != nil {
 		return nil
 	}
-	d, err := serve.FindDaemon(h)
-	if err != nil || d.Store == "" || !books.IsURL(d.Store) || !d.Alive(ctx) {
+	d, err := daemon.FindDaemon(h)
+	if err != nil || d.Store == "" || !store.IsURL(d.Store) || !d.Alive(ctx) {
 		return nil
 	}
 	return d
@@ -102,8 +102,8 @@ func daemonElsewhere(ctx context.Context) *serve.Client {
 
 // withoutPassword is the address of a store as it may be written down, and whether
 // a password was left out of it.
-func withoutPassword(store string) (address string, left bool) {
-	u, err := url.Parse(store)
+func withoutPassword(storeURL string) (address string, left bool) {
+	u, err := url.Parse(storeURL)
 	if err != nil || u.Scheme == "" {
 		return "", false
 	}
@@ -122,24 +122,24 @@ func withoutPassword(store string) (address string, left bool) {
 }
 
 // openBooks opens the books of the home, or those at a URL.
-func (t *terminal) openBooks(ctx context.Context, store string, open func(context.Context, home.Home, string) (*books.Books, error)) (*books.Books, error) {
-	if err := isStore(store); err != nil {
+func (t *terminal) openBooks(ctx context.Context, storeURL string, open func(context.Context, home.Home, string) (*store.Store, error)) (*store.Store, error) {
+	if err := isStore(storeURL); err != nil {
 		return nil, err
 	}
 	h, err := home.Find()
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	b, err := open(ctx, h, store)
+	b, err := open(ctx, h, storeURL)
 	if err != nil {
-		return nil, notOpened(h, store, err)
+		return nil, notOpened(h, storeURL, err)
 	}
 	return b, nil
 }
 
 // isStore refuses what --store does not take.
 func isStore(url string) error {
-	if !books.IsURL(url) {
+	if !store.IsURL(url) {
 		return usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
 	}
 	return nil
@@ -154,9 +154,9 @@ func notOpened(h home.Home, url string, err error) error {
 		f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
 	case errors.Is(err, identity.ErrNoRoot) && url == "":
 		f.hint = "put the file back: " + again + " makes a new folder that has it in keys. To start anew, without the journal and what was kept with it, move state.db* and daybooks out of " + diag.ShellWord(h.Dir())
-	case errors.Is(err, books.ErrBehind):
+	case errors.Is(err, store.ErrBehind):
 		f.hint = "hand it over to the newest: " + rotating(url)
-	case errors.Is(err, books.ErrBrokenOff):
+	case errors.Is(err, store.ErrBrokenOff):
 		f.hint = "finish it: " + rotating(url)
 	case errors.Is(err, identity.ErrOldRoot):
 		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}

@@ -13,16 +13,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/bundle"
-	"github.com/ambit-run/ambit/internal/bundle/review"
-	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/supply/bundle"
+	"github.com/ambit-run/ambit/internal/supply/bundle/review"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -411,7 +411,7 @@ func (t *terminal) bundleCall(ctx context.Context, path string, m *manifest.Mani
 }
 
 // reviewed refuses bundles that nobody has reviewed, where that is asked for.
-func reviewed(b *books.Books, production bool) func(context.Context, string) error {
+func reviewed(b *store.Store, production bool) func(context.Context, string) error {
 	if !production {
 		return nil
 	}
@@ -419,7 +419,7 @@ func reviewed(b *books.Books, production bool) func(context.Context, string) err
 }
 
 // canServe says why an agent cannot be served: it is code that nobody has reviewed.
-func canServe(ctx context.Context, b *books.Books, production bool) func(*manifest.Manifest) error {
+func canServe(ctx context.Context, b *store.Store, production bool) func(*manifest.Manifest) error {
 	need := reviewed(b, production)
 	return func(m *manifest.Manifest) error {
 		if a := m.Agent(); need == nil || a.Kind != agent.CodeBundle || len(a.Servers) > 0 {

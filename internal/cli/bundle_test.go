@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
 // bundles is where bundles run for real.

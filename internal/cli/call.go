@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/exec/program"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/program"
+	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/manifest"
 )
 

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/program"
+	"github.com/ambit-run/ambit/internal/exec/program"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
 // Whoever cancels a program needs no advice on how to run it by hand.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // exitsWith runs one command line and wants an exit code.

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/internal/registry"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
-	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/registry"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
 func newCatalog(t *terminal) *cobra.Command {

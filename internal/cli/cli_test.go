@@ -29,7 +29,7 @@ func (l leakless) Run() int {
 	if code != 0 {
 		return code
 	}
-	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/toolserver.startPrograms")); err != nil {
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/exec/toolserver.startPrograms")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

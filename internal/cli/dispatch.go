@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/dispatch"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -191,15 +191,15 @@ func programFolders(h home.Home) []string {
 
 // programOf finds a program by its id or name, or by the path of its manifest.
 func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error) {
-	found, err := serve.Find(programFolders(h)...)
+	found, err := daemon.Find(programFolders(h)...)
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	found = slices.DeleteFunc(found, func(f serve.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
+	found = slices.DeleteFunc(found, func(f daemon.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
 	// An id comes first, as for the daemon: a folder can have any name.
-	f := serve.Pick(found, func(f *serve.Found) bool { return f.Manifest.Agent().ID == id })
+	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest.Agent().ID == id })
 	if f == nil {
-		f = serve.Pick(found, func(f *serve.Found) bool { return f.Name == id })
+		f = daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == id })
 	}
 	if f != nil && f.Problem != nil {
 		return nil, no("", "%s cannot be used: %w", f.Manifest.Path, f.Problem)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // ailment is one check of ambit doctor.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
 // TestDoctorIsContent: where all is there, it says so and exits 0.

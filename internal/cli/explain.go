@@ -6,14 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/bundle"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/internal/policy"
-	"github.com/ambit-run/ambit/internal/serve"
-	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/supply/bundle"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -38,7 +38,7 @@ func meanings() []meaning {
 	for _, m := range policy.Meanings {
 		all = append(all, meaning{m.Code, "policy", "", m.Title, m.Why, m.Fix})
 	}
-	for _, m := range serve.Meanings {
+	for _, m := range daemon.Meanings {
 		all = append(all, meaning{m.Code, "api", "", m.Title, m.Why, m.Fix})
 	}
 	return all

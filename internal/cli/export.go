@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
+	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/skill"
-	"github.com/ambit-run/ambit/internal/skill/recipe"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/skill"
+	"github.com/ambit-run/ambit/internal/supply/skill/recipe"
 	"github.com/ambit-run/ambit/manifest"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // keyHolder sends a key with every request.

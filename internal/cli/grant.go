@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/grant"
-	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // granting are the flags of ambit grant and ambit revoke.
@@ -64,7 +64,7 @@ func (t *terminal) grantActions(ctx context.Context, principal string, actions [
 		}
 		asked.Expires = end
 	}
-	return t.owning(ctx, "only the owner may grant", f.store, func(b *books.Books) error {
+	return t.owning(ctx, "only the owner may grant", f.store, func(b *store.Store) error {
 		given, err := grant.Of(b).Give(ctx, asked, identity.LocalName())
 		if problems, ok := errors.AsType[grant.Problems](err); ok {
 			return usage("actions are such as tool.web_search or memory.write", "nothing was granted: %w", problems)
@@ -103,7 +103,7 @@ func newRevoke(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) revokeActions(ctx context.Context, principal string, actions []string, f granting) error {
-	return t.owning(ctx, "only the owner may revoke", f.store, func(b *books.Books) error {
+	return t.owning(ctx, "only the owner may revoke", f.store, func(b *store.Store) error {
 		revoked, err := grant.Of(b).Revoke(ctx, principal, actions, f.scope, identity.LocalName())
 		if absent, ok := errors.AsType[grant.NotHeld](err); ok {
 			return no("see what is granted: ambit grants", "nothing was revoked: %s does not hold %s", diag.Quote(principal), diag.Printable(strings.Join(absent, ", ")))
@@ -122,7 +122,7 @@ func (t *terminal) revokeActions(ctx context.Context, principal string, actions 
 }
 
 // owning opens the books for something that only the owner may do.
-func (t *terminal) owning(ctx context.Context, rule, store string, f func(*books.Books) error) error {
+func (t *terminal) owning(ctx context.Context, rule, store string, f func(*store.Store) error) error {
 	if err := checkOwner(rule); err != nil {
 		return err
 	}

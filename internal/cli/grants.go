@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/grant"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/importer"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/supply/importer"
 )
 
 func newImport(t *terminal) *cobra.Command {

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/draft"
-	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/draft"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
 )
 

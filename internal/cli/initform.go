@@ -10,9 +10,9 @@ import (
 	"charm.land/huh/v2"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/draft"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/internal/supply/draft"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
 // dialectWords say in a line what each dialect is for.

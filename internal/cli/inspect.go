@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/egress"
-	"github.com/ambit-run/ambit/internal/guard"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -268,8 +268,8 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 	if r.AnyHost {
 		hosts = append(hosts, "any: "+r.AnyHostReason)
 	}
-	rows = t.fact(rows, "hosts", serve.OrNone(hosts)...)
-	rows = t.fact(rows, "files", serve.OrTheirs(a, r.Paths)...)
+	rows = t.fact(rows, "hosts", daemon.OrNone(hosts)...)
+	rows = t.fact(rows, "files", daemon.OrTheirs(a, r.Paths)...)
 	var secrets []string
 	for _, s := range r.Secrets {
 		text := s.Name + "  → " + s.For
@@ -281,7 +281,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		}
 		secrets = append(secrets, text)
 	}
-	rows = t.fact(rows, "secrets", serve.OrTheirs(a, secrets)...)
+	rows = t.fact(rows, "secrets", daemon.OrTheirs(a, secrets)...)
 	var programs []string
 	for _, p := range r.Programs {
 		text := agent.CommandLine(p.Argv) + "  (" + p.For + ")"
@@ -290,7 +290,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		}
 		programs = append(programs, text)
 	}
-	rows = t.fact(rows, "programs", serve.OrTheirs(a, programs)...)
+	rows = t.fact(rows, "programs", daemon.OrTheirs(a, programs)...)
 	rows = t.fact(rows, "settings", settings(a)...)
 	rows = t.fact(rows, "agents", r.Agents...)
 	for _, q := range a.Requirements {
@@ -298,7 +298,7 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 		if q.Optional {
 			need = "can use"
 		}
-		rows = t.fact(rows, need, strings.TrimSpace(q.Server+" "+q.Version)+"  scopes: "+strings.Join(serve.OrNone(q.Scopes), ", "))
+		rows = t.fact(rows, need, strings.TrimSpace(q.Server+" "+q.Version)+"  scopes: "+strings.Join(daemon.OrNone(q.Scopes), ", "))
 	}
 	capabilities := slices.Clone(a.Capabilities.Required)
 	for _, c := range a.Capabilities.Optional {
@@ -336,7 +336,7 @@ func delivery(d agent.Delivery) []string {
 }
 
 func effects(a *agent.Agent, r agent.Reach) string {
-	may, never := serve.Effects(a, r)
+	may, never := daemon.Effects(a, r)
 	text := strings.Join(may, ", ")
 	if len(never) > 0 {
 		text += "  (never: " + strings.Join(never, ", ") + ")"

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/client"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/client"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -232,7 +232,7 @@ func (in *installing) compare(ctx context.Context) error {
 		return no("rename the file, or for agent.toml and findagent.json their folder", "%s cannot be installed: %w", in.m.Path, err)
 	}
 	in.doc.Name, in.doc.Path = in.name, filepath.Join(in.home.Agents(), in.name)
-	found, err := serve.Find(in.home.Agents())
+	found, err := daemon.Find(in.home.Agents())
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
@@ -445,7 +445,7 @@ func (in *installing) localFiles(base string) ([]string, error) {
 
 // alone refuses a folder with other agents in it, which nobody has looked at.
 func (in *installing) alone(base string) error {
-	found, err := serve.Find(in.staged.Dir)
+	found, err := daemon.Find(in.staged.Dir)
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}

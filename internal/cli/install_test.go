@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
 // TestInstalledProgram installs a program and calls it by its name. Root's programs

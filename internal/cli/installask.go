@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ambit-run/ambit/internal/credential"
+	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 

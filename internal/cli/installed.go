@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // installed is the manifest of an installed agent; empty if asked is not its
@@ -28,11 +28,11 @@ func installed(asked string) string {
 	if _, err := os.Stat(asked); err == nil {
 		return ""
 	}
-	found, err := serve.Find(h.Agents())
+	found, err := daemon.Find(h.Agents())
 	if err != nil {
 		return ""
 	}
-	f := serve.Pick(found, func(f *serve.Found) bool {
+	f := daemon.Pick(found, func(f *daemon.Found) bool {
 		return f.Manifest != nil && f.Manifest.Agent() != nil && agent.Slug(f.Manifest.Agent().Name) == asked
 	})
 	if f == nil {
@@ -50,8 +50,8 @@ func mayBeName(asked string) bool {
 // installedAs is the manifest that has a NAME in the agents folder; empty if none
 // has. It is the one that a daemon would serve under it, if there is one.
 func installedAs(h home.Home, name string) string {
-	if found, err := serve.List(h.Agents()); err == nil {
-		if f := serve.Pick(found, func(f *serve.Found) bool { return f.Name == name }); f != nil {
+	if found, err := daemon.List(h.Agents()); err == nil {
+		if f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == name }); f != nil {
 			return f.Path
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/manifest"
 )
 

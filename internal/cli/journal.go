@@ -16,11 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 func newJournal(t *terminal) *cobra.Command {
@@ -74,7 +74,7 @@ func (t *terminal) withBegun(ctx context.Context, store string, f func(*journal.
 	return t.withJournal(ctx, store, f)
 }
 
-func closing(b *books.Books) error {
+func closing(b *store.Store) error {
 	if err := b.Close(); err != nil {
 		return no("", "the store cannot be closed: %w", err)
 	}

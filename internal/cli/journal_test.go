@@ -12,17 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // keeper writes a journal into a home of its own.
 type keeper struct {
 	t     *testing.T
-	books *books.Books
+	books *store.Store
 }
 
 func newKeeper(t *testing.T) *keeper {
@@ -30,7 +30,7 @@ func newKeeper(t *testing.T) *keeper {
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", dir)
 	t.Setenv("NO_COLOR", "1")
-	b, err := books.Open(t.Context(), home.At(dir), "")
+	b, err := store.Open(t.Context(), home.At(dir), "")
 	if err != nil {
 		t.Fatal(err)
 	}

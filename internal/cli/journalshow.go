@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/ambit-run/ambit/internal/journal"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // shown are the flags that choose records.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // The columns have names for people, who are told where there is more; what a program

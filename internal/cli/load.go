@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/home"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -78,7 +78,7 @@ func unreadable(path string, err error) error {
 func unknown(name string) error {
 	hint := "list those that are installed: ambit agents; any other is named by its path"
 	if h, err := home.Find(); err == nil {
-		found, _ := serve.Find(h.Agents()) // what cannot be read has no name to offer
+		found, _ := daemon.Find(h.Agents()) // what cannot be read has no name to offer
 		names := make([]string, len(found))
 		for i := range found {
 			names[i] = found[i].Name

@@ -15,13 +15,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/importer"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/internal/registry"
-	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/importer"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/manifest"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/pack"
+	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/manifest"
 )
 

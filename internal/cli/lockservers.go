@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/egress"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/registry"
-	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/supply/registry"
 )
 
 // resolve looks up the servers that the manifest requires by their ids, and refuses if a

@@ -8,16 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/exec/memory"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/memory"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 func newMemory(t *terminal) *cobra.Command {
-	var store string
+	var storeURL string
 	cmd := &cobra.Command{
 		Use:     "memory",
 		GroupID: groupRun,
@@ -34,11 +34,11 @@ func newMemory(t *terminal) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	cmd.PersistentFlags().StringVar(&storeURL, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
 	list := &cobra.Command{
 		Use: "list AGENT", Short: "List what an agent remembers, oldest first", Args: exactly(1, "an agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.memory(cmd.Context(), store, args[0], func(m *memory.Memory, id string) error {
+			return t.memory(cmd.Context(), storeURL, args[0], func(m *memory.Memory, id string) error {
 				records, err := m.List(cmd.Context(), id)
 				return t.remembered(id, records, err)
 			})
@@ -47,7 +47,7 @@ func newMemory(t *terminal) *cobra.Command {
 	search := &cobra.Command{
 		Use: "search AGENT WORD…", Short: "List what an agent remembers with all these words in it", Args: atLeast(2, "an agent and words"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.memory(cmd.Context(), store, args[0], func(m *memory.Memory, id string) error {
+			return t.memory(cmd.Context(), storeURL, args[0], func(m *memory.Memory, id string) error {
 				records, err := m.Search(cmd.Context(), id, strings.Join(args[1:], " "))
 				return t.remembered(id, records, err)
 			})
@@ -56,17 +56,17 @@ func newMemory(t *terminal) *cobra.Command {
 	show := &cobra.Command{
 		Use: "show AGENT ID", Short: "Show one record", Args: exactly(2, "an agent and the id of an intent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.memory(cmd.Context(), store, args[0], func(m *memory.Memory, id string) error {
+			return t.memory(cmd.Context(), storeURL, args[0], func(m *memory.Memory, id string) error {
 				r, err := m.Get(cmd.Context(), id, args[1])
 				return t.showMemory(args[1], r, err)
 			})
 		},
 	}
-	cmd.AddCommand(list, search, show, newMemoryPurge(t, &store))
+	cmd.AddCommand(list, search, show, newMemoryPurge(t, &storeURL))
 	return cmd
 }
 
-func newMemoryPurge(t *terminal, store *string) *cobra.Command {
+func newMemoryPurge(t *terminal, storeURL *string) *cobra.Command {
 	var olderThan string
 	cmd := &cobra.Command{
 		Use:     "purge AGENT [ID…]",
@@ -87,7 +87,7 @@ func newMemoryPurge(t *terminal, store *string) *cobra.Command {
 				}
 				before = now.Add(-end.Sub(now))
 			}
-			return t.memory(cmd.Context(), *store, args[0], func(m *memory.Memory, id string) error {
+			return t.memory(cmd.Context(), *storeURL, args[0], func(m *memory.Memory, id string) error {
 				gone, err := m.Purge(cmd.Context(), id, args[1:], before, identity.LocalName())
 				if errors.Is(err, memory.ErrUnknown) {
 					return no("see: ambit memory list "+diag.ShellWord(id), "nothing was purged: %w", err)
@@ -108,7 +108,7 @@ func newMemoryPurge(t *terminal, store *string) *cobra.Command {
 }
 
 // memory opens the memory of an agent, by the agent's id, for the time of f.
-func (t *terminal) memory(ctx context.Context, store, name string, f func(*memory.Memory, string) error) error {
+func (t *terminal) memory(ctx context.Context, storeURL, name string, f func(*memory.Memory, string) error) error {
 	h, err := home.Find()
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
@@ -121,7 +121,7 @@ func (t *terminal) memory(ctx context.Context, store, name string, f func(*memor
 	if err != nil {
 		return err
 	}
-	return t.owning(ctx, "only the owner may look into the memory of agents", store, func(b *books.Books) error {
+	return t.owning(ctx, "only the owner may look into the memory of agents", storeURL, func(b *store.Store) error {
 		return f(memory.Of(b, ttl), id)
 	})
 }
@@ -132,11 +132,11 @@ func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	if strings.Contains(name, "@") && !strings.ContainsAny(name, `/\`) {
 		return name, nil // every program has one in its id, also one that is gone; a folder can have any name
 	}
-	found, err := serve.Find(programFolders(h)...)
+	found, err := daemon.Find(programFolders(h)...)
 	if err != nil {
 		return "", &failure{code: exitMissing, err: err}
 	}
-	f := serve.Pick(found, func(f *serve.Found) bool { return f.Manifest != nil && f.Manifest.Agent() != nil && f.Name == name })
+	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest != nil && f.Manifest.Agent() != nil && f.Name == name })
 	if f != nil {
 		return f.Manifest.Agent().ID, nil
 	}

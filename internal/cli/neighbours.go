@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -54,11 +54,11 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	if a := n.live[name]; a != nil {
 		return a, nil
 	}
-	all, err := serve.FindAs(manifest.Options{LoopbackHTTP: n.options.Switches.LoopbackHTTP}, n.folders...)
+	all, err := daemon.FindAs(manifest.Options{LoopbackHTTP: n.options.Switches.LoopbackHTTP}, n.folders...)
 	if err != nil {
 		return nil, call.Refuse("act", call.ServerUnavailable, "agents cannot be looked for: %v", err)
 	}
-	found := serve.Pick(all, func(f *serve.Found) bool { return f.Name == name })
+	found := daemon.Pick(all, func(f *daemon.Found) bool { return f.Name == name })
 	if found == nil {
 		return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s here that can be run", name)
 	}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/policy"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
 func newPolicy(t *terminal) *cobra.Command {
@@ -138,7 +138,7 @@ func (t *terminal) checking(h home.Home, schema string, report *policyReport) (p
 	if err != nil {
 		return c, err
 	}
-	found, err := serve.Find(folders...)
+	found, err := daemon.Find(folders...)
 	if err != nil {
 		return c, &failure{code: exitMissing, err: err}
 	}

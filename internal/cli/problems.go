@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
 

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/bundle"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/policy"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/bundle"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 func newReload(t *terminal) *cobra.Command {
@@ -22,7 +22,7 @@ func newReload(t *terminal) *cobra.Command {
 		Example: "  ambit reload",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var c serve.Change
+			var c daemon.Change
 			if err := tellDaemon(cmd.Context(), "/api/v1/reload", &c); err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ func tellDaemon(ctx context.Context, path string, into any) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	d, err := serve.FindDaemon(h)
+	d, err := daemon.FindDaemon(h)
 	if err == nil {
 		err = d.Do(ctx, http.MethodPost, path, into)
 	}
@@ -52,7 +52,7 @@ func tellDaemon(ctx context.Context, path string, into any) error {
 }
 
 // reloaded tells of a reload that a signal asked for.
-func (t *terminal) reloaded(c serve.Change, err error) {
+func (t *terminal) reloaded(c daemon.Change, err error) {
 	if err != nil {
 		t.tell("not reloaded, everything is as before: %v", err)
 		return
@@ -61,7 +61,7 @@ func (t *terminal) reloaded(c serve.Change, err error) {
 }
 
 // changes says in a line what a reload did.
-func changes(c serve.Change) string {
+func changes(c daemon.Change) string {
 	var parts []string
 	for _, p := range []struct {
 		verb  string

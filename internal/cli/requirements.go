@@ -9,18 +9,18 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/bashserver"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gate"
+	"github.com/ambit-run/ambit/internal/exec/bashserver"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/internal/policy"
-	"github.com/ambit-run/ambit/internal/registry"
-	"github.com/ambit-run/ambit/internal/serve"
 	"github.com/ambit-run/ambit/internal/serve/console"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -63,7 +63,7 @@ type needed struct {
 // starts nothing.
 func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
 	a := m.Agent()
-	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: serve.LookTwice(a)}
+	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.LookTwice(a)}
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
 		return n, err
@@ -133,7 +133,7 @@ func (n *needed) with(found []registry.Found, may func(*agent.Tool) bool) {
 		on, ok := t.Binding.(agent.OnServer)
 		return ok && shells[on.Alias]
 	})
-	n.reach, n.watch = others.Reach(), serve.LookTwice(&others)
+	n.reach, n.watch = others.Reach(), daemon.LookTwice(&others)
 	n.reach.SideEffects = n.agent.Reach().SideEffects
 	for _, s := range n.agent.Servers {
 		if shells[s.Alias] {
@@ -156,7 +156,7 @@ func (n *needed) shell(s agent.Server) {
 		}
 	}
 	n.watch = append([]string{fmt.Sprintf("it may run shell commands without asking a person: server %s runs them in the sandbox, without a network, and they may change %s",
-		s.Alias, diag.Words(serve.OrNone(own.Paths), "and"))}, n.watch...)
+		s.Alias, diag.Words(daemon.OrNone(own.Paths), "and"))}, n.watch...)
 }
 
 func needOf(f *registry.Found) needReport {

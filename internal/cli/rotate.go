@@ -8,17 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/books"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/grant"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 func newRotate(t *terminal) *cobra.Command {
-	var store string
+	var storeURL string
 	cmd := &cobra.Command{
 		Use:       "rotate root",
 		GroupID:   groupRun,
@@ -36,28 +36,28 @@ func newRotate(t *terminal) *cobra.Command {
 			}
 			return usage("write: ambit rotate root. For API keys: ambit key rotate ID", "rotate takes the word root")
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotateRoot(cmd.Context(), store) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotateRoot(cmd.Context(), storeURL) },
 	}
-	cmd.Flags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	cmd.Flags().StringVar(&storeURL, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
 	return cmd
 }
 
-func (t *terminal) rotateRoot(ctx context.Context, store string) error {
+func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	h, err := home.Find()
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	if err := wantBegun(t.begun(ctx, store)); err != nil {
+	if err := wantBegun(t.begun(ctx, storeURL)); err != nil {
 		return err
 	}
-	t.elsewhere(ctx, store)
-	b, err := t.openBooks(ctx, store, books.OpenToRotate)
+	t.elsewhere(ctx, storeURL)
+	b, err := t.openBooks(ctx, storeURL, store.OpenToRotate)
 	if err != nil {
 		return err
 	}
 	resumed := identity.Rotating(h.Root())
 	was, by, grants := b.Journal.Key().String(), identity.LocalName(), 0
-	err = b.Rotate(ctx, h, by, func(tx state.Tx, next *books.Books) (err error) {
+	err = b.Rotate(ctx, h, by, func(tx state.Tx, next *store.Store) (err error) {
 		if grants, err = grant.Resign(tx, b, next); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (t *terminal) rotateRoot(ctx context.Context, store string) error {
 	return nil
 }
 
-func newKeyRotate(t *terminal, store *string) *cobra.Command {
+func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 	overlap := "24h"
 	cmd := &cobra.Command{
 		Use:   "rotate ID",
@@ -107,7 +107,7 @@ func newKeyRotate(t *terminal, store *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
+			return t.apiKeys(cmd.Context(), *storeURL, func(keys *identity.APIKeys) error {
 				fresh, old, text, err := keys.Rotate(cmd.Context(), args[0], lap)
 				switch {
 				case errors.Is(err, identity.ErrNoKey):

@@ -18,14 +18,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/front"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -50,7 +50,7 @@ func newRun(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.Books, o.NoBooks = books.OpenLong(ctx, o.Home, ""); o.Books != nil {
+			if o.Books, o.NoBooks = store.OpenLong(ctx, o.Home, ""); o.Books != nil {
 				defer o.Books.Close()
 			}
 			others := newNeighbours(ctx, m, o)

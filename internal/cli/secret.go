@@ -14,11 +14,11 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/internal/egress"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -79,12 +79,12 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 	if ext := filepath.Ext(asked); !named || ext == ".json" || ext == ".toml" {
 		return nil, usage("check the path", "there is no file %s", asked)
 	}
-	found, err := serve.FindAs(manifest.Options{LoopbackHTTP: dev.loopbackHTTP}, h.Agents())
+	found, err := daemon.FindAs(manifest.Options{LoopbackHTTP: dev.loopbackHTTP}, h.Agents())
 	if err != nil {
 		return nil, &failure{code: exitMissing, err: err}
 	}
-	found = slices.DeleteFunc(found, func(f serve.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
-	if f := serve.Pick(found, func(f *serve.Found) bool { return f.Name == asked }); f != nil {
+	found = slices.DeleteFunc(found, func(f daemon.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
+	if f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == asked }); f != nil {
 		return ownerOf(f.Name, f.Manifest.Remote().Agent()), nil
 	}
 	// A file's name comes before what manifests say of themselves, also if nothing can
@@ -92,7 +92,7 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 	if file := installedAs(h, asked); file != "" {
 		return &owner{name: asked, broken: file}, nil
 	}
-	f := serve.Pick(found, func(f *serve.Found) bool {
+	f := daemon.Pick(found, func(f *daemon.Found) bool {
 		a := f.Manifest.Remote().Agent()
 		return a.ID == asked || agent.Slug(a.Name) == asked
 	})

@@ -17,21 +17,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/internal/front"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/internal/serve"
-	"github.com/ambit-run/ambit/internal/state/postgres"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/front"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state/postgres"
 	"github.com/ambit-run/ambit/manifest"
 )
 
 // serving are the flags of serve.
 type serving struct {
-	serve.Options
+	daemon.Options
 	store       string
 	folders     []string
 	dev         development
@@ -90,7 +90,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 			return err
 		}
 	}
-	s.Trace, err = serve.TraceFromEnv(os.Getenv, version)
+	s.Trace, err = daemon.TraceFromEnv(os.Getenv, version)
 	if err != nil {
 		return usage("write it as http://HOST:4318", "%w", err)
 	}
@@ -101,7 +101,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if oidc != nil {
 		s.OIDC = identity.NewOIDC(*oidc)
 	}
-	b, err := t.openBooks(ctx, s.store, books.Open)
+	b, err := t.openBooks(ctx, s.store, store.Open)
 	if err != nil {
 		return err
 	}
@@ -123,10 +123,10 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 const waitingSandboxes = 4
 
 // serveWith serves with open books.
-func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *books.Books) error {
+func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *store.Store) error {
 	ctx, reloads, stop := takeSignals(ctx)
 	defer stop()
-	s.Metrics = serve.NewMetrics()
+	s.Metrics = daemon.NewMetrics()
 	timed := *b
 	timed.DB = s.Metrics.Timed(b.DB)
 	b.Journal.Through(timed.DB)
@@ -148,13 +148,13 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		return err
 	}
 	defer closeLog()
-	hosting := &serve.Hosting{
+	hosting := &daemon.Hosting{
 		Host: o, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
 		Metrics: s.Metrics, Production: s.Production,
 		Log: log,
 	}
-	s.Neighbours, s.Approvals = new(serve.Neighbours), serve.ApprovalsOf(b)
-	s.Tidy = serve.TidierOf(b)
+	s.Neighbours, s.Approvals = new(daemon.Neighbours), daemon.ApprovalsOf(b)
+	s.Tidy = daemon.TidierOf(b)
 	if err := t.retain(ctx, h, b.Journal); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		<-closed
 	}()
 	hosting.Turns = desk
-	d, err := serve.New(s.Options)
+	d, err := daemon.New(s.Options)
 	if err != nil {
 		return t.cannotServe(err)
 	}
@@ -181,7 +181,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *bo
 		d.Close()
 		return &failure{code: exitMissing, err: err}
 	}
-	err = d.OpenConsole(ctx, &serve.Room{
+	err = d.OpenConsole(ctx, &daemon.Room{
 		Books: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
 		Needs: t.consoleNeeds,
 	})
@@ -208,22 +208,22 @@ func (s *serving) canRun(canServe func(*manifest.Manifest) error) func(*manifest
 
 // listen answers until ctx ends, and reads the agents again as often as it is told.
 // The key is the one of this run.
-func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *serve.Daemon, key string, reloads <-chan os.Signal) error {
+func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *daemon.Daemon, key string, reloads <-chan os.Signal) error {
 	l, url, err := d.Listen()
 	if err != nil {
 		d.Close()
 		return &failure{code: exitMissing, err: err, hint: addressHint(ctx, h)}
 	}
-	presence := serve.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate()}
+	presence := daemon.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate()}
 	presence.Store, presence.StorePassword = withoutPassword(s.store)
-	if presence.KeyFile, err = serve.WriteKey(h, key); err != nil {
+	if presence.KeyFile, err = daemon.WriteKey(h, key); err != nil {
 		d.Close()
 		return &failure{code: exitMissing, err: errors.Join(err, l.Close())}
 	}
-	defer serve.Leave(h, presence)
+	defer daemon.Leave(h, presence)
 	ended := make(chan error, 1)
 	go func() { ended <- d.Serve(ctx, l) }()
-	other, err := serve.Announce(ctx, h, presence)
+	other, err := daemon.Announce(ctx, h, presence)
 	switch {
 	case err != nil:
 		t.tell("other verbs will not find this daemon: %v", err)
@@ -254,9 +254,9 @@ func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *serve
 }
 
 // reload reads the agents again because a signal asked for it.
-func (t *terminal) reload(ctx context.Context, d *serve.Daemon) {
+func (t *terminal) reload(ctx context.Context, d *daemon.Daemon) {
 	c, err := d.Reload(ctx)
-	if late, ok := errors.AsType[*serve.QueueError](err); ok {
+	if late, ok := errors.AsType[*daemon.QueueError](err); ok {
 		t.tell("%v", late)
 		err = nil
 	}
@@ -267,7 +267,7 @@ func (t *terminal) reload(ctx context.Context, d *serve.Daemon) {
 // this home is the one that does, it is named.
 func addressHint(ctx context.Context, h home.Home) string {
 	hint := "choose another address with --listen, or port 0 for any free one"
-	if d, err := serve.FindDaemon(h); err == nil && d.Alive(ctx) {
+	if d, err := daemon.FindDaemon(h); err == nil && d.Alive(ctx) {
 		hint = fmt.Sprintf("a daemon of this home runs already, at %s (process %d): use that one or end it; or %s", d.URL, d.PID, hint)
 	}
 	return hint
@@ -278,7 +278,7 @@ func addressHint(ctx context.Context, h home.Home) string {
 const settleTime = 10 * time.Second
 
 // ready says what is served where. Announced says that other verbs find this daemon.
-func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p serve.Presence, announced bool, proven <-chan struct{}) error {
+func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serving, p daemon.Presence, announced bool, proven <-chan struct{}) error {
 	timer := time.NewTimer(settleTime)
 	defer timer.Stop()
 	select {
@@ -299,7 +299,7 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 	cards := d.Agents()
 	rejected, note := 0, ""
 	for _, c := range cards {
-		if c.State == serve.Rejected {
+		if c.State == daemon.Rejected {
 			rejected++
 			note = fmt.Sprintf("; %d rejected", rejected)
 		}
@@ -309,7 +309,7 @@ func (t *terminal) ready(ctx context.Context, d *serve.Daemon, s *serving, p ser
 	if len(cards) == 0 {
 		t.printf("  %s\n", t.paint(dim, "put a manifest into "+diag.Printable(s.Folders[0])+", or start with "+myself()+" new NAME; then: "+myself()+" reload"))
 	}
-	if slices.ContainsFunc(cards, func(c serve.Card) bool { return c.State == serve.Starting }) {
+	if slices.ContainsFunc(cards, func(c daemon.Card) bool { return c.State == daemon.Starting }) {
 		t.printf("  %s\n", t.paint(dim, "what is starting is still being proven; how far it is: "+myself()+" agents"))
 	}
 	good := "the link is good once, for ten minutes"
@@ -413,10 +413,10 @@ func fitForProduction(store string) error {
 
 // cannotServe is why a daemon did not start.
 func (t *terminal) cannotServe(err error) error {
-	if u, ok := errors.AsType[*serve.UsageError](err); ok {
+	if u, ok := errors.AsType[*daemon.UsageError](err); ok {
 		return usage(u.Hint, "%w", err)
 	}
-	if strict, ok := errors.AsType[*serve.StrictError](err); ok {
+	if strict, ok := errors.AsType[*daemon.StrictError](err); ok {
 		if !t.json {
 			for _, f := range strict.Rejected {
 				if f.Manifest != nil && !f.Manifest.Valid() {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
 )
 
 // logServersTo has what tool servers write go to a file, so that it does not
@@ -31,7 +31,7 @@ func (t *terminal) logServersTo(name string) (func(agent, alias, line string), f
 // installLine is the command that puts a served agent into a client; empty if
 // its file is not found any more.
 func installLine(folders []string, name string) string {
-	all, err := serve.Find(folders...)
+	all, err := daemon.Find(folders...)
 	if err != nil {
 		return ""
 	}

@@ -3,13 +3,13 @@ package cli
 import (
 	"strings"
 
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/exec/memory"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/memory"
-	"github.com/ambit-run/ambit/internal/registry"
-	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/supply/registry"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
 // checkSettings reads all of config.toml before anything of it is used. So what is

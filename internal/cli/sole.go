@@ -3,10 +3,10 @@ package cli
 import (
 	"os"
 
-	"github.com/ambit-run/ambit/internal/dispatch"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -21,11 +21,11 @@ func soleID(m *manifest.Manifest) error {
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	found, err := serve.Find(programFolders(h)...)
+	found, err := daemon.Find(programFolders(h)...)
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	f := serve.Pick(found, func(f *serve.Found) bool {
+	f := daemon.Pick(found, func(f *daemon.Found) bool {
 		return f.Manifest != nil && f.Manifest.Agent() != nil && f.Manifest.Agent().ID == m.Agent().ID
 	})
 	if f == nil {

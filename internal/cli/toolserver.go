@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/bashserver"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/sandbox"
+	"github.com/ambit-run/ambit/internal/exec/bashserver"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 func newToolServer(t *terminal) *cobra.Command {

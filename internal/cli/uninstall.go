@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/client"
-	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/client"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 func newUninstall(t *terminal) *cobra.Command {

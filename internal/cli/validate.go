@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/egress"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -161,12 +161,12 @@ func (c *checked) walk(root string, o manifest.Options) error {
 		case err != nil:
 			return err
 		case e.IsDir():
-			if path != root && serve.PassedOver(e.Name()) {
+			if path != root && daemon.PassedOver(e.Name()) {
 				return filepath.SkipDir
 			}
 		case isFile(path, e):
 			c.check(path, o)
-		case e.Type()&fs.ModeSymlink != 0 && filepath.Dir(path) == filepath.Clean(root) && !serve.PassedOver(e.Name()):
+		case e.Type()&fs.ModeSymlink != 0 && filepath.Dir(path) == filepath.Clean(root) && !daemon.PassedOver(e.Name()):
 			c.behind(path, o)
 		}
 		return nil

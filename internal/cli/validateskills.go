@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/skill"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
 

@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/importer"
-	"github.com/ambit-run/ambit/internal/pack"
-	"github.com/ambit-run/ambit/internal/toolserver"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/supply/importer"
+	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
 // TestGuided holds what is added to the refusals of servers, and that nothing is

@@ -12,15 +12,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/egress"
-	"github.com/ambit-run/ambit/internal/gate"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/grant"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/limit"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -154,10 +154,10 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 
 // freshBooks are the books of a home in which nothing has happened yet, to ask for
 // limits where there is no store.
-func freshBooks(ctx context.Context) (b *books.Books, end func(), err error) {
+func freshBooks(ctx context.Context) (b *store.Store, end func(), err error) {
 	dir, err := os.MkdirTemp("", "ambit-why-")
 	if err == nil {
-		b, err = books.Open(ctx, home.At(dir), "")
+		b, err = store.Open(ctx, home.At(dir), "")
 	}
 	if err != nil {
 		os.RemoveAll(dir)

@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/credential"
-	"github.com/ambit-run/ambit/internal/guard"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/policy"
-	"github.com/ambit-run/ambit/internal/rawjson"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/dispatch"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/sandbox"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store"
 )
 
 // working are the flags of ambit worker.
@@ -115,7 +115,7 @@ func (t *terminal) reseat(ctx context.Context, d *dispatch.Desk, w *workbench, o
 }
 
 // work takes dispatches while until goes on.
-func (t *terminal) work(ctx context.Context, f *working, b *books.Books, w *workbench, until func(*dispatch.Desk)) error {
+func (t *terminal) work(ctx context.Context, f *working, b *store.Store, w *workbench, until func(*dispatch.Desk)) error {
 	d, err := dispatch.Open(ctx, dispatch.Options{
 		Books: b, URL: f.store, Doors: w, Concurrency: f.concurrency, Log: t.tell,
 	})
@@ -160,11 +160,11 @@ type seat struct {
 // seat brings every program to life that can be found here and is not alive yet,
 // and lets go of those that are gone. What cannot be used is told and left out.
 func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error {
-	found, err := serve.Find(programFolders(o.Home)...)
+	found, err := daemon.Find(programFolders(o.Home)...)
 	if err != nil {
 		return &failure{code: exitMissing, err: err}
 	}
-	usable := map[string]serve.Found{}
+	usable := map[string]daemon.Found{}
 	for _, f := range found {
 		switch {
 		case f.Problem != nil:
@@ -173,7 +173,7 @@ func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error
 			usable[f.Manifest.Agent().Digest] = f
 		}
 	}
-	w.replace(usable, func(f serve.Found) *host.Agent {
+	w.replace(usable, func(f daemon.Found) *host.Agent {
 		one := o
 		one.Name = f.Name
 		one.Log = func(_, line string) { t.serverLog(f.Name, line) }
@@ -184,7 +184,7 @@ func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error
 }
 
 // replace makes the programs those that were found.
-func (w *workbench) replace(found map[string]serve.Found, start func(serve.Found) *host.Agent) {
+func (w *workbench) replace(found map[string]daemon.Found, start func(daemon.Found) *host.Agent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for digest, s := range w.programs {
@@ -255,7 +255,7 @@ func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*
 	if s.concurrency < 1 {
 		return nil, usage("give 1 or more", "no program can run if %d run at the same time", s.concurrency)
 	}
-	s.Programs = new(serve.Programs)
+	s.Programs = new(daemon.Programs)
 	options := dispatch.Options{
 		Books: o.Books, URL: s.store, Doors: s.Programs, Concurrency: s.concurrency, Daemon: true, Log: t.tell,
 	}

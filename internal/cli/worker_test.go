@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // programHome is a home with programs for one test.

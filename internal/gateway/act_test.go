@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
 // A program's own wall clock ends it, not the door: a call lasts longer than

@@ -10,12 +10,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/approval"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // careful is an agent one of whose tools asks a person.
@@ -128,7 +128,7 @@ func TestApprovalStands(t *testing.T) {
 		}
 
 		db := connect()
-		b := &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}
+		b := &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}
 		other := func(digest, principal, args string) error {
 			a := careful()
 			a.Digest = digest
@@ -166,7 +166,7 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for range n {
 			db := connect()
-			g := New(careful(), Options{Binding: w, Books: &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}})
+			g := New(careful(), Options{Binding: w, Books: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}})
 			go func() {
 				_, err := g.Call(ctx, &call.Call{Tool: "do_asked", Principal: "me", OnNotify: func(string, jsontext.Value) { told <- struct{}{} }})
 				ended <- err

@@ -11,12 +11,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/approval"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // TestFleet has 32 clients at two gateways on one store: a rate, a cap and an
@@ -35,7 +35,7 @@ func TestFleet(t *testing.T) {
 		first := open(t, connect())
 		gateways := []*Gateway{New(a, Options{Binding: w, Books: first})}
 		db := connect()
-		gateways = append(gateways, New(a, Options{Binding: w, Books: &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+		gateways = append(gateways, New(a, Options{Binding: w, Books: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
 
 		// together has every client make a call, and counts those that pass.
 		together := func(tool, args string, ctx context.Context, want call.Code, told func(string, jsontext.Value)) (passed int) {

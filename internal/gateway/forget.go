@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // AnswersKept is how long an idempotency key is remembered once its call was
@@ -15,7 +15,7 @@ const AnswersKept = 30 * 24 * time.Hour
 // ForgetAnswers deletes the answers of keys that need not be remembered any
 // more, at most so many, and returns their number. A key whose call was not
 // answered is never forgotten.
-func ForgetAnswers(ctx context.Context, b *books.Books, now time.Time, most int) (n int, err error) {
+func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, most int) (n int, err error) {
 	before := now.Add(-AnswersKept).UnixMicro()
 	type key struct{ agent, principal, idem string }
 	var keys []key

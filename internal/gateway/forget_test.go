@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // An answer is kept for as long as is said, and deleted then, a few at a time;

@@ -11,10 +11,10 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gate"
-	"github.com/ambit-run/ambit/internal/guard"
-	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // Exposed are kinds of things that no manifest declares, and that an operator

@@ -20,12 +20,12 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gate"
-	"github.com/ambit-run/ambit/internal/guard"
-	"github.com/ambit-run/ambit/internal/limit"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // Options configure a gateway.
@@ -39,7 +39,7 @@ type Options struct {
 	Shut *call.Refusal
 	// Books are the store and the journal. Without them a gateway can only explain;
 	// NoBooks is then the reason, if there is one.
-	Books   *books.Books
+	Books   *store.Store
 	NoBooks error
 	// Learned returns the agent with the tools that are known by now, and until ctx ends
 	// it waits for those that are being looked up; the refusal says that it waited in
@@ -88,7 +88,7 @@ type Gateway struct {
 	learned func(context.Context) (*agent.Agent, *call.Refusal)
 	name    string
 	binding call.Binding
-	books   *books.Books
+	books   *store.Store
 	noBooks error
 	rules   gate.Rules
 	expose  Exposed

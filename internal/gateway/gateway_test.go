@@ -10,9 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/skill"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
 

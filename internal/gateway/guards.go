@@ -10,9 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/guard"
-	"github.com/ambit-run/ambit/internal/rawjson"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
 // guards check the content of calls against the agent's guardrails.

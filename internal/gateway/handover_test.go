@@ -10,16 +10,16 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // handOver lets another key take over, as another process does that rotates the
 // root.
-func handOver(t *testing.T, b *books.Books, db state.DB) {
+func handOver(t *testing.T, b *store.Store, db state.DB) {
 	t.Helper()
 	_, next, err := ed25519.GenerateKey(nil)
 	if err == nil {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/limit"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 const (

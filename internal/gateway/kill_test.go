@@ -19,12 +19,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // The kill test runs this binary again as workers, which call tools for as long
@@ -76,9 +76,9 @@ func spender() *agent.Agent {
 }
 
 // work is the life of a worker. It says on stdout that a call was answered.
-func work(h home.Home, store string) {
+func work(h home.Home, storeURL string) {
 	ctx := context.Background()
-	b, err := books.OpenLong(ctx, h, store)
+	b, err := store.OpenLong(ctx, h, storeURL)
 	if err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
@@ -128,7 +128,7 @@ func TestKill(t *testing.T) {
 	})
 }
 
-func testKill(t *testing.T, store string) {
+func testKill(t *testing.T, storeURL string) {
 	h := home.At(t.TempDir())
 	var mu sync.Mutex
 	answered := map[string]bool{}
@@ -144,7 +144,7 @@ func testKill(t *testing.T, store string) {
 				if done {
 					return
 				}
-				ids, problem := liveAndDie(h, store)
+				ids, problem := liveAndDie(h, storeURL)
 				mu.Lock()
 				for _, id := range ids {
 					answered[id] = true
@@ -161,7 +161,7 @@ func testKill(t *testing.T, store string) {
 	if t.Failed() {
 		return
 	}
-	b, err := books.Open(t.Context(), h, store)
+	b, err := store.Open(t.Context(), h, storeURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func testKill(t *testing.T, store string) {
 }
 
 // underWay is how many calls nobody has given up on.
-func underWay(t *testing.T, b *books.Books) (open int64) {
+func underWay(t *testing.T, b *store.Store) (open int64) {
 	t.Helper()
 	err := b.DB.Read(t.Context(), func(tx state.Tx) error {
 		return tx.Query(`SELECT COUNT(*) FROM calls WHERE state <> 'unknown'`, nil, func(row state.Row) error { return row.Scan(&open) })
@@ -198,9 +198,9 @@ func underWay(t *testing.T, b *books.Books) (open int64) {
 
 // liveAndDie runs one worker for a random number of answers, and kills it. A
 // worker that is killed before its first answer dies while it starts.
-func liveAndDie(h home.Home, store string) (ids []string, problem string) {
+func liveAndDie(h home.Home, storeURL string) (ids []string, problem string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envWorker+"="+h.Dir(), envStore+"="+store)
+	cmd.Env = append(os.Environ(), envWorker+"="+h.Dir(), envStore+"="+storeURL)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -240,7 +240,7 @@ func liveAndDie(h home.Home, store string) (ids []string, problem string) {
 var effect = regexp.MustCompile(`([0-9a-f]{32}) (\w+) (\S+) \{.*\}\n`)
 
 // judgeKilled compares the world, the store and the journal.
-func judgeKilled(t *testing.T, h home.Home, b *books.Books, answered map[string]bool) {
+func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]bool) {
 	text, err := os.ReadFile(filepath.Join(h.Dir(), "effects"))
 	if err != nil {
 		t.Fatal(err)

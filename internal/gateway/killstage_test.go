@@ -13,11 +13,11 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // TestKillAtEveryStage runs this binary again to make one call and kills it as a
@@ -32,7 +32,7 @@ const (
 
 // dieAt makes one call and is killed on the way, as the stage of that number
 // begins. Names are not enough: the list may have one twice.
-func dieAt(number string, h home.Home, store string) {
+func dieAt(number string, h home.Home, storeURL string) {
 	ctx := context.Background()
 	die := func(*Gateway, context.Context, *passing) *call.Refusal {
 		self, err := os.FindProcess(os.Getpid())
@@ -52,7 +52,7 @@ func dieAt(number string, h home.Home, store string) {
 		stages[at].run = die
 	}
 	who := os.Getenv(envWho)
-	b, g, err := doorOf(ctx, h, store, who)
+	b, g, err := doorOf(ctx, h, storeURL, who)
 	if err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
@@ -67,8 +67,8 @@ func dieAt(number string, h home.Home, store string) {
 
 // doorOf opens the door; what is done behind it for somebody is in a file of his
 // own.
-func doorOf(ctx context.Context, h home.Home, store, who string) (*books.Books, *Gateway, error) {
-	b, err := books.OpenLong(ctx, h, store)
+func doorOf(ctx context.Context, h home.Home, storeURL, who string) (*store.Store, *Gateway, error) {
+	b, err := store.OpenLong(ctx, h, storeURL)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,17 +125,17 @@ type killed struct {
 // Then the same call is asked for again, and is made, replayed or refused.
 func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	k.t.Helper()
-	store := k.place
-	if !strings.HasPrefix(store, "postgres://") {
-		store = ""
+	storeURL := k.place
+	if !strings.HasPrefix(storeURL, "postgres://") {
+		storeURL = ""
 	}
 	cmd := exec.CommandContext(k.t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), envStage+"="+k.at, envTool+"="+k.tool, envWho+"="+k.who, envWorker+"="+k.home.Dir(), envStore+"="+store)
+	cmd.Env = append(os.Environ(), envStage+"="+k.at, envTool+"="+k.tool, envWho+"="+k.who, envWorker+"="+k.home.Dir(), envStore+"="+storeURL)
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(err.Error(), "killed") {
 		k.t.Fatalf("it ended with %v: %s", err, out)
 	}
-	b, g, err := doorOf(k.t.Context(), k.home, store, k.who)
+	b, g, err := doorOf(k.t.Context(), k.home, storeURL, k.who)
 	if err != nil {
 		k.t.Fatal(err)
 	}

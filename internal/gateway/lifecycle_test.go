@@ -14,12 +14,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // world is a binding that does what the tool's name says, and remembers.
@@ -96,13 +96,13 @@ func clerk() *agent.Agent {
 }
 
 // open makes books on a store.
-func open(t testing.TB, db state.DB) *books.Books {
+func open(t testing.TB, db state.DB) *store.Store {
 	t.Helper()
 	keys, err := identity.OpenKeys(t.TempDir() + "/root")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &books.Books{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
+	return &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
 }
 
 // door makes a gateway on books of its own.

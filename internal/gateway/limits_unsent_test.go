@@ -12,10 +12,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/action"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/egress"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/exec/action"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // till is an agent that may pay 100 a day, and ask twice an hour, at an address.

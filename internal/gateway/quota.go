@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // quota counts the call towards its principal's calls to all agents. It comes after

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 // orphan is a call under way whose owner may be dead.
@@ -108,7 +108,7 @@ const (
 
 // giveUp makes a call unknown, for a person to settle, unless another process has
 // settled it meanwhile.
-func giveUp(ctx context.Context, b *books.Books, o *orphan) error {
+func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		n, err := tx.Exec(giveUpCall, o.id, o.owner, o.state)
 		if err != nil || n == 0 {
@@ -197,7 +197,7 @@ func (p *passing) sure(stopped *call.Refusal) *call.Refusal {
 var ErrNotUnknown = errors.New("there is no call of that id whose outcome is unknown")
 
 // Settle records what a person found out about a call whose outcome is unknown.
-func Settle(ctx context.Context, b *books.Books, id string, done bool, who string) error {
+func Settle(ctx context.Context, b *store.Store, id string, done bool, who string) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		found, err := orphans(tx, selectUnknown, id)
 		if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // TestRecover kills the owner of a call under way, and lets another process
@@ -63,7 +63,7 @@ func TestRecover(t *testing.T) {
 					if tt.absent {
 						binding = absent{}
 					}
-					doors = append(doors, New(a, Options{Binding: binding, Books: &books.Books{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+					doors = append(doors, New(a, Options{Binding: binding, Books: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
 					return doors[len(doors)-1]
 				}
 				g := next(tt.digest)

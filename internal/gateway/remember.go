@@ -8,9 +8,9 @@ import (
 	"unicode"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/tooluri"
 )

@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gate"
-	"github.com/ambit-run/ambit/internal/grant"
-	"github.com/ambit-run/ambit/internal/journal"
-	"github.com/ambit-run/ambit/internal/state"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // meanwhile lets something happen after the gate was first asked.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )

@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/gate"
-	"github.com/ambit-run/ambit/internal/guard"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
 // Why returns what each judging stage decides about a call, without making it or

@@ -60,9 +60,9 @@ func TestEverythingHasItsLicence(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"internal/guard/secret/gitleaks.json.gz MIT",
-		"internal/guard/pii/phones.json.gz MIT", "internal/guard/pii/phones.json.gz Apache-2.0",
-		"internal/guard/view/confusables.txt.gz Unicode-3.0",
+		"internal/gateway/guard/secret/gitleaks.json.gz MIT",
+		"internal/gateway/guard/pii/phones.json.gz MIT", "internal/gateway/guard/pii/phones.json.gz Apache-2.0",
+		"internal/gateway/guard/view/confusables.txt.gz Unicode-3.0",
 	}; !slices.Equal(named, want) {
 		t.Errorf("the tables are under %q, not %q", named, want)
 	}

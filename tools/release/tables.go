@@ -26,16 +26,16 @@ const unicodeTerms = `Copyright © 1991-2025 Unicode, Inc. The table is a part o
 UNICODE LICENSE V3 (SPDX-License-Identifier: Unicode-3.0): https://www.unicode.org/license.txt`
 
 // gitleaks has a module of its own, that nobody needs for building.
-const gitleaks = "internal/guard/secret/gitleaks"
+const gitleaks = "internal/gateway/guard/secret/gitleaks"
 
 // tables are all of them. own is our licence, under which libphonenumber is too,
 // whose numbers the module about phones carries.
 func tables(own string) []table {
 	return []table{
-		{file: "internal/guard/secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", folder: gitleaks, part: "config/gitleaks.toml"},
-		{file: "internal/guard/pii/phones.json.gz", module: "github.com/nyaruka/phonenumbers", folder: ".", terms: own},
+		{file: "internal/gateway/guard/secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", folder: gitleaks, part: "config/gitleaks.toml"},
+		{file: "internal/gateway/guard/pii/phones.json.gz", module: "github.com/nyaruka/phonenumbers", folder: ".", terms: own},
 		{
-			file: "internal/guard/view/confusables.txt.gz", name: "Unicode confusables.txt", version: "17.0.0",
+			file: "internal/gateway/guard/view/confusables.txt.gz", name: "Unicode confusables.txt", version: "17.0.0",
 			from:  "pkg:generic/confusables.txt@17.0.0?download_url=https://www.unicode.org/Public/17.0.0/security/confusables.txt",
 			terms: unicodeTerms,
 		},

@@ -35,10 +35,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/approval"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // House is what the console shows. Whoever signs in is an administrator.

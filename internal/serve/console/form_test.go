@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 const schema = `{"type":"object","required":["path","yes"],"properties":{

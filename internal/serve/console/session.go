@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/identity"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 const (

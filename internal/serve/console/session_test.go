@@ -16,10 +16,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/approval"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // room is a house with one agent, whose one tool waits for a person.

@@ -17,117 +17,117 @@ type removal struct {
 // exactly once in its file.
 var removals = []removal{
 	{"P01", "internal/gateway/admit.go", `if deeper(p.Arguments, maxDepth) {`, `if false && deeper(p.Arguments, maxDepth) {`, "./internal/gateway", "TestCall"},
-	{"P02", "internal/gate/gate.go", `deny(call.SideEffectDenied, "its side effect "+string(t.SideEffect)+" is not in allowed_side_effects")`, `allow("anything goes")`, "./internal/gate", "TestDecide"},
-	{"P03", "internal/gate/gate.go", `deny(call.NotInSkillAllowlist, "the §TOOLS section of "+c.Skill.Name()+" does not list "+uri)`, `allow(uri)`, "./internal/gate", "TestDecide"},
-	{"P04", "internal/gate/gate.go", `case len(required) > 0:`, `case false:`, "./internal/gate", "TestCapabilities"},
-	{"P05", "internal/policy/policy.go", `out.broken = append(out.broken, failure{one, plainly(e.Message)})`, `_ = one`, "./internal/policy", "TestCases"},
+	{"P02", "internal/gateway/gate/gate.go", `deny(call.SideEffectDenied, "its side effect "+string(t.SideEffect)+" is not in allowed_side_effects")`, `allow("anything goes")`, "./internal/gateway/gate", "TestDecide"},
+	{"P03", "internal/gateway/gate/gate.go", `deny(call.NotInSkillAllowlist, "the §TOOLS section of "+c.Skill.Name()+" does not list "+uri)`, `allow(uri)`, "./internal/gateway/gate", "TestDecide"},
+	{"P04", "internal/gateway/gate/gate.go", `case len(required) > 0:`, `case false:`, "./internal/gateway/gate", "TestCapabilities"},
+	{"P05", "internal/gateway/policy/policy.go", `out.broken = append(out.broken, failure{one, plainly(e.Message)})`, `_ = one`, "./internal/gateway/policy", "TestCases"},
 	{"P06", "internal/gateway/intend.go", `if stopped = gateStage(g, g.inside(ctx, tx), p); stopped != nil {`, `if false {`, "./internal/gateway", "TestRevokedOnTheWay"},
-	{"P07", "internal/grant/grant.go", `g.Changed = !ed25519.Verify(public, g.bytes(), signature)`, `_ = public`, "./internal/grant", "TestChanged"},
-	{"P08", "internal/memory/memory.go", `name, err := json.Marshal([]string{agentID, id})`, `name, err := json.Marshal([]string{id})`, "./internal/memory", "TestMoved"},
-	{"P09", "internal/guard/output.go", `matches, err := o.scan(out)`, `matches, err := []secret.Match(nil), error(nil)`, "./internal/guard", "TestSecretsAreRedactedWhereverTheyAre"},
-	{"P10", "internal/guard/output.go", `values[i] = secret.Value{Name: label(k.Name), Secret: k.Value}`, `values[i] = secret.Value{Name: label(k.Name), Secret: "another value of some length"}`, "./internal/guard", "TestKnownCredentialsAreFoundInEveryForm"},
-	{"P11", "internal/guard/deny/deny.go", `if !view.ASCII(text) && l.normal.Normal(text) {`, `if false && l.normal.Normal(text) {`, "./internal/guard/deny", "TestEvasions"},
-	{"P12", "internal/credential/attach.go", `if !slot.Covers(host) {`, `if false {`, "./internal/credential", "TestAudience"},
-	{"P13", "internal/credential/attach.go", `if !s.meant(host) {`, `if false {`, "./internal/credential", "TestSealedAudience"},
-	{"P14", "internal/credential/source.go", `if strings.HasPrefix(strings.ToUpper(variable), "AMBIT_") {`, `if false {`, "./internal/credential", "TestOursIsNotTheirs"},
-	{"P15", "internal/credential/attach.go", `|| !httpguts.ValidHeaderFieldValue(value) {`, `|| false {`, "./internal/credential", "TestTemplates"},
-	{"P16", "internal/egress/dialer.go", `		if allowed(addresses[i]) != nil {
+	{"P07", "internal/gateway/grant/grant.go", `g.Changed = !ed25519.Verify(public, g.bytes(), signature)`, `_ = public`, "./internal/gateway/grant", "TestChanged"},
+	{"P08", "internal/exec/memory/memory.go", `name, err := json.Marshal([]string{agentID, id})`, `name, err := json.Marshal([]string{id})`, "./internal/exec/memory", "TestMoved"},
+	{"P09", "internal/gateway/guard/output.go", `matches, err := o.scan(out)`, `matches, err := []secret.Match(nil), error(nil)`, "./internal/gateway/guard", "TestSecretsAreRedactedWhereverTheyAre"},
+	{"P10", "internal/gateway/guard/output.go", `values[i] = secret.Value{Name: label(k.Name), Secret: k.Value}`, `values[i] = secret.Value{Name: label(k.Name), Secret: "another value of some length"}`, "./internal/gateway/guard", "TestKnownCredentialsAreFoundInEveryForm"},
+	{"P11", "internal/gateway/guard/deny/deny.go", `if !view.ASCII(text) && l.normal.Normal(text) {`, `if false && l.normal.Normal(text) {`, "./internal/gateway/guard/deny", "TestEvasions"},
+	{"P12", "internal/exec/credential/attach.go", `if !slot.Covers(host) {`, `if false {`, "./internal/exec/credential", "TestAudience"},
+	{"P13", "internal/exec/credential/attach.go", `if !s.meant(host) {`, `if false {`, "./internal/exec/credential", "TestSealedAudience"},
+	{"P14", "internal/exec/credential/source.go", `if strings.HasPrefix(strings.ToUpper(variable), "AMBIT_") {`, `if false {`, "./internal/exec/credential", "TestOursIsNotTheirs"},
+	{"P15", "internal/exec/credential/attach.go", `|| !httpguts.ValidHeaderFieldValue(value) {`, `|| false {`, "./internal/exec/credential", "TestTemplates"},
+	{"P16", "internal/gateway/egress/dialer.go", `		if allowed(addresses[i]) != nil {
 			return nil, blocked(host)
-		}`, ``, "./internal/egress", "TestMixedAnswersAreRefused"},
-	{"P17", "internal/egress/dialer.go", `if err != nil || allowed(to.Addr().Unmap()) != nil {`, `if err != nil || !to.IsValid() {`, "./internal/egress", "TestSocketIsJudged"},
-	{"P18", "internal/egress/host.go", `if !ok || numeric(labels[len(labels)-1]) {`, `if !ok {`, "./internal/egress", "TestHost"},
-	{"P19", "internal/egress/egress.go", `resp, err := c.reading.RoundTrip(`, `resp, err := (&http.Client{Transport: c.reading}).Do(`, "./internal/egress", "TestRedirectsAreNotFollowed"},
-	{"P20", "internal/egress/egress.go", `resp, err := conn.RoundTrip(req)`, `resp, err := c.changing.RoundTrip(req)`, "./internal/egress", "TestChangesAreSentOnce"},
-	{"P20", "internal/mcpwire/http.go", `		req.Body = io.NopCloser(bytes.NewReader(body))
+		}`, ``, "./internal/gateway/egress", "TestMixedAnswersAreRefused"},
+	{"P17", "internal/gateway/egress/dialer.go", `if err != nil || allowed(to.Addr().Unmap()) != nil {`, `if err != nil || !to.IsValid() {`, "./internal/gateway/egress", "TestSocketIsJudged"},
+	{"P18", "internal/gateway/egress/host.go", `if !ok || numeric(labels[len(labels)-1]) {`, `if !ok {`, "./internal/gateway/egress", "TestHost"},
+	{"P19", "internal/gateway/egress/egress.go", `resp, err := c.reading.RoundTrip(`, `resp, err := (&http.Client{Transport: c.reading}).Do(`, "./internal/gateway/egress", "TestRedirectsAreNotFollowed"},
+	{"P20", "internal/gateway/egress/egress.go", `resp, err := conn.RoundTrip(req)`, `resp, err := c.changing.RoundTrip(req)`, "./internal/gateway/egress", "TestChangesAreSentOnce"},
+	{"P20", "internal/exec/mcpwire/http.go", `		req.Body = io.NopCloser(bytes.NewReader(body))
 `, `		req.Body = io.NopCloser(bytes.NewReader(body))
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-`, "./internal/mcpwire", "TestHTTP2NeverSendsTwice"},
-	{"P21", "internal/egress/proxyhello.go", `err != nil || name != host {`, `err != nil || name == "" {`, "./internal/egress", "TestProxyWantsTLS"},
-	{"P22", "internal/egress/proxy.go", `if !agent.Covers(p.policy.Hosts, name) {`, `if false && !agent.Covers(p.policy.Hosts, name) {`, "./internal/egress", "TestProxyRefuses"},
-	{"P23", "internal/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/egress", "TestSwapMasksEchoes"},
-	{"P24", "internal/action/request.go", `	if !httpguts.ValidHeaderFieldValue(text) {`, `	if false {`, "./internal/action", "TestHeaders"},
-	{"P25", "internal/action/request.go", `		if leads(filled) {`, `		if false {`, "./internal/action", "TestAddress"},
-	{"P26", "internal/journal/check.go", `!bytes.Equal(sum[:], hash) {`, `!bytes.Equal(sum[:], hash) && len(hash) == 0 {`, "./internal/journal", "TestVerifyFindsTampering"},
-	{"P27", "internal/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/journal", "TestVerifyDemandsEveryStride"},
-	{"P28", "internal/journal/check.go", `!c.erasable && s.to > told {`, `!c.erasable && s.to > told && s.to < 0 {`, "./internal/journal", "TestEraseIsToldAndProven"},
-	{"P29", "internal/journal/post.go", `e.Left > 0 && over {`, `e.Left < 0 && over {`, "./internal/journal", "TestTornDaybookIsTold"},
-	{"P30", "internal/journal/daybook/daybook.go", `	if err == nil {
+`, "./internal/exec/mcpwire", "TestHTTP2NeverSendsTwice"},
+	{"P21", "internal/gateway/egress/proxyhello.go", `err != nil || name != host {`, `err != nil || name == "" {`, "./internal/gateway/egress", "TestProxyWantsTLS"},
+	{"P22", "internal/gateway/egress/proxy.go", `if !agent.Covers(p.policy.Hosts, name) {`, `if false && !agent.Covers(p.policy.Hosts, name) {`, "./internal/gateway/egress", "TestProxyRefuses"},
+	{"P23", "internal/gateway/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/gateway/egress", "TestSwapMasksEchoes"},
+	{"P24", "internal/exec/action/request.go", `	if !httpguts.ValidHeaderFieldValue(text) {`, `	if false {`, "./internal/exec/action", "TestHeaders"},
+	{"P25", "internal/exec/action/request.go", `		if leads(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
+	{"P26", "internal/store/journal/check.go", `!bytes.Equal(sum[:], hash) {`, `!bytes.Equal(sum[:], hash) && len(hash) == 0 {`, "./internal/store/journal", "TestVerifyFindsTampering"},
+	{"P27", "internal/store/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/store/journal", "TestVerifyDemandsEveryStride"},
+	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > told {`, `!c.erasable && s.to > told && s.to < 0 {`, "./internal/store/journal", "TestEraseIsToldAndProven"},
+	{"P29", "internal/store/journal/post.go", `e.Left > 0 && over {`, `e.Left < 0 && over {`, "./internal/store/journal", "TestTornDaybookIsTold"},
+	{"P30", "internal/store/journal/wal/daybook.go", `	if err == nil {
 		err = b.sync(b.file)
-	}`, ``, "./internal/journal/daybook", "TestFailedSync"},
-	{"P31", "internal/approval/approval.go", `AND state = 'approved' AND expires`, `AND expires`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
-	{"P32", "internal/serve/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/serve", "TestHostAndOrigin"},
-	{"P32", "internal/serve/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/test/adversary", "TestEveryPathKnowsItsHost"},
-	{"P33", "internal/serve/shield.go", `case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:`, `case false:`, "./internal/serve", "TestHostAndOrigin"},
-	{"P34", "internal/serve/auth.go", `r.Header.Del("Authorization")`, ``, "./internal/serve", "TestKeyIsNotPassedOn"},
-	{"P35", "internal/front/remote.go", `t.Principal != principal || t.Agent != a.Door.Agent().ID ||`, ``, "./internal/front", "TestForeignSessions"},
-	{"P36", "internal/front/rounds.go", `err != nil || !slices.Equal(s.Binding, a.binding(r)) {`, `err != nil {`, "./internal/front", "TestRequestState"},
-	{"P37", "internal/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/toolserver", "TestLockedDefinitions"},
-	{"P37", "internal/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/test/adversary", "TestServerTurns"},
-	{"P38", "internal/toolserver/hidden.go", `if what := diag.Hidden(text); what != "" {`, `if what := diag.Hidden(text); what == "-" {`, "./internal/toolserver", "TestHiddenInstructionsAreWarnedOf"},
-	{"P39", "internal/toolserver/process_linux.go", `covers = append(covers, "--tmpfs", dir)`, `covers = append(covers, "--dir", dir)`, "./internal/toolserver", "TestServerCannotReachUs"},
-	{"P40", "internal/toolserver/prove.go", `r.Message, r.Hint = s.secrets.mask(r.Message), s.secrets.mask(r.Hint)`, ``, "./internal/toolserver", "TestCredentialsInLastWords"},
-	{"P41", "internal/rawjson/scan.go", `const MaxDepth = 1000`, `const MaxDepth = 1 << 30`, "./internal/mcpwire", "TestHostile"},
-	{"P42", "internal/bundle/archive.go", `w.out > ratioFrom && w.out > maxRatio*w.in() {`, `w.out < 0 {`, "./internal/bundle", "TestBounds"},
-	{"P43", "internal/bundle/archive.go", `		b.report(ruleLink, short, 0,`, `		_ = short
+	}`, ``, "./internal/store/journal/wal", "TestFailedSync"},
+	{"P31", "internal/gateway/approval/approval.go", `AND state = 'approved' AND expires`, `AND expires`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
+	{"P32", "internal/serve/daemon/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/serve/daemon", "TestHostAndOrigin"},
+	{"P32", "internal/serve/daemon/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/test/adversary", "TestEveryPathKnowsItsHost"},
+	{"P33", "internal/serve/daemon/shield.go", `case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:`, `case false:`, "./internal/serve/daemon", "TestHostAndOrigin"},
+	{"P34", "internal/serve/daemon/auth.go", `r.Header.Del("Authorization")`, ``, "./internal/serve/daemon", "TestKeyIsNotPassedOn"},
+	{"P35", "internal/serve/front/remote.go", `t.Principal != principal || t.Agent != a.Door.Agent().ID ||`, ``, "./internal/serve/front", "TestForeignSessions"},
+	{"P36", "internal/serve/front/rounds.go", `err != nil || !slices.Equal(s.Binding, a.binding(r)) {`, `err != nil {`, "./internal/serve/front", "TestRequestState"},
+	{"P37", "internal/exec/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/exec/toolserver", "TestLockedDefinitions"},
+	{"P37", "internal/exec/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/test/adversary", "TestServerTurns"},
+	{"P38", "internal/exec/toolserver/hidden.go", `if what := diag.Hidden(text); what != "" {`, `if what := diag.Hidden(text); what == "-" {`, "./internal/exec/toolserver", "TestHiddenInstructionsAreWarnedOf"},
+	{"P39", "internal/exec/toolserver/process_linux.go", `covers = append(covers, "--tmpfs", dir)`, `covers = append(covers, "--dir", dir)`, "./internal/exec/toolserver", "TestServerCannotReachUs"},
+	{"P40", "internal/exec/toolserver/prove.go", `r.Message, r.Hint = s.secrets.mask(r.Message), s.secrets.mask(r.Hint)`, ``, "./internal/exec/toolserver", "TestCredentialsInLastWords"},
+	{"P41", "internal/gateway/rawjson/scan.go", `const MaxDepth = 1000`, `const MaxDepth = 1 << 30`, "./internal/exec/mcpwire", "TestHostile"},
+	{"P42", "internal/supply/bundle/archive.go", `w.out > ratioFrom && w.out > maxRatio*w.in() {`, `w.out < 0 {`, "./internal/supply/bundle", "TestBounds"},
+	{"P43", "internal/supply/bundle/archive.go", `		b.report(ruleLink, short, 0,`, `		_ = short
 		return true
-		b.report(ruleLink, short, 0,`, "./internal/bundle", "TestHostileArchives"},
-	{"P44", "internal/backup/backup.go", `|| rank(rel) < 0 {`, `|| rank(rel) < -1 {`, "./internal/backup", "TestHostileBackups"},
+		b.report(ruleLink, short, 0,`, "./internal/supply/bundle", "TestHostileArchives"},
+	{"P44", "internal/store/backup/backup.go", `|| rank(rel) < 0 {`, `|| rank(rel) < -1 {`, "./internal/store/backup", "TestHostileBackups"},
 	{"P45", "internal/manifest/diag/source.go", `	return r != ' ' && (!unicode.IsPrint(r)`, `	return false && r != ' ' && (!unicode.IsPrint(r)`, "./manifest", "TestProblemsArePrintable"},
 	{"P46", "internal/cli/terminal.go", `odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }`, `odd := func(r rune) bool { return r < 0 && diag.Unseen(r) }`, "./internal/test/adversary", "TestNothingDrivesTheTerminal"},
 	{"P47", "internal/cli/servers.go", `	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))`, `	t.err.Write([]byte(diag.Printable(alias) + line + "\n"))`, "./internal/test/adversary", "TestLogIsTheDaemonsOwn"},
 	{"P48", "internal/serve/console/console.go", `"html/template"`, `"text/template"`, "./internal/test/adversary", "TestConsoleShowsTextAsText"},
 	{"P49", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PostFormValue("token")), []byte(s.Token)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./internal/test/adversary", "TestDaemonIsNotABrowsersPuppet"},
 	{"P50", "internal/serve/console/session.go", `if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {`, `if err != nil {`, "./internal/test/adversary", "TestDaemonIsNotABrowsersPuppet"},
-	{"P51", "internal/toolserver/prepare.go", `	var env []string
+	{"P51", "internal/exec/toolserver/prepare.go", `	var env []string
 	for _, name := range agent.PlainEnv {`, `	env := os.Environ()
 	for _, name := range agent.PlainEnv {`, "./internal/test/adversary", "TestServerSeesNoOtherEnvironment"},
-	{"P52", "internal/action/answer.go", `io.ReadAll(io.LimitReader(resp.Body, b.MaxResponse+1))`, `io.ReadAll(resp.Body)`, "./internal/action", "TestEndlessAnswers"},
-	{"P53", "internal/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/serve", "TestWhoMayDoWhat"},
-	{"P53", "internal/serve/routes.go", `if !principalOf(r).Admin {`, `if principalOf(r) == nil {`, "./internal/serve", "TestWhoMayDoWhat"},
-	{"P54", "internal/serve/console/session.go", `	err := c.o.House.Standing(ctx, s.Who)`, `	var err error`, "./internal/serve", "TestConsoleEndsWithItsKey"},
-	{"P54", "internal/gateway/admit.go", `	if p.Waited {`, `	if false {`, "./internal/dispatch", "TestKeyEndsWhileItWaits"},
-	{"P54", "internal/serve/intents.go", `		r.Key = p.KeyID`, `		_ = p.KeyID`, "./internal/serve", "TestRevokedWhileIntentsWait"},
-	{"P54", "internal/serve/auth.go", `	if mayEnd(p) {`, `	if false {`, "./internal/serve", "TestRevokedWhileAPersonThinks"},
-	{"P54", "internal/serve/standing.go", `!over {
+	{"P52", "internal/exec/action/answer.go", `io.ReadAll(io.LimitReader(resp.Body, b.MaxResponse+1))`, `io.ReadAll(resp.Body)`, "./internal/exec/action", "TestEndlessAnswers"},
+	{"P53", "internal/store/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/serve/daemon", "TestWhoMayDoWhat"},
+	{"P53", "internal/serve/daemon/routes.go", `if !principalOf(r).Admin {`, `if principalOf(r) == nil {`, "./internal/serve/daemon", "TestWhoMayDoWhat"},
+	{"P54", "internal/serve/console/session.go", `	err := c.o.House.Standing(ctx, s.Who)`, `	var err error`, "./internal/serve/daemon", "TestConsoleEndsWithItsKey"},
+	{"P54", "internal/gateway/admit.go", `	if p.Waited {`, `	if false {`, "./internal/exec/dispatch", "TestKeyEndsWhileItWaits"},
+	{"P54", "internal/serve/daemon/intents.go", `		r.Key = p.KeyID`, `		_ = p.KeyID`, "./internal/serve/daemon", "TestRevokedWhileIntentsWait"},
+	{"P54", "internal/serve/daemon/auth.go", `	if mayEnd(p) {`, `	if false {`, "./internal/serve/daemon", "TestRevokedWhileAPersonThinks"},
+	{"P54", "internal/serve/daemon/standing.go", `!over {
 		return`, `!over || over {
-		return`, "./internal/serve", "TestStreamsEndWithTheirKey"},
-	{"P55", "internal/identity/apikey.go", `	k.hash = hash[:]`, `	k.hash = append(hash[:], text...)`, "./internal/identity", "TestOnlyTheHashIsKept"},
-	{"P56", "internal/action/compose.go", `Principal: c.Principal, Parent`, `Principal: "owner@local", Parent`, "./internal/action", "TestCompose"},
-	{"P56", "internal/action/compose.go", `Skill: c.Skill, Timeout`, `Timeout`, "./internal/action", "TestCompose"},
-	{"P57", "internal/action/compose.go", `if len(steps) > maxDepth {`, `if false {`, "./internal/action", "TestComposeEnds"},
-	{"P57", "internal/action/compose.go", `if slices.Contains(steps, to.Agent+"/"+to.Tool) {`, `if false {`, "./internal/action", "TestComposeEnds"},
-	{"P58", "internal/guard/deny/deny.go", `err == nil && total > maxPrograms {`, `err == nil && total < 0 {`, "./internal/guard/deny", "TestPatternsAreBounded"},
-	{"P58", "internal/guard/deny/deny.go", `if len(prog.Inst) > maxProgram {`, `if false {`, "./internal/guard/deny", "TestPatternsAreBounded"},
-	{"P58", "internal/guard/secret/scan.go", `	if s.work < 0 {
+		return`, "./internal/serve/daemon", "TestStreamsEndWithTheirKey"},
+	{"P55", "internal/store/identity/apikey.go", `	k.hash = hash[:]`, `	k.hash = append(hash[:], text...)`, "./internal/store/identity", "TestOnlyTheHashIsKept"},
+	{"P56", "internal/exec/action/compose.go", `Principal: c.Principal, Parent`, `Principal: "owner@local", Parent`, "./internal/exec/action", "TestCompose"},
+	{"P56", "internal/exec/action/compose.go", `Skill: c.Skill, Timeout`, `Timeout`, "./internal/exec/action", "TestCompose"},
+	{"P57", "internal/exec/action/compose.go", `if len(steps) > maxDepth {`, `if false {`, "./internal/exec/action", "TestComposeEnds"},
+	{"P57", "internal/exec/action/compose.go", `if slices.Contains(steps, to.Agent+"/"+to.Tool) {`, `if false {`, "./internal/exec/action", "TestComposeEnds"},
+	{"P58", "internal/gateway/guard/deny/deny.go", `err == nil && total > maxPrograms {`, `err == nil && total < 0 {`, "./internal/gateway/guard/deny", "TestPatternsAreBounded"},
+	{"P58", "internal/gateway/guard/deny/deny.go", `if len(prog.Inst) > maxProgram {`, `if false {`, "./internal/gateway/guard/deny", "TestPatternsAreBounded"},
+	{"P58", "internal/gateway/guard/secret/scan.go", `	if s.work < 0 {
 		return dst, ErrTooHard`, `	if false {
-		return dst, ErrTooHard`, "./internal/guard/secret", "TestHostileTexts"},
+		return dst, ErrTooHard`, "./internal/gateway/guard/secret", "TestHostileTexts"},
 	{"P58", "internal/manifest/findagent/guardrails.go", `|| len(s.set) >= maxGoodPatterns {`, `{`, "./internal/manifest/findagent", "TestPatternSetIsBounded"},
-	{"P59", "internal/importer/importer.go", `		if !shallow(text) {`, `		if false {`, "./internal/test/adversary", "TestBombsInFiles"},
+	{"P59", "internal/supply/importer/importer.go", `		if !shallow(text) {`, `		if false {`, "./internal/test/adversary", "TestBombsInFiles"},
 	{"P59", "internal/manifest/diag/diag.go", `	if len(r.list) >= maxDiagnostics {
 		r.dropped++`, `	if len(r.list) < 0 {
 		r.dropped++`, "./internal/manifest/doc", "TestManyProblems"},
 	{"P60", "internal/manifest/diag/source.go", `func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }`, `func (s *Source) Mask(start, end int) { _ = start + end }`, "./manifest", "TestSecretsAreNeverShown"},
-	{"P61", "internal/credential/secret.go", `	return hidden
+	{"P61", "internal/exec/credential/secret.go", `	return hidden
 }`, `	return s.Reveal()
-}`, "./internal/credential", "TestSecretIsNotShown"},
-	{"P62", "internal/pack/package.go", `if got, err := hashFile(filepath.Join(dir, fileArchive)); err != nil || got != r.Digest {`, `if got, err := hashFile(filepath.Join(dir, fileArchive)); got == "-" {`, "./internal/pack", "TestOpenRefusesWhatChanged"},
-	{"P62", "internal/pack/package.go", `if want.Tree != "" && tree != want.Tree || filepath.Base(dir) != folderName(want.Digest, tree) {`, `if want.Tree != "" && tree == "-" {`, "./internal/pack", "TestOpenRefusesWhatChanged"},
-	{"P63", "internal/sandbox/bubblewrap_linux.go", `bwrap, "--unshare-all", "--unshare-user",`, `bwrap, "--unshare-all", "--share-net", "--unshare-user",`, "./internal/sandbox", "TestNoWayOut"},
-	{"P63", "internal/sandbox/bubblewrap_linux.go", `a = append(a, "--ro-bind", source, m.To)
+}`, "./internal/exec/credential", "TestSecretIsNotShown"},
+	{"P62", "internal/supply/pack/package.go", `if got, err := hashFile(filepath.Join(dir, fileArchive)); err != nil || got != r.Digest {`, `if got, err := hashFile(filepath.Join(dir, fileArchive)); got == "-" {`, "./internal/supply/pack", "TestOpenRefusesWhatChanged"},
+	{"P62", "internal/supply/pack/package.go", `if want.Tree != "" && tree != want.Tree || filepath.Base(dir) != folderName(want.Digest, tree) {`, `if want.Tree != "" && tree == "-" {`, "./internal/supply/pack", "TestOpenRefusesWhatChanged"},
+	{"P63", "internal/exec/sandbox/bubblewrap_linux.go", `bwrap, "--unshare-all", "--unshare-user",`, `bwrap, "--unshare-all", "--share-net", "--unshare-user",`, "./internal/exec/sandbox", "TestNoWayOut"},
+	{"P63", "internal/exec/sandbox/bubblewrap_linux.go", `a = append(a, "--ro-bind", source, m.To)
 		p.ReadOnly`, `a = append(a, "--bind", source, m.To)
-		p.ReadWrite`, "./internal/sandbox", "TestNothingElseIsWritable"},
-	{"P63", "internal/sandbox/shim/wear_linux.go", `	if err := filter(); err != nil {`, `	if err := error(nil); err != nil {`, "./internal/sandbox", "TestSyscalls"},
-	{"P64", "internal/sandbox/bubblewrap_linux.go", `"--size", strconv.FormatInt(s.disk, 10), "--tmpfs"`, `"--tmpfs"`, "./internal/sandbox", "TestDiskFill"},
-	{"P64", "internal/sandbox/cgroup_linux.go", `strconv.FormatInt(b.memory, 10), strconv`, `strconv.FormatInt(b.memory*1000, 10), strconv`, "./internal/sandbox", "TestMemoryHog"},
-	{"P65", "internal/program/program.go", `Tier: b.options.Isolation, Stdin`, `Tier: sandbox.Standard, Stdin`, "./internal/program", "TestNeverLess"},
-	{"P65", "internal/sandbox/check_linux.go", `case sang != nil && sang.Text != "":`, `case false:`, "./internal/sandbox", "TestFailsClosed"},
-	{"P66", "internal/program/bundlelend.go", `return !slot.Covers(host) || len(s.Hosts()) > 0 && !agent.Covers(s.Hosts(), host)`, `return !slot.Covers(host)`, "./internal/program", "TestBundleCredentialKeepsItsAudience"},
-	{"P67", "internal/egress/proxyswap.go", `strings.ContainsAny(out.Header[name][i], "\r\n\x00") {`, `false {`, "./internal/egress", "TestSwapInjectsNoHeader"},
-	{"P68", "internal/registry/client.go", `case len(body) > maxBody:`, `case false:`, "./internal/registry", "TestRegistryIsBounded"},
-	{"P68", "internal/registry/listing.go", `if word := in.words(); len(word) != 1 || word[0] != "-y" && word[0] != "--yes" {`, `if word := in.words(); len(word) > 1<<20 {`, "./internal/registry", "TestRecipes"},
-	{"P68", "internal/registry/listing.go", `case in.IsSecret || strings.ContainsAny(value, "{}") || value == "" && in.IsRequired:`, `case strings.ContainsAny(value, "{}"):`, "./internal/registry", "TestRegistrySecrets"},
-	{"P69", "internal/login/login.go", `return !slices.Contains(e.Hosts, host) })`, `return host == "" })`, "./internal/login", "TestTokenGoesToItsHost"},
-	{"P70", "internal/dispatch/work.go", `c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)`, "c.By, c.Arguments = asked.By, jsontext.Value(asked.Arguments)\n\t_ = d.books.DB.Read(ctx, func(tx state.Tx) error {\n\t\treturn tx.Query(`SELECT principal FROM intents WHERE id = $1`, []any{id}, func(row state.Row) error { return row.Scan(&c.Principal) })\n\t})", "./internal/dispatch", "TestIssuerIsSealed"},
+		p.ReadWrite`, "./internal/exec/sandbox", "TestNothingElseIsWritable"},
+	{"P63", "internal/exec/sandbox/shim/wear_linux.go", `	if err := filter(); err != nil {`, `	if err := error(nil); err != nil {`, "./internal/exec/sandbox", "TestSyscalls"},
+	{"P64", "internal/exec/sandbox/bubblewrap_linux.go", `"--size", strconv.FormatInt(s.disk, 10), "--tmpfs"`, `"--tmpfs"`, "./internal/exec/sandbox", "TestDiskFill"},
+	{"P64", "internal/exec/sandbox/cgroup_linux.go", `strconv.FormatInt(b.memory, 10), strconv`, `strconv.FormatInt(b.memory*1000, 10), strconv`, "./internal/exec/sandbox", "TestMemoryHog"},
+	{"P65", "internal/exec/program/program.go", `Tier: b.options.Isolation, Stdin`, `Tier: sandbox.Standard, Stdin`, "./internal/exec/program", "TestNeverLess"},
+	{"P65", "internal/exec/sandbox/check_linux.go", `case sang != nil && sang.Text != "":`, `case false:`, "./internal/exec/sandbox", "TestFailsClosed"},
+	{"P66", "internal/exec/program/bundlelend.go", `return !slot.Covers(host) || len(s.Hosts()) > 0 && !agent.Covers(s.Hosts(), host)`, `return !slot.Covers(host)`, "./internal/exec/program", "TestBundleCredentialKeepsItsAudience"},
+	{"P67", "internal/gateway/egress/proxyswap.go", `strings.ContainsAny(out.Header[name][i], "\r\n\x00") {`, `false {`, "./internal/gateway/egress", "TestSwapInjectsNoHeader"},
+	{"P68", "internal/supply/registry/client.go", `case len(body) > maxBody:`, `case false:`, "./internal/supply/registry", "TestRegistryIsBounded"},
+	{"P68", "internal/supply/registry/listing.go", `if word := in.words(); len(word) != 1 || word[0] != "-y" && word[0] != "--yes" {`, `if word := in.words(); len(word) > 1<<20 {`, "./internal/supply/registry", "TestRecipes"},
+	{"P68", "internal/supply/registry/listing.go", `case in.IsSecret || strings.ContainsAny(value, "{}") || value == "" && in.IsRequired:`, `case strings.ContainsAny(value, "{}"):`, "./internal/supply/registry", "TestRegistrySecrets"},
+	{"P69", "internal/serve/login/login.go", `return !slices.Contains(e.Hosts, host) })`, `return host == "" })`, "./internal/serve/login", "TestTokenGoesToItsHost"},
+	{"P70", "internal/exec/dispatch/work.go", `c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)`, "c.By, c.Arguments = asked.By, jsontext.Value(asked.Arguments)\n\t_ = d.books.DB.Read(ctx, func(tx state.Tx) error {\n\t\treturn tx.Query(`SELECT principal FROM intents WHERE id = $1`, []any{id}, func(row state.Row) error { return row.Scan(&c.Principal) })\n\t})", "./internal/exec/dispatch", "TestIssuerIsSealed"},
 	{"P71", "internal/gateway/intend.go", `if stopped, err = limit.Take(tx, g.meter(p)); err`, `if stopped, err = limit.Look(tx, g.meter(p)); err`, "./internal/gateway", "TestFleet"},
 	{"P72", "internal/gateway/intend.go", `			return g.writeIntent(tx, p)`, `			return nil`, "./internal/gateway", "TestKill"},
 	{"P72", "internal/gateway/recover.go", `case o.state != stateSending || o.resendable == 0:`, `case o.resendable == 0:`, "./internal/gateway", "TestRecover"},
@@ -147,43 +147,43 @@ var removals = []removal{
 	{"P74", "internal/gateway/record.go", `	if p.late != nil {
 		g.late`, `	if false {
 		g.late`, "./internal/test/faults", "TestLateAnswer"},
-	{"P74", "internal/toolserver/act.go", `	refuse := call.Uncertain
+	{"P74", "internal/exec/toolserver/act.go", `	refuse := call.Uncertain
 `, `	refuse := call.Refuse
 `, "./internal/test/faults", "TestServerEndsInACall"},
-	{"P75", "internal/state/postgres/batch.go", `	s.conn = conn
+	{"P75", "internal/store/state/postgres/batch.go", `	s.conn = conn
 	if err`, `	s.conn = conn
 	if s.owner != "" {
 		return nil
 	}
-	if err`, "./internal/state/statetest", "TestLostConnectionIsANewOwner"},
-	{"P76", "internal/journal/journal.go", `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
+	if err`, "./internal/store/state/statetest", "TestLostConnectionIsANewOwner"},
+	{"P76", "internal/store/journal/journal.go", `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
 			return err`, `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
-			return nil`, "./internal/journal", "TestEveryStatementMayFail"},
-	{"P77", "internal/journal/post.go", `len(e.Bodies) == 0 && e.End < to {`, `len(e.Bodies) < 0 && e.End < to {`, "./internal/journal", "TestSpoiltEntry"},
-	{"P78", "internal/journal/encode.go", `bytes.IndexByte(args, '\n') >= 0 || bytes.IndexByte(args, '\r') >= 0:`, `false:`, "./internal/journal", "TestKeptRecordsAreOneLine"},
-	{"P78", "internal/journal/encode.go", `if c >= ' ' && c !=`, `if c !=`, "./internal/journal", "TestKeptRecordsAreOneLine"},
-	{"P79", "internal/backup/restore.go", `if err == nil && !bytes.Equal(have, f.text) {`, `if err == nil && !bytes.Equal(have, f.text) && have == nil {`, "./internal/backup", "TestRestoreOverwritesNothing"},
-	{"P79", "internal/backup/seal.go", `	if len(to) == 0 {
+			return nil`, "./internal/store/journal", "TestEveryStatementMayFail"},
+	{"P77", "internal/store/journal/post.go", `len(e.Bodies) == 0 && e.End < to {`, `len(e.Bodies) < 0 && e.End < to {`, "./internal/store/journal", "TestSpoiltEntry"},
+	{"P78", "internal/store/journal/encode.go", `bytes.IndexByte(args, '\n') >= 0 || bytes.IndexByte(args, '\r') >= 0:`, `false:`, "./internal/store/journal", "TestKeptRecordsAreOneLine"},
+	{"P78", "internal/store/journal/encode.go", `if c >= ' ' && c !=`, `if c !=`, "./internal/store/journal", "TestKeptRecordsAreOneLine"},
+	{"P79", "internal/store/backup/restore.go", `if err == nil && !bytes.Equal(have, f.text) {`, `if err == nil && !bytes.Equal(have, f.text) && have == nil {`, "./internal/store/backup", "TestRestoreOverwritesNothing"},
+	{"P79", "internal/store/backup/seal.go", `	if len(to) == 0 {
 		return nopCloser`, `	if true {
-		return nopCloser`, "./internal/backup", "TestSealedBackups"},
-	{"P80", "internal/policy/policy.go", `func plainly(message string) string {
+		return nopCloser`, "./internal/store/backup", "TestSealedBackups"},
+	{"P80", "internal/gateway/policy/policy.go", `func plainly(message string) string {
 `, `func plainly(message string) string {
 	if message != "" {
 		return message
 	}
-`, "./internal/policy", "TestReasonsHoldNoArguments"},
-	{"P81", "internal/importer/bundle.go", `|| !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:`, `|| path.Clean(name) == "":`, "./internal/importer", "TestHostileBundles"},
-	{"P81", "internal/importer/scrub.go", `func harmless(value string) bool { return plainValue.MatchString(value) }`, `func harmless(value string) bool { return plainValue.MatchString(value) || value != "" }`, "./internal/importer", "TestImports"},
-	{"P82", "internal/serve/ui.go", `if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {`, `if false {`, "./internal/serve", "TestUIOutside"},
-	{"P82", "internal/serve/ui.go", `"sandbox allow-scripts; default-src`, `"default-src`, "./internal/serve", "TestUIPages"},
-	{"P82", "internal/serve/ui.go", `|| json.Unmarshal(open, &t) != nil || time.Now().Unix() >= t.Until {`, `|| json.Unmarshal(open, &t) != nil {`, "./internal/serve", "TestUITickets"},
-	{"P83", "internal/front/remote.go", ` && time.Now().Unix() <= p.until {`, ` {`, "./internal/front", "TestHeldSessionEnds"},
-	{"P84", "internal/journal/daybook/daybook.go", `	if p.crowd {
+`, "./internal/gateway/policy", "TestReasonsHoldNoArguments"},
+	{"P81", "internal/supply/importer/bundle.go", `|| !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:`, `|| path.Clean(name) == "":`, "./internal/supply/importer", "TestHostileBundles"},
+	{"P81", "internal/supply/importer/scrub.go", `func harmless(value string) bool { return plainValue.MatchString(value) }`, `func harmless(value string) bool { return plainValue.MatchString(value) || value != "" }`, "./internal/supply/importer", "TestImports"},
+	{"P82", "internal/serve/daemon/ui.go", `if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {`, `if false {`, "./internal/serve/daemon", "TestUIOutside"},
+	{"P82", "internal/serve/daemon/ui.go", `"sandbox allow-scripts; default-src`, `"default-src`, "./internal/serve/daemon", "TestUIPages"},
+	{"P82", "internal/serve/daemon/ui.go", `|| json.Unmarshal(open, &t) != nil || time.Now().Unix() >= t.Until {`, `|| json.Unmarshal(open, &t) != nil {`, "./internal/serve/daemon", "TestUITickets"},
+	{"P83", "internal/serve/front/remote.go", ` && time.Now().Unix() <= p.until {`, ` {`, "./internal/serve/front", "TestHeldSessionEnds"},
+	{"P84", "internal/store/journal/wal/daybook.go", `	if p.crowd {
 `, `	if false {
-`, "./internal/journal/daybook", "TestCrowdSharesASync"},
-	{"P85", "internal/credential/source.go", `		if ok && isFor(secret, a) {`, `		if ok {`, "./internal/credential", "TestCopyGetsNothing"},
-	{"P85", "internal/credential/source.go", `return s.Agent != "" && s.Agent != Own }`, `return s.Agent != "" }`, "./internal/credential", "TestCopyGetsNothing"},
-	{"P85", "internal/credential/source.go", `		if ok && isFor(secret, a) {`, `		if all, _ := s.Vault.List(); !ok {
+`, "./internal/store/journal/wal", "TestCrowdSharesASync"},
+	{"P85", "internal/exec/credential/source.go", `		if ok && isFor(secret, a) {`, `		if ok {`, "./internal/exec/credential", "TestCopyGetsNothing"},
+	{"P85", "internal/exec/credential/source.go", `return s.Agent != "" && s.Agent != Own }`, `return s.Agent != "" }`, "./internal/exec/credential", "TestCopyGetsNothing"},
+	{"P85", "internal/exec/credential/source.go", `		if ok && isFor(secret, a) {`, `		if all, _ := s.Vault.List(); !ok {
 			for _, e := range all {
 				if e.ID == ID(a) && e.Ref == w.Ref {
 					secret, ok, _ = s.Vault.Get(e.Agent, e.Ref)
@@ -191,162 +191,162 @@ var removals = []removal{
 			}
 		}
 		if ok && isFor(secret, a) {`, "./internal/test/adversary", "TestSecretsOfAnotherAgent"},
-	{"P86", "internal/skill/s3.go", `	for range maxPages {`, `	for {`, "./internal/skill", "TestListEnds"},
-	{"P87", "internal/toolserver/hidden.go", `	if len(path) > maxPath {`, `	if false {`, "./internal/toolserver", "TestDeepKeysAreCheap"},
-	{"P88", "internal/limit/limit.go", `doubtful = doubtful || alike && !exact`, `doubtful = doubtful || alike && !exact && !alike`, "./internal/limit", "TestAmountsAlike"},
-	{"P89", "internal/state/sqlite/enter.go", `time.AfterFunc(lockTime,`, `time.AfterFunc(time.Hour,`, "./internal/state/sqlite", "TestStoppedNeighbour"},
-	{"P89", "internal/state/sqlite/enter.go", `time.NewTimer(lockTime)`, `time.NewTimer(time.Hour)`, "./internal/state/sqlite", "TestOpeningIsBounded"},
-	{"P90", "internal/state/postgres/dial.go", `	Control:         unheard,`, ``, "./internal/state/postgres", "TestDial"},
-	{"P90", "internal/state/postgres/postgres.go", `config.RuntimeParams[name] = value`, `_, _ = name, value`, "./internal/state/statetest", "TestServerLooksForOwners"},
-	{"P91", "internal/http1/head.go", `case "Transfer-Encoding", "Expect",`, `case "Expect",`, "./internal/http1", "TestPlain"},
-	{"P91", "internal/http1/head.go", `if h.length >= 0 || !h.setLength(value) {`, `if !h.setLength(value) {`, "./internal/http1", "FuzzHead"},
-	{"P91", "internal/serve/shield.go", `if len(r.TransferEncoding) > 0 {`, `if false {`, "./internal/serve", "TestNoRequestAfterTransferEncoding"},
-	{"P92", "internal/http1/response.go", `	if w.over {
+	{"P86", "internal/supply/skill/s3.go", `	for range maxPages {`, `	for {`, "./internal/supply/skill", "TestListEnds"},
+	{"P87", "internal/exec/toolserver/hidden.go", `	if len(path) > maxPath {`, `	if false {`, "./internal/exec/toolserver", "TestDeepKeysAreCheap"},
+	{"P88", "internal/gateway/limit/limit.go", `doubtful = doubtful || alike && !exact`, `doubtful = doubtful || alike && !exact && !alike`, "./internal/gateway/limit", "TestAmountsAlike"},
+	{"P89", "internal/store/state/sqlite/enter.go", `time.AfterFunc(lockTime,`, `time.AfterFunc(time.Hour,`, "./internal/store/state/sqlite", "TestStoppedNeighbour"},
+	{"P89", "internal/store/state/sqlite/enter.go", `time.NewTimer(lockTime)`, `time.NewTimer(time.Hour)`, "./internal/store/state/sqlite", "TestOpeningIsBounded"},
+	{"P90", "internal/store/state/postgres/dial.go", `	Control:         unheard,`, ``, "./internal/store/state/postgres", "TestDial"},
+	{"P90", "internal/store/state/postgres/postgres.go", `config.RuntimeParams[name] = value`, `_, _ = name, value`, "./internal/store/state/statetest", "TestServerLooksForOwners"},
+	{"P91", "internal/serve/http1/head.go", `case "Transfer-Encoding", "Expect",`, `case "Expect",`, "./internal/serve/http1", "TestPlain"},
+	{"P91", "internal/serve/http1/head.go", `if h.length >= 0 || !h.setLength(value) {`, `if !h.setLength(value) {`, "./internal/serve/http1", "FuzzHead"},
+	{"P91", "internal/serve/daemon/shield.go", `if len(r.TransferEncoding) > 0 {`, `if false {`, "./internal/serve/daemon", "TestNoRequestAfterTransferEncoding"},
+	{"P92", "internal/serve/http1/response.go", `	if w.over {
 		return 0, errOver
-	}`, ``, "./internal/http1", "TestAfterTheEnd"},
-	{"P93", "internal/http1/response.go", `if c == '\r' || c == '\n' || c == 0 {`, `if c == 0 {`, "./internal/http1", "FuzzField"},
-	{"P94", "internal/http1/conn.go", `			c.reading.in(c.s.headTime())
-`, ``, "./internal/http1", "TestSlowClients"},
+	}`, ``, "./internal/serve/http1", "TestAfterTheEnd"},
+	{"P93", "internal/serve/http1/response.go", `if c == '\r' || c == '\n' || c == 0 {`, `if c == 0 {`, "./internal/serve/http1", "FuzzField"},
+	{"P94", "internal/serve/http1/conn.go", `			c.reading.in(c.s.headTime())
+`, ``, "./internal/serve/http1", "TestSlowClients"},
 	{"P95", "internal/gateway/guards.go", `slices.Equal(known, w.sought)`, `slices.Equal(known, known)`, "./internal/gateway", "TestCredentialsChange"},
-	{"P95", "internal/credential/source.go", `s.given.keep(a, name, secret)`, `_ = secret`, "./internal/host", "TestFormerCredentialIsFound"},
-	{"P95", "internal/credential/source.go", `append(known, s.given.all()...), failed`, `known, failed`, "./internal/host", "TestLazyFormerCredentialIsFound"},
-	{"P95", "internal/credential/source.go", `	s.given.keep(a, slot.Ref, secret)`, ``, "./internal/credential", "TestGivenIsKnown"},
+	{"P95", "internal/exec/credential/source.go", `s.given.keep(a, name, secret)`, `_ = secret`, "./internal/serve/host", "TestFormerCredentialIsFound"},
+	{"P95", "internal/exec/credential/source.go", `append(known, s.given.all()...), failed`, `known, failed`, "./internal/serve/host", "TestLazyFormerCredentialIsFound"},
+	{"P95", "internal/exec/credential/source.go", `	s.given.keep(a, slot.Ref, secret)`, ``, "./internal/exec/credential", "TestGivenIsKnown"},
 	{"P96", "internal/gateway/recover.go", `if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {`, `if true {`, "./internal/gateway", "TestRecover"},
 	{"P96", "internal/gateway/record.go", `	stopped := p.sure(o.Refusal)`, `	stopped := o.Refusal`, "./internal/gateway", "TestResendNotSentLate"},
 	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(f, note); stopped != nil {`, `if stopped := g.guards.request(f, note); false {`, "./internal/gateway", "TestForward"},
 	{"P97", "internal/gateway/forward.go", `if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {`, `if false {`, "./internal/gateway", "TestForward"},
-	{"P98", "internal/egress/proxy.go", `	resp.Body = &metered{resp.Body, p}`, ``, "./internal/egress", "TestPlainIsBounded"},
-	{"P98", "internal/egress/proxy.go", `if p.bytes.Add(proxyHeader-head.N-int64(buffered.Buffered())) > proxyBytes {`, `if false {`, "./internal/egress", "TestPlainIsBounded"},
+	{"P98", "internal/gateway/egress/proxy.go", `	resp.Body = &metered{resp.Body, p}`, ``, "./internal/gateway/egress", "TestPlainIsBounded"},
+	{"P98", "internal/gateway/egress/proxy.go", `if p.bytes.Add(proxyHeader-head.N-int64(buffered.Buffered())) > proxyBytes {`, `if false {`, "./internal/gateway/egress", "TestPlainIsBounded"},
 	{"P99", "internal/cli/ask.go", "	if ctx.Err() != nil {\n		t.interrupted = true", "	if false {\n		t.interrupted = true", "./internal/cli", "TestInterruptedQuestion"},
-	{"P100", "internal/dispatch/intent.go", `n < maxWaiting && bytes+int64(size) <= maxWaitingBytes`, `true`, "./internal/dispatch", "TestRoom"},
-	{"P101", "internal/home/settings.go", `	c.table(whole, settings, nil)`, ``, "./internal/home", "TestConfigProblems"},
-	{"P102", "internal/host/host.go", `g.Guard(&call.Client{Notify: a.front.Publish}).Notify(method, params)`, `a.front.Publish(method, params)`, "./internal/host", "TestAnnouncementsAreScanned"},
-	{"P103", "internal/front/rounds.go", `if r.round >= maxRounds {`, `if false {`, "./internal/front", "TestQuestionsHaveAnEnd"},
+	{"P100", "internal/exec/dispatch/intent.go", `n < maxWaiting && bytes+int64(size) <= maxWaitingBytes`, `true`, "./internal/exec/dispatch", "TestRoom"},
+	{"P101", "internal/store/home/settings.go", `	c.table(whole, settings, nil)`, ``, "./internal/store/home", "TestConfigProblems"},
+	{"P102", "internal/serve/host/host.go", `g.Guard(&call.Client{Notify: a.front.Publish}).Notify(method, params)`, `a.front.Publish(method, params)`, "./internal/serve/host", "TestAnnouncementsAreScanned"},
+	{"P103", "internal/serve/front/rounds.go", `if r.round >= maxRounds {`, `if false {`, "./internal/serve/front", "TestQuestionsHaveAnEnd"},
 	{"P103", "internal/gateway/quota.go", `if g.quotas == nil {`, `if g.quotas == nil || p.Continues != "" {`, "./internal/gateway", "TestQuotaHoldsAcrossDoors"},
 	{"P104", "internal/serve/console/session.go", `	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 `, ``, "./internal/serve/console", "TestStrangersFormIsBounded"},
 	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve/console", "TestSessionEndsWithThePassingKey"},
-	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve", "TestConsoleEndsWithTheDaemon"},
+	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve/daemon", "TestConsoleEndsWithTheDaemon"},
 	{"P106", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PathValue("home")), []byte(s.Home)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./internal/serve/console", "TestSessionHasItsOwnAddress"},
 	{"P106", "internal/serve/console/session.go", `Path: s.base(), `, `Path: "/", `, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
 	{"P106", "internal/serve/console/console.go", `"Referrer-Policy", "strict-origin"`, `"Referrer-Policy", "unsafe-url"`, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
 	{"P107", "internal/gateway/record.go", `err == nil && stopped.Unsent && p.Continues == ""`, `err == nil && p.Continues == ""`, "./internal/gateway", "TestSentCounts"},
-	{"P107", "internal/mcpwire/errors.go", `return t == ErrSessionLost }`, `return t == ErrSessionLost || t == ErrNotSent }`, "./internal/toolserver", "TestLostSessionWasSent"},
-	{"P107", "internal/mcpwire/conn.go", `return fmt.Errorf("%w: %v", ErrSessionLost, err)`, `return fmt.Errorf("%w: %w", ErrSessionLost, err)`, "./internal/mcpwire", "TestHTTPSessionLostForGood"},
-	{"P108", "internal/egress/egress.go", `return effect == agent.Read && Reads(req.Method)`, `return Reads(req.Method)`, "./internal/egress", "TestChangesAreSentOnce"},
-	{"P108", "internal/egress/egress.go", `return effect == agent.Read && Reads(req.Method)`, `return Reads(req.Method)`, "./internal/gateway", "TestChangeByGetIsMadeOnce"},
-	{"P109", "internal/egress/proxyswap.go", `slices.Concat(listed(r.Header), perHop, partial)`, `slices.Concat(listed(r.Header), perHop)`, "./internal/egress", "TestSwapTakesNoParts"},
-	{"P109", "internal/egress/proxyswap.go", `if resp.StatusCode == http.StatusPartialContent || resp.Header.Get("Content-Range") != "" {`, `if false {`, "./internal/egress", "TestSwapTakesNoParts"},
-	{"P110", "internal/egress/proxyswap.go", `	out.Body = onlyOnce{out.Body}`, ``, "./internal/egress", "TestSwapSendsOnce"},
-	{"P111", "internal/toolserver/process_linux.go", `	sessions := runtimeDirs()`, `	sessions := runtimeDirs()[:0]`, "./internal/toolserver", "TestSessionIsHidden"},
-	{"P112", "internal/toolserver/process_linux.go", `"--dev", "/dev", "--proc"`, `"--dev-bind", "/dev", "/dev", "--proc"`, "./internal/toolserver", "TestDevices"},
-	{"P113", "internal/toolserver/watch.go", `	if w.by[key] > 1 {`, "	for other := range w.by {\n\t\tkey = other\n\t}\n\tif w.by[key] > 1 {", "./internal/toolserver", "TestForward"},
-	{"P113", "internal/front/exposed.go", `	case p.watched[uri] == on:
+	{"P107", "internal/exec/mcpwire/errors.go", `return t == ErrSessionLost }`, `return t == ErrSessionLost || t == ErrNotSent }`, "./internal/exec/toolserver", "TestLostSessionWasSent"},
+	{"P107", "internal/exec/mcpwire/conn.go", `return fmt.Errorf("%w: %v", ErrSessionLost, err)`, `return fmt.Errorf("%w: %w", ErrSessionLost, err)`, "./internal/exec/mcpwire", "TestHTTPSessionLostForGood"},
+	{"P108", "internal/gateway/egress/egress.go", `return effect == agent.Read && Reads(req.Method)`, `return Reads(req.Method)`, "./internal/gateway/egress", "TestChangesAreSentOnce"},
+	{"P108", "internal/gateway/egress/egress.go", `return effect == agent.Read && Reads(req.Method)`, `return Reads(req.Method)`, "./internal/gateway", "TestChangeByGetIsMadeOnce"},
+	{"P109", "internal/gateway/egress/proxyswap.go", `slices.Concat(listed(r.Header), perHop, partial)`, `slices.Concat(listed(r.Header), perHop)`, "./internal/gateway/egress", "TestSwapTakesNoParts"},
+	{"P109", "internal/gateway/egress/proxyswap.go", `if resp.StatusCode == http.StatusPartialContent || resp.Header.Get("Content-Range") != "" {`, `if false {`, "./internal/gateway/egress", "TestSwapTakesNoParts"},
+	{"P110", "internal/gateway/egress/proxyswap.go", `	out.Body = onlyOnce{out.Body}`, ``, "./internal/gateway/egress", "TestSwapSendsOnce"},
+	{"P111", "internal/exec/toolserver/process_linux.go", `	sessions := runtimeDirs()`, `	sessions := runtimeDirs()[:0]`, "./internal/exec/toolserver", "TestSessionIsHidden"},
+	{"P112", "internal/exec/toolserver/process_linux.go", `"--dev", "/dev", "--proc"`, `"--dev-bind", "/dev", "/dev", "--proc"`, "./internal/exec/toolserver", "TestDevices"},
+	{"P113", "internal/exec/toolserver/watch.go", `	if w.by[key] > 1 {`, "	for other := range w.by {\n\t\tkey = other\n\t}\n\tif w.by[key] > 1 {", "./internal/exec/toolserver", "TestForward"},
+	{"P113", "internal/serve/front/exposed.go", `	case p.watched[uri] == on:
 		return false, nil
-`, ``, "./internal/front", "TestWatchingIsForwardedOnce"},
-	{"P114", "internal/front/http.go", `make([]byte, min(n, trusted))`, `make([]byte, n)`, "./internal/front", "TestAnnouncedBodyTakesNoRoom"},
+`, ``, "./internal/serve/front", "TestWatchingIsForwardedOnce"},
+	{"P114", "internal/serve/front/http.go", `make([]byte, min(n, trusted))`, `make([]byte, n)`, "./internal/serve/front", "TestAnnouncedBodyTakesNoRoom"},
 	{"P115", "internal/gateway/guards.go", `if rawjson.Twice(raw) {`, `if false {`, "./internal/gateway", "TestAnswersAreReadInOneWay"},
-	{"P115", "internal/guard/schema.go", `|| result.IsValid() {`, `|| true {`, "./internal/guard", "TestCheckedValueIsReadInOneWay"},
+	{"P115", "internal/gateway/guard/schema.go", `|| result.IsValid() {`, `|| true {`, "./internal/gateway/guard", "TestCheckedValueIsReadInOneWay"},
 	{"P116", "internal/gateway/forward.go", `if len(f.Params) > 0 {`, `if false {`, "./internal/gateway", "TestForwardIsReadInOneWay"},
 	{"P117", "internal/gateway/act.go", `g.guards.redact(call.AsRefusal(stageAct, err))`, `call.AsRefusal(stageAct, err)`, "./internal/gateway", "TestRefusalsAreScanned"},
-	{"P118", "internal/approval/approval.go", `case held+int64(size) > maxPendingBytes:`, `case false:`, "./internal/approval", "TestPendingBytesAreBounded"},
+	{"P118", "internal/gateway/approval/approval.go", `case held+int64(size) > maxPendingBytes:`, `case false:`, "./internal/gateway/approval", "TestPendingBytesAreBounded"},
 	{"P119", "internal/gateway/approve.go", `if len(p.More) > 0 {`, `if false {`, "./internal/gateway", "TestUnaskedAnswersAreNotApproved"},
-	{"P120", "internal/front/rounds.go", `|| !questions.IsValid() || rawjson.Twice(questions)) {`, `) {`, "./internal/front", "TestServersAskOnlyWhatIsExposed"},
-	{"P121", "internal/pack/npm.go", `"--git="+noGit, `, ``, "./internal/pack", "TestHostileNPM"},
-	{"P121", "internal/pack/python.go", `sys.addaudithook(hook)`, ``, "./internal/pack", "TestHostileWheel"},
-	{"P122", "internal/pack/environ.go", `return !wanted(name)`, `return name == ""`, "./internal/pack", "TestEnviron"},
-	{"P123", "internal/registry/listing.go", `if pack.MachineVariable(name) {`, `if false {`, "./internal/registry", "TestRecipes"},
-	{"P124", "internal/registry/client.go", `if b.tokens == 0 {`, `if false {`, "./internal/registry", "TestRegistryIsBounded"},
-	{"P125", "internal/registry/resolve.go", `if !r.wasGiven(ctx, f, with) {`, `if false {`, "./internal/registry", "TestStrangersLock"},
-	{"P125", "internal/registry/given.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/registry", "TestStrangersLists"},
-	{"P125", "internal/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/pack", "TestDependenciesOfALock"},
-	{"P125", "internal/registry/resolve.go", `case locked == nil:`, `case locked == nil || locked.Resolved == nil:`, "./internal/registry", "TestStrangersLists"},
-	{"P126", "internal/journal/daybook/daybook.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/journal/daybook", "TestFileThatIsBeingMadeIsNotOver"},
-	{"P127", "internal/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/journal", "TestMarkStaysUntilTheFileIsGoneForGood"},
-	{"P128", "internal/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/journal", "TestForgedErasures"},
-	{"P129", "internal/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/backup", "TestRestoreThatIsBrokenOff"},
-	{"P130", "internal/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/backup", "TestBackupAcrossARotation"},
+	{"P120", "internal/serve/front/rounds.go", `|| !questions.IsValid() || rawjson.Twice(questions)) {`, `) {`, "./internal/serve/front", "TestServersAskOnlyWhatIsExposed"},
+	{"P121", "internal/supply/pack/npm.go", `"--git="+noGit, `, ``, "./internal/supply/pack", "TestHostileNPM"},
+	{"P121", "internal/supply/pack/python.go", `sys.addaudithook(hook)`, ``, "./internal/supply/pack", "TestHostileWheel"},
+	{"P122", "internal/supply/pack/environ.go", `return !wanted(name)`, `return name == ""`, "./internal/supply/pack", "TestEnviron"},
+	{"P123", "internal/supply/registry/listing.go", `if pack.MachineVariable(name) {`, `if false {`, "./internal/supply/registry", "TestRecipes"},
+	{"P124", "internal/supply/registry/client.go", `if b.tokens == 0 {`, `if false {`, "./internal/supply/registry", "TestRegistryIsBounded"},
+	{"P125", "internal/supply/registry/resolve.go", `if !r.wasGiven(ctx, f, with) {`, `if false {`, "./internal/supply/registry", "TestStrangersLock"},
+	{"P125", "internal/supply/registry/given.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/supply/registry", "TestStrangersLists"},
+	{"P125", "internal/supply/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/supply/pack", "TestDependenciesOfALock"},
+	{"P125", "internal/supply/registry/resolve.go", `case locked == nil:`, `case locked == nil || locked.Resolved == nil:`, "./internal/supply/registry", "TestStrangersLists"},
+	{"P126", "internal/store/journal/wal/daybook.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
+	{"P127", "internal/store/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/store/journal", "TestMarkStaysUntilTheFileIsGoneForGood"},
+	{"P128", "internal/store/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/store/journal", "TestForgedErasures"},
+	{"P129", "internal/store/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/store/backup", "TestRestoreThatIsBrokenOff"},
+	{"P130", "internal/store/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/store/backup", "TestBackupAcrossARotation"},
 	{"P131", "internal/cli/backup.go", `err = os.Link(f.Name(), file)`, `err = os.Rename(f.Name(), file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
 	{"P132", "internal/cli/neighbours.go", `err = soleID(found.Manifest)`, `err = nil`, "./internal/cli", "TestScripts/neighbours"},
-	{"P133", "internal/policy/canonical.go", `case ok && (b <= ' '-1 ||`, `case ok && inURL && (b <= ' '-1 ||`, "./internal/policy", "TestComparedPathsAreCanonical"},
-	{"P133", "internal/policy/canonical.go", `case r == '\\':`, `case r == '\\' && inURL:`, "./internal/policy", "TestComparedPathsAreCanonical"},
-	{"P133", "internal/policy/context.go", `compared := t.read && !t.name &&`, `compared := t.read && t.name &&`, "./internal/policy", "TestComparedPathsAreCanonical"},
-	{"P133", "internal/policy/uses.go", `	return strings.Map(func(r rune) rune {`, `	if name != "" {
+	{"P133", "internal/gateway/policy/canonical.go", `case ok && (b <= ' '-1 ||`, `case ok && inURL && (b <= ' '-1 ||`, "./internal/gateway/policy", "TestComparedPathsAreCanonical"},
+	{"P133", "internal/gateway/policy/canonical.go", `case r == '\\':`, `case r == '\\' && inURL:`, "./internal/gateway/policy", "TestComparedPathsAreCanonical"},
+	{"P133", "internal/gateway/policy/context.go", `compared := t.read && !t.name &&`, `compared := t.read && t.name &&`, "./internal/gateway/policy", "TestComparedPathsAreCanonical"},
+	{"P133", "internal/gateway/policy/uses.go", `	return strings.Map(func(r rune) rune {`, `	if name != "" {
 		return name
 	}
-	return strings.Map(func(r rune) rune {`, "./internal/policy", "TestNamesOfArguments"},
-	{"P133", "internal/policy/places.go", `p.touch(joined, folders(joined))`, `_ = joined`, "./internal/policy", "TestRelativeToAnArgument"},
-	{"P134", "internal/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/cli", "TestRelocked"},
+	return strings.Map(func(r rune) rune {`, "./internal/gateway/policy", "TestNamesOfArguments"},
+	{"P133", "internal/gateway/policy/places.go", `p.touch(joined, folders(joined))`, `_ = joined`, "./internal/gateway/policy", "TestRelativeToAnArgument"},
+	{"P134", "internal/supply/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/cli", "TestRelocked"},
 	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, lock...)`, `_ = lock`, "./internal/cli", "TestScripts/install-no"},
 	{"P134", "internal/cli/installlock.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/cli", "TestRelocked"},
-	{"P135", "internal/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/state/postgres", "TestUnproven"},
-	{"P136", "internal/policy/live.go", `		select {
+	{"P135", "internal/store/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/store/state/postgres", "TestUnproven"},
+	{"P136", "internal/gateway/policy/live.go", `		select {
 		case l.turn <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 `, `		return l.current.Load(), nil
-`, "./internal/policy", "TestRevokedWhileItIsRead"},
+`, "./internal/gateway/policy", "TestRevokedWhileItIsRead"},
 	{"P137", "internal/gateway/intend.go", `if err = g.books.Journal.InForce(tx); err != nil {`, `if err != nil {`, "./internal/gateway", "TestNothingIsSentAfterRotation"},
-	{"P138", "internal/toolserver/server.go", `	s.remember(conn)
-`, ``, "./internal/toolserver", "TestWatchedAgain"},
-	{"P98", "internal/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/egress", "TestSwapHeadsAreBounded"},
-	{"P69", "internal/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/login", "TestLoopbackWithoutPort"},
-	{"P03", "internal/skill/tools.go", `case almostSection(line):`, `case false:`, "./internal/skill", "TestAlmostTools"},
-	{"P42", "internal/unzip/unzip.go", `d.left < 0 {
+	{"P138", "internal/exec/toolserver/server.go", `	s.remember(conn)
+`, ``, "./internal/exec/toolserver", "TestWatchedAgain"},
+	{"P98", "internal/gateway/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/gateway/egress", "TestSwapHeadsAreBounded"},
+	{"P69", "internal/serve/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/serve/login", "TestLoopbackWithoutPort"},
+	{"P03", "internal/supply/skill/tools.go", `case almostSection(line):`, `case false:`, "./internal/supply/skill", "TestAlmostTools"},
+	{"P42", "internal/supply/unzip/unzip.go", `d.left < 0 {
 		return 0, ErrTooMany`, `false {
-		return 0, ErrTooMany`, "./internal/unzip", "TestSwollen"},
-	{"P139", "internal/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/backup", "TestTrustComesBack"},
-	{"P140", "internal/identity/begun.go", `return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)`, `_ = cmp.Or[error]; return keys[0], nil`, "./internal/books", "TestOtherRoot"},
-	{"P140", "internal/identity/begun.go", `			return look(tx)`, `			inForce = first; return nil`, "./internal/identity", "TestBeginOvertaken"},
-	{"P140", "internal/books/books.go", `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/books", "TestRotateBrokenOff"},
-	{"P140", "internal/books/books.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/books", "TestLostRoot"},
-	{"P140", "internal/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/identity", "TestLostRootIsNotReplaced"},
+		return 0, ErrTooMany`, "./internal/supply/unzip", "TestSwollen"},
+	{"P139", "internal/store/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/store/backup", "TestTrustComesBack"},
+	{"P140", "internal/store/identity/begun.go", `return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)`, `_ = cmp.Or[error]; return keys[0], nil`, "./internal/store", "TestOtherRoot"},
+	{"P140", "internal/store/identity/begun.go", `			return look(tx)`, `			inForce = first; return nil`, "./internal/store/identity", "TestBeginOvertaken"},
+	{"P140", "internal/store/books.go", `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
+	{"P140", "internal/store/books.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
+	{"P140", "internal/store/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/store/identity", "TestLostRootIsNotReplaced"},
 	{"P141", "internal/cli/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
-	{"P142", "internal/identity/apikey.go", `	return a.Note(tx, c)`, `	return nil`, "./internal/cli", "TestScripts/key"},
-	{"P143", "internal/toolserver/prove.go", `		s.first = now
-`, ``, "./internal/host", "TestLazyComesBackAsItWas"},
-	{"P143", "internal/toolserver/supervise.go", `			if drifted(why) {
+	{"P142", "internal/store/identity/apikey.go", `	return a.Note(tx, c)`, `	return nil`, "./internal/cli", "TestScripts/key"},
+	{"P143", "internal/exec/toolserver/prove.go", `		s.first = now
+`, ``, "./internal/serve/host", "TestLazyComesBackAsItWas"},
+	{"P143", "internal/exec/toolserver/supervise.go", `			if drifted(why) {
 				return
 			}
-`, ``, "./internal/host", "TestLazyStaysQuarantined"},
-	{"P144", "internal/state/sqlite/sqlite.go", "\t\t`PRAGMA secure_delete = ON`, // what is deleted becomes zeros\n", "", "./internal/journal", "TestErasedBytesAreGone"},
-	{"P144", "internal/journal/erase.go", `return erased, j.db.Scrub(ctx)`, `return erased, nil`, "./internal/journal", "TestErasedBytesAreGone"},
-	{"P145", "internal/books/rotate.go", `unlock, err := lockRoot(ctx, h)`, `unlock, err := func() {}, error(nil)`, "./internal/books", "TestRotateOneByOne"},
-	{"P145", "internal/books/rotate.go", `if err := identity.Replaceable(h.Root()); err != nil {`, `if err := error(nil); err != nil {`, "./internal/cli", "TestScripts/rotate"},
-	{"P146", "internal/importer/arguments.go", `if left >= 0 && (len(out) > left || !named) {`, `if false && left > 0 && named {`, "./internal/importer", "TestSomethingElse"},
+`, ``, "./internal/serve/host", "TestLazyStaysQuarantined"},
+	{"P144", "internal/store/state/sqlite/sqlite.go", "\t\t`PRAGMA secure_delete = ON`, // what is deleted becomes zeros\n", "", "./internal/store/journal", "TestErasedBytesAreGone"},
+	{"P144", "internal/store/journal/erase.go", `return erased, j.db.Scrub(ctx)`, `return erased, nil`, "./internal/store/journal", "TestErasedBytesAreGone"},
+	{"P145", "internal/store/rotate.go", `unlock, err := lockRoot(ctx, h)`, `unlock, err := func() {}, error(nil)`, "./internal/store", "TestRotateOneByOne"},
+	{"P145", "internal/store/rotate.go", `if err := identity.Replaceable(h.Root()); err != nil {`, `if err := error(nil); err != nil {`, "./internal/cli", "TestScripts/rotate"},
+	{"P146", "internal/supply/importer/arguments.go", `if left >= 0 && (len(out) > left || !named) {`, `if false && left > 0 && named {`, "./internal/supply/importer", "TestSomethingElse"},
 	{"P147", "internal/cli/secret.go", `if o.broken != "" {`, `if false {`, "./internal/cli", "TestScripts/secret-name"},
 	{"P148", "internal/gateway/record.go", `if !p.railed {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
 	{"P56", "internal/gateway/gateway.go", `	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)`, `	if p.Parent != "" {
 		return nil
 	}
 	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
-	{"P56", "internal/serve/compose.go", `	return v.running.Call(ctx, c)`, `	c.Principal = "owner@local"
+	{"P56", "internal/serve/daemon/compose.go", `	return v.running.Call(ctx, c)`, `	c.Principal = "owner@local"
 	return v.running.Call(ctx, c)`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
-	{"P53", "internal/serve/compose.go", `Name: c.Principal, Everywhere: true}`, `Name: c.Principal}`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
-	{"P53", "internal/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
-	{"P64", "internal/sandbox/cgroup_linux.go", `strconv.FormatInt(b.pids, 10)`, `strconv.FormatInt(b.pids*100, 10)`, "./internal/sandbox", "TestProcessesAreBounded"},
-	{"P64", "internal/sandbox/cgroup_linux.go", `max(int64(b.cpu*cpuPeriod), 1000)`, `max(int64(b.cpu*8*cpuPeriod), 1000)`, "./internal/sandbox", "TestCPUIsBounded"},
-	{"P64", "internal/sandbox/run_linux.go", `time.NewTimer(s.Wall - time.Since(begun))`, `time.NewTimer(time.Hour)`, "./internal/sandbox", "TestDeadline"},
+	{"P53", "internal/serve/daemon/compose.go", `Name: c.Principal, Everywhere: true}`, `Name: c.Principal}`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
+	{"P53", "internal/store/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/test/adversary", "TestDeputyIsNotConfused"},
+	{"P64", "internal/exec/sandbox/cgroup_linux.go", `strconv.FormatInt(b.pids, 10)`, `strconv.FormatInt(b.pids*100, 10)`, "./internal/exec/sandbox", "TestProcessesAreBounded"},
+	{"P64", "internal/exec/sandbox/cgroup_linux.go", `max(int64(b.cpu*cpuPeriod), 1000)`, `max(int64(b.cpu*8*cpuPeriod), 1000)`, "./internal/exec/sandbox", "TestCPUIsBounded"},
+	{"P64", "internal/exec/sandbox/run_linux.go", `time.NewTimer(s.Wall - time.Since(begun))`, `time.NewTimer(time.Hour)`, "./internal/exec/sandbox", "TestDeadline"},
 	{"P48", "internal/serve/console/console.go", `script-src 'self';`, `script-src 'self' 'unsafe-inline';`, "./internal/test/adversary", "TestConsoleShowsTextAsText"},
 	{"P49", "internal/serve/console/session.go", `SameSite: http.SameSiteStrictMode`, `SameSite: http.SameSiteLaxMode`, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
-	{"P94", "internal/http1/conn.go", `b.own = time.Now().Add(wait)`, `b.own = time.Now().Add(100 * wait)`, "./internal/http1", "TestSlowClients"},
-	{"P94", "internal/http1/conn.go", `		wait := cmp.Or(c.s.HTTP.IdleTimeout, c.s.HTTP.ReadTimeout)`, `		wait := 100 * cmp.Or(c.s.HTTP.IdleTimeout, c.s.HTTP.ReadTimeout)`, "./internal/http1", "TestSlowClients"},
-	{"P94", "internal/serve/serve.go", `ReadTimeout: requestTime, IdleTimeout`, `IdleTimeout`, "./internal/serve", "TestTooSlow"},
-	{"P63", "internal/sandbox/run_linux.go", `			f.Close()
+	{"P94", "internal/serve/http1/conn.go", `b.own = time.Now().Add(wait)`, `b.own = time.Now().Add(100 * wait)`, "./internal/serve/http1", "TestSlowClients"},
+	{"P94", "internal/serve/http1/conn.go", `		wait := cmp.Or(c.s.HTTP.IdleTimeout, c.s.HTTP.ReadTimeout)`, `		wait := 100 * cmp.Or(c.s.HTTP.IdleTimeout, c.s.HTTP.ReadTimeout)`, "./internal/serve/http1", "TestSlowClients"},
+	{"P94", "internal/serve/daemon/serve.go", `ReadTimeout: requestTime, IdleTimeout`, `IdleTimeout`, "./internal/serve/daemon", "TestTooSlow"},
+	{"P63", "internal/exec/sandbox/run_linux.go", `			f.Close()
 		}
 		if n == 0 {`, `			_ = f
 		}
-		if n == 0 {`, "./internal/sandbox", "TestDescriptorsOfMessages"},
-	{"P73", "internal/state/sqlite/errors.go", `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):`, `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTTY):`, "./internal/test/faults", "TestReadOnlyHome"},
-	{"P149", "internal/identity/keys.go", `	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {`, `	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {`, "./internal/identity", "TestRootIsForItsUserAlone"},
-	{"P149", "internal/journal/daybook/daybook.go", `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)`, `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
-	{"P149", "internal/home/replace.go", `	if mode != 0o600 {`, `	if mode |= 0o044; mode != 0o600 {`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
-	{"P150", "internal/serve/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve", "TestReloadGivesUpNoAgent"},
-	{"P150", "internal/serve/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve", "TestReloadGivesUpNoAgent"},
-	{"P81", "internal/importer/arguments.go", `		w.sure = joined && !w.short(arg)`, `		w.sure = true`, "./internal/importer", "TestSomethingElse"},
+		if n == 0 {`, "./internal/exec/sandbox", "TestDescriptorsOfMessages"},
+	{"P73", "internal/store/state/sqlite/errors.go", `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):`, `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTTY):`, "./internal/test/faults", "TestReadOnlyHome"},
+	{"P149", "internal/store/identity/keys.go", `	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {`, `	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {`, "./internal/store/identity", "TestRootIsForItsUserAlone"},
+	{"P149", "internal/store/journal/wal/daybook.go", `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)`, `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
+	{"P149", "internal/store/home/replace.go", `	if mode != 0o600 {`, `	if mode |= 0o044; mode != 0o600 {`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
+	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve/daemon", "TestReloadGivesUpNoAgent"},
+	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve/daemon", "TestReloadGivesUpNoAgent"},
+	{"P81", "internal/supply/importer/arguments.go", `		w.sure = joined && !w.short(arg)`, `		w.sure = true`, "./internal/supply/importer", "TestSomethingElse"},
 	{"P117", "internal/gateway/gateway.go", `return g.guards.redact(&own)`, `return &own`, "./internal/gateway", "TestShutTellsNoSecret"},
-	{"P117", "internal/host/host.go", `		return g.Hush(r)
+	{"P117", "internal/serve/host/host.go", `		return g.Hush(r)
 `, `		return r
-`, "./internal/host", "TestFailureTellsNoSecret"},
+`, "./internal/serve/host", "TestFailureTellsNoSecret"},
 }

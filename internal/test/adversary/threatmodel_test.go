@@ -17,7 +17,7 @@ const root = "../../.."
 // promise is a row of the table in docs/threat-model.md.
 type promise struct {
 	id, text, mechanism string
-	tests               []string // package folder and test, "internal/gate TestDecide"
+	tests               []string // package folder and test, "internal/gateway/gate TestDecide"
 }
 
 var (

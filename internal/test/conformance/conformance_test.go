@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/front"
+	"github.com/ambit-run/ambit/internal/serve/front"
 )
 
 func total(of map[string]counts) (sum counts) {

@@ -21,12 +21,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/front"
 	"github.com/ambit-run/ambit/internal/gateway"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/http1/http1test"
+	"github.com/ambit-run/ambit/internal/serve/front"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/serve/http1/http1test"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -190,7 +190,7 @@ func declare(t *testing.T, url string) *manifest.Manifest {
 func serve(t *testing.T, url string, expose ...string) string {
 	t.Helper()
 	h := home.At(t.TempDir())
-	b, err := books.Open(t.Context(), h, "")
+	b, err := store.Open(t.Context(), h, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,11 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/dispatch"
-	"github.com/ambit-run/ambit/internal/home"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
 // folder is where the recipes are.
@@ -404,11 +404,11 @@ func TestAgents(t *testing.T) {
 			t.Errorf("ambit %s: %s", m[1], out.String())
 		}
 	}
-	found, err := serve.Find(filepath.Join(built[2], "agents"))
+	found, err := daemon.Find(filepath.Join(built[2], "agents"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(found, func(f serve.Found) bool { return f.Problem == nil && dispatch.TakesIntents(f.Manifest.Agent()) }) {
+	if !slices.ContainsFunc(found, func(f daemon.Found) bool { return f.Problem == nil && dispatch.TakesIntents(f.Manifest.Agent()) }) {
 		t.Errorf("there is no program for a worker in %+v", found)
 	}
 }

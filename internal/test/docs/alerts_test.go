@@ -16,7 +16,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/ambit-run/ambit/internal/serve"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
 )
 
 // series are the labels and the kind of a metric.
@@ -169,7 +169,7 @@ var (
 
 // values are those of labels that have no others: an alert about another never comes.
 var values = map[string][]string{
-	"state":    {string(serve.Starting), string(serve.Ready), string(serve.Quarantined), string(serve.Failed), string(serve.Rejected)},
+	"state":    {string(daemon.Starting), string(daemon.Ready), string(daemon.Quarantined), string(daemon.Failed), string(daemon.Rejected)},
 	"result":   {"ok", "failed"},
 	"decision": {"allow", "deny", "unknown"},
 }

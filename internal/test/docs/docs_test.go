@@ -21,7 +21,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 var update = flag.Bool("update", false, "write the reference pages")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // outcome is what a call came to, for whoever waits for it.

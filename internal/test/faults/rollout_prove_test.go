@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 // ambitBefore builds ambit as it was before the newest step of the store.
 func ambitBefore(t *testing.T) string {
 	t.Helper()
-	steps, err := filepath.Glob("../../state/migrations/*.sql")
+	steps, err := filepath.Glob("../../store/state/migrations/*.sql")
 	if err != nil || len(steps) == 0 {
 		t.Fatalf("there are no steps: %v", err)
 	}

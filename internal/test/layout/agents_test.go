@@ -10,8 +10,8 @@ import (
 
 	"github.com/ambit-run/ambit/agents"
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/identity"
-	"github.com/ambit-run/ambit/internal/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // A use is one command on a shipped agent, and what it prints. PATH is the

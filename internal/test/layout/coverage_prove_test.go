@@ -25,13 +25,13 @@ import (
 var update = flag.Bool("update", false, "write what is measured into docs/threat-model.md")
 
 // trusted are the packages that everything rests on, each with those below it.
-var trusted = []string{"internal/gate", "internal/guard", "internal/credential", "internal/egress", "internal/journal"}
+var trusted = []string{"internal/gateway/gate", "internal/gateway/guard", "internal/exec/credential", "internal/gateway/egress", "internal/store/journal"}
 
 // leastCovered is how much of each package has to be executed by its tests.
 const leastCovered = 95.0
 
 // notShipped are commands for whoever works on ambit, and in no binary.
-var notShipped = []string{"internal/guard/gen"}
+var notShipped = []string{"internal/gateway/guard/gen"}
 
 // measured is what the tests of some packages execute.
 type measured struct {
@@ -157,9 +157,9 @@ func (m *measured) hold(t *testing.T, text, family string) {
 }
 
 var (
-	// "| `internal/guard/…` | 95.1 % |"
+	// "| `internal/gateway/guard/…` | 95.1 % |"
 	coverCell = "(?m)^(\\| `%s(?:/…)?` \\| )([0-9.]+)( %% \\|)"
-	// "| `internal/gate` | gate.go Decide (12 15-17), check* (40); rule.go (*Rule).match (9) |", where * stands for
+	// "| `internal/gateway/gate` | gate.go Decide (12 15-17), check* (40); rule.go (*Rule).match (9) |", where * stands for
 	// not in every run
 	missingRow = "(?m)^\\| `(%s(?:/[a-z0-9/]+)?)` \\| ([a-z0-9_]+\\.go .*) \\|$\n?"
 	function   = regexp.MustCompile(`^([^ *]+)(\*?) \(([0-9 -]+)\)$`)
@@ -347,7 +347,7 @@ func readProfile(file string) (map[part]bool, error) {
 		if strings.HasPrefix(lines.Text(), "mode:") {
 			continue
 		}
-		// github.com/ambit-run/ambit/internal/gate/gate.go:12.34,15.2 3 1
+		// github.com/ambit-run/ambit/internal/gateway/gate/gate.go:12.34,15.2 3 1
 		m := profileLine.FindStringSubmatch(lines.Text())
 		if m == nil {
 			return nil, fmt.Errorf("cannot read %q", lines.Text())

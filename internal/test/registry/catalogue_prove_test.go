@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/registry/catalog"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
 // TestCatalogueStarts fetches, starts and proves every server of the catalogue:

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/cli"
-	"github.com/ambit-run/ambit/internal/state/statetest"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
 const namespace = "io.modelcontextprotocol.anonymous"

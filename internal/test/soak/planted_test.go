@@ -33,7 +33,7 @@ func TestPlantedLeaksAreSeen(t *testing.T) {
 // every start of a server.
 func soakWith(t *testing.T, planted string) string {
 	t.Helper()
-	const source = "../../toolserver"
+	const source = "../../exec/toolserver"
 	text, err := os.ReadFile(filepath.Join(source, "process.go"))
 	if err != nil {
 		t.Fatal(err)

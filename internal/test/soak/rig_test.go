@@ -26,12 +26,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ambit-run/ambit/internal/books"
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/front"
-	"github.com/ambit-run/ambit/internal/home"
-	"github.com/ambit-run/ambit/internal/host"
-	"github.com/ambit-run/ambit/internal/http1"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/front"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/serve/http1"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -64,7 +64,7 @@ var aliases = []string{"one", "two", "frail"}
 type rig struct {
 	t      *testing.T
 	marker string // what the servers' command lines are known by
-	books  *books.Books
+	books  *store.Store
 	agent  *host.Agent
 	url    string
 	client *http.Client
@@ -77,7 +77,7 @@ func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
 	h := home.At(filepath.Join(dir, "home"))
 	var err error
-	if r.books, err = books.Open(t.Context(), h, ""); err != nil {
+	if r.books, err = store.Open(t.Context(), h, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.books.Close() })

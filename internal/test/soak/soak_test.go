@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/call"
-	"github.com/ambit-run/ambit/internal/journal"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // tally is what came of the calls of one server.

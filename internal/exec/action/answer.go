@@ -1,0 +1,201 @@
+package action
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
+
+// maxError bounds what is told of the body of an error.
+const maxError = 4 << 10
+
+// answer is a tools/call result.
+type answer struct {
+	Content    []content      `json:"content"`
+	Structured jsontext.Value `json:"structuredContent,omitempty"`
+	IsError    bool           `json:"isError,omitempty"`
+	Meta       map[string]any `json:"_meta,omitempty"`
+}
+
+type content struct {
+	Type     string    `json:"type"`
+	Text     *string   `json:"text,omitempty"`
+	Data     string    `json:"data,omitempty"`
+	MIMEType string    `json:"mimeType,omitempty"`
+	Resource *resource `json:"resource,omitempty"`
+}
+
+type resource struct {
+	URI      string `json:"uri"`
+	MIMEType string `json:"mimeType"`
+	Blob     string `json:"blob"`
+}
+
+func textContent(text string) content { return content{Type: "text", Text: &text} }
+
+func (a answer) result() (call.Result, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(a); err != nil {
+		return call.Result{}, fmt.Errorf("the result cannot be written: %w", err)
+	}
+	return call.Result{Raw: bytes.TrimSuffix(b.Bytes(), []byte("\n")), IsError: a.IsError}, nil
+}
+
+// failed is a result that tells of an error.
+func failed(resp *http.Response, format string, args ...any) answer {
+	return answer{Content: []content{textContent(fmt.Sprintf(format, args...))}, IsError: true, Meta: status(resp)}
+}
+
+func status(resp *http.Response) map[string]any {
+	return map[string]any{"ambit/http_status": resp.StatusCode}
+}
+
+// answer makes a result of what a server answered.
+func (b *binding) answer(req *http.Request, resp *http.Response, effect agent.SideEffect) (call.Result, error) {
+	host := req.URL.Hostname()
+	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
+		return redirected(host, resp).result()
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, b.MaxResponse+1))
+	if err != nil {
+		return call.Result{}, egress.Failure(req, effect, err)
+	}
+	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
+	switch {
+	case int64(len(body)) > b.MaxResponse && ok:
+		return failed(resp, "%s answered with more than %s; the answer was not taken", host, size(b.MaxResponse)).result()
+	case !ok:
+		return refused(host, resp, body).result()
+	case req.Method == http.MethodHead:
+		return headers(resp).result()
+	case len(body) == 0:
+		return answer{Content: []content{textContent(host + " answered " + line(resp) + ", with nothing in it")}, Meta: status(resp)}.result()
+	}
+	return taken(req, resp, body).result()
+}
+
+func size(n int64) string {
+	if n%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// line is the status of an answer in words of ours: a server's own could be any
+// text.
+func line(resp *http.Response) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+}
+
+// redirected tells of a redirect; of where it leads, only the host.
+func redirected(host string, resp *http.Response) answer {
+	to := "elsewhere"
+	if u, err := resp.Request.URL.Parse(resp.Header.Get("Location")); err == nil && u.Hostname() != "" {
+		to = "the host " + diag.Quote(u.Hostname())
+	}
+	return failed(resp, "%s answered %s and points to %s; redirects are not followed", host, line(resp), to)
+}
+
+// refused tells of an answer that is a no, with the beginning of what it says.
+func refused(host string, resp *http.Response, body []byte) answer {
+	text := host + " answered " + line(resp)
+	if after := resp.Header.Get("Retry-After"); after != "" && len(after) < 64 {
+		text += " (retry after: " + diag.Printable(after) + ")"
+	}
+	kind, params := mediaType(resp, body)
+	if said := strings.TrimSpace(decode(body, params["charset"])); said != "" && isText(kind) {
+		if len(said) > maxError {
+			said = diag.Cut(said, maxError) + "…"
+		}
+		text += "\n\n" + said
+	}
+	return failed(resp, "%s", text)
+}
+
+// headers tells what a server says of something without giving it.
+func headers(resp *http.Response) answer {
+	var b strings.Builder
+	b.WriteString(line(resp))
+	for _, name := range []string{"Content-Type", "Content-Length", "Last-Modified", "Etag"} {
+		if value := resp.Header.Get(name); value != "" {
+			b.WriteString("\n" + name + ": " + strings.ToValidUTF8(value, "\uFFFD"))
+		}
+	}
+	return answer{Content: []content{textContent(b.String())}, Meta: status(resp)}
+}
+
+// taken is a good answer, in the form that clients show best.
+func taken(req *http.Request, resp *http.Response, body []byte) answer {
+	a := answer{Meta: status(resp)}
+	kind, params := mediaType(resp, body)
+	major, _, _ := strings.Cut(kind, "/")
+	switch {
+	case isText(kind):
+		text := decode(body, params["charset"])
+		a.Content = []content{textContent(text)}
+		if object := jsontext.Value(text); isJSON(kind) && object.Kind() == '{' && object.IsValid() && object.Compact() == nil {
+			a.Structured = object
+		}
+	case major == "image" || major == "audio":
+		a.Content = []content{{Type: major, Data: base64.StdEncoding.EncodeToString(body), MIMEType: kind}}
+	default:
+		where := url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path, RawPath: req.URL.RawPath}
+		a.Content = []content{{Type: "resource", Resource: &resource{where.String(), kind, base64.StdEncoding.EncodeToString(body)}}}
+	}
+	return a
+}
+
+// mediaType is what an answer says it is; one that does not say is text if it
+// looks like it.
+func mediaType(resp *http.Response, body []byte) (string, map[string]string) {
+	kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err == nil && strings.Contains(kind, "/") {
+		return kind, params
+	}
+	if utf8.Valid(body) && bytes.IndexByte(body, 0) < 0 {
+		return "text/plain", nil
+	}
+	return "application/octet-stream", nil
+}
+
+func isText(kind string) bool {
+	switch kind {
+	case "application/xml", "application/yaml", "application/x-yaml", "application/javascript", "application/x-ndjson", "application/graphql",
+		"application/toml", "application/sql", typeForm:
+		return true
+	}
+	return strings.HasPrefix(kind, "text/") || isJSON(kind) || strings.HasSuffix(kind, "+xml") || strings.HasSuffix(kind, "+yaml")
+}
+
+// decode is a text in UTF-8. What cannot be read becomes U+FFFD.
+func decode(body []byte, charset string) string {
+	var from encoding.Encoding = unicode.UTF8
+	if e, err := htmlindex.Get(charset); err == nil {
+		from = e
+	}
+	text, _, err := transform.Bytes(unicode.BOMOverride(from.NewDecoder()), body)
+	if err != nil {
+		text = body
+	}
+	return strings.ToValidUTF8(string(text), "\uFFFD")
+}

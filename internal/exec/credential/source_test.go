@@ -1,0 +1,320 @@
+package credential
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+func environ(m map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
+}
+
+// hintOf is what a refusal says to do.
+func hintOf(t *testing.T, err error) string {
+	t.Helper()
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok {
+		t.Fatalf("%v is no refusal", err)
+	}
+	return r.Hint
+}
+
+func vaultWith(t *testing.T, name, ref string, s Secret) *File {
+	t.Helper()
+	v := open(t.TempDir(), nil)
+	if err := v.Set(name, ref, s); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+var reporter = &agent.Agent{
+	ID: "ga-report-builder", Name: "GA Report Builder",
+	Slots: []agent.Slot{
+		{Ref: "analytics_token", Label: "Analytics API token", Env: "ANALYTICS_TOKEN", Type: "string", Required: true, Hosts: []string{"api.example.com"}},
+		{Ref: "sheet", Label: "Sheet key", Env: "SHEET", Type: "json", Hosts: []string{"sheets.example.com"}},
+	},
+	Tools: []agent.Tool{
+		{Name: "summary", Binding: agent.HTTP{AuthRef: "analytics_token"}},
+		{Name: "write", Binding: agent.HTTP{AuthRef: "sheet", Headers: map[string]string{"X-Id": "{credential.client}"}}},
+		{Name: "open", Binding: agent.HTTP{}},
+	},
+}
+
+// TestOrder: the vault comes before the environment, and the variable of one
+// agent before the one that all share.
+func TestOrder(t *testing.T) {
+	slot := reporter.Slot("analytics_token")
+	own := EnvName("ga-report-builder", "analytics_token")
+	if own != "AMBIT_SECRET_GA_REPORT_BUILDER__ANALYTICS_TOKEN" {
+		t.Errorf("the documented name changed: %s", own)
+	}
+	vault := vaultWith(t, "ga-report-builder", "analytics_token", mustNew(t, String, "from the vault"))
+	for _, tt := range []struct {
+		name  string
+		vault Vault
+		env   map[string]string
+		want  string
+	}{
+		{"vault", vault, map[string]string{own: "own", "ANALYTICS_TOKEN": "shared"}, "from the vault"},
+		{"own variable", nil, map[string]string{own: "own", "ANALYTICS_TOKEN": "shared"}, "own"},
+		{"shared variable", open(t.TempDir(), nil), map[string]string{"ANALYTICS_TOKEN": "shared"}, "shared"},
+		{"empty variable", nil, map[string]string{own: "", "ANALYTICS_TOKEN": "shared"}, "shared"},
+	} {
+		s, err := (&Source{Agent: "ga-report-builder", Vault: tt.vault, Environ: environ(tt.env)}).Slot(reporter, slot)
+		if err != nil || s.Reveal() != tt.want {
+			t.Errorf("%s: %q, %v", tt.name, s.Reveal(), err)
+		}
+	}
+	_, err := (&Source{Agent: "ga-report-builder", Environ: environ(nil)}).Slot(reporter, slot)
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok || r.Code != call.CredentialMissing || r.Effect != call.NoEffect ||
+		r.Hint != "store it: ambit secret set ga-report-builder analytics_token, or set the environment variable ANALYTICS_TOKEN" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestOursIsNotTheirs: a manifest cannot name the variable of another agent, or
+// of ambit itself.
+func TestOursIsNotTheirs(t *testing.T) {
+	for _, name := range []string{EnvName("ga-report-builder", "analytics_token"), "AMBIT_STORE", "ambit_store"} {
+		s := &Source{Agent: "thief", Environ: environ(map[string]string{name: canary})}
+		thief := &agent.Agent{
+			ID: "thief", Slots: []agent.Slot{{Ref: "x", Env: name, Type: "string", Hosts: []string{"evil.test"}}},
+			Servers: []agent.Server{{Transport: agent.Stdio, Env: []agent.Setting{{Name: "A", Value: "$env:" + name, Refs: []string{name}}}}},
+		}
+		if secret, err := s.Slot(thief, &thief.Slots[0]); err == nil || !secret.IsZero() {
+			t.Errorf("a slot gets %s", name)
+		}
+		if _, ok := s.Lookup(thief)(name); ok {
+			t.Errorf("a server gets %s", name)
+		}
+	}
+}
+
+// TestVariableIsOfOneName: whichever agents there are, a variable fills the secrets of
+// one of them.
+func TestVariableIsOfOneName(t *testing.T) {
+	slots := func(ref string) *agent.Agent {
+		return &agent.Agent{ID: "x", Slots: []agent.Slot{{Ref: ref, Label: "Key", Type: "string", Required: true, Hosts: []string{"api.example.com"}}}}
+	}
+	for _, tt := range []struct {
+		name, as, ref, variable string
+		gets                    bool
+	}{
+		{"plain", "shop", "key", "AMBIT_SECRET_SHOP__KEY", true},
+		{"a capital", "Shop", "key", "AMBIT_SECRET_SHOP__KEY", false},
+		{"hyphens", "a-b-2", "key", "AMBIT_SECRET_A_B_2__KEY", true},
+		{"an underscore", "a_b-2", "key", "AMBIT_SECRET_A_B_2__KEY", false},
+		{"a full stop", "a.b-2", "key", "AMBIT_SECRET_A_B_2__KEY", false},
+		{"another letter", "aéb-2", "key", "AMBIT_SECRET_A_B_2__KEY", false},
+		{"two underscores in the ref", "a", "b__c", "AMBIT_SECRET_A__B__C", true},
+		{"two hyphens in the name", "a--b", "c", "AMBIT_SECRET_A__B__C", false},
+		{"an underscore before the ref", "a", "_c", "AMBIT_SECRET_A___C", true},
+		{"a hyphen after the name", "a-", "c", "AMBIT_SECRET_A___C", false},
+		{"a hyphen before the name", "-a", "c", "AMBIT_SECRET__A__C", false},
+		{"a path", "/a", "c", "AMBIT_SECRET__A__C", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := EnvName(tt.as, tt.ref); got != tt.variable {
+				t.Fatalf("the variable is %s", got)
+			}
+			a := slots(tt.ref)
+			for _, vault := range []Vault{nil, open(t.TempDir(), nil)} {
+				s := &Source{Agent: tt.as, Vault: vault, Environ: environ(map[string]string{tt.variable: canary})}
+				secret, err := s.Slot(a, &a.Slots[0])
+				if got := secret.Reveal() == canary; got != tt.gets || got != (err == nil) {
+					t.Fatalf("it got the secret: %t, %v", got, err)
+				}
+				if _, ok := s.Lookup(a)(tt.ref); ok != tt.gets {
+					t.Errorf("a server got the secret: %t", ok)
+				}
+				if err != nil && (strings.Contains(hintOf(t, err), "set the environment variable") || strings.Contains(hintOf(t, err), canary) ||
+					!strings.Contains(hintOf(t, err), "; the variable "+tt.variable+" is not read for "+tt.as+", since an agent of another name could have the same")) {
+					t.Error(hintOf(t, err))
+				}
+			}
+			// Nobody is told of a variable that is not there, or to set one that is not read.
+			_, err := (&Source{Agent: tt.as, Environ: environ(nil)}).Slot(a, &a.Slots[0])
+			want := "store it: ambit secret set " + tt.as + " " + tt.ref
+			if tt.gets {
+				want += ", or set the environment variable " + tt.variable
+			}
+			if got := hintOf(t, err); got != want {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// broken is a vault that cannot be read.
+type broken struct{ Vault }
+
+func (broken) Get(string, string) (Secret, bool, error) { return Secret{}, false, ErrDamaged }
+
+// TestBrokenVault: what somebody put into the vault is not replaced by what
+// happens to be in the environment.
+func TestBrokenVault(t *testing.T) {
+	var told []error
+	s := &Source{Agent: "ga-report-builder", Vault: broken{}, Environ: environ(map[string]string{"ANALYTICS_TOKEN": canary}), OnError: func(err error) { told = append(told, err) }}
+	_, err := s.Slot(reporter, reporter.Slot("analytics_token"))
+	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "cannot be opened") {
+		t.Error(err)
+	}
+	if value, ok := s.Lookup(reporter)("ANALYTICS_TOKEN"); ok || value != "" || len(told) != 1 || !errors.Is(told[0], ErrDamaged) {
+		t.Errorf("%v, %v", ok, told)
+	}
+	if known, err := s.Known(reporter, Wants(reporter)); !errors.Is(err, ErrDamaged) || len(known) != 0 {
+		t.Errorf("%v, %v", known, err)
+	}
+}
+
+func TestBadValueInTheEnvironment(t *testing.T) {
+	_, err := (&Source{Environ: environ(map[string]string{"SHEET": canary})}).Slot(reporter, reporter.Slot("sheet"))
+	r, ok := errors.AsType[*call.Refusal](err)
+	if !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "SHEET: the value is not valid JSON") || strings.Contains(fmt.Sprintf("%+v", r), canary) {
+		t.Error(err)
+	}
+}
+
+// TestDegrades: a tool without its optional credential is not shown; one
+// without its required credential is.
+func TestDegrades(t *testing.T) {
+	served := func(s *Source) (names []string) {
+		for i := range reporter.Tools {
+			if s.Serves(reporter, &reporter.Tools[i]) {
+				names = append(names, reporter.Tools[i].Name)
+			}
+		}
+		return names
+	}
+	if got := served(&Source{Environ: environ(nil)}); !slices.Equal(got, []string{"summary", "open"}) {
+		t.Errorf("without: %v", got)
+	}
+	if got := served(&Source{Environ: environ(map[string]string{"SHEET": `{"client":"x"}`})}); !slices.Equal(got, []string{"summary", "write", "open"}) {
+		t.Errorf("with: %v", got)
+	}
+}
+
+var matrix = &agent.Agent{
+	ID: "matrix://agent/neo",
+	Servers: []agent.Server{
+		{Alias: "git", Transport: agent.Stdio, Command: "git-server", Env: []agent.Setting{{Name: "T", Value: "$env:GIT_TOKEN", Refs: []string{"GIT_TOKEN"}}, {Name: "P", Value: "$env:PATH", Refs: []string{"PATH"}}}},
+		{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://mcp.example.com/mcp", Headers: []agent.Setting{{Name: "Authorization", Value: "Bearer $env:WEB", Refs: []string{"WEB"}}}},
+		{Alias: "both", Transport: agent.StreamableHTTP, Endpoint: "https://b.example.com/mcp", Headers: []agent.Setting{{Name: "A", Value: "$env:GIT_TOKEN", Refs: []string{"GIT_TOKEN"}}}},
+		{Alias: "web2", Transport: agent.StreamableHTTP, Endpoint: "https://c.example.com/mcp", Headers: []agent.Setting{{Name: "A", Value: "$env:WEB", Refs: []string{"WEB"}}}},
+	},
+}
+
+func TestLookup(t *testing.T) {
+	var wants []string
+	for _, w := range Wants(matrix) {
+		wants = append(wants, fmt.Sprint(w.Ref, " ", w.Type, " ", w.Env, " ", w.Hosts, " ", w.Required))
+	}
+	if want := []string{"GIT_TOKEN secret GIT_TOKEN [] true", "WEB secret WEB [mcp.example.com c.example.com] true"}; !slices.Equal(wants, want) {
+		t.Errorf("%q", wants)
+	}
+	var told []error
+	s := &Source{
+		Agent: "neo", Vault: vaultWith(t, "neo", "WEB", mustNew(t, Masked, canary, "mcp.example.com", "c.example.com")), OnError: func(err error) { told = append(told, err) },
+		Environ: environ(map[string]string{"GIT_TOKEN": "from the environment", "WEB": "x"}),
+	}
+	for name, want := range map[string]string{"WEB": canary, "GIT_TOKEN": "from the environment", "ABSENT": ""} {
+		if value, ok := s.Lookup(matrix)(name); value != want || ok != (want != "") {
+			t.Errorf("%s: %v", name, ok)
+		}
+	}
+	// Another manifest under the same name, with the server elsewhere.
+	for _, server := range []agent.Server{
+		{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://evil.test/mcp", Headers: matrix.Servers[1].Headers},
+		{Alias: "web", Transport: agent.Stdio, Command: "x", Env: matrix.Servers[1].Headers},
+	} {
+		evil := &agent.Agent{ID: matrix.ID, Servers: []agent.Server{server}}
+		if _, ok := s.Lookup(evil)("WEB"); ok {
+			t.Errorf("%s %s is given the secret", server.Endpoint, server.Command)
+		}
+	}
+	if len(told) != 2 || strings.Contains(told[0].Error(), canary) {
+		t.Error(told)
+	}
+}
+
+func TestKnown(t *testing.T) {
+	key := `{"type":"service_account","client":"client-1","private_key":"` + canary + `","nested":[{"password":"p1"},"plain"]}`
+	s := &Source{Environ: environ(map[string]string{"ANALYTICS_TOKEN": "token-1", "SHEET": key})}
+	known, err := s.Known(reporter, Wants(reporter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for _, k := range known {
+		values = append(values, k.Reveal())
+	}
+	slices.Sort(values)
+	if want := []string{canary, "client-1", "p1", "token-1", key}; !slices.Equal(values, want) {
+		t.Errorf("%q", values)
+	}
+}
+
+// TestGivenIsKnown: what was handed out is known for as long as the source is
+// used, whatever has taken its place; what was not handed out is not kept.
+func TestGivenIsKnown(t *testing.T) {
+	values := map[string]string{"PATH": "/usr/bin:/bin"}
+	s := (&Source{Environ: environ(values)}).For("neo")
+	knows := func(a *agent.Agent, want ...string) {
+		t.Helper()
+		clear(values)
+		known, err := s.Known(a, Wants(a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for _, k := range known {
+			got = append(got, k.Reveal())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("known are %q, want %q", got, want)
+		}
+	}
+	s.Lookup(matrix)("PATH") // which is no secret
+	values["WEB"] = "only looked for"
+	if known, err := s.Known(matrix, Wants(matrix)); err != nil || len(known) != 1 {
+		t.Errorf("%d, %v", len(known), err)
+	}
+	knows(matrix)
+	for _, value := range []string{"web-1", "web-2", "web-1"} {
+		values["WEB"] = value
+		s.Lookup(matrix)("WEB")
+	}
+	knows(matrix, "web-1", "web-2")
+	values["SHEET"] = `{"client":"client-1","other":"x","password":"p1"}`
+	if _, err := s.Slot(reporter, reporter.Slot("sheet")); err != nil {
+		t.Fatal(err)
+	}
+	knows(reporter, "web-1", "web-2", `{"client":"client-1","other":"x","password":"p1"}`, "client-1", "p1")
+	if other := s.For("trinity"); len(other.given.all()) != 0 {
+		t.Error("another agent's are known")
+	}
+}
+
+// TestGivenIsBounded: of very many values of one ref the oldest is let go, and
+// none of another ref.
+func TestGivenIsBounded(t *testing.T) {
+	values := map[string]string{"GIT_TOKEN": "git-1"}
+	s := (&Source{Environ: environ(values)}).For("neo")
+	s.Lookup(matrix)("GIT_TOKEN")
+	for i := range maxGiven + 2 {
+		values["WEB"] = fmt.Sprint("web-", i)
+		s.Lookup(matrix)("WEB")
+	}
+	all := s.given.all()
+	if len(all) != maxGiven+1 || all[0].Reveal() != "git-1" || all[1].Reveal() != "web-2" || all[maxGiven].Reveal() != fmt.Sprint("web-", maxGiven+1) {
+		t.Errorf("%d are remembered, %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
+	}
+}

@@ -1,0 +1,356 @@
+package dispatch
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// These tests run this binary again as workers and kill them with SIGKILL.
+const (
+	envPlace = "AMBIT_TEST_DISPATCH_PLACE"
+	envDir   = "AMBIT_TEST_DISPATCH_DIR"
+	envPoint = "AMBIT_TEST_DISPATCH_POINT"
+)
+
+// The points at which a worker can be told to stop and wait for its death.
+const (
+	atDoor   = "door"   // its job is fetched
+	atCall   = "call"   // it is about to make the call, which claims the intent
+	atWork   = "work"   // the program runs
+	atAnswer = "answer" // the answer is kept, and River not told
+)
+
+// outside is the world that programs have effects on: a file that nobody's death
+// takes back.
+func outside(dir string) act {
+	return func(ctx context.Context, c *call.Call) (call.Result, error) {
+		f, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintln(f, c.ID)
+			f.Close()
+		}
+		if err != nil {
+			return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", err)
+		}
+		<-time.After(rand.N(30 * time.Millisecond)) // a program takes its time, so that some die at work
+		return answer(ctx, c)
+	}
+}
+
+func effects(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "effects"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, id := range strings.Fields(string(text)) {
+		seen[id]++
+	}
+	return seen
+}
+
+// mortal is a door at which a worker stops.
+type mortal struct {
+	*gateway.Gateway
+	point string
+}
+
+func here() {
+	fmt.Println("here")
+	select {}
+}
+
+func (m mortal) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	if m.point == atCall {
+		here()
+	}
+	result, err := m.Gateway.Call(ctx, c)
+	if m.point == atAnswer {
+		here()
+	}
+	return result, err
+}
+
+type mortalDoors struct {
+	doors map[string]mortal
+	mu    sync.Mutex
+	// passes is how often one may enter before the end.
+	passes int
+}
+
+func (m *mortalDoors) Digests() []string {
+	var all []string
+	for digest := range m.doors {
+		all = append(all, digest)
+	}
+	return all
+}
+
+func (m *mortalDoors) Open(digest string) (Door, func(), bool) {
+	d, ok := m.doors[digest]
+	m.mu.Lock()
+	m.passes--
+	stop := ok && d.point == atDoor && m.passes < 0
+	m.mu.Unlock()
+	if stop {
+		here()
+	}
+	return d, func() {}, ok
+}
+
+// live is the life of a worker. With a point it asks for something itself, and
+// stops there; without one it works on.
+func live(place string) {
+	ctx := context.Background()
+	dir, point := os.Getenv(envDir), os.Getenv(envPoint)
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+	}
+	keys, err := identity.OpenKeys(filepath.Join(dir, "root"))
+	fail(err)
+	db, err := statetest.OpenPlace(ctx, place)
+	fail(err)
+	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}
+	m := &mortalDoors{doors: map[string]mortal{}}
+	if urlOf(place) == "" {
+		m.passes = 1 // Submit looks too
+	}
+	for _, network := range []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull} {
+		a := echo(network, 0)
+		work := outside(dir)
+		g := gateway.New(a, gateway.Options{Books: b, Participants: []gateway.Participant{Participant(b, a, false)}, Binding: act(func(ctx context.Context, c *call.Call) (call.Result, error) {
+			result, err := work(ctx, c)
+			if point == atWork {
+				here()
+			}
+			return result, err
+		})})
+		fail(g.Recover(ctx))
+		m.doors[a.Digest] = mortal{g, point}
+	}
+	d, err := Open(ctx, Options{Books: b, URL: urlOf(place), Doors: m, Concurrency: 4, Daemon: true, Log: func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%s: "+format+"\n", append([]any{b.DB.Owner()}, args...)...)
+	}})
+	fail(err)
+	fmt.Println("ready")
+	if point != "" {
+		network, id, _ := strings.Cut(strings.TrimSpace(readLine()), " ")
+		_, err := d.Submit(ctx, Request{ID: id, Agent: echo(agent.NetworkAccess(network), 0), Name: "echo", Text: "x", Principal: "me@local"})
+		fail(err)
+	}
+	select {}
+}
+
+func readLine() string {
+	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil {
+		os.Exit(1)
+	}
+	return line
+}
+
+// worker is a process that lives.
+type worker struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func startWorker(t testing.TB, place, dir, point string) *worker {
+	t.Helper()
+	w := beginWorker(t, place, dir, point)
+	w.says(t, "ready")
+	return w
+}
+
+// beginWorker does not wait until it is ready.
+func beginWorker(t testing.TB, place, dir, point string) *worker {
+	t.Helper()
+	w := &worker{Cmd: exec.Command(os.Args[0])}
+	w.Env = append(os.Environ(), envPlace+"="+place, envDir+"="+dir, envPoint+"="+point)
+	if testing.Verbose() {
+		w.Stderr = os.Stderr // who took over what
+	}
+	out, err := w.StdoutPipe()
+	if err == nil {
+		w.in, err = w.StdinPipe()
+	}
+	if err == nil {
+		err = w.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.out = bufio.NewScanner(out)
+	t.Cleanup(func() { _ = w.Process.Kill(); _ = w.Wait() })
+	return w
+}
+
+func (w *worker) says(t testing.TB, word string) {
+	t.Helper()
+	if !w.out.Scan() || w.out.Text() != word {
+		t.Fatalf("the worker says %q, not %q", w.out.Text(), word)
+	}
+}
+
+// kill ends a worker, and returns what it still had to say.
+func (w *worker) kill() string {
+	_ = w.Process.Kill()
+	said := ""
+	for w.out.Scan() {
+		said += w.out.Text()
+	}
+	_ = w.Wait()
+	return said
+}
+
+// TestDeath kills a worker at each point, and lets another one go on.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		point    string
+		network  agent.NetworkAccess
+		state    State
+		attempts int
+		effects  int
+		journal  []journal.Decision
+	}{
+		{atDoor, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
+		{atCall, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
+		{atWork, agent.NetworkOff, Done, 2, 2, []journal.Decision{journal.Allow}},
+		{atWork, agent.NetworkFull, Unknown, 1, 1, []journal.Decision{journal.Unknown}},
+		{atAnswer, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
+	} {
+		t.Run(tt.point+" "+string(tt.network), func(t *testing.T) {
+			each(t, func(t *testing.T, place, dir string) {
+				w := startWorker(t, place, dir, tt.point)
+				id := gateway.NewID()
+				if _, err := fmt.Fprintln(w.in, tt.network, id); err != nil {
+					t.Fatal(err)
+				}
+				w.says(t, "here")
+				w.kill()
+				r := newRig(t, place, dir, echo(tt.network, 0), outside(dir), Options{Daemon: true})
+				i := r.wait(id)
+				if i.State != tt.state || i.Attempts != tt.attempts {
+					t.Errorf("%s after %d attempts, %v", i.State, i.Attempts, i.Refusal)
+				}
+				if got := effects(t, dir)[id]; got != tt.effects {
+					t.Errorf("%d effects", got)
+				}
+				if err := r.gate.Recover(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if got := decisions(t, r.books, id); !slices.Equal(got, tt.journal) {
+					t.Errorf("the journal says %v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestKills kills workers at any moment while intents come in, also while they
+// start: none is lost, none is answered twice, and none that must not be is done
+// twice.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, place, dir string) {
+		asker := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
+		var workers [4]*worker
+		for n := range workers {
+			workers[n] = startWorker(t, place, dir, "")
+		}
+		stood := len(workers) // workers that came to take intents
+		stop := make(chan struct{})
+		var asked []*Intent
+		asking := make(chan error, 1)
+		go func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					asking <- nil
+					return
+				case <-time.After(askEvery):
+				}
+				network := []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull}[n%2]
+				i, err := asker.Submit(context.Background(), Request{Agent: echo(network, 0), Name: "echo", Text: "x", Principal: "me@local"})
+				if err != nil {
+					asking <- err
+					return
+				}
+				asked = append(asked, i)
+			}
+		}()
+		begun, ticker := time.Now(), time.NewTicker(killEvery)
+		defer ticker.Stop()
+		for n := range kills {
+			<-ticker.C
+			old := workers[n%len(workers)]
+			workers[n%len(workers)] = beginWorker(t, place, dir, "")
+			switch said := old.kill(); {
+			case said == "ready":
+				stood++
+			case said != "":
+				t.Errorf("a worker says %q", said)
+			}
+		}
+		took := time.Since(begun)
+		close(stop)
+		if err := <-asking; err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range asked {
+			asker.wait(i.ID)
+		}
+		done := effects(t, dir) // when nothing is under way any more
+		states := map[State]int{}
+		again := 0
+		for _, i := range asked {
+			got := asker.wait(i.ID)
+			states[got.State]++
+			repeatable := i.repeatable
+			switch {
+			case got.State != Done && (got.State != Unknown || repeatable):
+				t.Errorf("%s is %s: %v", i.ID, got.State, got.Refusal)
+			case !repeatable && done[i.ID] > 1:
+				t.Errorf("%s was done %d times", i.ID, done[i.ID])
+			}
+			if got.Attempts > 1 {
+				again++
+			}
+			allowed := 0
+			for _, d := range decisions(t, asker.books, i.ID) {
+				if d == journal.Allow {
+					allowed++
+				}
+			}
+			if want := states[Done]; got.State == Done && allowed != 1 {
+				t.Errorf("%s was answered %d times (%d done)", i.ID, allowed, want)
+			}
+		}
+		t.Logf("%d intents, %d kills in %v of %d workers that stood: %v, %d done again", len(asked), kills, took.Round(time.Second), stood, states, again)
+	})
+}

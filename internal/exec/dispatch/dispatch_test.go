@@ -1,0 +1,355 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+func jsonUnmarshal(b []byte, into any) error { return json.Unmarshal(b, into) }
+
+// TestIntent is the life of intents, in either home.
+func TestIntent(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		failing := call.Refuse("act", call.ProgramFailed, "exit_code: no luck")
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			if strings.HasPrefix(textOf(c), "fail") {
+				return call.Result{}, failing
+			}
+			return answer(ctx, c)
+		}, Options{Concurrency: 2})
+		asked := r.submit("hello", High)
+		i := r.wait(asked.ID)
+		if i.State != Done || i.Attempts != 1 || i.Started.IsZero() || i.Ended.Before(i.Started) || i.Principal != "me@local" || !strings.Contains(string(i.Answer()), `"hello high"`) {
+			t.Errorf("%+v %s", i, i.Answer())
+		}
+		if got := decisions(t, r.books, i.ID); !slices.Equal(got, []journal.Decision{journal.Allow}) {
+			t.Errorf("the journal says %v", got)
+		}
+		i = r.wait(r.submit("fail", "").ID)
+		if i.State != Failed || i.Refusal == nil || *i.Refusal != *failing || i.Result != nil {
+			t.Errorf("%+v", i)
+		}
+		text, err := json.Marshal(i)
+		if err != nil || !strings.Contains(string(text), `"error":{"code":"program_failed"`) || !strings.Contains(string(text), `"intent_id":"`+UUID(i.ID)) {
+			t.Errorf("%v %s", err, text)
+		}
+		if _, err := r.Get(t.Context(), strings.Repeat("0", 32)); !errors.Is(err, ErrNoIntent) {
+			t.Errorf("%v", err)
+		}
+		for f, want := range map[Filter]int{{Limit: 10}: 2, {Limit: 1}: 1, {State: Failed, Limit: 10}: 1, {Principal: "you", Limit: 10}: 0, {Agent: "echo@local", Limit: 10}: 2} {
+			if found, err := r.List(t.Context(), f); err != nil || len(found) != want {
+				t.Errorf("%+v: %v %d", f, err, len(found))
+			}
+		}
+		if _, err := r.Submit(t.Context(), Request{Agent: &agent.Agent{}}); !errors.Is(err, ErrNotProgram) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestOrder lets a flood wait and looks at who comes first.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		var mu sync.Mutex
+		var order []string
+		block := make(chan struct{})
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			if strings.HasPrefix(textOf(c), "first") {
+				<-block
+			}
+			mu.Lock()
+			order = append(order, strings.Fields(textOf(c))[0])
+			mu.Unlock()
+			return answer(ctx, c)
+		}, Options{Concurrency: 1})
+		first := r.submit("first", Low)
+		until(t, "the first runs", func() bool { i, err := r.Get(t.Context(), first.ID); return err == nil && i.State == Running })
+		var last []*Intent
+		for _, text := range []string{"low1 low", "normal1 normal", "low2 low", "high1 high", "normal2 normal", "high2 high"} {
+			name, p, _ := strings.Cut(text, " ")
+			last = append(last, r.submit(name, Priority(p)))
+		}
+		close(block)
+		for _, i := range last {
+			r.wait(i.ID)
+		}
+		if want := []string{"first", "high1", "high2", "normal1", "normal2", "low1", "low2"}; !slices.Equal(order, want) {
+			t.Errorf("%v", order)
+		}
+	})
+}
+
+// TestNobodyStarves keeps the queue full of urgent intents: what waits rises all
+// the same.
+func TestNobodyStarves(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		var r *rig
+		var lowDone atomic.Bool
+		more := func() error {
+			_, err := r.Submit(context.Background(), Request{Agent: r.agent, Name: "echo", Text: "high", Priority: High, Principal: "me@local"})
+			return err
+		}
+		ready := make(chan struct{})
+		r = newRig(t, place, dir, echo(agent.NetworkOff, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			<-ready
+			if strings.HasPrefix(textOf(c), "low") {
+				lowDone.Store(true)
+			} else if !lowDone.Load() {
+				// Before it ends, so that one more always waits.
+				if err := more(); err != nil {
+					return call.Result{}, call.Refuse("act", call.ProgramFailed, "%v", err)
+				}
+			}
+			return answer(ctx, c)
+		}, Options{Concurrency: 1, Step: 200 * time.Millisecond})
+		for range 5 {
+			if err := more(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		low := r.submit("low", Low)
+		close(ready)
+		i := r.wait(low.ID)
+		lowDone.Store(true)
+		if i.State != Done {
+			t.Errorf("%+v", i)
+		}
+	})
+}
+
+// TestBegin claims an intent once, whoever asks.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, place, dir string) {
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
+		i := r.submit("x", "")
+		for n, want := range []bool{true, false} {
+			var stopped *call.Refusal
+			err := r.books.DB.Write(t.Context(), func(tx state.Tx) (err error) {
+				stopped, err = Participant(r.books, nil, false).Begin(tx, &call.Call{ID: i.ID})
+				return err
+			})
+			if err != nil || (stopped == nil) != want {
+				t.Errorf("%d: %v %v", n, err, stopped)
+			}
+		}
+		// What is no intent passes.
+		err := r.books.DB.Write(t.Context(), func(tx state.Tx) error {
+			stopped, err := Participant(r.books, nil, false).Begin(tx, &call.Call{ID: strings.Repeat("0", 32)})
+			if stopped != nil {
+				t.Error(stopped)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBudget is a budget that is used up.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 2), answer, Options{})
+		// Each costs a credit or more: how many, the time tells that it took.
+		for n := range 4 {
+			used, err := r.Spent(t.Context(), r.agent.ID)
+			if err != nil || used < int64(n) {
+				t.Fatalf("%d: %d credits, %v", n, used, err)
+			}
+			want := used >= 2
+			i := r.wait(r.submit("x", High).ID)
+			if i.State != Done || i.OverBudget != want || i.Priority != High {
+				t.Errorf("%d: %+v", n, i)
+			}
+			if low := strings.Contains(string(i.Answer()), `"x low"`); low != want {
+				t.Errorf("%d: the program was told %s", n, i.Answer())
+			}
+		}
+		// What was an hour ago no longer counts.
+		err := r.books.DB.Write(t.Context(), func(tx state.Tx) error {
+			_, err := tx.Exec(`UPDATE credits SET at = at - $1`, time.Hour.Microseconds())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := r.wait(r.submit("x", High).ID); i.OverBudget {
+			t.Error("the budget of the last hour counts")
+		}
+	})
+}
+
+func TestCredits(t *testing.T) {
+	for ran, want := range map[time.Duration]int64{0: 1, time.Millisecond: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90} {
+		if got := credits(ran); got != want {
+			t.Errorf("%v costs %d", ran, got)
+		}
+	}
+}
+
+// TestCancel cancels what waits and what runs, from here and from elsewhere.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		began := make(chan struct{}, 10)
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			began <- struct{}{}
+			<-ctx.Done()
+			return call.Result{}, call.Refuse("act", call.ProgramFailed, "cancelled: it was ended")
+		}, Options{Concurrency: 1, Daemon: true})
+		elsewhere := newRig(t, place, dir, r.agent, nil, Options{})
+		running := r.submit("a", "")
+		<-began
+		waiting := r.submit("b", "")
+		for _, i := range []*Intent{waiting, running} {
+			if err := elsewhere.Cancel(t.Context(), i.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, attempts := range map[*Intent]int{waiting: 0, running: 1} {
+			if got := r.wait(i.ID); got.State != Cancelled || got.Attempts != attempts || got.Refusal == nil {
+				t.Errorf("%+v", got)
+			}
+		}
+		// Whoever gives up waiting cancels.
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-began; cancel() }()
+		i, err := r.Call(ctx, Request{Agent: r.agent, Name: "echo", Text: "c", Principal: "me@local"}, nil)
+		if err != nil || i.State != Cancelled {
+			t.Errorf("%v %+v", err, i)
+		}
+	})
+}
+
+// TestTwice delivers every job twice: the intent is done once.
+func TestTwice(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, place, dir string) {
+		var acts atomic.Int64
+		r := newRig(t, place, dir, echo(agent.NetworkFull, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			acts.Add(1)
+			return answer(ctx, c)
+		}, Options{Concurrency: 4})
+		var all []*Intent
+		for range 20 {
+			i := r.submit("x", "")
+			all = append(all, i)
+			again := *i
+			if err := r.books.DB.Write(t.Context(), func(tx state.Tx) error { return insertJob(tx, &again) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, i := range all {
+			if got := r.wait(i.ID); got.State != Done || got.Attempts != 1 {
+				t.Errorf("%+v", got)
+			}
+		}
+		// Each job, also the second of an intent, was taken and finished.
+		until(t, "River has no job left", func() bool { return r.jobs("completed") == 40 })
+		if acts.Load() != 20 {
+			t.Errorf("%d acts", acts.Load())
+		}
+	})
+}
+
+func (r *rig) jobs(is string) (n int64) {
+	r.t.Helper()
+	err := r.books.DB.Read(r.t.Context(), func(tx state.Tx) error {
+		return tx.Query(`SELECT count(*) FROM river_job WHERE state::text = $1`, []any{is}, func(row state.Row) error { return row.Scan(&n) })
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// TestNoWorker asks where nobody can do it: another manifest, or another root
+// key. It stays, and whoever looks is told.
+func TestNoWorker(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, place, dir string) {
+		newer := echo(agent.NetworkOff, 0)
+		newer.Digest = "sha256:" + strings.Repeat("ef", 32)
+		newRig(t, place, dir, newer, answer, Options{})
+		newRig(t, place, t.TempDir(), echo(agent.NetworkOff, 0), answer, Options{})
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
+		i := r.submit("x", "")
+		until(t, "it is told that nobody can do it", func() bool { got, err := r.Get(t.Context(), i.ID); return err == nil && got.State == NoWorker })
+		newRig(t, place, dir, echo(agent.NetworkOff, 0), answer, Options{})
+		if got := r.wait(i.ID); got.State != Done {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestClose ends a desk with work under way that takes too long.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		for network, want := range map[agent.NetworkAccess]State{agent.NetworkOff: Queued, agent.NetworkFull: Unknown} {
+			began := make(chan struct{})
+			r := newRig(t, place, dir, echo(network, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+				close(began)
+				<-ctx.Done()
+				refusal := call.Refuse("act", call.ProgramFailed, "cancelled: it was ended")
+				if network != agent.NetworkOff {
+					refusal.Effect = call.EffectUnknown
+				}
+				return call.Result{}, refusal
+			}, Options{Concurrency: 1})
+			i := r.submit("x", "")
+			<-began
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			r.Close(ctx)
+			got, err := r.Get(t.Context(), i.ID)
+			if err != nil || got.State != want {
+				t.Errorf("%s: %v %+v", network, err, got)
+			}
+			if _, err := r.Submit(t.Context(), Request{Agent: r.agent, Text: "y"}); err == nil {
+				t.Error("a closed desk takes intents")
+			}
+			if want != Queued {
+				continue
+			}
+			if n := callRows(t, r.books, i.ID); n != 0 {
+				t.Errorf("%d calls are left", n)
+			}
+			next := newRig(t, place, dir, r.agent, answer, Options{Daemon: true})
+			if got := next.wait(i.ID); got.State != Done || got.Attempts != 2 {
+				t.Errorf("%+v", got)
+			}
+		}
+	})
+}
+
+func TestIDs(t *testing.T) {
+	id := "0123456789abcdef0123456789abcdef"
+	for _, s := range []string{id, UUID(id), strings.ToUpper(UUID(id))} {
+		if got, ok := ParseID(s); !ok || got != id {
+			t.Errorf("%s: %s %t", s, got, ok)
+		}
+	}
+	for _, s := range []string{"", "x", id[1:], id + "0", strings.Replace(id, "0", "g", 1)} {
+		if _, ok := ParseID(s); ok {
+			t.Errorf("%q is taken for an id", s)
+		}
+	}
+}

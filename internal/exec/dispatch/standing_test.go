@@ -1,0 +1,103 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// TestKeyEndsWhileItWaits ends keys whose intents wait for their turn: nothing of
+// them is done. A worker knows no more of a key than the store says.
+func TestKeyEndsWhileItWaits(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		begun, end := make(chan struct{}), make(chan struct{})
+		var done atomic.Int64
+		worker := newRig(t, place, dir, echo(agent.NetworkOff, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			if strings.HasPrefix(textOf(c), "first") {
+				close(begun)
+				<-end
+			} else {
+				done.Add(1)
+			}
+			return answer(ctx, c)
+		}, Options{Concurrency: 1})
+		worker.submit("first", "")
+		<-begun
+		desk := worker
+		if urlOf(place) != "" {
+			desk = newRig(t, place, dir, worker.agent, nil, Options{})
+		}
+		keys := identity.NewAPIKeys(desk.books.DB)
+		change := func(query string) func(id string) error {
+			return func(id string) error {
+				return desk.books.DB.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(query, id); return err })
+			}
+		}
+		tests := []struct {
+			name  string
+			end   func(id string) error // what becomes of its key; nil asks without one
+			until time.Time
+			says  string // empty if it is done
+		}{
+			{"revoked", func(id string) error { _, err := keys.Revoke(t.Context(), id); return err }, time.Time{}, "the key has been revoked while"},
+			{"expired", change(`UPDATE api_keys SET expires = 1 WHERE id = $1`), time.Time{}, "the key has expired while"},
+			{"deleted", change(`DELETE FROM api_keys WHERE id = $1`), time.Time{}, "the key is not known here while"},
+			{"a good key", func(string) error { return nil }, time.Time{}, ""},
+			{"a token that is over", nil, time.Now(), "the token has expired while"},
+			{"a token that is not", nil, time.Now().Add(time.Hour), ""},
+			{"the command line", nil, time.Time{}, ""},
+		}
+		ids := make([]string, len(tests))
+		good := int64(0)
+		for n, tt := range tests {
+			r := Request{Agent: desk.agent, Name: "echo", Text: tt.name, Principal: "me@local", Until: tt.until}
+			if tt.end != nil {
+				k, _, err := keys.New(t.Context(), identity.KeySpec{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Key = k.ID
+			}
+			i, err := desk.Submit(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[n] = i.ID
+			if tt.end != nil {
+				if err := tt.end(r.Key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.says == "" {
+				good++
+			}
+		}
+		close(end)
+		for n, tt := range tests {
+			switch got := desk.wait(ids[n]); {
+			case tt.says == "":
+				if got.State != Done {
+					t.Errorf("%s: %+v", tt.name, got)
+				}
+			case got.State != Failed || got.Attempts != 0 || got.Refusal == nil || got.Refusal.Code != call.ApprovalDenied ||
+				got.Refusal.Effect != call.NoEffect || !strings.HasPrefix(got.Refusal.Message, tt.says):
+				t.Errorf("%s: %+v, %v", tt.name, got, got.Refusal)
+			case !slices.Equal(decisions(t, desk.books, ids[n]), []journal.Decision{journal.Deny}):
+				t.Errorf("%s: the journal says %v", tt.name, decisions(t, desk.books, ids[n]))
+			}
+		}
+		if done.Load() != good {
+			t.Errorf("%d were done, want %d", done.Load(), good)
+		}
+	})
+}

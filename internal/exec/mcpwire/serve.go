@@ -1,0 +1,295 @@
+package mcpwire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+)
+
+// Names of methods.
+const (
+	methodDiscover    = "server/discover"
+	methodInitialize  = "initialize"
+	methodInitialized = "notifications/initialized"
+	methodListTools   = "tools/list"
+	methodCallTool    = "tools/call"
+	methodListen      = "subscriptions/listen"
+	methodListening   = "notifications/subscriptions/acknowledged"
+	methodCancelled   = "notifications/cancelled"
+	methodProgress    = "notifications/progress"
+	methodMessage     = "notifications/message"
+	methodPing        = "ping"
+
+	// MethodToolsChanged is the notification that the list of tools is another.
+	MethodToolsChanged = "notifications/tools/list_changed"
+)
+
+// replyTimeout bounds a message over HTTP that nobody waits for.
+const replyTimeout = 5 * time.Second
+
+// notify passes a notification to the call that it belongs to, or to everybody.
+// Progress belongs to a call by its token, a log message by its stream.
+func (c *Conn) notify(e envelope, stream int64) {
+	switch e.method {
+	case methodProgress:
+		id, ok := tokenID(rawjson.Lookup(e.params, "progressToken"))
+		if !ok {
+			break
+		}
+		if !c.toCall(id, e) {
+			c.stray.Add(1)
+		}
+		return
+	case methodMessage:
+		if stream > 0 && c.toCall(stream, e) {
+			return
+		}
+	case methodListening:
+		// Somebody may hold subscriptions of his own, by [Conn.Do].
+		c.listener.acknowledged(number(rawjson.Lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
+		return
+	case methodCancelled:
+		c.cancelledByServer(rawjson.Lookup(e.params, "requestId"))
+		return
+	}
+	if c.opts.OnNotification != nil {
+		c.opts.OnNotification(Notification{Method: e.method, Params: bytes.Clone(e.params)})
+	}
+}
+
+func (c *Conn) toCall(id int64, e envelope) bool {
+	c.mu.Lock()
+	p := c.pending[id]
+	var box *mailbox
+	if p != nil {
+		box = p.box
+	}
+	c.mu.Unlock()
+	if box == nil {
+		return false
+	}
+	c.dropped.Add(box.put(e))
+	return true
+}
+
+// cancelledByServer ends a subscription of ours, or a request of the server's
+// that is being answered.
+func (c *Conn) cancelledByServer(raw []byte) {
+	if id, ok := number(raw); ok && c.listener.is(id) {
+		c.settle(id, errUnlistened)
+		return
+	}
+	c.mu.Lock()
+	cancel := c.serving[string(raw)]
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// serve answers a request of the server's.
+func (c *Conn) serve(e envelope) {
+	if s := c.server.Load(); s != nil && s.Modern {
+		c.stray.Add(1) // there are none in 2026-07-28, nor answers to them
+		return
+	}
+	id := string(e.id)
+	switch {
+	case e.method == methodPing:
+		c.reply(id, jsontext.Value("{}"), nil)
+	case c.opts.OnRequest == nil:
+		c.reply(id, nil, &RPCError{Code: -32601, Message: "method not found"})
+	default:
+		method, params := e.method, jsontext.Value(bytes.Clone(e.params))
+		ctx, cancel := context.WithCancel(c.ctx)
+		c.mu.Lock()
+		if c.serving[id] != nil {
+			c.mu.Unlock()
+			cancel()
+			c.stray.Add(1)
+			return
+		}
+		c.serving[id] = cancel
+		c.mu.Unlock()
+		finish := func() {
+			c.mu.Lock()
+			delete(c.serving, id)
+			c.mu.Unlock()
+			cancel()
+		}
+		if !c.aside(func() {
+			defer finish()
+			result, err := c.opts.OnRequest(ctx, method, params)
+			if ctx.Err() == nil {
+				c.replyNow(id, result, err)
+			}
+		}) {
+			finish()
+			c.reply(id, nil, &RPCError{Code: -32603, Message: "too many requests at once"})
+		}
+	}
+}
+
+// aside runs a job in the background if a slot is free.
+func (c *Conn) aside(job func()) bool {
+	select {
+	case c.side <- struct{}{}:
+	default:
+		return false
+	}
+	go func() {
+		defer func() { <-c.side }()
+		job()
+	}()
+	return true
+}
+
+func (c *Conn) reply(id string, result jsontext.Value, err error) {
+	if c.http == nil {
+		c.replyNow(id, result, err) // does not block
+	} else if !c.aside(func() { c.replyNow(id, result, err) }) {
+		c.dropped.Add(1)
+	}
+}
+
+func (c *Conn) replyNow(id string, result jsontext.Value, err error) {
+	b := append(make([]byte, 0, 64+len(id)+len(result)), `{"jsonrpc":"2.0","id":`...)
+	b = append(b, id...)
+	if err == nil && rawjson.Valid(result) {
+		b = append(append(b, `,"result":`...), result...)
+	} else {
+		b = appendError(append(b, `,"error":`...), err)
+	}
+	c.post(append(b, '}'))
+}
+
+func appendError(b []byte, err error) []byte {
+	e, ok := errors.AsType[*RPCError](err)
+	if !ok {
+		e = &RPCError{Code: -32603, Message: "internal error"} // the cause is no business of the server's
+	}
+	b = strconv.AppendInt(append(b, `{"code":`...), e.Code, 10)
+	b = appendString(append(b, `,"message":`...), e.Message)
+	if rawjson.Valid(e.Data) {
+		b = append(append(b, `,"data":`...), e.Data...)
+	}
+	return append(b, '}')
+}
+
+// post sends a message that nobody waits for.
+func (c *Conn) post(body []byte) {
+	m := outgoing{body: body, droppable: true}
+	if s := c.server.Load(); s != nil {
+		m.version = s.Version
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, replyTimeout)
+	defer cancel()
+	if err := c.transport.send(ctx, m); err != nil {
+		c.dropped.Add(1)
+	}
+}
+
+// sendCancelled tells the server that nobody waits for an answer any more. In
+// 2026-07-28 over HTTP the end of the stream has told it.
+func (c *Conn) sendCancelled(m outgoing) {
+	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"`+methodCancelled+`","params":{"requestId":`...)
+	b = strconv.AppendInt(b, m.id, 10)
+	b = append(b, `,"reason":"the caller does not wait any more"}}`...)
+	switch {
+	case c.http == nil:
+		c.post(b)
+	case m.version != modernVersion && !c.aside(func() { c.post(b) }):
+		c.dropped.Add(1)
+	}
+}
+
+// rpcError reads an error object.
+func rpcError(raw []byte) error {
+	e := &RPCError{Raw: bytes.Clone(raw)}
+	var code, message, data []byte
+	w := rawjson.Walk(e.Raw)
+	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
+		switch {
+		case rawjson.Named(name, "code"):
+			code = value
+		case rawjson.Named(name, "message"):
+			message = value
+		case rawjson.Named(name, "data"):
+			data = value
+		}
+	}
+	var err error
+	if e.Code, err = strconv.ParseInt(string(code), 10, 64); err != nil {
+		return malformed("an error without a code", raw)
+	}
+	e.Message, _ = rawjson.Text(message)
+	e.Data = data
+	return e
+}
+
+// mailbox holds notifications for a caller until it looks. Beyond its bounds
+// the oldest go: later progress says more.
+type mailbox struct {
+	arrived chan struct{}  // holds a token when there is mail
+	token   jsontext.Value // the caller's own progress token, if it has one
+
+	mu    sync.Mutex
+	notes []Notification
+	size  int
+}
+
+const (
+	maxNotes = 4096
+	maxMail  = 4 << 20
+)
+
+// put adds a notification and tells how many had to go.
+func (b *mailbox) put(e envelope) (dropped int64) {
+	n := Notification{Method: e.method, Params: bytes.Clone(e.params)}
+	if b.token != nil && e.method == methodProgress {
+		n.Params = withToken(e.params, b.token)
+	}
+	b.mu.Lock()
+	b.notes = append(b.notes, n)
+	b.size += len(n.Params)
+	if len(b.notes) > maxNotes || b.size > maxMail {
+		leaving := len(b.notes)/4 + 1 // several at once, so that a flood costs little
+		for _, old := range b.notes[:leaving] {
+			b.size -= len(old.Params)
+		}
+		b.notes = slices.Delete(b.notes, 0, leaving)
+		dropped = int64(leaving)
+	}
+	b.mu.Unlock()
+	select {
+	case b.arrived <- struct{}{}:
+	default:
+	}
+	return dropped
+}
+
+// empty calls back everything that has arrived.
+func (b *mailbox) empty(callback func(Notification)) {
+	b.mu.Lock()
+	notes := b.notes
+	b.notes, b.size = nil, 0
+	b.mu.Unlock()
+	for _, n := range notes {
+		callback(n)
+	}
+}
+
+// withToken puts the caller's own token in the place of ours, and leaves every
+// other byte as it is.
+func withToken(params, token []byte) jsontext.Value {
+	start, end := rawjson.Find(params, "progressToken")
+	return slices.Concat(params[:start], token, params[end:])
+}

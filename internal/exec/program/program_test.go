@@ -1,0 +1,402 @@
+//go:build linux
+
+package program_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/program"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/store/home"
+)
+
+const (
+	callID   = "0123456789abcdef0123456789abcdef"
+	intentID = "01234567-89ab-cdef-0123-456789abcdef"
+)
+
+// rig is an agent whose program can be changed.
+type rig struct {
+	agent   *agent.Agent
+	options program.Options
+	folder  string
+	mu      sync.Mutex
+	log     []string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	sandboxtest.Need(t)
+	r := &rig{folder: t.TempDir(), agent: &agent.Agent{
+		Program:    &agent.Program{Runtime: "python3", Entry: "main.py", Contract: agent.OneLine},
+		Resources:  &agent.Resources{WallClock: 20 * time.Second, MemoryMB: 128, DiskMB: 10, Network: agent.NetworkOff},
+		Settlement: &agent.Settlement{Priority: "high"},
+		Tools:      []agent.Tool{{Name: "x", Binding: agent.RunProgram{}}},
+	}}
+	r.options = program.Options{
+		Manifest: filepath.Join(r.folder, "agent.toml"), Pubkey: func(p string) string { return "key of " + p },
+		Log: func(line string) { r.mu.Lock(); r.log = append(r.log, line); r.mu.Unlock() },
+	}
+	return r
+}
+
+func (r *rig) write(t *testing.T, name, content string) {
+	t.Helper()
+	path := filepath.Join(r.folder, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) act(ctx context.Context) (call.Result, error) {
+	return program.New(r.agent, r.options).Act(ctx, &r.agent.Tools[0], &call.Call{
+		ID: callID, Principal: "me@local", Arguments: []byte(`{"text":"two\nlines"}`), Parent: strings.Repeat("f", 32),
+	})
+}
+
+// structured is the answer in a result.
+func structured(t *testing.T, r call.Result) map[string]any {
+	t.Helper()
+	var doc struct {
+		Content           []map[string]string
+		StructuredContent map[string]any
+	}
+	if err := json.Unmarshal(r.Raw, &doc); err != nil || len(doc.Content) != 1 || doc.Content[0]["text"] != doc.StructuredContent["text"] {
+		t.Fatalf("%v: %s", err, r.Raw)
+	}
+	return doc.StructuredContent
+}
+
+const echoPython = `
+import json, os, sys
+lines = sys.stdin.readlines()
+i = json.loads(lines[0])
+print('working', file=sys.stderr)
+print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': json.dumps([len(lines), i, os.getcwd()]), 'sources': ['a']}))
+`
+
+const echoNode = `
+const i = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+console.log(JSON.stringify({intent_id: i.id, status: 'ok', text: JSON.stringify([1, i, process.cwd()]), sources: ['a']}));
+`
+
+const echoGo = `package main
+
+import ("bufio"; "encoding/json"; "os")
+
+func main() {
+	line, _ := bufio.NewReader(os.Stdin).ReadBytes('\n')
+	var i map[string]any
+	json.Unmarshal(line, &i)
+	dir, _ := os.Getwd()
+	text, _ := json.Marshal([]any{1, i, dir})
+	json.NewEncoder(os.Stdout).Encode(map[string]any{"intent_id": i["id"], "status": "ok", "text": string(text), "sources": []string{"a"}})
+}
+`
+
+func TestContract(t *testing.T) { contract(t, sandbox.Standard) }
+
+func contract(t *testing.T, tier sandbox.Tier) {
+	for _, tt := range []struct{ runtime, entry, source string }{
+		{"python3", "main.py", echoPython},
+		{"node", "src/main.js", echoNode},
+		{"rust-bin", "target/release/x", ""},
+	} {
+		t.Run(tt.runtime, func(t *testing.T) {
+			r := newRig(t)
+			r.agent.Program.Runtime, r.agent.Program.Entry = agent.Runtime(tt.runtime), tt.entry
+			r.options.Isolation = tier
+			r.write(t, tt.entry, tt.source)
+			if tt.source == "" {
+				r.write(t, "main.go", echoGo)
+				build := exec.CommandContext(t.Context(), "go", "build", "-o", tt.entry, "main.go")
+				build.Dir, build.Env = r.folder, append(os.Environ(), "CGO_ENABLED=0")
+				if text, err := build.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, text)
+				}
+			}
+			result, err := r.act(t.Context())
+			if err != nil {
+				t.Fatalf("%v %q", err, r.log)
+			}
+			a := structured(t, result)
+			if a["intent_id"] != intentID || a["status"] != "ok" || len(a["sources"].([]any)) != 1 {
+				t.Errorf("%v", a)
+			}
+			var seen []any
+			if err := json.Unmarshal([]byte(a["text"].(string)), &seen); err != nil {
+				t.Fatal(err)
+			}
+			i := seen[1].(map[string]any)
+			issuer := i["issuer"].(map[string]any)
+			if seen[0] != 1.0 || seen[2] != "/agent" || len(i) != 6 || i["text"] != "two\nlines" || i["priority"] != "high" || i["issued_at"].(float64) < 1.7e12 ||
+				issuer["display"] != "me@local" || issuer["pubkey"] != "key of me@local" || i["parent"] != "ffffffff-ffff-ffff-ffff-ffffffffffff" {
+				t.Errorf("%v", seen)
+			}
+			if tt.runtime == "python3" && (len(r.log) != 1 || r.log[0] != "working") {
+				t.Errorf("log %q", r.log)
+			}
+		})
+	}
+}
+
+func TestFailures(t *testing.T) {
+	ok := `print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': 't', 'sources': []}))`
+	for _, tt := range []struct {
+		name, code string
+		reason     program.Reason
+	}{
+		{"no line", "", program.NoAnswer},
+		{"blank lines", `print("\n\n")`, program.NoAnswer},
+		{"two lines", ok + "\n" + ok, program.TwoAnswers},
+		{"a line of log", "print('starting')\n" + ok, program.TwoAnswers},
+		{"invalid JSON", `print('{"intent_id":')`, program.BadJSON},
+		{"not an object", `print('[]')`, program.BadJSON},
+		{"duplicate keys", `print('{"intent_id":"x","intent_id":"' + i['id'] + '","status":"ok","text":"t"}')`, program.BadJSON},
+		{"invalid UTF-8", `sys.stdout.buffer.write(b'{"intent_id":"' + i['id'].encode() + b'","status":"ok","text":"\xff"}\n')`, program.BadJSON},
+		{"no text", `print(json.dumps({'intent_id': i['id'], 'status': 'ok'}))`, program.BadJSON},
+		{"sources of another kind", `print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': 't', 'sources': 'x'}))`, program.BadJSON},
+		{"another intent", `print(json.dumps({'intent_id': 'x', 'status': 'ok', 'text': 't'}))`, program.WrongIntent},
+		{"no intent", `print(json.dumps({'status': 'ok', 'text': 't'}))`, program.WrongIntent},
+		{"no status", `print(json.dumps({'intent_id': i['id'], 'text': 't'}))`, program.BadStatus},
+		{"another status", `print(json.dumps({'intent_id': i['id'], 'status': 'OK', 'text': 't'}))`, program.BadStatus},
+		{"status error", `print(json.dumps({'intent_id': i['id'], 'status': 'error', 'text': 'no luck'}))`, program.StatusError},
+		{"exit code", ok + "\nsys.exit(3)", program.ExitCode},
+		{"signal", ok + "\nsys.stdout.flush()\nos.kill(os.getpid(), 11)", program.ExitCode},
+		{"a line of 100 MB", "for _ in range(100): sys.stdout.write('x' * (1 << 20))", program.TooLarge},
+		{"a flood of stderr", "while True: sys.stderr.write('x' * 1000 + '\\n')", program.TooLarge},
+		{"memory", "b = bytearray(1 << 30)", program.OOM},
+		{"time", "time.sleep(600)", program.TimedOut},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.options.Log = nil
+			if tt.reason == program.TimedOut {
+				r.agent.Resources.WallClock = 500 * time.Millisecond
+			}
+			r.write(t, "main.py", "import json, os, sys, time\ni = json.loads(sys.stdin.readline())\n"+tt.code+"\n")
+			_, err := r.act(t.Context())
+			f, ok := errors.AsType[*program.Failure](err)
+			if !ok || f.Reason != tt.reason || f.Refusal.Reason != string(tt.reason) || f.Code != call.ProgramFailed || f.Effect != call.NoEffect || !strings.HasPrefix(f.Message, string(tt.reason)+": ") {
+				t.Fatalf("%v", err)
+			}
+			if plain, ok := errors.AsType[*call.Refusal](err); !ok || plain != f.Refusal {
+				t.Error("the refusal does not show")
+			}
+		})
+	}
+}
+
+// TestUnusual is what a program may do and still answer.
+func TestUnusual(t *testing.T) {
+	answer := "sys.stdout.write('{\"intent_id\":\"" + intentID + "\",\"status\":\"ok\",\"text\":\"t\",\"more\":1}')\nsys.stdout.flush()\n"
+	for name, code := range map[string]string{
+		"stdin not read, no newline, no sources": answer,
+		"a child lives on":                       answer + "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n",
+		"stderr is not UTF-8":                    "sys.stderr.buffer.write(b'\\xff\\xfe')\n" + answer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.write(t, "main.py", "import os, sys, time\n"+code)
+			result, err := r.act(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := structured(t, result); a["text"] != "t" || len(a["sources"].([]any)) != 0 {
+				t.Errorf("%v", a)
+			}
+		})
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	r := newRig(t)
+	r.agent.Resources.Network = agent.NetworkHTTPS
+	ctx, cancel := context.WithCancel(t.Context())
+	r.options.Log = func(string) { cancel() }
+	r.write(t, "main.py", "import sys, time\nprint('up', file=sys.stderr, flush=True)\ntime.sleep(600)\n")
+	_, err := r.act(ctx)
+	if f, ok := errors.AsType[*program.Failure](err); !ok || f.Reason != program.Cancelled || f.Effect != call.EffectUnknown {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestEntry is what programs see, and what they do not.
+func TestEntry(t *testing.T) {
+	look := "import json, os\nprint(json.dumps({'intent_id': '" + intentID + "', 'status': 'ok', 'text': ' '.join([__file__, os.getcwd()] + sorted(os.listdir('.')))}))\n"
+	elsewhere := t.TempDir()
+	if err := os.WriteFile(filepath.Join(elsewhere, "far.py"), []byte(look), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, manifest, entry, want, home string
+	}{
+		{"in a folder of its own", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
+		{"in a folder of manifests", "x.toml", "src/main.py", "/agent/main.py /agent main.py", ""},
+		{"absolute, inside", "agent.toml", "$FOLDER/src/main.py", "/agent/src/main.py /agent agent.toml device.py link.py other pipe.py src", ""},
+		{"absolute, elsewhere", "agent.toml", elsewhere + "/far.py", "/entry/far.py /agent agent.toml device.py link.py other pipe.py src", ""},
+		{"absolute, elsewhere, of a flat manifest", "x.toml", elsewhere + "/far.py", "/agent/far.py /agent far.py", ""},
+		{"out of the folder", "agent.toml", "../x.py", "", ""},
+		{"by a link", "agent.toml", "link.py", "", ""},
+		{"a folder", "agent.toml", "src", "", ""},
+		{"a pipe", "agent.toml", "pipe.py", "", ""},
+		{"a device", "agent.toml", "/dev/zero", "", ""},
+		{"a link to a device", "x.toml", "device.py", "", ""},
+		{"not there", "agent.toml", "gone.py", "", ""},
+		{"what ambit keeps", "agent.toml", "$FOLDER/../hidden.py", "", "src"},
+		{"a folder around what ambit keeps", "agent.toml", "src/main.py", "", "src"},
+		{"a folder of ambit's keys", "agent.toml", "$FOLDER/keys/sub/main.py", "", "."},
+		{"an agent that is installed", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py keys link.py other pipe.py src", ".."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.write(t, "agent.toml", "")
+			r.write(t, "other", "")
+			r.write(t, "src/main.py", look)
+			if tt.home != "" {
+				r.write(t, "keys/sub/main.py", look)
+			}
+			hidden := filepath.Join(filepath.Dir(r.folder), "hidden.py")
+			if err := errors.Join(
+				os.Symlink(elsewhere+"/far.py", filepath.Join(r.folder, "link.py")), os.WriteFile(hidden, []byte(look), 0o644),
+				syscall.Mkfifo(filepath.Join(r.folder, "pipe.py"), 0o644), os.Symlink("/dev/zero", filepath.Join(r.folder, "device.py")),
+			); err != nil {
+				t.Fatal(err)
+			}
+			r.options.Manifest = filepath.Join(r.folder, tt.manifest)
+			if tt.home != "" {
+				r.options.Home = home.At(filepath.Join(r.folder, tt.home))
+			}
+			r.agent.Program.Entry = strings.Replace(tt.entry, "$FOLDER", r.folder, 1)
+			result, err := r.act(t.Context())
+			if tt.want == "" {
+				if f, ok := errors.AsType[*program.Failure](err); !ok || f.Reason != program.NotStarted {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := structured(t, result)["text"]; got != tt.want {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
+
+// TestClosed is root's program in files that only root can read: what is closed is
+// said before it is started as somebody else. Anybody else's runs as themselves.
+func TestClosed(t *testing.T) {
+	for _, tt := range []struct{ closed, want string }{
+		{"src/main.py", "the entry is closed"},
+		{"src", "the entry's folder is closed"},
+		{".", "the entry's folder is closed"},
+		{"..", ""}, // what lies above is not seen
+	} {
+		t.Run(tt.closed, func(t *testing.T) {
+			r := newRig(t)
+			r.write(t, "src/main.py", echoPython)
+			r.agent.Program.Entry = "src/main.py"
+			if err := os.Chmod(filepath.Join(r.folder, tt.closed), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			_, err := r.act(t.Context())
+			if tt.want == "" || os.Geteuid() != 0 {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if f, ok := errors.AsType[*program.Failure](err); !ok || !strings.Contains(f.Message, tt.want) || !strings.Contains(f.Hint, "chmod") {
+				t.Errorf("%v", err)
+			}
+			r.options.Unconfined = true
+			if _, err := r.act(t.Context()); err != nil {
+				t.Errorf("without a sandbox: %v", err)
+			}
+		})
+	}
+}
+
+// TestNetwork is one program under each kind of network access.
+func TestNetwork(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "reached") }))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	plain := httptest.NewServer(s.Config.Handler)
+	t.Cleanup(plain.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{
+		egress.EnvResolve: "example.com:443=" + s.Listener.Addr().String() + ",example.com:80=" + plain.Listener.Addr().String(), egress.EnvCA: ca,
+	}
+	sw, err := egress.Read(func(n string) (string, bool) { v, ok := env[n]; return v, ok }, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := `
+import json, urllib.request as u
+def get(url):
+    try: return u.urlopen(url, timeout=10).read().decode()
+    except OSError: return 'no'
+print(json.dumps({'intent_id': '` + intentID + `', 'status': 'ok', 'text': get('https://example.com/') + ' ' + get('http://example.com/')}))
+`
+	for access, want := range map[agent.NetworkAccess]string{
+		agent.NetworkOff: "no no", agent.NetworkHTTPS: "reached no", agent.NetworkFull: "reached reached", "": "no no", "nonsense": "no no",
+	} {
+		t.Run(string(access), func(t *testing.T) {
+			r := newRig(t)
+			r.agent.Resources.Network, r.options.Egress = access, sw
+			r.write(t, "main.py", code)
+			result, err := r.act(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := structured(t, result)["text"]; got != want {
+				t.Errorf("%s %q", got, r.log)
+			}
+			if logged := strings.Join(r.log, "\n"); strings.Contains(logged, "connected to example.com:443") != strings.HasPrefix(want, "reached") {
+				t.Errorf("%q", logged)
+			}
+		})
+	}
+}
+
+func TestNeverLess(t *testing.T) {
+	r := newRig(t)
+	r.write(t, "main.py", echoPython)
+	for _, tier := range []sandbox.Tier{sandbox.Strong, "none", "nonsense"} {
+		r.options.Isolation = tier
+		_, err := r.act(t.Context())
+		if f, ok := errors.AsType[*call.Refusal](err); !ok || f.Code != call.IsolationUnavailable {
+			t.Errorf("%s: %v", tier, err)
+		}
+	}
+	if bytes.Contains([]byte(strings.Join(r.log, "")), []byte("working")) {
+		t.Error("it ran all the same")
+	}
+}

@@ -1,0 +1,121 @@
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
+)
+
+// run runs the program in its sandbox, or without one if the operator said so.
+func (b *binding) run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
+	if b.options.Unconfined {
+		return unconfined(ctx, s)
+	}
+	return sandbox.Run(ctx, s)
+}
+
+// waitDelay is how long the pipes of a killed program may stay open: a process
+// that left its group may hold them.
+const waitDelay = time.Second
+
+// unconfined runs a program as whoever runs ambit, with all that they may do: for
+// trusted local development. The time and what it may write to its pipes are
+// held; memory, disk and network are not.
+func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
+	begun := time.Now()
+	home, err := sandbox.TempDir()
+	if err != nil {
+		return sandbox.Outcome{}, fmt.Errorf("%w: %w", sandbox.ErrNotStarted, err)
+	}
+	defer os.RemoveAll(home)
+	timed, cancel := context.WithTimeout(ctx, s.Wall)
+	defer cancel()
+	argv := make([]string, len(s.Argv))
+	for i, arg := range s.Argv {
+		argv[i] = onThisSide(&s, arg)
+	}
+	cmd := exec.CommandContext(timed, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdin, cmd.WaitDelay = onThisSide(&s, s.Dir), bytes.NewReader(s.Stdin), waitDelay
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TMPDIR=" + home}
+	for _, variable := range s.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		cmd.Env = append(cmd.Env, name+"="+onThisSide(&s, value))
+	}
+	ownGroup(cmd)
+	var out sandbox.Outcome
+	full := func(which string) func() {
+		return sync.OnceFunc(func() { out.TooLarge = which; cancel() })
+	}
+	var stdout bytes.Buffer
+	lines, w := io.Pipe()
+	cmd.Stdout = &capped{to: &stdout, left: s.MaxStdout, full: full("stdout")}
+	cmd.Stderr = &capped{to: w, left: s.MaxStderr, full: full("stderr")}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		r := bufio.NewReader(lines)
+		for {
+			line, err := r.ReadString('\n')
+			if line = strings.TrimSuffix(line, "\n"); line != "" && s.OnStderr != nil {
+				s.OnStderr(line)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	err = cmd.Run()
+	w.Close()
+	<-read
+	killGroup(cmd)
+	out.Duration, out.Stdout = time.Since(begun), stdout.Bytes()
+	if cmd.ProcessState == nil {
+		return out, fmt.Errorf("%w: %w", sandbox.ErrNotStarted, err)
+	}
+	out.ExitCode = cmd.ProcessState.ExitCode()
+	switch {
+	case out.TooLarge != "":
+	case ctx.Err() != nil:
+		return out, context.Cause(ctx)
+	case errors.Is(timed.Err(), context.DeadlineExceeded):
+		out.TimedOut = true
+	case out.ExitCode < 0:
+		out.Signal = signalOf(cmd.ProcessState)
+	}
+	return out, nil
+}
+
+// onThisSide is a path as it is outside a sandbox.
+func onThisSide(s *sandbox.Spec, path string) string {
+	for _, m := range s.Mounts {
+		if rest, ok := strings.CutPrefix(path, m.To); ok && (rest == "" || rest[0] == '/') {
+			return m.Source + rest
+		}
+	}
+	return path
+}
+
+// capped writes on until there was too much.
+type capped struct {
+	to   io.Writer
+	left int64
+	full func()
+}
+
+func (c *capped) Write(p []byte) (int, error) {
+	if c.left -= int64(len(p)); c.left < 0 {
+		c.full()
+		return len(p), nil // the program is being killed; its pipe must not fill
+	}
+	return c.to.Write(p)
+}

@@ -1,0 +1,140 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	_ "embed"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
+)
+
+// scratch is the one disk that a program can write to.
+const scratch = "/scratch"
+
+// user is the number of the user inside, where there is no other.
+const (
+	user       = "1000"
+	insideUser = 1000
+)
+
+// path is where programs are found inside.
+const path = "PATH=/usr/local/bin:/usr/bin:/bin"
+
+// devices are all that there are.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+// roots are the folders of the system that programs need. Where one is a link,
+// it is one inside too.
+var roots = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// settings are the files in /etc that are the same everywhere, or public:
+// certificates, where libraries are, what time it is.
+var settings = []string{
+	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted",
+	"/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+}
+
+//go:embed node-proxy.cjs
+var nodeProxy string
+
+const nodeProxyFile = "/etc/ambit/node-proxy.cjs"
+
+// made are files that are made up.
+func made(s shape) [][2]string {
+	files := [][2]string{
+		{"/etc/passwd", "agent:x:" + user + ":" + user + "::" + Home + ":/bin/sh\n"},
+		{"/etc/group", "agent:x:" + user + ":\n"},
+		{"/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
+		{"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"},
+		{shim.CanaryFile, "canary\n"},
+	}
+	if s.egress {
+		files = append(files, [2]string{nodeProxyFile, nodeProxy})
+	}
+	if s.interpreter != "" {
+		file, text := gates(s.interpreter)
+		files = append(files, [2]string{file, text})
+	}
+	return files
+}
+
+// environment is all that a program finds in its own.
+func environment(s *Spec) []string {
+	env := []string{path, "HOME=" + Home, "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=agent"}
+	if s.Egress != nil {
+		proxy := "http://" + shim.ProxyAddress
+		env = append(
+			env, "HTTPS_PROXY="+proxy, "https_proxy="+proxy, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "ALL_PROXY="+proxy, "NO_PROXY=", "no_proxy=",
+			"NODE_OPTIONS=--require="+nodeProxyFile,
+		)
+	}
+	return append(env, s.Env...)
+}
+
+// sources are the paths of this machine that a sandbox has mounted. Folders of
+// the system are not among them: nobody puts others in their place.
+func sources(s shape) []string {
+	out := slices.Clone(settings)
+	for _, m := range s.mounts {
+		out = append(out, m.Source)
+	}
+	return out
+}
+
+// arrange makes bubblewrap's arguments, and the plan's lists of what the program
+// may open. Sources of mounts are staged where bubblewrap cannot reach them as
+// they are.
+func arrange(p *shim.Plan, s shape, bwrap string) {
+	a := []string{
+		bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL",
+		"--uid", user, "--gid", user, "--hostname", "sandbox", "--json-status-fd", strconv.Itoa(shim.FDStatus),
+		"--ro-bind", "/usr", "/usr",
+	}
+	p.ReadOnly = []string{"/usr", "/etc", "/proc"}
+	for _, dir := range roots {
+		if to, err := os.Readlink(dir); err == nil {
+			a = append(a, "--symlink", to, dir)
+		} else if _, err := os.Stat(dir); err == nil {
+			a = append(a, "--ro-bind", dir, dir)
+			p.ReadOnly = append(p.ReadOnly, dir)
+		}
+	}
+	a = append(a, "--dir", "/etc")
+	for _, file := range settings {
+		a = append(a, "--ro-bind-try", file, file)
+	}
+	for i, f := range made(s) {
+		a = append(a, "--perms", "0444", "--ro-bind-data", strconv.Itoa(shim.FDData+i), f[0])
+	}
+	a = append(a, "--proc", "/proc", "--size", "65536", "--tmpfs", "/dev")
+	for _, d := range devices {
+		a = append(a, "--dev-bind", d, d)
+	}
+	p.Devices = devices
+	a = append(
+		a, "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin", "--symlink", "/proc/self/fd/1", "/dev/stdout",
+		"--symlink", "/proc/self/fd/2", "/dev/stderr", "--symlink", scratch+"/shm", "/dev/shm", "--remount-ro", "/dev",
+		"--size", strconv.FormatInt(s.disk, 10), "--tmpfs", scratch, "--dir", Home, "--dir", scratch+"/tmp", "--dir", scratch+"/shm",
+		"--symlink", "scratch/tmp", "/tmp",
+	)
+	p.ReadWrite = []string{scratch}
+	for i, m := range s.mounts {
+		source := m.Source
+		if p.User != 0 {
+			p.Stage = append(p.Stage, source)
+			source = shim.StagePath(i)
+		}
+		if m.Write {
+			a = append(a, "--bind", source, m.To)
+			p.ReadWrite = append(p.ReadWrite, filepath.Clean(m.To))
+			continue
+		}
+		a = append(a, "--ro-bind", source, m.To)
+		p.ReadOnly = append(p.ReadOnly, filepath.Clean(m.To))
+	}
+	p.Exec = append(a, "--remount-ro", "/", "--chdir", "/", "--", "/proc/self/fd/"+strconv.Itoa(shim.FDExe), shim.Shim)
+}

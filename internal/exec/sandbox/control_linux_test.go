@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
+)
+
+// heard has a sandbox listen to messages, each with so many descriptors of one
+// pipe, and wants none of these to be open when it has.
+func heard(t *testing.T, r *running, texts []string, each int) {
+	t.Helper()
+	theirs, ours, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	r.control = ours
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		r.listen()
+	}()
+	var rights []byte
+	if each > 0 {
+		fds := make([]int, each)
+		for i := range fds {
+			fds[i] = int(write.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	for _, text := range texts {
+		// Where nobody listens any more, an empty message was the last.
+		if err := unix.Sendmsg(int(theirs.Fd()), []byte(text), rights, nil, unix.MSG_NOSIGNAL); err != nil && !errors.Is(err, unix.EPIPE) {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(theirs.Close(), write.Close()); err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	if err := ours.Close(); err != nil { // with what was not read
+		t.Fatal(err)
+	}
+	raw, err := read.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	var readErr error
+	if err := raw.Read(func(fd uintptr) bool {
+		n, readErr = unix.Read(int(fd), make([]byte, 1))
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n != 0 || readErr != nil { // its end, as nobody can write any more
+		t.Errorf("after %q with %d descriptors, one is open: %v", texts, each, readErr)
+	}
+}
+
+func listening() *running {
+	return &running{ready: make(chan struct{}), worn: make(chan struct{})}
+}
+
+// What a message brings and nobody takes is closed, so that a program cannot use
+// up what ambit may have open.
+func TestDescriptorsOfMessages(t *testing.T) {
+	for _, text := range []string{
+		"", "x", `{}`, `{"kind":"` + shim.Listener + `"}`, `{"kind":"` + shim.Ready + `"}`, `{"kind":"` + shim.Worn + `"}`, `{"kind":"` + shim.Sang + `"}`,
+		`{"kind":"` + shim.Failed + `"}`, `{"kind":"` + shim.NotStarted + `"}`, `{"kind":"` + shim.Dial + `"}`,
+	} {
+		for each := range 4 {
+			heard(t, listening(), []string{text, text}, each)
+		}
+	}
+	began := listening()
+	close(began.ready)
+	heard(t, began, []string{`{"kind":"` + shim.Listener + `"}`}, 1)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	served := listening()
+	served.listener = l
+	heard(t, served, []string{`{"kind":"` + shim.Listener + `"}`}, 1)
+}
+
+// A program may say anything where the shim speaks.
+func FuzzListen(f *testing.F) {
+	for _, kind := range []string{shim.Listener, shim.Ready, shim.Worn, shim.Sang, shim.Failed, shim.NotStarted, shim.Dial} {
+		f.Add(`{"kind":"`+kind+`"}`, `{"kind":"`+kind+`","what":"x","text":"y"}`, uint8(1))
+	}
+	f.Add("", "x", uint8(2))
+	f.Add(`{"kind":1}`, `[[[`, uint8(3))
+	f.Fuzz(func(t *testing.T, first, second string, each uint8) {
+		if len(first)+len(second) > 100_000 { // more than a socket takes at once
+			return
+		}
+		heard(t, listening(), []string{first, second}, int(each%4))
+	})
+}

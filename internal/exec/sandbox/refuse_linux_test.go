@@ -1,0 +1,215 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// TestFailsClosed takes away one mechanism after the other, in two ways: it
+// fails, or it claims to work and does nothing, which only canaries can tell.
+func TestFailsClosed(t *testing.T) {
+	able(t)
+	for _, tt := range []struct {
+		without string
+		missing string
+		root    bool // taking it away needs root
+	}{
+		{"bubblewrap", "bubblewrap", false},
+		{"bubblewrap that is something else", "bubblewrap", false},
+		{"bubblewrap that only starts what comes last", "landlock", false},
+		{"user namespaces", "user namespace", false},
+		{"network namespace, silently", "network namespace", false},
+		{"pid namespace, silently", "pid namespace", false},
+		{"sizes, silently", "mounts", false},
+		{"landlock", "landlock", false},
+		{"landlock, silently", "landlock", false},
+		{"seccomp", "seccomp", false},
+		{"seccomp, silently", "seccomp", false},
+		{"close_range", "close_range", false},
+		{"close_range, silently", "close_range", false},
+		{"rlimits", "rlimits", false},
+		{"rlimits, silently", "rlimits", false},
+		{"cgroups", "cgroup", true},
+		{"open files", "sandbox", false},
+		{"nothing", "", false},
+	} {
+		t.Run(tt.without, func(t *testing.T) {
+			if tt.root && os.Geteuid() != 0 {
+				return // covered as root; an ordinary user has no such power
+			}
+			cmd := exec.CommandContext(t.Context(), probe())
+			cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "PROBE=deprived", "WITHOUT=" + tt.without, "PATH=" + os.Getenv("PATH"), "SPACE=" + space(t)}
+			cmd.Stderr = os.Stderr
+			if tt.root {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+			}
+			text, err := cmd.Output()
+			var v verdictOf
+			if err != nil || json.Unmarshal(text, &v) != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
+			if tt.missing == "" {
+				if !v.Ran {
+					t.Errorf("with everything there, it is refused: %+v", v)
+				}
+				return
+			}
+			if v.Ran || v.Code != call.IsolationUnavailable || v.Hint == "" || !slices.ContainsFunc(v.Missing, func(m string) bool { return strings.HasPrefix(m, tt.missing) }) {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
+// space is a folder that everybody reaches, and that is not where mounts are
+// staged.
+func space(t *testing.T) string {
+	dir, err := os.MkdirTemp("/var/tmp", "ambit-test")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// TestCanariesNotice: where there are no bounds, canaries say so.
+func TestCanariesNotice(t *testing.T) {
+	able(t)
+	for canary, s := range map[string]Spec{
+		shim.CanaryForks:  {PIDs: 200},
+		shim.CanaryMemory: {},
+		shim.CanaryDisk:   {},
+		shim.CanaryRules:  {Mounts: []Mount{{Source: "/etc/hostname", To: "/etc/shadow"}}},
+	} {
+		s.Argv = []string{canary}
+		s.defaults()
+		out, sang, err := proven.machine.run(t.Context(), &s, canary)
+		if err != nil || out.OOM || sang == nil || sang.Text == "" {
+			t.Errorf("%s: %v, %+v", canary, err, sang)
+		}
+	}
+}
+
+// deprive takes a mechanism from this process and its children.
+func deprive(what string) {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	silently := uint32(0)
+	name, quiet := strings.CutSuffix(what, ", silently")
+	if !quiet {
+		silently = uint32(unix.EOPNOTSUPP)
+	}
+	space := os.Getenv("SPACE")
+	switch name {
+	case "bubblewrap":
+		must(os.Setenv("PATH", space))
+	case "bubblewrap that is something else":
+		must(os.WriteFile(filepath.Join(space, "bwrap"), []byte("#!/bin/sh\necho ran\n"), 0o755))
+		must(os.Setenv("PATH", space+":"+os.Getenv("PATH")))
+	case "bubblewrap that only starts what comes last":
+		wrapped(space, `while [ "$1" != -- ]; do shift; done; shift; exec "$@"`, "--nothing")
+	case "network namespace":
+		wrapped(space, `exec "$real" --unshare-all --share-net "$@"`, "--unshare-all")
+	case "pid namespace":
+		wrapped(space, `exec "$real" --unshare-user --unshare-ipc --unshare-net --unshare-uts "$@"`, "--unshare-all")
+	case "sizes":
+		wrapped(space, `exec "$real" "$@"`, "--size")
+	case "user namespaces":
+		answer(unix.SYS_CLONE, 16, unix.CLONE_NEWUSER, uint32(unix.EPERM))
+		answer(unix.SYS_UNSHARE, 16, unix.CLONE_NEWUSER, uint32(unix.EPERM))
+	case "landlock":
+		if quiet {
+			answer(unix.SYS_LANDLOCK_RESTRICT_SELF, 0, 0, silently)
+		} else {
+			answer(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, silently)
+		}
+	case "seccomp":
+		answer(unix.SYS_SECCOMP, 0, 0, silently)
+	case "close_range":
+		answer(unix.SYS_CLOSE_RANGE, 0, 0, silently)
+	case "rlimits":
+		answer(unix.SYS_PRLIMIT64, 32, ^uint32(0), silently) // where there is a new limit
+	case "open files":
+		// Some for the runtime, and not enough for the pipes of a run.
+		must(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 16, Max: 16}))
+	case "cgroups":
+		// In a mount namespace that this process was started in.
+		must(unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, ""))
+	}
+}
+
+// wrapped puts a bubblewrap before the real one that leaves out an option, with
+// its value if it is a size.
+func wrapped(space, last, without string) {
+	real, err := exec.LookPath("bwrap")
+	script := `#!/bin/bash
+real=` + real + `
+args=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--size) [ "$1" = ` + without + ` ] && shift || args+=("$1") ;;
+	` + without + `) ;;
+	*) args+=("$1") ;;
+	esac
+	shift
+done
+set -- "${args[@]}"
+` + last + "\n"
+	if err := errors.Join(
+		err, os.WriteFile(filepath.Join(space, "bwrap"), []byte(script), 0o755),
+		os.Setenv("PATH", space+":"+os.Getenv("PATH")),
+	); err != nil {
+		panic(err)
+	}
+}
+
+// answer makes the kernel answer a system call with an error, or with success
+// for 0; with bits, only if the argument at an offset has one of them.
+func answer(number uint32, offset, bits, errno uint32) {
+	prog := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+	}
+	if bits != 0 {
+		prog = append(
+			prog, bpf.LoadAbsolute{Off: offset, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipTrue: 1},
+			bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+		)
+	}
+	raw, err := bpf.Assemble(append(prog, bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | errno}))
+	if err != nil {
+		panic(err)
+	}
+	code := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	p := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	// Every thread: those of the runtime start children too.
+	unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if _, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(&p))); e != 0 {
+		panic(e)
+	}
+}

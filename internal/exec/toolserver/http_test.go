@@ -1,0 +1,216 @@
+//go:build unix
+
+package toolserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// sdkServer is a server of the Go SDK's with these tools.
+func sdkServer(tools ...string) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
+	for _, name := range tools {
+		s.AddTool(&mcp.Tool{Name: name, Description: "It does " + name + ".", InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
+			})
+	}
+	return s
+}
+
+func handler(s *mcp.Server, stateless bool) http.Handler {
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless})
+}
+
+// there is a place on the network; who answers there can change.
+type there struct {
+	url    string
+	answer atomic.Pointer[http.Handler]
+	header atomic.Pointer[http.Header] // of the last request
+}
+
+func (h *there) set(now http.Handler) { h.answer.Store(&now) }
+
+// down is nobody answering: connections are cut.
+func (h *there) down() {
+	h.set(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+}
+
+// at declares a remote server. It must be called before the agent is started
+// and is closed after it.
+func (r *rig) at(alias string, tools []string, answer http.Handler, headers ...agent.Setting) *there {
+	r.t.Helper()
+	h := &there{}
+	h.set(answer)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		header := req.Header.Clone()
+		h.header.Store(&header)
+		(*h.answer.Load()).ServeHTTP(w, req)
+	}))
+	r.t.Cleanup(func() {
+		server.CloseClientConnections() // a stream for notifications may still be open
+		server.Close()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	})
+	h.url = server.URL
+	r.agent.Servers = append(r.agent.Servers, agent.Server{Alias: alias, Transport: agent.StreamableHTTP, Endpoint: server.URL, Headers: headers})
+	for _, name := range tools {
+		r.agent.Tools = append(r.agent.Tools, agent.Tool{Name: name, SideEffect: agent.Read, Binding: agent.OnServer{Alias: alias}})
+	}
+	return h
+}
+
+func TestRemoteServers(t *testing.T) {
+	for _, stateless := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stateless %t", stateless), func(t *testing.T) {
+			r := newRig(t)
+			there := r.at("web", []string{"echo"}, handler(sdkServer("echo"), stateless),
+				agent.Setting{Name: "Authorization", Value: "Bearer $env:CANARY", Refs: []string{"CANARY"}})
+			r.fake("local", []string{"echo"})
+			r.o.Lookup = lookup(map[string]string{"CANARY": canary})
+			m := r.proven()
+			r.works(m, "web")
+			r.works(m, "local")
+			if got := there.header.Load().Get("Authorization"); got != "Bearer "+canary {
+				t.Errorf("the server got %q", got)
+			}
+			if p := m.Proofs()[0]; p.Package.Status != Unverifiable || p.Protocol == "" {
+				t.Errorf("proof %+v", p)
+			}
+			if all := r.told(m); strings.Contains(all, canary) {
+				t.Errorf("a credential was told:\n%s", all)
+			}
+		})
+	}
+}
+
+func TestRemoteServersRefused(t *testing.T) {
+	says := func(status int, contentType, body string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if contentType == "text/event-stream" && req.Method != http.MethodGet {
+				w.WriteHeader(http.StatusMethodNotAllowed)
+				return
+			}
+			w.Header().Set("Content-Type", contentType)
+			w.WriteHeader(status)
+			fmt.Fprint(w, strings.ReplaceAll(body, "HEADER", req.Header.Get("Authorization")))
+		})
+	}
+	tests := []struct {
+		name   string
+		answer http.Handler
+		code   call.Code
+		words  []string
+	}{
+		{"says the credential back", says(401, "text/plain", "bad token HEADER"), call.ServerUnavailable, []string{"401", "Bearer $env:CANARY"}},
+		{"is no MCP server", says(200, "text/html", "<h1>HEADER</h1>"), call.ServerUnavailable, []string{"text/html"}},
+		{"speaks only the old transport", says(200, "text/event-stream", "event: endpoint\ndata: /messages\n\n"), call.ServerUnavailable, []string{"HTTP+SSE"}},
+		{"sends us elsewhere", http.RedirectHandler("https://evil.example/", http.StatusTemporaryRedirect), call.ServerUnavailable, []string{"redirects are not followed"}},
+		{"has other tools", handler(sdkServer("echo", "exec"), false), call.ServerDrifted, []string{`advertises "exec"`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.at("web", []string{"echo"}, tt.answer, agent.Setting{Name: "Authorization", Value: "Bearer $env:CANARY", Refs: []string{"CANARY"}})
+			r.fake("local", []string{"echo"})
+			r.o.Lookup = lookup(map[string]string{"CANARY": canary})
+			m := r.start()
+			refused(t, m.Proofs()[0], tt.code, tt.words...)
+			if all := r.told(m); strings.Contains(all, canary) {
+				t.Errorf("a credential was told:\n%s", all)
+			}
+			r.works(m, "local")
+		})
+	}
+}
+
+func TestRemoteCredentialMissing(t *testing.T) {
+	r := newRig(t)
+	there := r.at("web", []string{"echo"}, handler(sdkServer("echo"), true), agent.Setting{Name: "X-Key", Value: "$env:WEB_KEY", Refs: []string{"WEB_KEY"}})
+	key := new(atomic.Bool)
+	r.o.Lookup = func(string) (string, bool) { return canary, key.Load() }
+	m := r.start()
+	refused(t, m.Proofs()[0], call.CredentialMissing, "server web needs WEB_KEY")
+	if there.header.Load() != nil {
+		t.Error("a request was sent without it")
+	}
+	m.Close()
+
+	// It may also go missing later.
+	key.Store(true)
+	m = r.proven()
+	r.works(m, "web")
+	key.Store(false)
+	_, refusal := r.call(m, "web", "echo", `{}`)
+	is(t, refusal, call.CredentialMissing, call.NoEffect, false)
+}
+
+// A remote server that was away is not trusted before it is proven again.
+func TestRemoteServerComesBack(t *testing.T) {
+	t.Run("the same", func(t *testing.T) {
+		r := newRig(t)
+		server := handler(sdkServer("echo"), true)
+		there := r.at("web", []string{"echo"}, server)
+		m := r.proven()
+		there.down()
+		_, refusal := r.call(m, "web", "echo", `{}`)
+		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
+		there.set(server)
+		r.works(m, "web")
+	})
+	t.Run("another", func(t *testing.T) {
+		r := newRig(t)
+		there := r.at("web", []string{"echo"}, handler(sdkServer("echo"), true))
+		m := r.proven()
+		there.down()
+		r.call(m, "web", "echo", `{}`)
+		there.set(handler(sdkServer("echo", "exec"), true))
+		_, refusal := r.call(m, "web", "echo", `{}`)
+		is(t, refusal, call.ServerDrifted, call.NoEffect, false)
+	})
+	t.Run("after very many tries", func(t *testing.T) {
+		r := newRig(t)
+		hand := r.byHand()
+		server := handler(sdkServer("echo"), true)
+		there := r.at("web", []string{"echo"}, server)
+		m := r.proven()
+		there.down()
+		r.call(m, "web", "echo", `{}`)
+		for range 2 * quickRestarts {
+			hand.pass()
+		}
+		hand.waits()
+		_, refusal := r.call(m, "web", "echo", `{}`)
+		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
+		there.set(server)
+		hand.pass()
+		r.until("it is back", m.Proven)
+		r.works(m, "web")
+	})
+	t.Run("an answer that is an error is no absence", func(t *testing.T) {
+		r := newRig(t)
+		server := handler(sdkServer("echo"), true)
+		there := r.at("web", []string{"echo"}, server)
+		m := r.proven()
+		there.set(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "slow down", http.StatusTooManyRequests) }))
+		_, refusal := r.call(m, "web", "echo", `{}`)
+		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
+		there.set(server)
+		r.works(m, "web")
+		if strings.Contains(r.log(), "went away") {
+			t.Errorf("log:\n%s", r.log())
+		}
+	})
+}

@@ -1,0 +1,224 @@
+//go:build unix
+
+package toolserver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+)
+
+// lazy makes the rig's servers lazy and learn their tools.
+func (r *rig) lazy() {
+	r.o.Servers = declared(r.agent)
+	for i := range r.o.Servers {
+		r.o.Servers[i].Lazy, r.o.Servers[i].Learn = true, true
+	}
+}
+
+// idles lets a lazy server be idle for long enough, and reports whether it stopped.
+func (r *rig) idles(s *server) bool {
+	s.mu.Lock()
+	s.demand.used = time.Time{}
+	s.mu.Unlock()
+	return s.stopIdle()
+}
+
+func TestLazyServer(t *testing.T) {
+	r := newRig(t)
+	r.fake("one", []string{"echo"})
+	r.fake("two", []string{"echo"})
+	r.lazy()
+	m := r.start()
+	if lives := r.read("one/lives") + r.read("two/lives"); lives != "" || len(m.Proofs()) != 0 {
+		t.Errorf("before the first use: started %q, proofs %+v", lives, m.Proofs())
+	}
+	r.works(m, "one")
+	if lives := r.read("two/lives"); lives != "" {
+		t.Errorf("a server that no call used was started %q times", lives)
+	}
+	m.Wake(t.Context())
+	if p := m.Proofs(); len(p) != 2 || !p[1].OK || !p[1].Lazy {
+		t.Errorf("after a list: %+v", p)
+	}
+}
+
+// A server that was stopped comes back with the tools that it had, or is refused until
+// it has them again.
+func TestLazyServerComesBackAsItWas(t *testing.T) {
+	tests := []struct{ name, tools, words string }{
+		{"the same", definition("echo"), ""},
+		{"another definition", strings.Replace(definition("echo"), "It does", "It did", 1), `its definition of "echo" has changed`},
+		{"another tool", definition("exec"), `it does not advertise "echo"`},
+		{"a tool more", definition("echo") + "," + definition("exec"), `it advertises "exec"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			hand := r.byHand()
+			r.fake("one", []string{"echo"})
+			r.lazy()
+			m := r.start()
+			r.works(m, "one")
+			r.stops(hand, m.order[0])
+			if m.Capabilities("one") != nil {
+				t.Error("it still has a connection")
+			}
+			r.write("one/tools.json", tt.tools)
+			if tt.words == "" {
+				r.works(m, "one")
+				return
+			}
+			_, refusal := r.call(m, "one", "echo", `{}`)
+			is(t, refusal, call.ServerDrifted, call.NoEffect, false)
+			if !strings.Contains(refusal.Message, tt.words) {
+				t.Errorf("the refusal is %q, want %q", refusal.Message, tt.words)
+			}
+			r.write("one/tools.json", definition("echo"))
+			hand.advance(lastRetry)
+			r.works(m, "one")
+		})
+	}
+}
+
+// stops moves the clock until the server is idle and stopped.
+func (r *rig) stops(hand *handClock, s *server) {
+	r.t.Helper()
+	if got := hand.waits(); got != idleTime {
+		r.t.Errorf("it may be idle for %v, want %v", got, idleTime)
+	}
+	hand.pass()
+	r.until("it was stopped", s.sleeping)
+}
+
+// A server is in use while it answers a request, and while a client watches one of its
+// resources.
+func TestLazyServerStopsOnlyWhenIdle(t *testing.T) {
+	r := newRig(t)
+	r.at("notes", []string{"echo"}, &keeper{})
+	r.lazy()
+	m := r.start()
+	s := m.order[0]
+	if _, refusal := r.call(m, "notes", "echo", `{}`); refusal != nil {
+		t.Fatal(refusal)
+	}
+	done := s.use()
+	if r.idles(s) {
+		t.Error("it was stopped while a request was under way")
+	}
+	done()
+	if s.stopIdle() {
+		t.Error("it was stopped right after a request")
+	}
+	client := &call.Client{Key: "one"}
+	r.watches(m, client, "test://note")
+	if r.idles(s) {
+		t.Error("it was stopped while a client watched it")
+	}
+	_, err := m.Forward(t.Context(), &call.Forward{
+		Server: "notes", Method: "resources/unsubscribe", Params: jsontext.Value(`{"uri":"test://note"}`), Client: client,
+	})
+	if err != nil || !r.idles(s) {
+		t.Errorf("it runs on, and no client uses it: %v", err)
+	}
+}
+
+// A start that fails refuses calls with the reason at once, and is repeated.
+func TestLazyServerStartFails(t *testing.T) {
+	r := newRig(t)
+	hand := r.byHand()
+	one := r.fake("one", []string{"echo"})
+	program := one.Command
+	one.Command = r.path("not-there-yet")
+	r.lazy()
+	m := r.start()
+	for range 2 { // the second call comes before the next start
+		_, refusal := r.call(m, "one", "echo", `{}`)
+		is(t, refusal, call.ServerUnavailable, call.NoEffect, false)
+		if !strings.Contains(refusal.Message, "not-there-yet") {
+			t.Errorf("the refusal is %q", refusal.Message)
+		}
+	}
+	if p := m.Proofs(); len(p) != 1 || p[0].OK || p[0].NotFound {
+		t.Errorf("its proof is %+v", p)
+	}
+	if got := hand.waits(); got != firstRetry {
+		t.Errorf("it is started again after %v, want %v", got, firstRetry)
+	}
+	if err := os.Symlink(program, one.Command); err != nil {
+		t.Fatal(err)
+	}
+	hand.pass()
+	r.until("it is proven", func() bool { p := m.Proofs(); return len(p) == 1 && p[0].OK })
+	r.works(m, "one")
+}
+
+// A required server that was not found is looked for again without a use, an optional
+// server is not.
+func TestLazyServerIsFoundLater(t *testing.T) {
+	for name, optional := range map[string]bool{"required": false, "optional": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			hand := r.byHand()
+			r.fake("one", []string{"echo"})
+			r.lazy()
+			found := r.o.Servers[0]
+			missing := &Unavailable{Refusal: call.Refuse(stage, call.ServerUnavailable, "no registry has it"), Lacking: true, NotFound: true}
+			var known bool
+			r.o.Servers[0] = Spec{
+				Lazy: true, Optional: optional, Problem: missing,
+				Find: func(context.Context, pack.Progress) (Spec, error) {
+					if !known {
+						return Spec{}, errors.New("it is asked for too early")
+					}
+					return found, nil
+				},
+			}
+			r.o.Servers[0].Alias = "one"
+			m := r.start()
+			p := m.Proofs()[0]
+			refused(t, p, call.ServerUnavailable, "no registry has it")
+			if p.NotFound == optional || !p.Lacking {
+				t.Errorf("its proof is %+v", p)
+			}
+			known = true
+			if optional {
+				hand.advance(firstRetry)
+			} else {
+				hand.pass()
+				r.until("it is proven", func() bool { return m.Proofs()[0].OK })
+			}
+			r.works(m, "one")
+		})
+	}
+}
+
+// The tools of an optional server are listed only while it is there.
+func TestLazyServerIsOptional(t *testing.T) {
+	r := newRig(t)
+	hand := r.byHand()
+	r.fake("one", []string{"echo"})
+	r.lazy()
+	r.o.Servers[0].Optional = true
+	r.o.Servers[0].Definitions = map[string][]byte{"echo": []byte(definition("echo"))}
+	m := r.start()
+	echo := r.tool("one", "echo")
+	if m.Definition(echo) != nil {
+		t.Error("it is listed before it was started")
+	}
+	r.works(m, "one")
+	if m.Definition(echo) == nil {
+		t.Error("it is not listed while it runs")
+	}
+	if r.stops(hand, m.order[0]); m.Definition(echo) == nil {
+		t.Error("it is not listed while it is stopped")
+	}
+}

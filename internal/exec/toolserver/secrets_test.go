@@ -1,0 +1,174 @@
+//go:build unix
+
+package toolserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/home"
+)
+
+const canary = "canary-7f3a91c2"
+
+// told is everything that a rig and a manager have told anybody.
+func (r *rig) told(m *Manager, refusals ...*call.Refusal) string {
+	var all strings.Builder
+	all.WriteString(r.log() + r.progress() + strings.Join(r.processes(), "\n"))
+	for _, p := range m.Proofs() {
+		p.Tools = nil // the server's own bytes
+		fmt.Fprintf(&all, "%+v", p)
+		refusals = append(refusals, p.Refusal)
+	}
+	for _, refusal := range refusals {
+		if refusal != nil {
+			fmt.Fprintf(&all, "%+v", *refusal)
+		}
+	}
+	return all.String()
+}
+
+func lookup(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := values[name]
+		return v, ok
+	}
+}
+
+func TestCredentialsInTheEnvironment(t *testing.T) {
+	r := newRig(t)
+	s := r.fake("one", []string{"environment", "crash"})
+	s.Env = append(s.Env,
+		agent.Setting{Name: "TOKEN", Value: "Bearer $env:CANARY/$env:OTHER", Refs: []string{"CANARY", "OTHER"}},
+		agent.Setting{Name: "PLAIN", Value: "$env:HOME/x", Refs: []string{"HOME"}})
+	r.o.Lookup = lookup(map[string]string{"CANARY": canary + "$env:OTHER", "OTHER": "second-value", "HOME": "/home/me"})
+	t.Setenv("AMBIT_TEST_NOT_DECLARED", "x")
+	m := r.proven()
+	result, refusal := r.call(m, "one", "environment", `{}`)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	env := string(result.Raw)
+	// The value is put in once: what it holds is not looked at.
+	if !strings.Contains(env, `TOKEN=Bearer `+canary+`$env:OTHER/second-value\n`) || !strings.Contains(env, `PLAIN=/home/me/x`) {
+		t.Errorf("the server's environment is %s", env)
+	}
+	if strings.Contains(env, "NOT_DECLARED") || !strings.Contains(env, "PATH=") {
+		t.Errorf("the server's environment is %s", env)
+	}
+	// It said all of that on stderr, on stdout and as a log message.
+	r.until("it is logged", func() bool { return strings.Count(r.log(), "Bearer $env:CANARY") >= 3 })
+	_, refusal = r.call(m, "one", "crash", `{}`)
+	if all := r.told(m, refusal); strings.Contains(all, canary) || strings.Contains(all, "second-value") {
+		t.Errorf("a credential was told:\n%s", all)
+	}
+	if !strings.Contains(r.log(), "PLAIN=/home/me/x") {
+		t.Errorf("what is no secret was masked:\n%s", r.log())
+	}
+}
+
+// A server whose last words before its end hold its credential.
+func TestCredentialsInLastWords(t *testing.T) {
+	r := newRig(t)
+	s := r.fake("one", []string{"echo"}, "-do", "tell-environment")
+	s.Env = append(s.Env, agent.Setting{Name: "TOKEN", Value: "$env:CANARY", Refs: []string{"CANARY"}})
+	r.o.Lookup = lookup(map[string]string{"CANARY": canary})
+	m := r.start()
+	refused(t, m.Proofs()[0], call.ServerUnavailable, "TOKEN=$env:CANARY")
+	if all := r.told(m); strings.Contains(all, canary) {
+		t.Errorf("a credential was told:\n%s", all)
+	}
+}
+
+func TestCredentialMissing(t *testing.T) {
+	r := newRig(t)
+	s := r.fake("one", []string{"echo"})
+	s.Env = append(s.Env, agent.Setting{Name: "TOKEN", Value: "$env:GITHUB_TOKEN", Refs: []string{"GITHUB_TOKEN"}})
+	r.fake("two", []string{"echo"})
+	m := r.start()
+	p := m.Proofs()[0]
+	refused(t, p, call.CredentialMissing, "server one needs GITHUB_TOKEN")
+	if !p.Lacking || !strings.Contains(p.Refusal.Hint, "GITHUB_TOKEN") || r.read("one/lives") != "" {
+		t.Errorf("proof %+v", p)
+	}
+	r.works(m, "two")
+}
+
+func TestMask(t *testing.T) {
+	var s secrets
+	if got := s.mask("nothing is known"); got != "nothing is known" {
+		t.Error(got)
+	}
+	s.keep("A", "abcdef")
+	s.keep("LONG", "abcdefgh")
+	s.keep("SHORT", "1")
+	s.keep("HOME", "/home/me")
+	s.keep("KEY", "-----BEGIN-----\nMIIEpAIBAAKC\n-----END-----\n")
+	s.keep("QUOTED", `pass"word\`)
+	for in, want := range map[string]string{
+		"x abcdef y":                 "x $env:A y",
+		"abcdefgh":                   "$env:LONG", // not $env:A and the rest
+		"exit status 1":              "exit status 1",
+		"/home/me/x":                 "/home/me/x",
+		"line MIIEpAIBAAKC of a key": "line $env:KEY of a key",
+		"aGVsbG86YWJjZGVmZ2gh":       "aGVsbG86$env:LONGgh", // base64 of hello:abcdefgh!
+		"hex 6162636465666768":       "hex $env:LONG",
+		"x=pass%22word%5c&y":         "x=$env:QUOTED&y",
+		`said pass"word\ and ` + strconv.Quote(`pass"word\`): `said $env:QUOTED and "$env:QUOTED"`,
+	} {
+		if got := s.mask(in); got != want {
+			t.Errorf("%q is told as %q, want %q", in, got, want)
+		}
+	}
+}
+
+// A server sees nothing of what ambit keeps, whichever way it looks.
+func TestServerCannotReachUs(t *testing.T) {
+	requireContainment(t)
+	for _, link := range []bool{false, true} {
+		t.Run(fmt.Sprintf("home is a link %t", link), func(t *testing.T) {
+			r := newRig(t)
+			r.write("real/secrets", canary)
+			named := r.path("real")
+			if link {
+				named = r.path("home")
+				if err := os.Symlink(r.path("real"), named); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.o.Home = home.At(named)
+			r.fake("one", []string{"read", "write", "uncover", "signal", "echo"})
+			m := r.proven()
+			if !m.Proofs()[0].Contained {
+				t.Fatal("it is not contained")
+			}
+			us := strconv.Itoa(os.Getpid())
+			for _, tt := range []struct{ what, tool, args string }{
+				{"read a secret", "read", fmt.Sprintf(`{"path":%q}`, filepath.Join(named, "secrets"))},
+				{"read a secret where it really is", "read", fmt.Sprintf(`{"path":%q}`, r.path("real/secrets"))},
+				{"read it through its first process", "read", fmt.Sprintf(`{"path":%q}`, "/proc/1/root"+r.path("real/secrets"))},
+				{"uncover it", "uncover", fmt.Sprintf(`{"path":%q,"content":"secrets"}`, r.path("real"))},
+				{"write there", "write", fmt.Sprintf(`{"path":%q,"content":"approved"}`, filepath.Join(named, "approvals"))},
+				{"read our environment", "read", `{"path":"/proc/` + us + `/environ"}`},
+				{"read our memory", "read", `{"path":"/proc/` + us + `/maps"}`},
+				{"end us", "signal", `{"pid":` + us + `}`},
+			} {
+				result, refusal := r.call(m, "one", tt.tool, tt.args)
+				text := string(result.Raw)
+				if refusal != nil || strings.Contains(text, canary) || !strings.Contains(text, "cannot") && !strings.Contains(text, `"text":""`) {
+					t.Errorf("it could %s: %s, %v", tt.what, text, refusal)
+				}
+			}
+			if _, err := os.Stat(r.path("real/approvals")); err == nil {
+				t.Error("it wrote among what ambit keeps")
+			}
+			r.works(m, "one")
+		})
+	}
+}

@@ -1,0 +1,239 @@
+//go:build unix
+
+package toolserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// keeper is a server of the older generation, with the tool echo and any resource.
+// It can forget its sessions.
+type keeper struct {
+	mu       sync.Mutex
+	sessions int           // so many were made
+	ended    int           // and the first of them are not known any more
+	gone     int           // nor is this one
+	heard    []string      // the methods, with the uri if there is one, and whether they were in no session
+	lost     string        // the method that it says it does not know the session of
+	streams  chan struct{} // closed when they end; nil if it has none
+	hold     chan int      // what it waits for before it answers a subscription, with this status; nil if it does not
+	deaf     bool          // it does not answer when it is told a log level
+}
+
+// forget ends all sessions, as a new start does, and their streams.
+func (k *keeper) forget() {
+	k.mu.Lock()
+	k.ended = k.sessions
+	k.mu.Unlock()
+	k.cut()
+}
+
+// cut ends all streams.
+func (k *keeper) cut() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.streams != nil {
+		close(k.streams)
+		k.streams = make(chan struct{})
+	}
+}
+
+// stream answers a GET.
+func (k *keeper) stream(w http.ResponseWriter, r *http.Request, session int) {
+	k.mu.Lock()
+	cut, lost := k.streams, session <= k.ended || session == k.gone
+	if cut != nil && !lost {
+		k.heard = append(k.heard, "GET")
+	}
+	k.mu.Unlock()
+	switch {
+	case cut == nil:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	case lost:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	select {
+	case <-cut:
+	case <-r.Context().Done():
+	}
+}
+
+// count is how often something was heard.
+func (k *keeper) count(what string) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range k.heard {
+		if h == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var m struct {
+		ID     json.RawMessage
+		Method string
+		Params struct{ URI string }
+	}
+	session, _ := strconv.Atoi(r.Header.Get("Mcp-Session-Id"))
+	if r.Method == http.MethodGet {
+		k.stream(w, r, session)
+		return
+	}
+	if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&m) != nil {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.heard = append(k.heard, strings.TrimSpace(m.Method+" "+m.Params.URI))
+	if m.Method == "resources/subscribe" && k.hold != nil {
+		k.mu.Unlock()
+		status := http.StatusGone
+		select {
+		case status = <-k.hold:
+		case <-r.Context().Done():
+		}
+		k.mu.Lock()
+		if status != http.StatusOK {
+			w.WriteHeader(status)
+			return
+		}
+	}
+	if m.Method == "logging/setLevel" && k.deaf {
+		k.mu.Unlock()
+		<-r.Context().Done()
+		k.mu.Lock()
+		return
+	}
+	result := `{}`
+	switch {
+	case m.Method == "server/discover":
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	case m.Method == "initialize":
+		k.sessions++
+		w.Header().Set("Mcp-Session-Id", strconv.Itoa(k.sessions))
+		result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":{},"resources":{"subscribe":true}},"serverInfo":{"name":"keeper","version":"1"}}`
+	case session <= k.ended, session == k.gone, m.Method == k.lost:
+		k.heard[len(k.heard)-1] += " lost"
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case m.Method == "tools/list":
+		result = `{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}`
+	case m.Method == "tools/call":
+		result = `{"content":[]}`
+	case len(m.ID) == 0:
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
+}
+
+// A server that says of a call that it does not know the session got the call, and
+// may have carried it out. One that was only started again is called all the same.
+func TestLostSessionWasSent(t *testing.T) {
+	for effect, unknown := range map[agent.SideEffect]call.Effect{agent.Read: call.NoEffect, agent.Write: call.EffectUnknown} {
+		t.Run(string(effect), func(t *testing.T) {
+			r := newRig(t)
+			k := &keeper{}
+			r.at("bank", []string{"echo"}, k)
+			r.tool("bank", "echo").SideEffect = effect
+			m := r.proven()
+			k.forget()
+			if _, refusal := r.call(m, "bank", "echo", `{}`); refusal != nil {
+				t.Errorf("after a new start: %v", refusal)
+			}
+			k.mu.Lock()
+			k.lost, k.heard = "tools/call", nil
+			k.mu.Unlock()
+			_, refusal := r.call(m, "bank", "echo", `{}`)
+			if refusal == nil || refusal.Code != call.ServerUnavailable || refusal.Effect != unknown || refusal.Unsent {
+				t.Errorf("%+v", refusal)
+			}
+			if n := k.count("tools/call lost"); n != 2 {
+				t.Errorf("it was sent %d times, want once in each session", n)
+			}
+		})
+	}
+}
+
+// A server that does not answer keeps no other from hearing of a log level.
+func TestLevelReachesAllServers(t *testing.T) {
+	r := newRig(t)
+	deaf, keen := &keeper{deaf: true}, &keeper{}
+	r.at("deaf", []string{"echo"}, deaf)
+	r.at("keen", []string{"echo"}, keen)
+	m := r.proven()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		m.SetLevel(ctx, askable("one"), "error")
+	}()
+	r.until("both have heard", func() bool { return deaf.count("logging/setLevel")+keen.count("logging/setLevel") == 2 })
+	cancel()
+	<-told
+}
+
+// What clients watch is asked for again of a server that may have forgotten it, and
+// not for those who have gone: they could not say so while it was away.
+func TestWatchedAgain(t *testing.T) {
+	const subscribe = "resources/subscribe test://note"
+	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
+		for _, away := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, away %t", name, away), func(t *testing.T) {
+				r := newRig(t)
+				k := &keeper{}
+				place := r.at("notes", []string{"echo"}, k)
+				m := r.proven()
+				s := m.servers["notes"]
+				_, err := m.Forward(t.Context(), &call.Forward{Server: "notes", Method: "resources/subscribe", Params: jsontext.Value(`{"uri":"test://note"}`), Client: client})
+				if err != nil || k.count(subscribe) != 1 {
+					t.Fatalf("%v, the server heard %d times", err, k.count(subscribe))
+				}
+				k.forget()
+				if away {
+					place.down()
+					if _, refusal := r.call(m, "notes", "echo", `{}`); refusal == nil {
+						t.Error("nobody answered")
+					}
+					r.until("it is given up", func() bool { return !m.Proven() })
+					place.set(k)
+				}
+				r.until("it answers again", func() bool {
+					_, refusal := r.call(m, "notes", "echo", `{}`)
+					return refusal == nil
+				})
+				r.until("it is asked again", func() bool { return k.count(subscribe) >= 2 })
+				place.down()
+				r.call(m, "notes", "echo", `{}`)
+				m.Release("one")
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if len(s.watched)+len(s.apart) != 0 {
+					t.Error("it would be asked again for a client that has gone")
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"code.dny.dev/ssrf"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
+
+// Dialer opens connections to public addresses only.
+type Dialer struct {
+	// Resolver finds the addresses of a name.
+	Resolver Resolver
+
+	switches Switches
+	// open dials an address that was judged; control judges its socket.
+	open func(ctx context.Context, address netip.AddrPort, control control) (net.Conn, error)
+}
+
+// Resolver is what a [net.Resolver] does.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+type control func(network, address string, raw syscall.RawConn) error
+
+// NewDialer makes a dialer.
+func NewDialer(s Switches) *Dialer {
+	return &Dialer{switches: s, Resolver: net.DefaultResolver, open: open}
+}
+
+func open(ctx context.Context, address netip.AddrPort, control control) (net.Conn, error) {
+	d := net.Dialer{Timeout: connectTimeout, Control: control}
+	return d.DialContext(ctx, "tcp", address.String())
+}
+
+// DialContext connects to a host and port. The host is a name.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("the address to dial has no port: %w", err)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 || network != "tcp" && network != "tcp4" && network != "tcp6" {
+		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a port that can be dialled", diag.Quote(port))
+	}
+	if to, ok := d.switches.resolve(host, port); ok {
+		return d.open(ctx, to, nil)
+	}
+	allowed, name := loopback, host
+	if !d.switches.LoopbackHTTP || !IsLoopback(host) {
+		if host, err = Host(host); err != nil {
+			return nil, err
+		}
+		// The final dot keeps the resolver from trying the name inside domains of
+		// this network.
+		allowed, name = public, host+"."
+	}
+	addresses, err := d.Resolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range addresses {
+		addresses[i] = a.Unmap() // resolvers give IPv4 addresses in either form
+		if allowed(addresses[i]) != nil {
+			return nil, blocked(host)
+		}
+	}
+	return d.first(ctx, host, addresses, uint16(number), allowed)
+}
+
+// first connects to the first of some addresses that takes the connection.
+func (d *Dialer) first(ctx context.Context, host string, addresses []netip.Addr, port uint16, allowed func(netip.Addr) error) (net.Conn, error) {
+	judge := func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil || allowed(to.Addr().Unmap()) != nil {
+			return blocked(host)
+		}
+		return nil
+	}
+	err := error(&net.DNSError{Err: "no address", Name: host, IsNotFound: true})
+	for _, a := range addresses {
+		var conn net.Conn
+		if conn, err = d.open(ctx, netip.AddrPortFrom(a, port), judge); err == nil {
+			return conn, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// guardian knows the ranges that are not public: those of IANA's registries of
+// special addresses, and for IPv6 all that is not global unicast. Mapped,
+// translated and tunnelled forms of IPv4 addresses are among these.
+var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(
+	// A cloud's metadata service at an address that looks public.
+	netip.MustParsePrefix("168.63.129.16/32"),
+))
+
+var (
+	errZone        = errors.New("an address of a link")
+	errNotLoopback = errors.New("not this machine")
+)
+
+// public lets pass what everybody can reach. An address with a zone is one of
+// a link.
+func public(a netip.Addr) error {
+	if a.Zone() != "" {
+		return errZone
+	}
+	return guardian.SafeAddr(a)
+}
+
+func loopback(a netip.Addr) error {
+	if a.IsLoopback() {
+		return nil
+	}
+	return errNotLoopback
+}
+
+func blocked(host string) *call.Refusal {
+	return call.Refuse(Stage, call.AddressBlocked, "%s leads to an address that is off limits", diag.Quote(host))
+}

@@ -1,0 +1,125 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// The host that a request goes to, with and without the switch for this machine.
+func TestSwitchesHost(t *testing.T) {
+	dev := Switches{LoopbackHTTP: true}
+	for _, tt := range []struct {
+		address, plain, dev string
+	}{
+		{"https://API.example.com./x", "api.example.com", "api.example.com"},
+		{"http://api.example.com/", "", ""},
+		{"http://localhost:1/", "", "localhost"},
+		{"http://LOCALHOST/", "", "localhost"},
+		{"http://127.0.0.1/", "", "127.0.0.1"},
+		{"https://[::1]/", "", "::1"},
+		{"http://10.0.0.1/", "", ""},
+		{"https://10.0.0.1/", "", ""},
+		{"http://localhost.evil.test/", "", ""},
+		{"ftp://localhost/", "", ""},
+	} {
+		u, err := url.Parse(tt.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, s := range map[*string]Switches{&tt.plain: {}, &tt.dev: dev} {
+			got, err := s.Host(u)
+			if got != *want || (err == nil) != (*want != "") {
+				t.Errorf("%s under %+v: %q, %v", tt.address, s.LoopbackHTTP, got, err)
+			}
+		}
+	}
+	if said := dev.Announce(); !strings.Contains(said, "--allow-loopback-http") || !strings.Contains(said, "DEVELOPMENT SWITCHES ARE ON") {
+		t.Errorf("it says %q", said)
+	}
+	if c := New(dev); !c.Switches().LoopbackHTTP {
+		t.Error("the client has forgotten it")
+	}
+	var none *Client
+	if none.Switches().On() || (Switches{}).roots != nil {
+		t.Error("no client has a switch on")
+	}
+}
+
+// A name of this machine that leads elsewhere is not this machine.
+func TestLoopbackNameThatLeadsElsewhere(t *testing.T) {
+	d := NewDialer(Switches{LoopbackHTTP: true})
+	d.Resolver = &answers{lists: [][]netip.Addr{addrs("93.184.216.34")}}
+	d.open = func(context.Context, netip.AddrPort, control) (net.Conn, error) {
+		t.Error("it is dialled")
+		return nil, errors.New("no")
+	}
+	_, err := d.DialContext(t.Context(), "tcp", "localhost:80")
+	wantCode(t, err, call.AddressBlocked, call.NoEffect)
+	if _, err := d.DialContext(t.Context(), "tcp", "localhost"); err == nil {
+		t.Error("an address without a port is dialled")
+	}
+}
+
+// Whoever gives up while addresses are tried does not wait for the rest.
+func TestDialGivesUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d, tries := NewDialer(Switches{}), 0
+	d.Resolver = &answers{lists: [][]netip.Addr{addrs("93.184.216.34", "93.184.216.35")}}
+	d.open = func(context.Context, netip.AddrPort, control) (net.Conn, error) {
+		tries++
+		cancel()
+		return nil, context.Canceled
+	}
+	if _, err := d.DialContext(ctx, "tcp", "example.com:443"); !errors.Is(err, context.Canceled) || tries != 1 {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+}
+
+// A certificate is called bad in our words, which do not quote it.
+func TestBadCertificates(t *testing.T) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, bad := range map[string]error{
+		"has expired":          x509.CertificateInvalidError{Reason: x509.Expired, Detail: "canary"},
+		"certificate is not":   x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign, Detail: "canary"},
+		"is for another name":  x509.HostnameError{Certificate: &x509.Certificate{}, Host: "canary"},
+		"is not valid":         &tls.CertificateVerificationError{Err: errors.New("canary")},
+		"could not be reached": errors.New("canary"),
+	} {
+		r := failure(req, call.Refuse, "could not be reached", bad)
+		if r.Code != call.ServerUnavailable || !strings.Contains(r.Message, want) || strings.Contains(r.Error(), "canary") {
+			t.Errorf("%v: %v", bad, r)
+		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		same bool
+	}{
+		{"https://a.example/", "https://A.example.:443/x", true},
+		{"http://a.example/", "http://a.example:80", true},
+		{"https://a.example/", "https://a.example:8443/", false},
+		{"https://a.example/", "http://a.example/", false},
+		{"https://a.example/", "https://b.example/", false},
+	} {
+		a, errA := url.Parse(tt.a)
+		b, errB := url.Parse(tt.b)
+		if errA != nil || errB != nil || Same(a, b) != tt.same {
+			t.Errorf("%s and %s: %v %v", tt.a, tt.b, errA, errB)
+		}
+	}
+}

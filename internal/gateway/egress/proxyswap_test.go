@@ -1,0 +1,451 @@
+package egress
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+const (
+	token   = "t0ken-of-the-slot-4711"
+	standIn = "ambit-placeholder-0123456789abcdef"
+)
+
+// finder looks for one value as it is, and in base64 from a byte boundary.
+type finder struct{ forms []string }
+
+func newFinder(value string) *finder {
+	return &finder{[]string{value, base64.RawStdEncoding.EncodeToString([]byte(value))}}
+}
+
+func (f *finder) Find(text []byte) (found [][2]int) {
+	for at := 0; at < len(text); {
+		best := [2]int{-1, 0}
+		for _, form := range f.forms {
+			if i := bytes.Index(text[at:], []byte(form)); i >= 0 && (best[0] < 0 || at+i < best[0]) {
+				best = [2]int{at + i, at + i + len(form)}
+			}
+		}
+		if best[0] < 0 {
+			return found
+		}
+		found = append(found, best)
+		at = best[1]
+	}
+	return found
+}
+
+func (f *finder) Longest() int { return max(len(f.forms[0]), len(f.forms[1])) }
+func (f *finder) InLine() bool { return true }
+
+// seen is what a server was sent.
+type seen struct {
+	host, uri, body string
+	header          http.Header
+}
+
+// site is a TLS server for api.example.com and other.example.com that keeps
+// what it is sent.
+func site(t *testing.T, answer http.HandlerFunc) (Switches, func() []seen) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []seen
+	s, sw := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		all = append(all, seen{r.Host, r.RequestURI, string(body), r.Header.Clone()})
+		mu.Unlock()
+		if answer != nil {
+			answer(w, r)
+		}
+	}))
+	to := s.Listener.Addr().String()
+	names := "api.example.com:443=" + to + ",other.example.com:443=" + to + ",deep.api.example.com:443=" + to
+	sw2, err := Read(environ(map[string]string{EnvResolve: names, EnvCA: sw.CAFile()}), false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sw2, func() []seen { mu.Lock(); defer mu.Unlock(); return all }
+}
+
+// swapping is a policy that lends the token to api.example.com, and what a
+// program trusts under it.
+func swapping(t *testing.T, sw Switches) (Policy, Switches) {
+	t.Helper()
+	authority, err := NewAuthority([]string{"api.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := sw
+	trusted.roots = x509.NewCertPool()
+	text, err := os.ReadFile(sw.CAFile())
+	if err != nil || !trusted.roots.AppendCertsFromPEM(text) || !trusted.roots.AppendCertsFromPEM(authority.PEM()) {
+		t.Fatal("no authority", err)
+	}
+	return Policy{
+		Mode: ModeAllowlist, Hosts: []string{"api.example.com", "other.example.com"}, Authority: authority, Finder: newFinder(token),
+		Swaps: []Swap{{Placeholder: standIn, Value: func() string { return token }, Hosts: []string{"api.example.com"}}},
+	}, trusted
+}
+
+func send(t *testing.T, c *http.Client, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+func request(t *testing.T, address, body string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+standIn)
+	req.Header.Set("X-Key", "k="+standIn+";")
+	return req
+}
+
+// The token goes to the slot's host in headers, and to no other host, and into
+// no path and no body.
+func TestSwap(t *testing.T) {
+	sw, sent := site(t, nil)
+	policy, trusted := swapping(t, sw)
+	proxy, decisions := proxied(t, NewDialer(sw), policy)
+	client := through(trusted, proxy)
+
+	for _, host := range []string{"api.example.com", "other.example.com"} {
+		resp, _ := send(t, client, request(t, "https://"+host+"/p/"+standIn+"?q="+standIn, "body "+standIn))
+		if resp.StatusCode != 200 {
+			t.Errorf("%s: %d", host, resp.StatusCode)
+		}
+		if d := <-decisions; d.Refusal != nil || d.Host != host {
+			t.Errorf("%+v", d)
+		}
+	}
+	all := sent()
+	if len(all) != 2 {
+		t.Fatalf("%d requests", len(all))
+	}
+	for _, s := range all {
+		want := token
+		if s.host == "other.example.com" {
+			want = standIn
+		}
+		if got := s.header.Get("Authorization"); got != "Bearer "+want {
+			t.Errorf("%s got the wrong Authorization: has the token %t", s.host, strings.Contains(got, token))
+		}
+		if got := s.header.Get("X-Key"); got != "k="+want+";" {
+			t.Errorf("%s got the wrong X-Key: has the token %t", s.host, strings.Contains(got, token))
+		}
+		if strings.Contains(s.uri+s.body, token) || !strings.Contains(s.uri, standIn) || s.body != "body "+standIn {
+			t.Errorf("%s: the path or body was changed", s.host)
+		}
+	}
+}
+
+func TestSwapInBasicAuthentication(t *testing.T) {
+	sw, sent := site(t, nil)
+	policy, trusted := swapping(t, sw)
+	proxy, _ := proxied(t, NewDialer(sw), policy)
+	req := request(t, "https://api.example.com/", "")
+	req.SetBasicAuth("me", standIn)
+	send(t, through(trusted, proxy), req)
+	if got, want := sent()[0].header.Get("Authorization"), "Basic "+base64.StdEncoding.EncodeToString([]byte("me:"+token)); got != want {
+		t.Error("the token is not in it")
+	}
+}
+
+// A request for another host inside TLS with the slot's host would take the token
+// to whoever else is served behind it.
+func TestSwapRefuses(t *testing.T) {
+	sw, sent := site(t, nil)
+	policy, trusted := swapping(t, sw)
+	for _, tt := range []struct {
+		name    string
+		change  func(*http.Request)
+		status  int
+		refused bool
+	}{
+		{"as it should be", func(*http.Request) {}, 200, false},
+		{"another host", func(r *http.Request) { r.Host = "other.example.com" }, 421, true},
+		{"a host below", func(r *http.Request) { r.Host = "deep.api.example.com" }, 421, true},
+		{"another port", func(r *http.Request) { r.Host = "api.example.com:8443" }, 421, true},
+		{"another protocol", func(r *http.Request) { r.Header.Set("Upgrade", "websocket"); r.Header.Set("Connection", "Upgrade") }, 501, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := len(sent())
+			proxy, decisions := proxied(t, NewDialer(sw), policy)
+			req := request(t, "https://api.example.com/", "")
+			tt.change(req)
+			resp, body := send(t, through(trusted, proxy), req)
+			if resp.StatusCode != tt.status || strings.Contains(body, token) {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+			if (len(sent()) == before) != tt.refused {
+				t.Error("the server was reached, or was not")
+			}
+			<-decisions // the tunnel
+			select {
+			case d := <-decisions: // told before the answer is
+				if !tt.refused || d.Refusal == nil || d.Refusal.Code != call.HostNotAllowed || strings.Contains(d.Refusal.Error(), token) {
+					t.Errorf("%+v", d)
+				}
+			default:
+				if tt.refused {
+					t.Error("nobody was told")
+				}
+			}
+		})
+	}
+}
+
+// Without an authority, or without somebody who looks through answers, nothing
+// goes to the slot's host.
+func TestSwapNeedsAllParts(t *testing.T) {
+	sw, sent := site(t, nil)
+	for name, change := range map[string]func(*Policy){
+		"authority": func(p *Policy) { p.Authority = nil },
+		"finder":    func(p *Policy) { p.Finder = nil },
+	} {
+		policy, _ := swapping(t, sw)
+		change(&policy)
+		proxy, _ := proxied(t, NewDialer(sw), policy)
+		if _, _, status := ask(t, proxy, "CONNECT api.example.com:443 HTTP/1.1"); status != http.StatusForbidden {
+			t.Errorf("without %s: %d", name, status)
+		}
+	}
+	if len(sent()) != 0 {
+		t.Error("the server was reached")
+	}
+}
+
+// The authority speaks for the slot's hosts only, and a host that cannot prove
+// who it is gets nothing.
+func TestSwapAuthority(t *testing.T) {
+	authority, err := NewAuthority([]string{"api.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM())
+	for host, good := range map[string]bool{"api.example.com": true, "deep.api.example.com": true, "example.com": false, "other.test": false} {
+		leaf, err := authority.leaf(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := x509.ParseCertificate(leaf.Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Verify(x509.VerifyOptions{DNSName: host, Roots: roots}); (err == nil) != good {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	sw, sent := site(t, nil)
+	policy, trusted := swapping(t, sw)
+	untrusting := sw
+	untrusting.roots = x509.NewCertPool()
+	proxy, _ := proxied(t, NewDialer(untrusting), policy)
+	resp, body := send(t, through(trusted, proxy), request(t, "https://api.example.com/", ""))
+	if resp.StatusCode != http.StatusBadGateway || len(sent()) != 0 || strings.Contains(body, token) {
+		t.Errorf("%d %s, %d requests", resp.StatusCode, body, len(sent()))
+	}
+}
+
+// A host that repeats what it was sent does not give the program the token.
+func TestSwapMasksEchoes(t *testing.T) {
+	encoded := base64.RawStdEncoding.EncodeToString([]byte(token))
+	for _, tt := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   string
+	}{
+		{"in the body", func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "you sent %s and %s.", r.Header.Get("Authorization"), encoded)
+		}, "you sent Bearer [secret] and [secret]."},
+		{"in pieces", func(w http.ResponseWriter, r *http.Request) {
+			for _, c := range []byte("x" + r.Header.Get("Authorization") + "y") {
+				w.Write([]byte{c})
+				http.NewResponseController(w).Flush()
+			}
+		}, "xBearer [secret]y"},
+		{"across buffers", func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, strings.Repeat("z", 32<<10-10)+token+strings.Repeat("z", 10))
+		}, strings.Repeat("z", 32<<10-10) + "[secret]" + strings.Repeat("z", 10)},
+		{"in a header", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+			w.Header().Set("Location", "https://other.example.com/?t="+token)
+			w.WriteHeader(302)
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sw, _ := site(t, tt.answer)
+			policy, trusted := swapping(t, sw)
+			proxy, _ := proxied(t, NewDialer(sw), policy)
+			client := through(trusted, proxy)
+			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			resp, body := send(t, client, request(t, "https://api.example.com/", ""))
+			if body != tt.want {
+				t.Errorf("%d bytes, with the token %t", len(body), strings.Contains(body, token))
+			}
+			for name, values := range resp.Header {
+				if strings.Contains(strings.Join(values, ""), token) {
+					t.Errorf("the token is in %s", name)
+				}
+			}
+		})
+	}
+}
+
+func TestSwapRefusesWhatCannotBeLookedThrough(t *testing.T) {
+	sw, _ := site(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		io.WriteString(z, r.Header.Get("Authorization"))
+		z.Close()
+	})
+	policy, trusted := swapping(t, sw)
+	proxy, _ := proxied(t, NewDialer(sw), policy)
+	resp, body := send(t, through(trusted, proxy), request(t, "https://api.example.com/", ""))
+	if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, token) {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+}
+
+// An echo that comes in parts would show the token, a part at a time: no host is
+// asked for one, and none is taken from a host that gives it unasked.
+func TestSwapTakesNoParts(t *testing.T) {
+	sw, sent := site(t, func(w http.ResponseWriter, r *http.Request) {
+		echo := strings.NewReader("echo: " + r.Header.Get("X-Key"))
+		switch r.URL.Path {
+		case "/206":
+			w.WriteHeader(http.StatusPartialContent)
+		case "/range":
+			w.Header().Set("Content-Range", "bytes 0-19/100")
+		default:
+			http.ServeContent(w, r, "echo.txt", time.Time{}, echo)
+			return
+		}
+		_, _ = io.CopyN(w, echo, 20)
+	})
+	policy, trusted := swapping(t, sw)
+	proxy, _ := proxied(t, NewDialer(sw), policy)
+	client := through(trusted, proxy)
+	for _, part := range []string{"bytes=0-19", "bytes=20-", "bytes=0-9,10-19"} {
+		req := request(t, "https://api.example.com/", "")
+		req.Method = "GET"
+		req.Header.Set("Range", part)
+		if strings.Contains(part, ",") {
+			req.Header.Set("If-Range", `"e"`)
+		}
+		if resp, body := send(t, client, req); resp.StatusCode != http.StatusOK || body != "echo: k="+hiddenText+";" {
+			t.Errorf("%s: %d %q", part, resp.StatusCode, body)
+		}
+	}
+	for _, path := range []string{"/206", "/range"} {
+		resp, body := send(t, client, request(t, "https://api.example.com"+path, ""))
+		if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, token[:6]) || resp.Header.Get("Content-Range") != "" {
+			t.Errorf("%s: %d %q", path, resp.StatusCode, body)
+		}
+	}
+	for _, s := range sent() {
+		if s.header.Get("Range")+s.header.Get("If-Range") != "" {
+			t.Error("the host was asked for a part")
+		}
+	}
+}
+
+// Events that come line by line are handed on as they come.
+func TestSwapStreams(t *testing.T) {
+	more := make(chan struct{})
+	sw, _ := site(t, func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "data: 1\n\n")
+		http.NewResponseController(w).Flush()
+		<-more
+		io.WriteString(w, "data: 2\n\n")
+	})
+	policy, trusted := swapping(t, sw)
+	proxy, _ := proxied(t, NewDialer(sw), policy)
+	resp, err := through(trusted, proxy).Do(request(t, "https://api.example.com/", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	first := make([]byte, len("data: 1\n\n"))
+	if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "data: 1\n\n" {
+		t.Errorf("%q, %v", first, err)
+	}
+	close(more)
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "data: 2\n\n" {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+// A connection is used for many requests.
+func TestSwapKeepsConnections(t *testing.T) {
+	sw, sent := site(t, nil)
+	policy, trusted := swapping(t, sw)
+	proxy, _ := proxied(t, NewDialer(sw), policy)
+	opened := 0
+	client := &http.Client{Transport: &http.Transport{
+		Proxy: func(*http.Request) (*url.URL, error) { return url.Parse("http://proxy") },
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			opened++
+			return net.Dial("unix", proxy)
+		},
+		TLSClientConfig: &tls.Config{RootCAs: trusted.roots},
+	}}
+	defer client.CloseIdleConnections()
+	for range 3 {
+		send(t, client, request(t, "https://api.example.com/", "x"))
+	}
+	if opened != 1 || len(sent()) != 3 {
+		t.Errorf("%d connections, %d requests", opened, len(sent()))
+	}
+}
+
+// However a text comes, it is masked alike, and nothing is lost.
+func FuzzMasked(f *testing.F) {
+	f.Add("a"+token+"b", 1)
+	f.Add(strings.Repeat(token[:10], 3)+token, 7)
+	f.Add("\n"+token+"\n", 3)
+	f.Fuzz(func(t *testing.T, text string, _ int) {
+		find := newFinder(token)
+		want := mask(find, []byte(text))
+		for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "halves": iotest.HalfReader(strings.NewReader(text))} {
+			got, err := io.ReadAll(&masked{from: r, find: find})
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %q, not %q (%v)", name, got, want, err)
+			}
+		}
+		broken := errors.New("broken")
+		if _, err := io.ReadAll(&masked{from: io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), find: find}); !errors.Is(err, broken) {
+			t.Errorf("the error is lost: %v", err)
+		}
+	})
+}

@@ -1,0 +1,23 @@
+package gate
+
+import (
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// Only a policy grants a GPARS agent anything: where nobody handed one in,
+// nothing is granted. The other dialects have their manifest as the permit.
+func TestWithoutAPolicy(t *testing.T) {
+	tool := &agent.Tool{Name: "look", SideEffect: agent.Read}
+	for dialect, allowed := range map[agent.Dialect]bool{agent.GPARS: false, agent.Matrix: true, agent.Covenant: true, agent.FindAgent: true} {
+		d := Decide(t.Context(), &agent.Agent{Dialect: dialect}, "a", tool, &call.Call{}, Rules{})
+		if d.Allowed != allowed {
+			t.Errorf("%s: %+v", dialect, d)
+		}
+		if r := d.Refusal(); !allowed && (r == nil || r.Code != call.ScopeNotGranted) {
+			t.Errorf("%s: %v", dialect, r)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package deny_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
+)
+
+// The words that announce a pattern never keep it from being found: what an
+// expression alone finds in a text, the list finds.
+func FuzzFind(f *testing.F) {
+	for regex, text := range map[string]string{
+		`launch(?:es|ed|ing)?\s+codes`: "xx launch\tcodes yy",
+		`(?:reveal\s+){2,3}the`:        "reveal\nreveal reveal the codes",
+		`[s\x{17f}]ecret`:              "kelvin \u212aelvin and \u017fecret",
+		`reveal.{0,40}codes`:           "reveal the 99 codes",
+		`\W(?:été|codes)`:              "été reveal codes",
+		`^a.b|\bk[e3]lvin$`:            "K3LVIN",
+		`\b{17f}Be`:                    "x{17f}Be",
+		`(?:a|b|c)x{20,}`:              "axxxxxxxxxxxxxxxxxxxxxxxx",
+	} {
+		f.Add(regex, []byte(text))
+	}
+	f.Fuzz(func(t *testing.T, regex string, text []byte) {
+		l, err := deny.Compile([]deny.Pattern{{Name: "one", Regex: regex}})
+		if err != nil {
+			if deny.Check(regex) == nil {
+				t.Fatalf("%q is fine, says Check, and refused: %v", regex, err)
+			}
+			return
+		}
+		if _, found := l.Find(text); !found && len(text) > 0 && regexp.MustCompile("(?i:"+regex+")").Match(text) {
+			t.Fatalf("%q is not found in %q", regex, text)
+		}
+	})
+}

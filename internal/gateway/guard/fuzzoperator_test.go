@@ -1,0 +1,38 @@
+package guard
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
+)
+
+// FuzzOperator: rails that are taken from guardrails.json can be used, and deny
+// not everything; a file that is not taken has a reason, and drives no terminal.
+func FuzzOperator(f *testing.F) {
+	for _, text := range []string{
+		`{}`, `{"input":{"max_length":100,"deny_patterns":["reveal"],"pii_redaction":["email"]},"output":{"on_leak":"block"}}`, `{"input":{"deny_patterns":[""]}}`,
+		`{"input":{"deny_patterns":["(a+)+$","("]}}`, `{"input":{"max_length":-1}}`, `{"inptu":{}}`, `{"input":{"deny_patterns":["\u001b[2J\u202e("]}}`, `[]`, `{"input":{"pii_redaction":["none"]}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		o, err := ParseOperator("guardrails.json", text)
+		if err != nil {
+			told, ok := errors.AsType[*FileError](err)
+			if !ok || strings.ContainsAny(told.Error(), "\x1b\u202e\u009b") {
+				t.Errorf("it says %q", err)
+			}
+			return
+		}
+		if o.MaxLength < 0 {
+			t.Errorf("at most %d bytes", o.MaxLength)
+		}
+		for _, p := range o.DenyPatterns {
+			if deny.Check(p) != nil || deny.MatchesEmpty(p) {
+				t.Errorf("the pattern %q is taken", p)
+			}
+		}
+	})
+}

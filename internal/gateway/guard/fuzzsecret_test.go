@@ -1,0 +1,95 @@
+package guard_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
+)
+
+// The engine alone finds in anything what stands there, in order, and the same in
+// another look. It is fuzzed here because the tests beside it bring in much that
+// would have to be built for fuzzing.
+func FuzzSecrets(f *testing.F) {
+	for _, s := range []string{
+		"x=" + pat, `\u0067` + pat[1:], "https://u:p%67@example.com/?t=%67" + pat[1:], pat[:6] + "\u200b" + pat[6:],
+		"-----BEGIN RSA PRIVATE KEY-----\nMIIB", "curl -u a:b -H 'x: y'", "eyJhbGciOiJIUzI1NiJ9.e30.", base64.StdEncoding.EncodeToString([]byte(pat)),
+	} {
+		f.Add([]byte(s))
+	}
+	e, err := secret.Standard()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		matches, err := e.Scan(text, nil, nil)
+		if err != nil {
+			if !errors.Is(err, secret.ErrTooHard) {
+				t.Fatal(err)
+			}
+			return
+		}
+		last := 0
+		for _, m := range matches {
+			if m.Start < last || m.End <= m.Start || m.End > len(text) || m.Rule == "" {
+				t.Fatalf("%q: %v after %d", text, m, last)
+			}
+			last = m.End
+		}
+		if again, err := e.Scan(text, nil, nil); err != nil || !slices.Equal(again, matches) {
+			t.Fatalf("%q: found %v, and then %v, %v", text, matches, again, err)
+		}
+	})
+}
+
+// A value that ambit holds is found whatever stands around it, and however it is
+// written.
+func FuzzKnown(f *testing.F) {
+	f.Add("kn0wn-cr3dential", "a", "b", uint8(0))
+	f.Add(`with "quotes" & ünïcode`, "", "=", uint8(5))
+	f.Add(`{"private_key":"line one\nline two"}`, "x", "", uint8(2))
+	f.Fuzz(func(t *testing.T, value, before, after string, how uint8) {
+		known, err := secret.NewKnown([]secret.Value{{Name: "SLOT", Secret: value}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(value) < 12 { // of a shorter one, base64 has too little that stands alone
+			return
+		}
+		var text string
+		switch how % 6 {
+		case 0:
+			text = before + value + after
+		case 1:
+			text = before + url.QueryEscape(value) + after
+		case 2:
+			text = before + strings.ToUpper(hex.EncodeToString([]byte(value))) + after
+		case 3:
+			text = base64.StdEncoding.EncodeToString([]byte(before + value + after))
+		case 4:
+			text = base64.URLEncoding.EncodeToString([]byte(before + value + after))
+		case 5:
+			quoted, err := json.Marshal(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.ContainsAny(value, "<>&\u2028\u2029\b\f\x7f") || strings.ToValidUTF8(value, "") != value {
+				return // there are several ways to write these in JSON
+			}
+			text = before + string(quoted) + after
+		}
+		found := known.Find([]byte(text))
+		if len(found) == 0 {
+			t.Fatalf("%q is not found in %q", value, text)
+		}
+		if got := known.Replace(text, func(string) string { return "" }); len(got) >= len(text) {
+			t.Fatalf("%q is still in %q", value, got)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package guard_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+)
+
+// Secrets are put together here, so that no scanner takes this file for a leak.
+var (
+	pat    = "gh" + "p_" + "x7Kq2Vd9RmT4wLz8NcB1yHf6GsJ3uPe5aQoZ"
+	awsKey = "AK" + "IA" + "Q3EXZ7PLM2VN4RTY"
+	pem    = "-----BEGIN " + "PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\nMzEfYyjiWA4R4/M2bS1GB4t7NXp98C3SC6dVMvDuictGeurT8jNbvJZHtCSuYEvu\n-----END " + "PRIVATE KEY-----"
+)
+
+func output(t testing.TB, rules guard.OutputRules) *guard.Output {
+	t.Helper()
+	o, err := guard.NewOutput(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// quote is a text as a JSON string.
+func quote(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func text(s string) string { return `{"content":[{"type":"text","text":` + quote(s) + `}]}` }
+
+func TestACleanResultIsTheSameSlice(t *testing.T) {
+	o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SLOT", Value: "correct horse battery"}}})
+	for _, in := range []string{
+		`{"content":[{"type":"text","text":"The token is refreshed every hour.\nSee \"docs\"."}],"structuredContent":{"n":1.0,"big":12345678901234567890}}`,
+		`{}`,
+	} {
+		out, findings, refusal := o.Check(jsontext.Value(in))
+		if refusal != nil || len(findings) != 0 {
+			t.Fatalf("findings %v, refusal %v", findings, refusal)
+		}
+		if &out[0] != &jsontext.Value(in)[0] && string(out) != in {
+			t.Errorf("changed to %s", out)
+		}
+	}
+	in := jsontext.Value(text("nothing here"))
+	if out, _, _ := o.Check(in); &out[0] != &in[0] {
+		t.Error("a clean result was copied")
+	}
+	allocs := testing.AllocsPerRun(100, func() { o.Check(in) })
+	if allocs > 0 && !race {
+		t.Errorf("%v allocations for a clean result", allocs)
+	}
+}
+
+func TestSecretsAreRedactedWhereverTheyAre(t *testing.T) {
+	o := output(t, guard.OutputRules{})
+	tests := []struct{ name, in, want, at string }{
+		{"text", text("token: " + pat + "\nbye"), text("token: [secret:github-pat]\nbye"), "/content/0/text"},
+		{"after an escaped newline", text("x\n" + pat), text("x\n[secret:github-pat]"), "/content/0/text"},
+		{"structured content", `{"structuredContent":{"a":[1.50,{"k":"` + awsKey + `"}]}}`, `{"structuredContent":{"a":[1.50,{"k":"[secret:aws-access-token]"}]}}`, "/structuredContent/a/1/k"},
+		{"an error", `{"isError":true,"content":[{"type":"text","text":"401 for ` + pat + `"}]}`, `{"isError":true,"content":[{"type":"text","text":"401 for [secret:github-pat]"}]}`, "/content/0/text"},
+		{"a name", `{"a/b":{"` + pat + `":1,"z":2}}`, `{"a/b":{"[secret:github-pat]":1,"z":2}}`, "/a~1b"},
+		{"below a name", `{"` + pat + `":{"k":"` + awsKey + `"}}`, `{"[secret:github-pat]":{"k":"[secret:aws-access-token]"}}`, ""},
+		{"two names", `{"` + pat + `":1,"` + strings.Replace(pat, "x7", "y8", 1) + `":2}`, `{"[secret:github-pat]":1,"[secret:github-pat] 2":2}`, ""},
+		{"JSON in a string", text(`{"result":"` + pat + `"}`), text(`{"result":"[secret:github-pat]"}`), "/content/0/text"},
+		{"JSON in JSON in a string", text(`{"result":` + quote(`{"x":"\n`+pat+`"}`) + `}`), text(`{"result":` + quote(`{"x":"\n[secret:github-pat]"}`) + `}`), "/content/0/text"},
+		{"a private key", text(pem), text("[secret:private-key]"), "/content/0/text"},
+		{"a private key that is cut off", text(pem[:len(pem)-40]), text("[secret:private-key]"), "/content/0/text"},
+		{"numbers keep their digits", `{"n":1.000,"m":1e400,"k":"` + awsKey + `"}`, `{"n":1.000,"m":1e400,"k":"[secret:aws-access-token]"}`, "/k"},
+		{"white space stays", "{ \"k\" :\n\t\"" + awsKey + "\" }", "{ \"k\" :\n\t\"[secret:aws-access-token]\" }", "/k"},
+		{"base64 in text", text("see " + base64.StdEncoding.EncodeToString([]byte("the key is "+pat))), text("see [secret:github-pat]"), "/content/0/text"},
+		{"hex in text", text("see " + hex.EncodeToString([]byte("the key is "+pat))), text("see [secret:github-pat]"), "/content/0/text"},
+		{"a resource", `{"contents":[{"uri":"x:y","blob":"` + base64.StdEncoding.EncodeToString([]byte("key="+pat+"\n")) + `"}]}`, `{"contents":[{"uri":"x:y","blob":"` + base64.StdEncoding.EncodeToString([]byte("key=[secret:github-pat]\n")) + `"}]}`, "/contents/0/blob"},
+		{"an in-band marker", text(pat + " # gitleaks:allow"), text("[secret:github-pat] # gitleaks:allow"), "/content/0/text"},
+		{"zero width", text("gh\u200bp_" + pat[4:20] + "\u2060" + pat[20:]), text("[secret:github-pat]"), "/content/0/text"},
+		{"zero width, escaped", `{"t":"gh\u200bp_` + pat[4:] + `"}`, `{"t":"[secret:github-pat]"}`, "/t"},
+		{"a letter, escaped", `{"t":"\u0067hp_` + pat[4:] + `"}`, `{"t":"[secret:github-pat]"}`, "/t"},
+		{"a NUL inside", `{"t":"gh\u0000p_` + pat[4:] + `"}`, `{"t":"[secret:github-pat]"}`, "/t"},
+		{"in a URL", `{"t":"https://h/?t=%67hp_` + pat[4:] + `"}`, `{"t":"https://h/?t=[secret:github-pat]"}`, "/t"},
+		{"a password in a URL", text("postgres://app:s3cr3tW0rd@db:5432/x"), text("postgres://app:[secret:url-password]@db:5432/x"), "/content/0/text"},
+		{"a scalar", `"` + pat + `"`, `"[secret:github-pat]"`, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			out, findings, refusal := o.Check(jsontext.Value(tt.in))
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			if string(out) != tt.want {
+				t.Errorf("got  %s\nwant %s", out, tt.want)
+			}
+			if len(findings) == 0 {
+				t.Fatal("no finding")
+			}
+			if findings[0].Pointer != tt.at {
+				t.Errorf("at %q, want %q", findings[0].Pointer, tt.at)
+			}
+			if said := fmt.Sprintf("%+v", findings); strings.Contains(said, pat[4:]) || strings.Contains(said, awsKey) {
+				t.Error("a finding says the secret")
+			}
+		})
+	}
+}
+
+func TestKnownCredentialsAreFoundInEveryForm(t *testing.T) {
+	secret := `p@ss w/rd"ü-91`
+	o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "db password", Value: secret}}})
+	b64 := func(prefix string) string {
+		return base64.StdEncoding.EncodeToString([]byte(prefix + secret + "!!"))
+	}
+	for name, form := range map[string]string{
+		"raw":            secret,
+		"query":          url.QueryEscape(secret),
+		"path":           url.PathEscape(secret),
+		"lower query":    strings.ToLower(url.QueryEscape("p@ss w/rd")) + `"ü-91`,
+		"hex":            hex.EncodeToString([]byte(secret)),
+		"upper hex":      strings.ToUpper(hex.EncodeToString([]byte(secret))),
+		"base64":         b64(""),
+		"base64 after 1": b64("a"),
+		"base64 after 2": b64("ab"),
+		"base64 url":     base64.URLEncoding.EncodeToString([]byte(secret)),
+		"json":           quote(secret),
+		"json in json":   quote(quote(secret)),
+		"zero width":     secret[:4] + "\u200d" + secret[4:],
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, findings, refusal := o.Check(jsontext.Value(text("<" + form + ">")))
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			if name == "lower query" {
+				return // half of it is as it was, and not the secret
+			}
+			if len(findings) == 0 || findings[0].Rule != "db_password" {
+				t.Fatalf("findings %v in %s", findings, out)
+			}
+			if !strings.Contains(string(out), "[secret:db_password]") {
+				t.Errorf("got %s", out)
+			}
+		})
+	}
+	t.Run("the key inside of a JSON credential", func(t *testing.T) {
+		o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SA", Value: `{"type":"service_account","private_key":"line-one-of-it\nline-two"}`}}})
+		out, findings, _ := o.Check(jsontext.Value(text("here: line-one-of-it\nline-two, of type service_account")))
+		if len(findings) != 1 || string(out) != text("here: [secret:SA], of type service_account") {
+			t.Errorf("got %s, %v", out, findings)
+		}
+	})
+}
+
+func TestBlockWithholdsTheResult(t *testing.T) {
+	o := output(t, guard.OutputRules{OnLeak: agent.LeakBlock})
+	out, findings, refusal := o.Check(jsontext.Value(text(pat)))
+	if out != nil || refusal == nil || refusal.Code != call.SecretLeak || refusal.Effect != call.EffectDone || refusal.Retryable {
+		t.Fatalf("out %s, refusal %+v", out, refusal)
+	}
+	if len(findings) != 1 || strings.Contains(refusal.Message, pat[4:]) {
+		t.Errorf("findings %v, message %q", findings, refusal.Message)
+	}
+	if _, _, refusal := o.Check(jsontext.Value(text("fine"))); refusal != nil {
+		t.Errorf("a clean result: %v", refusal)
+	}
+}
+
+func TestWhatCannotBeRedactedIsWithheld(t *testing.T) {
+	o := output(t, guard.OutputRules{})
+	for _, in := range []string{`{"a":"` + pat, pat, `{"a":` + pat + `}`} {
+		if out, _, refusal := o.Check(jsontext.Value(in)); refusal == nil || out != nil {
+			t.Errorf("%d bytes that are not JSON: passed", len(in))
+		}
+	}
+}
+
+// What takes too long to scan is not called clean, wherever it is.
+func TestWhatCannotBeScannedIsWithheld(t *testing.T) {
+	hard := strings.Repeat("eyJhbGciOiJIUzI1NiJ9.", 5_000)
+	o := output(t, guard.OutputRules{})
+	if out, _, refusal := o.Check(jsontext.Value(text(hard))); refusal == nil || refusal.Code != call.SecretLeak || out != nil {
+		t.Errorf("a result: %v", refusal)
+	}
+	if f := guard.Scan([]byte(hard)); len(f) != 1 || f[0].Rule != "unscanned" || f[0].Start != 0 || f[0].End != len(hard) {
+		t.Errorf("a text: %v", f)
+	}
+	if got := string(guard.Redact([]byte(hard))); got != "[secret:unscanned]" {
+		t.Errorf("got %.60s", got)
+	}
+	half := len(hard) / 2 / 21 * 21
+	if _, _, refusal := o.Check(jsontext.Value(texts(hard[:half], hard[half:]))); refusal == nil {
+		t.Error("in two texts it passes")
+	}
+	// A name for a credential that is none of letters still has one.
+	named := output(t, guard.OutputRules{Known: []guard.Known{{Name: "", Value: "correct horse battery"}}})
+	if out, _, _ := named.Check(jsontext.Value(text("the correct horse battery"))); !strings.Contains(string(out), "[secret:credential]") {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestOnLeakIsOneOfTwoWords(t *testing.T) {
+	if _, err := guard.NewOutput(guard.OutputRules{OnLeak: "ignore"}); err == nil {
+		t.Error("took ignore")
+	}
+}
+
+func TestScanAndRedactForLogs(t *testing.T) {
+	line := "GET /x?token=" + pat + " 200"
+	f := guard.Scan([]byte(line))
+	if len(f) != 1 || line[f[0].Start:f[0].End] != pat {
+		t.Fatalf("findings %v", f)
+	}
+	if got := string(guard.Redact([]byte(line))); got != "GET /x?token=[secret:github-pat] 200" {
+		t.Errorf("got %q", got)
+	}
+	clean := []byte("GET /x 200")
+	if got := guard.Redact(clean); &got[0] != &clean[0] {
+		t.Error("a clean line was copied")
+	}
+}

@@ -1,0 +1,39 @@
+package guard
+
+import (
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
+)
+
+// A check that breaks down lets nothing pass, and takes nobody down with it.
+func TestBrokenChecksRefuse(t *testing.T) {
+	text := jsontext.Value(`{"note":"mail ada@example.com"}`)
+
+	in, err := NewInput(InputRules{DenyDefaults: true, PII: []string{"email"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.views.New = func() any { return new(view.View) } // which is no scratch
+	if out, _, refusal := in.Check(text); out != nil || refusal == nil || refusal.Code != call.InputInvalid {
+		t.Errorf("the arguments pass as %s, %v", out, refusal)
+	}
+
+	o, err := NewOutput(OutputRules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.views.New = func() any { return new(scratch) } // which is no view
+	if out, _, refusal := o.Check(text); out != nil || refusal == nil || refusal.Code != call.SecretLeak || refusal.Effect != call.EffectDone {
+		t.Errorf("the result passes as %s, %+v", out, refusal)
+	}
+
+	s := NewSchema(`{"type":"object"}`)
+	s.once.Do(func() {}) // and so it is not compiled
+	if problems, err := s.Check(text); err == nil {
+		t.Errorf("the value fits a schema that cannot be checked: %v", problems)
+	}
+}

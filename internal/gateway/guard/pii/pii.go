@@ -1,0 +1,200 @@
+// Package pii finds personal data in text: numbers that belong to a person, and
+// addresses that reach one.
+//
+// A pattern alone is weak evidence, so it is never enough. Most numbers carry a
+// check digit, and the others a form that little else has; what has neither
+// counts only beside a word that says what it is. That word is looked for in the
+// text around, and in the name of the JSON member, which is the best witness in
+// the arguments of a tool.
+//
+// Nearly everything here has a digit in it, and what has none has an @ or a
+// colon. So a text is walked once, from one such byte to the next; where there is
+// none, nothing is done. At a digit, the groups that follow are joined, a few at
+// a time, and looked up by their length.
+//
+// Look-alikes and invisible characters are resolved first (package view), and
+// what is found is given in bytes of the text as it came.
+package pii
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
+)
+
+// The categories.
+const (
+	CreditCard  = "credit_card"
+	Email       = "email"
+	Phone       = "phone"
+	IBAN        = "iban"
+	NationalID  = "national_id"
+	IPAddress   = "ip_address"
+	MACAddress  = "mac_address"
+	Passport    = "passport"
+	DateOfBirth = "date_of_birth"
+	Wallet      = "crypto_wallet"
+)
+
+// Categories are all that can be found.
+var Categories = []string{CreditCard, Email, Phone, IBAN, NationalID, IPAddress, MACAddress, Passport, DateOfBirth, Wallet}
+
+// Span is where something stands in a text.
+type Span struct {
+	Category   string
+	Start, End int
+}
+
+// Finder looks for some categories.
+type Finder struct {
+	card, email, phone, iban, national, ip, mac, passport, birth, wallet bool
+
+	scratch sync.Pool
+}
+
+// New is a finder for categories.
+func New(categories []string) (*Finder, error) {
+	f := &Finder{}
+	for _, c := range categories {
+		flag := map[string]*bool{
+			CreditCard: &f.card, Email: &f.email, Phone: &f.phone, IBAN: &f.iban, NationalID: &f.national, IPAddress: &f.ip,
+			MACAddress: &f.mac, Passport: &f.passport, DateOfBirth: &f.birth, Wallet: &f.wallet,
+		}[c]
+		if flag == nil {
+			return nil, fmt.Errorf("%q is no category of personal data; there are %s", c, strings.Join(Categories, ", "))
+		}
+		*flag = true
+	}
+	f.scratch.New = func() any { return &search{Finder: f} }
+	return f, nil
+}
+
+// search is the work on one text.
+type search struct {
+	*Finder
+	text []byte
+	key  []byte // the name that the text stands under, as words
+	raw  []byte // and as it came
+	done int    // nothing before it is looked at again
+	out  []Span
+	view view.View
+
+	groups  [maxGroups]group
+	compact [maxCompact]byte
+	low     struct {
+		text []byte // what stands before a place, in lower case
+		at   int
+	}
+}
+
+// Find appends what it finds in a text to dst, in order and without overlaps. Key
+// is the name that the text stands under, if it has one.
+func (f *Finder) Find(text, key []byte, dst []Span) []Span {
+	if first := next(text, 0); first == len(text) && view.ASCII(text) {
+		return dst
+	}
+	s := f.scratch.Get().(*search)
+	defer f.scratch.Put(s)
+	mapped := !view.ASCII(text) && s.view.Normal(text)
+	from := len(dst)
+	s.text, s.raw, s.key, s.done, s.out = text, key, s.key[:0], 0, dst
+	s.low.at = -1
+	if mapped {
+		s.text = s.view.Text
+	}
+	s.walk()
+	dst, s.text, s.out, s.raw = s.out, nil, nil, nil
+	slices.SortFunc(dst[from:], func(a, b Span) int { return a.Start - b.Start })
+	if mapped {
+		for i := range dst[from:] {
+			d := &dst[from+i]
+			d.Start, d.End = s.view.Range(d.Start, d.End)
+		}
+	}
+	return dst
+}
+
+// What a byte can be the first sign of.
+const (
+	nothing = iota
+	aDigit
+	aColon
+	anAt
+	aDash
+	aDot
+)
+
+var signs = func() (t [256]uint8) {
+	for c := '0'; c <= '9'; c++ {
+		t[c] = aDigit
+	}
+	t[':'], t['@'], t['-'], t['.'] = aColon, anAt, aDash, aDot
+	return t
+}()
+
+// next is the next byte from i on that can be a sign of something.
+func next(text []byte, i int) int {
+	for i+4 <= len(text) {
+		if signs[text[i]]|signs[text[i+1]]|signs[text[i+2]]|signs[text[i+3]] != 0 {
+			break
+		}
+		i += 4
+	}
+	for i < len(text) && signs[text[i]] == nothing {
+		i++
+	}
+	return i
+}
+
+func (s *search) walk() {
+	for i := next(s.text, 0); i < len(s.text); i = next(s.text, i) {
+		end := 0
+		switch signs[s.text[i]] {
+		case aDigit:
+			end = s.number(i)
+		case aColon:
+			end = s.colon(i)
+		case anAt:
+			end = s.at(i)
+		case aDot:
+			// And this one: aabb.ccdd.eeff.
+			if s.mac && i-4 >= s.done && i+9 < len(s.text) && s.text[i+5] == '.' && hexDigit(s.text[i+1]) && hexDigit(s.text[i-1]) {
+				if start, to := s.dashed(i - 4); to > 0 {
+					end = s.found(MACAddress, start, to)
+				}
+			}
+		case aDash:
+			// The one thing that may have no digit: a MAC address.
+			if s.mac && i-2 >= s.done && i+14 < len(s.text) && s.text[i+3] == '-' && hexDigit(s.text[i+1]) && hexDigit(s.text[i-1]) {
+				if start, to := s.dashed(i - 2); to > 0 {
+					end = s.found(MACAddress, start, to)
+				}
+			}
+		}
+		i = max(i+1, end)
+	}
+}
+
+// found notes a span and answers its end.
+func (s *search) found(category string, start, end int) int {
+	// What was found last may be part of this: the user of an address.
+	for len(s.out) > 0 && s.done > start && s.out[len(s.out)-1].End > start && s.out[len(s.out)-1].Start >= start {
+		s.out = s.out[:len(s.out)-1]
+	}
+	// And the end of it may be part of this: a@b.org@c.org.
+	if n := len(s.out); n > 0 && s.done > start {
+		start = max(start, s.out[n-1].End)
+	}
+	s.out = append(s.out, Span{category, start, end})
+	s.done = end
+	return end
+}
+
+func alnum(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }

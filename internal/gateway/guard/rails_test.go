@@ -1,0 +1,247 @@
+package guard_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+)
+
+func TestTheManifestCanOnlyTighten(t *testing.T) {
+	off := false
+	tests := []struct {
+		name     string
+		operator guard.Operator
+		manifest agent.Guardrails
+		want     guard.Rails
+	}{
+		{"nothing", guard.Operator{}, agent.Guardrails{}, guard.Rails{OnLeak: "redact"}},
+		{
+			"the manifest alone",
+			guard.Operator{},
+			agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OutputSchema: "{}"},
+			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
+		},
+		{
+			"a wider manifest changes nothing",
+			guard.Operator{Guardrails: agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OutputSchema: "{}"}},
+			agent.Guardrails{MaxLength: 99, OnLeak: "redact"},
+			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
+		},
+		{
+			"both",
+			guard.Operator{Guardrails: agent.Guardrails{MaxLength: 100, DenyPatterns: []string{"x"}, PII: []string{"email"}, OutputSchema: "true"}},
+			agent.Guardrails{MaxLength: 50, DenyPatterns: []string{"y", "x"}, PII: []string{"iban", "email"}, OutputSchema: "{}"},
+			guard.Rails{MaxLength: 50, Input: guard.InputRules{Deny: []string{"x", "y"}, DenyDefaults: true, PII: []string{"email", "iban"}}, OnLeak: "redact", Schemas: []string{"true", "{}"}},
+		},
+		{
+			"only the operator switches the shipped list",
+			guard.Operator{DenyDefaults: &off},
+			agent.Guardrails{DenyPatterns: []string{"y"}},
+			guard.Rails{Input: guard.InputRules{Deny: []string{"y"}}, OnLeak: "redact"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := guard.Merge(tt.operator, tt.manifest); !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("got  %+v\nwant %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestOperatorFile(t *testing.T) {
+	o, err := guard.ParseOperator("guardrails.json", []byte(`{
+  "input": {"max_length": 1000, "deny_patterns": ["drop table"], "deny_defaults": true, "pii_redaction": ["email", "iban"]},
+  "output": {"on_leak": "block", "schema": {"type": "object"}, "secret_leak_scan": true}
+}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.MaxLength != 1000 || len(o.DenyPatterns) != 1 || len(o.PII) != 2 || o.OnLeak != "block" || o.OutputSchema != `{"type": "object"}` || o.DenyDefaults == nil || !*o.DenyDefaults {
+		t.Errorf("got %+v", o)
+	}
+	if _, err := guard.ParseOperator("guardrails.json", []byte(`{}`)); err != nil {
+		t.Errorf("an empty object: %v", err)
+	}
+}
+
+func TestOperatorFileTellsOfEveryMistake(t *testing.T) {
+	_, err := guard.ParseOperator("guardrails.json", []byte(`{
+  "inputs": {},
+  "input": {"max_length": -1, "deny_patterns": ["(", "ok", "x*"], "pii_redaction": ["e-mail", "iban", "iban"], "deny_default": true},
+  "output": {"on_leak": "ignore", "schema": {"type": "objekt"}, "secret_leak_scan": false}
+}`))
+	var file *guard.FileError
+	if !errors.As(err, &file) {
+		t.Fatalf("got %v", err)
+	}
+	var at []string
+	for _, d := range file.Diagnostics {
+		at = append(at, d.Pointer)
+	}
+	for _, want := range []string{
+		"/inputs", "/input/max_length", "/input/deny_patterns/0", "/input/deny_patterns/2", "/input/pii_redaction/0", "/input/pii_redaction/2",
+		"/input/deny_default", "/output/on_leak", "/output/schema/type", "/output/secret_leak_scan",
+	} {
+		if !strings.Contains("\n"+strings.Join(at, "\n")+"\n", "\n"+want+"\n") {
+			t.Errorf("nothing about %s in %v", want, at)
+		}
+	}
+	if !strings.Contains(err.Error(), "line 3, column ") || !strings.Contains(err.Error(), "deny_defaults") {
+		t.Errorf("the message has no place or no hint:\n%v", err)
+	}
+	for _, bad := range []string{``, `[]`, `{"input":{},"input":{}}`, `{"input":1}`, `{} x`, `// c` + "\n{}"} {
+		if _, err := guard.ParseOperator("guardrails.json", []byte(bad)); err == nil {
+			t.Errorf("took %q", bad)
+		}
+	}
+}
+
+func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
+	s := guard.NewSchema(`{"type":"object","required":["id"],"additionalProperties":false,"properties":{
+		"id":{"type":"integer","maximum":9007199254740993},"tags":{"type":"array","items":{"type":"string","pattern":"^[a-z]+$","maxLength":5}},"kind":{"enum":["a","b"]},
+		"either":{"anyOf":[{"type":"string"},{"type":"null"}]}}}`)
+	tests := []struct {
+		name, value string
+		want        []string
+	}{
+		{"fits", `{"id":1,"tags":["ab"],"kind":"a"}`, nil},
+		{"exact numbers", `{"id":9007199254740993}`, nil},
+		{"too large by one", `{"id":9007199254740994}`, []string{`/id is more than 9007199254740993`}},
+		{"missing", `{}`, []string{` needs id`}},
+		{"type", `{"id":"hunter2"}`, []string{`/id must be integer, not string`}},
+		{"deep", `{"id":1,"tags":["ok","HUNTER2"]}`, []string{`/tags/1 is longer than 5 characters`, `/tags/1 does not match the pattern "^[a-z]+$"`}},
+		{"unknown", `{"id":1,"hunter2":1}`, []string{` has 1 member that the schema does not know`}},
+		{"enum", `{"id":1,"kind":"hunter2"}`, []string{`/kind is none of the values allowed`}},
+		{"choices", `{"id":1,"either":5}`, []string{`/either fits none of the choices`}},
+		{"not JSON", `{"id":`, []string{` is not JSON`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			problems, err := s.Check(jsontext.Value(tt.value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range problems {
+				got = append(got, p.Pointer+" "+p.Message)
+			}
+			if !sameSet(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			for _, r := range []*call.Refusal{s.Input(jsontext.Value(tt.value)), s.Output(jsontext.Value(tt.value))} {
+				if (r == nil) != (tt.want == nil) {
+					t.Errorf("refusal %v", r)
+				}
+				if r != nil && strings.Contains(strings.ToLower(r.Message), "hunter2") {
+					t.Errorf("the message says the value: %s", r.Message)
+				}
+			}
+		})
+	}
+}
+
+// Every way in which a value can be wrong has words of its own.
+// What was checked is what every reader sees, however deep.
+func TestCheckedValueIsReadInOneWay(t *testing.T) {
+	for value, fits := range map[string]bool{
+		`{"ok":true}`:                          true,
+		`{"ok":false,"ok":true}`:               false,
+		`{"ok":true,"a":[{"b":1,"\u0062":2}]}`: false,
+	} {
+		for _, schema := range []string{`{"properties":{"ok":{"const":true}}}`, ""} {
+			stopped := guard.NewSchema(schema).Output(jsontext.Value(value))
+			if (stopped == nil) != (fits || schema == "") {
+				t.Errorf("%s against %q: %v", value, schema, stopped)
+			}
+			if stopped != nil && (stopped.Code != call.OutputInvalid || stopped.Effect != call.EffectDone || !strings.Contains(stopped.Message, "twice")) {
+				t.Errorf("%s is refused with %+v", value, stopped)
+			}
+		}
+	}
+}
+
+func TestSchemaWords(t *testing.T) {
+	for _, tt := range []struct{ schema, value, want string }{
+		{`{"const":1}`, `2`, "is not the value wanted"},
+		{`{"minLength":2}`, `"a"`, "is shorter than 2 characters"},
+		{`{"minItems":1}`, `[]`, "has fewer than 1 item"},
+		{`{"maxItems":1}`, `[1,2]`, "has more than 1 item"},
+		{`{"minProperties":2}`, `{"a":1}`, "has fewer than 2 members"},
+		{`{"maxProperties":1}`, `{"a":1,"b":2}`, "has more than 1 member"},
+		{`{"minimum":5}`, `4`, "is less than 5"},
+		{`{"exclusiveMinimum":5}`, `5`, "is not more than 5"},
+		{`{"exclusiveMaximum":5}`, `5`, "is not less than 5"},
+		{`{"multipleOf":3}`, `4`, "is not a multiple of 3"},
+		{`{"uniqueItems":true}`, `[1,1]`, "has an item twice"},
+		{`{"properties":{"a":false}}`, `{"a":1}`, "is not allowed here"},
+		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "does not fit exactly one of the choices"},
+		{`{"not":{"type":"string"}}`, `"x"`, "is what the schema rules out"},
+		{`{"dependentRequired":{"a":["b"]}}`, `{"a":1}`, "breaks dependentRequired/a"},
+	} {
+		problems, err := guard.NewSchema(tt.schema).Check(jsontext.Value(tt.value))
+		if err != nil || len(problems) == 0 || problems[len(problems)-1].Message != tt.want && problems[0].Message != tt.want {
+			t.Errorf("%s: %v, %v", tt.schema, problems, err)
+		}
+	}
+	many := `[` + strings.TrimSuffix(strings.Repeat(`"x",`, 100), ",") + `]`
+	if problems, err := guard.NewSchema(`{"items":{"type":"number"}}`).Check(jsontext.Value(many)); err != nil || len(problems) >= 100 || len(problems) == 0 {
+		t.Errorf("%d problems, %v", len(problems), err)
+	}
+}
+
+func sameSet(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, x := range a {
+		found := false
+		for _, y := range b {
+			found = found || x == y
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func TestSchemasStayAtHome(t *testing.T) {
+	// A file that is there and is a schema: it must not be read all the same.
+	file := filepath.Join(t.TempDir(), "schema.json")
+	if err := os.WriteFile(file, []byte(`{"type":"object"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"a file that is there": `{"$ref":` + quote("file://"+filepath.ToSlash(file)) + `}`,
+		"http":                 `{"$ref":"https://example.com/schema.json"}`,
+		"file":                 `{"$ref":"file:///etc/passwd"}`,
+		"bad":                  `{"type":5}`,
+		"json":                 `{`,
+		"large":                `{"description":"` + strings.Repeat("x", 2<<20) + `"}`,
+	} {
+		s := guard.NewSchema(text)
+		if _, err := s.Check(jsontext.Value(`{}`)); err == nil {
+			t.Errorf("%s: was taken", name)
+		}
+		if in, out := s.Input(jsontext.Value(`{}`)), s.Output(jsontext.Value(`{}`)); in == nil || in.Code != call.InputInvalid || out == nil || out.Code != call.OutputInvalid || out.Effect != call.EffectDone {
+			t.Errorf("%s: refusals %v and %v", name, in, out)
+		}
+	}
+	if problems, err := guard.NewSchema("").Check(jsontext.Value(`1`)); err != nil || problems != nil {
+		t.Error("no schema is not a schema")
+	}
+	local := guard.NewSchema(`{"$defs":{"n":{"type":"integer"}},"properties":{"a":{"$ref":"#/$defs/n"}}}`)
+	if problems, err := local.Check(jsontext.Value(`{"a":"x"}`)); err != nil || len(problems) != 1 || problems[0].Pointer != "/a" {
+		t.Errorf("%v %v", problems, err)
+	}
+}

@@ -1,0 +1,219 @@
+package guard
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// Schema holds a value to a JSON Schema. It is compiled when it is first used,
+// refers to nothing but itself, and is safe for concurrent use.
+type Schema struct {
+	text string
+
+	once   sync.Once
+	schema *jsonschema.Schema
+	err    error
+}
+
+// Bounds of a schema and of what is said about a value.
+const (
+	maxSchema   = 1 << 20
+	maxProblems = 5
+)
+
+// NewSchema is a schema of that text. An empty text is no schema: everything fits.
+func NewSchema(text string) *Schema { return &Schema{text: text} }
+
+// Problem is one way in which a value does not fit its schema. It says what the
+// schema wants and never what the value is.
+type Problem struct {
+	Pointer string `json:"pointer"`
+	Message string `json:"message"`
+}
+
+// noLoader keeps a schema to itself.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("the schema refers to %s; a schema can only refer to itself", url)
+}
+
+func (s *Schema) compile() {
+	if len(s.text) > maxSchema {
+		s.err = fmt.Errorf("the schema has %d bytes; at most %d are allowed", len(s.text), maxSchema)
+		return
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(s.text))
+	if err != nil {
+		s.err = fmt.Errorf("the schema is not JSON: %w", err)
+		return
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	c.DefaultDraft(jsonschema.Draft2020)
+	const home = "ambit:schema"
+	if s.err = c.AddResource(home, doc); s.err == nil {
+		s.schema, s.err = c.Compile(home)
+	}
+}
+
+// Check says how a value does not fit. The error is about the schema itself.
+func (s *Schema) Check(value jsontext.Value) (problems []Problem, err error) {
+	if s == nil || s.text == "" {
+		return nil, nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("the schema could not be checked")
+		}
+	}()
+	if s.once.Do(s.compile); s.err != nil {
+		return nil, s.err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
+	if err != nil {
+		return []Problem{{"", "is not JSON"}}, nil
+	}
+	if err = s.schema.Validate(doc); err == nil {
+		return nil, nil
+	}
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return nil, errors.New("the schema could not be checked")
+	}
+	return describe(invalid, nil), nil
+}
+
+// describe collects the ends of a tree of reasons.
+func describe(e *jsonschema.ValidationError, problems []Problem) []Problem {
+	if len(problems) == maxProblems {
+		return problems
+	}
+	switch e.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf, *kind.Not:
+		// What each of the choices would have wanted is of no use to anybody.
+	default:
+		if len(e.Causes) > 0 {
+			for _, c := range e.Causes {
+				problems = describe(c, problems)
+			}
+			return problems
+		}
+	}
+	var pointer strings.Builder
+	for _, name := range e.InstanceLocation {
+		pointer.WriteString("/" + pointerEscapes.Replace(name))
+	}
+	return append(problems, Problem{pointer.String(), wants(e.ErrorKind)})
+}
+
+// wants says what a schema wants, in words, without the value.
+func wants(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Type:
+		return "must be " + strings.Join(k.Want, " or ") + ", not " + k.Got
+	case *kind.Required:
+		return "needs " + strings.Join(k.Missing, ", ")
+	case *kind.AdditionalProperties:
+		return fmt.Sprintf("has %s that the schema does not know", count(len(k.Properties), "member"))
+	case *kind.Enum:
+		return "is none of the values allowed"
+	case *kind.Const:
+		return "is not the value wanted"
+	case *kind.Pattern:
+		return fmt.Sprintf("does not match the pattern %q", k.Want)
+	case *kind.Format:
+		return "is not of the format " + k.Want
+	case *kind.MinLength:
+		return fmt.Sprintf("is shorter than %s", count(k.Want, "character"))
+	case *kind.MaxLength:
+		return fmt.Sprintf("is longer than %s", count(k.Want, "character"))
+	case *kind.MinItems:
+		return fmt.Sprintf("has fewer than %s", count(k.Want, "item"))
+	case *kind.MaxItems:
+		return fmt.Sprintf("has more than %s", count(k.Want, "item"))
+	case *kind.MinProperties:
+		return fmt.Sprintf("has fewer than %s", count(k.Want, "member"))
+	case *kind.MaxProperties:
+		return fmt.Sprintf("has more than %s", count(k.Want, "member"))
+	case *kind.Minimum:
+		return "is less than " + k.Want.RatString()
+	case *kind.Maximum:
+		return "is more than " + k.Want.RatString()
+	case *kind.ExclusiveMinimum:
+		return "is not more than " + k.Want.RatString()
+	case *kind.ExclusiveMaximum:
+		return "is not less than " + k.Want.RatString()
+	case *kind.MultipleOf:
+		return "is not a multiple of " + k.Want.RatString()
+	case *kind.UniqueItems:
+		return "has an item twice"
+	case *kind.FalseSchema:
+		return "is not allowed here"
+	case *kind.AnyOf:
+		return "fits none of the choices"
+	case *kind.OneOf:
+		return "does not fit exactly one of the choices"
+	case *kind.Not:
+		return "is what the schema rules out"
+	}
+	return "breaks " + strings.Join(k.KeywordPath(), "/")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Input refuses arguments that do not fit.
+func (s *Schema) Input(arguments jsontext.Value) *call.Refusal {
+	problems, err := s.Check(arguments)
+	if err != nil {
+		return call.Refuse(StageIn, call.InputInvalid, "The arguments could not be checked against the tool's schema: %v.", err)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return call.Refuse(StageIn, call.InputInvalid, "The arguments do not fit the tool's schema: %s.", list(problems))
+}
+
+// Output refuses a result that does not fit, or that another reader may take for
+// something else than was checked.
+func (s *Schema) Output(result jsontext.Value) *call.Refusal {
+	problems, err := s.Check(result)
+	if err == nil && len(problems) == 0 {
+		if s == nil || s.text == "" || result.IsValid() {
+			return nil
+		}
+		// It was the last of them that was checked.
+		problems = []Problem{{"", "has a member twice"}}
+	}
+	said := "could not be checked against its schema"
+	if err == nil {
+		said = "does not fit its schema: " + list(problems)
+	}
+	r := call.Refuse(StageOut, call.OutputInvalid, "The result %s.", said)
+	r.Effect = call.EffectDone
+	return r
+}
+
+func list(problems []Problem) string {
+	said := make([]string, len(problems))
+	for i, p := range problems {
+		if said[i] = fmt.Sprintf("%q %s", p.Pointer, p.Message); p.Pointer == "" {
+			said[i] = "it " + p.Message
+		}
+	}
+	return strings.Join(said, "; ")
+}

@@ -1,0 +1,104 @@
+package guard
+
+import (
+	"bytes"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
+)
+
+// The texts of a result are read one after the other, so a secret that is cut in
+// two is told by two of them. Each text is scanned by itself; here their seams
+// are.
+
+// seam is how much of a long text counts at either end: more than any one token.
+const seam = 4 << 10
+
+// gap stands for the middle of a long text. No secret has it in it.
+const gap = "\n\x00\n"
+
+// piece is a part of a text in the joined ones.
+type piece struct {
+	start, end int // in what is joined
+	base       int // of the text in the document
+	from       int // of the piece in the text
+	escaped    *view.View
+}
+
+// split finds the secrets that several texts of a document hold together, as
+// edits of each.
+func (o *Output) split(doc []byte) ([]edit, error) {
+	if !severalTexts(doc) {
+		return nil, nil
+	}
+	var joined []byte
+	var pieces []piece
+	var w walk
+	err := w.scalars(doc, func(s scalar) {
+		if s.kind != '"' || s.name || w.member() != "text" {
+			return
+		}
+		text := doc[s.start+1 : s.end-1]
+		p := piece{base: s.start + 1}
+		if v := new(view.View); v.JSON(text) {
+			text, p.escaped = v.Text, v
+		}
+		add := func(from, to int) {
+			p.from, p.start = from, len(joined)
+			joined = append(joined, text[from:to]...)
+			p.end = len(joined)
+			pieces = append(pieces, p)
+		}
+		if len(text) <= 2*seam {
+			add(0, len(text))
+			return
+		}
+		add(0, seam)
+		joined = append(joined, gap...)
+		add(len(text)-seam, len(text))
+	})
+	if err != nil || len(pieces) < 2 {
+		return nil, err
+	}
+	e, err := secret.Standard()
+	if err != nil {
+		return nil, err
+	}
+	matches, err := e.Scan(joined, o.known, nil)
+	var edits []edit
+	for _, m := range matches {
+		var parts []edit
+		for _, p := range pieces {
+			if a, b := max(m.Start, p.start), min(m.End, p.end); a < b {
+				from, to := p.from+a-p.start, p.from+b-p.start
+				if p.escaped != nil {
+					from, to = p.escaped.Range(from, to)
+				}
+				parts = append(parts, edit{Secret, m.Rule, p.base + from, p.base + to})
+			}
+		}
+		if len(parts) > 1 {
+			edits = append(edits, parts...)
+		}
+	}
+	return edits, err
+}
+
+// severalTexts reports whether a document may have more than one text, cheaply.
+func severalTexts(doc []byte) bool {
+	n := 0
+	for rest := doc; ; {
+		i := bytes.Index(rest, []byte(`"text"`))
+		if i < 0 {
+			break
+		}
+		rest = bytes.TrimLeft(rest[i+6:], " \t\r\n")
+		if len(rest) > 0 && rest[0] == ':' {
+			if n++; n > 1 {
+				return true
+			}
+		}
+	}
+	// The name can be written with escapes.
+	return bytes.Contains(doc, []byte(`\u00`)) && bytes.Contains(doc, []byte(`":`))
+}

@@ -1,0 +1,88 @@
+package guard_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+)
+
+// texts is a result of several texts.
+func texts(parts ...string) string {
+	items := make([]string, len(parts))
+	for i, p := range parts {
+		items[i] = `{"type":"text","text":` + quote(p) + `}`
+	}
+	return `{"content":[` + strings.Join(items, ",") + `]}`
+}
+
+// A secret that several texts hold together is taken out of each of them.
+func TestSplitSecrets(t *testing.T) {
+	o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SLOT", Value: "correct horse battery"}}})
+	long := strings.Repeat("nothing to see in this line of text\n", 400)
+	encoded := base64.StdEncoding.EncodeToString([]byte("it is " + pat + " now"))
+	letters := make([]string, len(pat))
+	for i := range pat {
+		letters[i] = pat[i : i+1]
+	}
+	tests := map[string]struct {
+		in    []string
+		rule  string
+		found int
+	}{
+		"in two":             {[]string{"token: " + pat[:9], pat[9:] + " bye"}, "github-pat", 2},
+		"in three":           {[]string{"it is\n" + pat[:2], pat[2:20], pat[20:] + `"`}, "github-pat", 3},
+		"letter by letter":   {letters, "github-pat", len(pat)},
+		"behind a long text": {[]string{long + pat[:12], pat[12:] + "\n" + long}, "github-pat", 2},
+		"a credential":       {[]string{"the correct ho", "rse battery staple"}, "SLOT", 2},
+		"encoded":            {[]string{encoded[:20], encoded[20:]}, "github-pat", 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			out, found, refusal := o.Check(jsontext.Value(texts(tt.in...)))
+			if refusal != nil || len(found) != tt.found {
+				t.Fatalf("found %v, %v", found, refusal)
+			}
+			for i, f := range found {
+				if f.Rule != tt.rule || f.Pointer != fmt.Sprintf("/content/%d/text", i) {
+					t.Errorf("found %+v", f)
+				}
+			}
+			if !out.IsValid() || strings.Contains(string(out), pat[9:20]) || strings.Contains(string(out), "rse battery") || strings.Count(string(out), `"type":"text"`) != len(tt.in) {
+				t.Errorf("got %.300s", out)
+			}
+		})
+	}
+	if _, _, refusal := output(t, guard.OutputRules{OnLeak: agent.LeakBlock}).Check(jsontext.Value(texts(pat[:9], pat[9:]))); refusal == nil || refusal.Code != call.SecretLeak {
+		t.Errorf("it passes where it must not: %v", refusal)
+	}
+	// The name of the member does not have to be written plainly.
+	hidden := strings.ReplaceAll(texts(pat[:9], pat[9:]), `"text":`, `"\u0074ext":`)
+	if out, found, _ := o.Check(jsontext.Value(hidden)); len(found) != 2 || strings.Contains(string(out), pat[9:]) {
+		t.Errorf("found %v in %s", found, out)
+	}
+}
+
+// Texts that only stand beside one another stay as they are.
+func TestTextsWithoutSeamsStay(t *testing.T) {
+	o := output(t, guard.OutputRules{})
+	for _, in := range []string{
+		texts("The token is", "refreshed every hour."), texts("a", "b", ""), texts(strings.Repeat("x ", 9000), strings.Repeat("y ", 9000)),
+		`{"content":[{"type":"text","text":"one"},{"type":"image","data":"` + pat[:9] + `"}],"structuredContent":{"text":[1,null,"two"]}}`,
+	} {
+		out, found, refusal := o.Check(jsontext.Value(in))
+		if string(out) != in || len(found) > 0 || refusal != nil {
+			t.Errorf("%.80s became %.200s, %v, %v", in, out, found, refusal)
+		}
+	}
+	// What is no JSON cannot be looked through for seams, and is withheld.
+	if _, _, refusal := o.Check(jsontext.Value(`{"text":"a","text":"b`)); refusal == nil || refusal.Code != call.SecretLeak {
+		t.Errorf("got %v", refusal)
+	}
+}

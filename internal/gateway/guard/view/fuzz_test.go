@@ -1,0 +1,110 @@
+package view_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
+)
+
+// Whatever the text, every byte of a view leads back into it, and the order stays.
+func FuzzRange(f *testing.F) {
+	for _, s := range []string{
+		`a\nb\u0041\ud83d\ude00c\"`, `\u00`, `\ud83d`, "x%41b%zz%20c", "g\u200bh\u2060p_x", "k\U000e0041e\ufe0fy", "xﬁy", "іgnоrе", "a\xffb\u200b", "ïgnörê",
+	} {
+		f.Add([]byte(s), uint8(len(s)))
+	}
+	views := []struct {
+		name string
+		make func(*view.View, []byte, int) bool
+	}{
+		{"JSON", func(v *view.View, src []byte, _ int) bool { return v.JSON(src) }},
+		{"Unescape", func(v *view.View, src []byte, _ int) bool { return v.Unescape(src) }},
+		{"Unpercent", func(v *view.View, src []byte, _ int) bool { return v.Unpercent(src) }},
+		{"Strip", (*view.View).Strip},
+		{"Normal", func(v *view.View, src []byte, _ int) bool { return v.Normal(src) }},
+	}
+	var v view.View // used again and again, as the scans do
+	f.Fuzz(func(t *testing.T, src []byte, reach uint8) {
+		for _, made := range views {
+			if !made.make(&v, src, int(reach)) {
+				continue
+			}
+			text := v.Text
+			if made.name == "Strip" { // a gap comes from nowhere
+				text = bytes.ReplaceAll(text, []byte("\n\x00\n"), []byte("\x00\x00\x00"))
+			}
+			last := 0
+			for i := range text {
+				if made.name == "Strip" && text[i] == 0 {
+					continue
+				}
+				from, to := v.Range(i, i+1)
+				if from < last || to < from || to > len(src) {
+					t.Fatalf("%s: byte %d of %q comes from %d to %d of %q, after %d", made.name, i, v.Text, from, to, src, last)
+				}
+				last = from
+			}
+		}
+	})
+}
+
+// What a string of JSON says is what its view says.
+func FuzzJSON(f *testing.F) {
+	for _, s := range []string{`"a\nb"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ud83dA"`, `"\\u0041"`, `"\/\"\b\f"`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		var want string
+		var v view.View
+		src = bytes.TrimSpace(src)
+		if !utf8.Valid(src) || json.Unmarshal(src, &want) != nil || !v.JSON(src) {
+			return
+		}
+		if string(v.Text) != `"`+want+`"` {
+			t.Fatalf("%s reads %q, want %q in quotes", src, v.Text, want)
+		}
+	})
+}
+
+// A run is found by looking at a few bytes only. A look at each of them finds the same.
+func FuzzNextRun(f *testing.F) {
+	f.Add([]byte("x dGhlIHF1aWNrIGJyb3duIGZveCBqdW1wcz8+ y"), uint8(0))
+	f.Add([]byte("74686520717569636b2062726f776e20666f78 d41d8cd98f00b204e9800998ecf8427e"), uint8(3))
+	f.Add([]byte(strings.Repeat(".", 40)+"aaaaaaaaaaaa"), uint8(0))
+	f.Add([]byte("aaaaaaaaaaaaaaaaaaaaaaa aaaaaaaaaaaaaaaaaaaaaaaa_-+/="), uint8(1))
+	f.Fuzz(func(t *testing.T, text []byte, skip uint8) {
+		at := min(int(skip), len(text))
+		for {
+			start, end := view.NextRun(text, at)
+			if a, b := eachByte(text, at); a != start || b != end {
+				t.Fatalf("%q from %d: run from %d to %d, want %d to %d", text, at, start, end, a, b)
+			}
+			if start < 0 {
+				return
+			}
+			if plain, ok := view.DecodeRun(nil, text[start:end]); ok && (len(plain) == 0 || len(plain) > end-start) {
+				t.Fatalf("%q decodes to %q", text[start:end], plain)
+			}
+			at = end
+		}
+	})
+}
+
+func eachByte(text []byte, at int) (start, end int) {
+	start = at
+	for i := at; i <= len(text); i++ {
+		if i < len(text) && ('a' <= text[i]|0x20 && text[i]|0x20 <= 'z' || '0' <= text[i] && text[i] <= '9' ||
+			text[i] == '+' || text[i] == '/' || text[i] == '-' || text[i] == '_') {
+			continue
+		}
+		if i-start >= view.MinRun {
+			return start, i
+		}
+		start = i + 1
+	}
+	return -1, -1
+}

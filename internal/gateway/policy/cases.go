@@ -1,0 +1,220 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// Suite is a file of cases: what rules should say of calls. docs/policy.md
+// describes the format.
+type Suite struct {
+	// Policy is the file of the rules, seen from the suite's folder; empty stands
+	// for the user's own.
+	Policy string `toml:"policy"`
+	// Scopes maps scopes to tools, before the user's own map and the catalogue.
+	Scopes Scopes `toml:"scopes"`
+	// Time is when calls are made that do not say so themselves.
+	Time  time.Time `toml:"time"`
+	Cases []Case    `toml:"case"`
+}
+
+// Case is one call and what should become of it.
+type Case struct {
+	Name    string `toml:"name"`
+	Agent   string `toml:"agent"`
+	Dialect string `toml:"dialect"`
+	// ID is what the manifest says of itself. It never matters, and cases can
+	// show that.
+	ID string `toml:"id"`
+	// Tool is <server>/<tool>, as in Tool::"…".
+	Tool       string `toml:"tool"`
+	SideEffect string `toml:"side_effect"`
+	Caller     string `toml:"caller"`
+	Skill      string `toml:"skill"`
+	// Arguments is a JSON object, as it would be sent.
+	Arguments   string          `toml:"arguments"`
+	Annotations map[string]bool `toml:"annotations"`
+	Time        time.Time       `toml:"time"`
+	// Expect is allow or deny; Code and Rule, where they are given, are a code and
+	// the @id of a rule that must be among the reasons.
+	Expect string `toml:"expect"`
+	Code   string `toml:"code"`
+	Rule   string `toml:"rule"`
+}
+
+// Outcome is what became of a case.
+type Outcome struct {
+	Name     string        `json:"name"`
+	OK       bool          `json:"ok"`
+	Expected string        `json:"expected"`
+	Got      string        `json:"got"`
+	Problem  string        `json:"problem,omitempty"`
+	Reasons  []call.Reason `json:"reasons"`
+}
+
+// ReadSuite reads a file of cases, and tells all that is wrong with it.
+func ReadSuite(file string) (*Suite, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	s, err := ParseSuite(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if s.Policy != "" && !filepath.IsAbs(s.Policy) {
+		s.Policy = filepath.Join(filepath.Dir(file), s.Policy)
+	}
+	return s, nil
+}
+
+// ParseSuite reads cases.
+func ParseSuite(text []byte) (*Suite, error) {
+	var s Suite
+	if err := toml.NewDecoder(strings.NewReader(string(text))).DisallowUnknownFields().Decode(&s); err != nil {
+		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok {
+			var problems []error
+			for _, e := range strict.Errors {
+				row, _ := e.Position()
+				problems = append(problems, fmt.Errorf("line %d: there is no setting %s", row, strings.Join(e.Key(), ".")))
+			}
+			return nil, errors.Join(problems...)
+		}
+		return nil, err
+	}
+	var problems []error
+	for i := range s.Cases {
+		if problem := s.Cases[i].check(); problem != nil {
+			problems = append(problems, fmt.Errorf("case %d (%s): %w", i+1, s.Cases[i].Name, problem))
+		}
+	}
+	if len(s.Cases) == 0 {
+		problems = append(problems, errors.New("there is no [[case]]"))
+	}
+	return &s, errors.Join(problems...)
+}
+
+func (c *Case) check() error {
+	var problems []error
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if c.Agent == "" {
+		wrong("it names no agent")
+	}
+	if !slices.Contains(agent.Dialects, agent.Dialect(c.Dialect)) {
+		wrong("there is no dialect %q", c.Dialect)
+	}
+	if at := strings.LastIndexByte(c.Tool, '/'); at <= 0 || at == len(c.Tool)-1 {
+		wrong("tool is <server>/<tool>, not %q", c.Tool)
+	}
+	if c.SideEffect != "" && !slices.Contains(agent.SideEffects, agent.SideEffect(c.SideEffect)) {
+		wrong("there is no side effect %q", c.SideEffect)
+	}
+	if c.Expect != "allow" && c.Expect != "deny" {
+		wrong("expect is allow or deny, not %q", c.Expect)
+	}
+	if v := jsontext.Value(c.Arguments); c.Arguments != "" && (!v.IsValid() || v.Kind() != '{') {
+		wrong("arguments are not a JSON object")
+	}
+	for name := range c.Annotations {
+		if !slices.Contains([]string{"read_only", "destructive", "idempotent", "open_world"}, name) {
+			wrong("there is no annotation %q", name)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Run judges every case. Rules come from o, unless the suite names its own file.
+func (s *Suite) Run(o Options) []Outcome {
+	if s.Policy != "" {
+		o.File = s.Policy
+	}
+	live := Open(o)
+	in := live.current.Load()
+	merged := Scopes{}
+	for _, from := range []Scopes{in.scopes, s.Scopes} {
+		for server, scopes := range from {
+			if merged[server] == nil {
+				merged[server] = map[string][]string{}
+			}
+			maps.Copy(merged[server], scopes)
+		}
+	}
+	in = &snapshot{rules: in.rules, scopes: merged, works: in.works, work: in.work, catalogue: in.catalogue, problem: in.problem, shut: in.shut, loaded: in.loaded}
+	outcomes := make([]Outcome, len(s.Cases))
+	for i := range s.Cases {
+		outcomes[i] = s.Cases[i].run(in, o, s.Time)
+	}
+	return outcomes
+}
+
+func (c *Case) run(in *snapshot, o Options, at time.Time) Outcome {
+	if !c.Time.IsZero() {
+		at = c.Time
+	}
+	if at.IsZero() {
+		at = time.Now()
+	}
+	o.Now = func() time.Time { return at }
+	a, t, k := c.call()
+	out := Outcome{Name: c.Name, Expected: c.Expect, Got: "allow", Reasons: append([]call.Reason{}, in.judge(o, a, c.Agent, t, k)...)}
+	codes, rules := []string{}, ""
+	for _, r := range out.Reasons {
+		if !r.Allowed {
+			out.Got = "deny"
+			codes = append(codes, string(r.Code))
+		}
+		rules += r.Detail + "\n"
+	}
+	switch {
+	case out.Got != c.Expect:
+		out.Problem = fmt.Sprintf("expected %s, got %s", c.Expect, out.Got)
+	case c.Code != "" && !slices.Contains(codes, c.Code):
+		out.Problem = fmt.Sprintf("expected the code %s, got %s", c.Code, strings.Join(codes, " "))
+	case c.Rule != "" && !strings.Contains(rules, fmt.Sprintf("%q", c.Rule)):
+		out.Problem = fmt.Sprintf("the rule %q had no part in it", c.Rule)
+	}
+	out.OK = out.Problem == ""
+	return out
+}
+
+// named is a skill that has only a name.
+type named string
+
+func (n named) Allows(string) bool { return true }
+func (n named) Name() string       { return string(n) }
+
+// call makes what the gate would be given.
+func (c *Case) call() (*agent.Agent, *agent.Tool, *call.Call) {
+	at := strings.LastIndexByte(c.Tool, '/')
+	a := &agent.Agent{Dialect: agent.Dialect(c.Dialect), ID: c.ID, Name: c.ID}
+	t := &agent.Tool{Name: c.Tool[at+1:], SideEffect: agent.SideEffect(c.SideEffect), Binding: agent.OnServer{Alias: c.Tool[:at]}}
+	for name, hint := range c.Annotations {
+		switch name {
+		case "read_only":
+			t.Annotations.ReadOnly = &hint
+		case "destructive":
+			t.Annotations.Destructive = &hint
+		case "idempotent":
+			t.Annotations.Idempotent = &hint
+		case "open_world":
+			t.Annotations.OpenWorld = &hint
+		}
+	}
+	k := &call.Call{Tool: t.Name, Principal: c.Caller, Arguments: jsontext.Value(c.Arguments)}
+	if c.Skill != "" {
+		k.Skill = named(c.Skill)
+	}
+	return a, t, k
+}

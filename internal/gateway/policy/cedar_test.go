@@ -1,0 +1,204 @@
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cedar-policy/cedar-go"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+var onMe = subject{agent: "me", dialect: "gpars", server: "s", tool: "t", sideEffect: "read"}
+
+func meNow() moment {
+	yes := true
+	return moment{caller: "me@local", sideEffect: "read", time: now(), annotations: agent.Annotations{Destructive: &yes}}
+}
+
+// sameAsCedar holds what is found of a call to what Cedar finds that knows nothing
+// of all this: it is given every rule, whole, and the whole context.
+func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
+	t.Helper()
+	rules, err := Parse("x.cedar", text)
+	if err != nil {
+		return 0
+	}
+	v := rules.view(onMe, []string{"read"})
+	all := *v
+	all.uses.parts, all.uses.wholeArguments, all.uses.wholePathOf = everyPart, true, true
+	everything, err := all.gather(meNow(), arguments, false)
+	if err != nil {
+		return 0 // it is refused where rules look at what is too much
+	}
+	plain, err := cedar.NewPolicySetFromBytes("x.cedar", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, diagnostic := cedar.Authorize(plain, v.entities, cedar.Request{
+		Principal: v.principal, Action: callAction, Resource: v.resource, Context: everything.context(everyPart),
+	})
+	var want, got []string
+	forbidden := false
+	number := func(id cedar.PolicyID) (n int) {
+		if _, err := fmt.Sscanf(string(id), "policy%d", &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, e := range diagnostic.Errors {
+		one := rules.list[number(e.PolicyID)]
+		want = append(want, fmt.Sprintf("%v fails: %s", one, plainly(e.Message)))
+		forbidden = forbidden || one.forbid
+	}
+	for _, reason := range diagnostic.Reasons {
+		one := rules.list[number(reason.PolicyID)]
+		want = append(want, fmt.Sprintf("%v says so", one))
+		forbidden = forbidden || one.forbid
+	}
+	allowed := !forbidden && slices.ContainsFunc(want, func(w string) bool { return strings.HasSuffix(w, "says so") })
+
+	f, err := v.gather(meNow(), arguments, false)
+	if err != nil {
+		t.Fatalf("all of %s can be judged, and a part cannot: %v", arguments, err)
+	}
+	found := rules.judge(f)
+	for _, one := range slices.Concat(found.broken, found.failed) {
+		got = append(got, fmt.Sprintf("%v fails: %s", one.rule, one.why))
+	}
+	for _, one := range slices.Concat(found.forbids, found.permits) {
+		got = append(got, fmt.Sprintf("%v says so", one))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Fatalf("with %s\n%s\nCedar finds\n%s\nand we\n%s", arguments, text, strings.Join(want, "\n"), strings.Join(got, "\n"))
+	}
+	if yes := !found.denies() && len(found.permits) > 0; yes != allowed {
+		t.Fatalf("with %s\n%s\nallowed: Cedar %v, we %v", arguments, text, allowed, yes)
+	}
+	return len(got)
+}
+
+// With any rules and arguments, what is found is what Cedar finds.
+func TestSameAsCedar(t *testing.T) {
+	dice := rand.New(rand.NewPCG(7, 11))
+	said := 0
+	for range 3000 {
+		text, arguments := someRules(dice)
+		if _, err := Parse("x.cedar", []byte(text)); err != nil {
+			t.Fatal(text, err)
+		}
+		said += sameAsCedar(t, []byte(text), []byte(arguments))
+	}
+	if said < 1000 {
+		t.Errorf("only %d rules ever said anything", said)
+	}
+}
+
+// A verdict that Foresee gives for any arguments holds for each of them.
+func TestForeseenVerdictsHold(t *testing.T) {
+	dice := rand.New(rand.NewPCG(5, 3))
+	tool := &agent.Tool{Name: "t", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "s"}}
+	certain := 0
+	for range 1500 {
+		text, arguments := someRules(dice)
+		rules, err := Parse("x.cedar", []byte(text))
+		if err != nil {
+			t.Fatal(text, err)
+		}
+		in := &snapshot{rules: rules, scopes: Scopes{"s": {"read": {"t"}}}}
+		for _, d := range []agent.Dialect{agent.GPARS, agent.Matrix} {
+			a := &agent.Agent{Dialect: d}
+			foreseen := in.foresee(Options{Now: now}, a, "me", tool, "me@local")
+			if _, err := in.rules.decide(in.view(a, subjectOf(a, "me", tool)), meNow(), []byte(arguments)); err != nil {
+				continue // a spelling that is refused whatever the rules say
+			}
+			call := &call.Call{Principal: "me@local", Arguments: []byte(arguments)}
+			got := first(in.judge(Options{Now: now}, a, "me", tool, call))
+			if foreseen == Always && got != "yes" || foreseen == Never && got == "yes" {
+				t.Fatalf("%s: foreseen %d, got %s with %s\n%s", d, foreseen, got, arguments, text)
+			}
+			if foreseen != Depends {
+				certain++
+			}
+		}
+	}
+	if certain < 500 {
+		t.Errorf("only %d verdicts were certain", certain)
+	}
+}
+
+// someRules makes rules and arguments that have something to do with each other.
+func someRules(dice *rand.Rand) (text, arguments string) {
+	pick := func(list ...string) string { return list[dice.IntN(len(list))] }
+	value := func() string {
+		return pick(`"x"`, `"/data"`, `""`, "1", "true", `["x"]`, `"example.org"`, `decimal("1.5")`, `"me"`, `"read"`)
+	}
+	under := func() string {
+		return pick("paths", "paths_any_under", "paths_all_under", "hosts", "hosts_any_under", "hosts_all_under", "databases", "path_of.a.values", "path_of.b.any_under", "path_of.a.all_under", "arguments.a", "arguments.b")
+	}
+	part := func() string {
+		return strings.NewReplacer(
+			"NAME", pick("a", "b", "path", "url"), "VALUE", value(), "SET", under(), "OP", pick("==", "!=", "<", "<=", ">", ">="), "WORD", pick("destructive", "read_only", "me"),
+		).Replace(pick(
+			"context.arguments has NAME", `context.arguments.NAME OP VALUE`, `context.arguments has NAME && context.arguments.NAME == VALUE`,
+			`context.arguments.NAME like "x*"`, `context.arguments.NAME.deep == VALUE`, `context.arguments.NAME has deep`, `context.caller == VALUE`, "context.arguments.NAME",
+			"context.SET.contains(VALUE)", "context.SET.containsAny([VALUE, VALUE])", "context.SET.containsAll([VALUE])", "context.SET.isEmpty()", "context.path_of has NAME",
+			"resource.scopes.contains(VALUE)", `resource in Server::"s"`, `principal == Agent::"WORD"`, "resource.side_effect == VALUE", "context has skill", "context.annotations has destructive",
+			"context.annotations.WORD", `context.time OP datetime("2026-03-02")`, `resource.name == context.arguments.NAME`, `(if context.arguments has NAME then true else context.arguments.NAME)`,
+			"context.arguments.NAME + 1 == 2", "context.arguments.NAME * 9223372036854775807 - 1 > context.arguments.NAME", "context.skill == VALUE", `context == {}`, `resource in [Server::"s", Server::"u"]`, "resource is Tool", "resource is Server", "context.arguments.NAME.lessThan(decimal(\"2.0\"))", "context.arguments.NAME.greaterThanOrEqual(decimal(\"1.5\"))", `ip(context.arguments.NAME).isIpv4()`,
+		))
+	}
+	var b strings.Builder
+	for range 1 + dice.IntN(6) {
+		fmt.Fprintf(&b, "%s (%s, action, %s)", pick("permit", "forbid"), pick("principal", `principal == Agent::"me"`, `principal == Agent::"you"`),
+			pick("resource", `resource in Server::"s"`, `resource == Tool::"s/t"`, `resource in Scope::"s/read"`, `resource in Scope::"s/write"`))
+		for range dice.IntN(3) {
+			b.WriteString(" " + pick("when", "when", "unless") + " { " + part())
+			for range dice.IntN(3) {
+				b.WriteString(pick(" && ", " && ", " || ", " && !"))
+				b.WriteString("(" + part() + ")")
+			}
+			b.WriteString(" }")
+		}
+		b.WriteString(";\n")
+	}
+	var members []string
+	some := []string{`1`, `true`, `null`, `{"deep": "x"}`, `1.5`, `["x", null]`, `"read"`, `"x"`, `"/data/x"`, `["x", "/data"]`, `""`}
+	for _, one := range []struct {
+		name   string
+		values []string
+	}{
+		{"a", some},
+		{"b", some},
+		{"path", []string{`"/data/x"`, `"/x"`, `1`, `["/data", "/x"]`, `""`}},
+		{"url", []string{`"https://example.org/"`, `"https://example.org/x"`, `"10.0.0.1"`, `true`}},
+	} {
+		if dice.IntN(3) > 0 {
+			members = append(members, fmt.Sprintf("%q: %s", one.name, pick(one.values...)))
+		}
+	}
+	return b.String(), "{" + strings.Join(members, ", ") + "}"
+}
+
+// FuzzSameAsCedar: whatever the rules and the arguments are, what is found of a
+// call is what Cedar finds.
+func FuzzSameAsCedar(f *testing.F) {
+	dice := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		text, arguments := someRules(dice)
+		f.Add([]byte(text), []byte(arguments))
+	}
+	f.Add([]byte(gated), []byte(`{"path": "/data/../etc", "url": "https://x.internal.example", "database": "prod", "force": true}`))
+	f.Fuzz(func(t *testing.T, text, arguments []byte) {
+		if len(text) > 4<<10 {
+			return
+		}
+		sameAsCedar(t, text, arguments)
+	})
+}

@@ -1,0 +1,271 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
+
+	"github.com/ambit-run/ambit/internal/store/home"
+)
+
+// Grant lets an agent use a scope of a server. In the file it is a rule like any
+// other, marked with @ambit("grant") so that it can be taken back; whatever else
+// stands there is the user's and is left as it is.
+type Grant struct {
+	Agent  string
+	Server string
+	Scope  string
+	// By is who granted it, and At when; zero if that is not known.
+	By string
+	At time.Time
+	// Expires is zero for a grant without end.
+	Expires time.Time
+}
+
+// mark says that a rule was written by a grant.
+const mark = "grant"
+
+// Rule is the grant as a rule.
+func (g Grant) Rule() string {
+	condition := fmt.Sprintf("resource.scopes.contains(%s)", literal(g.Scope))
+	if !g.Expires.IsZero() {
+		condition += fmt.Sprintf(" && context.time < datetime(%s)", literal(stamp(g.Expires)))
+	}
+	at := ""
+	if !g.At.IsZero() {
+		at = fmt.Sprintf("\n@granted_at(%s)", literal(stamp(g.At)))
+	}
+	return fmt.Sprintf(`@ambit(%s)
+@granted_by(%s)%s
+permit (
+  principal == Agent::%s,
+  action == Action::"call",
+  resource in Server::%s
+)
+when { %s };`, literal(mark), literal(g.By), at, literal(g.Agent), literal(g.Server), condition)
+}
+
+// stampForm is a time as Cedar reads it.
+const stampForm = "2006-01-02T15:04:05.000Z"
+
+func stamp(t time.Time) string { return t.UTC().Format(stampForm) }
+
+// literal is a text in Cedar.
+func literal(s string) string { return string(types.String(s).MarshalCedar()) }
+
+// grantOf is the grant that a rule is, if it is one as it was written. One that
+// somebody has changed since is a rule of theirs.
+func grantOf(r *rule) (Grant, bool) {
+	notes := r.cedar.Annotations()
+	if notes["ambit"] != mark || r.forbid {
+		return Grant{}, false
+	}
+	who, ok1 := r.ast.Principal.(ast.ScopeTypeEq)
+	where, ok2 := r.ast.Resource.(ast.ScopeTypeIn)
+	if !ok1 || !ok2 || len(r.ast.Conditions) != 1 {
+		return Grant{}, false
+	}
+	g := Grant{Agent: string(who.Entity.ID), Server: string(where.Entity.ID), By: string(notes["granted_by"])}
+	g.At, _ = time.Parse(stampForm, string(notes["granted_at"]))
+	ast.Inspect(ast.NewNode(r.ast.Conditions[0].Body), func(n ast.IsNode) bool {
+		switch n := n.(type) {
+		case ast.NodeTypeContains:
+			if v, ok := n.Right.(ast.NodeValue); ok {
+				if s, ok := v.Value.(types.String); ok {
+					g.Scope = string(s)
+				}
+			}
+		case ast.NodeTypeExtensionCall:
+			if len(n.Args) == 1 && n.Name == "datetime" {
+				if v, ok := n.Args[0].(ast.NodeValue); ok {
+					if s, ok := v.Value.(types.String); ok {
+						g.Expires, _ = time.Parse(stampForm, string(s))
+					}
+				}
+			}
+		case ast.NodeValue:
+			if d, ok := n.Value.(types.Datetime); ok {
+				g.Expires = d.Time().UTC()
+			}
+		}
+		return true
+	})
+	var written cedar.Policy
+	if err := written.UnmarshalCedar([]byte(g.Rule())); err != nil {
+		return Grant{}, false
+	}
+	return g, bytes.Equal(written.MarshalCedar(), r.cedar.MarshalCedar())
+}
+
+// Grants are the grants among the rules.
+func (r *Rules) Grants() []Grant {
+	var all []Grant
+	for _, one := range r.list {
+		if g, ok := grantOf(one); ok {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// ErrChanged says that a grant was changed by hand, and is not touched.
+var ErrChanged = errors.New("the rule was changed by hand")
+
+// Add writes grants into a text of rules. One that is there already stays, or
+// gets its new end; changed reports whether the text is another.
+func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, err error) {
+	out = text
+	for _, g := range grants {
+		for _, name := range []string{g.Agent, g.Server, g.Scope, g.By} {
+			if !utf8.ValidString(name) {
+				return nil, false, errors.New("a name in the grant is not text")
+			}
+		}
+		rules, err := Parse(file, out)
+		if err != nil {
+			return nil, false, err
+		}
+		at := rules.find(g)
+		switch {
+		case at == nil:
+			out = appendRule(out, g.Rule())
+		default:
+			if was, _ := grantOf(at); was.Expires.Equal(g.Expires.Truncate(time.Millisecond)) {
+				continue
+			}
+			out = splice(out, at.start, at.end, g.Rule())
+		}
+		changed = true
+	}
+	if changed {
+		if _, err := Parse(file, out); err != nil {
+			return nil, false, fmt.Errorf("the grant cannot be written: %w", err)
+		}
+	}
+	return out, changed, nil
+}
+
+// Remove takes grants out of a text of rules, and tells which were there.
+func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Grant, err error) {
+	out = text
+	for _, g := range grants {
+		rules, err := Parse(file, out)
+		if err != nil {
+			return nil, nil, err
+		}
+		at := rules.find(g)
+		if at == nil {
+			if other := rules.like(g); other != nil {
+				return nil, nil, fmt.Errorf("%w: %s grants %s of %s to %s, and more or less than ambit wrote", ErrChanged, other, g.Scope, g.Server, g.Agent)
+			}
+			continue
+		}
+		was, _ := grantOf(at)
+		out, removed = removeRule(out, at), append(removed, was)
+	}
+	return out, removed, nil
+}
+
+// find is the rule of a grant, whoever granted it and until when.
+func (r *Rules) find(g Grant) *rule {
+	for _, one := range r.list {
+		if is, ok := grantOf(one); ok && is.Agent == g.Agent && is.Server == g.Server && is.Scope == g.Scope {
+			return one
+		}
+	}
+	return nil
+}
+
+// like is a rule that was a grant to the same agent on the same server, before
+// somebody changed it.
+func (r *Rules) like(g Grant) *rule {
+	for _, one := range r.list {
+		if _, whole := grantOf(one); whole || one.cedar.Annotations()["ambit"] != mark {
+			continue
+		}
+		text := string(one.cedar.MarshalCedar())
+		if strings.Contains(text, "Agent::"+literal(g.Agent)) && strings.Contains(text, "Server::"+literal(g.Server)) && strings.Contains(text, literal(g.Scope)) {
+			return one
+		}
+	}
+	return nil
+}
+
+func splice(text []byte, start, end int, with string) []byte {
+	return append(append(append([]byte{}, text[:start]...), with...), text[end:]...)
+}
+
+func appendRule(text []byte, rule string) []byte {
+	out := append([]byte{}, text...)
+	if len(out) > 0 && out[len(out)-1] != '\n' {
+		out = append(out, '\n')
+	}
+	if len(out) > 0 {
+		out = append(out, '\n')
+	}
+	return append(append(out, rule...), '\n')
+}
+
+// removeRule takes out a rule with the line break behind it, and the empty line
+// that was put before it.
+func removeRule(text []byte, r *rule) []byte {
+	start, end := r.start, r.end
+	if end < len(text) && text[end] == '\n' {
+		end++
+	}
+	if start >= 2 && text[start-1] == '\n' && text[start-2] == '\n' || start == 1 && text[0] == '\n' {
+		start--
+	}
+	return splice(text, start, end, "")
+}
+
+// header begins a file that a grant makes.
+const header = `// What ambit's agents may and may not do, in Cedar (https://www.cedarpolicy.com).
+// ambit policy check tells what is wrong with it; ambit why PATH TOOL tells what it means for a call.
+`
+
+// Edit changes a policy file in one step: whoever reads it sees all of the change
+// or nothing, and two who change it do not lose one another's. A file that is
+// not there is made.
+func Edit(file string, change func(text []byte) ([]byte, error)) error {
+	// A link stays a link.
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	guard, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer guard.Close()
+	if err := home.Lock(guard); err != nil {
+		return fmt.Errorf("%s cannot be locked: %w", file, err)
+	}
+	text, err := os.ReadFile(file)
+	mode := fs.FileMode(0o600)
+	switch info, statErr := os.Stat(file); {
+	case errors.Is(err, fs.ErrNotExist):
+		text = []byte(header)
+	case err != nil:
+		return err
+	case statErr == nil:
+		mode = info.Mode().Perm()
+	}
+	out, err := change(text)
+	if err != nil || bytes.Equal(out, text) {
+		return err
+	}
+	return home.Replace(file, mode, out)
+}

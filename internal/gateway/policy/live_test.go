@@ -1,0 +1,435 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/store/home"
+)
+
+const (
+	nobody   = `forbid (principal, action, resource);`
+	noWrites = `@id("no-writes") forbid (principal, action, resource) when { resource.side_effect == "write" };`
+)
+
+// bench is a policy in a folder of its own.
+type bench struct {
+	t    *testing.T
+	dir  string
+	live *Live
+	said []string
+}
+
+func newBench(t *testing.T, text string) *bench {
+	b := &bench{t: t, dir: t.TempDir()}
+	if text != "" {
+		b.move(text)
+	}
+	b.open()
+	return b
+}
+
+func (b *bench) open() {
+	b.live = Open(Options{File: b.file(), Config: filepath.Join(b.dir, "config.toml"), Log: func(m string) { b.said = append(b.said, m) }})
+}
+
+func (b *bench) file() string { return filepath.Join(b.dir, "policy.cedar") }
+
+// move puts rules into place in one step.
+func (b *bench) move(text string) {
+	b.t.Helper()
+	if err := home.Replace(b.file(), 0o600, []byte(text)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// write changes the file where it stands; the writing was so long ago.
+func (b *bench) write(text string, ago time.Duration) {
+	b.t.Helper()
+	at := time.Now().Add(-ago)
+	if err := os.WriteFile(b.file(), []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Chtimes(b.file(), at, at); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// ask says what becomes of a call: yes, or the code of the first no.
+func (b *bench) ask(dialect agent.Dialect, side agent.SideEffect) string {
+	return first(b.live.Judge(context.Background(), &agent.Agent{Dialect: dialect}, "a", &agent.Tool{Name: "t", SideEffect: side, Binding: agent.OnServer{Alias: "s"}}, &call.Call{}))
+}
+
+func first(reasons []call.Reason) string {
+	for _, r := range reasons {
+		if !r.Allowed {
+			return string(r.Code)
+		}
+	}
+	return "yes"
+}
+
+func (b *bench) want(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+func TestNoPolicy(t *testing.T) {
+	b := newBench(t, "")
+	b.want("a GPARS agent", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
+	for _, d := range []agent.Dialect{agent.Matrix, agent.Covenant, agent.FindAgent} {
+		b.want(string(d), b.ask(d, agent.Shell), "yes")
+	}
+	if r := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.Matrix}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{}}, &call.Call{}); r != nil {
+		t.Errorf("without a policy there is something to say: %v", r)
+	}
+}
+
+// A hint is a line that people copy into a shell.
+func TestHint(t *testing.T) {
+	b := newBench(t, "// nothing")
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes]\ns = {read = [\"t\"]}\n\"x;ls\" = {read = [\"t\"]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	for server, want := range map[string]string{"s": "grant it: ambit grant a --server s --scope read", "x;ls": "", "u": `map a scope to it in config.toml: [scopes."u"] SCOPE = ["t"], then grant that`} {
+		reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.GPARS}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: server}}, &call.Call{})
+		if last := reasons[len(reasons)-1]; last.Allowed || last.Hint != want {
+			t.Errorf("%s: %+v", server, last)
+		}
+	}
+}
+
+// Where nobody handed a policy in, a GPARS agent may nothing.
+func TestNoPolicyHandedIn(t *testing.T) {
+	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
+	for d, want := range map[agent.Dialect]string{agent.GPARS: "scope_not_granted", agent.Matrix: "yes"} {
+		if got := first(gate.Decide(context.Background(), &agent.Agent{Dialect: d}, "a", tool, &call.Call{}, gate.Rules{}).Reasons); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestAFirstPermitBreaksNobody(t *testing.T) {
+	b := newBench(t, `permit (principal == Agent::"other", action, resource);`)
+	b.want("a Matrix agent", b.ask(agent.Matrix, agent.Write), "yes")
+	b.want("a GPARS agent", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
+}
+
+// A policy that cannot be used from the start refuses everything, until it can.
+func TestUnusableAtStart(t *testing.T) {
+	for name, spoil := range map[string]func(b *bench){
+		"syntax":    func(b *bench) { b.move("permit (principal") },
+		"a folder":  func(b *bench) { _ = os.Remove(b.file()); _ = os.Mkdir(b.file(), 0o700) },
+		"too large": func(b *bench) { b.move("//" + strings.Repeat("x", maxFile)) },
+		"scopes": func(b *bench) {
+			_ = os.WriteFile(filepath.Join(b.dir, "config.toml"), []byte("[scopes]\nx = 1\n"), 0o600)
+		},
+		"config.toml": func(b *bench) { _ = os.WriteFile(filepath.Join(b.dir, "config.toml"), []byte("[scopes"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, noWrites)
+			spoil(b)
+			b.open()
+			for _, d := range agent.Dialects {
+				b.want(string(d), b.ask(d, agent.Read), "policy_denied")
+			}
+			if b.live.Status().Problem == "" || len(b.said) != 1 || !strings.Contains(b.said[0], "CANNOT BE USED") {
+				t.Errorf("status %+v, said %q", b.live.Status(), b.said)
+			}
+			_ = os.Remove(filepath.Join(b.dir, "config.toml"))
+			if info, err := os.Stat(b.file()); err == nil && info.IsDir() {
+				_ = os.Remove(b.file())
+			}
+			b.move(noWrites)
+			b.want("mended", b.ask(agent.Matrix, agent.Read), "yes")
+			b.want("mended", b.ask(agent.Matrix, agent.Write), "policy_denied")
+		})
+	}
+}
+
+// Whatever happens to the file, what was good stays in force until something
+// else is.
+func TestKeepsTheLastGood(t *testing.T) {
+	b := newBench(t, noWrites)
+	b.want("a write", b.ask(agent.Matrix, agent.Write), "policy_denied")
+	b.move("forbid (principal, action, resource) when { ")
+	b.want("a write under a broken file", b.ask(agent.Matrix, agent.Write), "policy_denied")
+	b.want("a read under a broken file", b.ask(agent.Matrix, agent.Read), "yes")
+	if s := b.live.Status(); s.Problem == "" || s.Rules != 1 {
+		t.Errorf("%+v", s)
+	}
+	if len(b.said) != 1 || !strings.Contains(b.said[0], "last good rules stay in force") {
+		t.Errorf("said %q", b.said)
+	}
+	// Whoever asks why is told.
+	reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.Matrix}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{})
+	if !strings.Contains(fmt.Sprint(reasons), "last good rules are in force") {
+		t.Errorf("%v", reasons)
+	}
+	b.move(nobody)
+	b.want("after it was mended", b.ask(agent.Matrix, agent.Read), "policy_denied")
+	if s := b.live.Status(); s.Problem != "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestChangesCountAtOnce(t *testing.T) {
+	b := newBench(t, "")
+	for i := range 20 {
+		rules, want := nobody, "policy_denied"
+		if i%2 == 1 {
+			rules, want = noWrites, "yes"
+		}
+		b.move(rules)
+		b.want(fmt.Sprint("change ", i), b.ask(agent.Matrix, agent.Read), want)
+	}
+}
+
+// While somebody reads a change, nobody is judged by the rules before it: whoever
+// asks then waits, for as long as the call may take.
+func TestRevokedWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, dir: t.TempDir()}
+		b.move(noWrites)
+		var reading, read chan struct{}
+		const glance = 2 * time.Millisecond
+		b.live = Open(Options{File: b.file(), Glance: glance, Catalogue: func() (Catalogue, error) {
+			if reading != nil {
+				close(reading)
+				<-read
+			}
+			return catalogue{}, nil
+		}})
+		b.want("a read", b.ask(agent.Matrix, agent.Read), "yes")
+		reading, read = make(chan struct{}), make(chan struct{})
+		b.move(nobody)
+		time.Sleep(glance)
+		answers := make(chan string, 2)
+		ask := func() { answers <- b.ask(agent.Matrix, agent.Read) }
+		go ask()
+		<-reading
+		go ask()
+		synctest.Wait()
+		if len(answers) > 0 {
+			t.Error("a call was judged before the rules were read")
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		late := b.live.Judge(ended, &agent.Agent{Dialect: agent.Matrix}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{})
+		b.want("a call that ends while it waits", first(late), "policy_denied")
+		close(read)
+		for range 2 {
+			b.want("a read that is forbidden now", <-answers, "policy_denied")
+		}
+	})
+}
+
+// A file that is being written where it stands is left alone: half of it could
+// be valid.
+func TestHalfAFile(t *testing.T) {
+	b := newBench(t, noWrites)
+	b.write("// soon there are rules here again", 0)
+	b.want("while it is written", b.ask(agent.Matrix, agent.Write), "policy_denied")
+	b.write("// there are no rules any more", 2*settled)
+	b.want("when it was written", b.ask(agent.Matrix, agent.Write), "yes")
+	b.write(noWrites+"// there.", 2*settled)
+	b.want("another time", b.ask(agent.Matrix, agent.Write), "policy_denied")
+}
+
+// Changes that the times of a file do not show are seen while it is young.
+func TestSameTimesSameSize(t *testing.T) {
+	b := newBench(t, "")
+	at := time.Now()
+	put := func(text string) {
+		if err := os.WriteFile(b.file(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(b.file(), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(strings.Replace(noWrites, `"write"`, `"shell"`, 1))
+	b.want("a write", b.ask(agent.Matrix, agent.Write), "yes")
+	put(noWrites)
+	b.want("a write, forbidden in the same instant", b.ask(agent.Matrix, agent.Write), "policy_denied")
+}
+
+// A file that vanished takes its permits with it, and leaves its forbids.
+func TestVanished(t *testing.T) {
+	b := newBench(t, noWrites+`permit (principal, action, resource);`)
+	b.want("a read", b.ask(agent.GPARS, agent.Read), "yes")
+	if err := os.Remove(b.file()); err != nil {
+		t.Fatal(err)
+	}
+	b.want("a read that was permitted", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
+	b.want("a write that was forbidden", b.ask(agent.Matrix, agent.Write), "policy_denied")
+	b.want("a read that needs no permit", b.ask(agent.Matrix, agent.Read), "yes")
+	if s := b.live.Status(); !strings.Contains(s.Problem, "is gone") {
+		t.Errorf("%+v", s)
+	}
+	b.move("// none")
+	b.want("a new file", b.ask(agent.Matrix, agent.Write), "yes")
+}
+
+// Readers never see anything but one whole policy or the other.
+func TestReloadIsOneStep(t *testing.T) {
+	both := `forbid (principal, action, resource) when { resource.side_effect == "write" };
+forbid (principal, action, resource) when { resource.side_effect == "read" };`
+	b := newBench(t, both)
+	b.live.options.Log = func(string) {}
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s := b.live.now()
+				a, w := &agent.Agent{Dialect: agent.Matrix}, &agent.Tool{Name: "t", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}}
+				r := *w
+				r.SideEffect = agent.Read
+				if first(s.judge(b.live.options, a, "a", w, &call.Call{})) != first(s.judge(b.live.options, a, "a", &r, &call.Call{})) {
+					t.Error("half of a policy was in force")
+					return
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		if i%2 == 0 {
+			b.move("// none")
+		} else {
+			b.move(both)
+		}
+		b.live.Status()
+	}
+	close(stop)
+	readers.Wait()
+}
+
+// One agent cannot act as another by what its manifest says: neither its id, its
+// name, its digest nor its version is in any entity or in the context.
+func TestIdentityIsTheRegisteredName(t *testing.T) {
+	b := newBench(t, `permit (principal == Agent::"coder", action, resource);`)
+	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
+	for _, tt := range []struct {
+		registered string
+		says       agent.Agent
+		want       string
+	}{
+		{"coder", agent.Agent{ID: "org:x/agent:coder", Name: "coder"}, "yes"},
+		{"coder", agent.Agent{ID: "org:x/agent:other", Name: "other"}, "yes"},
+		{"other", agent.Agent{ID: "coder", Name: "coder", Description: "coder", Digest: "coder"}, "scope_not_granted"},
+		{"other", agent.Agent{ID: `Agent::"coder"`, Name: "coder"}, "scope_not_granted"},
+	} {
+		tt.says.Dialect = agent.GPARS
+		d := gate.Decide(context.Background(), &tt.says, tt.registered, tool, &call.Call{}, gate.Rules{Policy: b.live})
+		if got := first(d.Reasons); got != tt.want {
+			t.Errorf("registered as %s, id %s: %s, want %s", tt.registered, tt.says.ID, got, tt.want)
+		}
+	}
+}
+
+// A scope that nobody maps covers no tool, whatever is granted.
+func TestUnmappedScope(t *testing.T) {
+	b := newBench(t, Grant{Agent: "a", Server: "s", Scope: "read", By: "me"}.Rule())
+	needs := &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: "s", Scopes: []string{"read"}}}}
+	ask := func() string {
+		return first(b.live.Judge(context.Background(), needs, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{}))
+	}
+	b.want("granted, not mapped", ask(), "scope_not_granted")
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nread = [\"t\"]\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.want("granted and mapped", ask(), "yes")
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nread = [\"u\"]\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.want("mapped to another tool", ask(), "scope_not_granted")
+}
+
+type catalogue map[string][]string
+
+func (c catalogue) ScopeTools(server, scope string) []string { return c[server+" "+scope] }
+
+func (c catalogue) ScopesOf(server string) []string {
+	var all []string
+	for key := range c {
+		if scope, ok := strings.CutPrefix(key, server+" "); ok {
+			all = append(all, scope)
+		}
+	}
+	return all
+}
+
+// The user's map wins over the catalogue, scope by scope.
+func TestScopeMap(t *testing.T) {
+	s := Scopes{"fs": {"read": {"mine"}, "none": {}}}
+	c := catalogue{"fs read": {"theirs"}, "fs write": {"w"}, "fs none": {"n"}}
+	for _, tt := range []struct{ scope, tools, from string }{
+		{"read", "[mine]", "config.toml"}, {"write", "[w]", "catalogue"}, {"none", "[]", "config.toml"}, {"other", "[]", ""},
+	} {
+		if m := s.Map(c, "fs", tt.scope); fmt.Sprint(m.Tools) != tt.tools || m.From != tt.from {
+			t.Errorf("%s: %+v", tt.scope, m)
+		}
+	}
+}
+
+// What a rule could not evaluate is told without any value of the call.
+func TestReasonsHoldNoArguments(t *testing.T) {
+	b := newBench(t, `forbid (principal, action, resource) when { ip(context.arguments.secret).isLoopback() };
+forbid (principal, action, resource) when { decimal(context.arguments.secret) == decimal("1.0") };
+forbid (principal, action, resource) when { datetime(context.arguments.secret) == datetime("2026-01-01") };
+forbid (principal, action, resource) when { context.arguments.secret > 1 };
+forbid (principal, action, resource) when { context.arguments.absent };
+forbid (principal, action, resource) when { context.paths.contains("x") };`)
+	for _, args := range []string{`{"secret": "canary"}`, `{"path": "/canary` + strings.Repeat("/canary", 300) + `", "secret": "canary"}`} {
+		reasons := b.live.Judge(context.Background(), &agent.Agent{}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{Arguments: []byte(args)})
+		if text := fmt.Sprint(reasons); strings.Contains(text, "canary") || first(reasons) != "policy_denied" {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
+// Of very many rules that permit a call some are named, and every one that forbids.
+func TestManyReasons(t *testing.T) {
+	const many = 3 * maxPermits
+	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
+	for effect, want := range map[string]int{"permit": 1 + maxPermits + 1, "forbid": many + 1} {
+		b := newBench(t, strings.Repeat(effect+` (principal, action, resource) when { context.caller == "me" };`, many))
+		reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.GPARS}, "a", tool, &call.Call{Principal: "me"})
+		if len(reasons) != want {
+			t.Errorf("%d reasons for %d rules that %s, want %d", len(reasons), many, effect, want)
+		}
+		if last := reasons[len(reasons)-1].Detail; effect == "permit" && last != "40 more rules permit it" {
+			t.Error(last)
+		}
+	}
+}
+
+// What is more than rules can be shown is refused, and only where they look.
+func TestTooMuch(t *testing.T) {
+	b := newBench(t, `forbid (principal, action, resource == Tool::"s/t") when { context.arguments has a && context.arguments.a == "x" };`)
+	many := `{"a": [` + strings.Repeat("1,", maxElements) + `1]}`
+	ask := func(tool string, args string) string {
+		return first(b.live.Judge(context.Background(), &agent.Agent{}, "a", &agent.Tool{Name: tool, Binding: agent.OnServer{Alias: "s"}}, &call.Call{Arguments: []byte(args)}))
+	}
+	b.want("looked at", ask("t", many), "policy_denied")
+	b.want("not looked at", ask("t", strings.Replace(many, `"a"`, `"b"`, 1)), "yes")
+	b.want("no rule", ask("u", many), "yes")
+}

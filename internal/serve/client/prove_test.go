@@ -1,0 +1,112 @@
+//go:build prove
+
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The clients themselves, as people get them.
+var packages = []string{"@anthropic-ai/claude-code@2.1.197", "@google/gemini-cli@0.61.0", "@openai/codex@0.166.0", "@modelcontextprotocol/inspector@0.15.0"}
+
+// TestRealClients installs an agent, and wants the clients to find it, to start
+// it where they do so without an account, and to find it no more afterwards.
+func TestRealClients(t *testing.T) {
+	dir := t.TempDir()
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := func(env []string, name string, args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Env, cmd.WaitDelay = env, 5*time.Second
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	install := append([]string{"install", "--prefix", filepath.Join(dir, "clients"), "--no-audit", "--no-fund"}, packages...)
+	if out, err := run(os.Environ(), "npm", install...); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("the clients cannot be installed: %v\n%s", err, out)
+		}
+		t.Skipf("the clients cannot be installed: %v\n%s", err, out)
+	}
+	ambit := filepath.Join(dir, "ambit")
+	if out, err := run(os.Environ(), "go", "build", "-o", ambit, "github.com/ambit-run/ambit/cmd/ambit"); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	// A client starts with next to nothing, as from a desktop.
+	bare := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GEMINI_CLI_TRUST_WORKSPACE=true"}
+	must := func(name string, args ...string) string {
+		t.Helper()
+		out, err := run(bare, name, args...)
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, out)
+		}
+		return out
+	}
+	client := func(name string) string { return filepath.Join(dir, "clients", "node_modules", ".bin", name) }
+	agent, err := filepath.Abs("../../../agents/examples/mcp-tool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(ambit, "install", agent, "--client", "claude-code,gemini-cli,chatgpt,cursor", "--force")
+
+	for name, sign := range map[string]string{"claude": "✔ Connected", "gemini": "✓"} {
+		if line := lineOf(must(client(name), "mcp", "list"), "mcp-tool"); !strings.Contains(line, sign) || !strings.Contains(line, "Connected") {
+			t.Errorf("%s: %q", name, line)
+		}
+	}
+	if command := codexCommand(t, must(client("codex"), "mcp", "list", "--json")); command != ambit {
+		t.Errorf("codex starts %q", command)
+	}
+	config := filepath.Join(home, ".cursor", "mcp.json")
+	if out := must(client("mcp-inspector"), "--cli", "--config", config, "--server", "mcp-tool", "--method", "tools/list"); !strings.Contains(out, "get_traffic_summary") {
+		t.Errorf("the inspector: %s", out)
+	}
+
+	// Some have written into their files meanwhile. Only our entry goes.
+	must(ambit, "uninstall", "mcp-tool")
+	for _, name := range []string{"claude", "gemini", "codex"} {
+		if out := must(client(name), "mcp", "list"); strings.Contains(out, "mcp-tool") {
+			t.Errorf("%s still has it: %s", name, out)
+		}
+	}
+}
+
+func lineOf(out, word string) string {
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, word) {
+			return line
+		}
+	}
+	return out
+}
+
+// codexCommand is what codex would start; it prints warnings before the list.
+func codexCommand(t *testing.T, out string) string {
+	t.Helper()
+	var list []struct {
+		Name      string `json:"name"`
+		Transport struct {
+			Command string `json:"command"`
+		} `json:"transport"`
+	}
+	if err := json.Unmarshal([]byte(out[max(0, strings.Index(out, "[\n")):]), &list); err != nil {
+		t.Fatalf("codex: %v\n%s", err, out)
+	}
+	for _, s := range list {
+		if s.Name == "mcp-tool" {
+			return s.Transport.Command
+		}
+	}
+	return ""
+}

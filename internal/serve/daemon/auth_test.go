@@ -1,0 +1,229 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// noTokens is an OpenID provider that knows one token.
+type noTokens struct{}
+
+func (noTokens) Issuer() string { return "https://login.example.com" }
+
+func (noTokens) Check(_ context.Context, text string) (*identity.Principal, error) {
+	switch text {
+	case "eyGood":
+		return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Agents: []string{"alpha"}}, nil
+	case "eyStranger":
+		return &identity.Principal{Name: "bob@example.com", Kind: identity.ByToken}, nil
+	case "eyDown":
+		return nil, identity.ErrProvider
+	}
+	return nil, identity.ErrToken
+}
+
+func TestWhoMayDoWhat(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha"), "beta.json": matrix("beta")}, func(_ *rig, o *Options) { o.OIDC = noTokens{} })
+	r.Prove(t.Context())
+	gone := r.key(identity.KeySpec{})
+	list, err := r.keys.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.keys.Revoke(t.Context(), list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]string{
+		"none":     "",
+		"nonsense": "x",
+		"made up":  "ambit_" + strings.ToLower(rand.Text()),
+		"revoked":  gone,
+		"expired":  r.key(identity.KeySpec{Expires: time.Now().Add(-time.Second)}),
+		"alpha's":  r.key(identity.KeySpec{Agents: []string{"alpha"}}),
+		"plain":    r.key(identity.KeySpec{}),
+		"admin":    r.key(identity.KeySpec{Admin: true}),
+		"daemon's": r.admin,
+		"token":    "eyGood", "stranger's token": "eyStranger", "bad token": "eyBad", "token while the provider is away": "eyDown",
+	}
+	type want struct{ status [8]int }
+	// agents, alpha, beta, call alpha, mcp beta, reload, metrics, checkpoint
+	paths := [8]struct{ method, path, body string }{
+		{"GET", "/api/v1/agents", ""},
+		{"GET", "/api/v1/agents/alpha", ""},
+		{"GET", "/api/v1/agents/beta", ""},
+		{"POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`},
+		{"POST", "/mcp/beta", `{}`},
+		{"POST", "/api/v1/reload", ""},
+		{"GET", "/metrics", ""},
+		{"GET", "/api/v1/journal/checkpoint", ""},
+	}
+	shut := [8]int{401, 401, 401, 401, 401, 401, 401, 401}
+	for name, want := range map[string]want{
+		"none": {shut}, "nonsense": {shut}, "made up": {shut}, "revoked": {shut}, "expired": {shut}, "bad token": {shut},
+		"alpha's":          {[8]int{200, 200, 403, 200, 403, 403, 403, 403}},
+		"token":            {[8]int{200, 200, 403, 200, 403, 403, 403, 403}},
+		"stranger's token": {[8]int{200, 403, 403, 403, 403, 403, 403, 403}},
+		"plain":            {[8]int{200, 200, 200, 200, 200, 403, 200, 200}},
+		"admin":            {[8]int{200, 200, 200, 200, 200, 200, 200, 200}},
+		"daemon's":         {[8]int{200, 200, 200, 200, 200, 200, 200, 200}},
+		// Whoever cannot be known is not let in.
+		"token while the provider is away": {[8]int{503, 503, 503, 503, 503, 503, 503, 503}},
+	} {
+		for i, p := range paths {
+			a := r.ask(keys[name], p.method, p.path, p.body)
+			if a.status != want.status[i] {
+				t.Errorf("%s: %s %s answered %d, want %d: %s", name, p.method, p.path, a.status, want.status[i], a.body)
+			}
+			if a.status == 401 && !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer ") {
+				t.Errorf("%s: %s has no challenge", name, p.path)
+			}
+		}
+	}
+	// An agent that one may not use looks like one that does not exist.
+	hidden, none := r.ask(keys["alpha's"], "GET", "/api/v1/agents/beta", ""), r.ask(keys["alpha's"], "GET", "/api/v1/agents/nobody", "")
+	if hidden.status != none.status || hidden.body != none.body {
+		t.Errorf("another's agent %s, no agent %s", hidden.body, none.body)
+	}
+	if a := r.ask(keys["alpha's"], "GET", "/api/v1/agents", ""); strings.Contains(a.body, "beta") || !strings.Contains(a.body, "alpha") {
+		t.Errorf("a scoped key sees %s", a.body)
+	}
+	if a := r.ask(keys["token"], "GET", "/api/v1/whoami", ""); a.doc["principal"] != "ada@example.com" || a.doc["kind"] != "oidc" || len(a.doc["agents"].([]any)) != 1 {
+		t.Errorf("whoami of a token: %s", a.body)
+	}
+	if a := r.ask(r.admin, "GET", "/api/v1/whoami", ""); a.doc["principal"] != identity.LocalName() || a.doc["admin"] != true {
+		t.Errorf("whoami of the daemon's own key: %s", a.body)
+	}
+}
+
+// A key that is revoked while the daemon runs opens nothing from then on.
+func TestRevokedWhileServing(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
+	k, text, err := r.keys.New(t.Context(), identity.KeySpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := r.ask(text, "GET", "/api/v1/whoami", ""); a.status != 200 {
+		t.Fatal(a.body)
+	}
+	if _, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.ask(text, "GET", "/api/v1/whoami", ""); a.status != 401 || a.code() != "key_refused" {
+		t.Errorf("it answered %d: %s", a.status, a.body)
+	}
+}
+
+// Without an OpenID provider a token is only a wrong key, and nothing says
+// where to sign in.
+func TestWithoutProvider(t *testing.T) {
+	r := newRig(t, nil, nil)
+	a := r.ask("eyGood", "GET", "/api/v1/whoami", "")
+	if c := a.header.Get("WWW-Authenticate"); a.status != 401 || strings.Contains(c, "resource_metadata") {
+		t.Errorf("it answered %d with %q", a.status, c)
+	}
+	if a := r.ask(r.admin, "GET", "/.well-known/oauth-protected-resource", ""); a.status != 404 {
+		t.Errorf("it describes itself: %s", a.body)
+	}
+}
+
+func TestProtectedResource(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.OIDC = noTokens{} })
+	a := r.ask("", "POST", "/mcp/alpha", "{}")
+	want := `resource_metadata="` + r.server.URL + `/.well-known/oauth-protected-resource/mcp/alpha"`
+	if c := a.header.Get("WWW-Authenticate"); !strings.Contains(c, want) {
+		t.Errorf("the challenge is %q", c)
+	}
+	a = r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/alpha", "")
+	if a.status != 200 || a.doc["resource"] != r.server.URL+"/mcp/alpha" || a.doc["authorization_servers"].([]any)[0] != "https://login.example.com" {
+		t.Errorf("it describes itself as %s", a.body)
+	}
+	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource", ""); a.doc["resource"] != r.server.URL {
+		t.Errorf("the daemon describes itself as %s", a.body)
+	}
+	// Who is there is not told.
+	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/nobody", ""); a.status != 200 {
+		t.Errorf("of an agent that is not there: %d", a.status)
+	}
+}
+
+// What stands in the Authorization header goes no further than the daemon.
+func TestKeyIsNotPassedOn(t *testing.T) {
+	seen := make(chan http.Header, 1)
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
+		r.make = func(f *fake) { f.seen = seen; close(f.ready) }
+	})
+	r.ask(r.admin, "POST", "/mcp/alpha", "{}")
+	if h := <-seen; h.Get("Authorization") != "" {
+		t.Error("the agent was handed the key")
+	}
+}
+
+func TestAuthorizationHeader(t *testing.T) {
+	r := newRig(t, nil, nil)
+	for name, values := range map[string][]string{
+		"basic": {"Basic " + r.admin}, "two": {"Bearer " + r.admin, "Bearer " + r.admin}, "no scheme": {r.admin}, "empty": {""}, "no key": {"Bearer "},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", r.server.URL+"/api/v1/whoami", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header["Authorization"] = values
+		if a := r.do(req); a.status != 401 {
+			t.Errorf("%s: %d", name, a.status)
+		}
+	}
+	// The key may not travel in the address, where logs would keep it.
+	if a := r.ask("", "GET", "/api/v1/whoami?key="+r.admin+"&access_token="+r.admin, ""); a.status != 401 {
+		t.Errorf("in the query: %d", a.status)
+	}
+}
+
+type brokenKeys struct{}
+
+func (brokenKeys) Check(context.Context, string) (*identity.Principal, error) {
+	return nil, errors.New("the disk is gone")
+}
+
+func (brokenKeys) Standing(context.Context, string) error { return errors.New("the disk is gone") }
+
+// If keys cannot be checked nobody is let in, and what is wrong stays inside.
+func TestKeysCannotBeChecked(t *testing.T) {
+	r := newRig(t, nil, func(_ *rig, o *Options) { o.APIKeys = brokenKeys{} })
+	a := r.ask("ambit_x", "GET", "/api/v1/agents", "")
+	if a.status != 503 || strings.Contains(a.body, "disk") {
+		t.Errorf("it answered %d: %s", a.status, a.body)
+	}
+}
+
+// What the shield and a key cost a request, without the network.
+func BenchmarkKey(b *testing.B) {
+	keys := identity.NewAPIKeys(statetest.Open(b))
+	_, text, err := keys.New(b.Context(), identity.KeySpec{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := New(Options{APIKeys: keys})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	handler := d.Handler()
+	b.ReportAllocs()
+	for b.Loop() {
+		r := httptest.NewRequest("GET", "http://127.0.0.1/readyz", nil)
+		r.Header.Set("Authorization", "Bearer "+text)
+		w := httptest.NewRecorder()
+		if handler.ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable {
+			b.Fatal(w.Code, w.Body)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// person is somebody at the console. Their pages are below base.
+type person struct {
+	*http.Client
+	r    *rig
+	base string
+}
+
+// consoleRig is a daemon with a console.
+func consoleRig(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
+	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+	if err := r.OpenConsole(t.Context(), &Room{Books: b, Credentials: &credential.Source{}}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// link is an address to sign in that a key asked for.
+func (r *rig) link(key string) string {
+	r.t.Helper()
+	a := r.ask(key, "POST", "/api/v1/console", "")
+	link, _ := a.doc["url"].(string)
+	if a.status != 200 || link == "" {
+		r.t.Fatalf("no link: %d %s", a.status, a.body)
+	}
+	return link
+}
+
+func (r *rig) person() *person {
+	r.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &person{Client: &http.Client{Jar: jar}, r: r}
+}
+
+// signIn uses a link, and tells what came of it.
+func (p *person) signIn(link string) int {
+	p.r.t.Helper()
+	u, err := url.Parse(link)
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	resp := p.ask(p.r.t.Context(), "POST", "/login", u.RawQuery)
+	resp.Body.Close()
+	p.base = strings.TrimSuffix(resp.Request.URL.Path, "/")
+	return resp.StatusCode
+}
+
+// does asks for a page of their session.
+func (p *person) does(method, path, form string) int {
+	p.r.t.Helper()
+	resp := p.ask(p.r.t.Context(), method, p.base+path, form)
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		p.r.t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+func (p *person) ask(ctx context.Context, method, path, form string) *http.Response {
+	p.r.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, p.r.server.URL+path, strings.NewReader(form))
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := p.Do(req)
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	return resp
+}
+
+// Whoever signed in with a key is out when it is revoked or expires: of pages, of
+// forms and of the stream. A link that it made lets nobody in, and others stay.
+func TestConsoleEndsWithItsKey(t *testing.T) {
+	for name, end := range map[string]func(*rig, string) error{
+		"revoked": func(r *rig, id string) error {
+			_, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), id) // as another process does
+			return err
+		},
+		"expired": func(r *rig, id string) error {
+			return r.db.Write(t.Context(), func(tx state.Tx) error {
+				_, err := tx.Exec(`UPDATE api_keys SET expires = 1 WHERE id = $1`, id)
+				return err
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := consoleRig(t)
+			k, key, err := r.keys.New(t.Context(), identity.KeySpec{Admin: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, stays := r.person(), r.person()
+			left := r.link(key)
+			if got := out.signIn(r.link(key)); got != 200 {
+				t.Fatalf("signing in: %d", got)
+			}
+			if got := stays.signIn(r.link(r.admin)); got != 200 {
+				t.Fatalf("signing in with the daemon's own key: %d", got)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			stream := out.ask(ctx, "GET", out.base+"/live", "")
+			defer stream.Body.Close()
+			if stream.StatusCode != 200 {
+				t.Fatalf("the stream: %d", stream.StatusCode)
+			}
+			if err := end(r, k.ID); err != nil {
+				t.Fatal(err)
+			}
+			if got := out.does("GET", "/journal", ""); got != 401 {
+				t.Fatalf("a page: %d", got)
+			}
+			if got := out.does("POST", "/approvals/x", "decision=approve"); got != 401 {
+				t.Fatalf("a form: %d", got)
+			}
+			if _, err := io.Copy(io.Discard, stream.Body); err != nil {
+				t.Errorf("the stream: %v", err)
+			}
+			if got := r.person().signIn(left); got != 403 {
+				t.Errorf("a link: %d", got)
+			}
+			if got := stays.does("GET", "/journal", ""); got != 200 {
+				t.Errorf("somebody else: %d", got)
+			}
+		})
+	}
+}
+
+// Agents may be called alike, and are told apart by their ids.
+func TestPolicyPageTellsAgentsApart(t *testing.T) {
+	r := consoleRig(t)
+	p := r.person()
+	if got := p.signIn(r.link(r.admin)); got != 200 {
+		t.Fatalf("signing in: %d", got)
+	}
+	resp := p.ask(t.Context(), "GET", p.base+"/policy", "")
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `<option value="alpha">alpha (matrix://agent/alpha)</option>`; !strings.Contains(string(page), want) {
+		t.Errorf("%d: there is no %s in %s", resp.StatusCode, want, page)
+	}
+}

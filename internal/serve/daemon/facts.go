@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/serve/console"
+)
+
+// factsOf is what an agent may do and reach, for a person. What it may not is a
+// part of the answer: a list that is empty says so.
+func factsOf(a *agent.Agent) (facts []console.Fact) {
+	add := func(label string, values ...string) {
+		if len(values) > 0 {
+			facts = append(facts, console.Fact{Label: label, Values: values})
+		}
+	}
+	r := a.Reach()
+	may, never := Effects(a, r)
+	add("Side effects", may...)
+	add("Never", never...)
+	var hosts, programs, secrets []string
+	for _, h := range r.Hosts {
+		hosts = append(hosts, h.Name+" ("+strings.Join(h.By, ", ")+")")
+	}
+	if r.AnyHost {
+		hosts = append(hosts, "any: "+r.AnyHostReason)
+	}
+	for _, p := range r.Programs {
+		programs = append(programs, agent.CommandLine(p.Argv)+" ("+p.For+")")
+	}
+	for _, s := range r.Secrets {
+		text := s.Name + " → " + s.For
+		if len(s.Hosts) > 0 {
+			text += ", only to " + strings.Join(s.Hosts, ", ")
+		}
+		if !s.Required {
+			text += " (optional)"
+		}
+		secrets = append(secrets, text)
+	}
+	add("Hosts", OrNone(hosts)...)
+	add("Files", OrTheirs(a, r.Paths)...)
+	add("Programs", OrTheirs(a, programs)...)
+	add("Secrets", OrTheirs(a, secrets)...)
+	add("Other agents", r.Agents...)
+	add("Capabilities", a.Capabilities.Required...)
+	add("Also uses, if held", a.Capabilities.Optional...)
+	if res := a.Resources; res != nil {
+		add("One run", fmt.Sprintf("%d ms", res.WallClock.Milliseconds()), fmt.Sprintf("%d MiB memory", res.MemoryMB), fmt.Sprintf("%d MiB disk", res.DiskMB), "network "+string(res.Network))
+	}
+	return facts
+}
+
+// Effects are what an agent's tools may do to the world, and what its manifest
+// rules out.
+func Effects(a *agent.Agent, r agent.Reach) (may, never []string) {
+	for _, class := range agent.SideEffects {
+		switch {
+		case slices.Contains(r.SideEffects, class):
+			may = append(may, string(class))
+		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
+			never = append(never, string(class))
+		}
+	}
+	if len(a.Requirements) > 0 {
+		may = append(may, "those of the tools that you grant")
+	}
+	return OrNone(may), never
+}
+
+// OrNone is a list that says so if it is empty.
+func OrNone(values []string) []string {
+	if len(values) == 0 {
+		return []string{"none"}
+	}
+	return values
+}
+
+// OrTheirs is OrNone, and says so if servers that are not known here would add to the
+// list.
+func OrTheirs(a *agent.Agent, values []string) []string {
+	if len(a.Servers) < len(a.Requirements) {
+		return append(slices.Clone(values), "those of the servers that it needs")
+	}
+	return OrNone(values)
+}
+
+// LookTwice lists what a reviewer of an agent should look at twice.
+func LookTwice(a *agent.Agent) []string {
+	var out []string
+	r := a.Reach()
+	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for i := range a.Servers {
+		s := &a.Servers[i]
+		if s.Transport == agent.Stdio && (s.Placeholder || s.Digest == "") {
+			note("server %s: its package is not pinned by a digest; what runs may differ from what was reviewed", s.Alias)
+		}
+		if s.Transport == agent.StreamableHTTP {
+			note("server %s: it runs elsewhere; nothing here can prove which code answers", s.Alias)
+		}
+	}
+	unasked := 0
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		if a.Callable(t) && t.SideEffect != agent.Read && !t.Policy.HumanApproval {
+			unasked++
+		}
+		if d := t.Annotations.Destructive; d != nil && *d && !t.Policy.HumanApproval && a.Callable(t) {
+			note("tool %s: says that it destroys, and asks nobody first", t.Name)
+		}
+	}
+	if unasked > 0 {
+		tools := "1 tool"
+		if unasked > 1 {
+			tools = strconv.Itoa(unasked) + " tools"
+		}
+		note("%s with effects may be called without asking a person", tools)
+	}
+	for _, class := range r.SideEffects {
+		if class == agent.Shell {
+			note("it may run shell commands, and through them anything that its user may do")
+		}
+	}
+	if r.AnyHost {
+		note("it can reach hosts that the manifest does not name: %s", r.AnyHostReason)
+	}
+	for _, s := range r.Secrets {
+		if len(s.Hosts) == 0 {
+			note("secret %s goes to %s, which may send it anywhere", s.Name, s.For)
+		}
+	}
+	for _, path := range r.Paths {
+		if path == "/" || path == "~" || path == "$env:HOME" || path == "~/" {
+			note("it is given %s, and so everything below it", path)
+		}
+	}
+	if a.Delivery.Auth == "none" && slices.Contains(a.Delivery.Modes, "mcp.remote") {
+		note("anyone who knows its address may call it: auth none")
+	}
+	if a.SideEffects.Restricted && len(a.SideEffects.Allowed) == 0 {
+		note("no side effect is allowed, so every call will be refused")
+	}
+	return out
+}

@@ -1,0 +1,179 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// put writes the files of folders, and tells where the folders are.
+func put(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestNames: of two that are good, the first is served. One that is broken keeps its
+// name and its id, so that nobody is served in its place; one that is refused for the
+// name or id of another keeps none.
+func TestNames(t *testing.T) {
+	broken := `{"schema_version": 1, "agent": "matrix://agent/notes", "servers": [}`
+	for name, tt := range map[string]struct {
+		files  map[string]string
+		served []string
+		why    string
+	}{
+		"one that cannot be read":            {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "the name of a/notes.json, notes, is that of a/bd/notes.json, which cannot be served: mend or remove that, or rename this"},
+		"one that is empty, as installed":    {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "the name of b/zz/notes.json, notes, is that of a/notes/notes.json, which cannot be served"},
+		"one that cannot be read, later":     {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
+		"one that cannot be run":             {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "the name of b/notes.json, notes, is that of a/unfit/notes.json, which cannot be served"},
+		"one whose id is taken":              {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "the id of b/bd/notes.json, matrix://agent/desk, is already that of a/desk.json"},
+		"the id of one that cannot be run":   {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "the id of b/other.json, matrix://agent/notes, is that of a/unfit/notes.json, which cannot be served: mend or remove that, or give this another"},
+		"the id of one with a broken lock":   {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "the id of b/other.json, matrix://agent/notes, is that of a/bd/notes.json, which cannot be served"},
+		"the id of one that is unfit, later": {map[string]string{"a/notes.json": matrix("notes"), "b/unfit/other.json": matrix("notes")}, []string{"a/notes.json"}, "not here"},
+		"the id of one whose name is taken":  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
+		"two that are good":                  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
+		"two of one id":                      {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "the id of b/more.json, matrix://agent/notes, is already that of a/notes.json: give one of them another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := put(t, tt.files)
+			r := newRig(t, nil, func(_ *rig, o *Options) {
+				o.Folders = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+				o.CanRun = func(m *manifest.Manifest) error {
+					if filepath.Base(filepath.Dir(m.Path)) == "unfit" {
+						return errors.New("not here")
+					}
+					return nil
+				}
+			})
+			var served, why []string
+			for _, e := range r.fleet.current.Load().all {
+				if e.rejected() {
+					why = append(why, e.Problem.Error())
+					continue
+				}
+				served = append(served, e.short)
+				if r.fleet.current.Load().byName[e.Name] != e {
+					t.Errorf("%s is not what its name leads to", e.short)
+				}
+			}
+			if !slices.Equal(served, tt.served) || !strings.Contains(strings.Join(why, "\n"), tt.why) {
+				t.Errorf("served %q; rejected: %q", served, why)
+			}
+		})
+	}
+}
+
+// TestWhatIsNoManifest is passed over, unless it may be one that is broken; a list
+// tells of all that cannot be read.
+func TestWhatIsNoManifest(t *testing.T) {
+	dir := put(t, map[string]string{
+		"broken.json": "{", "broken.toml": "[", "empty.json": "",
+		"other.json": `{"name": "other"}`, "list.json": "[]", "other.toml": "a = 1\n",
+		"api.json":          `{"openapi": "3.1.0", "info": {"title": "Pets", "version": "1.0.0"}, "servers": [{"url": "https://example.com"}], "paths": {}}`,
+		"schema.json":       `{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {"name": {"type": "string"}}}`,
+		"app/tsconfig.json": "{ // for the build\n}", "app/broken.json": "{",
+		"app/agent.toml": "[", "bad/notes.json": `{"allowed_side_effects": [}`,
+		"gone/gone.json": "", "own/own.json": "{}", "own/other.json": "{}",
+		"crm/crm.json": `{"openapi": "3.1.0", "info": {"title": "CRM", "version": "1.0.0"}, "paths": {}}`, "crm/agent.toml": "[",
+		"erp/erp.json": `{"openapi": "3.1.0"}`, "erp/agent.toml/x": "",
+	})
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link.json")); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		find func(...string) ([]Found, error)
+		want []string
+	}{
+		"found":  {Find, []string{"app/agent.toml", "bad/notes.json", "crm/agent.toml", "link.json"}},
+		"listed": {List, []string{"app/agent.toml", "bad/notes.json", "broken.json", "broken.toml", "crm/agent.toml", "empty.json", "erp/erp.json", "gone/gone.json", "link.json", "own/own.json"}},
+	} {
+		found, err := tt.find(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range found {
+			got = append(got, f.short)
+			if f.Problem == nil {
+				t.Errorf("%s is good", f.short)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestPathsAreTold from where the folders differ, and no more of them: here those in the
+// last one.
+func TestPathsAreTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		folders []string
+		want    string
+	}{
+		"one folder":           {[]string{"/srv/team/agents"}, "a.json"},
+		"two beside":           {[]string{"/srv/team/desk", "/srv/team/t"}, "t/a.json"},
+		"one in another":       {[]string{"/srv/team", "/srv/team/agents"}, "agents/a.json"},
+		"another in one":       {[]string{"/srv/team/agents", "/srv/team"}, "a.json"},
+		"a longer name":        {[]string{"/srv/desk", "/srv/desktop"}, "desktop/a.json"},
+		"nothing in common":    {[]string{"/srv/a", "/opt/b", "/home/me/agents"}, "agents/a.json"},
+		"here and elsewhere":   {[]string{"agents", "/srv/me/desk"}, "desk/a.json"},
+		"here and beside":      {[]string{"agents", "../me/desk"}, "desk/a.json"},
+		"here, in two folders": {[]string{"x/agents", "y/agents"}, "y/agents/a.json"},
+	} {
+		folders := make([]string, len(tt.folders))
+		for i, folder := range tt.folders {
+			folders[i] = filepath.FromSlash(folder)
+		}
+		last := folders[len(folders)-1]
+		f, _ := read(last, filepath.Join(last, "a.json"), above(last, folders), manifest.Options{})
+		if filepath.ToSlash(f.short) != tt.want || !strings.HasPrefix(f.Problem.Error(), f.short+" cannot be read") {
+			t.Errorf("%s: %s: %v", name, f.short, f.Problem)
+		}
+	}
+}
+
+// A file that may have been an agent holds its name also where it is not listed, and
+// one that was refused for another's id does not stand before the one that is served.
+func TestPick(t *testing.T) {
+	for name, tt := range map[string]struct {
+		files  map[string]string
+		picked string
+		served bool
+	}{
+		"emptied":                  {map[string]string{"a/notes.json": "", "b/notes.json": matrix("notes")}, "b/notes.json", false},
+		"refused for an id":        {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, "b/notes.json", true},
+		"served, and then refused": {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, "a/notes.json", true},
+		"none":                     {map[string]string{"a/desk.json": matrix("desk")}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := put(t, tt.files)
+			found, err := Find(filepath.Join(dir, "a"), filepath.Join(dir, "b"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := Pick(found, func(f *Found) bool { return f.Name == "notes" })
+			if f == nil {
+				f = &Found{Problem: errors.New("there is none")}
+			}
+			if f.short != tt.picked || (f.Problem == nil) != tt.served {
+				t.Errorf("picked %q, %v", f.short, f.Problem)
+			}
+		})
+	}
+}

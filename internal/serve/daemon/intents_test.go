@@ -1,0 +1,262 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+const echoProgram = "[agent]\nid = \"echo@local\"\nname = \"echo\"\nversion = \"0.1.0\"\nruntime = \"python3\"\nentry = \"main.py\"\n[resources]\nnetwork = \"off\"\n"
+
+// behindDoor is an agent with a real door, and a program that does what its text
+// says.
+type behindDoor struct {
+	*fake
+	door *gateway.Gateway
+}
+
+func (b behindDoor) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+	return b.door.Call(ctx, c)
+}
+
+type doesAsTold struct{ began chan struct{} }
+
+func (d doesAsTold) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
+	switch text := string(c.Arguments); {
+	case strings.Contains(text, "fail"):
+		return call.Result{}, call.Refuse("act", call.ProgramFailed, "exit_code: it failed")
+	case strings.Contains(text, "block"):
+		d.began <- struct{}{}
+		<-ctx.Done()
+		return call.Result{}, call.Refuse("act", call.ProgramFailed, "cancelled: it was ended")
+	}
+	raw := fmt.Sprintf(`{"content":[],"structuredContent":{"intent_id":%q,"status":"ok","text":%q,"sources":["s"]}}`, dispatch.UUID(c.ID), c.Principal)
+	return call.Result{Raw: []byte(raw)}, nil
+}
+
+// newIntentRig is a daemon with a program and an agent that is none.
+func newIntentRig(t *testing.T) (*rig, doesAsTold) {
+	t.Helper()
+	does := doesAsTold{make(chan struct{}, 10)}
+	r := newRig(t, map[string]string{"a.json": matrix("a"), "worker.toml": echoProgram}, func(r *rig, o *Options) {
+		keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+		o.Programs = new(Programs)
+		desk, err := dispatch.Open(t.Context(), dispatch.Options{Books: b, Doors: o.Programs, Concurrency: 2, Log: r.tell})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			desk.Close(ctx)
+		})
+		o.Intents, o.OIDC = desk, shortToken{}
+		start := o.Start
+		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
+			f := start(ctx, name, m).(*fake)
+			return behindDoor{f, gateway.New(m.Agent(), gateway.Options{Name: name, Binding: does, Books: b, Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})}
+		}
+	})
+	return r, does
+}
+
+func TestIntents(t *testing.T) {
+	r, does := newIntentRig(t)
+	mine := r.key(identity.KeySpec{Name: "mine", Principal: "me@local"})
+	other := r.key(identity.KeySpec{Name: "other", Principal: "you@local"})
+	narrow := r.key(identity.KeySpec{Name: "narrow", Principal: "me@local", Agents: []string{"a"}})
+
+	for _, asked := range []string{"echo@local", "worker"} {
+		a := r.ask(mine, "POST", "/api/v1/intents", `{"agent":"`+asked+`","text":"hello","priority":"high"}`)
+		if id, _ := a.doc["intent_id"].(string); a.status != http.StatusOK || a.doc["status"] != "ok" || a.doc["text"] != "me@local" || len(id) != 36 {
+			t.Errorf("%s: %d %s", asked, a.status, a.body)
+		}
+	}
+	if a := r.ask(mine, "POST", "/api/v1/intents", `{"agent":"worker","text":"fail"}`); a.status != http.StatusBadGateway || a.code() != "program_failed" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for name, tt := range map[string]struct {
+		key, body string
+		status    int
+		says      string
+	}{
+		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, "names no agent; it has no text; its priority is none of low, normal, high; its parent"},
+		"an unknown field": {mine, `{"agent":"worker","text":"x","more":1}`, 400, ""},
+		"no program":       {mine, `{"agent":"a","text":"x"}`, 400, "not a program"},
+		"no such agent":    {mine, `{"agent":"b","text":"x"}`, 404, ""},
+		"not for this key": {narrow, `{"agent":"echo@local","text":"x"}`, 403, ""},
+	} {
+		if a := r.ask(tt.key, "POST", "/api/v1/intents", tt.body); a.status != tt.status || !strings.Contains(a.body, tt.says) {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+
+	a := r.ask(mine, "POST", "/api/v1/intents", `{"agent":"worker","text":"block","wait":false}`)
+	id, _ := a.doc["intent_id"].(string)
+	if a.status != http.StatusAccepted || id == "" || len(a.doc) != 1 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	<-does.began
+	if a := r.ask(mine, "GET", "/api/v1/intents/"+id, ""); a.doc["state"] != "running" || a.doc["principal"] != "me@local" || a.doc["name"] != "worker" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for _, key := range []string{other, narrow} {
+		for _, ask := range [][2]string{{"GET", ""}, {"POST", "/cancel"}} {
+			if a := r.ask(key, ask[0], "/api/v1/intents/"+id+ask[1], ""); a.status != http.StatusNotFound {
+				t.Errorf("somebody else's: %d %s", a.status, a.body)
+			}
+		}
+		if a := r.ask(key, "GET", "/api/v1/intents", ""); a.status != http.StatusOK || len(a.doc["intents"].([]any)) != 0 {
+			t.Errorf("somebody else's: %d %s", a.status, a.body)
+		}
+	}
+	if a := r.ask(mine, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		a := r.ask(mine, "GET", "/api/v1/intents/"+id, "")
+		if a.doc["state"] == "cancelled" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it was not cancelled: %s", a.body)
+		}
+	}
+	for query, want := range map[string]int{"": 4, "?state=done": 2, "?state=failed&agent=echo@local": 1, "?limit=3": 3, "?before=2020-01-01T00:00:00Z": 0} {
+		if a := r.ask(r.admin, "GET", "/api/v1/intents"+query, ""); a.status != http.StatusOK || len(a.doc["intents"].([]any)) != want {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+		}
+	}
+	for _, query := range []string{"?limit=0", "?before=now", "?what=x"} {
+		if a := r.ask(r.admin, "GET", "/api/v1/intents"+query, ""); a.status != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+		}
+	}
+	if a := r.ask(mine, "GET", "/api/v1/intents/nonsense", ""); a.status != http.StatusNotFound {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestHangingUp cancels an intent whose caller has gone.
+func TestHangingUp(t *testing.T) {
+	r, does := newIntentRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", r.server.URL+"/api/v1/intents", strings.NewReader(`{"agent":"worker","text":"block"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.admin)
+	go func() { <-does.began; cancel() }()
+	if resp, err := r.server.Client().Do(req); err == nil {
+		resp.Body.Close()
+		t.Fatal("it was answered")
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		a := r.ask(r.admin, "GET", "/api/v1/intents?state=cancelled", "")
+		if len(a.doc["intents"].([]any)) == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it goes on")
+		}
+	}
+}
+
+// TestNobodyCanDoIt takes a program away while somebody waits for its answer: they
+// are told, and what they are told to ask for again is not done as well.
+func TestNobodyCanDoIt(t *testing.T) {
+	r, does := newIntentRig(t)
+	var before []string // as many as there are turns
+	for range 2 {
+		id, _ := r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"block","wait":false}`).doc["intent_id"].(string)
+		before = append(before, id)
+		<-does.began
+	}
+	told := make(chan *answer, 1)
+	go func() { told <- r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"x"}`) }()
+	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=queued", "").doc["intents"].([]any)) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not wait")
+		}
+	}
+	r.write("worker.toml", strings.Replace(echoProgram, "0.1.0", "0.2.0", 1))
+	if c, err := r.Reload(t.Context()); err != nil || len(c.Changed) != 1 {
+		t.Fatalf("the reload did %+v, %v", c, err)
+	}
+	for _, id := range before {
+		if a := r.ask(r.admin, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	a := <-told
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no worker that is running") || !strings.Contains(a.body, `"retryable":true`) {
+		t.Errorf("it was told %d %s", a.status, a.body)
+	}
+	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=cancelled", "").doc["intents"].([]any)) != 3; {
+		if time.Now().After(deadline) {
+			t.Fatalf("it stays: %s", r.ask(r.admin, "GET", "/api/v1/intents", "").body)
+		}
+	}
+}
+
+// TestRevokedWhileIntentsWait ends a key and a token whose intents wait for their
+// turn: they are not done. The daemon's own key is in no store, and ends with it.
+func TestRevokedWhileIntentsWait(t *testing.T) {
+	r, does := newIntentRig(t)
+	post := func(key, text string) string {
+		t.Helper()
+		a := r.ask(key, "POST", "/api/v1/intents", `{"agent":"worker","text":"`+text+`","wait":false}`)
+		id, _ := a.doc["intent_id"].(string)
+		if a.status != http.StatusAccepted || id == "" {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		return id
+	}
+	before := []string{post(r.admin, "block"), post(r.admin, "block")} // as many as there are turns
+	<-does.began
+	<-does.began
+	k, key, err := r.keys.New(t.Context(), identity.KeySpec{Principal: "ci"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{post(key, "x"): "failed", post("eyShort", "x"): "failed", post(r.admin, "x"): "done"}
+	if _, err := r.keys.Revoke(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range before {
+		if a := r.ask(r.admin, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	for id, state := range want {
+		var a *answer
+		for deadline := time.Now().Add(time.Minute); ; {
+			if a = r.ask(r.admin, "GET", "/api/v1/intents/"+id, ""); a.doc["ended_at"] != nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it never ended: %s", a.body)
+			}
+		}
+		if a.doc["state"] != state || strings.Contains(a.body, `"code":"approval_denied"`) != (state == "failed") {
+			t.Errorf("want %s: %s", state, a.body)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// problem is the one shape of every error: {"error":{"code","message","hint"}}.
+// A refused call adds what the refusal says.
+type problem struct {
+	status int
+
+	Code      string      `json:"code"`
+	Reason    string      `json:"reason,omitempty"`
+	Message   string      `json:"message"`
+	Hint      string      `json:"hint"`
+	Stage     string      `json:"stage,omitempty"`
+	Effect    call.Effect `json:"effect,omitempty"`
+	Retryable *bool       `json:"retryable,omitempty"`
+	// RetryAfter is how many seconds to wait before a retry can pass.
+	RetryAfter *float64 `json:"retry_after,omitempty"`
+	CallID     string   `json:"call_id,omitempty"`
+}
+
+func (p *problem) write(w http.ResponseWriter) {
+	if p.RetryAfter != nil {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(*p.RetryAfter))))
+	}
+	reply(w, p.status, map[string]any{"error": p})
+}
+
+func leavingProblem() *problem {
+	return &problem{status: http.StatusServiceUnavailable, Code: "shutting_down", Message: "the daemon is shutting down", Hint: "try again when it is back"}
+}
+
+func badRequest(message, hint string) *problem {
+	return &problem{status: http.StatusBadRequest, Code: "bad_request", Message: message, Hint: hint}
+}
+
+// refusedProblem is a refusal as HTTP tells it.
+func refusedProblem(r *call.Refusal, id string) *problem {
+	status, ok := refusalStatus[r.Code]
+	if !ok {
+		status = http.StatusForbidden // what is not listed was decided against
+	}
+	return &problem{
+		status: status, Code: string(r.Code), Reason: r.Reason, Message: r.Message, Hint: r.Hint,
+		Stage: r.Stage, Effect: r.Effect, Retryable: &r.Retryable, RetryAfter: r.RetrySeconds(), CallID: id,
+	}
+}
+
+var refusalStatus = map[call.Code]int{
+	call.UnpinnedTool: http.StatusBadRequest, call.InvalidURI: http.StatusBadRequest, call.VersionMismatch: http.StatusBadRequest,
+	call.InputTooLong: http.StatusBadRequest, call.InputInvalid: http.StatusBadRequest,
+	call.UnknownTool:       http.StatusNotFound,
+	call.RateLimited:       http.StatusTooManyRequests,
+	call.ServerUnavailable: http.StatusServiceUnavailable, call.ServerDrifted: http.StatusServiceUnavailable,
+	call.CredentialMissing: http.StatusServiceUnavailable, call.IsolationUnavailable: http.StatusServiceUnavailable,
+	call.StoreUnavailable: http.StatusServiceUnavailable,
+	call.TimedOut:         http.StatusGatewayTimeout,
+	call.SecretLeak:       http.StatusBadGateway, call.OutputInvalid: http.StatusBadGateway, call.ProgramFailed: http.StatusBadGateway,
+	call.OutcomeUnknown: http.StatusBadGateway, call.NativeToolNotImplemented: http.StatusNotImplemented,
+}
+
+// reply writes one JSON document.
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // whoever asked may be gone
+}

@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+)
+
+// A daemon deletes what is past its time, in batches, and goes on if it cannot.
+func TestDaemonTidiesUp(t *testing.T) {
+	var kept *store.Store
+	done := make(chan struct{})
+	runs := 0
+	r := newRig(t, nil, func(r *rig, o *Options) {
+		keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+		tidy := TidierOf(kept)
+		o.tidyEvery = time.Millisecond
+		o.Tidy = func(ctx context.Context, now time.Time) (int, bool, error) {
+			runs++
+			if runs == 1 {
+				return 0, true, errors.New("the store is busy")
+			}
+			n, more, err := tidy(ctx, now)
+			if err == nil && n > 0 && !more {
+				close(done)
+			}
+			if n > 2*tidyBatch {
+				t.Errorf("%d rows went at once", n)
+			}
+			return n, more, err
+		}
+	})
+	old := time.Now().Add(-2 * approval.Kept)
+	for i := range tidyBatch + 7 {
+		// Of many principals, since one may not ask that often.
+		_, err := approval.Ask(t.Context(), kept, &approval.Question{
+			ID: fmt.Sprint("q", i), Agent: "a", Digest: "sha256:d", Tool: "pay", Principal: fmt.Sprint("p", i), Arguments: []byte(`{}`), Asked: old, Expires: old.Add(time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, _, err := r.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Serve(ctx, l) }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Error("it does not tidy up")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	// Nothing runs any more when it has ended, so that the store can be closed.
+	if runs < 3 {
+		t.Errorf("%d runs for more than one batch", runs)
+	}
+	if _, err := approval.Get(t.Context(), kept, "q0"); !errors.Is(err, approval.ErrUnknown) {
+		t.Errorf("an old question is still there: %v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !strings.Contains(r.log.String(), "could not be deleted: the store is busy") {
+		t.Errorf("the log says %s", r.log.String())
+	}
+}

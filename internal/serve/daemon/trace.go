@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Trace sends traces to a collector: a span for every request that was let in, under the
+// caller's own span if it sent a traceparent. Spans say method, route, status
+// and agent, and nothing of what was asked or answered.
+type Trace struct {
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+	incoming propagation.TraceContext
+}
+
+// TraceFromEnv sends traces where OTEL_EXPORTER_OTLP_ENDPOINT, or
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, says. It is nil, and costs nothing, if
+// neither is set. OTEL_EXPORTER_OTLP_HEADERS and OTEL_SERVICE_NAME count too.
+func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
+	address := getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	if address == "" {
+		if address = getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); address == "" {
+			return nil, nil
+		}
+		address = strings.TrimSuffix(address, "/") + "/v1/traces"
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("the address for traces is not a URL: it is spoken to by OTLP over HTTP")
+	}
+	e := &otlp{address: address, header: http.Header{"Content-Type": {"application/json"}}, client: &http.Client{Timeout: 10 * time.Second}}
+	for pair := range strings.SplitSeq(getenv("OTEL_EXPORTER_OTLP_HEADERS"), ",") {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			if plain, err := url.PathUnescape(strings.TrimSpace(value)); err == nil {
+				e.header.Set(strings.TrimSpace(name), plain)
+			}
+		}
+	}
+	service := getenv("OTEL_SERVICE_NAME")
+	if service == "" {
+		service = "ambit"
+	}
+	t := &Trace{provider: sdk.NewTracerProvider(
+		sdk.WithBatcher(e),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.version", version))),
+	)}
+	t.tracer = t.provider.Tracer("github.com/ambit-run/ambit")
+	otel.SetTracerProvider(t.provider)
+	return t, nil
+}
+
+// Close sends what is left.
+func (t *Trace) Close(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	return t.provider.Shutdown(ctx)
+}
+
+// begin starts the span of a request to a route. The request and its answer
+// continue with what it returns; end ends the span.
+func (t *Trace) begin(w http.ResponseWriter, r *http.Request, route string) (*statusWriter, *http.Request, func()) {
+	ctx := t.incoming.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := t.tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("http.route", route)))
+	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	r = r.WithContext(ctx)
+	return seen, r, func() {
+		if name := r.PathValue("name"); name != "" {
+			span.SetAttributes(attribute.String("ambit.agent", name))
+		}
+		span.SetAttributes(attribute.Int("http.response.status_code", seen.status))
+		if seen.status >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, "")
+		}
+		span.End()
+	}
+}
+
+// statusWriter remembers how a request was answered.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Flush is for handlers that look for an [http.Flusher].
+func (w *statusWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Unwrap is for [http.ResponseController].
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// otlp sends spans as OTLP in JSON over HTTP. The usual exporter would bring
+// gRPC and its generated code along for the same few fields.
+type otlp struct {
+	address string
+	header  http.Header
+	client  *http.Client
+}
+
+var _ sdk.SpanExporter = (*otlp)(nil)
+
+// ExportSpans sends finished spans. Those that cannot be sent are lost.
+func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	if len(spans) == 0 {
+		return nil
+	}
+	list := make([]any, len(spans))
+	for i, s := range spans {
+		list[i] = otlpSpan(s)
+	}
+	body, err := json.Marshal(map[string]any{"resourceSpans": []any{map[string]any{
+		"resource":   map[string]any{"attributes": otlpAttributes(spans[0].Resource().Attributes())},
+		"scopeSpans": []any{map[string]any{"scope": map[string]any{"name": spans[0].InstrumentationScope().Name}, "spans": list}},
+	}}})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.address, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header = o.header.Clone()
+	resp, err := o.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("the collector of traces answered %s", resp.Status)
+	}
+	return nil
+}
+
+// Shutdown ends the exporter.
+func (o *otlp) Shutdown(context.Context) error {
+	o.client.CloseIdleConnections()
+	return nil
+}
+
+func otlpSpan(s sdk.ReadOnlySpan) map[string]any {
+	m := map[string]any{
+		"traceId": s.SpanContext().TraceID().String(), "spanId": s.SpanContext().SpanID().String(),
+		"name": s.Name(), "kind": int(s.SpanKind()),
+		"startTimeUnixNano": strconv.FormatInt(s.StartTime().UnixNano(), 10), "endTimeUnixNano": strconv.FormatInt(s.EndTime().UnixNano(), 10),
+		"attributes": otlpAttributes(s.Attributes()), "flags": int(s.SpanContext().TraceFlags()),
+	}
+	if s.Parent().SpanID().IsValid() {
+		m["parentSpanId"] = s.Parent().SpanID().String()
+	}
+	// OTLP numbers them the other way round: 1 is ok, 2 an error.
+	switch s.Status().Code {
+	case codes.Ok:
+		m["status"] = map[string]any{"code": 1}
+	case codes.Error:
+		m["status"] = map[string]any{"code": 2, "message": s.Status().Description}
+	}
+	return m
+}
+
+func otlpAttributes(list []attribute.KeyValue) []any {
+	out := make([]any, len(list))
+	for i, kv := range list {
+		var value map[string]any
+		switch kv.Value.Type() {
+		case attribute.BOOL:
+			value = map[string]any{"boolValue": kv.Value.AsBool()}
+		case attribute.INT64:
+			value = map[string]any{"intValue": strconv.FormatInt(kv.Value.AsInt64(), 10)}
+		case attribute.FLOAT64:
+			value = map[string]any{"doubleValue": kv.Value.AsFloat64()}
+		default:
+			value = map[string]any{"stringValue": kv.Value.String()}
+		}
+		out[i] = map[string]any{"key": string(kv.Key), "value": value}
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+//go:build prove
+
+package daemon
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// hostile tries what a stranger's page would, and tells what worked by the names
+// of pictures that it asks for.
+const hostile = `
+const told = [];
+const attempt = async (name, f) => { try { await f(); told.push(name); } catch {} };
+(async () => {
+  await attempt('api', async () => { const r = await fetch('/api/v1/whoami'); if (r.status === 0) throw 0; });
+  await attempt('pages', () => fetch('app.js'));
+  await attempt('parent', () => { if (!parent.document.body) throw 0; if (parent === window) throw 0; });
+  await attempt('storage', () => localStorage.setItem('a', 'b'));
+  await attempt('cookie', () => { document.cookie = 'a=b'; if (!document.cookie) throw 0; });
+  await attempt('origin', () => { if (self.origin === 'null') throw 0; });
+  await attempt('inline', () => { const s = document.createElement('script'); s.textContent = 'window.inlined = 1'; document.body.append(s); if (!window.inlined) throw 0; });
+  await attempt('eval', () => eval('1'));
+  await attempt('top', () => { if (top === window) throw 0; top.location = 'about:blank'; });
+  await attempt('popup', () => { if (!open('about:blank')) throw 0; });
+  new Image().src = 'told-' + (told.join('+') || 'nothing') + '.png';
+})();`
+
+// heard is pages that keep what was asked for.
+type heard struct {
+	fs.FS
+	told chan string
+}
+
+func (h heard) Open(name string) (fs.File, error) {
+	if strings.HasPrefix(name, "told-") {
+		select {
+		case h.told <- name:
+		default:
+		}
+	}
+	return h.FS.Open(name)
+}
+
+// TestUIInABrowser: a hostile page gets nothing of the daemon's, alone and in its
+// frame.
+func TestUIInABrowser(t *testing.T) {
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	pages := heard{fstest.MapFS{
+		"index.html": {Data: []byte(`<!doctype html><body><script src="app.js"></script>`)}, "app.js": {Data: []byte(hostile)},
+	}, make(chan string, 10)}
+	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, map[string]string{"pages.json": matrix("pages")}, func(_ *rig, o *Options) {
+		o.Tickets = keys
+		start := o.Start
+		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
+			return paged{start(ctx, name, m).(*fake), pages}
+		}
+	})
+	ticket := base64.RawURLEncoding.EncodeToString(keys.Seal(uiPurpose, fmt.Appendf(nil, `{"agent":"pages","until":%d}`, time.Now().Add(uiTime).Unix())))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	defer cancel()
+	ctx, cancel = chromedp.NewContext(ctx)
+	defer cancel()
+	for _, path := range []string{"", "/index.html"} {
+		if _, err := chromedp.Run(ctx, chromedp.Navigate(r.server.URL+"/ui/"+ticket+path)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-pages.told:
+			if got != "told-nothing.png" {
+				t.Errorf("%q: %s", path, got)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%q: the page's own script did not run", path)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package daemon
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// paged is a fake with pages.
+type paged struct {
+	*fake
+	pages fs.FS
+}
+
+func (p paged) UI() (fs.FS, string) { return p.pages, "index.html" }
+
+// uiRig serves one agent with pages, one without, and tells the keys that its
+// tickets are sealed with.
+func uiRig(t *testing.T) (*rig, *identity.Keys) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"outside.txt": "outside", "ui/index.html": "<script src=app.js></script>", "ui/app.js": "1", "ui/sub/pic.svg": "<svg/>", "ui/data.bin": "x", "ui/.env": "hidden",
+		"ui/empty.css": "",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, map[string]string{"pages.json": matrix("pages"), "plain.json": matrix("plain")}, func(r *rig, o *Options) {
+		o.Tickets = keys
+		start := o.Start
+		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
+			running := start(ctx, name, m)
+			if name == "plain" {
+				return running
+			}
+			return paged{running.(*fake), os.DirFS(filepath.Join(dir, "ui"))}
+		}
+	})
+	return r, keys
+}
+
+// get asks without a key, and without a browser's tidying of paths.
+func (r *rig) get(target string, header http.Header) (*http.Response, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), "GET", r.server.URL, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.URL.Opaque = target
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	client := *r.server.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+func TestUIPages(t *testing.T) {
+	r, _ := uiRig(t)
+	a := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "")
+	at, _ := a.doc["url"].(string)
+	if a.status != 200 || !strings.HasPrefix(at, "/ui/") {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	frame, body := r.get(at, nil)
+	if frame.StatusCode != 200 || !strings.Contains(body, `sandbox="allow-scripts"`) || strings.Contains(body, "allow-same-origin") || !strings.Contains(body, at+"/index.html") {
+		t.Errorf("%d %s", frame.StatusCode, body)
+	}
+	if csp := frame.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'self'") || strings.Contains(csp, "unsafe") {
+		t.Errorf("the frame has %s", csp)
+	}
+	for name, kind := range map[string]string{
+		"": "text/html; charset=utf-8", "index.html": "text/html; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "sub/pic.svg": "image/svg+xml",
+		"empty.css": "text/css; charset=utf-8", "data.bin": "application/octet-stream",
+	} {
+		resp, _ := r.get(at+"/"+name, nil)
+		h := resp.Header
+		if resp.StatusCode != 200 || h.Get("Content-Type") != kind || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%q: %d %v", name, resp.StatusCode, h)
+		}
+		csp := h.Get("Content-Security-Policy")
+		for _, want := range []string{"sandbox allow-scripts;", "default-src 'none'", "connect-src 'none'", "frame-ancestors " + r.server.URL + ";", "form-action 'none'", "base-uri 'none'"} {
+			if !strings.Contains(csp, want) {
+				t.Errorf("%q: %s is missing in %s", name, want, csp)
+			}
+		}
+		if strings.Contains(csp, "allow-same-origin") || strings.Contains(csp, "allow-top-navigation") || strings.Contains(csp, "script-src 'self'") {
+			t.Errorf("%q: %s", name, csp)
+		}
+		if (h.Get("Content-Disposition") == "attachment") != (kind == "application/octet-stream") {
+			t.Errorf("%q: %s", name, h.Get("Content-Disposition"))
+		}
+	}
+}
+
+// Nothing but the pages can be had, however it is asked for.
+func TestUIOutside(t *testing.T) {
+	r, _ := uiRig(t)
+	at, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	for _, name := range []string{
+		"../outside.txt", "%2e%2e/outside.txt", "..%2foutside.txt", "sub/../../outside.txt", "/etc/hosts", "//etc/hosts", ".env", "sub/.env", "sub", "sub/", "gone.html",
+		"index.html/", "index.html%00", `..\outside.txt`, "%5c..%5coutside.txt", "./app.js",
+	} {
+		if resp, body := r.get(at+"/"+name, nil); resp.StatusCode == 200 || strings.Contains(body, "outside") && resp.StatusCode < 300 || strings.Contains(body, "hidden") {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
+		}
+	}
+}
+
+// A ticket is for one agent, from whoever has a key for it, for an hour.
+func TestUITickets(t *testing.T) {
+	r, keys := uiRig(t)
+	if a := r.ask(r.admin, "GET", "/api/v1/agents/plain/ui", ""); a.status != 404 {
+		t.Errorf("an agent without pages: %d", a.status)
+	}
+	if a := r.ask("", "GET", "/api/v1/agents/pages/ui", ""); a.status != 401 {
+		t.Errorf("without a key: %d", a.status)
+	}
+	if a := r.ask(r.key(identity.KeySpec{Name: "other", Agents: []string{"plain"}}), "GET", "/api/v1/agents/pages/ui", ""); a.status != 403 {
+		t.Errorf("with a key for another agent: %d", a.status)
+	}
+	sealed := func(purpose, text string) string {
+		return base64.RawURLEncoding.EncodeToString(keys.Seal(purpose, []byte(text)))
+	}
+	good := sealed(uiPurpose, `{"agent":"pages","until":99999999999}`)
+	flipped := []byte(good)
+	flipped[10] ^= 1
+	for name, tt := range map[string]struct {
+		ticket string
+		status int
+	}{
+		"good":          {good, 200},
+		"over":          {sealed(uiPurpose, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
+		"changed":       {string(flipped), 404},
+		"for another":   {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
+		"without pages": {sealed(uiPurpose, `{"agent":"plain","until":99999999999}`), 404},
+		"for nobody":    {sealed(uiPurpose, `{"agent":"gone","until":99999999999}`), 404},
+		"none":          {"x", 404},
+	} {
+		for _, path := range []string{"", "/index.html"} {
+			if resp, _ := r.get("/ui/"+tt.ticket+path, nil); resp.StatusCode != tt.status {
+				t.Errorf("%s: %d", name, resp.StatusCode)
+			}
+		}
+	}
+	if resp, _ := r.get("/ui/"+good+"/app.js", http.Header{"Origin": {"null"}}); resp.StatusCode != 200 || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a file for a page: %d", resp.StatusCode)
+	}
+	// A ticket is no key, and the pages' own requests are refused.
+	for path, header := range map[string]http.Header{
+		"/api/v1/agents":              {"Authorization": {"Bearer " + good}},
+		"/api/v1/whoami":              {"Origin": {"null"}},
+		"/ui/" + good + "/index.html": {"Origin": {"https://elsewhere.example.com"}},
+	} {
+		if resp, _ := r.get(path, header); resp.StatusCode < 400 {
+			t.Errorf("%s with %v: %d", path, header, resp.StatusCode)
+		}
+	}
+}
+
+// TestUITicketEndsWithItsKey: what a key opened is closed when it is revoked.
+func TestUITicketEndsWithItsKey(t *testing.T) {
+	r, _ := uiRig(t)
+	k, text, err := r.keys.New(t.Context(), identity.KeySpec{Agents: []string{"pages"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, _ := r.ask(text, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	other, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	if resp, _ := r.get(at+"/index.html", nil); resp.StatusCode != 200 {
+		t.Fatalf("before: %d", resp.StatusCode)
+	}
+	if _, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), k.ID); err != nil { // as another process does
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", "/index.html", "/app.js"} {
+		if resp, _ := r.get(at+path, nil); resp.StatusCode != 404 {
+			t.Errorf("%s afterwards: %d", path, resp.StatusCode)
+		}
+		if resp, _ := r.get(other+path, nil); resp.StatusCode != 200 {
+			t.Errorf("%s by another key: %d", path, resp.StatusCode)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/exec/mcpwire"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// shelf is a door to servers that have resources and prompts.
+type shelf struct {
+	ajar
+	forwarded []string // server, method and params
+}
+
+func (d *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
+	d.forwarded = append(d.forwarded, f.Server+" "+f.Method+" "+string(f.Params))
+	cursor, _ := text(lookup(f.Params, "cursor"))
+	switch f.Method {
+	case "resources/list":
+		if f.Server == "fs" && cursor == "" {
+			return jsontext.Value(`{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`), nil
+		}
+		return jsontext.Value(`{"resources":[{"uri":"` + f.Server + `://b"}]}`), nil
+	case "resources/templates/list":
+		return jsontext.Value(`{"resourceTemplates":[{"uriTemplate":"` + f.Server + `://rows/{id}"}]}`), nil
+	case "prompts/list":
+		return jsontext.Value(`{"prompts":[{"name":"` + f.Server + `"},{"name":"own","from":"` + f.Server + `"}]}`), nil
+	case "resources/read":
+		uri, _ := text(lookup(f.Params, "uri"))
+		if uri == "fs://gone" {
+			return nil, &call.Answer{Raw: jsontext.Value(`{"code":-32002, "message":"gone"}`)}
+		}
+	case "resources/subscribe":
+		if uri, _ := text(lookup(f.Params, "uri")); uri == "fs://gone" {
+			return nil, &call.Answer{Raw: jsontext.Value(`{"code":-32002, "message":"gone"}`)}
+		}
+	}
+	return jsontext.Value(`{"from": "` + f.Server + `" }`), nil
+}
+
+func exposing(t *testing.T, servers []string, kinds ...string) (*client, *shelf) {
+	t.Helper()
+	d := &shelf{}
+	c := connect(t, func(a *Agent) {
+		d.ajar = a.Door.(ajar)
+		a.Door, a.Expose = d, gateway.Exposed(kinds)
+		a.Capabilities = func(alias string) jsontext.Value {
+			if slices.Contains(servers, alias) {
+				return jsontext.Value(`{"resources":{},"prompts":{},"completions":{}}`)
+			}
+			return jsontext.Value(`{"tools":{}}`)
+		}
+		a.Prompts = []Prompt{{
+			Name: "own", Definition: jsontext.Value(`{"name":"own","mine":true}`),
+			Get: func(_ context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error) {
+				return jsontext.Value(`{"messages":[],"for":"` + principal + `","with":` + string(arguments) + `}`), nil
+			},
+		}}
+	})
+	return c, d
+}
+
+func (c *client) ask(method, params string) string {
+	c.t.Helper()
+	c.say(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`)
+	return strings.TrimSuffix(strings.TrimPrefix(c.hear(), `{"jsonrpc":"2.0","id":1,`), "}")
+}
+
+func TestExposed(t *testing.T) {
+	tests := []struct {
+		name           string
+		servers, kinds []string
+		method, params string
+		want           string
+	}{
+		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"the method resources/read is not known"}`},
+		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"the method resources/list is not known"}`},
+		{"one server, as it is", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
+		{"one server, a page", []string{"fs"}, []string{"resources"}, "resources/list", `{"cursor":"2"}`, `"result":{"resources":[{"uri":"fs://b"}]}`},
+		{"its error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
+		{"two servers, one list", []string{"fs", "db"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0},{"uri":"fs://b"},{"uri":"db://b"}]}`},
+		{"to whoever listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
+		{"to whose template it fits", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
+		{"to nobody", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"no server has what resources/read asks for"}`},
+		{"completion by prompt", []string{"fs", "db"}, []string{"prompts"}, "completion/complete", `{"ref":{"type":"ref/prompt","name":"db"}}`, `"result":{"from": "db" }`},
+		{"the agent's own prompts come first", []string{"fs", "db"}, []string{"prompts"}, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true},{"name":"fs"},{"name":"db"}]}`},
+		{"and need nobody's leave", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
+		{"its own prompt", []string{"fs"}, []string{"prompts"}, "prompts/get", `{"name":"own","arguments":{"a":1}}`, `"result":{"messages":[],"for":"me@local","with":{"a":1}}`},
+		{"a server's prompt", []string{"fs", "db"}, []string{"prompts"}, "prompts/get", `{"name":"db"}`, `"result":{"from": "db" }`},
+		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"there is no prompt fs"}`},
+		{"nobody has any", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, d := exposing(t, tt.servers, tt.kinds...)
+			if got := c.ask(tt.method, tt.params); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if len(tt.kinds) == 0 && len(d.forwarded) > 0 {
+				t.Errorf("forwarded although nothing is exposed: %q", d.forwarded)
+			}
+			c.in.Close()
+			<-c.ended
+		})
+	}
+}
+
+// Updates of a resource go to whoever watches it, and to nobody else.
+func TestWatchedResources(t *testing.T) {
+	c, d := exposing(t, []string{"fs"}, "resources")
+	c.say(hello)
+	c.hear()
+	if got := c.ask("resources/subscribe", `{"uri":"fs://a"}`); got != `"result":{}` {
+		t.Error(got)
+	}
+	c.agent.Publish("notifications/resources/updated", jsontext.Value(`{"uri":"fs://b"}`))
+	c.agent.Publish("notifications/resources/updated", jsontext.Value(`{"uri":"fs://a","_meta":{"io.modelcontextprotocol/subscriptionId":4,"x":1}}`))
+	c.wants(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"fs://a","_meta":{"x":1}}}`)
+	c.in.Close()
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(d.forwarded, "\n"); got != "fs resources/subscribe {\"uri\":\"fs://a\"}\nfs resources/unsubscribe {\"uri\":\"fs://a\"}" {
+		t.Errorf("forwarded %s", got)
+	}
+}
+
+// A server hears of a client's watching when it changes, and not what others watch:
+// not a second time, and no end of what never began.
+func TestWatchingIsForwardedOnce(t *testing.T) {
+	c, d := exposing(t, []string{"fs"}, "resources")
+	c.say(hello)
+	c.hear()
+	for _, tt := range []struct{ method, uri, want string }{
+		{"unsubscribe", "fs://a", `"result":{}`}, // others may watch it
+		{"subscribe", "fs://a", `"result":{}`},
+		{"subscribe", "fs://a", `"result":{}`},
+		{"subscribe", "fs://gone", `"error":{"code":-32002, "message":"gone"}`},
+		{"unsubscribe", "fs://gone", `"result":{}`},
+		{"unsubscribe", "fs://a", `"result":{}`},
+		{"unsubscribe", "fs://a", `"result":{}`},
+	} {
+		if got := c.ask("resources/"+tt.method, `{"uri":"`+tt.uri+`"}`); got != tt.want {
+			t.Errorf("%s %s: %s", tt.method, tt.uri, got)
+		}
+	}
+	c.in.Close()
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+	want := []string{`fs resources/subscribe {"uri":"fs://a"}`, `fs resources/subscribe {"uri":"fs://gone"}`, `fs resources/unsubscribe {"uri":"fs://a"}`}
+	if !slices.Equal(d.forwarded, want) {
+		t.Errorf("forwarded %q", d.forwarded)
+	}
+}
+
+// A client that watches as much as it may is told so, rather than told that it
+// watches and left without news.
+func TestWatchingIsBounded(t *testing.T) {
+	p := newPeer(nil, "key", "me", nil)
+	for i := range maxWatched {
+		p.watch(strconv.Itoa(i), true)
+	}
+	if changed, problem := p.claim("more", true); changed || problem == nil {
+		t.Errorf("one more: %t, %v", changed, problem)
+	}
+	if changed, problem := p.claim("7", true); changed || problem != nil {
+		t.Errorf("one of them again: %t, %v", changed, problem)
+	}
+	if changed, problem := p.claim("7", false); !changed || problem != nil {
+		t.Errorf("one less: %t, %v", changed, problem)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	var told []string
+	c := connect(t, func(a *Agent) {
+		a.Level = func(_ context.Context, _ *call.Client, level string) { told = append(told, level) }
+	})
+	c.say(hello)
+	c.hear()
+	if got := c.ask("logging/setLevel", `{"level":"loud"}`); !strings.Contains(got, "-32602") {
+		t.Error(got)
+	}
+	if got := c.ask("logging/setLevel", `{"level":"warning"}`); got != `"result":{}` {
+		t.Error(got)
+	}
+	for _, level := range []string{"info", "error"} {
+		c.agent.Publish("notifications/message", jsontext.Value(`{"level":"`+level+`","data":"x"}`))
+	}
+	c.wants(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"x"}}`)
+	if b, _ := json.Marshal(told); string(b) != `["warning"]` {
+		t.Errorf("the servers were told %s", b)
+	}
+}
+
+// A server that says nothing to a log level holds up the client for a while only,
+// and nobody at all where the client did not wait for it.
+func TestLogLevelIsNotWaitedForForEver(t *testing.T) {
+	for name, ready := range map[string]bool{"ready": true, "not yet": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				over := make(chan struct{}, 1)
+				a := &Agent{
+					Ready: func(ctx context.Context) error {
+						if !ready && ctx == alreadyCancelled {
+							return ctx.Err()
+						}
+						return nil
+					},
+					Level: func(ctx context.Context, _ *call.Client, _ string) { <-ctx.Done(); over <- struct{}{} },
+				}
+				got, problem := a.setLevel(t.Context(), &request{Message: mcpwire.Message{Params: jsontext.Value(`{"level":"error"}`)}})
+				if string(got) != "{}" || problem != nil {
+					t.Errorf("%s, %v", got, problem)
+				}
+				<-over // otherwise nothing in here would ever move again
+			})
+		})
+	}
+}
+
+// The end of a subscription reaches the server that it was begun on, also while that
+// is away: it would be asked again once it is back.
+func TestSubscriptionEndsWhileItsServerIsAway(t *testing.T) {
+	c, d := exposing(t, []string{"fs"}, "resources")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := &request{
+		Message: mcpwire.Message{
+			ID: jsontext.Value("1"), Method: "subscriptions/listen",
+			Params: jsontext.Value(`{"notifications":{"resourceSubscriptions":["fs://a"]}}`),
+		},
+		modern: true,
+		notify: func(string, jsontext.Value) {
+			c.agent.Capabilities = func(string) jsontext.Value { return nil }
+			cancel()
+		},
+	}
+	if _, problem := c.agent.subscribed(ctx, r); problem != nil {
+		t.Error(problem)
+	}
+	want := []string{`fs resources/subscribe {"uri":"fs://a"}`, `fs resources/unsubscribe {"uri":"fs://a"}`}
+	if !slices.Equal(d.forwarded, want) {
+		t.Errorf("forwarded %q", d.forwarded)
+	}
+	c.in.Close()
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,47 @@
+package front
+
+import (
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+)
+
+// The errors that GPARS defines. Its agents read these codes and not results in
+// band; every other refusal reaches them as it reaches other agents.
+const (
+	gparsDenied      = -32001
+	gparsUnavailable = -32002
+
+	authorizationDenied = "AUTHORIZATION_DENIED"
+	serverUnavailable   = "SERVER_UNAVAILABLE"
+)
+
+// gparsError is a refusal in the form that GPARS defines; nil if GPARS defines none.
+// A denial reveals neither the rule nor whether there is such a tool. Only a call
+// that passed the policy learns which server is unavailable.
+func (a *Agent) gparsError(tool string, r *call.Refusal) *rpcError {
+	who := a.Door.Agent()
+	if who.Dialect != agent.GPARS {
+		return nil
+	}
+	if r.Stage == gate.Stage || r.Stage == "resolve" && r.Code != call.TimedOut {
+		return &rpcError{Code: gparsDenied, Message: "The operation is not permitted.", Data: map[string]any{"gpars_code": authorizationDenied}}
+	}
+	switch r.Code {
+	case call.ServerUnavailable, call.ServerDrifted, call.VersionMismatch:
+	default:
+		return nil
+	}
+	data := map[string]any{"gpars_code": serverUnavailable, "retryable": r.Retryable}
+	if s := r.RetrySeconds(); s != nil {
+		data["retry_after"] = *s
+	}
+	message := "A required MCP server is not reachable."
+	if t := a.served(tool); t != nil {
+		if on, ok := t.Binding.(agent.OnServer); ok {
+			message = "MCP server '" + on.Alias + "' is not reachable."
+			data["server_id"] = on.Alias
+		}
+	}
+	return &rpcError{Code: gparsUnavailable, Message: message, Data: data}
+}

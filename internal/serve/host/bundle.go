@@ -1,0 +1,111 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/program"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// A code bundle is checked and copied when its agent starts, and runs from that
+// copy. One that is its own MCP server is started, proven and kept running like
+// any tool server, under the alias bundle; only what starts it is another.
+
+const bundleAlias = "bundle"
+
+// openBundle makes the code ready and reports whether it may run.
+func (a *Agent) openBundle(o *toolserver.Options) bool {
+	who := a.manifest.Agent()
+	settings, err := program.Settings(a.options.Home, a.name)
+	if err != nil {
+		a.fail(call.Refuse("act", call.ServerUnavailable, "%v", err), true)
+		return false
+	}
+	b, err := program.OpenBundle(a.ctx, program.BundleOptions{
+		Path: a.manifest.Path, Manifest: a.manifest.Digest(), Isolation: a.options.Isolation, Egress: a.options.Switches, Credentials: a.options.Credentials,
+		Settings: settings, Reviewed: a.options.Reviewed, Home: a.options.Home, Pool: a.options.Pool,
+		Log: func(line string) { a.options.Log(bundleAlias, line) },
+	})
+	if err != nil {
+		r, ok := errors.AsType[*call.Refusal](err)
+		if !ok {
+			r = call.Refuse("act", call.ServerUnavailable, "%v", err)
+		}
+		_, lacking := errors.AsType[*program.Lacking](err)
+		a.fail(r, lacking)
+		return false
+	}
+	a.bundle = b
+	if !b.Native() {
+		return true
+	}
+	launch := func(context.Context) (*toolserver.Launched, error) {
+		s, err := b.Launch()
+		if err != nil {
+			return nil, err
+		}
+		return &toolserver.Launched{Stdin: s.Stdin, Stdout: s.Stdout, Stop: s.Stop}, nil
+	}
+	declared := agent.Server{Alias: bundleAlias, Transport: agent.Stdio, Digest: b.Digest()}
+	s := toolserver.Spec{Server: declared, Launch: launch}
+	for i := range who.Tools {
+		s.Tools = append(s.Tools, who.Tools[i].Name)
+	}
+	o.Servers = []toolserver.Spec{s}
+	return true
+}
+
+// codeBinding does the work of an agent that is a bundle.
+type codeBinding struct{ of *Agent }
+
+var _ call.Binding = codeBinding{}
+
+// Act carries out a call, once the code is ready.
+func (b codeBinding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+	servers, err := binding(b).wait(ctx)
+	if err != nil {
+		return call.Result{}, call.Unsent(err)
+	}
+	if !b.of.bundle.Native() {
+		return b.of.bundle.Act(ctx, t, c)
+	}
+	if err := b.of.bundle.Complete(); err != nil {
+		return call.Result{}, call.Unsent(err)
+	}
+	served := *t
+	served.Binding = agent.OnServer{Alias: bundleAlias}
+	return servers.Act(ctx, &served, c)
+}
+
+// UI is the pages of the agent and the one that comes first. It is nil if the
+// agent has none, or is not up.
+func (a *Agent) UI() (pages fs.FS, first string) {
+	select {
+	case <-a.up:
+	default:
+		return nil, ""
+	}
+	p := a.manifest.Agent().Program
+	if a.bundle == nil || a.trouble() != nil || p == nil || p.UI == "" {
+		return nil, ""
+	}
+	folder, first := path.Clean(p.UI), "index.html"
+	if info, err := os.Stat(filepath.Join(a.bundle.Code(), filepath.FromSlash(folder))); err != nil || !info.IsDir() {
+		folder, first = path.Dir(folder), path.Base(folder)
+	}
+	pages, err := fs.Sub(os.DirFS(a.bundle.Code()), folder)
+	if err != nil {
+		return nil, ""
+	}
+	return pages, first
+}
+
+// isCode reports whether an agent is code that runs here, and not elsewhere.
+func isCode(a *agent.Agent) bool { return a.Kind == agent.CodeBundle && len(a.Servers) == 0 }

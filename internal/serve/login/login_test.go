@@ -1,0 +1,286 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+)
+
+// provider renews tokens, each one once, and counts.
+type provider struct {
+	*httptest.Server
+	mu      sync.Mutex
+	renewed int
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	p := &provider{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":%q,"token_endpoint":%q,"device_authorization_endpoint":%q,"jwks_uri":%q}`,
+			p.URL, p.URL+"/auth", p.URL+"/token", p.URL+"/device", p.URL+"/jwks")
+	})
+	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if r.FormValue("refresh_token") != fmt.Sprintf("refresh-%d", p.renewed) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"error":"invalid_grant"}`)
+			return
+		}
+		p.renewed++
+		fmt.Fprintf(w, `{"access_token":"fresh-%d","token_type":"Bearer","refresh_token":"refresh-%d","expires_in":3600}`, p.renewed, p.renewed)
+	})
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func newKeeper(t *testing.T) *Keeper {
+	t.Helper()
+	t.Setenv("AMBIT_HOME", t.TempDir()) // so that no keyring is asked
+	h, err := home.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(h, credential.Open(h))
+}
+
+func signedIn(t *testing.T, k *Keeper, issuer, token string, expires time.Time, hosts ...string) {
+	t.Helper()
+	l, err := identity.OpenLogin(fmt.Sprintf(`{"issuer":%q,"client_id":"ambit","expires":%q,"access_token":%q,"refresh_token":"refresh-0"}`,
+		issuer, expires.Format(time.RFC3339), token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Keep(l, hosts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// However long the daemon runs, what it remembers of tokens stays small, and is
+// the newest.
+func TestGivenIsBounded(t *testing.T) {
+	k := newKeeper(t)
+	for i := range maxGiven + 10 {
+		k.give(fmt.Sprint("canary-", i))
+	}
+	got := k.Given()
+	if len(got) != maxGiven || got[0] != "canary-10" || got[len(got)-1] != fmt.Sprint("canary-", maxGiven+9) {
+		t.Errorf("%d are remembered, from %q", len(got), got[0])
+	}
+}
+
+// A token goes to the host it is for, over a connection that nobody reads, and
+// nowhere else.
+func TestTokenGoesToItsHost(t *testing.T) {
+	k := newKeeper(t)
+	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "agents.example.com", "127.0.0.1:80", "[::1]:8443")
+	for _, address := range []string{"https://agents.example.com/mcp/x", "https://AGENTS.example.com.:8443/", "http://127.0.0.1:80/mcp", "http://127.0.0.1/", "https://127.0.0.1:80/", "https://[::1]:8443"} {
+		if token, found, err := k.Token(t.Context(), address); token != "canary-token" || !found || err != nil {
+			t.Errorf("%s: %t, %v", address, found, err)
+		}
+	}
+	for _, address := range []string{
+		"http://agents.example.com/", "https://x.agents.example.com/", "https://example.com/", "https://login.example.com/", "https://agents.example.com.evil.test/",
+		"https://agents.example.com@evil.test/", "https://me@agents.example.com/", "wss://agents.example.com/", "http://localhost/", "http://[::1]/", "https://127.0.0.2/", "https://%zz/", "",
+		"http://127.0.0.1:6666/", "https://127.0.0.1/", "http://[::1]:80/", "http://127.0.0.1:80.evil.test/", "http://127.0.0.1:80@evil.test/", "http://localhost:80/",
+	} {
+		if token, found, err := k.Token(t.Context(), address); token != "" || found || err != nil {
+			t.Errorf("%s got it: %t, %v", address, found, err)
+		}
+	}
+	if got := k.Given(); !slices.Equal(got, []string{"canary-token"}) {
+		t.Errorf("%d tokens were given out", len(got))
+	}
+	// Two sign-ins for one host: nobody guesses.
+	signedIn(t, k, "https://other.example.com", "canary-other", time.Now().Add(time.Hour), "agents.example.com")
+	_, found, err := k.Token(t.Context(), "https://agents.example.com/")
+	if several, ok := errors.AsType[*SeveralError](err); !ok || found || len(several.Where) != 2 {
+		t.Errorf("two sign-ins: %v", err)
+	}
+	if _, _, err := k.Kept(""); err == nil || err.Error() != `you are signed in at several providers: login.example.com and other.example.com` {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A sign-in of the time when ports did not count is sent nowhere on this machine,
+// and says what to do. One with the port goes first.
+func TestLoopbackWithoutPort(t *testing.T) {
+	k := newKeeper(t)
+	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "localhost", "::1", "agents.example.com")
+	for _, address := range []string{"http://localhost/", "http://LOCALHOST:6666/", "https://[::1]:8443/"} {
+		token, found, err := k.Token(t.Context(), address)
+		if _, ok := errors.AsType[*PortlessError](err); !ok || found || token != "" || !strings.Contains(err.Error(), "sign in again with --host HOST:PORT") {
+			t.Errorf("%s: %t, %v", address, found, err)
+		}
+	}
+	if len(k.Given()) > 0 {
+		t.Error("a token was given out")
+	}
+	if _, found, err := k.Token(t.Context(), "https://agents.example.com/"); !found || err != nil {
+		t.Errorf("its other host: %t, %v", found, err)
+	}
+	if _, found, err := k.Token(t.Context(), "http://127.0.0.1:6666/"); found || err != nil {
+		t.Errorf("a host that it was never for: %t, %v", found, err)
+	}
+	signedIn(t, k, "https://other.example.com", "canary-other", time.Now().Add(time.Hour), "localhost:6666")
+	if token, found, err := k.Token(t.Context(), "http://localhost:6666/"); token != "canary-other" || !found || err != nil {
+		t.Errorf("with the port: %t, %v", found, err)
+	}
+}
+
+// An ended token is renewed by one of many who ask, for the same hosts.
+func TestTokenIsRenewedOnce(t *testing.T) {
+	p := newProvider(t)
+	k := newKeeper(t)
+	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			other := New(k.home, credential.Open(k.home)) // as another process has
+			if token, found, err := other.Token(t.Context(), "https://agents.example.com/"); token != "fresh-1" || !found || err != nil {
+				t.Errorf("got %q, %t, %v", token, found, err)
+			}
+		})
+	}
+	wait.Wait()
+	if _, hosts, err := k.Kept(p.URL); err != nil || !slices.Equal(hosts, []string{"agents.example.com"}) || p.renewed != 1 {
+		t.Errorf("it is for %q, renewed %d times, %v", hosts, p.renewed, err)
+	}
+	// What the provider does not renew has ended.
+	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
+	if _, _, err := k.Token(t.Context(), "https://agents.example.com/"); !errors.Is(err, identity.ErrSignedOut) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A process that was stopped while it renewed a token holds up nobody for longer
+// than they can wait.
+func TestStoppedRenewal(t *testing.T) {
+	p := newProvider(t)
+	k := newKeeper(t)
+	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
+	unlock, err := k.lock(t.Context()) // as the other process has
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if token, found, err := k.Token(ctx, "https://agents.example.com/"); token != "" || found || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("got %q, %t, %v", token, found, err)
+	}
+	unlock()
+	if token, found, err := k.Token(t.Context(), "https://agents.example.com/"); token != "fresh-1" || !found || err != nil {
+		t.Errorf("got %q, %t, %v", token, found, err)
+	}
+}
+
+func TestNobodySignedIn(t *testing.T) {
+	k := newKeeper(t)
+	for issuer, want := range map[string]string{"": "you are not signed in anywhere", "https://login.example.com": "you are not signed in at login.example.com"} {
+		_, err := k.Fresh(t.Context(), issuer)
+		if _, ok := errors.AsType[*NoneError](err); !ok || err.Error() != want {
+			t.Errorf("%q: %v", issuer, err)
+		}
+	}
+	signedIn(t, k, "https://login.example.com", "canary", time.Now().Add(time.Hour))
+	if _, found, err := k.Token(t.Context(), "https://login.example.com/"); found || err != nil {
+		t.Errorf("a sign-in that is for no host: %t, %v", found, err)
+	}
+	if err := k.Forget("https://login.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := k.Kept(""); err == nil {
+		t.Error("it was not forgotten")
+	}
+}
+
+// That nobody has signed in is believed for a moment, but not over somebody who
+// just has, and not for longer.
+func TestSignInCountsAtOnce(t *testing.T) {
+	k := newKeeper(t)
+	now := time.Now()
+	k.now = func() time.Time { return now }
+	const address = "https://agents.example.com/"
+	token := func() bool {
+		_, found, err := k.Token(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if token() {
+		t.Fatal("a token of nobody")
+	}
+	signedIn(t, k, "https://login.example.com", "canary-token", now.Add(time.Hour), "agents.example.com")
+	if !token() {
+		t.Error("who has just signed in is not known")
+	}
+	k.nobody.Store(now.UnixNano()) // as if another process had kept it since
+	if now = now.Add(glance); !token() {
+		t.Error("who has signed in elsewhere is not known after a moment")
+	}
+}
+
+// A vault that cannot be used is said to be that.
+func TestBrokenVault(t *testing.T) {
+	k := newKeeper(t)
+	k.vault = broken{}
+	errs := map[string]error{"forget": k.Forget("https://login.example.com")}
+	_, _, errs["kept"] = k.Kept("https://login.example.com")
+	_, _, errs["only"] = k.Kept("")
+	_, _, errs["token"] = k.Token(t.Context(), "https://agents.example.com/")
+	_, errs["device"] = k.Device(context.Background(), identity.LoginConfig{Issuer: "https://login.example.com", ClientID: "ambit"})
+	for what, err := range errs {
+		if _, ok := errors.AsType[*VaultError](err); !ok || !errors.Is(err, errBroken) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type broken struct{}
+
+func (broken) Get(string, string) (credential.Secret, bool, error) {
+	return credential.Secret{}, false, errBroken
+}
+func (broken) Set(string, string, credential.Secret) error { return errBroken }
+func (broken) List() ([]credential.Entry, error)           { return nil, errBroken }
+func (broken) Remove(string, string) (bool, error)         { return false, errBroken }
+
+func TestHost(t *testing.T) {
+	for in, want := range map[string]string{
+		"Agents.Example.com.": "agents.example.com", "127.0.0.1:080": "127.0.0.1:80", "[::1]:8443": "[::1]:8443", "LocalHost.:1": "localhost:1",
+		"127.0.0.1": "", "::1": "", "localhost": "", "localhost.": "", "localhost:": "", "localhost:0": "", "localhost:65536": "", "localhost:http": "", "localhost:-1": "", "::1:80": "",
+		"https://agents.example.com": "", "agents.example.com:8443": "", "a b": "", "*.example.com": "", "a/b": "", "me@host": "", "": "", "a?b": "", "[::1]": "", "..": "", "a..": "",
+	} {
+		if got, err := Host(in); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v", in, got, err)
+		}
+	}
+}
+
+func TestAt(t *testing.T) {
+	for in, want := range map[string]string{
+		"https://Agents.Example.com:8443/x": "agents.example.com", "http://localhost": "localhost:80", "https://127.0.0.1/": "127.0.0.1:443", "http://[::1]:7/": "[::1]:7",
+		"ws://localhost": "", "localhost:80": "", "https://a b/": "", "": "",
+	} {
+		if got, err := At(in); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v", in, got, err)
+		}
+	}
+}

@@ -1,0 +1,319 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/migrations"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// backedUp is a backup of a home with every kind of file.
+func backedUp(t *testing.T) []byte {
+	t.Helper()
+	db := statetest.Open(t)
+	h, _ := made(t, db)
+	for _, name := range []string{"policy.cedarschema", "guardrails.json", "config.toml", "catalog.json", "secrets/vault", "agents/shop/data/list", "registry/given/a", "registry/pins/b.json", "registry/listings/c"} {
+		file := filepath.Join(h.Dir(), name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("text of "+name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// filesOf is what a home has, but for its store.
+func filesOf(t *testing.T, h home.Home) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(h.Dir(), func(file string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && d.IsDir() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		rel, _ := filepath.Rel(h.Dir(), file)
+		found[filepath.ToSlash(rel)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func into(db state.DB) func() (state.DB, error) {
+	return func() (state.DB, error) { return db, nil }
+}
+
+// Wherever a restore ends, no agent is there without the rules, no keys without
+// everything else, and nothing in part; and it can be done again.
+func TestRestoreThatIsBrokenOff(t *testing.T) {
+	backup := backedUp(t)
+	killed := errors.New("killed")
+	rules := []string{"policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
+	pins := []string{"registry/pins/b.json"}
+	var want []file
+	for n := 0; want == nil || n < len(want); n++ {
+		h := home.At(filepath.Join(t.TempDir(), "home"))
+		files, _, err := read(source(backup), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = files
+		left := n
+		done, err := put(files, h.Dir(), func(from, to string) error {
+			if left--; left < 0 {
+				return killed
+			}
+			return os.Rename(from, to)
+		})
+		if !errors.Is(err, killed) || done != n {
+			t.Fatalf("%d files, error %v", done, err)
+		}
+		there := filesOf(t, h)
+		if len(there) != n {
+			t.Errorf("after %d files there are %v", n, there)
+		}
+		for _, f := range files {
+			if text, ok := there[filepath.ToSlash(f.rel)]; ok && text != string(f.text) {
+				t.Errorf("after %d files, %s holds %q", n, f.rel, text)
+			}
+		}
+		for name := range there {
+			missing := func(rule string) bool { _, ok := there[rule]; return !ok }
+			if !slices.Contains(rules, name) && slices.ContainsFunc(rules, missing) {
+				t.Errorf("after %d files %s is there, and not all the rules: %v", n, name, there)
+			}
+			if strings.HasPrefix(name, "agents/") && slices.ContainsFunc(pins, missing) {
+				t.Errorf("after %d files %s is there, and not the pins: %v", n, name, there)
+			}
+			if strings.HasPrefix(name, "keys/") && n < len(files)-1 {
+				t.Errorf("after %d files the keys are there", n)
+			}
+		}
+		// One that was killed leaves what it had begun.
+		part := filepath.Join(h.Dir(), "restore.part", "agents", "shop", "agent.toml")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(part), 0o700), os.WriteFile(part, []byte("[ag"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Restore(t.Context(), source(backup), h, into(statetest.Open(t)))
+		if err != nil || s.Files != len(files) || s.Rows < 301 {
+			t.Fatalf("again: %+v, error %v", s, err)
+		}
+		if there := filesOf(t, h); len(there) != len(files) {
+			t.Errorf("in the end there are %v", there)
+		}
+	}
+	if len(want) != 11 {
+		t.Errorf("%d files", len(want))
+	}
+}
+
+// What registries gave and what packages were cannot be asked for again, and comes
+// back; what else is kept of registries can.
+func TestTrustComesBack(t *testing.T) {
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	if _, err := putFiles(source(backedUp(t)), h); err != nil {
+		t.Fatal(err)
+	}
+	there := filesOf(t, h)
+	for _, name := range []string{"registry/given/a", "registry/pins/b.json"} {
+		if there[name] != "text of "+name {
+			t.Errorf("%s is %q", name, there[name])
+		}
+	}
+	if _, ok := there["registry/listings/c"]; ok {
+		t.Error("a listing is there")
+	}
+}
+
+// filesIn are the files of a backup, as an empty home would get them.
+func filesIn(t *testing.T, backup []byte) []file {
+	t.Helper()
+	files, _, err := read(source(backup), home.At(filepath.Join(t.TempDir(), "home")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// A file that is there as it should be is not touched: its folder may be one that
+// cannot be written.
+func TestRestoreLeavesWhatIsThere(t *testing.T) {
+	backup := backedUp(t)
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	for _, f := range filesIn(t, backup) {
+		if strings.HasPrefix(f.rel, "keys") {
+			file := filepath.Join(h.Dir(), f.rel)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, f.text, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	files, _, err := read(source(backup), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := put(files, h.Dir(), func(from, to string) error {
+		if filepath.Dir(to) == filepath.Join(h.Dir(), "keys") {
+			return fs.ErrPermission
+		}
+		return os.Rename(from, to)
+	})
+	if err != nil || done != len(files) {
+		t.Errorf("%d of %d files, error %v", done, len(files), err)
+	}
+}
+
+// A store that has something is found before anything is written.
+func TestStoreIsLookedAtFirst(t *testing.T) {
+	backup := backedUp(t)
+	full := statetest.Open(t)
+	made(t, full)
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	if s, err := Restore(t.Context(), source(backup), h, into(full)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
+		t.Errorf("%+v, error %v", s, err)
+	}
+	if there := filesOf(t, h); len(there) != 0 {
+		t.Errorf("there is %v", there)
+	}
+	// Nor is a store opened for what is no backup.
+	_, err := Restore(t.Context(), source([]byte("hello")), h, func() (state.DB, error) {
+		t.Error("the store was opened")
+		return full, nil
+	})
+	if !errors.Is(err, ErrFormat) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// One that somebody has begun may be in use, though nothing is in it yet: who writes
+// there under another root would break the journal that comes back.
+func TestBegunStoreIsNotEmpty(t *testing.T) {
+	backup := backedUp(t)
+	begun := statetest.Open(t)
+	if _, err := identity.Begin(t.Context(), begun, []string{"other"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	if s, err := Restore(t.Context(), source(backup), h, into(begun)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
+		t.Errorf("%+v, error %v", s, err)
+	}
+	if there := filesOf(t, h); len(there) != 0 {
+		t.Errorf("there is %v", there)
+	}
+}
+
+// Where rows fail, it is not said that nothing was restored.
+func TestHalfARestoreIsTold(t *testing.T) {
+	is, err := json.Marshal(About{Format: format, Schema: len(migrations.List())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := craft(t, tar.Header{Name: about, Linkname: string(is)}, tar.Header{Name: "home/policy.cedar", Linkname: "// none\n"}, tar.Header{Name: "store/calls/1", Linkname: "[1]\n"})
+	h := home.At(filepath.Join(t.TempDir(), "home"))
+	s, err := Restore(t.Context(), source(bad), h, into(statetest.Open(t)))
+	if !errors.Is(err, ErrHalf) || !errors.Is(err, ErrFormat) || s.Files != 1 || s.Rows != 0 {
+		t.Errorf("%+v, error %v", s, err)
+	}
+	if s, err = Restore(t.Context(), source(backedUp(t)), h, into(statetest.Open(t))); err != nil || s.Files != 11 {
+		t.Errorf("again: %+v, error %v", s, err)
+	}
+}
+
+// rotating is a store of which the root key is rotated once its rows are read.
+type rotating struct {
+	state.DB
+	root string
+}
+
+func (r rotating) Read(ctx context.Context, do func(state.Tx) error) error {
+	err := r.DB.Read(ctx, do)
+	if err == nil {
+		_, err = identity.NextKeys(r.root)
+	}
+	if err == nil {
+		err = identity.AdoptNext(r.root)
+	}
+	return err
+}
+
+// Rows from before a rotation are not kept with the keys from after it.
+func TestBackupAcrossARotation(t *testing.T) {
+	db := statetest.Open(t)
+	h, _ := made(t, db)
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, h, rotating{db, h.Root()}, "test"); !errors.Is(err, errRotated) {
+		t.Errorf("it says %v", err)
+	}
+	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// A backup of every schema that there ever was can be restored: what came later is
+// left out.
+func TestOlderBackups(t *testing.T) {
+	steps := migrations.List()
+	for schema := 1; schema <= len(steps); schema++ {
+		is, err := json.Marshal(About{Format: format, Schema: schema})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := []tar.Header{{Name: about, Linkname: string(is)}}
+		tables := migrations.Tables(steps[:schema])
+		for _, table := range tables {
+			all = append(all, tar.Header{Name: "store/" + table.Name + "/1", Linkname: anyRow(table)})
+		}
+		db := statetest.Open(t)
+		put, err := rows(t.Context(), source(craft(t, all...)), db, schema)
+		if err != nil || put != int64(len(tables)) {
+			t.Errorf("schema %d: %d rows, error %v, want %d", schema, put, err, len(tables))
+			continue
+		}
+		err = db.Read(t.Context(), func(tx state.Tx) error {
+			for _, table := range migrations.Tables(steps) {
+				n, want := int64(0), int64(0)
+				if slices.ContainsFunc(tables, func(older migrations.Table) bool { return older.Name == table.Name }) {
+					want = 1
+				}
+				err := tx.Query(`SELECT count(*) FROM `+table.Name, nil, func(r state.Row) error { return r.Scan(&n) })
+				if err != nil || n != want {
+					t.Errorf("schema %d: %d rows of %s, error %v, want %d", schema, n, table.Name, err, want)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// anyRow is a row that fits a table.
+func anyRow(t migrations.Table) string {
+	values := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		values[i] = map[string]string{"BIGINT": `7`, "BYTEA": `"AQ=="`, "TEXT": `"x"`}[c.Type]
+	}
+	return "[" + strings.Join(values, ",") + "]\n"
+}

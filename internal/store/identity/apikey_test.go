@@ -1,0 +1,228 @@
+package identity
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+func makeKey(t *testing.T, keys *APIKeys, spec KeySpec) (*APIKey, string) {
+	t.Helper()
+	k, text, err := keys.New(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, text
+}
+
+func TestKeyText(t *testing.T) {
+	keys := NewAPIKeys(statetest.Open(t))
+	k, text := makeKey(t, keys, KeySpec{})
+	if !regexp.MustCompile(`^ambit_[a-z2-9]{10}_[0-9A-Za-z]{49}$`).MatchString(text) {
+		t.Fatal("the key has another form than scanners look for")
+	}
+	if id, ok := idOf(text); !ok || id != k.ID {
+		t.Errorf("its id is %q, %v, want %q", id, ok, k.ID)
+	}
+	if _, other := makeKey(t, keys, KeySpec{}); other == text {
+		t.Error("two keys are the same")
+	}
+	// One wrong character anywhere is noticed without a look into the store.
+	for i := len(keyPrefix); i < len(text); i++ {
+		wrong := text[:i] + string(base62[(strings.IndexByte(base62, text[i])+1)%len(base62)]) + text[i+1:]
+		if _, ok := idOf(wrong); ok {
+			t.Errorf("a key with another character %d has the right checksum", i)
+		}
+	}
+}
+
+// Nothing of a key's secret is in the store.
+func TestOnlyTheHashIsKept(t *testing.T) {
+	db := statetest.Open(t)
+	_, text := makeKey(t, NewAPIKeys(db), KeySpec{Name: "ci"})
+	secret := text[len(keyPrefix)+idLength+1:]
+	err := db.Read(t.Context(), func(tx state.Tx) error {
+		return tx.Query(`SELECT id || name || principal || agents, hash FROM api_keys`, nil, func(r state.Row) error {
+			var all string
+			var hash []byte
+			if err := r.Scan(&all, &hash); err != nil {
+				return err
+			}
+			if strings.Contains(all, secret) || strings.Contains(string(hash), secret) || len(hash) != 32 {
+				t.Error("the store holds more of the key than its SHA-256")
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	db := statetest.Open(t)
+	keys := NewAPIKeys(db)
+	now := time.Now()
+	keys.now = func() time.Time { return now }
+	_, plain := makeKey(t, keys, KeySpec{Name: "plain"})
+	_, scoped := makeKey(t, keys, KeySpec{Agents: []string{"a", "b"}, Principal: "ci@example.com"})
+	_, admin := makeKey(t, keys, KeySpec{Admin: true})
+	_, short := makeKey(t, keys, KeySpec{Expires: now.Add(time.Hour)})
+	gone, revoked := makeKey(t, keys, KeySpec{})
+	if ok, err := keys.Revoke(t.Context(), gone.ID); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	// Of the right form and with the id of a key that exists, but of another secret.
+	forged := newText(gone.ID)
+	for _, tt := range []struct {
+		name, text string
+		at         time.Duration
+		want       error
+	}{
+		{"plain", plain, 0, nil},
+		{"scoped", scoped, 0, nil},
+		{"admin", admin, 0, nil},
+		{"not yet expired", short, time.Hour - time.Millisecond, nil},
+		{"expired", short, time.Hour, ErrExpired},
+		{"revoked", revoked, 0, ErrRevoked},
+		{"another secret", forged, 0, ErrUnknown},
+		{"never made", newText("aaaaaaaaaa"), 0, ErrUnknown},
+		{"nothing", "", 0, ErrUnknown},
+		{"only the prefix", keyPrefix, 0, ErrUnknown},
+		{"one more character", plain + "0", 0, ErrUnknown},
+		{"one less", plain[:len(plain)-1], 0, ErrUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now = now.Add(tt.at)
+			defer func() { now = now.Add(-tt.at) }()
+			p, err := keys.Check(t.Context(), tt.text)
+			if !errors.Is(err, tt.want) || (err == nil) == (p == nil) {
+				t.Errorf("it said %v, %v, want %v", p, err, tt.want)
+			}
+		})
+	}
+	p, err := keys.Check(t.Context(), scoped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Name != "ci@example.com" || !p.MayUse("a") || p.MayUse("c") || p.SeesAll() || p.Admin {
+		t.Errorf("a scoped key is %+v", p)
+	}
+	if p, err = keys.Check(t.Context(), plain); err != nil || !strings.HasPrefix(p.Name, "key:") || !p.MayUse("anything") || p.Admin {
+		t.Errorf("a key for all agents is %+v, %v", p, err)
+	}
+	if p, err = keys.Check(t.Context(), admin); err != nil || !p.Admin || !p.SeesAll() {
+		t.Errorf("an admin key is %+v, %v", p, err)
+	}
+}
+
+// A key that another process revokes is refused by the next check.
+func TestRevokedAtOnce(t *testing.T) {
+	db := statetest.Open(t)
+	here, elsewhere := NewAPIKeys(db), NewAPIKeys(db)
+	k, text := makeKey(t, here, KeySpec{})
+	if _, err := here.Check(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := elsewhere.Revoke(t.Context(), k.ID); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if _, err := here.Check(t.Context(), text); !errors.Is(err, ErrRevoked) {
+		t.Errorf("it said %v", err)
+	}
+	if again, err := elsewhere.Revoke(t.Context(), k.ID); again || err != nil {
+		t.Errorf("it was revoked twice: %v, %v", again, err)
+	}
+	if none, err := elsewhere.Revoke(t.Context(), "nosuchkey1"); none || err != nil {
+		t.Errorf("a key that never was has been revoked: %v, %v", none, err)
+	}
+}
+
+func TestListKeys(t *testing.T) {
+	keys := NewAPIKeys(statetest.Open(t))
+	now := time.UnixMicro(1_700_000_000_000_000)
+	keys.now = func() time.Time { now = now.Add(time.Second); return now }
+	a, _ := makeKey(t, keys, KeySpec{Name: "first", Agents: []string{"x"}, Expires: now.Add(time.Hour)})
+	b, _ := makeKey(t, keys, KeySpec{Name: "second", Admin: true})
+	if _, err := keys.Revoke(t.Context(), a.ID); err != nil {
+		t.Fatal(err)
+	}
+	list, err := keys.List(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Fatal(list, err)
+	}
+	if got := list[0]; got.ID != a.ID || got.Name != "first" || len(got.Agents) != 1 || got.Revoked.IsZero() || !got.Expires.Equal(a.Expires) || !got.Made.Equal(a.Made) {
+		t.Errorf("the first is %+v", got)
+	}
+	if got := list[1]; got.ID != b.ID || !got.Admin || !got.Revoked.IsZero() || !got.Expires.IsZero() {
+		t.Errorf("the second is %+v", got)
+	}
+}
+
+// A row whose scope cannot be read opens nothing.
+func TestBrokenScope(t *testing.T) {
+	for _, agents := range []string{"x", "[]", "null", "{}"} {
+		db := statetest.Open(t)
+		keys := NewAPIKeys(db)
+		_, text := makeKey(t, keys, KeySpec{Agents: []string{"a"}})
+		err := db.Write(t.Context(), func(tx state.Tx) error {
+			_, err := tx.Exec(`UPDATE api_keys SET agents = $1`, agents)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := keys.Check(t.Context(), text); err == nil {
+			t.Errorf("a scope of %q became %+v", agents, p)
+		}
+	}
+}
+
+func TestNewKeyRefusals(t *testing.T) {
+	keys := NewAPIKeys(statetest.Open(t))
+	for name, spec := range map[string]KeySpec{
+		"admin and scoped": {Admin: true, Agents: []string{"a"}},
+		"two lines":        {Principal: "a\nb"},
+		"hidden text":      {Principal: "a\u202Eb"},
+		"a filler":         {Principal: "a\u3164b"},
+		"too long":         {Principal: strings.Repeat("a", 300)},
+	} {
+		if _, _, err := keys.New(t.Context(), spec); err == nil {
+			t.Errorf("%s: a key was made", name)
+		}
+	}
+}
+
+func TestPassingKey(t *testing.T) {
+	k, text := NewPassingKey()
+	p := k.Check(text)
+	if p == nil || !p.Admin || p.Kind != Local || p.Name != LocalName() {
+		t.Fatalf("its holder is %+v", p)
+	}
+	_, other := NewPassingKey()
+	if k.Check(other) != nil || k.Check("") != nil || (*PassingKey)(nil).Check(text) != nil {
+		t.Error("another key is taken for it")
+	}
+	if !strings.HasSuffix(LocalName(), "@local") || LocalName() == "@local" {
+		t.Errorf("the local user is %q", LocalName())
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	keys := NewAPIKeys(statetest.Open(b))
+	_, text, err := keys.New(b.Context(), KeySpec{Name: "bench"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := keys.Check(b.Context(), text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package identity
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+func rotated(t *testing.T, file string) *Keys {
+	t.Helper()
+	if _, err := NextKeys(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := AdoptNext(file); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := OpenKeys(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// What was kept under older roots is read; what passes by is not.
+func TestRotatedRoot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys", "root")
+	first, err := OpenKeys(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, mac := first.Seal("purpose", []byte("kept")), first.MAC("purpose", []byte("kept"))
+	second := rotated(t, file)
+	third := rotated(t, file)
+	if first.Signer().Equal(second.Signer()) || second.Signer().Equal(third.Signer()) {
+		t.Error("a rotated root signs with the same key")
+	}
+	for name, k := range map[string]*Keys{"second": second, "third": third} {
+		if data, err := k.OpenKept("purpose", sealed); err != nil || string(data) != "kept" {
+			t.Errorf("the %s root reads %q, %v", name, data, err)
+		}
+		if _, err := k.OpenKept("another", sealed); !errors.Is(err, ErrSealed) {
+			t.Errorf("the %s root reads it for another purpose: %v", name, err)
+		}
+		if _, err := k.Open("purpose", sealed); !errors.Is(err, ErrSealed) {
+			t.Errorf("the %s root takes what passes by and was sealed under an older one: %v", name, err)
+		}
+		if !k.SameMAC("purpose", []byte("kept"), mac[:]) || k.SameMAC("purpose", []byte("other"), mac[:]) || k.SameMAC("another", []byte("kept"), mac[:]) {
+			t.Errorf("the %s root does not know its older hashes", name)
+		}
+		if k.MAC("purpose", []byte("kept")) == mac {
+			t.Errorf("the %s root hashes with the old key", name)
+		}
+		if k.PublicOf("ada@local") != first.PublicOf("ada@local") {
+			t.Errorf("people are strangers to the %s root", name)
+		}
+	}
+	if _, err := first.OpenKept("purpose", third.Seal("purpose", []byte("new"))); !errors.Is(err, ErrSealed) {
+		t.Errorf("the first root reads what a later one sealed: %v", err)
+	}
+	if got := third.Signers(); len(got) != 3 || !got[0].Equal(third.Signer().Public()) || !got[2].Equal(first.Signer().Public()) {
+		t.Errorf("there are %d signers, or in another order", len(got))
+	}
+	if _, err := os.Stat(next(file)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next root still lies there: %v", err)
+	}
+	if info, err := os.Stat(file); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the roots can be read by others: %v, %v", info.Mode(), err)
+	}
+}
+
+// A rotation that is broken off anywhere is taken up again, with the same root.
+func TestRotationBrokenOff(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "root")
+	first, err := OpenKeys(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := NextKeys(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := OpenKeys(file); err != nil || !again.Signer().Equal(first.Signer()) {
+		t.Fatalf("a root that is only prepared is in use: %v", err)
+	}
+	two, err := NextKeys(file)
+	if err != nil || !one.Signer().Equal(two.Signer()) {
+		t.Fatalf("the second try has another root: %v", err)
+	}
+	roots, err := os.ReadFile(file)
+	left, nextErr := os.ReadFile(next(file))
+	if err := errors.Join(err, nextErr); err != nil {
+		t.Fatal(err)
+	}
+	// It ended before the prepared root, with the others behind it, came to its place.
+	if err := os.WriteFile(next(file), append(slices.Clone(left), roots...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if three, err := NextKeys(file); err != nil || !three.Signer().Equal(one.Signer()) || len(three.old) != 1 || !Rotating(file) {
+		t.Fatalf("the third try has another root, or more of them: %v", err)
+	}
+	if err := AdoptNext(file); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := OpenKeys(file); err != nil || !keys.Signer().Equal(one.Signer()) || len(keys.old) != 1 {
+		t.Errorf("the root is another, or there more than once: %v", err)
+	}
+	if err := AdoptNext(file); err == nil {
+		t.Error("a root was adopted that nobody prepared")
+	}
+}
+
+// A prepared root that was adopted and still lies there is no rotation that has
+// begun: the next one has a root of its own.
+func TestNextLeftBehind(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "root")
+	if _, err := OpenKeys(file); err != nil {
+		t.Fatal(err)
+	}
+	leave := func() {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(next(file), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := rotated(t, file)
+	leave()
+	if Rotating(file) {
+		t.Error("a rotation that ended is taken for one that did not")
+	}
+	second := rotated(t, file)
+	if second.Signer().Equal(first.Signer()) || len(second.old) != 2 || !second.old[0].Signer().Equal(first.Signer()) {
+		t.Errorf("the root was not rotated: there are %d older ones", len(second.old))
+	}
+	// Of two that adopt the same one, the second finds it in its place.
+	leave()
+	if err := AdoptNext(file); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := OpenKeys(file); err != nil || len(keys.old) != 2 || !keys.Signer().Equal(second.Signer()) {
+		t.Errorf("it is there twice: %v", err)
+	}
+	if _, err := os.Stat(next(file)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next root still lies there: %v", err)
+	}
+}
+
+// An older root that cannot be read is not left out silently.
+func TestDamagedOlderRoot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "root")
+	if _, err := OpenKeys(file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(text, "c2hvcnQ=\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenKeys(file); err == nil || strings.Contains(err.Error(), "c2hvcnQ") {
+		t.Errorf("it was taken, or told: %v", err)
+	}
+}
+
+// A rotated API key is the same holder with another secret; the old one ends.
+func TestRotateAPIKey(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, open func() state.DB) {
+		a := NewAPIKeys(open())
+		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		a.now = func() time.Time { return now }
+		old, was, err := a.New(t.Context(), KeySpec{Name: "ci", Agents: []string{"alpha"}, Expires: now.Add(30 * 24 * time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		holder, err := a.Check(t.Context(), was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(24 * time.Hour)
+		fresh, ended, text, err := a.Rotate(t.Context(), old.ID, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fresh.ID == old.ID || text == was || !fresh.Expires.Equal(now.Add(30*24*time.Hour)) || !ended.Expires.Equal(now.Add(time.Hour)) {
+			t.Errorf("the new key is %+v, the old one %+v", fresh, ended)
+		}
+		p, err := a.Check(t.Context(), text)
+		if err != nil || p.Name != holder.Name || p.Admin || len(p.Agents) != 1 || p.Agents[0] != "alpha" || p.KeyID != fresh.ID {
+			t.Errorf("the new key is held by %+v, %v", p, err)
+		}
+		if _, err := a.Check(t.Context(), was); err != nil {
+			t.Errorf("the old key is not good while both are: %v", err)
+		}
+		now = now.Add(time.Hour)
+		if _, err := a.Check(t.Context(), was); !errors.Is(err, ErrExpired) {
+			t.Errorf("the old key is good after its end: %v", err)
+		}
+		if err := a.Standing(t.Context(), old.ID); !errors.Is(err, ErrExpired) {
+			t.Errorf("what the old key opened stands after its end: %v", err)
+		}
+		if _, _, _, err := a.Rotate(t.Context(), old.ID, time.Hour); !errors.Is(err, ErrNoKey) {
+			t.Errorf("a key that has ended is rotated: %v", err)
+		}
+		// At once, and the holder stays who he was over several.
+		again, _, text2, err := a.Rotate(t.Context(), fresh.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := a.Check(t.Context(), text2); err != nil || p.Name != holder.Name {
+			t.Errorf("%s is held by %+v, %v", again.ID, p, err)
+		}
+		if _, err := a.Check(t.Context(), text); !errors.Is(err, ErrExpired) {
+			t.Errorf("without an overlap the old key is still good: %v", err)
+		}
+		// A long overlap does not lengthen a key's life.
+		short, _, err := a.New(t.Context(), KeySpec{Expires: now.Add(time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ended, _, err := a.Rotate(t.Context(), short.ID, 24*time.Hour); err != nil || !ended.Expires.Equal(now.Add(time.Minute)) {
+			t.Errorf("the old key now ends at %v, %v", ended.Expires, err)
+		}
+		for _, id := range []string{"", "nosuchkey1"} {
+			if _, _, _, err := a.Rotate(t.Context(), id, 0); !errors.Is(err, ErrNoKey) {
+				t.Errorf("a key %q is rotated: %v", id, err)
+			}
+		}
+	})
+}

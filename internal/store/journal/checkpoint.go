@@ -1,0 +1,328 @@
+package journal
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+const (
+	// stride is the number of records after which there is always a checkpoint.
+	stride = 4096
+	// often is how long a process that appends goes without one.
+	often = time.Minute
+)
+
+// Key checks the checkpoints of one journal. Its text is a verifier key as
+// sumdb/note writes them.
+type Key struct {
+	name   string
+	public ed25519.PublicKey
+}
+
+var errKey = errors.New("this is no journal key: it reads NAME+HASH+KEY")
+
+// ParseKey reads a key's text.
+func ParseKey(s string) (Key, error) {
+	s = strings.TrimSpace(s)
+	v, err := note.NewVerifier(s)
+	if err != nil {
+		return Key{}, errKey
+	}
+	// The verifier has checked all of it, and tells the name but not the key.
+	parts := strings.SplitN(s, "+", 3) // base64 has pluses too
+	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
+	if err != nil || len(raw) != 1+ed25519.PublicKeySize {
+		return Key{}, errKey
+	}
+	return Key{v.Name(), raw[1:]}, nil
+}
+
+func (k Key) String() string {
+	if k.public == nil {
+		return ""
+	}
+	s, err := note.NewEd25519VerifierKey(k.name, k.public)
+	if err != nil {
+		return ""
+	}
+	return s
+}
+
+// IsZero reports whether there is no key.
+func (k Key) IsZero() bool { return k.public == nil }
+
+// IsOf reports whether a signer's checkpoints are checked with this key.
+func (k Key) IsOf(signer ed25519.PublicKey) bool { return k.public.Equal(signer) }
+
+// Equal reports whether two keys are the same.
+func (k Key) Equal(other Key) bool { return k.name == other.name && k.public.Equal(other.public) }
+
+func (k Key) origin(log int64) string { return k.name + "/log/" + strconv.FormatInt(log, 10) }
+
+func (k Key) verifier(log int64) (note.Verifier, error) {
+	s, err := note.NewEd25519VerifierKey(k.origin(log), k.public)
+	if err != nil {
+		return nil, err
+	}
+	return note.NewVerifier(s)
+}
+
+// Checkpoint is what a signed note says.
+type Checkpoint struct {
+	Log  int64
+	Size int64
+	Root tlog.Hash
+	Note []byte
+}
+
+var errNote = errors.New("this is no checkpoint of a journal")
+
+// maxNote bounds a checkpoint, which others may have added signatures to.
+const maxNote = 64 << 10
+
+// readNote reads a checkpoint without believing it.
+func readNote(text []byte) (c Checkpoint, name string, err error) {
+	if len(text) > maxNote {
+		return c, "", errNote
+	}
+	lines := strings.SplitN(string(text), "\n", 4)
+	if len(lines) < 4 {
+		return c, "", errNote
+	}
+	name, number, ok := cutLast(lines[0], "/log/")
+	log, err1 := strconv.ParseInt(number, 10, 64)
+	size, err2 := strconv.ParseInt(lines[1], 10, 64)
+	root, err3 := tlog.ParseHash(lines[2])
+	if !ok || errors.Join(err1, err2, err3) != nil || log < 0 || size < 0 ||
+		number != strconv.FormatInt(log, 10) || lines[1] != strconv.FormatInt(size, 10) {
+		return c, "", errNote
+	}
+	return Checkpoint{Log: log, Size: size, Root: root, Note: text}, name, nil
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// Open reads a checkpoint that this key signed.
+func (k Key) Open(text []byte) (Checkpoint, error) {
+	c, name, err := readNote(text)
+	if err != nil {
+		return c, err
+	}
+	if name != k.name {
+		return c, fmt.Errorf("it is a checkpoint of %q, not of %q", name, k.name)
+	}
+	v, err := k.verifier(c.Log)
+	if err != nil {
+		return c, err
+	}
+	if _, err := note.Open(text, note.VerifierList(v)); err != nil {
+		return c, errors.New("the checkpoint is not signed by this journal's key")
+	}
+	return c, nil
+}
+
+// noteSigner signs in the name of one log.
+type noteSigner struct {
+	note.Verifier
+	key ed25519.PrivateKey
+}
+
+func (s noteSigner) Sign(text []byte) ([]byte, error) { return ed25519.Sign(s.key, text), nil }
+
+func (j *Journal) sign(log, size int64, root tlog.Hash) ([]byte, error) {
+	v, err := j.key.verifier(log)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("%s\n%d\n%s\n", j.key.origin(log), size, root)
+	return note.Sign(&note.Note{Text: text}, noteSigner{v, j.signer})
+}
+
+// due reports whether an append should also make a checkpoint. A log's first
+// record always has one, because Verify takes no log without.
+func (j *Journal) due(now time.Time, size int64) bool {
+	return size == 1 || size%stride == 0 || now.UnixMicro()-j.marked.Load() >= often.Microseconds()
+}
+
+// mark makes a checkpoint of a log. That of another log than 0 also goes into
+// the roster, and log 0 then gets a checkpoint too.
+func (j *Journal) mark(tx state.Tx, log int64, e *edge, now time.Time) error {
+	if log == 0 {
+		_, err := j.keep(tx, 0, e, now)
+		return err
+	}
+	if err := j.markOther(tx, log, e, now); err != nil {
+		return err
+	}
+	_, err := j.markRoster(tx, now)
+	return err
+}
+
+func (j *Journal) markOther(tx state.Tx, log int64, e *edge, now time.Time) error {
+	root := e.root()
+	if err := j.enroll(tx, &Record{Kind: kindCheckpoint, Time: now, Roster: &Roster{Log: log, Size: e.size, Root: &root}}); err != nil {
+		return err
+	}
+	_, err := j.keep(tx, log, e, now)
+	return err
+}
+
+func (j *Journal) markRoster(tx state.Tx, now time.Time) ([]byte, error) {
+	room := j.room.Get().(*room)
+	defer j.room.Put(room)
+	if err := room.open(tx, 0); err != nil {
+		return nil, err
+	}
+	return j.keep(tx, 0, &room.edge, now)
+}
+
+// keep signs and stores a checkpoint.
+func (j *Journal) keep(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, error) {
+	if err := j.InForce(tx); err != nil {
+		return nil, err
+	}
+	text, err := j.sign(log, e.size, e.root())
+	if err != nil {
+		return nil, err
+	}
+	if err := forget(tx, log, e.size, now); err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(`INSERT INTO checkpoints (log, size, note, made) VALUES ($1, $2, $3, $4) ON CONFLICT (log, size) DO NOTHING`,
+		log, e.size, text, now.UnixMicro())
+	j.marked.Store(now.UnixMicro())
+	return text, err
+}
+
+// forget removes the checkpoint that a new one of the same minute replaces.
+func forget(tx state.Tx, log, size int64, now time.Time) error {
+	last, made, err := lastMark(tx, log)
+	if err != nil || last <= 0 || last >= size || last%stride == 0 || made/often.Microseconds() != now.UnixMicro()/often.Microseconds() {
+		return err
+	}
+	_, err = tx.Exec(`DELETE FROM checkpoints WHERE log = $1 AND size = $2`, log, last)
+	return err
+}
+
+// lastMark tells the size of a log's last checkpoint, or -1, and its time.
+func lastMark(tx state.Tx, log int64) (size, made int64, err error) {
+	size = -1
+	err = tx.Query(`SELECT size, made FROM checkpoints WHERE log = $1 ORDER BY size DESC LIMIT 1`, []any{log},
+		func(r state.Row) error { return r.Scan(&size, &made) })
+	return size, made, err
+}
+
+// Checkpoint signs how far every log has come, and returns the note of log 0,
+// which speaks for all of them: this is the one to keep elsewhere.
+func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
+	if err := j.Post(ctx); err != nil {
+		return nil, err
+	}
+	// How far the others are is read before: a transaction that reads what
+	// everybody writes would have to be run again and again.
+	var unsigned []head
+	err = j.db.Read(ctx, func(tx state.Tx) error {
+		unsigned = nil
+		heads, err := readHeads(tx)
+		if err != nil {
+			return err
+		}
+		for _, h := range heads {
+			last, _, err := lastMark(tx, h.log)
+			if err != nil {
+				return err
+			}
+			if h.log != 0 && h.size > last && h.size > 0 {
+				unsigned = append(unsigned, h)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = j.db.Write(ctx, func(tx state.Tx) error {
+		now := j.now()
+		for _, h := range unsigned {
+			var e edge
+			if err := e.read(h.size, h.edge); err != nil {
+				return err
+			}
+			if err := j.markOther(tx, h.log, &e, now); err != nil {
+				return err
+			}
+		}
+		text, err = j.markRoster(tx, now)
+		return err
+	})
+	return text, err
+}
+
+// Close posts what this process noted, and signs what it appended since its last
+// checkpoint. If its key was handed over, it leaves both to those who have the new
+// one. The store stays open.
+func (j *Journal) Close(ctx context.Context) error {
+	if err := j.closeDaybook(ctx); err != nil || !j.written.Load() {
+		return err
+	}
+	var room room
+	var behind bool
+	look := func(tx state.Tx) error {
+		if _, err := room.head(tx, j.db.Log()); err != nil {
+			return err
+		}
+		last, _, err := lastMark(tx, j.db.Log())
+		behind = last < room.edge.size
+		return err
+	}
+	if err := j.db.Read(ctx, look); err != nil || !behind {
+		return err
+	}
+	return unlessHandedOver(j.db.Write(ctx, func(tx state.Tx) error {
+		if err := look(tx); err != nil || !behind {
+			return err
+		}
+		return j.mark(tx, j.db.Log(), &room.edge, j.now())
+	}))
+}
+
+func unlessHandedOver(err error) error {
+	if errors.Is(err, ErrHandedOver) {
+		return nil
+	}
+	return err
+}
+
+type head struct {
+	log, size int64
+	edge      []byte
+}
+
+func readHeads(tx state.Tx) (heads []head, err error) {
+	err = tx.Query(`SELECT log, size, edge FROM heads ORDER BY log`, nil, func(r state.Row) error {
+		var h head
+		if err := r.Scan(&h.log, &h.size, &h.edge); err != nil {
+			return err
+		}
+		heads = append(heads, h)
+		return nil
+	})
+	return heads, err
+}

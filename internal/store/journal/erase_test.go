@@ -1,0 +1,195 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+func TestEraseIsToldAndProven(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, opened func() state.DB) {
+		j := open(opened())
+		fill(t, j, 600)
+		n, err := j.Erase(t.Context(), started.Add(250*time.Second), "ada@local")
+		if err != nil || n != 250 {
+			t.Fatalf("%d erased, error %v", n, err)
+		}
+		r, err := j.Verify(t.Context(), Check{})
+		if err != nil || !r.OK || r.Erased != 250 {
+			t.Fatalf("%+v, error %v", r, err)
+		}
+		// Again, a little further, and nothing is left to do after that.
+		for _, want := range []int64{50, 0} {
+			if n, err = j.Erase(t.Context(), started.Add(300*time.Second), "ada@local"); err != nil || n != want {
+				t.Errorf("%d erased, error %v", n, err)
+			}
+		}
+		if p, err := j.Prove(t.Context(), j.db.Log(), 400); err != nil || p.Erased {
+			t.Errorf("a later record cannot be proven: %v", err)
+		}
+		var out bytes.Buffer
+		if err := j.Export(t.Context(), &out); err != nil {
+			t.Fatal(err)
+		}
+		if r := verifyExport(t, out.Bytes(), Check{}); !r.OK || r.Erased != 300 {
+			t.Errorf("the export: %+v", r)
+		}
+		// What the journal does not tell of is a fault.
+		err = j.db.Write(t.Context(), func(tx state.Tx) error {
+			_, err := tx.Exec(`UPDATE leaves SET record = NULL WHERE place = $1`, place(j.db.Log(), 450))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err = j.Verify(t.Context(), Check{})
+		if err != nil || r.OK || r.FirstBad == nil || r.FirstBad.Seq != 450 {
+			t.Errorf("%+v, error %v", r, err)
+		}
+		if r, err := j.Verify(t.Context(), Check{Erased: true}); err != nil || !r.OK {
+			t.Errorf("with every erasure accepted: %+v, error %v", r, err)
+		}
+	})
+}
+
+// The record of an erasure stays when what is around it goes.
+func TestErasuresAreNotErased(t *testing.T) {
+	j := newJournal(t, 10)
+	for i := range 3 {
+		if _, err := j.Erase(t.Context(), started.Add(time.Duration(i+1)*3*time.Second), "ada@local"); err != nil {
+			t.Fatal(err)
+		}
+		fill(t, j, 2)
+	}
+	if _, err := j.Erase(t.Context(), started.Add(time.Hour), "ada@local"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := j.Verify(t.Context(), Check{})
+	if err != nil || !r.OK || r.Records != 10+6+4 || r.Erased != 16 {
+		t.Errorf("%+v, error %v", r, err)
+	}
+}
+
+// tell appends a record of an erasure as somebody can who writes to the store.
+func tell(t *testing.T, j *Journal, size int64, sign func(*Journal, *Roster, *edge) *Erasure) {
+	t.Helper()
+	err := j.db.Write(t.Context(), func(tx state.Tx) error {
+		var room room
+		if err := room.open(tx, 0); err != nil {
+			return err
+		}
+		r := &Record{Kind: kindErased, Time: started, Principal: "ada@local", Roster: &Roster{Size: size}}
+		r.Erasure = sign(j, r.Roster, &room.edge)
+		return room.append(tx, 0, [][]byte{appendBody(nil, r)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whoever can write the store and has no key cannot make it pass for an erasure
+// that content is gone; nor can whoever has a key that was handed over.
+func TestForgedErasures(t *testing.T) {
+	const gone = 20
+	for name, tt := range map[string]struct {
+		sign func(j *Journal, of *Roster, before *edge) *Erasure
+		want string
+	}{
+		"unsigned": {func(*Journal, *Roster, *edge) *Erasure { return nil }, "the erasure is not signed"},
+		"no key":   {func(*Journal, *Roster, *edge) *Erasure { return &Erasure{Key: "mine"} }, "no journal key"},
+		"no signature": {func(j *Journal, _ *Roster, _ *edge) *Erasure {
+			return &Erasure{Key: j.key.String(), By: make([]byte, ed25519.SignatureSize)}
+		}, "not signed by its key, or not at this place"},
+		"of less": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			return j.erasure(&Roster{Size: of.Size - 1}, before)
+		}, "not signed by its key, or not at this place"},
+		"of another log": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			return j.erasure(&Roster{Log: 1, Size: of.Size}, before)
+		}, "not signed by its key, or not at this place"},
+		"of another journal": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			other := edge{size: before.size, roots: slices.Clone(before.roots)}
+			other.roots[0][0] ^= 1
+			return j.erasure(of, &other)
+		}, "not signed by its key, or not at this place"},
+		"a stranger's key": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			return New(j.db, thirdKey, "test").erasure(of, before)
+		}, "no key that this journal had then signed it"},
+		"an older key": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			return open(j.db).erasure(of, before)
+		}, "no key that this journal had then signed it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := handOver(t, newJournal(t, 50), secondKey)
+			kept := checkpoint(t, j)
+			at := size(t, j)
+			exec(t, j, `UPDATE leaves SET record = NULL WHERE place < $1`, place(0, gone))
+			tell(t, j, gone, tt.sign)
+			var out bytes.Buffer
+			if err := j.Export(t.Context(), &out); err != nil {
+				t.Fatal(err)
+			}
+			for where, r := range map[string]Report{
+				"the store":  verify(t, j, kept),
+				"the export": verifyExport(t, out.Bytes(), Check{Key: j.Key(), Checkpoints: [][]byte{kept}}),
+			} {
+				if r.OK || r.FirstBad == nil || r.FirstBad.Seq != at || !strings.Contains(r.Problem, tt.want) {
+					t.Errorf("%s: %+v", where, r)
+				}
+			}
+		})
+	}
+}
+
+// What keys signed one after the other holds for each of them. A process that still
+// has the old key erases nothing.
+func TestErasuresAreHandedOver(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
+		first := open(openStore())
+		fill(t, first, 50)
+		erase := func(j *Journal, until int) {
+			t.Helper()
+			if n, err := j.Erase(t.Context(), started.Add(time.Duration(until)*time.Second), "ada@local"); err != nil || n != 10 {
+				t.Errorf("%d erased, error %v", n, err)
+			}
+		}
+		erase(first, 10)
+		second := handOver(t, first, secondKey)
+		if n, err := first.Erase(t.Context(), started.Add(20*time.Second), "ada@local"); !errors.Is(err, ErrHandedOver) || n != 0 {
+			t.Errorf("the old key erases %d, error %v", n, err)
+		}
+		erase(second, 20)
+		if r := verify(t, second); !r.OK || r.Erased != 20 {
+			t.Errorf("%+v", r)
+		}
+		var out bytes.Buffer
+		if err := second.Export(t.Context(), &out); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []Key{first.Key(), second.Key()} {
+			if r := verifyExport(t, out.Bytes(), Check{Key: key}); !r.OK || r.Erased != 20 {
+				t.Errorf("the export: %+v", r)
+			}
+		}
+	})
+}
+
+// A record that was made to look old is not erased with those that are: what is
+// left of it shows that it was changed.
+func TestChangedRecordIsNotErased(t *testing.T) {
+	j := newJournal(t, 50)
+	old := appendRecord(nil, &Record{Seq: 30, Time: started, Call: "call-000030", Agent: "shop"})
+	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = $2`, old, place(0, 30))
+	if n, err := j.Erase(t.Context(), started.Add(40*time.Second), "ada@local"); err != nil || n != 30 {
+		t.Errorf("%d erased, error %v", n, err)
+	}
+	if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 30 {
+		t.Errorf("%+v", r)
+	}
+}

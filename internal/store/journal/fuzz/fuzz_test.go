@@ -1,0 +1,92 @@
+// Package fuzz holds the journal's fuzz targets apart from its other tests,
+// which link whole database engines: a fuzzer would spend its time in those.
+package fuzz
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/store/journal"
+)
+
+// The golden files hold all that was ever signed with the key of the tests.
+const (
+	exportRecords = 2
+	logsRecords   = 6
+	newerRecords  = 7
+	olderRecords  = 4
+)
+
+func golden(f *testing.F, name string) []byte {
+	f.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "testdata", name))
+	if err != nil {
+		f.Fatal(err)
+	}
+	return text
+}
+
+func goldenKey(f *testing.F) journal.Key {
+	f.Helper()
+	key, err := journal.ParseKey(string(golden(f, "key")))
+	if err != nil {
+		f.Fatal(err)
+	}
+	return key
+}
+
+func FuzzVerifyExport(f *testing.F) {
+	f.Add(golden(f, "export.jsonl"))
+	f.Add(golden(f, "logs.jsonl"))
+	f.Add(golden(f, "checkpoint"))
+	f.Add([]byte(`{"log":0,"seq":0,"hash":"","record":{}}`))
+	key := goldenKey(f)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, want := range []journal.Check{{}, {Key: key}, {Checkpoints: [][]byte{text}}} {
+			r, err := journal.VerifyExport(bytes.NewReader(text), want)
+			if err == nil && r.OK == (r.FirstBad != nil) {
+				t.Errorf("%+v", r)
+			}
+			if err == nil && r.OK && !want.Key.IsZero() && r.Records != exportRecords && r.Records != logsRecords {
+				t.Errorf("nobody signed this: %+v", r)
+			}
+		}
+	})
+}
+
+func FuzzVerifyProof(f *testing.F) {
+	f.Add(golden(f, "inclusion.json"))
+	f.Add(golden(f, "consistency.json"))
+	key := goldenKey(f)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if p, err := journal.VerifyProof(text, journal.Key{}); (p == nil) == (err == nil) {
+			t.Errorf("%+v, %v", p, err)
+		}
+		p, err := journal.VerifyProof(text, key)
+		if err != nil {
+			return
+		}
+		if p.Size != newerRecords && p.Size != olderRecords {
+			t.Errorf("nobody signed this: %+v", p)
+		}
+		if p.Proves == journal.Inclusion && !p.Entry.Erased && p.Entry.Call != "call-000003" {
+			t.Errorf("nobody signed this: %+v", p)
+		}
+	})
+}
+
+func FuzzParseKey(f *testing.F) {
+	f.Add(string(golden(f, "key")))
+	f.Fuzz(func(t *testing.T, s string) {
+		key, err := journal.ParseKey(s)
+		if err != nil {
+			return
+		}
+		again, err := journal.ParseKey(key.String())
+		if err != nil || !again.Equal(key) {
+			t.Errorf("%q is read as %q: %v", s, key, err)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/journal/wal"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// secret is a record that says its number again and again. Some are longer than a page
+// of the store.
+func secret(i int) *Record {
+	r := sample(i)
+	r.Arguments = json.RawMessage(strconv.Quote(strings.Repeat(fmt.Sprintf("canary%06d", i), 1+i*i%997)))
+	return r
+}
+
+// found says of numbers in which files of a folder their secrets lie.
+func found(t *testing.T, dir string) map[int]string {
+	t.Helper()
+	at := map[int]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, after := range bytes.Split(content, []byte("canary"))[1:] {
+			n, err := strconv.Atoi(string(after[:min(6, len(after))]))
+			if err == nil && !strings.Contains(at[n], e.Name()) {
+				at[n] += " " + e.Name()
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// What was erased lies in no file of the home, although the process that erases goes
+// on and another one has the store open.
+func TestErasedBytesAreGone(t *testing.T) {
+	const records, noted, erased = 1000, 20, 700
+	dir := t.TempDir()
+	j := noting(t, dir)
+	for i := range noted { // these come by way of the daybook
+		if err := j.Note(secret(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := noting(t, dir)
+	if n := size(t, other); n != 0 {
+		t.Fatalf("%d records", n)
+	}
+	if err := j.Post(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for from := noted; from < records; from += 20 {
+		err := j.db.Write(t.Context(), func(tx state.Tx) error {
+			for i := range 20 {
+				if _, err := j.Append(tx, secret(from+i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for done := range 2 { // in two goes, so that pages are half erased
+		until := erased / 2 * (done + 1)
+		if n, err := j.Erase(t.Context(), started.Add(time.Duration(until)*time.Second), "ada@local"); err != nil || n != erased/2 {
+			t.Fatalf("%d erased, error %v", n, err)
+		}
+	}
+	at := found(t, dir)
+	for i := range records {
+		if where := at[i]; (where == "") != (i < erased) {
+			t.Errorf("record %d is in%s", i, where)
+		}
+	}
+	sound(t, j, records+2)
+}
+
+// A daybook that is hardly written to ends all the same: what it holds may be erased
+// in the log, by a process that cannot end it.
+func TestDaybookEndsInGoodTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := noting(t, t.TempDir())
+		j.posting.armed.Store(false)
+		for i := range 3 {
+			jot(t, j, 1)
+			name, _ := j.posting.book.Load().Current()
+			time.Sleep(bookTime + 2*postTime)
+			synctest.Wait()
+			if files, err := wal.Files(j.posting.dir); err != nil || len(files) != 0 || name == "" {
+				t.Errorf("after a while of %q there are %v, error %v", name, files, err)
+			}
+			if n := size(t, j); n != int64(i+1) {
+				t.Errorf("%d records", n)
+			}
+		}
+		if err := j.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Where a daybook ended before it was posted, there is none to post; that is no
+// failure.
+func TestPostingAfterTheEnd(t *testing.T) {
+	j := noting(t, t.TempDir())
+	for i := range 3 {
+		jot(t, j, 1)
+		j.turn()
+		j.posting.running.Add(1)
+		j.postOwn()
+		if n := size(t, j); n != int64(i+1) || j.posting.stuck.Load() {
+			t.Errorf("round %d: %d records, stuck: %t", i, n, j.posting.stuck.Load())
+		}
+	}
+}

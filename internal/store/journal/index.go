@@ -1,0 +1,392 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"slices"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// A block is the unit of the index: the records of one tile.
+const (
+	blockSize = tileWidth
+	// backfillBlocks is how many blocks one transaction adds to the index of a log
+	// that an older ambit wrote.
+	backfillBlocks = 16
+)
+
+// The kinds of values. Fields that one filter compares have one kind.
+const (
+	kindCall = iota
+	kindAgent
+	kindPrincipal
+	kindTool
+	kindDecision
+	kindCode
+)
+
+// indexedFields are the fields that filters compare, in the order of appendBody.
+var indexedFields = [...]struct {
+	kind     byte
+	key      []byte
+	optional bool
+}{
+	{kindCall, []byte(`,"call":`), false},
+	{kindAgent, []byte(`,"agent":`), false},
+	{kindAgent, []byte(`,"id":`), false},
+	{kindAgent, []byte(`,"digest":`), false},
+	{kindPrincipal, []byte(`,"principal":`), false},
+	{kindTool, []byte(`,"tool":`), false},
+	{kindTool, []byte(`,"uri":`), true},
+	{kindDecision, []byte(`,"decision":`), false},
+	{kindCode, []byte(`,"code":`), true},
+}
+
+// fieldValues are the values of indexedFields in one record, as JSON.
+type fieldValues [len(indexedFields)][]byte
+
+// read finds the values of a record. Keys are searched as bytes: a quote within a JSON
+// string is escaped, so a key is found only where it is one. All of them come before
+// the arguments, which a caller chooses; an optional one follows its neighbour directly.
+func (v *fieldValues) read(record []byte) {
+	rest := record
+	for i, f := range indexedFields {
+		v[i] = nil
+		if f.optional && !bytes.HasPrefix(rest, f.key) {
+			continue
+		}
+		at := bytes.Index(rest, f.key)
+		if at >= 0 {
+			v[i], rest = cutString(rest[at+len(f.key):])
+		}
+		if v[i] == nil {
+			v.decode(record)
+			return
+		}
+	}
+}
+
+// decode finds the values of a record that appendBody did not write.
+func (v *fieldValues) decode(record []byte) {
+	var r Record
+	*v = fieldValues{}
+	if json.Unmarshal(record, &r) != nil {
+		return // no filter by value shows it
+	}
+	for i, s := range []string{r.Call, r.Agent, r.ID, r.Digest, r.Principal, r.Tool, r.URI, string(r.Decision), r.Code} {
+		if s != "" {
+			v[i] = appendString(nil, s)
+		}
+	}
+}
+
+// cutString cuts a JSON string from the start of b. It returns nil if there is none.
+func cutString(b []byte) (text, rest []byte) {
+	if len(b) == 0 || b[0] != '"' {
+		return nil, b
+	}
+	for end := 1; end < len(b); end++ {
+		switch b[end] {
+		case '\\':
+			end++
+		case '"':
+			return b[:end+1], b[end+1:]
+		}
+	}
+	return nil, b
+}
+
+// valueSum hashes a value. Two values with the same sum cost a filter a look and hide
+// nothing.
+func valueSum(kind byte, value []byte) int64 {
+	h := fnv.New64a()
+	h.Write([]byte{kind})
+	h.Write(value)
+	return int64(h.Sum64())
+}
+
+func callSum(value []byte) []byte {
+	return binary.BigEndian.AppendUint32(nil, uint32(valueSum(kindCall, value)))
+}
+
+// addToIndex adds a block that has just become complete. The index of a log is one run
+// of blocks: where an older ambit appended in between, the run begins anew here.
+func addToIndex(tx state.Tx, log, block int64, rows []row) error {
+	if err := indexBlock(tx, log, block, rows); err != nil {
+		return err
+	}
+	n, err := tx.Exec(`UPDATE journal_indexed SET next = $1 WHERE log = $2 AND next = $3`, block+1, log, block)
+	if err != nil || n == 1 {
+		return err
+	}
+	return setIndexed(tx, log, block, block+1)
+}
+
+func setIndexed(tx state.Tx, log, first, next int64) error {
+	_, err := tx.Exec(`INSERT INTO journal_indexed (log, first, next) VALUES ($1, $2, $3)
+		ON CONFLICT (log) DO UPDATE SET first = excluded.first, next = excluded.next`, log, first, next)
+	return err
+}
+
+// indexBlock writes the entries of a block. Erased records have none.
+func indexBlock(tx state.Tx, log, block int64, rows []row) error {
+	var values, last fieldValues
+	var sums []int64
+	calls, any := make([]byte, 4*blockSize), false
+	for i := range rows {
+		if rows[i].record == nil {
+			continue
+		}
+		values.read(rows[i].record)
+		for f, value := range values {
+			switch kind := indexedFields[f].kind; {
+			case value == nil || bytes.Equal(value, last[f]): // most records repeat most values
+			case kind == kindCall:
+				copy(calls[4*(rows[i].seq%blockSize):], callSum(value))
+				any = true
+			default:
+				sums = append(sums, valueSum(kind, value))
+				last[f] = value
+			}
+		}
+	}
+	slices.Sort(sums)
+	for _, sum := range slices.Compact(sums) {
+		_, err := tx.Exec(`INSERT INTO journal_values (log, sum, block) VALUES ($1, $2, $3) ON CONFLICT (log, sum, block) DO NOTHING`, log, sum, block)
+		if err != nil {
+			return err
+		}
+	}
+	if !any {
+		return nil
+	}
+	_, err := tx.Exec(`INSERT INTO journal_calls (log, block, calls) VALUES ($1, $2, $3) ON CONFLICT (log, block) DO UPDATE SET calls = excluded.calls`,
+		log, block, calls)
+	return err
+}
+
+// reindex replaces the entries of blocks from…to, so that none is left of records that
+// were erased: their hashes would still confirm a guess.
+func reindex(tx state.Tx, log, from, to int64) error {
+	for _, table := range []string{"journal_values", "journal_calls"} {
+		if _, err := tx.Exec(`DELETE FROM `+table+` WHERE log = $1 AND block >= $2 AND block < $3`, log, from, to); err != nil {
+			return err
+		}
+	}
+	for block := from; block < to; block++ {
+		rows, err := blockRows(tx, log, block)
+		if err != nil {
+			return err
+		}
+		if len(rows) == blockSize {
+			if err := indexBlock(tx, log, block, rows); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func blockRows(tx state.Tx, log, block int64) (rows []row, err error) {
+	rows = make([]row, 0, blockSize)
+	err = readRows(tx, log, block*blockSize, (block+1)*blockSize, func(r row) error { rows = append(rows, r); return nil })
+	return rows, err
+}
+
+// indexedBlocks reads which blocks of a log are indexed.
+func indexedBlocks(tx state.Tx, log int64) (first, next int64, err error) {
+	err = tx.Query(`SELECT first, next FROM journal_indexed WHERE log = $1`, []any{log}, func(r state.Row) error { return r.Scan(&first, &next) })
+	return first, next, err
+}
+
+var errIndexed = errors.New("every block is indexed")
+
+// backfill indexes some of the blocks that an older ambit wrote: those before the first
+// indexed one, or the last ones if they are not indexed. Each transaction leaves an
+// index that is correct for the blocks that journal_indexed names.
+func (j *Journal) backfill(ctx context.Context, log int64) error {
+	return j.db.Write(ctx, func(tx state.Tx) error {
+		first, next, err := indexedBlocks(tx, log)
+		if err != nil {
+			return err
+		}
+		var size int64
+		if err := tx.Query(`SELECT size FROM heads WHERE log = $1`, []any{log}, func(r state.Row) error { return r.Scan(&size) }); err != nil {
+			return err
+		}
+		if complete := size / blockSize; next < complete {
+			first, next = complete, complete
+		}
+		from := max(0, first-backfillBlocks)
+		if from == first {
+			return errIndexed
+		}
+		for block := from; block < first; block++ {
+			rows, err := blockRows(tx, log, block)
+			if err != nil {
+				return err
+			}
+			if err := indexBlock(tx, log, block, rows); err != nil {
+				return err
+			}
+		}
+		return setIndexed(tx, log, from, next)
+	})
+}
+
+// lookup is what a filter asks of the index.
+type lookup struct {
+	sums []int64
+	call []byte // nil if it does not ask for a call
+}
+
+func (f *Filter) lookup() (l lookup) {
+	for kind, s := range map[byte]string{
+		kindAgent: f.Agent, kindPrincipal: f.Principal, kindTool: f.Tool, kindDecision: string(f.Decision), kindCode: f.Code,
+	} {
+		if s != "" {
+			l.sums = append(l.sums, valueSum(kind, appendString(nil, s)))
+		}
+	}
+	if f.Call != "" {
+		l.call = callSum(appendString(nil, f.Call))
+	}
+	return l
+}
+
+func (l *lookup) empty() bool { return len(l.sums) == 0 && l.call == nil }
+
+// last finds the last of the indexed blocks from…to that contains every value, or -1.
+func (l *lookup) last(tx state.Tx, log, from, to int64) (int64, error) {
+	keys := len(l.sums)
+	if l.call != nil {
+		keys++
+	}
+	for agreed, i := 0, 0; agreed < keys; i++ {
+		var block int64
+		var err error
+		if i%keys == len(l.sums) {
+			block, err = lastCall(tx, log, l.call, from, to)
+		} else {
+			block, err = lastValue(tx, log, l.sums[i%keys], from, to)
+		}
+		switch {
+		case err != nil || block < 0:
+			return -1, err
+		case block == to-1:
+			agreed++
+		default:
+			agreed, to = 1, block+1
+		}
+	}
+	return to - 1, nil
+}
+
+const lastValueQuery = `SELECT block FROM journal_values WHERE log = $1 AND sum = $2 AND block >= $3 AND block < $4 ORDER BY block DESC LIMIT 1`
+
+func lastValue(tx state.Tx, log, sum, from, to int64) (block int64, err error) {
+	block = -1
+	err = tx.Query(lastValueQuery, []any{log, sum, from, to}, func(r state.Row) error { return r.Scan(&block) })
+	return block, err
+}
+
+func lastCall(tx state.Tx, log int64, call []byte, from, to int64) (found int64, err error) {
+	found = -1
+	errFound := errors.New("found")
+	err = tx.Query(`SELECT block, calls FROM journal_calls WHERE log = $1 AND block >= $2 AND block < $3 ORDER BY block DESC`, []any{log, from, to},
+		func(r state.Row) error {
+			var block int64
+			var calls []byte
+			if err := r.Scan(&block, &calls); err != nil {
+				calls = call // of the wrong type: the block has to be read
+			}
+			for ; len(calls) >= 4; calls = calls[4:] {
+				if bytes.Equal(calls[:4], call) {
+					found = block
+					return errFound
+				}
+			}
+			return nil
+		})
+	if errors.Is(err, errFound) {
+		err = nil
+	}
+	return found, err
+}
+
+// indexPage is the index of a run of records, for Verify.
+type indexPage struct {
+	first, next int64
+	values      map[[2]int64]bool // by block and sum
+	calls       map[int64][]byte
+}
+
+func readIndex(tx state.Tx, log, from, to int64) (p indexPage, err error) {
+	if p.first, p.next, err = indexedBlocks(tx, log); err != nil {
+		return p, err
+	}
+	p.values, p.calls = map[[2]int64]bool{}, map[int64][]byte{}
+	blocks := []any{log, from / blockSize, to / blockSize}
+	err = tx.Query(`SELECT block, sum FROM journal_values WHERE log = $1 AND block >= $2 AND block < $3`, blocks, func(r state.Row) error {
+		var entry [2]int64
+		err := r.Scan(&entry[0], &entry[1])
+		p.values[entry] = true
+		return err
+	})
+	if err != nil {
+		return p, err
+	}
+	err = tx.Query(`SELECT block, calls FROM journal_calls WHERE log = $1 AND block >= $2 AND block < $3`, blocks, func(r state.Row) error {
+		var block int64
+		var calls []byte
+		if err := r.Scan(&block, &calls); err != nil {
+			calls = nil // of the wrong type, and so not the entry
+		}
+		p.calls[block] = calls
+		return nil
+	})
+	return p, err
+}
+
+// indexChecker compares the index with the records. An entry that is missing hides a
+// record from a filter; one too many hides nothing.
+type indexChecker struct {
+	indexPage
+	log          int64
+	values, last fieldValues
+	block        int64 // of last
+	// wrong is the first missing entry. Verify reports it after all faults of records.
+	wrong *fault
+}
+
+func (c *indexChecker) leaf(r *row) {
+	block := r.seq / blockSize
+	if r.record == nil || block < c.first || block >= c.next || c.wrong != nil {
+		return
+	}
+	if block != c.block {
+		c.block, c.last = block, fieldValues{}
+	}
+	c.values.read(r.record)
+	for f, value := range c.values {
+		switch kind := indexedFields[f].kind; {
+		case value == nil || bytes.Equal(value, c.last[f]):
+		case kind == kindCall && c.hasCall(r.seq, value):
+		case kind != kindCall && c.indexPage.values[[2]int64{block, valueSum(kind, value)}]:
+			c.last[f] = value
+		default:
+			c.wrong = faultAt(c.log, r.seq, "the index lacks an entry of record %d of log %d: show could leave the record out", r.seq, c.log)
+			return
+		}
+	}
+}
+
+func (c *indexChecker) hasCall(seq int64, value []byte) bool {
+	calls := c.calls[seq/blockSize]
+	return len(calls) == 4*blockSize && bytes.Equal(calls[4*(seq%blockSize):][:4], callSum(value))
+}

@@ -1,0 +1,531 @@
+package journal
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// Every field of a record has to come back, also one that is added later.
+func TestRecordComesBackWhole(t *testing.T) {
+	want := Record{
+		Time: started.Add(123456 * time.Microsecond), Arguments: json.RawMessage(`{"a":[1,2.50,"ü\n"]}`),
+		Capabilities: &Capabilities{Required: []string{"a", "b"}, Optional: []string{"c"}, Held: []string{"a", "b"}},
+	}
+	v := reflect.ValueOf(&want).Elem()
+	for i := range v.NumField() {
+		f, name := v.Field(i), v.Type().Field(i).Name
+		switch {
+		case name == "Kind" || name == "Roster" || name == "Handover" || name == "Erasure" || !f.IsZero():
+		case f.Kind() == reflect.String:
+			f.SetString(name + " \"\\\n\x00\x1b[31mü\u2028")
+		case f.CanInt():
+			f.SetInt(int64(i + 1))
+		case f.Kind() == reflect.Bool:
+			f.SetBool(true)
+		default:
+			t.Fatalf("a field %s that this test does not know", name)
+		}
+	}
+	var got Record
+	if err := json.Unmarshal(appendRecord(nil, &want), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	root := tlog.RecordHash([]byte("x"))
+	roster := Record{
+		Seq: 4, Kind: kindCheckpoint, Time: started, Roster: &Roster{Log: 2, Size: 9, Root: &root},
+		Handover: &Handover{Log: 2, Size: 9, Root: root, Old: "a", New: "b", ByOld: []byte{1}, ByNew: []byte{2}},
+		Erasure:  &Erasure{Key: "a", By: []byte{3}},
+	}
+	var back Record
+	if err := json.Unmarshal(appendRecord(nil, &roster), &back); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(back, roster) {
+		t.Errorf("got %+v, want %+v", back, roster)
+	}
+}
+
+func TestRecordIsBoundedAndOneLine(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		rec  Record
+		want string
+	}{
+		{"long text is cut", Record{Detail: strings.Repeat("ü", maxText)}, `ü…"`},
+		{"large arguments are left out", Record{Arguments: json.RawMessage(`"` + strings.Repeat("x", maxArguments) + `"`), ArgumentsSize: 9}, `"decision":"","arguments_size":9`},
+		{"arguments on one line", Record{Arguments: json.RawMessage("{\n\"a\": 1.0,\r\n\"b\": \"\\n\"}")}, `"arguments":{"a":1.0,"b":"\n"}`},
+		{"arguments that are not JSON become a text", Record{Arguments: json.RawMessage(`{"a":`)}, `"arguments":"{\"a\":"`},
+		{"bytes that are not UTF-8", Record{Tool: "a\xffb"}, "\"tool\":\"a\ufffdb\""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := appendRecord(nil, &tt.rec)
+			if !json.Valid(b) || len(b) > MaxRecord || strings.ContainsAny(string(b), "\r\n") || !strings.Contains(string(b), tt.want) {
+				t.Errorf("%d bytes: %.300s", len(b), b)
+			}
+		})
+	}
+}
+
+// The tree is that of tlog, whose own tests compare it with RFC 6962.
+func TestTreeIsThatOfTlog(t *testing.T) {
+	const n = 700
+	var stored []tlog.Hash
+	reader := tlog.HashReaderFunc(func(indexes []int64) (out []tlog.Hash, err error) {
+		for _, i := range indexes {
+			out = append(out, stored[i])
+		}
+		return out, nil
+	})
+	j := newJournal(t, n)
+	rows := 0
+	err := j.db.Read(t.Context(), func(tx state.Tx) error {
+		stored, rows = nil, 0
+		return readRows(tx, 0, 0, n, func(r row) error {
+			hashes, err := tlog.StoredHashes(r.seq, r.record, reader)
+			stored = append(stored, hashes...)
+			rows++
+			return err
+		})
+	})
+	if err != nil || rows != n {
+		t.Fatalf("%d records: %v", rows, err)
+	}
+	want, err := tlog.TreeHash(n, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := j.key.Open(checkpoint(t, j))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Root != want || got.Size != n {
+		t.Errorf("the checkpoint says %d %v, tlog %d %v", got.Size, got.Root, n, want)
+	}
+	err = j.db.Read(t.Context(), func(tx state.Tx) error {
+		nodes := newNodes(tx, 0)
+		for i := range stored {
+			h, err := nodes.ReadHashes([]int64{int64(i)})
+			if err != nil {
+				return err
+			}
+			if h[0] != stored[i] {
+				t.Fatalf("node %d differs", i)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUndoneAppendLeavesNothing(t *testing.T) {
+	j := open(statetest.Open(t))
+	undo := errors.New("undo")
+	err := j.db.Write(t.Context(), func(tx state.Tx) error {
+		for i := range 300 {
+			if _, err := j.Append(tx, sample(i)); err != nil {
+				return err
+			}
+		}
+		return undo
+	})
+	if !errors.Is(err, undo) {
+		t.Fatal(err)
+	}
+	if r := verify(t, j); !r.OK || r.Records != 0 {
+		t.Errorf("%+v", r)
+	}
+	fill(t, j, 5) // the first one is signed, though the process has signed before
+	if r := verify(t, j); !r.OK || r.Records != 5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Four openings write at once, with many callers each: into one log of a file,
+// or each into its own on PostgreSQL, where all are born at the same moment.
+func TestManyOpenings(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, open func() state.DB) {
+		const openings, callers, each = 4, 4, 40
+		var wg sync.WaitGroup
+		var journals []*Journal
+		logs := map[int64]bool{}
+		for range openings {
+			j := New(open(), testKey, "test")
+			journals = append(journals, j)
+			logs[j.db.Log()] = true
+		}
+		for _, j := range journals {
+			for range callers {
+				wg.Go(func() {
+					for i := range each {
+						err := j.db.Write(t.Context(), func(tx state.Tx) error { _, err := j.Append(tx, sample(i)); return err })
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Go(func() {
+				if _, err := j.Checkpoint(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, j := range journals {
+			if err := j.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		r := verify(t, journals[0], checkpoint(t, journals[3]))
+		if !r.OK || r.Records < openings*callers*each || r.Signed != r.Records {
+			t.Errorf("%+v", r)
+		}
+		logs[0] = true
+		if r.Logs != len(logs) {
+			t.Errorf("%d logs, want %d", r.Logs, len(logs))
+		}
+		calls := show(t, journals[0], Filter{Limit: 10_000})
+		if len(calls) != openings*callers*each {
+			t.Errorf("%d calls", len(calls))
+		}
+		if report := verifyExport(t, export(t, journals[1]), Check{}); !report.OK {
+			t.Errorf("%+v", report)
+		}
+	})
+}
+
+func TestCheckpointsComeByThemselves(t *testing.T) {
+	j := open(statetest.Open(t))
+	now := started
+	j.now = func() time.Time { return now }
+	sizes := func() (out []int64) {
+		t.Helper()
+		err := j.db.Read(t.Context(), func(tx state.Tx) error {
+			out = nil
+			return tx.Query(`SELECT size FROM checkpoints WHERE log = $1 ORDER BY size`, []any{int64(0)}, func(r state.Row) error {
+				var n int64
+				err := r.Scan(&n)
+				out = append(out, n)
+				return err
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	step := func(what string, want ...int64) {
+		t.Helper()
+		if got := sizes(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: checkpoints of %v records, want %v", what, got, want)
+		}
+	}
+	fill(t, j, 1)
+	step("the first record is signed", 1)
+	fill(t, j, 7)
+	step("then none for a minute", 1)
+	now = now.Add(often)
+	fill(t, j, 2)
+	step("a minute later the next record is signed", 1, 9)
+	if err := j.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	step("the rest is signed at the end, in place of that of the same minute", 1, 10)
+	if err := j.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	step("nothing new, nothing to sign", 1, 10)
+	fill(t, j, stride)
+	checkpoint(t, j)
+	step("a whole stride is signed, and that stays", 1, stride, stride+10)
+}
+
+// The roster, too, has a checkpoint at every stride, whatever makes it grow.
+func TestRosterIsSignedAtEveryStride(t *testing.T) {
+	j := open(asLog{statetest.Open(t), 1})
+	fill(t, j, 1)
+	err := j.db.Write(t.Context(), func(tx state.Tx) error {
+		for range stride {
+			if err := j.enroll(tx, &Record{Kind: kindBorn, Time: started, Roster: &Roster{Log: 1}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := verify(t, j); !r.OK || r.Signed != stride+1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A head that is not where it was read stops the append.
+func TestAppendBehindAnotherHead(t *testing.T) {
+	j := newJournal(t, 5)
+	err := j.db.Write(t.Context(), func(tx state.Tx) error {
+		var room room
+		if err := room.open(tx, 0); err != nil {
+			return err
+		}
+		if err := room.edge.add(tlog.Hash{}, nil); err != nil {
+			return err
+		}
+		return room.append(tx, 0, [][]byte{appendBody(nil, sample(6))})
+	})
+	if err == nil {
+		t.Error("it was appended")
+	}
+	if r := verify(t, j); !r.OK || r.Records != 5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCloseOfAnUnusedJournalDoesNothing(t *testing.T) {
+	j := open(statetest.Open(t))
+	if err := j.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := verify(t, j); !r.OK || r.Records != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Several owners append at random; whatever pair of sizes is asked, the proofs
+// hold, and none holds with a byte changed.
+func TestProofsOfRandomPairs(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	db := statetest.Open(t)
+	var owners []*Journal
+	for log := range int64(3) {
+		owners = append(owners, open(asLog{db, log + 1}))
+	}
+	var older [][]byte
+	for range 12 {
+		fill(t, owners[rnd.IntN(len(owners))], 1+rnd.IntN(200))
+		older = append(older, checkpoint(t, owners[0]))
+	}
+	j := owners[0]
+	if r := verify(t, j, older...); !r.OK {
+		t.Fatalf("%+v", r)
+	}
+	ends, err := j.Ends(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for log, size := range ends {
+		for range 10 {
+			seq := rnd.Int64N(size)
+			p, err := j.Prove(t.Context(), log, seq)
+			if err != nil {
+				t.Fatalf("record %d of log %d: %v", seq, log, err)
+			}
+			proven := mutate(t, rnd, p)
+			if proven.Entry.Seq != seq || proven.Entry.Log != log {
+				t.Errorf("proved %d of %d, wanted %d of %d", proven.Entry.Seq, proven.Log, seq, log)
+			}
+		}
+	}
+	for _, old := range older {
+		p, err := j.ProveSince(t.Context(), old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if proven := mutate(t, rnd, p); proven.Older == 0 || proven.Older > proven.Size {
+			t.Errorf("%+v", proven)
+		}
+	}
+}
+
+// mutate checks a proof, and that it fails with any of its bytes changed.
+func mutate(t *testing.T, rnd *rand.Rand, p *Proof) *Proven {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proven, err := VerifyProof(text, open(nil).key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		bad := []byte(string(text))
+		i := rnd.IntN(len(bad))
+		bad[i] ^= 1 << rnd.IntN(7)
+		got, err := VerifyProof(bad, open(nil).key)
+		if err != nil {
+			continue
+		}
+		// JSON may say the same in another way, and its key is not used.
+		if !reflect.DeepEqual(got, proven) {
+			t.Errorf("byte %d changed, and it proves %+v, not %+v:\n%s", i, got, proven, bad)
+		}
+	}
+	return proven
+}
+
+func TestProveRefuses(t *testing.T) {
+	j := newJournal(t, 300)
+	for _, at := range []Position{{0, -1}, {0, 300}, {1, 0}} {
+		if _, err := j.Prove(t.Context(), at.Log, at.Seq); !errors.Is(err, ErrNoRecord) {
+			t.Errorf("%+v: %v", at, err)
+		}
+	}
+	other := open(nil)
+	other.key.name = "other"
+	note, err := other.sign(0, 5, tlog.Hash{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.ProveSince(t.Context(), note); err == nil {
+		t.Error("a checkpoint of another journal was taken")
+	}
+	if note, err = j.sign(0, 5, tlog.Hash{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.ProveSince(t.Context(), note); !errors.Is(err, errUnprovable) {
+		t.Errorf("a checkpoint of another history: %v", err)
+	}
+	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = 7`, []byte(`{}`))
+	if _, err := j.Prove(t.Context(), 0, 7); !errors.Is(err, errUnprovable) {
+		t.Errorf("a changed record: %v", err)
+	}
+}
+
+func TestProveAnErasedRecord(t *testing.T) {
+	j := newJournal(t, 20)
+	exec(t, j, `UPDATE leaves SET record = NULL WHERE place = 7`)
+	p, err := j.Prove(t.Context(), 0, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := json.Marshal(p)
+	proven, err := VerifyProof(text, j.key)
+	if err != nil || !proven.Entry.Erased {
+		t.Errorf("%+v, %v", proven, err)
+	}
+}
+
+// It is the path that proves: not a bit of it may differ, and no other record
+// fits it.
+func TestProofNeedsItsPath(t *testing.T) {
+	j := newJournal(t, 300)
+	checkpoint(t, j)
+	p, err := j.Prove(t.Context(), 0, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, p Proof) {
+		t.Helper()
+		if proven, err := p.check(j.key); err == nil {
+			t.Errorf("%s: it proves %+v", what, proven)
+		}
+	}
+	for i := range p.Path {
+		bad := *p
+		bad.Path = slices.Clone(p.Path)
+		bad.Path[i][5] ^= 1
+		refused("a bit of the path changed", bad)
+	}
+	bad := *p
+	bad.Path = p.Path[1:]
+	refused("the path cut short", bad)
+	forged := strings.Replace(*p.Record, "ada", "eve", 1)
+	hash := tlog.RecordHash([]byte(forged))
+	bad = *p
+	bad.Record, bad.Hash = &forged, &hash
+	refused("another record", bad)
+	bad = *p
+	bad.Seq = 8
+	refused("another place", bad)
+}
+
+// A proof speaks of one log only.
+func TestProofOfAnotherLog(t *testing.T) {
+	j := newJournal(t, 20)
+	exec(t, j, `UPDATE leaves SET record = NULL WHERE place = 7`)
+	inclusion, err := j.Prove(t.Context(), 0, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inclusion.Log = 1
+	consistency, err := j.ProveSince(t.Context(), checkpoint(t, j))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing, err := j.sign(1, 0, (&edge{}).root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	consistency.Older = string(nothing)
+	for _, p := range []*Proof{inclusion, consistency} {
+		if proven, err := p.check(j.key); err == nil {
+			t.Errorf("it proves %+v", proven)
+		}
+	}
+}
+
+func TestParseKey(t *testing.T) {
+	plus := false
+	for i := range byte(64) { // base64 has pluses, and so have keys
+		seed := [ed25519.SeedSize]byte{i}
+		want := New(nil, ed25519.NewKeyFromSeed(seed[:]), "test").Key()
+		got, err := ParseKey(want.String() + "\n")
+		if err != nil || !got.Equal(want) {
+			t.Errorf("%v, %v", got, err)
+		}
+		plus = plus || strings.Count(want.String(), "+") > 2
+	}
+	if !plus {
+		t.Error("no key had a plus")
+	}
+	key := open(nil).key.String()
+	for _, bad := range []string{"", "a", "test+00000000+" + strings.Repeat("A", 44), strings.Replace(key, "test", "best", 1)} {
+		if _, err := ParseKey(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+// What a process remembers of a log's end is worth nothing after a transaction
+// that was undone, and another process's append in its place.
+func TestAppendAfterOneThatWasUndone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state.db")
+	a, b := open(statetest.At(t, file)), open(statetest.At(t, file))
+	fill(t, a, 5)
+	undone := errors.New("undone")
+	err := a.db.Write(t.Context(), func(tx state.Tx) error {
+		_, err := a.Append(tx, sample(5))
+		return errors.Join(err, undone)
+	})
+	if err == nil || err.Error() != undone.Error() {
+		t.Fatal(err)
+	}
+	fill(t, b, 1)
+	fill(t, a, 3)
+	fill(t, b, 3)
+	if r := verify(t, a); !r.OK || r.Records != 12 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,327 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/store/journal/wal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/sqlite"
+)
+
+// noting is a journal with a daybook that is posted only when somebody asks.
+func noting(t *testing.T, dir string) *Journal {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), filepath.Join(dir, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	j := New(db, testKey, "test")
+	j.Daybooks(filepath.Join(dir, "daybooks"))
+	j.KeepDaybook()
+	j.posting.armed.Store(true)
+	return j
+}
+
+func jot(t *testing.T, j *Journal, n int) {
+	t.Helper()
+	for i := range n {
+		if err := j.Note(sample(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func size(t *testing.T, j *Journal) int64 {
+	t.Helper()
+	ends, err := j.ends(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ends[0]
+}
+
+func sound(t *testing.T, j *Journal, records int64) {
+	t.Helper()
+	report, err := j.Verify(t.Context(), Check{})
+	if err != nil || !report.OK || report.Records != records {
+		t.Errorf("verify: %+v, error %v", report, err)
+	}
+}
+
+func TestNotesBecomeRecordsInOrder(t *testing.T) {
+	dir := t.TempDir()
+	j := noting(t, dir)
+	const notes = stride + 300 // over a stride, which has a checkpoint of its own
+	jot(t, j, notes)
+	if n := size(t, j); n != 0 {
+		t.Fatalf("%d records before anybody asked", n)
+	}
+	entries, err := j.Show(t.Context(), Filter{Limit: notes + 1})
+	if err != nil || len(entries) != notes {
+		t.Fatalf("%d records, error %v", len(entries), err)
+	}
+	for i, e := range entries {
+		want := notes - 1 - i
+		if e.Seq != int64(want) || e.Call != sample(want).Call {
+			t.Fatalf("record %d is %+v", i, e)
+		}
+	}
+	sound(t, j, notes)
+	jot(t, j, 1)
+	if err := j.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if files, _ := wal.Files(j.posting.dir); len(files) != 0 {
+		t.Errorf("files stay: %v", files)
+	}
+	sound(t, j, notes+1)
+}
+
+// Several who post at the same time, and go on noting, post each entry once.
+func TestEntriesArePostedOnce(t *testing.T) {
+	dir := t.TempDir()
+	const processes, each = 4, 200
+	var wg sync.WaitGroup
+	for range processes {
+		j := noting(t, dir)
+		wg.Go(func() {
+			for i := range each {
+				if err := j.Note(sample(i)); err != nil {
+					t.Error(err)
+				}
+				if i%20 == 0 {
+					if err := j.Post(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	sound(t, noting(t, dir), processes*each)
+}
+
+// A process that died leaves its daybook to the next who looks, once.
+func TestDaybookOfTheDead(t *testing.T) {
+	dir := t.TempDir()
+	dead := noting(t, dir)
+	jot(t, dead, 5)
+	if err := dead.db.Close(); err != nil { // as if it had been killed
+		t.Fatal(err)
+	}
+	j := noting(t, dir)
+	sound(t, j, 5)
+	if files, _ := wal.Files(j.posting.dir); len(files) != 0 {
+		t.Errorf("files stay: %v", files)
+	}
+	sound(t, j, 5)
+	if n := count(t, j, "daybooks"); n != 0 {
+		t.Errorf("%d marks stay", n)
+	}
+}
+
+// Between the removal of a file and that of its mark, and before either, a
+// process may die; nothing is posted twice.
+func TestDeathWhilePosting(t *testing.T) {
+	dir := t.TempDir()
+	dead := noting(t, dir)
+	jot(t, dead, 3)
+	if err := dead.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j := noting(t, dir)
+	files, err := wal.Files(j.posting.dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %v, error %v", files, err)
+	}
+	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // and dies
+		t.Fatal(err)
+	}
+	sound(t, noting(t, dir), 3)
+	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // was slower than the others
+		t.Fatal(err)
+	}
+	sound(t, j, 3)
+}
+
+// A file of a living owner can be there before its first entry, and before the
+// book says that it is the current one. Nobody removes it then: what is noted in
+// it would be gone with it. This goes for the first file and for the next.
+func TestDaybookThatIsBeingMadeStays(t *testing.T) {
+	for name, notes := range map[string]int{"first": 0, "next": 3} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			j := noting(t, dir)
+			jot(t, j, notes)
+			made := filepath.Join(j.posting.dir, fmt.Sprintf("%s.%d", j.db.Owner(), min(notes, 1)))
+			if err := os.MkdirAll(j.posting.dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(made, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for who, j := range map[string]*Journal{"its owner": j, "another process": noting(t, dir)} {
+				if _, err := j.Show(t.Context(), Filter{}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Stat(made); err != nil {
+					t.Errorf("%s removed it: %v", who, err)
+				}
+			}
+			sound(t, j, int64(notes))
+		})
+	}
+}
+
+// Whether a file is over only its book knows: one that takes no more notes, since
+// it is being closed, is asked all the same.
+func TestClosedDaybookIsAsked(t *testing.T) {
+	j := noting(t, t.TempDir())
+	jot(t, j, 1)
+	book := j.posting.book.Load()
+	if err := book.Close(); err != nil {
+		t.Fatal(err)
+	}
+	jot(t, j, 1)
+	if n := size(t, j); n != 1 {
+		t.Errorf("%d records, and the store should have the second", n)
+	}
+	if err := j.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if j.posting.book.Load() != book {
+		t.Error("the book was put away")
+	}
+	sound(t, j, 2)
+}
+
+// A mark goes when it is certain that its file does not come back: with the file
+// and without the mark, every record would be posted again.
+func TestMarkStaysUntilTheFileIsGoneForGood(t *testing.T) {
+	dir := t.TempDir()
+	dead := noting(t, dir)
+	jot(t, dead, 3)
+	files, err := wal.Files(dead.posting.dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %v, error %v", files, err)
+	}
+	file := filepath.Join(dead.posting.dir, files[0].Name)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.db.Close(); err != nil { // as if it had been killed
+		t.Fatal(err)
+	}
+	j := noting(t, dir)
+	j.posting.syncFolder = func(string) error {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the folder is synced before the file is removed: %v", err)
+		}
+		return errFault
+	}
+	if err := j.Post(t.Context()); !errors.Is(err, errFault) {
+		t.Fatalf("it says %v", err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil { // the power cut
+		t.Fatal(err)
+	}
+	j.posting.syncFolder = wal.SyncFolder
+	sound(t, j, 3)
+	if n := count(t, j, "daybooks"); n != 0 {
+		t.Errorf("%d marks stay", n)
+	}
+}
+
+func TestTornDaybookIsTold(t *testing.T) {
+	dir := t.TempDir()
+	dead := noting(t, dir)
+	jot(t, dead, 2)
+	name, end := dead.posting.book.Load().Current()
+	if err := os.Truncate(filepath.Join(dead.posting.dir, name), end-1); err != nil {
+		t.Fatal(err)
+	}
+	j := noting(t, dir)
+	if err := j.Post(t.Context()); err != nil { // its owner may be writing just now
+		t.Fatal(err)
+	}
+	if n := size(t, j); n != 1 {
+		t.Fatalf("%d records while the owner lives", n)
+	}
+	if err := dead.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, j, 2)
+	entries, err := j.Show(t.Context(), Filter{})
+	if err != nil || !strings.Contains(entries[0].Detail, "not whole") || entries[0].Decision != Unknown {
+		t.Errorf("%+v, error %v", entries, err)
+	}
+}
+
+// The timer posts what came since, also after the file was changed for another.
+func TestPostingInGoodTime(t *testing.T) {
+	j := noting(t, t.TempDir())
+	for i := range 3 {
+		jot(t, j, 10)
+		j.posting.running.Add(1)
+		j.postOwn()
+		j.posting.armed.Store(true) // no other timer: the second book's owner is not alive
+		if n := size(t, j); n != int64(10*(i+1)) {
+			t.Errorf("round %d: %d records", i, n)
+		}
+		if i == 1 {
+			j.posting.book.Store(wal.Open(j.posting.dir, j.db.Owner()+"2"))
+		}
+	}
+	sound(t, j, 30)
+}
+
+// While nothing can be posted, nothing is noted: whoever calls is told.
+func TestStuckPostingIsTold(t *testing.T) {
+	dir := t.TempDir()
+	j := noting(t, dir)
+	jot(t, j, 1)
+	if err := os.Rename(filepath.Join(dir, "state.db"), filepath.Join(dir, "gone.db")); err != nil {
+		t.Fatal(err)
+	}
+	j.posting.running.Add(1)
+	j.postOwn()
+	if err := j.Note(sample(2)); err == nil {
+		t.Error("a record is taken that has nowhere to go")
+	}
+}
+
+// A daybook that cannot be written is no reason to refuse a call.
+func TestWithoutDaybook(t *testing.T) {
+	dir := t.TempDir()
+	j := noting(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "daybooks"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	jot(t, j, 2)
+	if err := os.Remove(filepath.Join(dir, "daybooks")); err != nil {
+		t.Fatal(err)
+	}
+	if n := size(t, j); n != 2 {
+		t.Errorf("%d records", n)
+	}
+}
+
+func count(t *testing.T, j *Journal, table string) (n int64) {
+	t.Helper()
+	err := j.db.Read(t.Context(), func(tx state.Tx) error {
+		return tx.Query(`SELECT count(*) FROM `+table, nil, func(r state.Row) error { return r.Scan(&n) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

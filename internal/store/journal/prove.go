@@ -1,0 +1,256 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// What a proof shows.
+const (
+	// Inclusion shows that a record is in the tree of a checkpoint.
+	Inclusion = "inclusion"
+	// Consistency shows that the tree of an older checkpoint is the beginning
+	// of that of a newer one.
+	Consistency = "consistency"
+)
+
+// Proof can be checked by anyone who has the journal's key and nothing else.
+type Proof struct {
+	Proves string `json:"proves"`
+	Log    int64  `json:"log"`
+	// Seq, Hash and Record are of an inclusion. The record is a text, because
+	// its bytes count, and JSON may be written anew.
+	Seq    int64      `json:"seq"`
+	Hash   *tlog.Hash `json:"hash,omitempty"`
+	Record *string    `json:"record,omitempty"`
+	Erased bool       `json:"erased,omitempty"`
+	// Older is the checkpoint that a consistency starts from.
+	Older string `json:"older,omitempty"`
+
+	// Handovers lead from the key that somebody was told to the one that signed.
+	Handovers []Handover `json:"handovers,omitempty"`
+
+	Path       []tlog.Hash `json:"path"`
+	Checkpoint string      `json:"checkpoint"`
+	// Key tells which key to check it with. It is not to be believed.
+	Key string `json:"key"`
+}
+
+// Proven is what a proof showed.
+type Proven struct {
+	Proves string
+	Log    int64
+	// Size is that of the checkpoint, Older that of the older one.
+	Size, Older int64
+	// Entry is the record of an inclusion.
+	Entry Entry
+	Key   Key
+}
+
+// Prove makes the proof that a record is in the journal.
+func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
+	var p *Proof
+	make := func(tx state.Tx) error {
+		mark, err := newestMark(tx, log)
+		if err != nil {
+			return err
+		}
+		if mark == nil || seq < 0 || mark.Size <= seq {
+			return ErrNoRecord
+		}
+		var r *row
+		err = readRows(tx, log, seq, seq+1, func(one row) error { r = &one; return nil })
+		if err != nil {
+			return err
+		}
+		if r == nil || r.odd || len(r.hash) != tlog.HashSize {
+			return errUnprovable
+		}
+		hash := tlog.Hash(r.hash)
+		path, err := tlog.ProveRecord(mark.Size, seq, newNodes(tx, log))
+		if err != nil {
+			return err
+		}
+		p = &Proof{Proves: Inclusion, Log: log, Seq: seq, Hash: &hash, Path: path, Checkpoint: string(mark.Note), Key: j.key.String()}
+		if p.Handovers, err = handoversOf(tx, log); err != nil {
+			return err
+		}
+		if p.Erased = r.record == nil; !p.Erased {
+			text := string(r.record)
+			p.Record = &text
+		}
+		return nil
+	}
+	err := j.db.Read(ctx, make)
+	if errors.Is(err, ErrNoRecord) {
+		// It may be newer than the last checkpoint.
+		if ends, e := j.Ends(ctx); e != nil || seq < 0 || seq >= ends[log] {
+			return nil, errors.Join(ErrNoRecord, e)
+		}
+		if _, err = j.Checkpoint(ctx); err == nil {
+			err = j.db.Read(ctx, make)
+		}
+	}
+	return j.checked(p, err)
+}
+
+// ProveSince makes the proof that what an older checkpoint told of is the
+// beginning of what the journal holds now.
+func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) {
+	var old Checkpoint
+	err := j.db.Read(ctx, func(tx state.Tx) error {
+		keys, _, err := j.keyring(tx)
+		if err == nil {
+			old, err = keys.open(older)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := j.Checkpoint(ctx); err != nil {
+		return nil, err
+	}
+	var p *Proof
+	err = j.db.Read(ctx, func(tx state.Tx) error {
+		mark, err := newestMark(tx, old.Log)
+		if err != nil {
+			return err
+		}
+		if mark == nil || mark.Size < old.Size {
+			return fmt.Errorf("the journal has become shorter: the checkpoint tells of %d records of log %d", old.Size, old.Log)
+		}
+		path := tlog.TreeProof{}
+		if old.Size > 0 {
+			if path, err = tlog.ProveTree(mark.Size, old.Size, newNodes(tx, old.Log)); err != nil {
+				return err
+			}
+		}
+		p = &Proof{Proves: Consistency, Log: old.Log, Older: string(older), Path: path, Checkpoint: string(mark.Note), Key: j.key.String()}
+		p.Handovers, err = handoversOf(tx, old.Log)
+		return err
+	})
+	return j.checked(p, err)
+}
+
+var errUnprovable = errors.New("the journal was changed, and this cannot be proven: run ambit journal verify")
+
+// checked hands out no proof that does not hold.
+func (j *Journal) checked(p *Proof, err error) (*Proof, error) {
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.check(j.key); err != nil {
+		return nil, errUnprovable
+	}
+	return p, nil
+}
+
+// handoversOf are those of one log.
+func handoversOf(tx state.Tx, log int64) ([]Handover, error) {
+	list, err := readHandovers(tx)
+	return slices.DeleteFunc(list, func(h Handover) bool { return h.Log != log }), err
+}
+
+func newestMark(tx state.Tx, log int64) (c *Checkpoint, err error) {
+	err = tx.Query(`SELECT size, note FROM checkpoints WHERE log = $1 ORDER BY size DESC LIMIT 1`, []any{log}, func(r state.Row) error {
+		c = &Checkpoint{Log: log}
+		return r.Scan(&c.Size, &c.Note)
+	})
+	return c, err
+}
+
+// proofLimit bounds a proof's text.
+const proofLimit = 4 * MaxRecord
+
+// VerifyProof checks a proof's text, on any machine. Without a key it takes the
+// one that the proof carries, which shows only that the proof is whole.
+func VerifyProof(text []byte, key Key) (*Proven, error) {
+	var p Proof
+	if len(text) > proofLimit {
+		return nil, errors.New("this is no proof: it is too long")
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, fmt.Errorf("this is no proof: %w", err)
+	}
+	if key.IsZero() {
+		var err error
+		if key, err = ParseKey(p.Key); err != nil {
+			return nil, err
+		}
+	}
+	return p.check(key)
+}
+
+func (p *Proof) check(key Key) (*Proven, error) {
+	keys, err := newKeyring(key, p.Handovers)
+	if err != nil {
+		return nil, err
+	}
+	mark, err := keys.open([]byte(p.Checkpoint))
+	if err != nil {
+		return nil, err
+	}
+	if mark.Log != p.Log {
+		return nil, fmt.Errorf("it is about log %d, but its checkpoint is of log %d", p.Log, mark.Log)
+	}
+	out := &Proven{Proves: p.Proves, Log: p.Log, Size: mark.Size, Key: key}
+	switch p.Proves {
+	case Inclusion:
+		err = p.checkInclusion(mark, out)
+	case Consistency:
+		err = p.checkConsistency(keys, mark, out)
+	default:
+		err = fmt.Errorf("it proves %q, which nobody knows here", p.Proves)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (p *Proof) checkInclusion(mark Checkpoint, out *Proven) error {
+	if p.Hash == nil || (p.Record == nil) != p.Erased {
+		return errors.New("it names no hash, or no record and does not say that it was erased")
+	}
+	out.Entry = Entry{Record: Record{Log: p.Log, Seq: p.Seq}, Hash: *p.Hash, Erased: p.Erased}
+	if !p.Erased {
+		// The same checks as for the whole journal.
+		c := &checker{log: p.Log}
+		if err := c.content(p.Seq, p.Hash[:], []byte(*p.Record)); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(*p.Record), &out.Entry.Record); err != nil {
+			return err
+		}
+	}
+	if err := tlog.CheckRecord(p.Path, mark.Size, mark.Root, p.Seq, *p.Hash); err != nil {
+		return fmt.Errorf("record %d of log %d is not in the tree of the checkpoint", p.Seq, p.Log)
+	}
+	return nil
+}
+
+func (p *Proof) checkConsistency(keys *keyring, mark Checkpoint, out *Proven) error {
+	old, err := keys.open([]byte(p.Older))
+	if err != nil {
+		return err
+	}
+	out.Older = old.Size
+	switch {
+	case old.Log != mark.Log:
+		return fmt.Errorf("its checkpoints are of log %d and of log %d", old.Log, mark.Log)
+	case old.Size == 0:
+		return nil
+	}
+	if err := tlog.CheckTree(p.Path, mark.Size, mark.Root, old.Size, old.Root); err != nil {
+		return fmt.Errorf("the %d records of the older checkpoint are not the first of the %d", old.Size, mark.Size)
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// While daybooks cannot be read nobody is shown, or signs, half of what there is.
+func TestDaybooksThatCannotBeRead(t *testing.T) {
+	j := newJournal(t, 5)
+	note := checkpoint(t, j)
+	dir := filepath.Join(t.TempDir(), "daybooks")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file where the folder should be
+		t.Fatal(err)
+	}
+	j.Daybooks(dir)
+	for name, do := range map[string]func(context.Context) error{
+		"show": func(ctx context.Context) error { _, err := j.Show(ctx, Filter{}); return err },
+		"ends": func(ctx context.Context) error { _, err := j.Ends(ctx); return err },
+		"follow": func(ctx context.Context) error {
+			return j.Follow(ctx, Ends{}, Filter{}, func(Entry) error { return nil })
+		},
+		"checkpoint":  func(ctx context.Context) error { _, err := j.Checkpoint(ctx); return err },
+		"verify":      func(ctx context.Context) error { _, err := j.Verify(ctx, Check{}); return err },
+		"prove since": func(ctx context.Context) error { _, err := j.ProveSince(ctx, note); return err },
+		"export":      func(ctx context.Context) error { return j.Export(ctx, io.Discard) },
+		"erase":       func(ctx context.Context) error { _, err := j.Erase(ctx, started.Add(time.Hour), "ada"); return err },
+	} {
+		if err := do(t.Context()); err == nil {
+			t.Errorf("%s says nothing", name)
+		}
+	}
+}
+
+// narrow is a disk with little room.
+type narrow struct{ left int }
+
+var errNoRoom = errors.New("no space left")
+
+func (n *narrow) Write(p []byte) (int, error) {
+	if n.left -= len(p); n.left < 0 {
+		return 0, errNoRoom
+	}
+	return len(p), nil
+}
+
+// An export that does not fit is an error, wherever it ends.
+func TestExportThatDoesNotFit(t *testing.T) {
+	j := newJournal(t, 300)
+	whole := export(t, j)
+	for _, room := range []int{0, 64 << 10, len(whole) / 2, len(whole) - 1} {
+		if err := j.Export(t.Context(), &narrow{room}); !errors.Is(err, errNoRoom) {
+			t.Errorf("with room for %d of %d bytes: %v", room, len(whole), err)
+		}
+	}
+	if err := j.Export(t.Context(), &narrow{len(whole)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A journal that lost records, tiles or its head makes no proofs and takes no
+// records that would hide it.
+func TestDamagedJournalTakesNothing(t *testing.T) {
+	another := func(j *Journal) error {
+		return j.db.Write(context.Background(), func(tx state.Tx) error { _, err := j.Append(tx, sample(1)); return err })
+	}
+	for _, tt := range []struct {
+		name    string
+		records int
+		damage  string
+		do      func(*Journal) error
+	}{
+		{"a leaf of the tile that is completed", tileWidth - 1, `DELETE FROM leaves WHERE place = 100`, another},
+		{"the tile above", 2*tileWidth - 1, `UPDATE tiles SET hashes = x'00' WHERE level = 1`, another},
+		{"the tile of a proof", 2 * tileWidth, `UPDATE tiles SET hashes = x'00' WHERE level = 0`, func(j *Journal) error { _, err := j.Prove(context.Background(), 0, 3); return err }},
+		{"the leaves of a proof", 20, `DELETE FROM leaves WHERE place > 10`, func(j *Journal) error { _, err := j.Prove(context.Background(), 0, 3); return err }},
+		{"the record of a proof", 20, `DELETE FROM leaves WHERE place = 3`, func(j *Journal) error { _, err := j.Prove(context.Background(), 0, 3); return err }},
+		{"the head", 20, `UPDATE heads SET edge = x'00'`, func(j *Journal) error { return another(open(j.db)) }},
+		{"the head, when signing", 20, `UPDATE heads SET edge = x'00'`, func(j *Journal) error { _, err := open(j.db).Checkpoint(context.Background()); return err }},
+		{"the head, when closing", 20, `UPDATE heads SET edge = x'00'`, func(j *Journal) error {
+			k := open(j.db)
+			k.written.Store(true)
+			return k.Close(context.Background())
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := newJournal(t, tt.records)
+			checkpoint(t, j)
+			exec(t, j, tt.damage)
+			if err := tt.do(j); err == nil {
+				t.Error("nobody was told")
+			}
+			if r := verify(t, j); r.OK {
+				t.Error("verify says that it is whole")
+			}
+		})
+	}
+}
+
+// A checkpoint that tells of more than there is shows that the journal was cut.
+func TestProveSinceOfAShorterJournal(t *testing.T) {
+	longer := newJournal(t, 30)
+	note := checkpoint(t, longer)
+	if _, err := newJournal(t, 20).ProveSince(t.Context(), note); err == nil || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := longer.ProveSince(t.Context(), []byte("no note")); err == nil {
+		t.Error("what is no checkpoint was taken")
+	}
+}
+
+// A proof is judged whoever wrote it.
+func TestHostileProofs(t *testing.T) {
+	j := newJournal(t, 20)
+	p, err := j.Prove(t.Context(), 0, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Proof){
+		"without a hash":             func(p *Proof) { p.Hash = nil },
+		"without a record":           func(p *Proof) { p.Record = nil },
+		"of another log":             func(p *Proof) { p.Log = 4 },
+		"of something else":          func(p *Proof) { p.Proves = "innocence" },
+		"of another record":          func(p *Proof) { p.Seq = 4 },
+		"with a record that is none": func(p *Proof) { text, h := "{", tlog.RecordHash([]byte("{")); p.Record, p.Hash = &text, &h },
+		"without its checkpoint":     func(p *Proof) { p.Checkpoint = "" },
+	} {
+		changed := *p
+		change(&changed)
+		if _, err := changed.check(j.key); err == nil {
+			t.Errorf("%s it was believed", name)
+		}
+	}
+	if _, err := p.check(j.key); err != nil {
+		t.Errorf("as it was: %v", err)
+	}
+	for name, text := range map[string]string{"too long": strings.Repeat(" ", proofLimit+1), "not JSON": "{", "without a key": `{"proves":"inclusion"}`} {
+		if _, err := VerifyProof([]byte(text), Key{}); err == nil {
+			t.Errorf("%s: it was believed", name)
+		}
+	}
+}
+
+// An export comes from elsewhere, and may say anything.
+func TestHostileExports(t *testing.T) {
+	j := newJournal(t, 3)
+	text := string(export(t, j))
+	first, rest, _ := strings.Cut(text, "\n")
+	at := strings.Index(first, `"record":`)
+	for name, hostile := range map[string]string{
+		"a record that is no base64": first[:at] + `"record":"%%"}` + "\n" + rest,
+		"a key that is none":         strings.Replace(text, j.key.String(), "nobody", 1),
+		"another log first":          strings.Replace(text, `{"log":0`, `{"log":7`, 1),
+	} {
+		if r := verifyExport(t, []byte(hostile), Check{}); r.OK {
+			t.Errorf("%s: it verifies", name)
+		}
+	}
+	stranger := open(nil)
+	stranger.key.name = "stranger"
+	foreign, err := stranger.sign(0, 3, tlog.Hash{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := VerifyExport(strings.NewReader(text), Check{Checkpoints: [][]byte{foreign}}); err == nil && r.OK {
+		t.Error("a checkpoint of somebody else was taken")
+	}
+}
+
+// Whoever can write a daybook can write records; records that would pass for
+// ambit's own entries in the roster are not among what verifies.
+func TestForgedRosterRecords(t *testing.T) {
+	for name, body := range map[string]string{
+		"not JSON":      `"kind":"log_erased",`,
+		"no log":        `"kind":"log_erased"}`,
+		"another kind":  `"kind":"log_of_mine","roster":{"log":0,"size":1}}`,
+		"without roots": `"kind":"log_checkpoint","roster":{"log":3,"size":9}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJournal(t, 3)
+			err := j.db.Write(t.Context(), func(tx state.Tx) error { _, err := j.add(tx, [][]byte{[]byte(body)}, started); return err })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 3 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// What a caller sends is bounded and stays one line, whatever it is.
+func TestHostileRecords(t *testing.T) {
+	j := open(newJournal(t, 0).db)
+	long := strings.Repeat("é", maxText) // a cut falls into a letter
+	for name, r := range map[string]*Record{
+		"line breaks":       {Tool: "a\nb\r\u2028", Detail: "\x1b[31m\x00", Arguments: []byte("{\"a\":\n\r1}")},
+		"arguments broken":  {Arguments: []byte("{\n")},
+		"very long":         {Tool: "x" + long, Detail: long, Agent: long},
+		"no time":           {},
+		"some capabilities": {Capabilities: &Capabilities{Held: []string{"memory.read"}}},
+	} {
+		if err := j.Note(r); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if r.Time.IsZero() {
+			t.Errorf("%s: it has no time", name)
+		}
+	}
+	text := export(t, j)
+	if n := bytes.Count(text, []byte("\n")); n != 6 {
+		t.Errorf("5 records and a last line are %d lines", n)
+	}
+	if bytes.ContainsAny(text, "\x1b\x00\r") {
+		t.Error("a control character stands in the export")
+	}
+	if r := verify(t, j); !r.OK || r.Records != 5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// An entry that is spoilt before it was posted takes no later ones with it: they
+// go to the store, and in the end the journal tells of the loss.
+func TestSpoiltEntry(t *testing.T) {
+	dir := t.TempDir()
+	j := noting(t, dir)
+	jot(t, j, 3)
+	name, end := j.posting.book.Load().Current()
+	path := filepath.Join(dir, "daybooks", name)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[end-2] ^= 1 // the third
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // looks at all files, posts what is good, misses the rest
+		j.posting.running.Add(1)
+		j.posting.closed = true // the timer is left out
+		j.postOwn()
+	}
+	j.posting.closed = false
+	if !j.posting.stuck.Load() {
+		t.Fatal("nobody missed the entry")
+	}
+	jot(t, j, 4)
+	if n := size(t, j); n != 2+4 {
+		t.Errorf("the store has %d records: what was noted afterwards is not in it", n)
+	}
+	if err := j.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := j.Show(t.Context(), Filter{})
+	if err != nil || len(entries) != 7 || !strings.Contains(entries[0].Detail, "not whole") {
+		t.Errorf("%d records, error %v: %+v", len(entries), err, entries)
+	}
+	sound(t, j, 7)
+}

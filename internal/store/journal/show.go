@@ -1,0 +1,380 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// Filter chooses records. What is empty does not count.
+type Filter struct {
+	// Agent is a name, an id or a digest, Tool a name or a URI.
+	Agent, Tool, Principal, Call, Code string
+	Decision                           Decision
+	Since, Until                       time.Time
+	// Unknown chooses the calls whose outcome nobody knows yet.
+	Unknown bool
+	// Limit is how many, 100 if it is 0.
+	Limit int
+	// Before leaves out what came after these ends.
+	Before Ends
+}
+
+// Ends says of each log how many records it had.
+type Ends map[int64]int64
+
+const (
+	defaultLimit = 100
+	// late is by how much a record may be older than the one before it.
+	late = 24 * time.Hour
+)
+
+// chosen matches records against a filter.
+type chosen struct {
+	Filter
+	// texts must each stand somewhere in a record, which is quickly seen.
+	texts  [][]byte
+	lookup lookup
+	// calls narrows further to these, if it is not nil.
+	calls map[string]bool
+}
+
+func (f Filter) compile() *chosen {
+	c := &chosen{Filter: f, lookup: f.lookup()}
+	for _, s := range []string{f.Agent, f.Tool, f.Principal, f.Call, f.Code, string(f.Decision)} {
+		if s != "" {
+			c.texts = append(c.texts, appendString(nil, s))
+		}
+	}
+	return c
+}
+
+// entry reads a record and tells whether it is chosen.
+func (c *chosen) entry(log int64, r row) (e Entry, ok bool) {
+	e = Entry{Record: Record{Log: log, Seq: r.seq}, Erased: r.record == nil && !r.odd}
+	if len(r.hash) == tlog.HashSize {
+		e.Hash = tlog.Hash(r.hash)
+	}
+	if e.Erased {
+		return e, len(c.texts) == 0 && c.calls == nil && c.Since.IsZero() && c.Until.IsZero()
+	}
+	for _, t := range c.texts {
+		if !bytes.Contains(r.record, t) {
+			return e, false
+		}
+	}
+	if r.odd || json.Unmarshal(r.record, &e.Record) != nil {
+		// Verify says what is wrong with it; here it shows that it is there.
+		e.Record = Record{Log: log, Seq: r.seq, Kind: kindUnreadable}
+		return e, len(c.texts) == 0 && c.calls == nil
+	}
+	e.Log, e.Seq = log, r.seq
+	return e, (e.Kind == "" || e.Kind == kindErased || e.Kind == kindHandover) && (c.calls == nil || c.calls[e.Call]) && c.matches(&e)
+}
+
+func (f *Filter) matches(e *Entry) bool {
+	return is(f.Agent, e.Agent, e.ID, e.Digest) && is(f.Tool, e.Tool, e.URI) && is(f.Principal, e.Principal) &&
+		is(f.Call, e.Call) && is(f.Code, e.Code) && is(string(f.Decision), string(e.Decision)) &&
+		(f.Since.IsZero() || !e.Time.Before(f.Since)) && (f.Until.IsZero() || !e.Time.After(f.Until))
+}
+
+func is(want string, have ...string) bool { return want == "" || slices.Contains(have, want) }
+
+// Show returns the newest records that a filter chooses, newest first.
+func (j *Journal) Show(ctx context.Context, f Filter) ([]Entry, error) {
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	if err := j.Post(ctx); err != nil {
+		return nil, err
+	}
+	if f.Unknown {
+		return j.unknown(ctx, f)
+	}
+	return j.newest(ctx, f.compile())
+}
+
+func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
+	ends, err := j.ends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var logs []*backwards
+	for log, size := range ends {
+		if c.Before != nil {
+			size = min(size, c.Before[log])
+		}
+		err := j.db.Read(ctx, func(tx state.Tx) (err error) { size, err = c.end(tx, log, size); return err })
+		if err != nil {
+			return nil, err
+		}
+		logs = append(logs, &backwards{j: j, log: log, next: size, c: c})
+	}
+	var out []Entry
+	for len(out) < c.Limit {
+		var newest *backwards
+		for _, l := range logs {
+			if err := l.fill(ctx); err != nil {
+				return nil, err
+			}
+			if len(l.found) > 0 && (newest == nil || l.found[0].Time.After(newest.found[0].Time)) {
+				newest = l
+			}
+		}
+		if newest == nil {
+			break
+		}
+		out = append(out, newest.found[0])
+		newest.found = newest.found[1:]
+	}
+	return out, nil
+}
+
+// backwards reads a log from its end.
+type backwards struct {
+	j     *Journal
+	log   int64
+	next  int64 // records before it are still to be read
+	size  int64 // how many were read last
+	c     *chosen
+	found []Entry
+	// stuck says that the index cannot be extended. Then records are read.
+	stuck bool
+}
+
+// fill reads until something is chosen or nothing is left.
+func (b *backwards) fill(ctx context.Context) error {
+	for len(b.found) == 0 && b.next > 0 {
+		from, err := b.from(ctx)
+		if err != nil || from == b.next {
+			return err
+		}
+		var rows []row
+		err = b.j.db.Read(ctx, func(tx state.Tx) error {
+			rows = rows[:0]
+			return readRows(tx, b.log, from, b.next, func(r row) error { rows = append(rows, r); return nil })
+		})
+		if err != nil {
+			return err
+		}
+		b.next = from
+		for i := len(rows) - 1; i >= 0; i-- {
+			if e, ok := b.c.entry(b.log, rows[i]); ok {
+				b.found = append(b.found, e)
+			}
+		}
+		if len(rows) > 0 && b.c.passed(rows[0].record) {
+			b.next = 0
+		}
+	}
+	return nil
+}
+
+// from tells from where to read up to next, which it moves over what need not be
+// read: both are the same where nothing is left.
+func (b *backwards) from(ctx context.Context) (int64, error) {
+	if b.c.lookup.empty() {
+		// First as many as may be needed; more where little is chosen.
+		b.size = min(max(int64(b.c.Limit), 2*b.size), page)
+		return max(0, b.next-b.size), nil
+	}
+	if over := b.next % blockSize; over != 0 {
+		return b.next - over, nil
+	}
+	n := b.next / blockSize
+	found, err := b.before(ctx, n)
+	// Where one block after the other is chosen, more are read at once.
+	if found+1 == n {
+		b.size = min(max(blockSize, 2*b.size), page)
+	} else {
+		b.size = blockSize
+	}
+	b.next = (found + 1) * blockSize
+	return max(0, b.next-b.size), err
+}
+
+// before finds the last block before n that may contain what is asked for, or -1. It
+// extends the index over blocks that an older ambit wrote.
+func (b *backwards) before(ctx context.Context, n int64) (found int64, err error) {
+	for {
+		var first, next int64
+		err = b.j.db.Read(ctx, func(tx state.Tx) (err error) {
+			if first, next, err = indexedBlocks(tx, b.log); err == nil && n <= next {
+				found, err = b.c.lookup.last(tx, b.log, first, n)
+			}
+			return err
+		})
+		indexed := n <= next
+		switch {
+		case err != nil:
+			return -1, err
+		case indexed && (found >= 0 || first == 0):
+			return found, nil
+		case indexed:
+			n = min(n, first)
+		}
+		if b.stuck {
+			return n - 1, nil
+		}
+		b.stuck = b.j.backfill(ctx, b.log) != nil
+	}
+}
+
+// end finds how many records of a log, of the first n, may not be too new. It goes back
+// and looks at the last record of each block. A binary search would be wrong once a
+// clock was ahead: records after such a time need not be too new.
+func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
+	if c.Until.IsZero() {
+		return n, nil
+	}
+	newest := c.Until.Add(late)
+	end := n
+	for at := n; at > 0; at = (at - 1) / blockSize * blockSize {
+		var r struct{ Time time.Time }
+		err := readRows(tx, log, at-1, at, func(one row) error {
+			// An unreadable record counts as old, and is shown.
+			if json.Unmarshal(one.record, &r) != nil {
+				r.Time = time.Time{}
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		if !r.Time.After(newest) {
+			break
+		}
+		end = at // records before it, down to the last one of the block before, may be older
+	}
+	return end, nil
+}
+
+// passed reports whether a record, and all before it, are too old.
+func (c *chosen) passed(record []byte) bool {
+	var r struct{ Time time.Time }
+	return !c.Since.IsZero() && json.Unmarshal(record, &r) == nil && r.Time.Before(c.Since.Add(-late))
+}
+
+// unknown returns the calls whose outcome nobody knows, with their records
+// where the journal has them already.
+func (j *Journal) unknown(ctx context.Context, f Filter) ([]Entry, error) {
+	var open []Entry
+	err := j.db.Read(ctx, func(tx state.Tx) error {
+		open = open[:0]
+		return tx.Query(`SELECT id, agent, digest, tool, principal, started FROM calls WHERE state = 'unknown' ORDER BY started DESC, id`, nil,
+			func(r state.Row) error {
+				e := Entry{Record: Record{Seq: -1, Decision: Unknown}}
+				var started int64
+				if err := r.Scan(&e.Call, &e.Agent, &e.Digest, &e.Tool, &e.Principal, &started); err != nil {
+					return err
+				}
+				e.Time = time.UnixMicro(started).UTC()
+				open = append(open, e)
+				return nil
+			})
+	})
+	if err != nil || len(open) == 0 {
+		return nil, err
+	}
+	c := Filter{Decision: Unknown, Since: open[len(open)-1].Time.Add(-late), Limit: len(open), Before: f.Before}.compile()
+	c.calls = make(map[string]bool, len(open))
+	for _, e := range open {
+		c.calls[e.Call] = true
+	}
+	journaled, err := j.newest(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	records := make(map[string]Entry, len(journaled))
+	for _, e := range journaled {
+		if _, ok := records[e.Call]; !ok {
+			records[e.Call] = e
+		}
+	}
+	var out []Entry
+	for _, e := range open {
+		if r, ok := records[e.Call]; ok {
+			e = r
+		}
+		if f.matches(&e) && len(out) < f.Limit {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// Ends tells how far every log has come.
+func (j *Journal) Ends(ctx context.Context) (Ends, error) {
+	if err := j.Post(ctx); err != nil {
+		return nil, err
+	}
+	return j.ends(ctx)
+}
+
+func (j *Journal) ends(ctx context.Context) (Ends, error) {
+	var ends Ends
+	err := j.db.Read(ctx, func(tx state.Tx) error {
+		heads, err := readHeads(tx)
+		ends = make(Ends, len(heads))
+		for _, h := range heads {
+			ends[h.log] = h.size
+		}
+		return err
+	})
+	return ends, err
+}
+
+// Follow calls f for each chosen record after the given ends, the oldest first,
+// until ctx ends or f fails.
+func (j *Journal) Follow(ctx context.Context, from Ends, filter Filter, f func(Entry) error) error {
+	if err := j.Post(ctx); err != nil {
+		return err
+	}
+	c, at := filter.compile(), Ends{}
+	for log, size := range from {
+		at[log] = size
+	}
+	for {
+		ends, err := j.ends(ctx)
+		if err != nil {
+			return err
+		}
+		for log, end := range ends {
+			if err := j.forwards(ctx, log, at[log], end, c, f); err != nil {
+				return err
+			}
+			at[log] = end
+		}
+		if err := j.db.Changed(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// forwards calls f for each chosen record from…to of a log.
+func (j *Journal) forwards(ctx context.Context, log, from, to int64, c *chosen, f func(Entry) error) error {
+	for ; from < to; from += page {
+		var rows []row
+		err := j.db.Read(ctx, func(tx state.Tx) error {
+			rows = rows[:0]
+			return readRows(tx, log, from, min(from+page, to), func(r row) error { rows = append(rows, r); return nil })
+		})
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			if e, ok := c.entry(log, r); ok {
+				if err := f(e); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

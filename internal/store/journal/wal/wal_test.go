@@ -1,0 +1,330 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// all reads a folder's entries, file by file.
+func all(t *testing.T, dir string) (entries []string) {
+	t.Helper()
+	files, err := Files(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf []byte
+	for _, f := range files {
+		for from := int64(0); ; {
+			var e Entries
+			if e, buf, err = Read(filepath.Join(dir, f.Name), from, ToEnd, buf); err != nil {
+				t.Fatal(err)
+			}
+			if len(e.Bodies) == 0 {
+				break
+			}
+			for _, b := range e.Bodies {
+				entries = append(entries, string(b))
+			}
+			from = e.End
+		}
+	}
+	return entries
+}
+
+func current(b *Book) string {
+	name, _ := b.Current()
+	return name
+}
+
+func TestWhatWasWrittenIsRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "daybooks")
+	b := Open(dir, "OWNER")
+	var want []string
+	for i := range 3 * roomAfter {
+		entry := fmt.Sprintf("%d %s", i, strings.Repeat("x", i*17))
+		if i == 20 {
+			entry = strings.Repeat("y", readSize+5) // does not fit the reader's buffer
+		}
+		want = append(want, entry)
+		if err := b.Write([]byte(entry), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := all(t, dir); !slices.Equal(got, want) {
+		t.Errorf("%d entries of %d, or in another order", len(got), len(want))
+	}
+	if name, size := b.Current(); name != "OWNER.0" || size < readSize {
+		t.Errorf("it writes to %q, of %d bytes", name, size)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Write([]byte("late"), 0); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed book says %v", err)
+	}
+	if got := all(t, dir); len(got) != len(want) {
+		t.Error("a closed book took an entry")
+	}
+}
+
+func TestManyWriteAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	b := Open(dir, "OWNER")
+	syncs := 0 // one at a time
+	b.sync = func(f *os.File) error { syncs++; return syncData(f) }
+	const writers, each = 16, 25
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				if err := b.Write(fmt.Appendf(nil, "%d/%d", w, i), 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := all(t, dir)
+	if len(got) != writers*each {
+		t.Fatalf("%d entries", len(got))
+	}
+	next := map[string]int{}
+	for _, e := range got {
+		w, i, _ := strings.Cut(e, "/")
+		if i != fmt.Sprint(next[w]) {
+			t.Fatalf("writer %s wrote %s, expected %d", w, i, next[w])
+		}
+		next[w]++
+	}
+	if syncs > writers*each {
+		t.Errorf("%d syncs for %d entries", syncs, writers*each)
+	}
+}
+
+// Where many calls are under way, the first waits for the others, and they share
+// a sync.
+func TestCrowdSharesASync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Open(t.TempDir(), "OWNER")
+		syncs := 0
+		b.sync = func(f *os.File) error { syncs++; return nil }
+		// They come one after the other, all within the moment that the first waits.
+		var wg sync.WaitGroup
+		for i := range many + 1 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * moment / (many + 2))
+				if err := b.Write(fmt.Appendf(nil, "entry %d", i), many); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if syncs != 1 {
+			t.Errorf("%d syncs for %d entries", syncs, many+1)
+		}
+		if err := b.Write([]byte("alone"), 0); err != nil {
+			t.Error(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFullBookIsFollowedByAnother(t *testing.T) {
+	dir := t.TempDir()
+	b := Open(dir, "OWNER")
+	entry := bytes.Repeat([]byte("z"), MaxEntry)
+	for range fullSize/MaxEntry + 1 {
+		if err := b.Write(entry, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := Files(dir)
+	if err != nil || len(files) != 2 || files[1].Name != "OWNER.1" || current(b) != "OWNER.1" {
+		t.Errorf("files %v, error %v", files, err)
+	}
+	if got := all(t, dir); len(got) != fullSize/MaxEntry+1 {
+		t.Errorf("%d entries", len(got))
+	}
+}
+
+// over is what a book says of its files, in their order.
+func over(t *testing.T, b *Book) (list []bool) {
+	t.Helper()
+	files, err := Files(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		list = append(list, b.Over(f))
+	}
+	return list
+}
+
+// A file can be seen before the book writes to it: whoever looks then does not
+// find it over, and so does not remove it. This goes for each file of a book.
+func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
+	b := Open(t.TempDir(), "OWNER")
+	var seen [][]bool
+	b.syncFolder = func(dir string) error {
+		if dir == b.dir {
+			seen = append(seen, over(t, b))
+		}
+		return SyncFolder(dir)
+	}
+	entry := bytes.Repeat([]byte("z"), MaxEntry)
+	for range fullSize/MaxEntry + 1 {
+		if err := b.Write(entry, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := [][]bool{{false}, {false, false}}; !reflect.DeepEqual(seen, want) {
+		t.Errorf("while files are made they are over: %v, and should be: %v", seen, want)
+	}
+	if got := over(t, b); !slices.Equal(got, []bool{true, false}) {
+		t.Errorf("a full file and the one that followed it are over: %v", got)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := over(t, b); !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("the files of a closed book are over: %v", got)
+	}
+}
+
+// While a book is being closed somebody may still write, and will be told that
+// the entry is kept.
+func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Open(t.TempDir(), "OWNER")
+		writing, on := make(chan struct{}), make(chan struct{})
+		b.sync = func(f *os.File) error {
+			close(writing)
+			<-on
+			return syncData(f)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := b.Write([]byte("last"), 0); err != nil {
+				t.Error(err)
+			}
+		})
+		<-writing
+		wg.Go(func() {
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := b.Write([]byte("late"), 0); !errors.Is(err, ErrClosed) {
+			t.Errorf("a book that is being closed says %v", err)
+		}
+		if got := over(t, b); !slices.Equal(got, []bool{false}) {
+			t.Errorf("while its last entry is written the file is over: %v", got)
+		}
+		close(on)
+		wg.Wait()
+		if got := over(t, b); !slices.Equal(got, []bool{true}) {
+			t.Errorf("in the end the file is over: %v", got)
+		}
+	})
+}
+
+// Whoever waits with a write that fails is told, and what failed is not found.
+func TestFailedSync(t *testing.T) {
+	dir := t.TempDir()
+	b := Open(dir, "OWNER")
+	if err := b.Write([]byte("good"), 0); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("no space")
+	b.sync = func(*os.File) error { return full }
+	if err := b.Write([]byte("bad"), 0); !errors.Is(err, full) {
+		t.Errorf("it says %v", err)
+	}
+	b.sync = syncData
+	if err := b.Write([]byte("after"), 0); !errors.Is(err, full) {
+		t.Errorf("a broken book says %v", err)
+	}
+	if got := all(t, dir); !slices.Equal(got, []string{"good"}) {
+		t.Errorf("entries %q", got)
+	}
+}
+
+func TestTornEnd(t *testing.T) {
+	for name, tear := range map[string]func([]byte) []byte{
+		"cut":     func(b []byte) []byte { return b[:len(b)-3] },
+		"flipped": func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"length":  func(b []byte) []byte { b[len(b)-len("second")-headSize+3] = 0xff; return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			b := Open(dir, "OWNER")
+			for _, e := range []string{"first", "second"} {
+				if err := b.Write([]byte(e), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			path := filepath.Join(dir, current(b))
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw = bytes.TrimRight(raw, "\x00") // a file has whole blocks
+			raw = append(tear(raw), make([]byte, 100)...)
+			if err := os.WriteFile(path, raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, buf, err := Read(path, 0, ToEnd, nil)
+			if err != nil || len(e.Bodies) != 1 || string(e.Bodies[0]) != "first" {
+				t.Fatalf("%d entries, error %v", len(e.Bodies), err)
+			}
+			e, _, err = Read(path, e.End, ToEnd, buf)
+			if err != nil || len(e.Bodies) != 0 || e.Left < 4 || e.Left > headSize+6 {
+				t.Errorf("%d entries and %d bytes left, error %v", len(e.Bodies), e.Left, err)
+			}
+		})
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	var p page
+	p.add([]byte(`"time":"x"}`))
+	p.add([]byte("two"))
+	f.Add(p.bytes, uint16(0))
+	f.Add(append(bytes.Clone(p.bytes), 0, 0, 0, 0, 0, 0, 0, 0, 0), uint16(3))
+	f.Fuzz(func(t *testing.T, raw []byte, from uint16) {
+		path := filepath.Join(t.TempDir(), "OWNER.0")
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, _, err := Read(path, int64(from), ToEnd, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again page
+		for _, b := range e.Bodies {
+			again.add(b)
+		}
+		if e.End > int64(from) && !bytes.Equal(again.bytes, raw[from:e.End]) {
+			t.Error("what was read is not what is there")
+		}
+		if len(e.Bodies) == 0 && e.End != int64(from) {
+			t.Error("it moved on without entries")
+		}
+	})
+}

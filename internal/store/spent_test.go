@@ -1,0 +1,29 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// What was used stays so past its end: the clock may have been ahead.
+func TestSpentBeyondItsTime(t *testing.T) {
+	b := &Store{DB: statetest.Open(t)}
+	for _, c := range []struct {
+		id    string
+		until time.Duration
+		again bool
+	}{{"good", time.Hour, false}, {"over", -24 * time.Hour, false}, {"long over", -40 * 24 * time.Hour, true}} {
+		until := time.Now().Add(c.until)
+		if first, err := b.Spend(t.Context(), c.id, until); !first || err != nil {
+			t.Fatalf("%s: %v, %v", c.id, first, err)
+		}
+		if _, err := b.Spend(t.Context(), "another of "+c.id, until); err != nil {
+			t.Fatal(err)
+		}
+		if first, err := b.Spend(t.Context(), c.id, until); first != c.again || err != nil {
+			t.Errorf("%s is spent again: %v, %v", c.id, first, err)
+		}
+	}
+}

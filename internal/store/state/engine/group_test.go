@@ -1,0 +1,331 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// fake is a batch that remembers who was in it.
+type fake struct {
+	ends func(members int) error
+	lost error
+}
+
+func (f *fake) Do(_ context.Context, g func(state.Tx) error) error {
+	err := g(nil)
+	if errors.Is(err, errFatal) {
+		f.lost = err
+	}
+	return err
+}
+func (f *fake) Lost() error           { return f.lost }
+func (f *fake) End(members int) error { return f.ends(members) }
+
+var errFatal = errors.New("fatal")
+
+// crowd lets n members wait for one batch, and says what became of each.
+func crowd(t *testing.T, n int, ends func(members int) error, f func(i int) error) (errs []error) {
+	t.Helper()
+	errs = make([]error, n)
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan bool)
+		g := New(func() (Batch, error) {
+			<-gate
+			return &fake{ends: ends}, nil
+		}, nil)
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				errs[i] = g.Write(t.Context(), func(state.Tx) error { return f(i) })
+			})
+			synctest.Wait() // in line
+		}
+		close(gate)
+		wg.Wait()
+		<-g.Close()
+	})
+	return errs
+}
+
+func TestThoseWhoWaitAreCommittedTogether(t *testing.T) {
+	var sizes []int
+	errs := crowd(t, maxMembers+6, func(n int) error { sizes = append(sizes, n); return nil }, func(i int) error {
+		if i == 3 {
+			return errors.New("not this one")
+		}
+		return nil
+	})
+	for i, err := range errs {
+		if (err != nil) != (i == 3) {
+			t.Errorf("member %d: %v", i, err)
+		}
+	}
+	if !slices.Equal(sizes, []int{maxMembers - 1, 6}) {
+		t.Errorf("batches of %v", sizes)
+	}
+}
+
+func TestErrorOfTheCommitMeetsAll(t *testing.T) {
+	errs := crowd(t, 5, func(int) error { return errFatal }, func(int) error { return nil })
+	for i, err := range errs {
+		if !errors.Is(err, errFatal) {
+			t.Errorf("member %d: %v", i, err)
+		}
+	}
+}
+
+func TestLostBatchTakesNobodyElse(t *testing.T) {
+	batches := 0
+	errs := crowd(t, 4, func(int) error {
+		if batches++; batches == 1 {
+			return errFatal
+		}
+		return nil
+	}, func(i int) error {
+		if i == 1 {
+			return errFatal
+		}
+		return nil
+	})
+	for i, err := range errs {
+		if want := i <= 1; errors.Is(err, errFatal) != want {
+			t.Errorf("member %d: %v", i, err)
+		}
+	}
+}
+
+func TestMembersThatMetRunAgain(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		failures int
+		want     error
+	}{{"for a while", maxRuns - 1, nil}, {"for ever", maxRuns, ErrAgain}} {
+		t.Run(c.name, func(t *testing.T) {
+			runs := 0
+			errs := crowd(t, 1, func(int) error {
+				if runs <= c.failures {
+					return fmt.Errorf("met: %w", ErrAgain)
+				}
+				return nil
+			}, func(int) error { runs++; return nil })
+			if !errors.Is(errs[0], c.want) || runs != maxRuns {
+				t.Errorf("it ran %d times: %v", runs, errs[0])
+			}
+		})
+	}
+}
+
+func TestMemberLeavesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan bool)
+		sizes := []int{}
+		g := New(func() (Batch, error) {
+			<-gate
+			return &fake{ends: func(n int) error { sizes = append(sizes, n); return nil }}, nil
+		}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		left, stayed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			left <- g.Write(ctx, func(state.Tx) error { t.Error("f ran"); return nil })
+		}()
+		synctest.Wait()
+		go func() { stayed <- g.Write(t.Context(), func(state.Tx) error { return nil }) }()
+		synctest.Wait()
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("the one who left: %v", err)
+		}
+		close(gate)
+		if err := <-stayed; err != nil {
+			t.Errorf("the one who stayed: %v", err)
+		}
+		<-g.Close()
+		if !slices.Equal(sizes, []int{1}) {
+			t.Errorf("batches of %v", sizes)
+		}
+	})
+}
+
+func TestBatchThatDoesNotBeginFailsAll(t *testing.T) {
+	fail := true
+	g := New(func() (Batch, error) {
+		if fail {
+			return nil, errFatal
+		}
+		return &fake{ends: func(int) error { return nil }}, nil
+	}, nil)
+	f := func(state.Tx) error { return nil }
+	if err := g.Write(t.Context(), f); !errors.Is(err, errFatal) {
+		t.Errorf("Write returned %v", err)
+	}
+	fail = false
+	if err := g.Write(t.Context(), f); err != nil {
+		t.Errorf("Write returned %v", err)
+	}
+	<-g.Close()
+	if err := g.Write(t.Context(), f); !errors.Is(err, state.ErrClosed) {
+		t.Errorf("Write returned %v", err)
+	}
+}
+
+// alone makes a group whose batches begin at once, or not while somebody else
+// writes.
+func alone(sizes *[]int, free func() bool) *Group {
+	begin := func() (Batch, error) {
+		return &fake{ends: func(n int) error { *sizes = append(*sizes, n); return nil }}, nil
+	}
+	return New(begin, func() (Batch, error) {
+		if !free() {
+			return nil, nil
+		}
+		return begin()
+	})
+}
+
+func TestWhoComesFirstTakesOthersAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		g := alone(&sizes, func() bool { return true })
+		gate := make(chan bool)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := g.Write(t.Context(), func(state.Tx) error { <-gate; return errors.New("not this one") }); err == nil {
+				t.Error("its error is gone")
+			}
+		})
+		synctest.Wait()
+		for range maxMembers + 5 {
+			wg.Go(func() {
+				if err := g.Write(t.Context(), func(state.Tx) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if !slices.Equal(sizes, []int{maxMembers - 1, 6}) {
+			t.Errorf("batches of %v", sizes)
+		}
+		<-g.Close()
+	})
+}
+
+func TestWaitingIsForTheCommittingGoroutine(t *testing.T) {
+	var sizes []int
+	g := alone(&sizes, func() bool { return false })
+	if err := g.Write(t.Context(), func(state.Tx) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	<-g.Close()
+	if !slices.Equal(sizes, []int{1}) {
+		t.Errorf("batches of %v", sizes)
+	}
+}
+
+func TestTryThatFails(t *testing.T) {
+	g := New(nil, func() (Batch, error) { return nil, errFatal })
+	for range 2 {
+		if err := g.Write(t.Context(), func(state.Tx) error { return nil }); !errors.Is(err, errFatal) {
+			t.Errorf("Write returned %v", err)
+		}
+	}
+	<-g.Close()
+}
+
+// A panic, or the end of its goroutine, ends the one who makes a batch and
+// nobody else.
+func TestOneWhoMakesABatchMayPanic(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("x") }, "exit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sizes []int
+				g := alone(&sizes, func() bool { return true })
+				gate, others := make(chan bool), make(chan error, 2)
+				go func() {
+					defer func() { _ = recover() }()
+					_ = g.Write(t.Context(), func(state.Tx) error { <-gate; end(); return nil })
+				}()
+				synctest.Wait()
+				for range 2 {
+					go func() { others <- g.Write(t.Context(), func(state.Tx) error { return nil }) }()
+				}
+				synctest.Wait()
+				close(gate)
+				for range 2 {
+					if err := <-others; err != nil {
+						t.Error(err)
+					}
+				}
+				<-g.Close()
+				if !slices.Equal(sizes, []int{0, 2}) {
+					t.Errorf("batches of %v", sizes)
+				}
+			})
+		})
+	}
+}
+
+func TestOneWhoLeavesPassesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		g := alone(&sizes, func() bool { return true })
+		gate := make(chan bool)
+		var wg sync.WaitGroup
+		for range 300 {
+			ctx, cancel := context.WithCancel(t.Context())
+			wg.Go(func() { _ = g.Write(ctx, func(state.Tx) error { <-gate; return nil }) })
+			wg.Go(cancel)
+		}
+		close(gate)
+		wg.Wait()
+		if err := g.Write(t.Context(), func(state.Tx) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		<-g.Close()
+	})
+}
+
+// Whoever waits for a batch that does not begin may be refused meanwhile; who
+// comes after that is in it.
+func TestThoseWhoWaitMayBeRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, sizes := make(chan bool), []int{}
+		g := New(func() (Batch, error) {
+			<-gate
+			return &fake{ends: func(n int) error { sizes = append(sizes, n); return nil }}, nil
+		}, nil)
+		refused := make(chan error, 3)
+		for range 3 {
+			go func() {
+				refused <- g.Write(t.Context(), func(state.Tx) error { t.Error("f ran"); return nil })
+			}()
+		}
+		synctest.Wait()
+		g.Fail(errFatal)
+		for range 3 {
+			if err := <-refused; !errors.Is(err, errFatal) {
+				t.Errorf("Write returned %v", err)
+			}
+		}
+		late := make(chan error, 1)
+		go func() { late <- g.Write(t.Context(), func(state.Tx) error { return nil }) }()
+		synctest.Wait()
+		close(gate)
+		if err := <-late; err != nil {
+			t.Errorf("Write returned %v", err)
+		}
+		<-g.Close()
+		if !slices.Equal(sizes, []int{1}) {
+			t.Errorf("batches of %v", sizes)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/migrations"
+)
+
+// keep writes to a store, says so, and stays in the middle of it until its input
+// ends.
+func keep(file string) error {
+	s, err := Open(context.Background(), file)
+	if err != nil {
+		return err
+	}
+	err = s.Write(context.Background(), func(tx state.Tx) error {
+		if _, err := tx.Exec(`UPDATE logs SET born = 1`); err != nil {
+			return err
+		}
+		fmt.Println("locked")
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return err
+	})
+	return errors.Join(err, s.Close())
+}
+
+// shortly makes the time that the lock is waited for short.
+func shortly(t *testing.T) {
+	t.Helper()
+	before := lockTime
+	lockTime = 10 * time.Millisecond
+	t.Cleanup(func() { lockTime = before })
+}
+
+// Somebody who opens a store that is to be upgraded waits for the lock too, and
+// leaves nothing behind when he gives up.
+func TestOpeningIsBounded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state.db")
+	first := testOpen(t, file, migrations.List())
+	if err := first.enter(); err != nil {
+		t.Fatal(err)
+	}
+	more := append(migrations.List(), "CREATE TABLE more (n BIGINT);\n")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go cancel()
+	if _, err := open(ctx, file, more); !errors.Is(err, context.Canceled) {
+		t.Errorf("who gives up is told %v", err)
+	}
+	shortly(t)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := open(ctx, file, more); !errors.Is(err, state.ErrLocked) {
+		t.Errorf("who waits is told %v", err)
+	}
+	testOpen(t, file, migrations.List()) // has nothing to wait for
+	if err := unlock(first.lock); err != nil {
+		t.Fatal(err)
+	}
+	lockTime = time.Minute
+	if n := read(t, testOpen(t, file, more), `SELECT count(*) FROM more`); n != 0 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+// A program that knows nothing of our lock may keep SQLite's.
+func TestForeignLock(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state.db")
+	s, foreign := testOpen(t, file, migrations.List()), testOpen(t, file, migrations.List())
+	s.writer.SetBusyTimeout(time.Millisecond)
+	if err := foreign.writer.do(`BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(s, `UPDATE logs SET born = 2`); !errors.Is(err, state.ErrLocked) {
+		t.Errorf("Write returned %v", err)
+	}
+	if err := foreign.writer.do(`ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(s, `UPDATE logs SET born = 3`); err != nil {
+		t.Errorf("when it was free, Write returned %v", err)
+	}
+}
+
+// Who waits has the turn himself, and does not blame himself for it.
+func TestWaiterIsNotToBlame(t *testing.T) {
+	s := &store{file: filepath.Join(t.TempDir(), "state.db")}
+	turns, err := os.Create(s.file + ".turn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turns.Close()
+	if err := lock(turns); err != nil {
+		t.Fatal(err)
+	}
+	err = s.locked(time.Now())
+	if !errors.Is(err, state.ErrLocked) || strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+		t.Errorf("it is %v", err)
+	}
+}

@@ -1,0 +1,94 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// What was deleted lies in no file of the store, also while others have it open.
+func TestScrub(t *testing.T) {
+	dir := t.TempDir()
+	list := []string{`CREATE TABLE t (n BIGINT PRIMARY KEY, text TEXT);`}
+	file := filepath.Join(dir, "state.db")
+	s, other := testOpen(t, file, list), testOpen(t, file, list)
+	long := strings.Repeat("canary ", 3000) // of several pages
+	for n := range manyCommits + 1 {
+		if err := write(s, `INSERT INTO t (n, text) VALUES ($1, $2), ($3, $4)`, int64(2*n), "canary", int64(2*n+1), long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(t, other, `SELECT count(*) FROM t`)
+	if !holds(t, dir, "canary") {
+		t.Fatal("nothing was written")
+	}
+	if err := write(s, `DELETE FROM t`); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Scrub(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if holds(t, dir, "canary") {
+		t.Error("what was deleted is still there")
+	}
+	if info, err := os.Stat(file + "-wal"); err != nil || info.Size() != logSize {
+		t.Errorf("the log of one who goes on writing: %v, error %v", info, err)
+	}
+	if err := write(other, `INSERT INTO t (n, text) VALUES (1, 'new')`); err != nil || read(t, s, `SELECT count(*) FROM t`) != 1 {
+		t.Errorf("the store after that: %v", err)
+	}
+}
+
+// holds reports whether a text lies in one of the store's files.
+func holds(t *testing.T, dir, text string) (found bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "state.db*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = found || bytes.Contains(content, []byte(text))
+	}
+	return found
+}
+
+// Where somebody reads what was deleted, that is told, and nobody else is kept from
+// anything.
+func TestScrubWhileSomebodyReads(t *testing.T) {
+	defer func(was time.Duration) { scrubTime = was }(scrubTime)
+	scrubTime = time.Millisecond
+	list := []string{`CREATE TABLE t (n BIGINT PRIMARY KEY);`}
+	s := testOpen(t, filepath.Join(t.TempDir(), "state.db"), list)
+	if err := write(s, `INSERT INTO t (n) VALUES (1)`); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Read(t.Context(), func(tx state.Tx) error {
+		if err := tx.Query(`SELECT n FROM t`, nil, func(state.Row) error { return nil }); err != nil {
+			return err
+		}
+		if err := s.Scrub(context.Background()); !errors.Is(err, errRead) {
+			t.Errorf("it says %v", err)
+		}
+		return write(s, `INSERT INTO t (n) VALUES (2)`)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Scrub(t.Context()); err != nil {
+		t.Errorf("when nobody reads: %v", err)
+	}
+	if n := read(t, s, `SELECT count(*) FROM t`); n != 2 {
+		t.Errorf("%d rows", n)
+	}
+}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// Store are opened with the root that they were begun with, by those that live on too.
+func TestOtherRoot(t *testing.T) {
+	one, other := home.At(t.TempDir()), home.At(t.TempDir())
+	for _, h := range []home.Home{one, other} {
+		b, err := OpenLong(t.Context(), h, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.DB.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := os.ReadFile(one.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.ReadFile(other.Root())
+	if err != nil || bytes.Equal(own, foreign) {
+		t.Fatalf("both homes have one root; error %v", err)
+	}
+	for _, step := range []struct {
+		root []byte
+		want error
+	}{{foreign, identity.ErrOtherRoot}, {own, nil}} {
+		if err := os.WriteFile(one.Root(), step.root, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b, err := OpenLong(t.Context(), one, "")
+		if !errors.Is(err, step.want) || err != nil && b != nil {
+			t.Errorf("it says %v, want %v", err, step.want)
+		}
+		if b != nil {
+			_ = b.DB.Close()
+		}
+	}
+}
+
+// Where the root is gone, or a home has none for a store that others use, none is made.
+func TestLostRoot(t *testing.T) {
+	statetest.Places(t, func(t *testing.T, place string) {
+		h, url := home.At(t.TempDir()), urlOf(place)
+		if err := opened(t, h, url).DB.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(h.Root()); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := Open(t.Context(), h, url); !errors.Is(err, identity.ErrNoRoot) || b != nil {
+			t.Errorf("it says %v", err)
+		}
+		if _, err := os.Stat(h.Root()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a root was made: %v", err)
+		}
+	})
+}

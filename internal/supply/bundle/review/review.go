@@ -1,0 +1,94 @@
+// Package review keeps what people said about code bundles that they have read.
+//
+// A review is of a digest, so of every byte of a bundle: another bundle needs
+// another review. It is written together with its journal record, by the person
+// who gave it. The last word counts; an approval can be withdrawn.
+package review
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// Verdict is what a person said.
+type Verdict string
+
+// The verdicts.
+const (
+	Approved  Verdict = "approved"
+	Withdrawn Verdict = "withdrawn"
+)
+
+// Review is one person's word on one bundle.
+type Review struct {
+	Digest string `json:"digest"`
+	// Name is what the bundle is called, ID its agent's id.
+	Name      string    `json:"name"`
+	ID        string    `json:"-"`
+	Principal string    `json:"principal"`
+	Verdict   Verdict   `json:"verdict"`
+	Note      string    `json:"note"`
+	Time      time.Time `json:"time"`
+}
+
+// Record keeps a review, and journals it.
+func Record(ctx context.Context, b *store.Store, callID string, r Review) error {
+	decision := journal.Deny
+	if r.Verdict == Approved {
+		decision = journal.Allow
+	}
+	return b.DB.Write(ctx, func(tx state.Tx) error {
+		_, err := tx.Exec(`INSERT INTO bundle_reviews (digest, at, name, principal, verdict, note) VALUES ($1, $2, $3, $4, $5, $6)`,
+			r.Digest, r.Time.UnixMicro(), r.Name, r.Principal, string(r.Verdict), r.Note)
+		if err != nil {
+			return err
+		}
+		_, err = b.Journal.Append(tx, &journal.Record{
+			Time: r.Time, Call: callID, Agent: r.Name, ID: r.ID, Digest: r.Digest, Principal: r.Principal, Tool: "bundle review",
+			Decision: decision, Stage: "review", Detail: "the bundle was " + string(r.Verdict) + " by " + r.Principal,
+		})
+		return err
+	})
+}
+
+// Last is the last word on a bundle; nil if nobody has said anything.
+func Last(ctx context.Context, b *store.Store, digest string) (*Review, error) {
+	var last *Review
+	err := b.DB.Read(ctx, func(tx state.Tx) error {
+		last = nil
+		return tx.Query(`SELECT at, name, principal, verdict, note FROM bundle_reviews WHERE digest = $1 ORDER BY at DESC LIMIT 1`, []any{digest}, func(row state.Row) error {
+			var at int64
+			var verdict string
+			r := Review{Digest: digest}
+			err := row.Scan(&at, &r.Name, &r.Principal, &verdict, &r.Note)
+			r.Verdict, r.Time = Verdict(verdict), time.UnixMicro(at).UTC()
+			last = &r
+			return err
+		})
+	})
+	return last, err
+}
+
+// ErrMissing says that nobody has approved a bundle.
+var ErrMissing = errors.New("nobody has reviewed this bundle")
+
+// Need says why a bundle may not run where a review is needed; nil if a person
+// has approved it.
+func Need(ctx context.Context, b *store.Store, digest string) error {
+	last, err := Last(ctx, b, digest)
+	switch {
+	case err != nil:
+		return fmt.Errorf("its reviews cannot be read: %w", err)
+	case last == nil:
+		return fmt.Errorf("%w (%s)", ErrMissing, digest)
+	case last.Verdict != Approved:
+		return fmt.Errorf("%s has withdrawn the review of this bundle (%s)", last.Principal, digest)
+	}
+	return nil
+}

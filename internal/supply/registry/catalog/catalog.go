@@ -1,0 +1,265 @@
+// Package catalog is the list of tool servers that ambit knows without asking
+// anybody: the one that ships with it, and what the user has added.
+//
+// An entry gives a server id of a registry one exact package, by version and by
+// the sha256 of what is published, so that resolving it needs no network and what
+// runs is what was looked at. It also says what a manifest of another dialect
+// would say: every tool with its side-effect class, so that the server is proven
+// against it, and which tools each scope covers. A scope that no entry maps covers
+// no tool.
+//
+// An entry's version is the server's own. Packages that count from 0 are listed
+// as version 1 of what they offer here, since an agent's constraint speaks of the
+// server and not of the package.
+//
+// The user's entries are in one file of $AMBIT_HOME and win over those that ship.
+package catalog
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/tooluri"
+)
+
+//go:embed catalog.json
+var shipped []byte
+
+// Entry is one server.
+type Entry struct {
+	// Version is the server's, an exact semantic version.
+	Version     string `json:"version"`
+	Description string `json:"description"`
+	License     string `json:"license,omitempty"`
+	Homepage    string `json:"homepage,omitempty"`
+	// Needs says what must be on the machine or set up besides the package.
+	Needs   string  `json:"needs,omitempty"`
+	Package Package `json:"package"`
+	// Args and Env are the program's. {work} stands for the agent's work folder;
+	// $env:NAME for a credential.
+	Args []string          `json:"args,omitempty"`
+	Env  map[string]string `json:"env,omitempty"`
+	// Tools are all tools of the server, with their side-effect classes.
+	Tools map[string]agent.SideEffect `json:"tools"`
+	// Scopes say which tools each scope covers.
+	Scopes map[string][]string `json:"scopes"`
+
+	// Added says that it is the user's.
+	Added bool `json:"added,omitempty"`
+}
+
+// Package is what an entry runs.
+type Package struct {
+	// Kind is npm, pypi, or builtin for a server that is part of ambit.
+	Kind    string `json:"kind"`
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	// Digest is the sha256 of the published archive.
+	Digest string `json:"digest,omitempty"`
+}
+
+// The kinds of packages.
+const (
+	NPM     = "npm"
+	PyPI    = "pypi"
+	Builtin = "builtin"
+)
+
+// Catalog is a list of entries, by server id.
+type Catalog struct{ Entries map[string]*Entry }
+
+// File is where the user's entries are.
+func File(h home.Home) string { return filepath.Join(h.Dir(), "catalog.json") }
+
+// Work is the folder that is an agent's own. It lies beside ambit's home and not
+// in it, which servers cannot see.
+func Work(h home.Home, name string) string { return filepath.Join(h.Dir()+"-work", name) }
+
+// builtin is what ships.
+var builtin = sync.OnceValues(func() (map[string]*Entry, error) { return Parse("catalog.json", shipped) })
+
+// Open reads the catalogue of a home.
+func Open(h home.Home) (*Catalog, error) {
+	ours, err := builtin()
+	if err != nil {
+		return nil, err
+	}
+	c := &Catalog{Entries: maps.Clone(ours)}
+	text, err := os.ReadFile(File(h))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := Parse(File(h), text)
+	if err != nil {
+		return nil, err
+	}
+	for id, e := range theirs {
+		e.Added = true
+		c.Entries[id] = e
+	}
+	return c, nil
+}
+
+// IDs are the servers in order.
+func (c *Catalog) IDs() []string { return slices.Sorted(maps.Keys(c.Entries)) }
+
+// ScopeTools are the tools that a scope of a server covers; none if nobody has
+// said.
+func (c *Catalog) ScopeTools(server, scope string) []string {
+	if e := c.Entries[server]; e != nil {
+		return e.Scopes[scope]
+	}
+	return nil
+}
+
+// ScopesOf are the scopes of a server.
+func (c *Catalog) ScopesOf(server string) []string {
+	if e := c.Entries[server]; e != nil {
+		return slices.Sorted(maps.Keys(e.Scopes))
+	}
+	return nil
+}
+
+const maxFile = 4 << 20
+
+// Parse reads entries. Its error has every problem, one to a line.
+func Parse(name string, text []byte) (map[string]*Entry, error) {
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
+	}
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.DisallowUnknownFields()
+	var entries map[string]*Entry
+	if err := d.Decode(&entries); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if d.More() {
+		return nil, fmt.Errorf("%s: more than one document", name)
+	}
+	var problems []error
+	for _, id := range slices.Sorted(maps.Keys(entries)) {
+		if entries[id] == nil {
+			problems = append(problems, fmt.Errorf("%s: %s: there is no entry", name, diag.Quote(id)))
+			continue
+		}
+		for _, p := range entries[id].Problems() {
+			problems = append(problems, fmt.Errorf("%s: %s: %s", name, diag.Quote(id), p))
+		}
+	}
+	return entries, errors.Join(problems...)
+}
+
+// Problems are all that is wrong with an entry.
+func (e *Entry) Problems() []string {
+	var out []string
+	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if !isVersion(e.Version) {
+		bad("the version %s is not three numbers", diag.Quote(e.Version))
+	}
+	switch e.Package.Kind {
+	case NPM, PyPI:
+		if e.Package.Name == "" || strings.ContainsAny(e.Package.Name, " \t=") || strings.HasPrefix(e.Package.Name, "-") {
+			bad("%s is not the name of a package", diag.Quote(e.Package.Name))
+		}
+		if e.Package.Version == "" || strings.ContainsAny(e.Package.Version, "<>=^~*| xX") {
+			bad("%s is not an exact version of a package", diag.Quote(e.Package.Version))
+		}
+		if !tooluri.IsDigest(e.Package.Digest) {
+			bad("the package has no sha256")
+		}
+	case Builtin:
+	default:
+		bad("%s is not a kind of package: use npm or pypi", diag.Quote(e.Package.Kind))
+	}
+	if len(e.Tools) == 0 {
+		bad("it has no tools")
+	}
+	for _, tool := range slices.Sorted(maps.Keys(e.Tools)) {
+		if !slices.Contains(agent.SideEffects, e.Tools[tool]) {
+			bad("tool %s: there is no side-effect class %s", diag.Quote(tool), diag.Quote(string(e.Tools[tool])))
+		}
+	}
+	for _, scope := range slices.Sorted(maps.Keys(e.Scopes)) {
+		for _, tool := range e.Scopes[scope] {
+			if _, ok := e.Tools[tool]; !ok {
+				bad("scope %s: there is no tool %s", diag.Quote(scope), diag.Quote(tool))
+			}
+		}
+	}
+	return out
+}
+
+func isVersion(s string) bool {
+	parts := strings.Split(s, ".")
+	for _, p := range parts {
+		if p == "" || strings.Trim(p, "0123456789") != "" {
+			return false
+		}
+	}
+	return len(parts) == 3
+}
+
+// Add puts an entry into the user's file, or replaces the one of its id.
+func Add(h home.Home, id string, e *Entry) error {
+	if problems := e.Problems(); len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	entries, err := added(h)
+	if err != nil {
+		return err
+	}
+	copied := *e
+	copied.Added = false
+	entries[id] = &copied
+	return write(h, entries)
+}
+
+// Remove takes an entry out of the user's file, and reports whether it was there.
+func Remove(h home.Home, id string) (bool, error) {
+	entries, err := added(h)
+	if err != nil || entries[id] == nil {
+		return false, err
+	}
+	delete(entries, id)
+	return true, write(h, entries)
+}
+
+// added are the entries of the user's file.
+func added(h home.Home) (map[string]*Entry, error) {
+	text, err := os.ReadFile(File(h))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return map[string]*Entry{}, nil
+	case err != nil:
+		return nil, err
+	}
+	return Parse(File(h), text)
+}
+
+// write replaces the user's file in one step.
+func write(h home.Home, entries map[string]*Entry) error {
+	file := File(h)
+	text, err := json.MarshalIndent(entries, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return home.Replace(file, 0o600, append(text, '\n'))
+}

@@ -1,0 +1,326 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+// good is a front matter and a text for an Agent Skill.
+func good(name string) string {
+	return "---\nname: " + name + "\ndescription: Does it.\n---\n# Title\n\nDo " + name + ".\n"
+}
+
+// writeFiles fills a folder and returns it.
+func writeFiles(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func declare(ids ...string) *agent.Skills {
+	s := &agent.Skills{SourceKind: "r2", SourceKey: "b"}
+	for _, id := range ids {
+		s.List = append(s.List, agent.Skill{ID: id, Name: id})
+	}
+	return s
+}
+
+// readFolder reads the bundle b of a folder.
+func readFolder(t *testing.T, dir string, declared *agent.Skills) (*Bundle, error) {
+	t.Helper()
+	f, err := OpenFolder(dir, "b")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(t.Context(), f, declared, []string{"look_up"})
+}
+
+func TestRead(t *testing.T) {
+	dir := writeFiles(t, map[string]string{
+		"b/skills/review/SKILL.md":          "---\nname: review\ndescription: >-\n  Reviews\n  code.\nmetadata:\n  tags: git, code\n---\nReview it.\n\n## §TOOLS\nlook_up\n",
+		"b/skills/review/scripts/run.sh":    "rm -rf /",
+		"b/skills/review/assets/sample.mdc": "not a rule of its own",
+		"b/.cursor/rules/Type Script.mdc":   "---\ndescription: Types.\nglobs: *.ts,*.tsx\nalwaysApply: false\n---\nUse types.\n",
+		"b/.cursor/rules/code_style.mdc":    "Tabs.\n",
+		"b/.windsurf/rules/go.md":           "---\ntrigger: glob\nglobs: \"**/*.go\"\n---\nUse gofumpt.\n",
+		"b/.windsurfrules":                  "Be brief.\n",
+		"b/.continue/rules/sql.md":          "---\nname: SQL\nregex: \"SELECT\"\nglobs: [\"*.sql\"]\n---\nNo star.\n",
+		"b/AGENTS.md":                       "# Agents\n\nRun the tests.\n",
+		"b/packages/api/AGENTS.md":          "Run the API.\n",
+		"b/README.md":                       "not a skill",
+		"b/.git/AGENTS.md":                  "not looked at",
+	})
+	declared := declare("agents", "review", "type-script", "code_style", "go", "windsurfrules", "sql", "packages-api-agents")
+	declared.Router = "review"
+	declared.List[1] = agent.Skill{ID: "review", Name: "Code review", Description: "Reviews code.", Tags: []string{"git", "code"}}
+	b, err := readFolder(t, dir, declared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range b.Skills {
+		got = append(got, d.ID+" "+d.Format+" "+d.File)
+	}
+	want := []string{
+		"review an Agent Skill skills/review/SKILL.md",
+		"agents an AGENTS.md AGENTS.md",
+		"type-script a Cursor rule .cursor/rules/Type Script.mdc",
+		"code_style a Cursor rule .cursor/rules/code_style.mdc",
+		"go a Windsurf rule .windsurf/rules/go.md",
+		"windsurfrules a Windsurf rule .windsurfrules",
+		"sql a Continue rule .continue/rules/sql.md",
+		"packages-api-agents an AGENTS.md packages/api/AGENTS.md",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	review := b.Skill("review")
+	if review.Name != "Code review" || review.Description != "Reviews code." || !slices.Equal(review.Tags, []string{"git", "code"}) ||
+		review.Text != "Review it.\n\n## §TOOLS\nlook_up" {
+		t.Errorf("got %+v", review)
+	}
+	if !review.Tools.Allows("look_up") || review.Tools.Allows("delete") || review.Tools.Allows(read) || !b.Skill("go").Tools.Allows("delete") {
+		t.Error("§TOOLS does not narrow as it says")
+	}
+	if b.Others != 3 {
+		t.Errorf("%d files are no skills", b.Others)
+	}
+	if got := fmt.Sprint(b.Warnings); !strings.Contains(got, ".continue/rules/sql.md: its name is another than the manifest's") {
+		t.Errorf("warnings: %s", got)
+	}
+}
+
+func TestReadBad(t *testing.T) {
+	token := "ghp" + "_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+	tests := []struct {
+		name  string
+		files map[string]string
+		ids   []string
+		want  []string
+	}{
+		{"missing", map[string]string{"b/one/SKILL.md": good("one")}, []string{"one", "two"}, []string{`the manifest lists the skill "two", and no file is it`}},
+		{"unexpected", map[string]string{"b/one/SKILL.md": good("one"), "b/two/SKILL.md": good("two")}, []string{"one"}, []string{`two/SKILL.md: it is the skill "two", which the manifest does not list`}},
+		{"both ways", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", and no file is it`, `ome/SKILL.md: it is the skill "ome", which the manifest does not list`}},
+		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{"y/one/SKILL.md: it would be the skill one, which x/one/SKILL.md is"}},
+		{"no front matter", map[string]string{"b/one/SKILL.md": "Just text.\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs front matter"}},
+		{"no name", map[string]string{"b/one/SKILL.md": "---\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs a name"}},
+		{"empty description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription:\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: an Agent Skill needs a description"}},
+		{"long description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: " + strings.Repeat("é", 1025) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: description has 1025 characters; at most 1024 are allowed"}},
+		{"long compatibility", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\ncompatibility: " + strings.Repeat("x", 501) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: compatibility has 501 characters; at most 500 are allowed"}},
+		{"long name", map[string]string{"b/one/SKILL.md": "---\nname: " + strings.Repeat("a", 65) + "\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: name has 65 characters; at most 64 are allowed", `one/SKILL.md:2: the skill is called "aaa`}},
+		{"capitals", map[string]string{"b/one/SKILL.md": "---\nname: One\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: a skill's name has small letters"}},
+		{"double hyphen", map[string]string{"b/a--b/SKILL.md": good("a--b")}, []string{"a--b"}, []string{"a--b/SKILL.md:2: a skill's name has small letters"}},
+		{"hyphen at the end", map[string]string{"b/one-/SKILL.md": good("one-")}, []string{"one-"}, []string{"one-/SKILL.md:2: a skill's name has small letters"}},
+		{"other folder", map[string]string{"b/two/SKILL.md": good("one")}, []string{"two"}, []string{`two/SKILL.md:2: the skill is called "one", and its folder "two"`}},
+		{"metadata is a text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\nmetadata: x\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: metadata is a text, and must be names with texts"}},
+		{"no text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\n---\n\n"}, []string{"one"}, []string{"one/SKILL.md: the skill has no text"}},
+		{"secret", map[string]string{"b/one/SKILL.md": good("one") + "Use " + token + ".\n"}, []string{"one"}, []string{"one/SKILL.md:8: this looks like a secret: GitHub token"}},
+		{"not text", map[string]string{"b/one/SKILL.md": "\xff\xfe"}, []string{"one"}, []string{"one/SKILL.md: it is not UTF-8 text"}},
+		{"too large", map[string]string{"b/one/SKILL.md": good("one") + strings.Repeat("x", 1<<20)}, []string{"one"}, []string{"one/SKILL.md: it has 1048", `no file is it`}},
+		{"bad tools", map[string]string{"b/one/SKILL.md": good("one") + "§TOOLS\nanything\n"}, []string{"one"}, []string{"one/SKILL.md:9: invalid tool URI"}},
+		{"always", map[string]string{"b/r.mdc": "---\nalwaysApply: yes\n---\nx\n"}, []string{"r"}, []string{`r.mdc:2: alwaysApply cannot be "yes"`}},
+		{"trigger", map[string]string{"b/.windsurf/rules/r.md": "---\ntrigger: sometimes\n---\nx\n"}, []string{"r"}, []string{`.windsurf/rules/r.md:2: trigger cannot be "sometimes"`}},
+		{"several", map[string]string{"b/one/SKILL.md": "---\nname: One\nname: one\nlicense: [x]\n---\n", "b/two/SKILL.md": "x"}, []string{"one", "two"}, []string{
+			"one/SKILL.md: the skill has no text", "one/SKILL.md:1: an Agent Skill needs a description", "one/SKILL.md:2: a skill's name", "one/SKILL.md:3: there already is a field name", "one/SKILL.md:4: license is a list", "two/SKILL.md:1: an Agent Skill needs front matter",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := readFolder(t, writeFiles(t, tt.files), declare(tt.ids...))
+			invalid, ok := errors.AsType[*Invalid](err)
+			if !ok {
+				t.Fatalf("got %v", err)
+			}
+			if len(invalid.Problems) != len(tt.want) {
+				t.Errorf("got %d problems: %v", len(invalid.Problems), err)
+			}
+			for _, want := range tt.want {
+				if !slices.ContainsFunc(invalid.Problems, func(p Problem) bool { return strings.Contains(p.String(), want) }) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), token[8:]) {
+				t.Error("the secret shows")
+			}
+		})
+	}
+}
+
+// What does no harm is told, and the bundle is served.
+func TestReadWarns(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"unknown field", "---\nname: one\ndescription: D.\nlicence: MIT\n---\nx\n", `4: an Agent Skill has no field "licence"`},
+		{"colon", "---\nname: one\ndescription: Use when: asked.\n---\nx\n", "3: a text with a colon"},
+		{"hidden", "---\nname: one\ndescription: D.\n---\nx\u200by\n", "5: the text holds invisible characters"},
+		{"long", "---\nname: one\ndescription: D.\n---\n" + strings.Repeat("x\n", 501), "the text has 501 lines"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := readFolder(t, writeFiles(t, map[string]string{"b/one/SKILL.md": tt.text}), declare("one"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(b.Warnings) != 1 || !strings.Contains(b.Warnings[0].String(), tt.want) {
+				t.Errorf("got %v", b.Warnings)
+			}
+		})
+	}
+}
+
+// Nothing leads out of a bundle, whatever the link is on.
+func TestFolderStaysInside(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need a privilege there")
+	}
+	tests := []struct {
+		name  string
+		links map[string]string
+		want  string
+	}{
+		{"file", map[string]string{"b/one/SKILL.md": "../../outside/SKILL.md"}, "it is a link that leads out of the bundle"},
+		{"absolute", map[string]string{"b/one/SKILL.md": "/etc/hostname"}, "it is a link that leads out of the bundle"},
+		{"folder", map[string]string{"b/one": "../outside"}, "it is a link that leads out of the bundle"},
+		{"other file", map[string]string{"b/notes.txt": "../outside/SKILL.md"}, "it is a link that leads out of the bundle"},
+		{"bundle", map[string]string{"b": "../"}, "there are no skills there"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := writeFiles(t, map[string]string{"outside/SKILL.md": good("outside"), "home/x": ""})
+			within := filepath.Join(dir, "home")
+			for link, target := range tt.links {
+				link = filepath.Join(within, link)
+				if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if tt.name != "absolute" && tt.name != "bundle" {
+					target = "../" + target
+				}
+				if err := os.Symlink(target, link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := readFolder(t, within, declare("one"))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("link inside", func(t *testing.T) {
+		dir := writeFiles(t, map[string]string{"b/AGENTS.md": "Do it.\n", "b/x/y": ""})
+		if err := os.Symlink("../AGENTS.md", filepath.Join(dir, "b/x/AGENTS.md")); err != nil {
+			t.Fatal(err)
+		}
+		b, err := readFolder(t, dir, declare("agents", "x-agents"))
+		if err != nil || b.Skill("x-agents").Text != "Do it." {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestOpenFolder(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"here/b/AGENTS.md": "x", "b/AGENTS.md": "outside", "file": "x"})
+	for _, key := range []string{"../b", "..", "/etc", "nothing", "b/../../b", "../here/../b"} {
+		f, err := OpenFolder(filepath.Join(dir, "here"), key)
+		if err == nil {
+			f.Close()
+		}
+		if !errors.Is(err, ErrNoBundle) {
+			t.Errorf("%s: got %v", key, err)
+		}
+	}
+}
+
+func TestReadBounds(t *testing.T) {
+	t.Run("total", func(t *testing.T) {
+		f := fake{}
+		var ids []string
+		for i := range 17 {
+			id := fmt.Sprint("s", i)
+			f[id+"/SKILL.md"], ids = good(id)+strings.Repeat("x", 1<<20-100), append(ids, id)
+		}
+		if _, err := Read(t.Context(), f, declare(ids...), nil); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes") {
+			t.Errorf("got %.200v", err)
+		}
+	})
+	t.Run("grown", func(t *testing.T) {
+		if _, err := readBounded(strings.NewReader(strings.Repeat("x", maxDocument+1)), "one"); err == nil {
+			t.Error("a file that has grown is read")
+		}
+	})
+	t.Run("fails", func(t *testing.T) {
+		broken := errors.New("broken")
+		if _, err := Read(t.Context(), failing{fake{"AGENTS.md": "x"}, broken}, declare("agents"), nil); !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// fake is a bundle in memory.
+type fake map[string]string
+
+func (f fake) Name() string { return "memory" }
+
+func (f fake) List(context.Context) ([]File, error) {
+	var files []File
+	for name, text := range f {
+		files = append(files, File{Path: name, Size: int64(len(text))})
+	}
+	return files, nil
+}
+
+func (f fake) Read(_ context.Context, name string) ([]byte, error) { return []byte(f[name]), nil }
+
+type failing struct {
+	fake
+	err error
+}
+
+func (f failing) Read(context.Context, string) ([]byte, error) { return nil, f.err }
+
+// The bundle that ships is one.
+func TestShippedBundle(t *testing.T) {
+	f, err := OpenFolder("../../../agents/examples/skills-bundle", "skills")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	declared := declare("pick-a-template", "commit-message", "incident-report")
+	b, err := Read(t.Context(), f, declared, nil)
+	if err != nil || len(b.Warnings) != 0 || len(b.Skills) != 3 {
+		t.Errorf("got %+v, %v", b, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("one/SKILL.md", good("one"))
+	f.Add("r.mdc", "---\nglobs: *.ts\n---\nx")
+	f.Add("AGENTS.md", "x\n§TOOLS\nnone\n")
+	f.Fuzz(func(t *testing.T, file, all string) {
+		if formatOf(file) == nil {
+			return
+		}
+		d := parse(file, []byte(all), nil, func(Problem) {})
+		if d.ID != "" && !isID(d.ID) {
+			t.Fatalf("%q is no id", d.ID)
+		}
+	})
+}
