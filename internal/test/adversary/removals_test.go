@@ -299,7 +299,7 @@ var removals = []removal{
 	{"P139", "internal/store/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/store/backup", "TestTrustComesBack"},
 	{"P140", "internal/store/identity/begun.go", `return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)`, `_ = cmp.Or[error]; return keys[0], nil`, "./internal/store", "TestOtherRoot"},
 	{"P140", "internal/store/identity/begun.go", `			return look(tx)`, `			inForce = first; return nil`, "./internal/store/identity", "TestBeginOvertaken"},
-	{"P140", "internal/store/store.go", `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
+	{"P140", "internal/store/store.go", `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
 	{"P140", "internal/store/store.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
 	{"P140", "internal/store/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/store/identity", "TestLostRootIsNotReplaced"},
 	{"P141", "internal/cli/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
