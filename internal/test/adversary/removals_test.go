@@ -276,9 +276,9 @@ var removals = []removal{
 	}
 	return strings.Map(func(r rune) rune {`, "./internal/gateway/policy", "TestNamesOfArguments"},
 	{"P133", "internal/gateway/policy/places.go", `p.touch(joined, folders(joined))`, `_ = joined`, "./internal/gateway/policy", "TestRelativeToAnArgument"},
-	{"P134", "internal/supply/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/cli", "TestRelocked"},
-	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, lock...)`, `_ = lock`, "./internal/cli", "TestScripts/install-no"},
-	{"P134", "internal/cli/installlock.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/cli", "TestRelocked"},
+	{"P134", "internal/supply/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/exec/lock", "TestRelocked"},
+	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, relocked...)`, `_ = relocked`, "./internal/cli", "TestScripts/install-no"},
+	{"P134", "internal/exec/lock/review.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/exec/lock", "TestRelocked"},
 	{"P135", "internal/store/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/store/state/postgres", "TestUnproven"},
 	{"P136", "internal/gateway/policy/live.go", `		select {
 		case l.turn <- struct{}{}:
@@ -302,7 +302,7 @@ var removals = []removal{
 	{"P140", "internal/store/store.go", `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
 	{"P140", "internal/store/store.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
 	{"P140", "internal/store/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/store/identity", "TestLostRootIsNotReplaced"},
-	{"P141", "internal/cli/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
+	{"P141", "internal/exec/lock/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
 	{"P142", "internal/store/identity/apikey.go", `	return a.Note(tx, c)`, `	return nil`, "./internal/cli", "TestScripts/key"},
 	{"P143", "internal/exec/toolserver/prove.go", `		s.first = now
 `, ``, "./internal/serve/host", "TestLazyComesBackAsItWas"},
