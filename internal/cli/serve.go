@@ -181,8 +181,8 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *st
 		d.Close()
 		return &failure{code: exitMissing, err: err}
 	}
-	err = d.OpenConsole(ctx, &daemon.Room{
-		Books: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
+	err = d.OpenConsole(ctx, &daemon.ConsoleOptions{
+		Store: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
 		Needs: t.consoleNeeds,
 	})
 	if err != nil {

@@ -34,7 +34,7 @@ func consoleRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
-	if err := r.OpenConsole(t.Context(), &Room{Books: b, Credentials: &credential.Source{}}); err != nil {
+	if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: b, Credentials: &credential.Source{}}); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -336,7 +336,7 @@ func TestAFewAtATime(t *testing.T) {
 	proven := make(chan struct{})
 	go func() { r.Prove(t.Context()); close(proven) }()
 	var waiting []*fake
-	for range atOnce {
+	for range proveLimit {
 		waiting = append(waiting, <-starts)
 	}
 	// The last in line is wanted now.
@@ -356,7 +356,7 @@ func TestAFewAtATime(t *testing.T) {
 	for _, f := range waiting {
 		close(f.ready)
 	}
-	for range 12 - atOnce - 1 {
+	for range 12 - proveLimit - 1 {
 		close((<-starts).ready)
 	}
 	<-proven

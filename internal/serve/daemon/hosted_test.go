@@ -270,7 +270,7 @@ func TestNoTurnIsJournaled(t *testing.T) {
 }
 
 // drifting is a door whose server has drifted.
-type drifting struct{ front.Door }
+type drifting struct{ front.Gateway }
 
 func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
 	r := call.Refuse("act", call.ServerDrifted, "server demo is another")

@@ -86,7 +86,7 @@ func (f *fake) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return call.Result{Raw: []byte(`{"content":[{"type":"text","text":` + string(text) + `}],"structuredContent":{"n":12345678901234567890}}`)}, err
 }
 
-func (f *fake) ServeMCP(w http.ResponseWriter, r *http.Request, principal string) {
+func (f *fake) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	if f.seen != nil {
 		f.seen <- r.Header.Clone()
 	}

@@ -34,7 +34,7 @@ func TestAnnouncedBodyTakesNoRoom(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", from)
 		r.ContentLength = int64(tt.announced)
 		w := httptest.NewRecorder()
-		body, status := NewHTTP(HTTPOptions{}).body(w, r, http.NewResponseController(w))
+		body, status := NewHTTP(nil, HTTPOptions{}).body(w, r, http.NewResponseController(w))
 		if whole := tt.sent == tt.announced; (status == 0) != whole || whole && len(body) != tt.sent {
 			t.Errorf("%d of %d: %d bytes, status %d", tt.sent, tt.announced, len(body), status)
 		}

@@ -18,9 +18,9 @@ func TestHeldSessionEnds(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		const life = time.Minute
-		face := NewHTTP(HTTPOptions{Keys: keys, SessionLife: life, Idle: time.Hour})
-		defer face.Close()
 		agent := testAgent(t, &stage{began: make(chan string, 10), release: make(chan struct{}), gone: make(chan struct{}, 10)})
+		face := NewHTTP(agent, HTTPOptions{Keys: keys, SessionLife: life, Idle: time.Hour})
+		defer face.Close()
 		post := func(body, session string) *httptest.ResponseRecorder {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp/x", strings.NewReader(body))
 			r.Header.Set("Content-Type", "application/json")
@@ -29,7 +29,7 @@ func TestHeldSessionEnds(t *testing.T) {
 				r.Header.Set("Mcp-Session-Id", session)
 			}
 			w := httptest.NewRecorder()
-			face.Serve(w, r, agent, "me@local")
+			face.Serve(w, r, "me@local")
 			return w
 		}
 		id := post(hello, "").Header().Get("Mcp-Session-Id")

@@ -18,7 +18,7 @@ import (
 
 // shelf is a door to servers that have resources and prompts.
 type shelf struct {
-	ajar
+	fakeGateway
 	forwarded []string // server, method and params
 }
 
@@ -52,8 +52,8 @@ func exposing(t *testing.T, servers []string, kinds ...string) (*client, *shelf)
 	t.Helper()
 	d := &shelf{}
 	c := connect(t, func(a *Agent) {
-		d.ajar = a.Door.(ajar)
-		a.Door, a.Expose = d, gateway.Exposed(kinds)
+		d.fakeGateway = a.Gateway.(fakeGateway)
+		a.Gateway, a.Expose = d, gateway.Exposed(kinds)
 		a.Capabilities = func(alias string) jsontext.Value {
 			if slices.Contains(servers, alias) {
 				return jsontext.Value(`{"resources":{},"prompts":{},"completions":{}}`)
@@ -247,7 +247,7 @@ func TestSubscriptionEndsWhileItsServerIsAway(t *testing.T) {
 			cancel()
 		},
 	}
-	if _, problem := c.agent.subscribed(ctx, r); problem != nil {
+	if _, problem := c.agent.listen(ctx, r); problem != nil {
 		t.Error(problem)
 	}
 	want := []string{`fs resources/subscribe {"uri":"fs://a"}`, `fs resources/unsubscribe {"uri":"fs://a"}`}

@@ -122,15 +122,15 @@ type client struct {
 	stop  context.CancelFunc
 }
 
-// ajar is a door that everything passes, for tests of what is in front of it.
-type ajar struct {
+// fakeGateway is a door that everything passes, for tests of what is in front of it.
+type fakeGateway struct {
 	agent *agent.Agent
 	*stage
 }
 
-func (d ajar) Agent() *agent.Agent { return d.agent }
+func (d fakeGateway) Agent() *agent.Agent { return d.agent }
 
-func (d ajar) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+func (d fakeGateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if len(c.Arguments) == 0 {
 		c.Arguments = jsontext.Value("{}")
 	}
@@ -142,7 +142,7 @@ func (d ajar) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return call.Result{}, call.Refuse("resolve", call.UnknownTool, "there is no %s", c.Tool)
 }
 
-func (d ajar) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
+func (d fakeGateway) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
 	return nil, call.Refuse("gate", call.PolicyDenied, "nothing is exposed")
 }
 
@@ -157,7 +157,7 @@ func testManifest(t testing.TB) *agent.Agent {
 
 // testAgent is an agent behind a door that everything passes.
 func testAgent(t testing.TB, s *stage) *Agent {
-	return &Agent{Door: ajar{testManifest(t), s}, Definition: definitionOf, Version: "1.2.3"}
+	return &Agent{Gateway: fakeGateway{testManifest(t), s}, Definition: definitionOf, Version: "1.2.3"}
 }
 
 // testKeys are made once: they are the same for every agent of a home.
@@ -180,7 +180,7 @@ func gated(t testing.TB) func(*Agent) {
 	db := statetest.Open(t)
 	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
 	return func(a *Agent) {
-		a.Door = gateway.New(testManifest(t), gateway.Options{Binding: a.Door.(ajar).stage, Books: b})
+		a.Gateway = gateway.New(testManifest(t), gateway.Options{Binding: a.Gateway.(fakeGateway).stage, Books: b})
 		a.Keys = testKeys
 	}
 }

@@ -67,11 +67,11 @@ func FuzzHTTP(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	face := NewHTTP(HTTPOptions{Keys: keys})
 	release := make(chan struct{})
 	close(release)
 	a := testAgent(f, &stage{began: make(chan string, 1<<20), release: release})
 	a.Keys = testKeys
+	face := NewHTTP(a, HTTPOptions{Keys: keys})
 	post := func(ctx context.Context, body []byte, headers ...headerLine) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/mcp", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
@@ -79,7 +79,7 @@ func FuzzHTTP(f *testing.F) {
 			r.Header.Set(h.name, h.value)
 		}
 		w := httptest.NewRecorder()
-		face.Serve(w, r, a, "me")
+		face.Serve(w, r, "me")
 		return w
 	}
 	session := post(f.Context(), []byte(hello)).Header().Get("Mcp-Session-Id")

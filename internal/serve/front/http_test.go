@@ -39,14 +39,15 @@ func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
 		t.Fatal(err)
 	}
 	o.Keys = keys
-	w := &web{t: t, stage: &stage{began: make(chan string, 10), release: make(chan struct{}), gone: make(chan struct{}, 10)}, face: NewHTTP(o)}
+	w := &web{t: t, stage: &stage{began: make(chan string, 10), release: make(chan struct{}), gone: make(chan struct{}, 10)}}
 	w.agent = testAgent(t, w.stage)
 	w.agent.Keys = testKeys
 	for _, f := range change {
 		f(w.agent)
 	}
+	w.face = NewHTTP(w.agent, o)
 	w.url = http1test.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.face.Serve(rw, r, w.agent, r.Header.Get(who))
+		w.face.Serve(rw, r, r.Header.Get(who))
 	}))
 	t.Cleanup(w.face.Close)
 	return w
@@ -149,9 +150,9 @@ func TestForeignSessions(t *testing.T) {
 	changed[len(changed)/2] ^= 1
 	expired := serveHTTP(t, HTTPOptions{SessionLife: -time.Minute}).session()
 	otherAgent := serveHTTP(t, HTTPOptions{}, func(a *Agent) {
-		other := *a.Door.Agent()
+		other := *a.Gateway.Agent()
 		other.ID = "matrix://agent/other"
-		a.Door = ajar{&other, a.Door.(ajar).stage}
+		a.Gateway = fakeGateway{&other, a.Gateway.(fakeGateway).stage}
 	}).session()
 	tests := []struct {
 		name    string
@@ -479,7 +480,7 @@ func TestIdleSessionIsReleased(t *testing.T) {
 
 // slowToLeave is a door whose servers take their time to let go of a resource.
 type slowToLeave struct {
-	ajar
+	fakeGateway
 	leaving, left chan struct{}
 }
 
@@ -496,8 +497,8 @@ func TestSessionIsUsedWhileItIsLetGo(t *testing.T) {
 	d := slowToLeave{leaving: make(chan struct{}), left: make(chan struct{})}
 	released := make(chan string, 10)
 	w := serveHTTP(t, HTTPOptions{Idle: time.Millisecond}, func(a *Agent) {
-		d.ajar = a.Door.(ajar)
-		a.Door, a.Expose = d, gateway.Exposed{gateway.Resources}
+		d.fakeGateway = a.Gateway.(fakeGateway)
+		a.Gateway, a.Expose = d, gateway.Exposed{gateway.Resources}
 		a.Capabilities = func(alias string) jsontext.Value {
 			return map[string]jsontext.Value{"fs": jsontext.Value(`{"resources":{}}`)}[alias]
 		}

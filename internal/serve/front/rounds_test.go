@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -88,7 +89,7 @@ func TestRequestState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if problem := goes("me", "ask", `{}`, string(marshal(encodeState(keys.Seal(statePurpose, plain))))); problem == nil || !strings.HasSuffix(problem.Message, errOldState.Error()) {
+		if problem := goes("me", "ask", `{}`, string(marshal(base64.RawURLEncoding.EncodeToString(keys.Seal(statePurpose, plain))))); problem == nil || !strings.HasSuffix(problem.Message, errOldState.Error()) {
 			t.Errorf("got %+v", problem)
 		}
 	})
@@ -188,7 +189,7 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 }
 
 // restless is a door to a server that asks again whatever it is answered.
-type restless struct{ ajar }
+type restless struct{ fakeGateway }
 
 const again = `{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{}}},"requestState":"x"}`
 
@@ -205,7 +206,7 @@ func (restless) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 func TestQuestionsHaveAnEnd(t *testing.T) {
 	const words = "the server asks for more, and has asked 10 times already"
 	open := func(a *Agent) {
-		a.Door, a.Keys, a.Expose = restless{a.Door.(ajar)}, testKeys, gateway.Exposed{gateway.Resources}
+		a.Gateway, a.Keys, a.Expose = restless{a.Gateway.(fakeGateway)}, testKeys, gateway.Exposed{gateway.Resources}
 		a.Capabilities = func(alias string) jsontext.Value {
 			return map[string]jsontext.Value{"fs": jsontext.Value(`{"resources":{}}`)}[alias]
 		}

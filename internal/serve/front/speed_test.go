@@ -22,9 +22,9 @@ func BenchmarkHTTP(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	face := NewHTTP(HTTPOptions{Keys: keys})
-	defer face.Close()
 	a := testAgent(b, &stage{})
+	face := NewHTTP(a, HTTPOptions{Keys: keys})
+	defer face.Close()
 	recorder := httptest.NewRecorder()
 	post := func(body string, headers ...headerLine) *http.Request {
 		r := httptest.NewRequest(http.MethodPost, "http://localhost/mcp", strings.NewReader(body))
@@ -35,7 +35,7 @@ func BenchmarkHTTP(b *testing.B) {
 		}
 		return r
 	}
-	face.Serve(recorder, post(hello), a, "me")
+	face.Serve(recorder, post(hello), "me")
 	session := headerLine{"Mcp-Session-Id", recorder.Header().Get("Mcp-Session-Id")}
 	payload := `{"text":"` + strings.Repeat("x", 64) + `"}`
 	for _, tt := range []struct {
@@ -50,7 +50,7 @@ func BenchmarkHTTP(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Body = io.NopCloser(strings.NewReader(tt.body))
-				face.Serve(&discard{http.Header{}}, r, a, "me")
+				face.Serve(&discard{http.Header{}}, r, "me")
 			}
 		})
 	}

@@ -229,7 +229,7 @@ func TestSignInCountsAtOnce(t *testing.T) {
 	if !token() {
 		t.Error("who has just signed in is not known")
 	}
-	k.nobody.Store(now.UnixNano()) // as if another process had kept it since
+	k.empty.Store(now.UnixNano()) // as if another process had kept it since
 	if now = now.Add(glance); !token() {
 		t.Error("who has signed in elsewhere is not known after a moment")
 	}
