@@ -61,7 +61,7 @@ func TestAgents(t *testing.T) {
 	if got := names(a.doc, "agents"); !slices.Equal(got, want) {
 		t.Errorf("the agents are %q, want %q", got, want)
 	}
-	for _, want := range []string{"the name of beta/alpha.json, alpha, is already that of alpha.json", "the id of zz-again.json, matrix://agent/alpha, is already that of alpha.json", "gamma agents cannot be run yet", "broken.json:1:"} {
+	for _, want := range []string{"beta/alpha.json has the name alpha, which alpha.json already has", "zz-again.json has the id matrix://agent/alpha, which alpha.json already has", "gamma agents cannot be run yet", "broken.json:1:"} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("nobody says %q: %s", want, a.body)
 		}

@@ -173,7 +173,7 @@ func TestReloadWithoutTheQueue(t *testing.T) {
 	r.Prove(t.Context())
 	r.write("new.json", matrix("new"))
 	a := r.ask(r.admin, "POST", "/api/v1/reload", "")
-	if a.status != 503 || a.code() != "unavailable" || !strings.Contains(a.body, "the agents were read again, but the queue could not be told: the store is gone") || strings.Contains(a.body, "as before") {
+	if a.status != 503 || a.code() != "unavailable" || !strings.Contains(a.body, "the agents were reloaded, but the queue could not be notified: the store is gone") || strings.Contains(a.body, "as before") {
 		t.Errorf("it answered %d: %s", a.status, a.body)
 	}
 	if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "new/ready"}) {

@@ -280,7 +280,7 @@ func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 
 // What is no call gets the same hints.
 func TestForwardHintsNameTheAgent(t *testing.T) {
-	_, err := watchedDoor{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
+	_, err := meteredGateway{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Hint != "ambit lock alpha" {
 		t.Errorf("it was refused with %+v", err)
 	}

@@ -97,7 +97,7 @@ func TestIntents(t *testing.T) {
 		status    int
 		says      string
 	}{
-		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, "names no agent; it has no text; its priority is none of low, normal, high; its parent"},
+		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, "agent is missing; text is missing; priority must be one of low, normal, high; parent"},
 		"an unknown field": {mine, `{"agent":"worker","text":"x","more":1}`, 400, ""},
 		"no program":       {mine, `{"agent":"a","text":"x"}`, 400, "not a program"},
 		"no such agent":    {mine, `{"agent":"b","text":"x"}`, 404, ""},
@@ -206,7 +206,7 @@ func TestNobodyCanDoIt(t *testing.T) {
 		}
 	}
 	a := <-told
-	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no worker that is running") || !strings.Contains(a.body, `"retryable":true`) {
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no running worker") || !strings.Contains(a.body, `"retryable":true`) {
 		t.Errorf("it was told %d %s", a.status, a.body)
 	}
 	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=cancelled", "").doc["intents"].([]any)) != 3; {

@@ -187,7 +187,7 @@ func TestConsoleEndsWithTheDaemon(t *testing.T) {
 	start := func() *rig {
 		r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 		b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
-		if err := r.OpenConsole(t.Context(), &Room{Books: b, Credentials: &credential.Source{}}); err != nil {
+		if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: b, Credentials: &credential.Source{}}); err != nil {
 			t.Fatal(err)
 		}
 		return r

@@ -78,7 +78,7 @@ func TestDaemonTidiesUp(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !strings.Contains(r.log.String(), "could not be deleted: the store is busy") {
+	if !strings.Contains(r.log.String(), "cannot delete expired rows: the store is busy") {
 		t.Errorf("the log says %s", r.log.String())
 	}
 }

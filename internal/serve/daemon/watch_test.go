@@ -154,7 +154,7 @@ func TestPresence(t *testing.T) {
 	if err := c.Do(t.Context(), "GET", "/api/v1/agents", &doc); err != nil || len(doc.Agents) != 1 || doc.Agents[0].Name != "alpha" {
 		t.Errorf("it said %+v, %v", doc, err)
 	}
-	if err := c.Do(t.Context(), "GET", "/api/v1/agents/none", &doc); err == nil || err.Error() != "there is no agent of that name here" {
+	if err := c.Do(t.Context(), "GET", "/api/v1/agents/none", &doc); err == nil || err.Error() != "there is no agent with this name" {
 		t.Errorf("it said %v", err)
 	}
 	// A second daemon leaves the first its place.

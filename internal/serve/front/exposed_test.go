@@ -83,21 +83,21 @@ func TestExposed(t *testing.T) {
 		method, params string
 		want           string
 	}{
-		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"the method resources/read is not known"}`},
-		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"the method resources/list is not known"}`},
+		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"unknown method resources/read"}`},
+		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"unknown method resources/list"}`},
 		{"one server, as it is", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
 		{"one server, a page", []string{"fs"}, []string{"resources"}, "resources/list", `{"cursor":"2"}`, `"result":{"resources":[{"uri":"fs://b"}]}`},
 		{"its error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
 		{"two servers, one list", []string{"fs", "db"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0},{"uri":"fs://b"},{"uri":"db://b"}]}`},
 		{"to whoever listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
 		{"to whose template it fits", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
-		{"to nobody", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"no server has what resources/read asks for"}`},
+		{"to nobody", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"no server offers the item that resources/read requests"}`},
 		{"completion by prompt", []string{"fs", "db"}, []string{"prompts"}, "completion/complete", `{"ref":{"type":"ref/prompt","name":"db"}}`, `"result":{"from": "db" }`},
 		{"the agent's own prompts come first", []string{"fs", "db"}, []string{"prompts"}, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true},{"name":"fs"},{"name":"db"}]}`},
 		{"and need nobody's leave", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
 		{"its own prompt", []string{"fs"}, []string{"prompts"}, "prompts/get", `{"name":"own","arguments":{"a":1}}`, `"result":{"messages":[],"for":"me@local","with":{"a":1}}`},
 		{"a server's prompt", []string{"fs", "db"}, []string{"prompts"}, "prompts/get", `{"name":"db"}`, `"result":{"from": "db" }`},
-		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"there is no prompt fs"}`},
+		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"unknown prompt fs"}`},
 		{"nobody has any", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
 	}
 	for _, tt := range tests {

@@ -400,9 +400,9 @@ func TestCallsRunSideBySide(t *testing.T) {
 			c.call(i)
 		}
 		c.say(`{"jsonrpc":"2.0","id":"more","method":"tools/call","params":{"name":"wait"}}`)
-		c.wants(`{"jsonrpc":"2.0","id":"more","error":{"code":-32603,"message":"too many calls at once"}}`)
+		c.wants(`{"jsonrpc":"2.0","id":"more","error":{"code":-32603,"message":"too many open calls"}}`)
 		c.say(`{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"read"}}`)
-		c.wants(`{"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"a request of this id is still running"}}`)
+		c.wants(`{"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"a request with this id is still running"}}`)
 		close(c.stage.release)
 		var got []string
 		for range maxCalls {

@@ -254,7 +254,7 @@ func TestStreamOrNot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, body := w.post(tt.body, s, headerLine{"Accept", tt.accept})
 			if is := resp.Header.Get("Content-Type") == "text/event-stream"; is != tt.stream {
-				t.Fatalf("it is %s: %s", resp.Header.Get("Content-Type"), body)
+				t.Fatalf("the agent is %s: %s", resp.Header.Get("Content-Type"), body)
 			}
 			if !tt.stream {
 				if body != last {
@@ -556,7 +556,7 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 		sessions = append(sessions, s)
 	}
 	more := w.session()
-	if resp, body := w.post(ping, more); resp.StatusCode != 429 || !strings.Contains(body, "me@local has 3 sessions open with this agent") {
+	if resp, body := w.post(ping, more); resp.StatusCode != 429 || !strings.Contains(body, "me@local has reached its limit of 3 open sessions with this agent") {
 		t.Errorf("one too many: %d %s", resp.StatusCode, body)
 	}
 	if resp, body := w.post(ping, sessions[0]); resp.StatusCode != 200 {

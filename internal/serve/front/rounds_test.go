@@ -96,7 +96,7 @@ func TestRequestState(t *testing.T) {
 	// A state is for what is read here, and the server reads the same.
 	s.more = ""
 	sealed = ask(`{}`)
-	if problem := goes("me", `read","name":"ask`, `{}`, sealed); problem == nil || problem.Code != invalidParams || !strings.Contains(problem.Message, "twice") || s.more != "" {
+	if problem := goes("me", `read","name":"ask`, `{}`, sealed); problem == nil || problem.Code != invalidParams || !strings.Contains(problem.Message, "duplicate") || s.more != "" {
 		t.Errorf("got %+v, and the server got %s", problem, s.more)
 	}
 	// Answers without a state belong to no call: it is a new one.
@@ -204,7 +204,7 @@ func (restless) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 // A server that asks again and again is asked no further, in either generation: one
 // approval is not for calls without end.
 func TestQuestionsHaveAnEnd(t *testing.T) {
-	const words = "the server asks for more, and has asked 10 times already"
+	const words = "the server asked for input 10 times, which is the limit"
 	open := func(a *Agent) {
 		a.Gateway, a.Keys, a.Expose = restless{a.Gateway.(fakeGateway)}, testKeys, gateway.Exposed{gateway.Resources}
 		a.Capabilities = func(alias string) jsontext.Value {
@@ -342,7 +342,7 @@ func TestServersThatDoNotCome(t *testing.T) {
 		t.Error(got)
 	}
 	c.say(strings.Replace(hello, `"id":1`, `"id":3`, 1))
-	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent cannot work at present: server_drifted: server fs is not what`) {
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server fs is not what`) {
 		t.Error(got)
 	}
 }

@@ -162,7 +162,7 @@ func TestStartDoesNotWait(t *testing.T) {
 	open := make(chan struct{})
 	a := begin(t, declare(t, on("far", serve(t, server(), open), "ask")), nil)
 	if a.State() != Starting || a.Name() != "near" || a.Proofs() != nil {
-		t.Errorf("it is %s: %s, %v", a.Name(), a.State(), a.Proofs())
+		t.Errorf("the agent is %s: %s, %v", a.Name(), a.State(), a.Proofs())
 	}
 	c := connect(t, a)
 	c.say(hello)
@@ -194,7 +194,7 @@ func TestNotAsDeclared(t *testing.T) {
 	}
 	c := connect(t, a)
 	c.say(hello)
-	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent cannot work at present: server_drifted: server far is not what the manifest says: it does not advertise \"tell\"`) {
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server far is not what the manifest says: it does not advertise \"tell\"`) {
 		t.Error(got)
 	}
 }
@@ -299,7 +299,7 @@ func TestFailureTellsNoSecret(t *testing.T) {
 	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
 		t.Errorf("it is told %v", err)
 	}
-	if got := fmt.Sprint(a.Proofs()[0].Refusal); strings.Contains(got, secret) || !strings.Contains(got, "why is not told") {
+	if got := fmt.Sprint(a.Proofs()[0].Refusal); strings.Contains(got, secret) || !strings.Contains(got, "the reason is withheld") {
 		t.Error(got)
 	}
 }

@@ -387,7 +387,7 @@ func TestListenerFails(t *testing.T) {
 		if err := s.server.Serve(&failing{errs: []error{passingError{}, passingError{}, broken}}); !errors.Is(err, broken) {
 			t.Errorf("it is %v", err)
 		}
-		if n := strings.Count(s.log.String(), "cannot be taken"); n != 2 {
+		if n := strings.Count(s.log.String(), "cannot accept"); n != 2 {
 			t.Errorf("the log is %q", s.log.String())
 		}
 		_ = s.server.Close()

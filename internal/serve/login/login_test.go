@@ -190,7 +190,7 @@ func TestStoppedRenewal(t *testing.T) {
 
 func TestNobodySignedIn(t *testing.T) {
 	k := newKeeper(t)
-	for issuer, want := range map[string]string{"": "you are not signed in anywhere", "https://login.example.com": "you are not signed in at login.example.com"} {
+	for issuer, want := range map[string]string{"": "you are not signed in", "https://login.example.com": "you are not signed in at login.example.com"} {
 		_, err := k.Fresh(t.Context(), issuer)
 		if _, ok := errors.AsType[*NoneError](err); !ok || err.Error() != want {
 			t.Errorf("%q: %v", issuer, err)
