@@ -94,6 +94,11 @@ func (r *Resolved) Fetched(alias, digest string) {
 	r.agent.Store(registry.Agent(r.declared, r.found))
 }
 
+// Trust records that this machine resolved a server to the package that is locked.
+func (r *Resolved) Trust(f *registry.Found, p pack.LockedPackage) error {
+	return r.Resolver.Trust(f, p)
+}
+
 // Servers returns the specs of the resolved servers; nil for an agent that declares its servers.
 // Requests to addresses from a registry go through the client.
 func (r *Resolved) Servers(o toolserver.Options, client *egress.Client, lazy bool) []toolserver.Spec {
