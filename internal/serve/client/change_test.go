@@ -24,7 +24,7 @@ func plan(t *testing.T, sc *scene) (*Change, error) {
 	return sc.client.Plan(sc.system, sc.name, sc.entry, l.Of(sc.name, sc.client.Name))
 }
 
-// TestFilesThatAreLeftAlone wants a reason, and not a byte changed.
+// Invalid files are not changed, and the error has the reason.
 func TestFilesThatAreLeftAlone(t *testing.T) {
 	tests := []struct {
 		name, head, text, reason string
@@ -168,7 +168,7 @@ func TestConcurrentEdits(t *testing.T) {
 		sc.put(t, []byte("{}\n"))
 		same := strings.Replace(theirs, "theirs", "report-builder", 1)
 		if err := write(sc, func(int) { sc.put(t, []byte(same)) }); err == nil {
-			t.Fatal("an entry was replaced that nobody was asked about")
+			t.Fatal("an entry was replaced without asking")
 		}
 		if got := string(sc.read(t)); got != same {
 			t.Errorf("the file is %q", got)
@@ -176,8 +176,8 @@ func TestConcurrentEdits(t *testing.T) {
 	})
 }
 
-// TestOthersAreKept installs and changes in every order, and wants what others
-// wrote to be there in the end, and nothing of ours.
+// TestOthersAreKept installs and changes in every order. In the end all entries of others are left,
+// and none of ours.
 func TestOthersAreKept(t *testing.T) {
 	second := func(sc *scene) *scene {
 		other := *sc
@@ -263,7 +263,7 @@ func TestForeignEntry(t *testing.T) {
 		sc.put(t, []byte(text))
 		ch, err := plan(t, sc)
 		if err != nil || !ch.Theirs {
-			t.Fatalf("%s: somebody else's entry is taken for ours: %v", head, err)
+			t.Fatalf("%s: an entry of another program counts as ours: %v", head, err)
 		}
 		if strings.Contains(ch.Diff, "canary") || !strings.Contains(ch.Diff, "not shown") {
 			t.Errorf("the diff:\n%s", ch.Diff)

@@ -177,7 +177,7 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 
 // Sessions of the daemon's temporary key end with the daemon, although the keys that seal
 // cookies stay. Sessions of a stored key continue.
-func TestSessionEndsWithThePassingKey(t *testing.T) {
+func TestSessionEndsWithTheTemporaryKey(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		next, err := New(c.o) // after a restart
 		if err != nil {
@@ -218,7 +218,7 @@ func (e *endless) Read(b []byte) (int, error) {
 }
 
 // Requests without a session are read up to a limit, in every encoding.
-func TestStrangersFormIsBounded(t *testing.T) {
+func TestLoginFormIsBounded(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		for _, tt := range []struct {
 			form, begins string

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// put writes the files of folders, and tells where the folders are.
+// put writes the files of folders and returns their parent.
 func put(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,9 +27,8 @@ func put(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestNames: of two that are good, the first is served. One that is broken keeps its
-// name and its id, so that nobody is served in its place; one that is refused for the
-// name or id of another keeps none.
+// Of two valid agents, the first is served. A broken file reserves its name and id, so that no
+// other agent replaces it. A duplicate reserves neither.
 func TestNames(t *testing.T) {
 	broken := `{"schema_version": 1, "agent": "matrix://agent/notes", "servers": [}`
 	for name, tt := range map[string]struct {
@@ -78,9 +77,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoManifest is passed over, unless it may be one that is broken; a list
-// tells of all that cannot be read.
-func TestWhatIsNoManifest(t *testing.T) {
+// Files that are not manifests are ignored, unless they may be broken ones; a list has every
+// unreadable file.
+func TestNotAManifest(t *testing.T) {
 	dir := put(t, map[string]string{
 		"broken.json": "{", "broken.toml": "[", "empty.json": "",
 		"other.json": `{"name": "other"}`, "list.json": "[]", "other.toml": "a = 1\n",
@@ -148,8 +147,8 @@ func TestPathsAreTold(t *testing.T) {
 	}
 }
 
-// A file that may have been an agent holds its name also where it is not listed, and
-// one that was refused for another's id does not stand before the one that is served.
+// An unlisted file that may have been an agent reserves its name, and a duplicate does not hide the
+// served agent.
 func TestPick(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files  map[string]string

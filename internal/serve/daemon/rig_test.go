@@ -37,7 +37,7 @@ type fake struct {
 	m      *manifest.Manifest
 	state  atomic.Value // State
 	ready  chan struct{}
-	calls  chan string   // told of each call that began
+	calls  chan string   // receives the tool of each call
 	hold   chan struct{} // calls end when it is closed; nil: at once
 	closed chan struct{}
 	once   sync.Once
@@ -112,7 +112,7 @@ func (f *fake) Close() {
 	})
 }
 
-// compiling is held by whoever uses the compiler of the API's description.
+// compiling guards the compiler of the API's description.
 var compiling sync.Mutex
 
 // rig is a daemon of fakes.
@@ -312,7 +312,7 @@ func (r *rig) do(req *http.Request) *answer {
 	return a
 }
 
-// described wants an answer to be one that openapi.json has.
+// described checks an answer against openapi.json.
 func (r *rig) described(method, path string, status int, kind string, body []byte) {
 	compiling.Lock() // the compiler keeps what it has read
 	defer compiling.Unlock()

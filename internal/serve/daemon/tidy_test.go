@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// A daemon deletes what is past its time, in batches, and goes on if it cannot.
+// A daemon deletes expired rows in batches, and continues after an error.
 func TestDaemonTidiesUp(t *testing.T) {
 	var kept *store.Store
 	done := make(chan struct{})

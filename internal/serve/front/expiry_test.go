@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A session that is held here because it is in use ends with its time all the
-// same: what is in memory is not good for longer than what is sealed.
+// A session with state in memory ends when its sealed token expires.
 func TestHeldSessionEnds(t *testing.T) {
 	keys, err := testKeys()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// FuzzServeStdio says anything at all. Every answer is one line of JSON-RPC, and
-// no line gets more than one answer and a call's notifications.
+// FuzzServeStdio sends arbitrary lines. Every answer is one line of JSON-RPC, and no line gets more
+// than one answer and a call's notifications.
 func FuzzServeStdio(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -60,8 +60,8 @@ func FuzzServeStdio(f *testing.F) {
 	})
 }
 
-// FuzzHTTP posts anything at all. Every answer has a status that is meant, and
-// what is said to be JSON is.
+// FuzzHTTP posts arbitrary requests. Every answer has an expected status, and bodies with the type
+// JSON are JSON.
 func FuzzHTTP(f *testing.F) {
 	keys, err := testKeys()
 	if err != nil {
@@ -92,7 +92,7 @@ func FuzzHTTP(f *testing.F) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if method == "subscriptions/listen" {
-			cancel() // it would go on for ever
+			cancel() // it would never end
 		}
 		w := post(ctx, body, headerLine{"Mcp-Protocol-Version", version}, headerLine{"Mcp-Method", method}, headerLine{"Mcp-Name", name}, headerLine{"Mcp-Session-Id", id}, headerLine{"Accept", accept})
 		switch w.Code {

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// discard is a response that nobody reads.
+// discard is a response that is not read.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// BenchmarkHTTP is a call over HTTP in each generation, without the network and
-// with a door that everything passes.
+// BenchmarkHTTP is a call over HTTP in each generation, without the network and with a gateway that
+// admits every call.
 func BenchmarkHTTP(b *testing.B) {
 	keys, err := testKeys()
 	if err != nil {
