@@ -77,7 +77,7 @@ func TestConsole(t *testing.T) {
 
 	// Another process waits for this person, whose page changes by itself.
 	b.open("/approvals")
-	b.text("#approvals", "Nothing waits")
+	b.text("#approvals", "No calls are waiting")
 	other := d.command("call", d.agentPath(), "increase_campaign_budget", "--input", spend, "--json")
 	var said output.Buffer
 	other.Stdout, other.Stderr = &said, &said
@@ -93,7 +93,7 @@ func TestConsole(t *testing.T) {
 
 	// By keyboard alone: from the reason to the first button behind it.
 	b.do(chromedp.Focus(chromedp.CSS(".approval input[name=reason]")), chromedp.SendKeys(chromedp.CSS(".approval input[name=reason]"), "fine"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
-	b.text("#approvals", "Nothing waits")
+	b.text("#approvals", "No calls are waiting")
 	if err := <-ended; err != nil {
 		t.Errorf("the call ended with %v: %s", err, said.String())
 	}
