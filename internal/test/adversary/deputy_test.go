@@ -23,7 +23,7 @@ func (w *world) deputies() {
 	}
 	write := func(name string, tools []any, rails map[string]any) {
 		doc, err := json.Marshal(map[string]any{
-			"name": name, "system_prompt": "You repeat your input word for word.", "kind": "mcp-tool",
+			"name": name, "system_prompt": "You repeat your input, word for word and without any change.", "kind": "mcp-tool",
 			"tools": tools, "guardrails": rails, "example_prompts": []string{"Say it."},
 		})
 		if err != nil {
