@@ -23,7 +23,7 @@ import (
 type daemon struct {
 	*world
 	url, console, key string
-	log              *output.Buffer
+	log               *output.Buffer
 }
 
 // serve starts a daemon for the agents in the folder agents.
