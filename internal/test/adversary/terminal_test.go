@@ -229,7 +229,7 @@ var notRun = map[string]string{
 	"ambit journal export": "writes records as they are, because their bytes count: docs/threat-model.md, Limits",
 	"ambit man":            "prints its own texts",
 	"ambit serve":          "TestLogIsTheDaemonsOwn",
-	"ambit tool-server":    "speaks MCP to whoever started it",
+	"ambit tool-server":    "speaks MCP to its parent process",
 	"ambit version":        "prints its own texts",
 	"ambit worker":         "takes from a queue until it is stopped, and has the log of serve",
 }
@@ -266,7 +266,7 @@ func everyVerb(t *testing.T, runs [][]string) {
 	}
 	for verb, is := range missing {
 		if is {
-			t.Errorf("nobody looks at what %q prints", verb)
+			t.Errorf("the test does not run %q", verb)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestReadPage(t *testing.T) {
 		{"commands in a picture", "```text\nambit grant me ACTION…\n```\n", "page.md:2: commands are a block of sh"},
 		{"commands behind what make bench writes", "<!-- bench agents -->\n| a |\n<!-- /bench -->\n\n```text\nambit run x\n```\n", "page.md:6: commands are"},
 		{"commands at a prompt in a picture", "```text\n  $ ambit grants\n```\n", "commands are a block of sh"},
-		{"a file that nobody reads", "```sh\ntrue\n```\n\n<!-- file: a.toml -->\n```toml\n```\n", "page.md:6: no command below reads this file"},
+		{"an unused file", "```sh\ntrue\n```\n\n<!-- file: a.toml -->\n```toml\n```\n", "page.md:6: no command below reads this file"},
 		{"indented", "text\n\n    kubectl apply -k x\n", "page.md:3: preformatted text must be a block"},
 		{"indented by a tab", "text\n\n\tkubectl apply -k x\n", "page.md:3: preformatted text"},
 		{"indented in a list", "1. one\n\n       a = 1\n", "page.md:3: preformatted text"},

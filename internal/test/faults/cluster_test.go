@@ -33,7 +33,7 @@ func (d *daemon) paying(n int, cluster *statetest.Cluster) []chan outcome {
 }
 
 // TestPostgresRestarts crashes and restarts the database during calls. Each call has one effect and is in the journal, no
-// caller is told that its call did not happen, and calls with an unknown outcome are listed. No calls are made meanwhile.
+// caller gets an error that denies its call, and calls with an unknown outcome are listed. No calls are made meanwhile.
 // The daemon reconnects by itself.
 func TestPostgresRestarts(t *testing.T) {
 	t.Run("before the answers", func(t *testing.T) { testRestart(t, true) })
@@ -85,7 +85,7 @@ func testRestart(t *testing.T, soon bool) {
 func (h *fixture) settled(calls, answered int, store ...string) {
 	h.t.Helper()
 	var allowed, unknown int
-	h.until("the journal tells of every call", func() bool {
+	h.until("the journal has every call", func() bool {
 		list := h.decisions(store...)
 		allowed, unknown = count(list, "allow"), count(list, "unknown")
 		return allowed+unknown >= calls
@@ -129,7 +129,7 @@ func TestPostgresFailsOver(t *testing.T) {
 	if o.err != nil || o.a.status != 200 && (o.a.Error.Effect != "unknown" || o.a.Error.Message == "") {
 		t.Errorf("the caller gets %+v", o)
 	}
-	h.until("the journal tells of both", func() bool { return len(h.decisions(store...)) >= 2 })
+	h.until("the journal has both calls", func() bool { return len(h.decisions(store...)) >= 2 })
 	if list := h.decisions(store...); slices.Contains(list, "deny") || h.done() != 2 {
 		t.Errorf("%v, and %d effects", list, h.done())
 	}

@@ -45,7 +45,7 @@ func TestPostgresDropsConnections(t *testing.T) {
 		if o.a.status != 200 && (o.a.Error.Message == "" || o.a.Error.Effect == "none") {
 			t.Errorf("the caller gets %s", o.a.text)
 		}
-		h.until("the journal tells of it", func() bool {
+		h.until("the journal has the call", func() bool {
 			list := h.decisions("--store", place)
 			return len(list) > 0 && list[len(list)-1] != "deny"
 		})

@@ -46,7 +46,7 @@ func TestStoppedNeighbour(t *testing.T) {
 		t.Errorf("%d effects while the store was locked", n)
 	}
 	goOn()
-	h.until("the journal tells of both", func() bool {
+	h.until("the journal has both calls", func() bool {
 		list := h.decisions()
 		return count(list, "allow") == 1 && count(list, "unknown") == 1
 	})

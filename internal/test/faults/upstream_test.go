@@ -99,7 +99,7 @@ func (u *upstream) paid() {
 	fmt.Fprintln(f, "paid")
 }
 
-// wire forwards connections until it is broken. Then they stay open but carry nothing, and neither end is told, as when a
+// wire forwards connections until it is broken. Then they stay open but carry nothing, and neither end notices, as when a
 // machine loses power or a firewall drops its state.
 type wire struct {
 	t      *testing.T
@@ -196,7 +196,7 @@ func TestUpstream(t *testing.T) {
 				want = append(want, "allow") // the late answer settles it
 			}
 			u.manner.Store("")
-			u.h.until("the journal tells what became of it", func() bool { return slices.Equal(u.h.decisions(), want) })
+			u.h.until("the journal has the outcome", func() bool { return slices.Equal(u.h.decisions(), want) })
 			u.h.until("the next call works", func() bool { a, err := d.pay(); return err == nil && a.status == 200 })
 			if n, calls := u.h.done(), len(u.h.decisions())-len(want)+1; n != calls {
 				t.Errorf("%d effects of %d calls", n, calls)
