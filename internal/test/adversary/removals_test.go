@@ -1,20 +1,18 @@
 package adversary
 
-// removal takes one mechanism away. The text in file is replaced, and the test,
-// which stands for the promise, has to fail.
+// removal removes one mechanism: it replaces a text in a file, and the test of the promise must fail.
 type removal struct {
-	id   string // of the promise in docs/threat-model.md
+	id   string // the promise in docs/threat-model.md
 	file string
 	old  string
 	new  string
-	// pkg and test are what has to go red; the document names the same test.
+	// pkg and test name the test that must fail; the document names the same test.
 	pkg  string
 	test string
 }
 
-// removals are the mechanisms that are really taken away, one after the other,
-// by TestWithoutItsMechanism: at least one for every promise. Each text stands
-// exactly once in its file.
+// removals lists the mechanisms that TestWithoutItsMechanism removes one after the other, at least one for every promise.
+// Each text occurs exactly once in its file.
 var removals = []removal{
 	{"P01", "internal/gateway/admit.go", `if deeper(p.Arguments, maxDepth) {`, `if false && deeper(p.Arguments, maxDepth) {`, "./internal/gateway", "TestCall"},
 	{"P02", "internal/gateway/gate/gate.go", `deny(call.SideEffectDenied, "its side effect "+string(t.SideEffect)+" is not in allowed_side_effects")`, `allow("anything goes")`, "./internal/gateway/gate", "TestDecide"},
