@@ -213,7 +213,7 @@ func (l *locking) pin(ctx context.Context) error {
 		}
 		p, err := l.fetch(ctx, s, f)
 		if errors.Is(err, pack.NotFound) && s.Placeholder && s.Version == importer.UnknownVersion {
-			return no("pin the newest: ambit lock --update PATH", "server %s: its version %s stands for one that is not known: %w", s.Alias, s.Version, err)
+			return no("pin the newest: ambit lock --update "+diag.ShellWord(l.m.Path), "server %s: its version %s stands for one that is not known: %w", s.Alias, s.Version, err)
 		}
 		if err != nil {
 			return notHad(s.Alias, err)

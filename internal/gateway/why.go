@@ -17,7 +17,7 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 	p := &passing{Call: &copied}
 	ask := func(name string, run func(*Gateway, context.Context, *passing) *call.Refusal, passed func() string) bool {
 		if r := run(g, ctx, p); r != nil {
-			reasons = append(reasons, call.Reason{Stage: name, Code: r.Code, Detail: r.Message, Hint: r.Hint})
+			reasons = append(reasons, r.Deny(name))
 			return false
 		}
 		if said := passed(); said != "" {

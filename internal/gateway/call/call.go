@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Call is one call as its caller asked for it.
@@ -123,6 +121,8 @@ type Refusal struct {
 	Retryable bool   `json:"retryable"`
 	// RetryAfter is how long to wait before a retry can pass; 0 if that is not known.
 	RetryAfter time.Duration `json:"-"`
+	// Command completes a hint that is not the code's own.
+	Command diag.Command `json:"-"`
 	// Unsent is set if nothing of the call was sent, so that it counts towards no
 	// limit. It is set only where that is certain: a read that was sent has no effect
 	// either, and counts.
@@ -134,7 +134,7 @@ func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Messag
 // Refuse makes the refusal of a call that did nothing. Its hint is the code's
 // own.
 func Refuse(stage string, code Code, format string, args ...any) *Refusal {
-	return &Refusal{Code: code, Stage: stage, Message: fmt.Sprintf(format, args...), Hint: Fix(code), Effect: NoEffect}
+	return &Refusal{Code: code, Stage: stage, Message: fmt.Sprintf(format, args...), Hint: meaningOf(code).Fix, Effect: NoEffect}
 }
 
 // Uncertain makes the refusal of a call that may have done something.
@@ -180,24 +180,45 @@ func (r *Refusal) RetrySeconds() *float64 {
 	return &s
 }
 
-// Fix is what to do about a code, whatever the call.
-func Fix(code Code) string {
-	for _, m := range Meanings {
-		if m.Code == code {
-			return m.Fix
-		}
+// Advice returns the hint, and the command that completes it.
+func (r *Refusal) Advice() (string, diag.Command) {
+	if m := meaningOf(r.Code); r.Hint == m.Fix {
+		return m.Fix, m.Command
 	}
-	return ""
+	return r.Hint, r.Command
 }
 
-// Reason is one stage's word on a call.
+// HintFor returns the hint with its command, for a reader who knows the agent's
+// manifest under this name or path; see [diag.Command].
+func (r *Refusal) HintFor(manifest string) string {
+	hint, command := r.Advice()
+	return command.After(hint, manifest)
+}
+
+// Reason is the result of one stage of a call.
 type Reason struct {
 	Stage   string `json:"stage"`
 	Code    Code   `json:"code,omitempty"`
 	Allowed bool   `json:"allowed"`
 	Detail  string `json:"detail"`
-	// Hint is what to do about a no; empty leaves it to [Fix].
+	// Hint says how to get a denied call allowed. If it is empty, the code's own applies.
 	Hint string `json:"hint,omitempty"`
+	// Command completes Hint.
+	Command diag.Command `json:"-"`
+}
+
+// Refusal returns the refusal for a reason that denies the call.
+func (r Reason) Refusal() *Refusal {
+	refusal := Refuse(r.Stage, r.Code, "%s", r.Detail)
+	if r.Hint != "" {
+		refusal.Hint, refusal.Command = r.Hint, r.Command
+	}
+	return refusal
+}
+
+// Deny returns the reason of a stage that refused the call.
+func (r *Refusal) Deny(stage string) Reason {
+	return Reason{Stage: stage, Code: r.Code, Detail: r.Message, Hint: r.Hint, Command: r.Command}
 }
 
 // Document is the result of a call in ambit call --json and in the daemon's API.
@@ -233,14 +254,4 @@ func Standing(ctx context.Context) error {
 		return still(ctx)
 	}
 	return nil
-}
-
-var ofPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`ambit (secret set|[a-z]+)( --[a-z]+)* PATH\b`) })
-
-// HintFor is a hint for an agent. Who writes hints does not know how the agent is called
-// where they are read, and writes PATH; word is what to type there.
-func HintFor(hint, word string) string {
-	return ofPath().ReplaceAllStringFunc(hint, func(command string) string {
-		return strings.TrimSuffix(command, "PATH") + word
-	})
 }

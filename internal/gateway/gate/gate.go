@@ -13,7 +13,6 @@
 package gate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -100,7 +99,7 @@ func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *
 	}
 	if t.Policy.HumanApproval && rules.Lacks != nil {
 		if r := rules.Lacks(t); r != nil {
-			d.add(call.Reason{Stage: Stage, Code: r.Code, Detail: r.Message, Hint: r.Hint})
+			d.add(r.Deny(Stage))
 		}
 	}
 	return d
@@ -165,9 +164,7 @@ func heldDetail(who string, held, missing []string) string {
 func (d Decision) Refusal() *call.Refusal {
 	for _, r := range d.Reasons {
 		if !r.Allowed {
-			refusal := call.Refuse(Stage, r.Code, "%s", r.Detail)
-			refusal.Hint = cmp.Or(r.Hint, refusal.Hint)
-			return refusal
+			return r.Refusal()
 		}
 	}
 	return nil

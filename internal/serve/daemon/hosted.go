@@ -50,20 +50,16 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	return a
 }
 
-// named is a refusal whose hint names the agent: where its manifest lies is not for
-// everybody who may call it.
+// named returns a refusal whose hint names the agent. Callers need not know the path
+// of its manifest.
 func named(err error, name string) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
 		return err
 	}
-	hint := call.HintFor(r.Hint, diag.ShellWord(name))
-	if hint == r.Hint {
-		return err
-	}
-	told := *r // others may hold the same one
-	told.Hint = hint
-	return &told
+	renamed := *r // other calls may share the refusal
+	renamed.Hint, renamed.Command = r.HintFor(name), diag.Command{}
+	return &renamed
 }
 
 // hosted is an agent with real servers.

@@ -48,7 +48,7 @@ func refusedProblem(r *call.Refusal, id string) *problem {
 		status = http.StatusForbidden // what is not listed was decided against
 	}
 	return &problem{
-		status: status, Code: string(r.Code), Reason: r.Reason, Message: r.Message, Hint: r.Hint,
+		status: status, Code: string(r.Code), Reason: r.Reason, Message: r.Message, Hint: r.HintFor(""),
 		Stage: r.Stage, Effect: r.Effect, Retryable: &r.Retryable, RetryAfter: r.RetrySeconds(), CallID: id,
 	}
 }
