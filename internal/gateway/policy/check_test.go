@@ -99,7 +99,7 @@ func TestGrantWithoutAgents(t *testing.T) {
 
 // A part that is never there makes a rule match nothing only where the rule wants it.
 func TestNeverAPart(t *testing.T) {
-	const nothing, never = "a rule that asks for it first matches nothing", "has is always false of it"
+	const nothing, never = "a rule that requires it first matches nothing", "has is always false"
 	for condition, want := range map[string]string{
 		`when { context has x }`: nothing,
 		`when { context has x && context.caller == "a" && context.caller == "b" }`: nothing,

@@ -276,7 +276,7 @@ func TestVanished(t *testing.T) {
 	b.want("a read that was permitted", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
 	b.want("a write that was forbidden", b.ask(agent.Matrix, agent.Write), "policy_denied")
 	b.want("a read that needs no permit", b.ask(agent.Matrix, agent.Read), "yes")
-	if s := b.live.Status(); !strings.Contains(s.Problem, "is gone") {
+	if s := b.live.Status(); !strings.Contains(s.Problem, "is missing") {
 		t.Errorf("%+v", s)
 	}
 	b.move("// none")
