@@ -44,7 +44,7 @@ func asking(t *testing.T, g *Gateway, args string) (*approval.Question, <-chan e
 		ended <- err
 	}()
 	<-asked
-	list, err := approval.List(t.Context(), g.books, time.Now())
+	list, err := approval.List(t.Context(), g.store, time.Now())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("there are %d questions: %v", len(list), err)
 	}

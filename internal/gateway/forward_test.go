@@ -59,7 +59,7 @@ func TestForward(t *testing.T) {
 			if tt.code == "" && (len(s.asked) != 1 || s.asked[0] != tt.asked) || tt.code != "" && s.asked != nil {
 				t.Errorf("the server was asked %q", s.asked)
 			}
-			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 {
 				t.Fatalf("%d records: %v", len(entries), err)
 			}

@@ -102,7 +102,7 @@ func TestGuards(t *testing.T) {
 			if tt.code != "" && result.Raw != nil {
 				t.Errorf("refused, and told %s", result.Raw)
 			}
-			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 {
 				t.Fatalf("%d records: %v", len(entries), err)
 			}
@@ -234,7 +234,7 @@ func TestJournalHoldsNoCredential(t *testing.T) {
 		_, _ = g.Call(t.Context(), &c)
 	}
 	var text strings.Builder
-	if err := g.books.Journal.Export(t.Context(), &text); err != nil {
+	if err := g.store.Journal.Export(t.Context(), &text); err != nil {
 		t.Fatal(err)
 	}
 	if s := text.String(); strings.Contains(s, held) || strings.Contains(s, leaked) || strings.Count(s, `"tool"`) != 3 {

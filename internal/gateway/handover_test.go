@@ -128,7 +128,7 @@ func TestKeyIsNotWaitedForAfterRotation(t *testing.T) {
 	g := New(clerk(), Options{Binding: newWorld(), Books: b})
 	defer g.Close()
 	again := &call.Call{Tool: "do_write", IdempotencyKey: "k", Principal: "me", Arguments: jsontext.Value(`{}`)}
-	p := &passing{Call: again}
+	p := &inflight{Call: again}
 	if stopped := admit(g, t.Context(), p); stopped != nil {
 		t.Fatal(stopped)
 	}

@@ -34,7 +34,7 @@ const (
 // begins. Names are not enough: the list may have one twice.
 func dieAt(number string, h home.Home, storeURL string) {
 	ctx := context.Background()
-	die := func(*Gateway, context.Context, *passing) *call.Refusal {
+	die := func(*Gateway, context.Context, *inflight) *call.Refusal {
 		self, err := os.FindProcess(os.Getpid())
 		if err == nil {
 			err = self.Kill()
@@ -47,7 +47,7 @@ func dieAt(number string, h home.Home, storeURL string) {
 		fmt.Println("failed", err)
 		os.Exit(1)
 	}
-	stages = append(stages, stage{stageRecord, func(*Gateway, context.Context, *passing) *call.Refusal { return nil }})
+	stages = append(stages, stage{stageRecord, func(*Gateway, context.Context, *inflight) *call.Refusal { return nil }})
 	if at < len(stages) {
 		stages[at].run = die
 	}

@@ -116,7 +116,7 @@ func kept(t testing.TB, g *Gateway) string {
 	t.Helper()
 	var rows []string
 	ctx := context.Background()
-	err := g.books.DB.Read(ctx, func(tx state.Tx) error {
+	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
 		rows = nil
 		err := tx.Query(`SELECT state FROM calls ORDER BY started`, nil, func(row state.Row) error {
 			var s string
@@ -142,7 +142,7 @@ func kept(t testing.TB, g *Gateway) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := g.books.Journal.Show(ctx, journal.Filter{})
+	entries, err := g.store.Journal.Show(ctx, journal.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("sent again: %t", again)
 			}
 			if tt.replayed {
-				entries, err := g.books.Journal.Show(t.Context(), journal.Filter{Limit: 1})
+				entries, err := g.store.Journal.Show(t.Context(), journal.Filter{Limit: 1})
 				if err != nil || entries[0].Record.Replay != first.ID {
 					t.Errorf("the journal does not say whose answer it was: %+v, %v", entries, err)
 				}
@@ -338,13 +338,13 @@ func TestSettle(t *testing.T) {
 			g := door(t, w)
 			c := &call.Call{Tool: "vanish_write", IdempotencyKey: "k", Principal: "me"}
 			_, _ = g.Call(t.Context(), c)
-			if err := Settle(t.Context(), g.books, c.ID, tt.done, "me@local"); err != nil {
+			if err := Settle(t.Context(), g.store, c.ID, tt.done, "me@local"); err != nil {
 				t.Fatal(err)
 			}
 			if got := kept(t, g); got != tt.kept {
 				t.Errorf("kept %s, want %s", got, tt.kept)
 			}
-			if err := Settle(t.Context(), g.books, c.ID, tt.done, "me@local"); !errors.Is(err, ErrNotUnknown) {
+			if err := Settle(t.Context(), g.store, c.ID, tt.done, "me@local"); !errors.Is(err, ErrNotUnknown) {
 				t.Errorf("settled twice: %v", err)
 			}
 			_, _ = g.Call(t.Context(), &call.Call{Tool: "vanish_write", IdempotencyKey: "k", Principal: "me"})
@@ -383,8 +383,8 @@ func (b *brokenStore) mend() {
 // store works again: its process still lives, so nobody else would.
 func TestRecordedLater(t *testing.T) {
 	g := door(t, newWorld())
-	broken := &brokenStore{DB: g.books.DB, writes: 1}
-	g.books.DB = broken
+	broken := &brokenStore{DB: g.store.DB, writes: 1}
+	g.store.DB = broken
 	_, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"})
 	if codeOf(err) != call.OutcomeUnknown {
 		t.Fatal(err)
@@ -401,8 +401,8 @@ func TestRecordedLater(t *testing.T) {
 // limits is given back.
 func TestNothingDoneRecordedLater(t *testing.T) {
 	g := door(t, absent{})
-	broken := &brokenStore{DB: g.books.DB, writes: 1}
-	g.books.DB = broken
+	broken := &brokenStore{DB: g.store.DB, writes: 1}
+	g.store.DB = broken
 	pay := func() error {
 		_, err := g.Call(t.Context(), &call.Call{Tool: "do_capped", Arguments: jsontext.Value(`{"amount":60}`), IdempotencyKey: "k", Principal: "me"})
 		return err
@@ -440,8 +440,8 @@ func TestStoreFails(t *testing.T) {
 		t.Run(fmt.Sprint(tt.tool, tt.writes), func(t *testing.T) {
 			w := newWorld()
 			g := door(t, w)
-			g.books.DB = &brokenStore{DB: g.books.DB, writes: tt.writes}
-			g.books.Journal.Through(g.books.DB)
+			g.store.DB = &brokenStore{DB: g.store.DB, writes: tt.writes}
+			g.store.Journal.Through(g.store.DB)
 			result, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Principal: "me"})
 			r, _ := errors.AsType[*call.Refusal](err)
 			if r == nil || r.Code != tt.code || r.Effect != tt.effect || result.Raw != nil {

@@ -104,7 +104,7 @@ func TestForwardIsReadInOneWay(t *testing.T) {
 			if codeOf(err) != tt.code || (len(s.asked) == 0) != (tt.code == call.InputInvalid) {
 				t.Errorf("it ended with %v, and the server was asked %q", err, s.asked)
 			}
-			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 || entries[0].Code != string(tt.code) || entries[0].ArgumentsSize != len(tt.params) {
 				t.Errorf("the journal has %+v, %v", entries, err)
 			}
@@ -135,7 +135,7 @@ func TestRefusalsAreScanned(t *testing.T) {
 	}{
 		"redacted":       {"", call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), redacted},
 		"no refusal":     {"", errors.New(quoted), redacted},
-		"withheld":       {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), untold},
+		"withheld":       {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), withheld},
 		"nothing to see": {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "no \xff luck"), "no \xff luck"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestRefusalsAreScanned(t *testing.T) {
 			_, err = g.Forward(t.Context(), &call.Forward{Server: "s", Method: "resources/read", Params: jsontext.Value(`{"uri":"a"}`), Principal: "me"})
 			check("the request", err)
 			var text strings.Builder
-			if err := g.books.Journal.Export(t.Context(), &text); err != nil {
+			if err := g.store.Journal.Export(t.Context(), &text); err != nil {
 				t.Fatal(err)
 			}
 			if said := text.String(); strings.Contains(said, leaked) || strings.Contains(said, held) || !strings.Contains(said, `"server_unavailable"`) {
@@ -184,7 +184,7 @@ func TestRefusedCallsAreImpersonal(t *testing.T) {
 			t.Errorf("%s ended with %v", tool, err)
 		}
 	}
-	entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+	entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 2 {
 		t.Fatalf("%+v, %v", entries, err)
 	}
@@ -219,7 +219,7 @@ func TestUnaskedAnswersAreNotApproved(t *testing.T) {
 	if _, err := g.Call(t.Context(), unasked); codeOf(err) != call.InputInvalid {
 		t.Errorf("it ended with %v", err)
 	}
-	if list, err := approval.List(t.Context(), g.books, time.Now()); err != nil || len(list) != 0 {
+	if list, err := approval.List(t.Context(), g.store, time.Now()); err != nil || len(list) != 0 {
 		t.Errorf("a person is asked %+v, %v", list, err)
 	}
 	// The answer to a question of the server's is part of the call that was approved.

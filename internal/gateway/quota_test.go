@@ -69,7 +69,7 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 			}
 			before = c.ID
 		}
-		told, err := one.books.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
+		told, err := one.store.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
 		if err != nil || len(told) != 3 {
 			t.Errorf("the journal tells of %d refusals, %v", len(told), err)
 		}

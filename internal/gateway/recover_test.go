@@ -77,7 +77,7 @@ func TestRecover(t *testing.T) {
 					dying := g
 					dead.Go(func() { _ = dying.Recover(context.Background()) })
 					<-w.began
-					g.books.DB.Close()
+					g.store.DB.Close()
 					g = next(tt.digest)
 				}
 				recovered := make(chan error)
@@ -111,11 +111,11 @@ func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error)
 // made in another's name, as part of a call.
 func orphaned(t *testing.T, g *Gateway) {
 	t.Helper()
-	p := &passing{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me", By: "owner@local", Parent: "above"}, start: time.Now()}
+	p := &inflight{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me", By: "owner@local", Parent: "above"}, start: time.Now()}
 	if stopped := resolveStage(g, t.Context(), p); stopped != nil {
 		t.Fatal(stopped)
 	}
-	err := g.books.DB.Write(t.Context(), func(tx state.Tx) error {
+	err := g.store.DB.Write(t.Context(), func(tx state.Tx) error {
 		if err := g.writeIntent(tx, p); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func TestResentAsItWas(t *testing.T) {
 	if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
 		t.Fatalf("sent %d times, %v", w.count(), err)
 	}
-	entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+	entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 1 || entries[0].By != "owner@local" || entries[0].Parent != "above" {
 		t.Errorf("%+v, %v", entries, err)
 	}
@@ -162,7 +162,7 @@ func TestOrphansAreFoundByTheirIndex(t *testing.T) {
 	defer g.Close()
 	for query, args := range map[string][]any{selectOwners: nil, selectOrphans: {"somebody"}} {
 		var plan []string
-		err := g.books.DB.Read(t.Context(), func(tx state.Tx) error {
+		err := g.store.DB.Read(t.Context(), func(tx state.Tx) error {
 			return tx.Query(`EXPLAIN QUERY PLAN `+query, args, func(row state.Row) error {
 				var n int64
 				var how string
@@ -183,8 +183,8 @@ func TestResendRecordedLater(t *testing.T) {
 	g := door(t, newWorld())
 	defer g.Close()
 	orphaned(t, g)
-	broken := &brokenStore{DB: g.books.DB, writes: 1} // it is taken over, and that is all
-	g.books.DB = broken
+	broken := &brokenStore{DB: g.store.DB, writes: 1} // it is taken over, and that is all
+	g.store.DB = broken
 	if err := g.Recover(t.Context()); err != nil || kept(t, g) != "call resending" {
 		t.Fatalf("kept: %s, %v", kept(t, g), err)
 	}

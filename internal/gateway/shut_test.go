@@ -80,7 +80,7 @@ func TestShutTellsNoSecret(t *testing.T) {
 	}}
 	g := New(a, Options{Books: open(t, statetest.Open(t)), Shut: call.Refuse(stageAct, call.ServerUnavailable, "bad token %s", token)})
 	_, err := g.Call(t.Context(), &call.Call{Tool: "look", Arguments: jsontext.Value(`{}`), Principal: "me"})
-	entries, bad := g.books.Journal.Show(t.Context(), journal.Filter{})
+	entries, bad := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if bad != nil || len(entries) != 1 {
 		t.Fatalf("the journal has %+v, %v", entries, bad)
 	}

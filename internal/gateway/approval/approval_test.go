@@ -94,7 +94,7 @@ func TestPendingBytesAreBounded(t *testing.T) {
 		if n := kept(t, b, "long ago"); n != 0 {
 			t.Errorf("%d bytes of an expired question are kept", n)
 		}
-		if err := ask("third", "me", now, 2048); !errors.Is(err, ErrTooMany) || !strings.Contains(fmt.Sprint(err), "more than 32 MiB") {
+		if err := ask("third", "me", now, 2048); !errors.Is(err, ErrTooMany) || !strings.Contains(fmt.Sprint(err), "exceed 32 MiB") {
 			t.Errorf("one more was asked: %v", err)
 		}
 		if err := ask("yours", "you", now, 2048); err != nil {

@@ -188,10 +188,10 @@ func TestCapabilities(t *testing.T) {
 		{"none held", wants, mine(), call.CapabilityMissing, []string{"tool.a, tool.b, which"}, "grant it: ambit grant me@local tool.a tool.b", ""},
 		{"one of two", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant it: ambit grant me@local tool.b", "tool.a memory.write"},
 		{"another's", wants, held{of: map[string][]string{"you@local": {"tool.a", "tool.b"}}}, call.CapabilityMissing, []string{"tool.a, tool.b"}, "grant it: ambit grant me@local tool.a tool.b", ""},
-		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b and goes without memory.write"}, "", "tool.a tool.b"},
+		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b and lacks memory.write"}, "", "tool.a tool.b"},
 		{"everything", wants, mine("tool.a", "tool.b", "memory.write"), "", []string{"holds tool.a, tool.b, memory.write"}, "", "tool.a tool.b memory.write"},
-		{"only optional", agent.Capabilities{Optional: []string{"tool.c"}}, nil, "", []string{"goes without tool.c"}, "", ""},
-		{"the store fails", wants, held{err: errors.New("it broke")}, call.StoreUnavailable, []string{"cannot be told: it broke"}, "", ""},
+		{"only optional", agent.Capabilities{Optional: []string{"tool.c"}}, nil, "", []string{"lacks tool.c"}, "", ""},
+		{"the store fails", wants, held{err: errors.New("it broke")}, call.StoreUnavailable, []string{"cannot be read: it broke"}, "", ""},
 		{
 			"one was changed", wants,
 			held{of: map[string][]string{"me@local": {"tool.a"}}, err: errors.New("it was changed")},

@@ -285,8 +285,8 @@ func TestTogether(t *testing.T) {
 // A wait is told as people read it, and never too short.
 func TestTryAgain(t *testing.T) {
 	for wait, want := range map[time.Duration]string{
-		3*time.Hour + 48*time.Minute + 48*time.Second + 915*time.Millisecond: "try again in 3h48m49s",
-		time.Minute: "try again in 1m0s", 1500*time.Millisecond + 1: "try again in 1.501s", time.Millisecond: "try again in 1ms",
+		3*time.Hour + 48*time.Minute + 48*time.Second + 915*time.Millisecond: "retry in 3h48m49s",
+		time.Minute: "retry in 1m0s", 1500*time.Millisecond + 1: "retry in 1.501s", time.Millisecond: "retry in 1ms",
 	} {
 		if got := tryAgain(wait); got != want {
 			t.Errorf("%v: %q, want %q", wait, got, want)

@@ -86,7 +86,7 @@ func TestQuotaTellsWhenItIsFree(t *testing.T) {
 			}
 			now := noon.Add(20 * time.Second)
 			stopped := count(t, db, q, tt.name, now)
-			if want := tt.free - 20*time.Second; stopped == nil || stopped.RetryAfter != want || stopped.Hint != "try again in "+want.String() {
+			if want := tt.free - 20*time.Second; stopped == nil || stopped.RetryAfter != want || stopped.Hint != "retry in "+want.String() {
 				t.Errorf("%s: %+v", tt.name, stopped)
 				continue
 			}
@@ -129,8 +129,8 @@ func TestReadQuotas(t *testing.T) {
 		{"none", "[memory]\nttl = \"1d\"\n", ""},
 		{"all", "[quota]\ncalls_per_minute = 6\ncalls_per_day = 50\n\n[quota.principals.\"ci\"]\ncalls_per_minute = 60\n", ""},
 		{"misspelt", "[quota]\ncalls_per_hour = 6\n", "there is no setting calls_per_hour"},
-		{"below zero", "[quota]\ncalls_per_day = -1\n", "a number of calls is 1 or more"},
-		{"below zero for one", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls is 1 or more"},
+		{"below zero", "[quota]\ncalls_per_day = -1\n", "a number of calls is at least 1"},
+		{"below zero for one", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls is at least 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := home.At(t.TempDir())
