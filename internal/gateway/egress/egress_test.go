@@ -352,7 +352,7 @@ func TestEffects(t *testing.T) {
 			if r.Unsent != tt.unsent {
 				t.Errorf("that it was not sent is %t", r.Unsent)
 			}
-			if r.Retryable != (tt.effect == call.NoEffect && r.Code == call.ServerUnavailable && !strings.Contains(r.Message, "prove")) || strings.Contains(r.Message, "127.0.0.1") {
+			if r.Retryable != (tt.effect == call.NoEffect && r.Code == call.ServerUnavailable && !strings.Contains(r.Message, "authenticated")) || strings.Contains(r.Message, "127.0.0.1") {
 				t.Errorf("%+v", r)
 			}
 		})

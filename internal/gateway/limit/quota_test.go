@@ -129,8 +129,8 @@ func TestReadQuotas(t *testing.T) {
 		{"none", "[memory]\nttl = \"1d\"\n", ""},
 		{"all", "[quota]\ncalls_per_minute = 6\ncalls_per_day = 50\n\n[quota.principals.\"ci\"]\ncalls_per_minute = 60\n", ""},
 		{"misspelt", "[quota]\ncalls_per_hour = 6\n", "there is no setting calls_per_hour"},
-		{"below zero", "[quota]\ncalls_per_day = -1\n", "a number of calls is at least 1"},
-		{"below zero for one", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls is at least 1"},
+		{"below zero", "[quota]\ncalls_per_day = -1\n", "a number of calls must be at least 1"},
+		{"below zero for one", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls must be at least 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := home.At(t.TempDir())
