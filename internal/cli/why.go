@@ -142,7 +142,7 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	if tool == nil {
 		return v, nil
 	}
-	w := wondering{t: t, home: h, m: m, agent: who, tool: tool, call: c, verdict: v, operator: o.Operator}
+	w := openQuestions{t: t, home: h, m: m, agent: who, tool: tool, call: c, verdict: v, operator: o.Operator}
 	w.unjudged(o.Name)
 	if v.Allowed {
 		v.asks = tool.Policy.HumanApproval
