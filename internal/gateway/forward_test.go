@@ -25,8 +25,7 @@ func (s *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, err
 	return jsontext.Value(`{"contents":[]}`), nil
 }
 
-// Requests for what is exposed go through the rails and towards the quota, and
-// the journal says what was asked for.
+// Forwarded requests pass the guardrails, count towards the quota and are journaled.
 func TestForward(t *testing.T) {
 	tests := []struct {
 		name, method, params string

@@ -120,8 +120,8 @@ func TestNothingIsSentAgainAfterRotation(t *testing.T) {
 	}
 }
 
-// TestKeyIsNotWaitedForAfterRotation: nobody here takes over the call that had the
-// key, so waiting for its answer is no use.
+// TestKeyIsNotWaitedForAfterRotation: this process cannot recover the call that had the
+// key, so it does not wait for an answer.
 func TestKeyIsNotWaitedForAfterRotation(t *testing.T) {
 	db := statetest.Open(t)
 	b := open(t, db)

@@ -24,7 +24,7 @@ func TestRecover(t *testing.T) {
 	tests := []struct {
 		tool, digest string // of the agent that the second process serves
 		crashes      int    // of owners, before the one that recovers
-		absent       bool   // nobody is there who could do it again
+		absent       bool   // no process can repeat it
 		sent         int
 		kept         string
 	}{
@@ -119,7 +119,7 @@ func orphaned(t *testing.T, g *Gateway) {
 		if err := g.writeIntent(tx, p); err != nil {
 			return err
 		}
-		_, err := tx.Exec(`UPDATE calls SET owner = 'somebody who is gone'`)
+		_, err := tx.Exec(`UPDATE calls SET owner = 'a dead process'`)
 		return err
 	})
 	if err != nil {
@@ -131,7 +131,7 @@ func orphaned(t *testing.T, g *Gateway) {
 // by recovery: the queue begins it again.
 func TestRecoverLeavesIntents(t *testing.T) {
 	w := newWorld()
-	g := door(t, w)
+	g := newGateway(t, w)
 	defer g.Close()
 	g.participants = []Participant{nil}
 	orphaned(t, g)
@@ -144,7 +144,7 @@ func TestRecoverLeavesIntents(t *testing.T) {
 // made, and what it was part of.
 func TestResentAsItWas(t *testing.T) {
 	w := newWorld()
-	g := door(t, w)
+	g := newGateway(t, w)
 	defer g.Close()
 	orphaned(t, g)
 	if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
@@ -158,7 +158,7 @@ func TestResentAsItWas(t *testing.T) {
 
 // TestOrphansAreFoundByTheirIndex: everybody looks for them, all the time.
 func TestOrphansAreFoundByTheirIndex(t *testing.T) {
-	g := door(t, newWorld())
+	g := newGateway(t, newWorld())
 	defer g.Close()
 	for query, args := range map[string][]any{selectOwners: nil, selectOrphans: {"somebody"}} {
 		var plan []string
@@ -180,7 +180,7 @@ func TestOrphansAreFoundByTheirIndex(t *testing.T) {
 // TestResendRecordedLater: what became of a call that was sent again is unknown
 // once the store works again, if it could not be recorded.
 func TestResendRecordedLater(t *testing.T) {
-	g := door(t, newWorld())
+	g := newGateway(t, newWorld())
 	defer g.Close()
 	orphaned(t, g)
 	broken := &brokenStore{DB: g.store.DB, writes: 1} // it is taken over, and that is all
@@ -207,11 +207,11 @@ func (g gone) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Res
 	return absent{}.Act(ctx, tool, c)
 }
 
-// TestResendNotSentLate: that a call was not sent again says nothing about the
-// first time, also where that is heard after its time.
+// TestResendNotSentLate: if a call was not resent, the outcome of the first attempt stays
+// unknown, even if the refusal comes after the timeout.
 func TestResendNotSentLate(t *testing.T) {
 	away := gone{make(chan struct{})}
-	g := door(t, away)
+	g := newGateway(t, away)
 	for i := range g.agent.Tools {
 		g.agent.Tools[i].Timeout = time.Millisecond
 	}
@@ -240,7 +240,7 @@ func (f *first) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.R
 // TestContinuationGivesNothingBack: what was counted when a call began is not
 // given back when its continuation is not sent.
 func TestContinuationGivesNothingBack(t *testing.T) {
-	g := door(t, &first{})
+	g := newGateway(t, &first{})
 	defer g.Close()
 	pay := func(continues string) (id string, err error) {
 		c := &call.Call{ID: NewID(), Tool: "do_capped", Arguments: jsontext.Value(`{"amount":60}`), Principal: "me", Continues: continues}

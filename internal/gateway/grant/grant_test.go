@@ -127,8 +127,8 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// TestChanged changes each column of a grant in turn: none of that makes
-// anybody hold anything, and whoever asks is told.
+// TestChanged changes each column of a grant in turn: none of the changes grants
+// anything, and the error reports it.
 func TestChanged(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		now := time.Now()
@@ -138,10 +138,10 @@ func TestChanged(t *testing.T) {
 			set   string
 			args  []any
 		}{
-			{"to somebody else", Asked{Subject: "you@local", Actions: []string{"tool.a"}}, "subject = $1", []any{"me@local"}},
+			{"to another principal", Asked{Subject: "you@local", Actions: []string{"tool.a"}}, "subject = $1", []any{"me@local"}},
 			{"to another action", Asked{Subject: "me@local", Actions: []string{"tool.c"}}, "action = $1", []any{"tool.a"}},
 			{"to every agent", Asked{Subject: "me@local", Actions: []string{"tool.a"}, Scope: "y@local"}, "scope = $1", []any{""}},
-			{"by somebody else", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "granted_by = $1", []any{"root@local"}},
+			{"by another owner", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "granted_by = $1", []any{"root@local"}},
 			{"at another time", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "granted = $1", []any{int64(1)}},
 			{"for longer", Asked{Subject: "me@local", Actions: []string{"tool.a"}, Expires: now.Add(time.Hour)}, "expires = $1", []any{int64(0)}},
 			{"another signature", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "signature = $1", []any{make([]byte, 64)}},
@@ -161,7 +161,7 @@ func TestChanged(t *testing.T) {
 				t.Errorf("%s: it cannot be revoked: %v", tt.name, err)
 			}
 		}
-		// One that was revoked does not come back by taking that away.
+		// Clearing the revocation does not restore a grant.
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}})
 		if _, err := s.Revoke(t.Context(), "me@local", []string{"tool.a"}, "", "owner@local"); err != nil {
 			t.Fatal(err)

@@ -150,8 +150,7 @@ func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
 	}
 }
 
-// Every way in which a value can be wrong has words of its own.
-// What was checked is what every reader sees, however deep.
+// A checked value has no duplicate keys at any depth, so that every parser sees the same.
 func TestCheckedValueIsReadInOneWay(t *testing.T) {
 	for value, fits := range map[string]bool{
 		`{"ok":true}`:                          true,

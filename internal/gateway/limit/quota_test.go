@@ -35,7 +35,7 @@ func TestQuota(t *testing.T) {
 			{"the first", "ada", 0, ""},
 			{"the second", "ada", 10 * time.Second, ""},
 			{"one too many for the minute", "ada", 20 * time.Second, "2 calls a minute"},
-			{"somebody else", "eve", 20 * time.Second, ""},
+			{"another principal", "eve", 20 * time.Second, ""},
 			{"the next minute", "ada", time.Minute, ""},
 			{"one too many for the day", "ada", 2 * time.Minute, "3 calls a day"},
 			{"a clock set back", "ada", 30 * time.Second, "3 calls a day"},
@@ -65,8 +65,8 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// A clock that was ahead began a span which this one reaches later: whoever is refused
-// until then is told when that is.
+// A clock that was ahead may have started a span in the future: the refusal has the wait
+// until that span ends.
 func TestQuotaTellsWhenItIsFree(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
@@ -100,7 +100,7 @@ func TestQuotaTellsWhenItIsFree(t *testing.T) {
 	})
 }
 
-// Two gateways share a quota exactly, whoever comes first.
+// Two gateways share a quota exactly.
 func TestQuotaIsShared(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		q := &Quotas{Quota: Quota{PerMinute: 30, PerDay: 1000}}
