@@ -82,7 +82,7 @@ func newCall(t *terminal) *cobra.Command {
 			}
 			result, err := t.callOnce(cmd.Context(), m, c, f.store, f.development)
 			if err != nil {
-				return explain(err, c, m.Agent())
+				return explain(err, c, m)
 			}
 			return t.answer(c, result)
 		},
@@ -96,16 +96,16 @@ func newCall(t *terminal) *cobra.Command {
 }
 
 // explain helps whoever made a call that was refused, in words for the command line.
-func explain(err error, c *call.Call, a *agent.Agent) error {
+func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	r, refusal := errors.AsType[*call.Refusal](err)
 	if failed, ok := errors.AsType[*failure](err); ok && refusal {
-		failed.hint = cmp.Or(hintOn(r, c, toolAsked(a, c.Tool)), failed.hint)
+		failed.hint = cmp.Or(hintOn(r, c, m), failed.hint)
 	}
 	return err
 }
 
 // hintOn is a hint for whoever called by hand; empty leaves it to the refusal.
-func hintOn(r *call.Refusal, c *call.Call, t *agent.Tool) string {
+func hintOn(r *call.Refusal, c *call.Call, m *manifest.Manifest) string {
 	switch {
 	case r.Code == call.InputInvalid && r.Stage == "remember":
 		return "use another --idempotency-key"
@@ -116,14 +116,14 @@ func hintOn(r *call.Refusal, c *call.Call, t *agent.Tool) string {
 	case r.Code == call.TimedOut && c.Timeout > 0:
 		return moreTime
 	}
-	return aboutArguments(r.Code, c, t)
+	return aboutArguments(r.Code, c, toolAsked(m.Agent(), c.Tool), m.Path)
 }
 
 const moreTime = "for more time: --timeout, within timeout_ms of the manifest"
 
 // aboutArguments shows how arguments are written to whoever did not write them so,
 // and otherwise which ones the tool takes, if the manifest says it.
-func aboutArguments(code call.Code, c *call.Call, t *agent.Tool) string {
+func aboutArguments(code call.Code, c *call.Call, t *agent.Tool, path string) string {
 	switch {
 	case code != call.InputInvalid:
 		return ""
@@ -132,7 +132,7 @@ func aboutArguments(code call.Code, c *call.Call, t *agent.Tool) string {
 	case t == nil || t.InputSchema == "":
 		return ""
 	}
-	return "it takes " + takes(t.InputSchema) + "; the whole schema: ambit tools --json PATH"
+	return "it takes " + takes(t.InputSchema) + "; the whole schema: ambit tools --json " + diag.ShellWord(path)
 }
 
 // callOnce brings an agent to life for one call. One that would be refused

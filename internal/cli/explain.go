@@ -33,7 +33,7 @@ func meanings() []meaning {
 		all = append(all, meaning{r.Code, "diagnostic", r.Severity.String(), r.Title, r.Why, r.Fix})
 	}
 	for _, m := range call.Meanings {
-		all = append(all, meaning{string(m.Code), "refusal", "", m.Title, m.Why, m.Fix})
+		all = append(all, meaning{string(m.Code), "refusal", "", m.Title, m.Why, m.Command.After(m.Fix, "")})
 	}
 	for _, m := range policy.Meanings {
 		all = append(all, meaning{m.Code, "policy", "", m.Title, m.Why, m.Fix})

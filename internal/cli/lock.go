@@ -197,7 +197,7 @@ func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err erro
 	}
 	switch _, fetching := errors.AsType[*lock.ServerError](err); {
 	case errors.Is(err, lock.ErrUnknownVersion):
-		f.hint = "pin the newest version: ambit lock --update PATH"
+		f.hint = "pin the newest version: ambit lock --update " + diag.ShellWord(m.Path)
 	case fetching && pack.Lacking(err):
 		f.code = exitMissing
 	}

@@ -204,7 +204,7 @@ func (c *mcl) describe(ctx context.Context) error {
 	}
 	_, reasons := gateway.New(m.Agent(), gateway.Options{}).Why(ctx, &call.Call{Tool: c.uri})
 	if last := reasons[len(reasons)-1]; last.Stage == "resolve" {
-		return refused(call.Refuse(last.Stage, last.Code, "%s", last.Detail))
+		return refused(last.Refusal())
 	}
 	u, err := tooluri.Parse(c.uri)
 	if err != nil {

@@ -38,6 +38,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
 type terminal struct {
@@ -299,18 +300,21 @@ func harmless(text string) string {
 	return b.String()
 }
 
-// hint is what to do next. Those below write PATH for the manifest, since they do
-// not know where it is.
-func (t *terminal) hint(text string) string {
-	if t.lastRead == "" {
-		return text
+// hint returns the hint of a failure. If it is the hint of the error below, the command
+// that completes it names the manifest.
+func (t *terminal) hint(f *failure) string {
+	if r, ok := errors.AsType[*call.Refusal](f.err); ok && f.hint == r.Hint {
+		return r.HintFor(t.lastRead)
 	}
-	return call.HintFor(text, diag.ShellWord(t.lastRead))
+	if e, ok := errors.AsType[*pack.Error](f.err); ok && f.hint == e.Hint {
+		return e.Command.After(e.Hint, t.lastRead)
+	}
+	return f.hint
 }
 
 // fail says why a verb ended.
 func (t *terminal) fail(f *failure) {
-	hint := t.hint(f.hint)
+	hint := t.hint(f)
 	if t.json {
 		body := map[string]any{"message": f.Error(), "hint": hint, "exit_code": f.code}
 		if r, ok := errors.AsType[*call.Refusal](f.err); ok {

@@ -188,7 +188,7 @@ func guided(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolse
 			}
 			if declared != was {
 				r.Message += fmt.Sprintf(": %s is declared, and %s is locked", declared, cmp.Or(was, "nothing"))
-				r.Hint = "put back what is locked; or lock what is declared, if the change is yours: ambit lock PATH"
+				r.Hint, r.Command = "restore the locked version, or, if the change is yours, lock the declared one", diag.Command{Verb: "lock"}
 			}
 		}
 		if toolsUnknown(p) {
@@ -196,7 +196,8 @@ func guided(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolse
 			if ref, err := pack.Identify(*s); err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI) && s.Version == importer.UnknownVersion {
 				verb = "lock --update"
 			}
-			r.Hint = "Paste these into \"tools\", check each side-effect class (the server chose them), then run: ambit " + verb + " PATH"
+			r.Hint = `paste these into "tools", check each side-effect class (the server chose them), then run`
+			r.Command = diag.Command{Verb: verb}
 		}
 		p.Refusal = &r
 	}
@@ -350,8 +351,8 @@ func (t *terminal) whyNot(p toolserver.Proof) {
 	if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Twice)+len(p.Changed) == 0 {
 		t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
 	}
-	if hint := nextStep(p); hint != "" {
-		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(t.hint(hint)))
+	if !p.OK && p.Refusal.Hint != "" {
+		t.printf("    %s %s\n", t.paint(dim, "hint:"), diag.Printable(p.Refusal.HintFor(t.lastRead)))
 	}
 	if toolsUnknown(&p) {
 		t.toolEntries(p)
@@ -368,15 +369,6 @@ func (t *terminal) toolEntries(p toolserver.Proof) {
 		entries[i] = "      " + harmless(string(entry))
 	}
 	t.printf("%s\n", strings.Join(entries, ",\n"))
-}
-
-// nextStep is what to do about a server that is refused. It does not send whoever
-// has just seen the difference to look at it.
-func nextStep(p toolserver.Proof) string {
-	if p.OK {
-		return ""
-	}
-	return strings.TrimPrefix(p.Refusal.Hint, "see the difference: ambit verify PATH; ")
 }
 
 // differences shows what is not as it was locked.

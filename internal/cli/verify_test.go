@@ -10,15 +10,14 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// TestGuided holds what is added to the refusals of servers, and that nothing is
-// added to those that say enough.
+// TestGuided checks the guidance that verify adds to refusals of servers.
 func TestGuided(t *testing.T) {
 	const hint = "as it was"
 	file := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "./server", Digest: "sha256:b", Version: importer.UnknownVersion}
 	npm := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "npx", Args: []string{"notes"}, Version: importer.UnknownVersion}
 	remote := agent.Server{Alias: "s", Transport: agent.StreamableHTTP, Endpoint: "https://b.example/mcp"}
-	lockAgain := "put back what is locked; or lock what is declared, if the change is yours: ambit lock PATH"
-	write := "Paste these into \"tools\", check each side-effect class (the server chose them), then run: ambit "
+	lockAgain := "restore the locked version, or, if the change is yours, lock the declared one: ambit lock PATH"
+	write := `paste these into "tools", check each side-effect class (the server chose them), then run: ambit `
 	imported := toolserver.Proof{Missing: []string{importer.UnknownTool}, Unexpected: []string{"list"}}
 	for name, tt := range map[string]struct {
 		server        agent.Server
@@ -45,8 +44,8 @@ func TestGuided(t *testing.T) {
 			}
 			tt.proof.Alias, tt.proof.Refusal = "s", &call.Refusal{Message: "no", Hint: hint}
 			before := tt.proof.Refusal
-			if r := guided([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.Hint != tt.hint {
-				t.Errorf("message %q, hint %q", r.Message, r.Hint)
+			if r := guided([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.HintFor("") != tt.hint {
+				t.Errorf("message %q, hint %q", r.Message, r.HintFor(""))
 			}
 			if before.Message != "no" || before.Hint != hint {
 				t.Error("the refusal of the server itself was changed")

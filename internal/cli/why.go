@@ -129,7 +129,7 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	v.Allowed, reasons = gateway.New(who, o).Why(ctx, c)
 	for _, r := range reasons {
 		if !r.Allowed {
-			r.Hint = t.hint(cmp.Or(aboutArguments(r.Code, c, tool), r.Hint, call.Fix(r.Code)))
+			r.Hint = cmp.Or(aboutArguments(r.Code, c, tool, m.Path), r.Refusal().HintFor(m.Path))
 		}
 		v.Reasons = append(v.Reasons, r)
 	}
@@ -139,7 +139,7 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	if tool == nil {
 		return v, nil
 	}
-	w := wondering{t: t, home: h, m: m, agent: who, tool: tool, call: c, verdict: v, operator: o.Operator}
+	w := openQuestions{t: t, home: h, m: m, agent: who, tool: tool, call: c, verdict: v, operator: o.Operator}
 	w.unjudged(o.Name)
 	if v.Allowed {
 		v.asks = tool.Policy.HumanApproval

@@ -19,9 +19,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// wondering finds out what the door cannot say of a call that nobody makes: what
-// was not judged, and what the work would lack.
-type wondering struct {
+// openQuestions finds what the gateway cannot decide without making the call: checks
+// that need arguments, and missing credentials and programs.
+type openQuestions struct {
 	t        *terminal
 	home     home.Home
 	m        *manifest.Manifest
@@ -32,47 +32,42 @@ type wondering struct {
 	verdict  *whyVerdict
 }
 
-func (w *wondering) ask(stage, hint, format string, args ...any) {
+func (w *openQuestions) add(stage, hint, format string, args ...any) {
 	w.verdict.Unknown = append(w.verdict.Unknown, openQuestion{stage, fmt.Sprintf(format, args...), hint})
 }
 
-// unjudged lists what only arguments could decide, if there are none.
-func (w *wondering) unjudged(name string) {
+// unjudged lists the checks that need arguments, if the call has none.
+func (w *openQuestions) unjudged(name string) {
 	if len(w.call.Arguments) > 0 {
 		return
 	}
 	about := func(stage, format string, args ...any) {
 		w.verdict.arguments = true
-		w.ask(stage, "say with which arguments: --input '{…}'", format, args...)
+		w.add(stage, "pass the arguments: --input '{…}'", format, args...)
 	}
 	if w.t.rules(w.home).Foresee(w.agent, name, w.tool, w.call.Principal) == policy.Depends {
-		about("gate", "rules of your policy look at the arguments, and there are none")
+		about("gate", "rules of your policy depend on the arguments")
 	}
 	if !w.verdict.Allowed {
 		return
 	}
-	if rails := w.rails(); rails != "" {
-		about(guard.StageIn, "the arguments were not looked at: %s", rails)
-	}
-	if limited(w.tool) {
-		about("limit", "the limits were not looked at: %s", strings.Join(limitsOf(w.tool), ", "))
-	}
-}
-
-// rails is what holds the arguments of the tool, in words.
-func (w *wondering) rails() string {
 	rails := guard.Merge(w.operator, w.agent.Guardrails)
-	var held []string
+	var checks []string
 	if w.tool.InputSchema != "" {
-		held = append(held, "the tool's schema")
+		checks = append(checks, "the tool's schema")
 	}
 	if rails.MaxLength > 0 {
-		held = append(held, fmt.Sprintf("at most %d bytes", rails.MaxLength))
+		checks = append(checks, fmt.Sprintf("at most %d bytes", rails.MaxLength))
 	}
 	if n := len(rails.Input.Deny); n > 0 {
-		held = append(held, count(n, "deny pattern"))
+		checks = append(checks, count(n, "deny pattern"))
 	}
-	return strings.Join(held, ", ")
+	if len(checks) > 0 {
+		about(guard.StageIn, "the arguments were not checked: %s", strings.Join(checks, ", "))
+	}
+	if limited(w.tool) {
+		about("limit", "the limits were not checked: %s", strings.Join(limitsOf(w.tool), ", "))
+	}
 }
 
 func limitsOf(t *agent.Tool) []string {
@@ -90,63 +85,57 @@ func limitsOf(t *agent.Tool) []string {
 	return limits
 }
 
-// needs refuses a call for want of a credential or a program, as the work itself
-// would.
-func (w *wondering) needs() {
+// needs refuses a call that lacks a credential or a program, as the call itself would.
+func (w *openQuestions) needs() {
 	source := &credential.Source{Agent: registered(w.home, w.m), Vault: credential.Open(w.home)}
-	var missing []*call.Refusal
 	switch b := w.tool.Binding.(type) {
 	case agent.HTTP:
 		if slot := w.agent.Slot(b.AuthRef); slot != nil {
 			_, err := source.Slot(w.agent, slot)
-			missing = asRefusals(err)
+			w.refuse(err)
 		}
 	case agent.RunProgram:
-		missing = w.entry()
+		w.entry()
 		for i := range w.agent.Slots {
 			if slot := &w.agent.Slots[i]; slot.Required {
 				_, err := source.Slot(w.agent, slot)
-				missing = append(missing, asRefusals(err)...)
+				w.refuse(err)
 			}
 		}
 	case agent.OnServer:
-		missing = w.lookedUp(source, b.Alias)
-	}
-	for _, r := range missing {
-		w.verdict.Allowed, w.verdict.lacking = false, true
-		w.verdict.Reasons = append(w.verdict.Reasons, call.Reason{Stage: r.Stage, Code: r.Code, Detail: r.Message, Hint: r.Hint})
+		w.references(source, b.Alias)
 	}
 }
 
-// entry is why the program of an agent that is one cannot be started: it is not there.
-func (w *wondering) entry() []*call.Refusal {
+// refuse adds a refusal to the verdict. Other errors do not decide the call.
+func (w *openQuestions) refuse(err error) {
+	if r, ok := errors.AsType[*call.Refusal](err); ok {
+		w.verdict.Allowed, w.verdict.lacking = false, true
+		w.verdict.Reasons = append(w.verdict.Reasons, r.Deny(r.Stage))
+	}
+}
+
+// entry refuses the call if the program of a Covenant agent is missing.
+func (w *openQuestions) entry() {
 	if w.agent.Dialect != agent.Covenant {
-		return nil
+		return
 	}
 	file := w.agent.Program.Entry
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(filepath.Dir(w.m.Path), file)
 	}
 	if _, err := os.Stat(file); err == nil {
-		return nil
+		return
 	}
 	r := call.Refuse("act", call.ProgramFailed, "the entry %s cannot be found", diag.Quote(w.agent.Program.Entry))
 	r.Hint = "build the program first, or correct entry; it is relative to the manifest"
-	return []*call.Refusal{r}
+	w.refuse(r)
 }
 
-func asRefusals(err error) []*call.Refusal {
-	if r, ok := errors.AsType[*call.Refusal](err); ok {
-		return []*call.Refusal{r}
-	}
-	return nil
-}
-
-// lookedUp are the references of servers that lead nowhere. An agent whose
-// servers its manifest starts is up only with all of them.
-func (w *wondering) lookedUp(source *credential.Source, alias string) []*call.Refusal {
+// references refuses the call for each unset reference of a server. A GPARS agent needs
+// only the tool's server; other agents need all of their servers.
+func (w *openQuestions) references(source *credential.Source, alias string) {
 	lookup := source.Lookup(w.agent)
-	var missing []*call.Refusal
 	var seen []string
 	for _, s := range w.agent.Servers {
 		if w.agent.Dialect == agent.GPARS && s.Alias != alias {
@@ -159,30 +148,31 @@ func (w *wondering) lookedUp(source *credential.Source, alias string) []*call.Re
 				}
 				seen = append(seen, ref)
 				r := call.Refuse(credential.Stage, call.CredentialMissing, "server %s needs %s, and it is not set", s.Alias, ref)
-				r.Hint = fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s", diag.ShellWord(source.Agent), diag.ShellWord(ref), ref)
-				missing = append(missing, r)
+				r.Hint = fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s",
+					diag.ShellWord(source.Agent), diag.ShellWord(ref), ref)
+				w.refuse(r)
 			}
 		}
 	}
-	return missing
 }
 
-// untried says what is found out only by doing the work.
-func (w *wondering) untried() {
+// untried lists the questions that only the call itself answers.
+func (w *openQuestions) untried() {
 	switch b := w.tool.Binding.(type) {
 	case agent.OnServer:
-		w.unlocked(b.Alias)
-		w.ask("act", "prove it: ambit verify "+diag.ShellWord(w.m.Path), "server %s was not started; a call starts and proves it first", b.Alias)
+		w.lockedSchema(b.Alias)
+		w.add("act", "verify it: ambit verify "+diag.ShellWord(w.m.Path),
+			"server %s was not started; a call starts and verifies it first", b.Alias)
 	case agent.RunProgram:
-		w.ask("act", "see whether programs can run here: ambit doctor", "the program was not started")
+		w.add("act", "see whether programs can run here: ambit doctor", "the program was not started")
 	case agent.Compose:
-		w.ask("act", "", "the agent %s has a say too, and was not asked about its tool %s", b.Agent, b.Tool)
+		w.add("act", "", "the agent %s decides too, and was not asked about its tool %s", b.Agent, b.Tool)
 	}
 }
 
-// unlocked holds the arguments to the schema that the server was locked with. The
-// server itself decides about them.
-func (w *wondering) unlocked(alias string) {
+// lockedSchema checks the arguments against the server's schema in the lock. The server
+// itself makes the decision.
+func (w *openQuestions) lockedSchema(alias string) {
 	folder, err := filepath.Abs(filepath.Dir(w.m.Path))
 	if err != nil || len(w.call.Arguments) == 0 {
 		return
@@ -200,6 +190,6 @@ func (w *wondering) unlocked(alias string) {
 		return
 	}
 	if r := guard.NewSchema(string(schema)).Input(w.call.Arguments); r != nil {
-		w.ask("act", "", "by its locked schema the server is likely to refuse the arguments: %s", r.Message)
+		w.add("act", "", "the server will probably refuse the arguments, by its locked schema: %s", r.Message)
 	}
 }

@@ -14,21 +14,20 @@ import (
 const (
 	stageAct       = "act"
 	defaultTimeout = 30 * time.Second
-	// lateGrace is how long an answer is waited for after a call's time is over.
+	// lateGrace is how long the gateway waits for an answer after a call's timeout.
 	lateGrace = 60 * time.Second
 	// longest bounds a manifest's timeout, so that adding to it cannot overflow a time.Duration.
 	longest = 100 * 365 * 24 * time.Hour
-	// around is the time for making and removing the sandbox of a program, beyond
-	// the program's own.
-	around = 15 * time.Second
+	// sandboxTime is the time to create and remove the sandbox of a program.
+	sandboxTime = 15 * time.Second
 )
 
-// act lets the binding do the work, within the tool's time. A call with effects
-// continues when its time is over: the caller gets a refusal, and the answer is
-// still awaited.
-func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+// act carries out the call, within the tool's timeout. A call with effects continues
+// after the timeout: the caller gets a refusal, and the gateway still waits for the
+// answer.
+func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.tool.Binding == nil || g.binding == nil {
-		r := call.Refuse(stageAct, call.UnknownTool, "%s is described, not served", p.tool.Name)
+		r := call.Refuse(stageAct, call.UnknownTool, "%s is declared but not served", p.tool.Name)
 		r.Unsent = true
 		return r
 	}
@@ -38,9 +37,9 @@ func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		base, bound = context.WithoutCancel(ctx), timeout+g.lateGrace
 	}
 	work, stop := context.WithTimeout(base, bound)
-	told := &listener{notify: c.OnNotify}
+	heard := &listener{notify: c.OnNotify}
 	if c.OnNotify != nil {
-		c.OnNotify = told.hear
+		c.OnNotify = heard.hear
 	}
 	answers := make(chan call.Outcome, 1)
 	carryOut := func() {
@@ -49,7 +48,7 @@ func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	}
 	if !p.intended {
 		carryOut()
-		return p.take(<-answers)
+		return p.finish(<-answers)
 	}
 	defer context.AfterFunc(ctx, stop)() // a caller that cancels ends the work
 	g.late.Go(carryOut)
@@ -57,17 +56,17 @@ func act(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	defer timer.Stop()
 	select {
 	case o := <-answers:
-		return p.take(o)
+		return p.finish(o)
 	case <-timer.C:
-		told.leave()
+		heard.leave()
 		p.late = answers
 		return call.Uncertain(stageAct, call.TimedOut,
-			"%s did not answer within %v; whether it was carried out is not known", p.tool.Name, timeout)
+			"%s did not answer within %v; whether it was carried out is unknown", p.tool.Name, timeout)
 	}
 }
 
-// outcome is what a binding returned. Its refusals may quote a server, and pass
-// the scan too.
+// outcome returns the result of a binding. Its refusals may quote a server, so they are
+// scanned for secrets too.
 func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
 	if err == nil {
 		return call.Outcome{Result: result}
@@ -75,22 +74,21 @@ func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
 	return call.Outcome{Result: call.Result{Log: result.Log}, Refusal: g.guards.redact(call.AsRefusal(stageAct, err))}
 }
 
-// take makes an outcome that of the call.
-func (p *passing) take(o call.Outcome) *call.Refusal {
+// finish sets the result of the call.
+func (p *inflight) finish(o call.Outcome) *call.Refusal {
 	p.result = o.Result
 	return o.Refusal
 }
 
-// timeout is how long a call may take: what the manifest says of the tool, or
-// of its program.
-func (g *Gateway) timeout(p *passing) time.Duration {
+// timeout returns the timeout of a call, from the tool or its program in the manifest.
+func (g *Gateway) timeout(p *inflight) time.Duration {
 	timeout := defaultTimeout
 	_, runs := p.tool.Binding.(agent.RunProgram)
 	switch bounds := g.agent.Resources; {
 	case p.tool.Timeout > 0:
 		timeout = min(p.tool.Timeout, longest)
 	case runs && bounds != nil && bounds.WallClock > 0:
-		timeout = min(bounds.WallClock, longest) + around
+		timeout = min(bounds.WallClock, longest) + sandboxTime
 	}
 	if p.Timeout > 0 {
 		timeout = min(timeout, p.Timeout)
@@ -98,7 +96,7 @@ func (g *Gateway) timeout(p *passing) time.Duration {
 	return timeout
 }
 
-// guarded is a copy of a call whose client hears nothing that was not scanned.
+// guarded returns a copy of a call whose messages to the client are scanned.
 func (g *Gateway) guarded(c *call.Call) *call.Call {
 	copied := *c
 	copied.OnNotify, copied.Client = g.guards.hear(c.OnNotify), g.guards.client(c.Client)

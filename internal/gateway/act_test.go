@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A program's own wall clock ends it, not the door: a call lasts longer than
-// that.
+// A program's own wall-clock limit ends it, not the gateway: the timeout of the call is
+// longer.
 func TestTimeout(t *testing.T) {
 	bounds := &agent.Resources{WallClock: 2 * time.Minute}
 	for _, tt := range []struct {
@@ -24,13 +24,13 @@ func TestTimeout(t *testing.T) {
 		{name: "the tool's own", tool: agent.Tool{Timeout: 500 * time.Millisecond}, want: 500 * time.Millisecond},
 		{name: "a program's, and its sandbox", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, want: 135 * time.Second},
 		{name: "bounds of a program are not a server's", bounds: bounds, tool: agent.Tool{Binding: agent.OnServer{}}, want: 30 * time.Second},
-		{name: "whoever calls can only shorten it", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, asked: time.Second, want: time.Second},
+		{name: "the caller can only shorten it", bounds: bounds, tool: agent.Tool{Binding: agent.RunProgram{}}, asked: time.Second, want: time.Second},
 		{name: "and not lengthen it", tool: agent.Tool{Timeout: 500 * time.Millisecond}, asked: time.Hour, want: 500 * time.Millisecond},
-		{name: "more than can be counted", bounds: &agent.Resources{WallClock: math.MaxInt64}, tool: agent.Tool{Binding: agent.RunProgram{}}, want: longest + around},
+		{name: "more than can be counted", bounds: &agent.Resources{WallClock: math.MaxInt64}, tool: agent.Tool{Binding: agent.RunProgram{}}, want: longest + sandboxTime},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := &Gateway{agent: &agent.Agent{Resources: tt.bounds}}
-			if got := g.timeout(&passing{Call: &call.Call{Timeout: tt.asked}, tool: &tt.tool}); got != tt.want {
+			if got := g.timeout(&inflight{Call: &call.Call{Timeout: tt.asked}, tool: &tt.tool}); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})

@@ -16,13 +16,13 @@ const (
 	maxDepth     = 100
 )
 
-// exactNumbers keeps the digits of numbers: as doubles, large integers would be
-// one and the same.
+// exactNumbers keeps the digits of numbers: as doubles, different large integers would
+// become equal.
 var exactNumbers = []jsontext.Options{jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)}
 
-// admit bounds the arguments and reads them once, strictly: one JSON object
-// without duplicate keys, nested within reason. Later stages rely on that.
-func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
+// admit bounds the arguments and parses them strictly: one JSON object without duplicate
+// keys, nested at most maxDepth deep. Later stages rely on that.
+func admit(_ *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.Waited {
 		if stopped := stillAllowed(ctx, stageAdmit); stopped != nil {
 			return stopped
@@ -33,7 +33,7 @@ func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	}
 	if len(p.Arguments) > maxArguments {
 		return call.Refuse(stageAdmit, call.InputTooLong,
-			"the arguments have %d bytes; at most %d are taken", len(p.Arguments), maxArguments)
+			"the arguments have %d bytes; at most %d are allowed", len(p.Arguments), maxArguments)
 	}
 	if p.Arguments.Kind() != '{' {
 		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are not a JSON object")
@@ -43,7 +43,7 @@ func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	}
 	canonical := p.Arguments.Clone()
 	if err := canonical.Canonicalize(exactNumbers...); err != nil {
-		// The reader's message quotes the arguments, so only the place is reported.
+		// The parser's message quotes the arguments, so only the position is reported.
 		what, at := "a syntax error", int64(0)
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			what = "a duplicate key"
@@ -57,7 +57,7 @@ func admit(_ *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return nil
 }
 
-// stillAllowed stops a call whose caller has lost its access meanwhile.
+// stillAllowed stops a call whose caller has lost access while it waited.
 func stillAllowed(ctx context.Context, stage string) *call.Refusal {
 	err := call.Standing(ctx)
 	if err == nil {
@@ -69,8 +69,8 @@ func stillAllowed(ctx context.Context, stage string) *call.Refusal {
 	return StoreFailed(stage, err)
 }
 
-// deeper reports whether brackets are nested more than so many levels. It takes
-// JSON that was not checked yet.
+// deeper reports whether brackets are nested more than levels deep. The JSON may be
+// invalid.
 func deeper(b []byte, levels int) bool {
 	depth := 0
 	for i := 0; i < len(b); i++ {

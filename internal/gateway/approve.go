@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/approval"
@@ -14,23 +15,23 @@ import (
 
 const (
 	stageApprove = "approve"
-	// defaultApprovalTTL is how long a question waits for a person.
+	// defaultApprovalTTL is how long a question waits for a person by default.
 	defaultApprovalTTL = 10 * time.Minute
 )
 
-// approve waits for a person, where the tool asks for one. Nothing of the
-// call's has been taken yet, and the answer is used only by intend.
-func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+// approve waits for a person's approval, if the tool needs one. The limits are not
+// charged yet, and only intend uses the approval.
+func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !p.tool.Policy.HumanApproval || p.Continues != "" {
 		return nil
 	}
 	if len(p.More) > 0 {
-		// The person would not see them, and they would be sent with what was approved.
+		// They would be sent with the approved arguments, and the person would not see them.
 		return call.Refuse(stageApprove, call.InputInvalid,
-			"a person approves the arguments of %s, and inputResponses came with them that answer no question", p.tool.Name)
+			"%s needs approval, and the call has inputResponses that the approver would not see", p.tool.Name)
 	}
 	now := time.Now()
-	q, err := approval.Ask(ctx, g.books, &approval.Question{
+	q, err := approval.Ask(ctx, g.store, &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
 		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvals.TTL),
 	})
@@ -51,11 +52,11 @@ func approve(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return g.waitForPerson(ctx, p, q)
 }
 
-func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Question) *call.Refusal {
+func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Question) *call.Refusal {
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
 	if p.Gone != nil {
-		// An approval does not make a call that its client no longer waits for.
+		// A call whose client has gone is not made, even if it is approved.
 		go func() {
 			select {
 			case <-p.Gone:
@@ -65,19 +66,20 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		}()
 	}
 	for {
-		now, err := approval.Look(ctx, g.books, q.ID)
+		now, err := approval.Look(ctx, g.store, q.ID)
 		switch {
 		case ctx.Err() != nil:
 			r := call.Refuse(stageApprove, call.ApprovalExpired,
-				"nobody has approved the call of %s yet (approval %s)", p.tool.Name, q.ID).Again()
+				"the call of %s is not approved yet (approval %s)", p.tool.Name, q.ID).Again()
 			if time.Now().Before(q.Expires) { // the caller did not wait for the answer
-				r.Hint = fmt.Sprintf("until %s it can be approved: ambit approvals approve %s; then make the same call again", q.Expires.Local().Format("15:04:05 MST"), q.ID)
+				r.Hint = fmt.Sprintf("approve it by %s: ambit approvals approve %s; then make the same call again",
+					q.Expires.Local().Format("15:04:05 MST"), q.ID)
 			}
 			return r
 		case err != nil:
 			return StoreFailed(stageApprove, err)
 		}
-		// A caller who has lost its access gets no call by an approval.
+		// A caller that has lost access gets no call, even if it is approved.
 		if stopped := stillAllowed(ctx, stageApprove); stopped != nil {
 			return stopped
 		}
@@ -87,23 +89,16 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *passing, q *approval.Que
 		case now.State == approval.Used:
 			return usedUp(q.ID)
 		case now.State != approval.Pending:
-			return call.Refuse(stageApprove, call.ApprovalDenied,
-				"%s refused the call of %s%s", now.Decider, p.tool.Name, because(now.Reason))
+			reason := strings.TrimSuffix(": "+clip(now.Reason), ": ")
+			return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call of %s%s", now.Decider, p.tool.Name, reason)
 		}
 		g.waitForChange(ctx)
 	}
 }
 
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + clip(reason)
-}
-
-// reportWaiting reports to the operator, and to a client that listens, that a
-// person is being asked.
-func (g *Gateway) reportWaiting(p *passing, q *approval.Question) {
+// reportWaiting informs the operator, and a client that listens that the call waits for
+// approval.
+func (g *Gateway) reportWaiting(p *inflight, q *approval.Question) {
 	message := fmt.Sprintf("waiting for a person to approve %s: ambit approvals approve %s", p.tool.Name, q.ID)
 	if g.onAsk != nil {
 		g.onAsk(message)
@@ -117,8 +112,8 @@ func (g *Gateway) reportWaiting(p *passing, q *approval.Question) {
 	}
 }
 
-// canElicit reports whether the client can ask the person who sits before it.
-func (p *passing) canElicit() bool {
+// canElicit reports whether the client can ask its user.
+func (p *inflight) canElicit() bool {
 	if p.Client == nil || p.Client.Asker == nil {
 		return false
 	}
@@ -128,25 +123,25 @@ func (p *passing) canElicit() bool {
 	return json.Unmarshal(p.Client.Capabilities, &c) == nil && c.Elicitation != nil
 }
 
-// elicit asks the person at the client. It is used only where the operator
-// trusts that it is a person who answers there.
-func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) *call.Refusal {
+// elicit asks the user of the client. It is used only if the operator trusts that a
+// person answers there.
+func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question) *call.Refusal {
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
 	params, err := json.Marshal(map[string]any{
-		"message": fmt.Sprintf("%s wants to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.sent()),
+		"message": fmt.Sprintf("%s asks to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.sent()),
 		"requestedSchema": map[string]any{
 			"type": "object", "required": []string{"approve"},
 			"properties": map[string]any{"approve": map[string]any{"type": "boolean", "title": "Approve this call"}},
 		},
 	})
 	if err != nil {
-		return call.Refuse(stageApprove, call.ApprovalDenied, "the question cannot be written: %v", err)
+		return call.Refuse(stageApprove, call.ApprovalDenied, "the question cannot be encoded: %v", err)
 	}
 	raw, err := p.Client.Asker.Ask(ctx, "elicitation/create", params)
 	if err != nil {
 		return call.Refuse(stageApprove, call.ApprovalExpired,
-			"the client did not say whether the call of %s is approved", p.tool.Name).Again()
+			"the client did not answer whether the call of %s is approved", p.tool.Name).Again()
 	}
 	var answer struct {
 		Action  string `json:"action"`
@@ -155,14 +150,15 @@ func (g *Gateway) elicit(ctx context.Context, p *passing, q *approval.Question) 
 		} `json:"content"`
 	}
 	yes := json.Unmarshal(raw, &answer) == nil && answer.Action == "accept" && answer.Content.Approve
-	if err := approval.Decide(ctx, g.books, q.ID, yes, p.Principal+" (asked by the client)", ""); err != nil && !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrOver) {
+	err = approval.Decide(ctx, g.store, q.ID, yes, p.Principal+" (asked by the client)", "")
+	if err != nil && !errors.Is(err, approval.ErrDecided) && !errors.Is(err, approval.ErrOver) {
 		return StoreFailed(stageApprove, err)
 	}
 	return g.waitForPerson(ctx, p, q)
 }
 
-// useApproval takes the approval for this call, if it needs one.
-func (g *Gateway) useApproval(tx state.Tx, p *passing) (*call.Refusal, error) {
+// useApproval uses up the approval of a call that needs one.
+func (g *Gateway) useApproval(tx state.Tx, p *inflight) (*call.Refusal, error) {
 	if p.approval == "" {
 		return nil, nil
 	}

@@ -44,7 +44,7 @@ func asking(t *testing.T, g *Gateway, args string) (*approval.Question, <-chan e
 		ended <- err
 	}()
 	<-asked
-	list, err := approval.List(t.Context(), g.books, time.Now())
+	list, err := approval.List(t.Context(), g.store, time.Now())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("there are %d questions: %v", len(list), err)
 	}
@@ -103,8 +103,8 @@ func TestApproval(t *testing.T) {
 	})
 }
 
-// TestApprovalStands answers when nobody waits any more: the answer stands for
-// the very same call, in another process, and for no other.
+// TestApprovalStands answers after the call stopped waiting: the answer applies to an
+// identical call in another process, and to no other.
 func TestApprovalStands(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
@@ -194,7 +194,7 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 	})
 }
 
-// TestNobodyWaits says yes to a call whose caller has gone: it is not made.
+// TestNobodyWaits approves a call whose caller has gone: it is not made.
 func TestNobodyWaits(t *testing.T) {
 	w := newWorld()
 	g := New(careful(), Options{Binding: w, Books: open(t, statetest.Open(t))})
@@ -244,7 +244,7 @@ func TestElicitation(t *testing.T) {
 		w := newWorld()
 		g := New(careful(), Options{Binding: w, Books: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Minute, TrustElicitation: tt.trust}})
 		if !tt.trust {
-			g.approvals.TTL = 20 * time.Millisecond // nobody else will answer
+			g.approvals.TTL = 20 * time.Millisecond // no other answer will come
 		}
 		client := &call.Client{Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: person{tt.answer}}
 		_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", Client: client})

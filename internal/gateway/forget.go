@@ -12,9 +12,8 @@ import (
 // answered. A call with the same key after that is another call.
 const AnswersKept = 30 * 24 * time.Hour
 
-// ForgetAnswers deletes the answers of keys that need not be remembered any
-// more, at most so many, and returns their number. A key whose call was not
-// answered is never forgotten.
+// ForgetAnswers deletes answers older than [AnswersKept], most at a time, and returns
+// their number. It never deletes the key of a call that was not answered.
 func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, most int) (n int, err error) {
 	before := now.Add(-AnswersKept).UnixMicro()
 	type key struct{ agent, principal, idem string }
@@ -36,7 +35,8 @@ func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, most int)
 	err = b.DB.Write(ctx, func(tx state.Tx) error {
 		n = 0
 		for _, k := range keys {
-			gone, err := tx.Exec(`DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND done > 0 AND done < $4`, k.agent, k.principal, k.idem, before)
+			gone, err := tx.Exec(`DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND done > 0 AND done < $4`,
+				k.agent, k.principal, k.idem, before)
 			if err != nil {
 				return err
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// Exposed are kinds of things that no manifest declares, and that an operator
-// can let through: sampling, resources, prompts.
+// Exposed are the kinds of requests that no manifest declares and that the operator
+// allows: sampling, resources, prompts.
 type Exposed []string
 
 // The kinds.
@@ -28,8 +28,8 @@ const (
 	Prompts   = "prompts"
 )
 
-// Allows reports whether requests of a method may pass. Completion belongs to
-// both prompts and resources.
+// Allows reports whether a method is exposed. Completion belongs to both prompts and
+// resources.
 func (e Exposed) Allows(method string) bool {
 	family, _, _ := strings.Cut(method, "/")
 	switch family {
@@ -51,34 +51,37 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 		f.ID = NewID()
 	}
 	start := time.Now()
-	var found passing
-	held := *f // and redacted
+	var found inflight
+	held := *f // redaction changes it
 	answer, err := g.forward(ctx, &held, found.note)
 	return g.recorded(start, &held, f.Server+":"+f.Method, found.notes, answer, err)
 }
 
 // recorded returns an answer once the journal has its record.
-func (g *Gateway) recorded(start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error) (jsontext.Value, error) {
+func (g *Gateway) recorded(
+	start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error,
+) (jsontext.Value, error) {
 	r := journal.Record{
 		Time: start, Call: f.ID, Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: f.Principal,
 		Tool: what, SideEffect: "read", Decision: journal.Allow, DurationUS: time.Since(start).Microseconds(),
 		Detail: strings.Join(notes, "; "), ArgumentsSize: len(f.Params),
 	}
 	if canonical := f.Params.Clone(); len(canonical) > 0 && canonical.Canonicalize(exactNumbers...) == nil {
-		mac := g.books.Keys.MAC("arguments", canonical)
+		mac := g.store.Keys.MAC("arguments", canonical)
 		r.ArgumentsMAC, r.Arguments = hex.EncodeToString(mac[:]), g.showable(canonical)
 	}
 	stopped, refused := errors.AsType[*call.Refusal](err)
 	switch {
 	case refused:
-		r.Decision, r.Code, r.Stage, r.Effect, r.Detail = journal.Deny, string(stopped.Code), stopped.Stage, string(stopped.Effect), clip(stopped.Message)
+		r.Decision, r.Code, r.Stage = journal.Deny, string(stopped.Code), stopped.Stage
+		r.Effect, r.Detail = string(stopped.Effect), clip(stopped.Message)
 	case err != nil:
 		r.ToolError = true
 	default:
 		sum := sha256.Sum256(answer)
 		r.ResultHash, r.ResultSize = hex.EncodeToString(sum[:]), len(answer)
 	}
-	if failed := g.books.Journal.Note(&r); failed != nil {
+	if failed := g.store.Journal.Note(&r); failed != nil {
 		return nil, StoreFailed(stageRecord, failed)
 	}
 	return answer, err
@@ -91,9 +94,9 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 		stopped.Hint = "the operator can allow it: --expose resources,prompts,sampling"
 		return nil, stopped
 	}
-	// The server must read the same params that are read here.
+	// The server must parse the params exactly as the gateway does.
 	if len(f.Params) > 0 {
-		if stopped := admit(g, ctx, &passing{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
+		if stopped := admit(g, ctx, &inflight{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
 			return nil, stopped
 		}
 	}
@@ -103,7 +106,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	// Lists are read often and not counted, as those of tools are. A caller without
 	// quota may still unsubscribe.
 	if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {
-		if stopped := quota(g, ctx, &passing{Call: &call.Call{Principal: f.Principal}}); stopped != nil {
+		if stopped := quota(g, ctx, &inflight{Call: &call.Call{Principal: f.Principal}}); stopped != nil {
 			return nil, stopped
 		}
 	}
@@ -113,7 +116,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	copied.OnNotify, copied.Client = g.guards.hear(f.OnNotify), g.guards.client(f.Client)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
-		raw, stopped := g.guards.say(said.Raw, note)
+		raw, stopped := g.guards.answer(said.Raw, note)
 		if stopped != nil {
 			return nil, stopped
 		}
@@ -122,7 +125,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	if err != nil {
 		return nil, g.guards.redact(call.AsRefusal(stageAct, err))
 	}
-	answer, stopped := g.guards.say(answer, note)
+	answer, stopped := g.guards.answer(answer, note)
 	if stopped != nil {
 		return nil, stopped
 	}
@@ -131,14 +134,16 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 
 var _ call.Forwarder = (*Gateway)(nil)
 
-// Prompt gives out one of the agent's own prompts, made by get. It passes the
-// scan that every result passes, and the journal says who read it.
-func (g *Gateway) Prompt(ctx context.Context, principal, name string, get func(ctx context.Context, name string) (jsontext.Value, error)) (jsontext.Value, error) {
+// Prompt returns one of the agent's prompts, made by get. It is scanned like a result,
+// and the journal records the read.
+func (g *Gateway) Prompt(
+	ctx context.Context, principal, name string, get func(ctx context.Context, name string) (jsontext.Value, error),
+) (jsontext.Value, error) {
 	if stopped := g.unrecorded(); stopped != nil {
 		return nil, stopped
 	}
 	start := time.Now()
-	var found passing
+	var found inflight
 	answer, err := get(ctx, name)
 	if err == nil {
 		var stopped *call.Refusal

@@ -25,8 +25,7 @@ func (s *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, err
 	return jsontext.Value(`{"contents":[]}`), nil
 }
 
-// Requests for what is exposed go through the rails and towards the quota, and
-// the journal says what was asked for.
+// Forwarded requests pass the guardrails, count towards the quota and are journaled.
 func TestForward(t *testing.T) {
 	tests := []struct {
 		name, method, params string
@@ -59,7 +58,7 @@ func TestForward(t *testing.T) {
 			if tt.code == "" && (len(s.asked) != 1 || s.asked[0] != tt.asked) || tt.code != "" && s.asked != nil {
 				t.Errorf("the server was asked %q", s.asked)
 			}
-			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 {
 				t.Fatalf("%d records: %v", len(entries), err)
 			}

@@ -1,13 +1,12 @@
 // Package gateway judges, carries out and records calls: every call of every agent
 // goes through [Gateway.Call], and there is no other way to a tool.
 //
-// A call passes the stages in the order of one list. Each stage is a file of
-// its own and can stop the call with a typed refusal; what became of it is
-// recorded either way, and the answer is released only when that is durable.
-// docs/call-lifecycle.md draws the states that a call goes through, and what a
-// crash leaves at each point.
+// A call passes the stages of one list in order. Each stage is a file of its own and can
+// stop the call with a typed refusal. The outcome is recorded either way, and the answer
+// is released only when the record is durable. docs/call-lifecycle.md shows the states
+// of a call and the effect of a crash in each.
 //
-// A [call.Binding] does the work. Only the gateway has it.
+// A [call.Binding] carries out the call. Only the gateway has access to it.
 package gateway
 
 import (
@@ -30,24 +29,24 @@ import (
 
 // Options configure a gateway.
 type Options struct {
-	// Name is what the agent runs under; empty stands for the slug of its name.
+	// Name is the name that the agent runs under; empty means the slug of its name.
 	Name string
 	// Binding carries out the calls that pass.
 	Binding call.Binding
-	// Shut is why nothing is carried out, for a gateway that only judges and records;
-	// nil for any other. A repeated call still gets its answer.
+	// Shut is the refusal of every call, for a gateway that only judges and records. A
+	// repeated call still gets its answer.
 	Shut *call.Refusal
-	// Books are the store and the journal. Without them a gateway can only explain;
-	// NoBooks is then the reason, if there is one.
+	// Books is the store with the journal. Without it a gateway can only explain
+	// decisions; NoBooks is then the reason for refusing calls.
 	Books   *store.Store
 	NoBooks error
-	// Learned returns the agent with the tools that are known by now, and until ctx ends
-	// it waits for those that are being looked up; the refusal says that it waited in
-	// vain. Nil if the agent's tools do not change.
+	// Learned returns the agent with its known tools. While tools are being looked up, it
+	// waits until ctx ends and then returns a refusal. Nil if the agent's tools do not
+	// change.
 	Learned func(ctx context.Context) (*agent.Agent, *call.Refusal)
-	// Rules are what the gate checks besides the manifest.
+	// Rules are checked by the gate besides the manifest.
 	Rules gate.Rules
-	// Expose lets through what no manifest declares.
+	// Expose lists the kinds of requests to forward although no manifest declares them.
 	Expose Exposed
 	// Operator are the guardrails of every agent.
 	Operator guard.Operator
@@ -55,7 +54,7 @@ type Options struct {
 	Known func() ([]guard.Known, error)
 	// Participants take part in the two transactions of every call.
 	Participants []Participant
-	// Quotas bound the calls of principals to all agents together; nil is no bound.
+	// Quotas bound the calls of principals to all agents together; nil means no bound.
 	Quotas    *limit.Quotas
 	Approvals Approvals
 	// OnAsk is called when a call waits for a person.
@@ -77,8 +76,8 @@ type Participant interface {
 	// Begin runs last in the transaction that commits to a call. A refusal or an
 	// error undoes that transaction.
 	Begin(tx state.Tx, c *call.Call) (*call.Refusal, error)
-	// Record runs in the transaction that records what became of a call. An error
-	// undoes the record.
+	// Record runs in the transaction that records the outcome of a call. An error undoes
+	// the record.
 	Record(tx state.Tx, c *call.Call, o call.Outcome) error
 }
 
@@ -88,8 +87,8 @@ type Gateway struct {
 	learned func(context.Context) (*agent.Agent, *call.Refusal)
 	name    string
 	binding call.Binding
-	books   *store.Store
-	noBooks error
+	store   *store.Store
+	noStore error
 	rules   gate.Rules
 	expose  Exposed
 	guards  *guards
@@ -121,14 +120,14 @@ func New(a *agent.Agent, o Options) *Gateway {
 		o.NoBooks = errors.New("there is no store to record the call in")
 	}
 	return &Gateway{
-		agent: a, learned: o.Learned, name: o.Name, binding: o.Binding, books: o.Books, noBooks: o.NoBooks,
+		agent: a, learned: o.Learned, name: o.Name, binding: o.Binding, store: o.Books, noStore: o.NoBooks,
 		rules: o.Rules, expose: o.Expose, quotas: o.Quotas, shut: o.Shut, guards: newGuards(a, o),
 		approvals: o.Approvals, onAsk: o.OnAsk, participants: o.Participants,
 		lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
-// Agent returns the agent with the tools that are known by now.
+// Agent returns the agent with its known tools, without waiting.
 func (g *Gateway) Agent() *agent.Agent {
 	a, _ := g.learned(alreadyCancelled)
 	return a
@@ -140,42 +139,40 @@ var alreadyCancelled = func() context.Context {
 	return ctx
 }()
 
-// Name is what the agent runs under.
+// Name returns the name that the agent runs under.
 func (g *Gateway) Name() string { return g.name }
 
-// Close waits for late answers. The bindings are closed before, so that none
-// can come any more.
+// Close waits for late answers. Callers close the bindings first, so that the wait ends.
 func (g *Gateway) Close() {
 	g.closed.Do(func() { close(g.closing) })
 	g.late.Wait()
 }
 
-// passing is a call on its way through the stages.
-type passing struct {
+// inflight is a call on its way through the stages.
+type inflight struct {
 	*call.Call
 	start time.Time
 	tool  *agent.Tool
-	// canonical is what the arguments mean, whatever their spelling.
+	// canonical are the arguments in canonical JSON.
 	canonical []byte
-	// forwarded is the same for the arguments that are sent, if some were redacted.
+	// forwarded are the canonical arguments to send, if some were redacted.
 	forwarded []byte
-	// railed is set once the guardrails have passed the arguments, without personal data.
-	railed bool
+	// checked is set once the guardrails have passed the arguments and redacted personal data.
+	checked bool
 	// notes are the findings of the guards, for the journal.
 	notes []string
-	// taken is when the call was counted towards its limits; zero before.
+	// taken is the time when the call was counted towards its limits; zero before.
 	taken time.Time
 	// intended is set once an intent is in the store.
 	intended bool
-	// resent is set if a process that is gone sent the call before.
+	// resent is set if a process that has exited sent the call before.
 	resent bool
 	// approval is the id of the approval that intend uses.
 	approval string
 	// replayed is the earlier call whose answer this one gets.
 	replayed string
 	result   call.Result
-	// late is where the answer arrives after the time is over; wasUnknown says
-	// that it has.
+	// late delivers an answer after the timeout; wasUnknown is set once it has.
 	late       <-chan call.Outcome
 	wasUnknown bool
 }
@@ -183,11 +180,11 @@ type passing struct {
 // stage lets a call pass or stops it.
 type stage struct {
 	name string
-	run  func(*Gateway, context.Context, *passing) *call.Refusal
+	run  func(*Gateway, context.Context, *inflight) *call.Refusal
 }
 
-// stages are all of them, in order; what stops a call or answers it ends the
-// list, and record follows in any case.
+// stages are all stages in order. A stage that stops or answers a call ends the list;
+// record follows in any case.
 var stages = []stage{
 	{stageAdmit, admit},
 	{stageResolve, resolveStage},
@@ -205,7 +202,7 @@ var stages = []stage{
 
 // shut stops a call that was refused before it came here, and every call if the
 // gateway only judges and records.
-func shut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
+func shut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	why := cmp.Or(p.Refused, g.shut)
 	if why == nil {
 		return nil
@@ -222,8 +219,8 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if c.ID == "" {
 		c.ID = NewID()
 	}
-	defer g.books.Journal.Enter()()
-	p := &passing{Call: c, start: time.Now()}
+	defer g.store.Journal.Enter()()
+	p := &inflight{Call: c, start: time.Now()}
 	var stopped *call.Refusal
 	begun := false
 	for _, s := range stages {
@@ -244,24 +241,24 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 
 // unrecorded refuses a call that could not be recorded.
 func (g *Gateway) unrecorded() *call.Refusal {
-	if g.books == nil {
-		return call.Refuse(stageRecord, call.StoreUnavailable, "%v", g.noBooks)
+	if g.store == nil {
+		return call.Refuse(stageRecord, call.StoreUnavailable, "%v", g.noStore)
 	}
-	if err := g.books.Journal.HandedOver(); err != nil {
+	if err := g.store.Journal.HandedOver(); err != nil {
 		return StoreFailed(stageRecord, err)
 	}
 	return nil
 }
 
-// sent is the canonical form of the arguments as they are sent on.
-func (p *passing) sent() []byte {
+// sent returns the canonical arguments to send.
+func (p *inflight) sent() []byte {
 	if p.forwarded != nil {
 		return p.forwarded
 	}
 	return p.canonical
 }
 
-// nameOf is the name of a tool in messages and in the journal.
+// nameOf returns the name of a tool in messages and in the journal.
 func nameOf(t *agent.Tool) string {
 	if t.URI != nil {
 		return t.URI.String()
@@ -269,7 +266,7 @@ func nameOf(t *agent.Tool) string {
 	return t.Name
 }
 
-func resolveStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+func resolveStage(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	who, stopped := g.learned(ctx)
 	if stopped == nil {
 		p.tool, stopped = resolve(who, p.Tool)
@@ -277,13 +274,13 @@ func resolveStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return stopped
 }
 
-func gateStage(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+func gateStage(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)
 	p.Held = d.Held
 	return d.Refusal()
 }
 
-// NewID makes the id of a call.
+// NewID returns a new id for a call.
 func NewID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

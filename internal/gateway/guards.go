@@ -17,17 +17,17 @@ import (
 
 // guards check the content of calls against the agent's guardrails.
 type guards struct {
-	rails   guard.Rails
+	rules   guard.Rails
 	input   *guard.Input
 	schemas map[*agent.Tool]shapes
-	results []*guard.Schema // that every result fits
+	results []*guard.Schema // every result must match these
 	known   func() ([]guard.Known, error)
-	broken  error // why nothing can be checked, so that nothing passes
-	// personal finds personal data alone.
+	broken  error // why the guardrails cannot be used; every call is then refused
+	// personal finds only personal data.
 	personal func() (*guard.Input, error)
 
 	mu     sync.Mutex
-	sought []guard.Known // the credentials that output looks for
+	sought []guard.Known // the credentials that output searches for
 	output *guard.Output // nil before the first scan
 }
 
@@ -35,14 +35,14 @@ type guards struct {
 type shapes struct{ in, out *guard.Schema }
 
 func newGuards(a *agent.Agent, o Options) *guards {
-	w := &guards{rails: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
-	w.input, w.broken = guard.NewInput(w.rails.Input)
-	w.personal = sync.OnceValues(func() (*guard.Input, error) { return guard.NewInput(guard.InputRules{PII: w.rails.Input.PII}) })
+	w := &guards{rules: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
+	w.input, w.broken = guard.NewInput(w.rules.Input)
+	w.personal = sync.OnceValues(func() (*guard.Input, error) { return guard.NewInput(guard.InputRules{PII: w.rules.Input.PII}) })
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		w.schemas[t] = shapes{guard.NewSchema(t.InputSchema), guard.NewSchema(t.OutputSchema)}
 	}
-	for _, text := range w.rails.Schemas {
+	for _, text := range w.rules.Schemas {
 		w.results = append(w.results, guard.NewSchema(text))
 	}
 	return w
@@ -50,12 +50,12 @@ func newGuards(a *agent.Agent, o Options) *guards {
 
 // guardIn checks the arguments against the tool's schema and the guardrails. No
 // later stage sees personal data that is redacted here.
-func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
+func guardIn(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	w := g.guards
 	if w.broken != nil {
-		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's rails cannot be used: %v", w.broken)
+		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's guardrails cannot be used: %v", w.broken)
 	}
-	if stopped := guard.TooLong(len(p.Arguments)+len(p.Meta)+len(p.More), w.rails.MaxLength); stopped != nil {
+	if stopped := guard.TooLong(len(p.Arguments)+len(p.Meta)+len(p.More), w.rules.MaxLength); stopped != nil {
 		return stopped
 	}
 	if p.tool.InputSchema != "" {
@@ -84,18 +84,18 @@ func guardIn(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 		forwarded := out.Clone()
 		if err := forwarded.Canonicalize(exactNumbers...); err != nil {
 			return call.Refuse(guard.StageIn, call.InputInvalid,
-				"the arguments cannot be read after what was personal was redacted")
+				"the arguments cannot be parsed after personal data was redacted")
 		}
 		p.forwarded = forwarded
 	}
-	p.railed = true
+	p.checked = true
 	return nil
 }
 
 // impersonal removes personal data from arguments that the guardrails refused. It
 // returns nil if that fails.
 func (w *guards) impersonal(arguments jsontext.Value) jsontext.Value {
-	if len(w.rails.Input.PII) == 0 {
+	if len(w.rules.Input.PII) == 0 {
 		return arguments
 	}
 	in, err := w.personal()
@@ -109,16 +109,16 @@ func (w *guards) impersonal(arguments jsontext.Value) jsontext.Value {
 	return out
 }
 
-// request checks the params of a request that is no call against the guardrails,
-// and redacts them like arguments.
+// request checks the params of a forwarded request against the guardrails, and redacts
+// them like arguments.
 func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refusal {
 	if w.broken != nil {
-		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's rails cannot be used: %v", w.broken)
+		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's guardrails cannot be used: %v", w.broken)
 	}
 	if len(f.Params) == 0 {
 		return nil
 	}
-	if stopped := guard.TooLong(len(f.Params), w.rails.MaxLength); stopped != nil {
+	if stopped := guard.TooLong(len(f.Params), w.rules.MaxLength); stopped != nil {
 		return stopped
 	}
 	out, found, stopped := w.input.Check(f.Params)
@@ -129,12 +129,12 @@ func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refu
 	return stopped
 }
 
-// guardOut refuses results that can be read in two ways, contain a secret or do
-// not match their schema.
-func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
-	raw, stopped := g.guards.say(p.result.Raw, p.note)
+// guardOut refuses results that are ambiguous, contain a secret or do not match their
+// schema.
+func guardOut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
+	raw, stopped := g.guards.answer(p.result.Raw, p.note)
 	if stopped == nil && p.result.Failure != nil {
-		p.result.Failure, stopped = g.guards.say(p.result.Failure, func([]guard.Finding) {})
+		p.result.Failure, stopped = g.guards.answer(p.result.Failure, func([]guard.Finding) {})
 	}
 	if stopped == nil {
 		p.result.Raw = raw
@@ -151,13 +151,12 @@ func guardOut(g *Gateway, _ context.Context, p *passing) *call.Refusal {
 	return stopped
 }
 
-// say checks and redacts an answer of a server. It refuses an object with the same
-// member twice: a reader of the first and a reader of the last would see different
-// answers.
-func (w *guards) say(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
+// answer checks and redacts an answer of a server. It refuses duplicate keys: parsers
+// that keep the first and parsers that keep the last would see different answers.
+func (w *guards) answer(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	if rawjson.Twice(raw) {
 		return nil, call.Refuse(guard.StageOut, call.OutputInvalid,
-			"the server's answer has a member twice, and can be read in two ways")
+			"the server's answer has a duplicate key, so it is ambiguous")
 	}
 	return w.scan(raw, note)
 }
@@ -165,46 +164,46 @@ func (w *guards) say(raw jsontext.Value, note func([]guard.Finding)) (jsontext.V
 // redact removes secrets from a refusal, which may quote a server.
 func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	if _, err := w.scanner(); err != nil {
-		told := *r
-		told.Message, told.Hint = untold+", and cannot be searched for one: "+err.Error(), vaultHint
-		return &told
+		hidden := *r
+		hidden.Message, hidden.Hint = withheld+", and the scan for secrets failed: "+err.Error(), vaultHint
+		return &hidden
 	}
 	message, hint := w.redacted(r.Message), w.redacted(r.Hint)
 	if message == r.Message && hint == r.Hint {
 		return r
 	}
-	told := *r // others may hold the same one
-	told.Message, told.Hint = message, hint
-	return &told
+	clean := *r // other calls may share the refusal
+	clean.Message, clean.Hint = message, hint
+	return &clean
 }
 
-// redacted is a text without secrets. It replaces a text that cannot be scanned or
-// has to be withheld.
+// redacted removes secrets from a text. It replaces a text that cannot be scanned or
+// must be withheld.
 func (w *guards) redacted(text string) string {
 	quoted, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
-		return untold
+		return withheld
 	}
 	scanned, stopped := w.scan(quoted, func([]guard.Finding) {})
 	if stopped != nil {
-		return untold
+		return withheld
 	}
 	if bytes.Equal(scanned, quoted) {
 		return text
 	}
-	told, err := jsontext.AppendUnquote(nil, scanned)
+	clean, err := jsontext.AppendUnquote(nil, scanned)
 	if err != nil {
-		return untold
+		return withheld
 	}
-	return string(told)
+	return string(clean)
 }
 
-// vaultHint is where to look if it is not known what is a secret.
-const vaultHint = "ambit doctor tells what is wrong with the vault"
+const (
+	vaultHint = "find the problem with the vault: ambit doctor"
+	withheld  = "the error is withheld, because it may contain a secret"
+)
 
-const untold = "what went wrong is not told, since it may hold a secret"
-
-// scan takes secrets out of an answer, or the answer itself.
+// scan redacts the secrets in an answer, or withholds the answer.
 func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
 	if err != nil {
@@ -218,24 +217,24 @@ func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.
 	return raw, stopped
 }
 
-// hear passes notifications of a server on without secrets. It drops those that
-// cannot be scanned or can be read in two ways.
-func (w *guards) hear(tell func(string, jsontext.Value)) func(string, jsontext.Value) {
-	if tell == nil {
+// hear returns a function that forwards a server's notifications without secrets. It
+// drops notifications that cannot be scanned or are ambiguous.
+func (w *guards) hear(notify func(string, jsontext.Value)) func(string, jsontext.Value) {
+	if notify == nil {
 		return nil
 	}
 	return func(method string, params jsontext.Value) {
 		if len(params) > 0 {
 			var stopped *call.Refusal
-			if params, stopped = w.say(params, func([]guard.Finding) {}); stopped != nil {
+			if params, stopped = w.answer(params, func([]guard.Finding) {}); stopped != nil {
 				return
 			}
 		}
-		tell(method, params)
+		notify(method, params)
 	}
 }
 
-// client is a client whose messages from servers are scanned.
+// client returns a client that receives scanned messages from servers.
 func (w *guards) client(c *call.Client) *call.Client {
 	if c == nil {
 		return nil
@@ -248,7 +247,7 @@ func (w *guards) client(c *call.Client) *call.Client {
 	return &guarded
 }
 
-// guardedAsker removes secrets from questions.
+// guardedAsker removes secrets from a server's questions.
 type guardedAsker struct {
 	guards *guards
 	call.Asker
@@ -257,15 +256,14 @@ type guardedAsker struct {
 func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	if len(params) > 0 {
 		var stopped *call.Refusal
-		if params, stopped = a.guards.say(params, func([]guard.Finding) {}); stopped != nil {
+		if params, stopped = a.guards.answer(params, func([]guard.Finding) {}); stopped != nil {
 			return nil, stopped
 		}
 	}
 	return a.Asker.Ask(ctx, method, params)
 }
 
-// Guard returns a client for servers: their notifications and questions to it are
-// scanned.
+// Guard returns a client that receives scanned notifications and questions from servers.
 func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
 // Hush returns a refusal without the secrets that a server may have named.
@@ -286,7 +284,7 @@ func (w *guards) scanner() (*guard.Output, error) {
 	if w.output != nil && slices.Equal(known, w.sought) {
 		return w.output, nil
 	}
-	output, err := guard.NewOutput(guard.OutputRules{OnLeak: w.rails.OnLeak, Known: known})
+	output, err := guard.NewOutput(guard.OutputRules{OnLeak: w.rules.OnLeak, Known: known})
 	if err == nil {
 		w.output, w.sought = output, known
 	}
@@ -312,8 +310,8 @@ func (w *guards) shape(t *agent.Tool, raw jsontext.Value) *call.Refusal {
 	return nil
 }
 
-// content is the value that a result holds: its structured content, or else its
-// text, as JSON where it is.
+// content returns the value of a result: its structured content, or else its text,
+// parsed if it is JSON.
 func content(raw jsontext.Value) jsontext.Value {
 	if v := rawjson.Lookup(raw, "structuredContent"); v != nil {
 		return v
@@ -339,11 +337,11 @@ func content(raw jsontext.Value) jsontext.Value {
 	return first
 }
 
-// maxNotes bounds what the journal says about findings.
+// maxNotes bounds the findings in the journal.
 const maxNotes = 20
 
-// note keeps findings for the journal: rule and place, never the value.
-func (p *passing) note(found []guard.Finding) {
+// note records findings for the journal: rule and position, never the value.
+func (p *inflight) note(found []guard.Finding) {
 	for _, f := range found {
 		if len(p.notes) == maxNotes {
 			return

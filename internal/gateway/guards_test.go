@@ -22,7 +22,7 @@ var leaked = "ghp" + "_x7Kd92LmQp4RtVz8Wb3Ns6Yc1Hf5Jg0AeUoI"
 // held is a credential of no known shape, which ambit holds.
 const held = "correct horse battery staple"
 
-// mouth is a binding that says what it is told to, and remembers what it heard.
+// mouth is a binding that returns a given answer and records its calls.
 type mouth struct {
 	heard string
 	says  string
@@ -97,12 +97,12 @@ func TestGuards(t *testing.T) {
 				t.Errorf("the binding heard %s", m.heard)
 			}
 			if tt.told != "" && string(result.Raw) != tt.told {
-				t.Errorf("the caller was told %s", result.Raw)
+				t.Errorf("the caller got %s", result.Raw)
 			}
 			if tt.code != "" && result.Raw != nil {
-				t.Errorf("refused, and told %s", result.Raw)
+				t.Errorf("refused with %s", result.Raw)
 			}
-			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 {
 				t.Fatalf("%d records: %v", len(entries), err)
 			}
@@ -137,7 +137,7 @@ func TestCredentialsChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			if told := strings.Contains(string(result.Raw), k.Value); told != (k.Name == "") {
-				t.Errorf("with %v known, the caller was told %s", now, result.Raw)
+				t.Errorf("with %v known, the caller got %s", now, result.Raw)
 			}
 		}
 	}
@@ -156,8 +156,8 @@ func TestScanFails(t *testing.T) {
 	}
 }
 
-// TestLateAnswerIsScanned keeps an answer that came too late for whoever asks
-// again with the same key, without its secrets.
+// TestLateAnswerIsScanned: a late answer is kept, without its secrets, for a repeated call
+// with the same key.
 func TestLateAnswerIsScanned(t *testing.T) {
 	m := &mouth{says: saying("the key is " + leaked), wait: make(chan struct{})}
 	g := New(railed(agent.Guardrails{}), Options{Binding: m, Books: open(t, statetest.Open(t))})
@@ -234,7 +234,7 @@ func TestJournalHoldsNoCredential(t *testing.T) {
 		_, _ = g.Call(t.Context(), &c)
 	}
 	var text strings.Builder
-	if err := g.books.Journal.Export(t.Context(), &text); err != nil {
+	if err := g.store.Journal.Export(t.Context(), &text); err != nil {
 		t.Fatal(err)
 	}
 	if s := text.String(); strings.Contains(s, held) || strings.Contains(s, leaked) || strings.Count(s, `"tool"`) != 3 {

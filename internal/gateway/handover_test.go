@@ -120,15 +120,15 @@ func TestNothingIsSentAgainAfterRotation(t *testing.T) {
 	}
 }
 
-// TestKeyIsNotWaitedForAfterRotation: nobody here takes over the call that had the
-// key, so waiting for its answer is no use.
+// TestKeyIsNotWaitedForAfterRotation: this process cannot recover the call that had the
+// key, so it does not wait for an answer.
 func TestKeyIsNotWaitedForAfterRotation(t *testing.T) {
 	db := statetest.Open(t)
 	b := open(t, db)
 	g := New(clerk(), Options{Binding: newWorld(), Books: b})
 	defer g.Close()
 	again := &call.Call{Tool: "do_write", IdempotencyKey: "k", Principal: "me", Arguments: jsontext.Value(`{}`)}
-	p := &passing{Call: again}
+	p := &inflight{Call: again}
 	if stopped := admit(g, t.Context(), p); stopped != nil {
 		t.Fatal(stopped)
 	}

@@ -24,12 +24,12 @@ const (
 
 // limits checks whether rate and spend allow the call. It consumes nothing: a
 // person may still have to approve it.
-func limits(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+func limits(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.tool.Policy.Rate == nil && p.tool.Policy.Spend == nil || p.Continues != "" {
 		return nil
 	}
 	var stopped *call.Refusal
-	err := g.books.DB.Read(ctx, func(tx state.Tx) (err error) {
+	err := g.store.DB.Read(ctx, func(tx state.Tx) (err error) {
 		stopped, err = limit.Look(tx, g.meter(p))
 		return err
 	})
@@ -39,7 +39,7 @@ func limits(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 	return stopped
 }
 
-func (g *Gateway) meter(p *passing) limit.Meter {
+func (g *Gateway) meter(p *inflight) limit.Meter {
 	at := p.taken
 	if at.IsZero() {
 		at = time.Now()
@@ -53,9 +53,9 @@ func (g *Gateway) meter(p *passing) limit.Meter {
 // errStopped undoes a transaction whose call is refused.
 var errStopped = errors.New("refused")
 
-// intend commits, before a byte leaves, that the call will be made. It repeats the
-// checks of the earlier stages and takes what they allow.
-func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+// intend commits to the call before anything is sent. It repeats the checks of the
+// earlier stages, charges the limits and uses the approval.
+func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !p.needsIntent() {
 		return nil
 	}
@@ -63,14 +63,14 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		return call.Refuse(stageIntend, call.TimedOut, "the call was cancelled before it was made")
 	}
 	for {
-		// A person may have waited: the limits count from the time of sending.
+		// An approval may have taken long: the limits count from the time of sending.
 		p.taken = time.Now()
 		var stopped *call.Refusal
 		var e *earlier
 		// The outcome of this write must be known, so it cannot be cancelled.
-		err := g.books.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
+		err := g.store.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
 			stopped, e = nil, nil
-			if err = g.books.Journal.InForce(tx); err != nil {
+			if err = g.store.Journal.InForce(tx); err != nil {
 				return err
 			}
 			if stopped = gateStage(g, g.inside(ctx, tx), p); stopped != nil {
@@ -105,14 +105,14 @@ func intend(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
 		case e == nil:
 			return StoreFailed(stageIntend, err)
 		}
-		// Another call of the same key was quicker.
+		// Another call with the same key was first.
 		if stopped := remember(g, ctx, p); stopped != nil || p.replayed != "" {
 			return stopped
 		}
 	}
 }
 
-// inside is the context in which the gate's rules read in the transaction.
+// inside returns a context that makes the gate's rules read in the transaction.
 func (g *Gateway) inside(ctx context.Context, tx state.Tx) context.Context {
 	if g.rules.Grants == nil && g.rules.Policy == nil {
 		return ctx
@@ -127,30 +127,30 @@ ON CONFLICT (agent, principal, idem) DO NOTHING`
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 )
 
-// claim takes the call's key, or returns the call that has it.
-func (g *Gateway) claim(tx state.Tx, p *passing) (*earlier, error) {
+// claim reserves the call's key, or returns the call that has it.
+func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlier, error) {
 	n, err := tx.Exec(insertClaim, g.name, p.Principal, p.IdempotencyKey, p.ID, g.keyMAC(p))
 	if err != nil || n == 1 {
 		return nil, err
 	}
 	e, err := g.findEarlier(tx, p)
 	if err == nil && e == nil {
-		e = &earlier{} // it has gone again
+		e = &earlier{} // it was deleted since
 	}
 	return e, err
 }
 
-func (g *Gateway) writeIntent(tx state.Tx, p *passing) error {
+func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
 	var sealed any
 	if p.tool.Policy.Idempotent {
-		sealed = g.books.Keys.Seal(sealArguments+p.ID, p.Arguments)
+		sealed = g.store.Keys.Seal(sealArguments+p.ID, p.Arguments)
 	}
 	draft, err := json.Marshal(g.newRecord(p))
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(insertCall,
-		p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.books.DB.Owner(),
+		p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.store.DB.Owner(),
 		p.IdempotencyKey, sealed, draft, p.start.UnixMicro())
 	return err
 }

@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// outside is the world that calls have effects on: a file that nobody's death
-// takes back. One line is one effect.
+// outside records the effects of calls in a file that survives killed processes. One line
+// is one effect.
 type outside struct{ file *os.File }
 
 func (o outside) Act(_ context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
@@ -184,7 +184,7 @@ func testKill(t *testing.T, storeURL string) {
 	judgeKilled(t, h, b, answered)
 }
 
-// underWay is how many calls nobody has given up on.
+// underWay returns the number of unfinished calls.
 func underWay(t *testing.T, b *store.Store) (open int64) {
 	t.Helper()
 	err := b.DB.Read(t.Context(), func(tx state.Tx) error {
@@ -234,9 +234,8 @@ func liveAndDie(h home.Home, storeURL string) (ids []string, problem string) {
 	return ids, problem
 }
 
-// effect is a whole line. Where a page of the file ends, the kernel cuts the write of a
-// process that is killed: what is left of it stands before another line, and was no
-// effect.
+// effect is a complete line. The kernel may cut the write of a killed process at the end
+// of a page: the rest precedes another line and is no effect.
 var effect = regexp.MustCompile(`([0-9a-f]{32}) (\w+) (\S+) \{.*\}\n`)
 
 // judgeKilled compares the world, the store and the journal.
@@ -286,7 +285,7 @@ func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]
 			t.Errorf("call %s has %d leaves: %v", id, len(d), d)
 		}
 		if d[0] == journal.Allow && sent[id] == 0 {
-			t.Errorf("the journal says that call %s was made, and it was not", id)
+			t.Errorf("the journal records call %s as made, but it was not", id)
 		}
 		if d[0] == journal.Unknown {
 			unknown++
@@ -302,7 +301,7 @@ func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]
 		t.Errorf("the journal does not hold: %+v, %v", report, err)
 	}
 	if open := underWay(t, b); open != 0 {
-		t.Errorf("%d calls are still under way, with nobody left", open)
+		t.Errorf("%d calls are still unfinished, with no process left", open)
 	}
 	t.Logf("%d workers killed; %d calls sent, %d answered, %d unknown, %s spent of %s, %d records",
 		kills, len(sent), len(answered), unknown, spent.FloatString(2), dayCap, report.Records)

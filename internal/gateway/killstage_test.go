@@ -20,21 +20,21 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// TestKillAtEveryStage runs this binary again to make one call and kills it as a
-// stage begins, or after the last one, before the answer is told. It goes through
-// the door's own list, so a stage that is added is killed too.
+// TestKillAtEveryStage runs this binary again to make one call, and kills it as a stage
+// begins, or after the last one, before the answer is returned. It uses the gateway's own
+// list of stages, so a new stage is covered too.
 const (
 	envStage  = "AMBIT_TEST_KILL_AT"
 	envTool   = "AMBIT_TEST_KILL_TOOL"
 	envWho    = "AMBIT_TEST_KILL_WHO"
-	beforeOut = "answer" // after record, before anybody is told
+	beforeOut = "answer" // after record, before the answer is returned
 )
 
 // dieAt makes one call and is killed on the way, as the stage of that number
 // begins. Names are not enough: the list may have one twice.
 func dieAt(number string, h home.Home, storeURL string) {
 	ctx := context.Background()
-	die := func(*Gateway, context.Context, *passing) *call.Refusal {
+	die := func(*Gateway, context.Context, *inflight) *call.Refusal {
 		self, err := os.FindProcess(os.Getpid())
 		if err == nil {
 			err = self.Kill()
@@ -47,12 +47,12 @@ func dieAt(number string, h home.Home, storeURL string) {
 		fmt.Println("failed", err)
 		os.Exit(1)
 	}
-	stages = append(stages, stage{stageRecord, func(*Gateway, context.Context, *passing) *call.Refusal { return nil }})
+	stages = append(stages, stage{stageRecord, func(*Gateway, context.Context, *inflight) *call.Refusal { return nil }})
 	if at < len(stages) {
 		stages[at].run = die
 	}
 	who := os.Getenv(envWho)
-	b, g, err := doorOf(ctx, h, storeURL, who)
+	b, g, err := gatewayOf(ctx, h, storeURL, who)
 	if err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
@@ -65,9 +65,8 @@ func dieAt(number string, h home.Home, storeURL string) {
 	die(nil, ctx, nil)
 }
 
-// doorOf opens the door; what is done behind it for somebody is in a file of his
-// own.
-func doorOf(ctx context.Context, h home.Home, storeURL, who string) (*store.Store, *Gateway, error) {
+// gatewayOf makes a gateway. The effects for each principal are in a file of their own.
+func gatewayOf(ctx context.Context, h home.Home, storeURL, who string) (*store.Store, *Gateway, error) {
 	b, err := store.OpenLong(ctx, h, storeURL)
 	if err != nil {
 		return nil, nil, err
@@ -121,8 +120,8 @@ type killed struct {
 	home            home.Home
 }
 
-// leaves kills a process, recovers, and wants so many effects and these leaves.
-// Then the same call is asked for again, and is made, replayed or refused.
+// leaves kills a process, recovers, and checks the number of effects and the journal
+// leaves. Then it repeats the call, which is made, replayed or refused.
 func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	k.t.Helper()
 	storeURL := k.place
@@ -135,7 +134,7 @@ func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	if err == nil || !strings.Contains(err.Error(), "killed") {
 		k.t.Fatalf("it ended with %v: %s", err, out)
 	}
-	b, g, err := doorOf(k.t.Context(), k.home, storeURL, k.who)
+	b, g, err := gatewayOf(k.t.Context(), k.home, storeURL, k.who)
 	if err != nil {
 		k.t.Fatal(err)
 	}

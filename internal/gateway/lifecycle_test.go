@@ -26,7 +26,7 @@ import (
 type world struct {
 	mu      sync.Mutex
 	sent    []string      // ids of the calls that reached it
-	began   chan string   // told of calls of tools that wait
+	began   chan string   // receives calls of tools that wait
 	release chan struct{} // lets those go on
 }
 
@@ -95,7 +95,7 @@ func clerk() *agent.Agent {
 	return a
 }
 
-// open makes books on a store.
+// open opens a store.
 func open(t testing.TB, db state.DB) *store.Store {
 	t.Helper()
 	keys, err := identity.OpenKeys(t.TempDir() + "/root")
@@ -105,8 +105,8 @@ func open(t testing.TB, db state.DB) *store.Store {
 	return &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
 }
 
-// door makes a gateway on books of its own.
-func door(t testing.TB, w call.Binding) *Gateway {
+// newGateway makes a gateway with a store of its own.
+func newGateway(t testing.TB, w call.Binding) *Gateway {
 	t.Helper()
 	return New(clerk(), Options{Binding: w, Books: open(t, statetest.Open(t))})
 }
@@ -116,7 +116,7 @@ func kept(t testing.TB, g *Gateway) string {
 	t.Helper()
 	var rows []string
 	ctx := context.Background()
-	err := g.books.DB.Read(ctx, func(tx state.Tx) error {
+	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
 		rows = nil
 		err := tx.Query(`SELECT state FROM calls ORDER BY started`, nil, func(row state.Row) error {
 			var s string
@@ -142,7 +142,7 @@ func kept(t testing.TB, g *Gateway) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := g.books.Journal.Show(ctx, journal.Filter{})
+	entries, err := g.store.Journal.Show(ctx, journal.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestLifecycle(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.tool+" "+tt.key+tt.args, func(t *testing.T) {
 			w := newWorld()
-			g := door(t, w)
+			g := newGateway(t, w)
 			_, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Arguments: jsontext.Value(tt.args), IdempotencyKey: tt.key, Principal: "me"})
 			if tt.code == "" && err != nil {
 				t.Fatal(err)
@@ -227,7 +227,7 @@ func TestKeys(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld()
-			g := door(t, w)
+			g := newGateway(t, w)
 			first := &call.Call{Tool: tt.first, Arguments: jsontext.Value(same), IdempotencyKey: "k", Principal: "me"}
 			before, _ := g.Call(t.Context(), first)
 			sent := w.count()
@@ -250,7 +250,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("sent again: %t", again)
 			}
 			if tt.replayed {
-				entries, err := g.books.Journal.Show(t.Context(), journal.Filter{Limit: 1})
+				entries, err := g.store.Journal.Show(t.Context(), journal.Filter{Limit: 1})
 				if err != nil || entries[0].Record.Replay != first.ID {
 					t.Errorf("the journal does not say whose answer it was: %+v, %v", entries, err)
 				}
@@ -263,7 +263,7 @@ func TestKeys(t *testing.T) {
 // answer.
 func TestKeyWaits(t *testing.T) {
 	w := newWorld()
-	g := door(t, w)
+	g := newGateway(t, w)
 	const n = 8
 	answers := make(chan string, n)
 	for range n {
@@ -288,7 +288,7 @@ func TestKeyWaits(t *testing.T) {
 // TestLateAnswer settles a call whose time was over.
 func TestLateAnswer(t *testing.T) {
 	w := newWorld()
-	g := door(t, w)
+	g := newGateway(t, w)
 	_, err := g.Call(t.Context(), &call.Call{Tool: "wait_write", IdempotencyKey: "k", Principal: "me", Timeout: time.Millisecond})
 	if r, _ := errors.AsType[*call.Refusal](err); r == nil || r.Code != call.TimedOut || r.Effect != call.EffectUnknown || r.Retryable {
 		t.Fatalf("it ended with %v", err)
@@ -303,11 +303,10 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
-// TestCancelled has a caller that goes away: the work ends, and nobody knows
-// how far it came.
+// TestCancelled has a caller that cancels: the call ends, and its outcome is unknown.
 func TestCancelled(t *testing.T) {
 	w := newWorld()
-	g := door(t, w)
+	g := newGateway(t, w)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
@@ -335,16 +334,16 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.done), func(t *testing.T) {
 			w := newWorld()
-			g := door(t, w)
+			g := newGateway(t, w)
 			c := &call.Call{Tool: "vanish_write", IdempotencyKey: "k", Principal: "me"}
 			_, _ = g.Call(t.Context(), c)
-			if err := Settle(t.Context(), g.books, c.ID, tt.done, "me@local"); err != nil {
+			if err := Settle(t.Context(), g.store, c.ID, tt.done, "me@local"); err != nil {
 				t.Fatal(err)
 			}
 			if got := kept(t, g); got != tt.kept {
 				t.Errorf("kept %s, want %s", got, tt.kept)
 			}
-			if err := Settle(t.Context(), g.books, c.ID, tt.done, "me@local"); !errors.Is(err, ErrNotUnknown) {
+			if err := Settle(t.Context(), g.store, c.ID, tt.done, "me@local"); !errors.Is(err, ErrNotUnknown) {
 				t.Errorf("settled twice: %v", err)
 			}
 			_, _ = g.Call(t.Context(), &call.Call{Tool: "vanish_write", IdempotencyKey: "k", Principal: "me"})
@@ -379,12 +378,12 @@ func (b *brokenStore) mend() {
 	b.writes = 1 << 30
 }
 
-// TestRecordedLater finds a call whose outcome could not be recorded, once the
-// store works again: its process still lives, so nobody else would.
+// TestRecordedLater: a call whose outcome could not be recorded is settled once the store
+// works again. Its process still lives, so no other process would recover it.
 func TestRecordedLater(t *testing.T) {
-	g := door(t, newWorld())
-	broken := &brokenStore{DB: g.books.DB, writes: 1}
-	g.books.DB = broken
+	g := newGateway(t, newWorld())
+	broken := &brokenStore{DB: g.store.DB, writes: 1}
+	g.store.DB = broken
 	_, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"})
 	if codeOf(err) != call.OutcomeUnknown {
 		t.Fatal(err)
@@ -396,13 +395,12 @@ func TestRecordedLater(t *testing.T) {
 	g.Close()
 }
 
-// TestNothingDoneRecordedLater: a call that did nothing may be made again, as its
-// caller was told, once that can be recorded: its key is free, and what it took of its
-// limits is given back.
+// TestNothingDoneRecordedLater: a call without effect may be repeated once its outcome can
+// be recorded. Its key is then free, and it is returned to its limits.
 func TestNothingDoneRecordedLater(t *testing.T) {
-	g := door(t, absent{})
-	broken := &brokenStore{DB: g.books.DB, writes: 1}
-	g.books.DB = broken
+	g := newGateway(t, absent{})
+	broken := &brokenStore{DB: g.store.DB, writes: 1}
+	g.store.DB = broken
 	pay := func() error {
 		_, err := g.Call(t.Context(), &call.Call{Tool: "do_capped", Arguments: jsontext.Value(`{"amount":60}`), IdempotencyKey: "k", Principal: "me"})
 		return err
@@ -439,9 +437,9 @@ func TestStoreFails(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.tool, tt.writes), func(t *testing.T) {
 			w := newWorld()
-			g := door(t, w)
-			g.books.DB = &brokenStore{DB: g.books.DB, writes: tt.writes}
-			g.books.Journal.Through(g.books.DB)
+			g := newGateway(t, w)
+			g.store.DB = &brokenStore{DB: g.store.DB, writes: tt.writes}
+			g.store.Journal.Through(g.store.DB)
 			result, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Principal: "me"})
 			r, _ := errors.AsType[*call.Refusal](err)
 			if r == nil || r.Code != tt.code || r.Effect != tt.effect || result.Raw != nil {

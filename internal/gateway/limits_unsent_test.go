@@ -40,8 +40,7 @@ func till(t *testing.T, address string) *Gateway {
 
 var limited = map[string]call.Code{"pay": call.AmountExceeded, "ask": call.RateLimited}
 
-// A read that was sent counts towards its limits, also if nobody waits for what
-// comes of it.
+// A read that was sent counts towards its limits, even if its caller has gone.
 func TestSentCounts(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -96,8 +95,8 @@ func TestUnsentDoesNotCount(t *testing.T) {
 	}
 }
 
-// A GET that may change something is no read: of one that was sent and not answered
-// nobody knows what it did, and its key makes it once.
+// A GET that may change something is no read: if it was sent and not answered, its effect
+// is unknown, and its key prevents a second call.
 func TestChangeByGetIsMadeOnce(t *testing.T) {
 	var made atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -127,8 +126,8 @@ func (s says) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error)
 	return call.Result{}, s.refusal
 }
 
-// Only a refusal that says that nothing was sent gives back, and of a continuation
-// not even that, for it took nothing.
+// Only a refusal with Unsent returns a call to its limits, and never a continued call,
+// which was not charged.
 func TestGivenBack(t *testing.T) {
 	refuse := func(effect call.Effect, unsent bool) *call.Refusal {
 		r := call.Refuse("act", call.ServerUnavailable, "no")
@@ -147,13 +146,13 @@ func TestGivenBack(t *testing.T) {
 		"a continuation":         {refuse(call.NoEffect, true), "1", 0, call.AmountExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := door(t, says{tt.refusal})
+			g := newGateway(t, says{tt.refusal})
 			defer g.Close()
 			pay := func(continues string) call.Code {
 				_, err := g.Call(t.Context(), &call.Call{Tool: "do_capped", Arguments: jsontext.Value(`{"amount":50}`), Principal: "me", Continues: continues})
 				return codeOf(err)
 			}
-			if tt.continues != "" { // what it goes on with has taken all
+			if tt.continues != "" { // the first round was charged
 				g.binding = newWorld()
 				pay("")
 				pay("")

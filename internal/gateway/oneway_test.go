@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// server is a binding that answers with what it is told to.
+// server is a binding with a given answer.
 type server struct {
 	result  call.Result
 	answer  jsontext.Value
@@ -38,7 +38,7 @@ func (s *server) Forward(_ context.Context, f *call.Forward) (jsontext.Value, er
 	return s.answer, s.stopped
 }
 
-// Nobody is told what one reader takes for this and another for that.
+// Ambiguous answers are refused.
 func TestAnswersAreReadInOneWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		result call.Result
@@ -58,10 +58,10 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 			result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true}`), IsError: true, Failure: jsontext.Value(`{"code":1,"code":2,"message":"no"}`)},
 			code:   call.OutputInvalid,
 		},
-		"twice in what is checked":   {result: call.Result{Raw: jsontext.Value(`{"content":[],"structuredContent":{"ok":true,"ok":"<script>"}}`)}, code: call.OutputInvalid},
-		"twice in the text":          {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true,\"ok\":1}"}]}`)}, code: call.OutputInvalid},
-		"two texts":                  {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true}","text":"{}"}]}`)}, code: call.OutputInvalid},
-		"twice in what nobody reads": {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"odd","a":1,"a":2}]}`)}, plain: true},
+		"twice in what is checked":  {result: call.Result{Raw: jsontext.Value(`{"content":[],"structuredContent":{"ok":true,"ok":"<script>"}}`)}, code: call.OutputInvalid},
+		"twice in the text":         {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true,\"ok\":1}"}]}`)}, code: call.OutputInvalid},
+		"two texts":                 {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true}","text":"{}"}]}`)}, code: call.OutputInvalid},
+		"twice in an unused member": {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"odd","a":1,"a":2}]}`)}, plain: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := railed(agent.Guardrails{})
@@ -104,7 +104,7 @@ func TestForwardIsReadInOneWay(t *testing.T) {
 			if codeOf(err) != tt.code || (len(s.asked) == 0) != (tt.code == call.InputInvalid) {
 				t.Errorf("it ended with %v, and the server was asked %q", err, s.asked)
 			}
-			entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 || entries[0].Code != string(tt.code) || entries[0].ArgumentsSize != len(tt.params) {
 				t.Errorf("the journal has %+v, %v", entries, err)
 			}
@@ -123,8 +123,8 @@ func TestForwardIsReadInOneWay(t *testing.T) {
 	}
 }
 
-// What a binding says of a failure may quote a server: neither the caller nor the
-// journal gets a credential that way.
+// The error of a binding may quote a server: credentials in it reach neither the caller
+// nor the journal.
 func TestRefusalsAreScanned(t *testing.T) {
 	quoted := `server s went away during the call: HTTP status 500: "{\"tokens\":[\"` + leaked + `\",\"` + held + `\"]}"`
 	redacted := `server s went away during the call: HTTP status 500: "{\"tokens\":[\"[secret:github-pat]\",\"[secret:token]\"]}"`
@@ -135,7 +135,7 @@ func TestRefusalsAreScanned(t *testing.T) {
 	}{
 		"redacted":       {"", call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), redacted},
 		"no refusal":     {"", errors.New(quoted), redacted},
-		"withheld":       {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), untold},
+		"withheld":       {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), withheld},
 		"nothing to see": {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "no \xff luck"), "no \xff luck"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestRefusalsAreScanned(t *testing.T) {
 			_, err = g.Forward(t.Context(), &call.Forward{Server: "s", Method: "resources/read", Params: jsontext.Value(`{"uri":"a"}`), Principal: "me"})
 			check("the request", err)
 			var text strings.Builder
-			if err := g.books.Journal.Export(t.Context(), &text); err != nil {
+			if err := g.store.Journal.Export(t.Context(), &text); err != nil {
 				t.Fatal(err)
 			}
 			if said := text.String(); strings.Contains(said, leaked) || strings.Contains(said, held) || !strings.Contains(said, `"server_unavailable"`) {
@@ -174,8 +174,8 @@ func TestRefusalsAreScanned(t *testing.T) {
 	}
 }
 
-// What is personal is not journaled either of a call that the rails did not come to see,
-// or did not let through.
+// Personal data is not journaled either for a call that stopped before the guardrails, or
+// at them.
 func TestRefusedCallsAreImpersonal(t *testing.T) {
 	g := New(railed(agent.Guardrails{PII: []string{"email"}, DenyPatterns: []string{"xyzzy"}}), Options{Binding: &server{}, Books: open(t, statetest.Open(t))})
 	for tool, code := range map[string]call.Code{"nosuch": call.UnknownTool, "tell": call.DeniedPattern} {
@@ -184,7 +184,7 @@ func TestRefusedCallsAreImpersonal(t *testing.T) {
 			t.Errorf("%s ended with %v", tool, err)
 		}
 	}
-	entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+	entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 2 {
 		t.Fatalf("%+v, %v", entries, err)
 	}
@@ -195,7 +195,7 @@ func TestRefusedCallsAreImpersonal(t *testing.T) {
 	}
 }
 
-// Where it is not known what is a secret, nothing is told but that.
+// If the known secrets cannot be read, errors are withheld.
 func TestRefusalsWithoutAVault(t *testing.T) {
 	broken := errors.New("the vault cannot be opened")
 	for name, s := range map[string]*server{
@@ -211,15 +211,15 @@ func TestRefusalsWithoutAVault(t *testing.T) {
 	}
 }
 
-// A person approves what is shown: answers to a question that nobody asked go with
-// no approval.
+// A person approves what is shown: a call with unrequested inputResponses cannot be
+// approved.
 func TestUnaskedAnswersAreNotApproved(t *testing.T) {
 	g := New(careful(), Options{Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Books: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Millisecond}})
 	unasked := &call.Call{Tool: "do_asked", Principal: "me", More: jsontext.Value(`{"inputResponses":{"q":{"action":"accept"}}}`)}
 	if _, err := g.Call(t.Context(), unasked); codeOf(err) != call.InputInvalid {
 		t.Errorf("it ended with %v", err)
 	}
-	if list, err := approval.List(t.Context(), g.books, time.Now()); err != nil || len(list) != 0 {
+	if list, err := approval.List(t.Context(), g.store, time.Now()); err != nil || len(list) != 0 {
 		t.Errorf("a person is asked %+v, %v", list, err)
 	}
 	// The answer to a question of the server's is part of the call that was approved.

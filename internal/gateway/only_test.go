@@ -40,7 +40,7 @@ func TestOnlyDoor(t *testing.T) {
 			if s, ok := c.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Act" {
 				calls++
 				if filepath.Dir(path) != filepath.Join(root, "internal", "gateway") {
-					t.Errorf("%s lets a binding act without the door", fset.Position(c.Pos()))
+					t.Errorf("%s lets a binding act without the gateway", fset.Position(c.Pos()))
 				}
 			}
 			return true
@@ -51,6 +51,6 @@ func TestOnlyDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if calls != 1 {
-		t.Errorf("there are %d places where a binding acts; the door is one", calls)
+		t.Errorf("a binding acts in %d places; only the gateway may", calls)
 	}
 }

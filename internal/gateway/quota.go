@@ -9,23 +9,23 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// quota counts the call towards its principal's calls to all agents. It comes after
-// the stages that only check, so that neither ambit why nor a pending approval uses
-// quota. Every round of a call counts: rate, spend and approval are for the call as a
-// whole, and a quota is about how often servers are called. Nothing is given back.
-func quota(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
+// quota counts the call towards its principal's calls to all agents. It comes after the
+// stages that only check, so that neither ambit why nor a pending approval uses quota.
+// Every round of a continued call counts, because a quota bounds the requests to servers;
+// rate, spend and approval apply to the call as a whole. A count is never returned.
+func quota(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if g.quotas == nil {
 		return nil
 	}
-	return g.count(ctx, g.books.DB, p)
+	return g.count(ctx, g.store.DB, p)
 }
 
-// quotaLeft checks like quota, and counts nothing.
-func quotaLeft(g *Gateway, ctx context.Context, p *passing) *call.Refusal {
-	return g.count(ctx, undone{g.books.DB}, p)
+// quotaLeft checks like quota but counts nothing.
+func quotaLeft(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
+	return g.count(ctx, undone{g.store.DB}, p)
 }
 
-func (g *Gateway) count(ctx context.Context, db state.DB, p *passing) *call.Refusal {
+func (g *Gateway) count(ctx context.Context, db state.DB, p *inflight) *call.Refusal {
 	stopped, err := g.quotas.Count(ctx, db, p.Principal, time.Now())
 	if err != nil {
 		return StoreFailed(stageLimit, err)

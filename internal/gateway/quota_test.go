@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A principal's quota is one for the doors of all agents, in all processes.
+// A principal has one quota for all agents and processes.
 func TestQuotaHoldsAcrossDoors(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, reopen func() state.DB) {
 		w := newWorld()
@@ -47,7 +47,7 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 				t.Errorf("%+v", stopped)
 			}
 			if err := make(g, "do_read", "eve@local"); err != nil {
-				t.Errorf("somebody else: %v", err)
+				t.Errorf("another principal: %v", err)
 			}
 			for _, arguments := range []string{`{}`, ""} {
 				ok, reasons := g.Why(t.Context(), &call.Call{Tool: "do_read", Arguments: []byte(arguments), Principal: "ada@local"})
@@ -59,19 +59,19 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 		if n := w.count(); n != 5 {
 			t.Errorf("%d calls were made", n)
 		}
-		// What goes on with a call is one more.
+		// A continued call counts again.
 		before := ""
 		for i, want := range []call.Code{"", "", "", call.RateLimited} {
 			c := &call.Call{ID: NewID(), Tool: "do_read", Arguments: []byte(`{}`), Principal: "bob@local", Continues: before}
 			_, err := one.Call(t.Context(), c)
 			if got := codeOf(err); got != want {
-				t.Errorf("after %d that count, one that goes on ended with %q, want %q", i, got, want)
+				t.Errorf("after %d counted calls, a continued call ended with %q, want %q", i, got, want)
 			}
 			before = c.ID
 		}
-		told, err := one.books.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
+		told, err := one.store.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
 		if err != nil || len(told) != 3 {
-			t.Errorf("the journal tells of %d refusals, %v", len(told), err)
+			t.Errorf("the journal has %d refusals, %v", len(told), err)
 		}
 	})
 }

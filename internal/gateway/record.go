@@ -22,14 +22,14 @@ const (
 	stageRecord = "record"
 	// recordTime bounds the last commit, which no caller can cancel.
 	recordTime = 30 * time.Second
-	// recordAgain is how often a record that failed is tried again.
+	// recordAgain is the interval at which a failed record is retried.
 	recordAgain = time.Second
 )
 
 // record writes the outcome of the call, with its journal leaf, in one transaction.
 // The answer is released only after that. The refusal it returns is the call's own,
 // or reports that the outcome could not be recorded.
-func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
+func (g *Gateway) record(p *inflight, stopped *call.Refusal) *call.Refusal {
 	r := g.newRecord(p)
 	conclude(&r, p, stopped)
 	err := g.write(p, stopped, &r)
@@ -40,7 +40,7 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 		}
 		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
 			return call.Uncertain(stageRecord, call.OutcomeUnknown,
-				"%s was called, and what became of it could not be recorded: %v", p.tool.Name, err)
+				"%s was called, and its outcome could not be recorded: %v", p.tool.Name, err)
 		}
 		return StoreFailed(stageRecord, err)
 	}
@@ -50,18 +50,17 @@ func (g *Gateway) record(p *passing, stopped *call.Refusal) *call.Refusal {
 	return stopped
 }
 
-// write makes the record durable. A call without an intent has nothing else to
-// settle.
-func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) error {
+// write makes the record durable. A call without an intent needs only the journal.
+func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) error {
 	if !p.intended && !p.wasUnknown && len(g.participants) == 0 {
-		return g.books.Journal.Note(r)
+		return g.store.Journal.Note(r)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
 	defer cancel()
-	return g.books.DB.Write(ctx, func(tx state.Tx) error {
+	return g.store.DB.Write(ctx, func(tx state.Tx) error {
 		if p.wasUnknown {
 			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
-				return errors.Join(err, errStopped) // a person was quicker
+				return errors.Join(err, errStopped) // a person settled it first
 			}
 		}
 		if p.intended {
@@ -75,19 +74,21 @@ func (g *Gateway) write(p *passing, stopped *call.Refusal, r *journal.Record) er
 				return err
 			}
 		}
-		_, err := g.books.Journal.Append(tx, r)
+		_, err := g.store.Journal.Append(tx, r)
 		return err
 	})
 }
 
 // recordLater settles a call whose outcome could not be recorded, as soon as the store
-// can be written again. A call that did nothing gives back what it took: its caller was
-// asked to try again. The outcome of any other call is unknown, so a person settles it.
-func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Record) {
+// accepts writes again. A call without effect is returned to its limits, because its
+// caller was asked to retry. The outcome of any other call is unknown, so a person
+// settles it.
+func (g *Gateway) recordLater(p *inflight, stopped *call.Refusal, r journal.Record) {
 	known := stopped != nil && stopped.Effect == call.NoEffect
 	if !known {
-		r.Decision, r.Code, r.Stage, r.Effect = journal.Unknown, string(call.OutcomeUnknown), stageRecord, string(call.EffectUnknown)
-		r.Detail = "what became of the call could not be recorded at once"
+		r.Decision, r.Code = journal.Unknown, string(call.OutcomeUnknown)
+		r.Stage, r.Effect = stageRecord, string(call.EffectUnknown)
+		r.Detail = "the outcome of the call could not be recorded at once"
 	}
 	pause := time.NewTicker(recordAgain)
 	defer pause.Stop()
@@ -98,8 +99,8 @@ func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Recor
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), recordTime)
-		err := g.books.DB.Write(ctx, func(tx state.Tx) error {
-			n, err := tx.Exec(giveUpOwn, p.ID, g.books.DB.Owner())
+		err := g.store.DB.Write(ctx, func(tx state.Tx) error {
+			n, err := tx.Exec(giveUpOwn, p.ID, g.store.DB.Owner())
 			if err != nil || n == 0 {
 				return errors.Join(err, errStopped) // another process has settled it
 			}
@@ -108,7 +109,7 @@ func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Recor
 					return err
 				}
 			}
-			_, err = g.books.Journal.Append(tx, &r)
+			_, err = g.store.Journal.Append(tx, &r)
 			return err
 		})
 		cancel()
@@ -118,8 +119,8 @@ func (g *Gateway) recordLater(p *passing, stopped *call.Refusal, r journal.Recor
 	}
 }
 
-// newRecord is the record of a call before its outcome.
-func (g *Gateway) newRecord(p *passing) journal.Record {
+// newRecord returns the record of a call without its outcome.
+func (g *Gateway) newRecord(p *inflight) journal.Record {
 	r := journal.Record{
 		Time: p.start, Call: p.ID, Parent: p.Parent,
 		Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: p.Principal, By: p.By,
@@ -135,10 +136,10 @@ func (g *Gateway) newRecord(p *passing) journal.Record {
 		}
 	}
 	if p.canonical != nil {
-		mac := g.books.Keys.MAC("arguments", p.canonical)
+		mac := g.store.Keys.MAC("arguments", p.canonical)
 		r.ArgumentsMAC = hex.EncodeToString(mac[:])
 		shown := jsontext.Value(p.sent())
-		if !p.railed {
+		if !p.checked {
 			shown = g.guards.impersonal(shown)
 		}
 		if shown != nil {
@@ -149,7 +150,7 @@ func (g *Gateway) newRecord(p *passing) journal.Record {
 }
 
 // conclude adds the outcome of the call.
-func conclude(r *journal.Record, p *passing, stopped *call.Refusal) {
+func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 	r.DurationUS = p.result.Duration.Microseconds()
 	defer func() {
 		if p.result.Log != "" {
@@ -161,7 +162,8 @@ func conclude(r *journal.Record, p *passing, stopped *call.Refusal) {
 		if stopped.Effect == call.EffectUnknown {
 			r.Decision = journal.Unknown
 		}
-		r.Code, r.Stage, r.Effect, r.Detail = string(stopped.Code), stopped.Stage, string(stopped.Effect), clip(stopped.Message)
+		r.Code, r.Stage = string(stopped.Code), stopped.Stage
+		r.Effect, r.Detail = string(stopped.Effect), clip(stopped.Message)
 		return
 	}
 	sum := sha256.Sum256(p.result.Raw)
@@ -178,14 +180,15 @@ const (
 )
 
 // settleRow settles the row of an intended call.
-func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err error) {
+func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (err error) {
 	switch {
 	case stopped == nil:
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.IdempotencyKey != "" {
-			_, err = tx.Exec(keepAnswer, g.sealAnswer(p), time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
+			sealed := g.sealAnswer(p)
+			_, err = tx.Exec(keepAnswer, sealed, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.NoEffect:
-		// A read that was sent counts, and a further round took nothing.
+		// A read that was sent counts; a continued call was counted when it began.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && stopped.Unsent && p.Continues == "" {
 			err = limit.GiveBack(tx, g.meter(p))
 		}
@@ -193,7 +196,7 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 			_, err = tx.Exec(dropClaim, g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.EffectDone:
-		// It was carried out, and its answer was withheld.
+		// The call was carried out, and its answer was withheld.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.IdempotencyKey != "" {
 			_, err = tx.Exec(keepAnswer, nil, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
@@ -203,12 +206,12 @@ func (g *Gateway) settleRow(tx state.Tx, p *passing, stopped *call.Refusal) (err
 	return err
 }
 
-// hearLate settles a call whose answer came after its time was over.
-func (g *Gateway) hearLate(p *passing) {
+// hearLate settles a call whose answer came after its timeout.
+func (g *Gateway) hearLate(p *inflight) {
 	o := <-p.late
 	stopped := p.sure(o.Refusal)
 	if stopped != nil && stopped.Effect == call.EffectUnknown {
-		return // it stays as it is
+		return // the call stays unknown
 	}
 	p.late, p.wasUnknown, p.result = nil, true, o.Result
 	p.result.Duration = time.Since(p.start)

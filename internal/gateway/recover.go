@@ -13,43 +13,44 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// orphan is a call under way whose owner may be dead.
+// orphan is an unfinished call whose process may be dead.
 type orphan struct {
 	id, agent, digest, tool, principal, state, owner, idem string
-	resendable                                             int64 // its arguments lie sealed
+	resendable                                             int64 // 1 if its arguments are stored
 	record                                                 []byte
 }
 
-// The arguments are left where they are until they are needed: they can be long, and
-// everybody looks. That settled is NULL, which it always is, makes the index of open
-// calls do.
+// The queries leave out the arguments, which can be large: every process runs them.
+// settled is always NULL; naming it lets the database use the index of open calls.
 const (
-	selectOwners  = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
-	columns       = `SELECT id, agent, digest, tool, principal, state, owner, idem, CASE WHEN sealed IS NULL THEN 0 ELSE 1 END, record FROM calls `
+	selectOwners = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
+	columns      = `SELECT id, agent, digest, tool, principal, state, owner, idem,
+	CASE WHEN sealed IS NULL THEN 0 ELSE 1 END, record FROM calls `
 	selectOrphans = columns + `WHERE state IN ('sending', 'resending') AND settled IS NULL AND owner = $1`
 	selectUnknown = columns + `WHERE id = $1 AND state = 'unknown'`
 	selectSealed  = `SELECT sealed FROM calls WHERE id = $1`
 )
 
-// orphans are the calls that a statement finds.
+// orphans returns the calls that a query finds.
 func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 	err = tx.Query(query, []any{arg}, func(row state.Row) error {
 		var o orphan
-		err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem, &o.resendable, &o.record)
+		err := row.Scan(&o.id, &o.agent, &o.digest, &o.tool, &o.principal, &o.state, &o.owner, &o.idem,
+			&o.resendable, &o.record)
 		found = append(found, o)
 		return err
 	})
 	return found, err
 }
 
-// Recover takes over the calls that dead processes left under way. Those of
-// idempotent tools of this very manifest are sent once more; any other becomes
-// unknown, unless it waits for its own agent to be served again.
+// Recover takes over the unfinished calls of dead processes. It resends calls of
+// idempotent tools of the same manifest. Other calls become unknown, except idempotent
+// calls of another agent, which wait until that agent is served again.
 func (g *Gateway) Recover(ctx context.Context) error {
 	var owners []string
-	err := g.books.DB.Read(ctx, func(tx state.Tx) error {
+	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
 		owners = nil
-		if err := g.books.Journal.InForce(tx); err != nil {
+		if err := g.store.Journal.InForce(tx); err != nil {
 			return err
 		}
 		return tx.Query(selectOwners, nil, func(row state.Row) error {
@@ -66,7 +67,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 		return err
 	}
 	for _, owner := range owners {
-		alive, err := g.books.DB.Alive(ctx, owner)
+		alive, err := g.store.DB.Alive(ctx, owner)
 		if err == nil && !alive {
 			err = g.inherit(ctx, owner)
 		}
@@ -80,7 +81,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 // inherit takes over the calls of a dead owner.
 func (g *Gateway) inherit(ctx context.Context, owner string) error {
 	var found []orphan
-	err := g.books.DB.Read(ctx, func(tx state.Tx) (err error) {
+	err := g.store.DB.Read(ctx, func(tx state.Tx) (err error) {
 		found, err = orphans(tx, selectOrphans, owner)
 		return err
 	})
@@ -93,21 +94,22 @@ func (g *Gateway) inherit(ctx context.Context, owner string) error {
 func (g *Gateway) takeOver(ctx context.Context, o *orphan) error {
 	switch {
 	case o.state != stateSending || o.resendable == 0:
-		return giveUp(ctx, g.books, o)
+		return giveUp(ctx, g.store, o)
 	case o.agent == g.name && o.digest == g.agent.Digest:
 		return g.resend(ctx, o)
 	}
-	return nil // its own agent may come back
+	return nil // its own agent may be served again
 }
 
 const (
 	takeCall   = `UPDATE calls SET state = 'resending', owner = $1 WHERE id = $2 AND owner = $3 AND state = 'sending'`
 	giveUpCall = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1 AND owner = $2 AND state = $3`
-	giveUpOwn  = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1 AND owner = $2 AND state IN ('sending', 'resending')`
+	giveUpOwn  = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = ''
+	WHERE id = $1 AND owner = $2 AND state IN ('sending', 'resending')`
 )
 
-// giveUp makes a call unknown, for a person to settle, unless another process has
-// settled it meanwhile.
+// giveUp makes a call unknown, for a person to settle, unless another process settled
+// it first.
 func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		n, err := tx.Exec(giveUpCall, o.id, o.owner, o.state)
@@ -115,7 +117,8 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 			return errors.Join(err, errStopped)
 		}
 		r := o.draft()
-		r.Decision, r.Code, r.Stage, r.Effect = journal.Unknown, string(call.OutcomeUnknown), stageAct, string(call.EffectUnknown)
+		r.Decision, r.Code = journal.Unknown, string(call.OutcomeUnknown)
+		r.Stage, r.Effect = stageAct, string(call.EffectUnknown)
 		r.Detail = "the process that made the call ended before its answer was recorded"
 		_, err = b.Journal.Append(tx, &r)
 		return err
@@ -126,7 +129,7 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 	return err
 }
 
-// draft is the record that the intent was written with.
+// draft returns the record that was stored with the intent.
 func (o *orphan) draft() journal.Record {
 	var r journal.Record
 	if json.Unmarshal(o.record, &r) != nil {
@@ -136,36 +139,37 @@ func (o *orphan) draft() journal.Record {
 	return r
 }
 
-// resend sends an idempotent call once more, under the same id and key.
+// resend sends an idempotent call again, under the same id and key.
 func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	var sealed []byte
-	err := g.books.DB.Read(ctx, func(tx state.Tx) error {
+	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
 		sealed = nil
 		return tx.Query(selectSealed, []any{o.id}, func(row state.Row) error { return row.Scan(&sealed) })
 	})
 	if err != nil {
 		return err
 	}
-	arguments, err := g.books.Keys.OpenKept(sealArguments+o.id, sealed)
+	arguments, err := g.store.Keys.OpenKept(sealArguments+o.id, sealed)
 	if err != nil || len(g.participants) > 0 { // the queue begins an intent again itself
-		return giveUp(ctx, g.books, o)
+		return giveUp(ctx, g.store, o)
 	}
 	draft := o.draft()
-	p := &passing{
+	p := &inflight{
 		Call: &call.Call{
-			ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, By: draft.By, Parent: draft.Parent, IdempotencyKey: o.idem,
+			ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal,
+			By: draft.By, Parent: draft.Parent, IdempotencyKey: o.idem,
 		},
 		start: time.Now(), intended: true, resent: true,
 	}
 	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || gateStage(g, ctx, p) != nil {
-		return giveUp(ctx, g.books, o)
+		return giveUp(ctx, g.store, o)
 	}
 	var taken int64
-	err = g.books.DB.Write(ctx, func(tx state.Tx) (err error) {
-		if err = g.books.Journal.InForce(tx); err != nil {
+	err = g.store.DB.Write(ctx, func(tx state.Tx) (err error) {
+		if err = g.store.Journal.InForce(tx); err != nil {
 			return err
 		}
-		taken, err = tx.Exec(takeCall, g.books.DB.Owner(), o.id, o.owner)
+		taken, err = tx.Exec(takeCall, g.store.DB.Owner(), o.id, o.owner)
 		return err
 	})
 	if err != nil || taken == 0 {
@@ -182,9 +186,9 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	return nil
 }
 
-// sure is the refusal of a call that was stopped at act. If the call was resent,
-// a refusal of the second attempt leaves the outcome of the first unknown.
-func (p *passing) sure(stopped *call.Refusal) *call.Refusal {
+// sure returns the refusal of a call that act stopped. If the call was resent, a refusal
+// of the second attempt leaves the outcome of the first unknown.
+func (p *inflight) sure(stopped *call.Refusal) *call.Refusal {
 	if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {
 		return stopped
 	}
@@ -193,12 +197,12 @@ func (p *passing) sure(stopped *call.Refusal) *call.Refusal {
 	return &unsure
 }
 
-// ErrNotUnknown means that a call cannot be settled, since it is not unknown.
-var ErrNotUnknown = errors.New("there is no call of that id whose outcome is unknown")
+// ErrNotUnknown means that no call with the id has an unknown outcome.
+var ErrNotUnknown = errors.New("no call with that id has an unknown outcome")
 
-// Settle records what a person found out about a call whose outcome is unknown.
+// Settle records the outcome that a person found out for an unknown call.
 func Settle(ctx context.Context, b *store.Store, id string, done bool, who string) error {
-	err := b.DB.Write(ctx, func(tx state.Tx) error {
+	return b.DB.Write(ctx, func(tx state.Tx) error {
 		found, err := orphans(tx, selectUnknown, id)
 		if err != nil {
 			return err
@@ -212,12 +216,12 @@ func Settle(ctx context.Context, b *store.Store, id string, done bool, who strin
 		}
 		r := o.draft()
 		r.Decision, r.Effect, r.Stage = journal.Allow, string(call.EffectDone), stageRecord
-		r.Detail = fmt.Sprintf("%s says that it was carried out", who)
+		r.Detail = fmt.Sprintf("%s reported that it was carried out", who)
 		claim := `UPDATE answers SET done = $1 WHERE agent = $2 AND principal = $3 AND idem = $4 AND call = $5`
 		args := []any{time.Now().UnixMicro(), o.agent, o.principal, o.idem, o.id}
 		if !done {
 			r.Decision, r.Effect = journal.Deny, string(call.NoEffect)
-			r.Detail = fmt.Sprintf("%s says that it was not carried out", who)
+			r.Detail = fmt.Sprintf("%s reported that it was not carried out", who)
 			claim, args = dropClaim, args[1:]
 		}
 		if _, err := tx.Exec(claim, args...); err != nil {
@@ -226,5 +230,4 @@ func Settle(ctx context.Context, b *store.Store, id string, done bool, who strin
 		_, err = b.Journal.Append(tx, &r)
 		return err
 	})
-	return err
 }

@@ -24,7 +24,7 @@ func TestRecover(t *testing.T) {
 	tests := []struct {
 		tool, digest string // of the agent that the second process serves
 		crashes      int    // of owners, before the one that recovers
-		absent       bool   // nobody is there who could do it again
+		absent       bool   // no process can repeat it
 		sent         int
 		kept         string
 	}{
@@ -77,7 +77,7 @@ func TestRecover(t *testing.T) {
 					dying := g
 					dead.Go(func() { _ = dying.Recover(context.Background()) })
 					<-w.began
-					g.books.DB.Close()
+					g.store.DB.Close()
 					g = next(tt.digest)
 				}
 				recovered := make(chan error)
@@ -111,15 +111,15 @@ func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error)
 // made in another's name, as part of a call.
 func orphaned(t *testing.T, g *Gateway) {
 	t.Helper()
-	p := &passing{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me", By: "owner@local", Parent: "above"}, start: time.Now()}
+	p := &inflight{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me", By: "owner@local", Parent: "above"}, start: time.Now()}
 	if stopped := resolveStage(g, t.Context(), p); stopped != nil {
 		t.Fatal(stopped)
 	}
-	err := g.books.DB.Write(t.Context(), func(tx state.Tx) error {
+	err := g.store.DB.Write(t.Context(), func(tx state.Tx) error {
 		if err := g.writeIntent(tx, p); err != nil {
 			return err
 		}
-		_, err := tx.Exec(`UPDATE calls SET owner = 'somebody who is gone'`)
+		_, err := tx.Exec(`UPDATE calls SET owner = 'a dead process'`)
 		return err
 	})
 	if err != nil {
@@ -131,7 +131,7 @@ func orphaned(t *testing.T, g *Gateway) {
 // by recovery: the queue begins it again.
 func TestRecoverLeavesIntents(t *testing.T) {
 	w := newWorld()
-	g := door(t, w)
+	g := newGateway(t, w)
 	defer g.Close()
 	g.participants = []Participant{nil}
 	orphaned(t, g)
@@ -144,13 +144,13 @@ func TestRecoverLeavesIntents(t *testing.T) {
 // made, and what it was part of.
 func TestResentAsItWas(t *testing.T) {
 	w := newWorld()
-	g := door(t, w)
+	g := newGateway(t, w)
 	defer g.Close()
 	orphaned(t, g)
 	if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
 		t.Fatalf("sent %d times, %v", w.count(), err)
 	}
-	entries, err := g.books.Journal.Show(t.Context(), journal.Filter{})
+	entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 1 || entries[0].By != "owner@local" || entries[0].Parent != "above" {
 		t.Errorf("%+v, %v", entries, err)
 	}
@@ -158,11 +158,11 @@ func TestResentAsItWas(t *testing.T) {
 
 // TestOrphansAreFoundByTheirIndex: everybody looks for them, all the time.
 func TestOrphansAreFoundByTheirIndex(t *testing.T) {
-	g := door(t, newWorld())
+	g := newGateway(t, newWorld())
 	defer g.Close()
 	for query, args := range map[string][]any{selectOwners: nil, selectOrphans: {"somebody"}} {
 		var plan []string
-		err := g.books.DB.Read(t.Context(), func(tx state.Tx) error {
+		err := g.store.DB.Read(t.Context(), func(tx state.Tx) error {
 			return tx.Query(`EXPLAIN QUERY PLAN `+query, args, func(row state.Row) error {
 				var n int64
 				var how string
@@ -180,11 +180,11 @@ func TestOrphansAreFoundByTheirIndex(t *testing.T) {
 // TestResendRecordedLater: what became of a call that was sent again is unknown
 // once the store works again, if it could not be recorded.
 func TestResendRecordedLater(t *testing.T) {
-	g := door(t, newWorld())
+	g := newGateway(t, newWorld())
 	defer g.Close()
 	orphaned(t, g)
-	broken := &brokenStore{DB: g.books.DB, writes: 1} // it is taken over, and that is all
-	g.books.DB = broken
+	broken := &brokenStore{DB: g.store.DB, writes: 1} // it is taken over, and that is all
+	g.store.DB = broken
 	if err := g.Recover(t.Context()); err != nil || kept(t, g) != "call resending" {
 		t.Fatalf("kept: %s, %v", kept(t, g), err)
 	}
@@ -207,11 +207,11 @@ func (g gone) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Res
 	return absent{}.Act(ctx, tool, c)
 }
 
-// TestResendNotSentLate: that a call was not sent again says nothing about the
-// first time, also where that is heard after its time.
+// TestResendNotSentLate: if a call was not resent, the outcome of the first attempt stays
+// unknown, even if the refusal comes after the timeout.
 func TestResendNotSentLate(t *testing.T) {
 	away := gone{make(chan struct{})}
-	g := door(t, away)
+	g := newGateway(t, away)
 	for i := range g.agent.Tools {
 		g.agent.Tools[i].Timeout = time.Millisecond
 	}
@@ -240,7 +240,7 @@ func (f *first) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.R
 // TestContinuationGivesNothingBack: what was counted when a call began is not
 // given back when its continuation is not sent.
 func TestContinuationGivesNothingBack(t *testing.T) {
-	g := door(t, &first{})
+	g := newGateway(t, &first{})
 	defer g.Close()
 	pay := func(continues string) (id string, err error) {
 		c := &call.Call{ID: NewID(), Tool: "do_capped", Arguments: jsontext.Value(`{"amount":60}`), Principal: "me", Continues: continues}

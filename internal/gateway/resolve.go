@@ -12,16 +12,16 @@ import (
 
 const stageResolve = "resolve"
 
-// resolve finds the declared tool that a name or URI means. A URI must pin the
-// declared version, or the digest of the declared package. A bare name is that
-// of a tool on exactly one server, or <alias>_<tool> where several have it.
+// resolve finds the declared tool for a name or URI. A URI must pin the declared version,
+// or the digest of the declared package. A name is that of a tool on exactly one server,
+// or <alias>_<tool> if several servers have it.
 func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	if strings.Contains(asked, "://") {
 		return resolveURI(a, asked)
 	}
 	var found []*agent.Tool
 	for i := range a.Tools {
-		// Most names differ in their ends.
+		// The suffix check is cheap and rules out most tools.
 		if t := &a.Tools[i]; strings.HasSuffix(asked, t.Name) && (t.Name == asked || ServedName(a, t) == asked) {
 			found = append(found, t)
 		}
@@ -40,7 +40,7 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 		}
 		return nil, r
 	}
-	// The full name of one may be the bare name of another: the full one wins.
+	// The served name of one tool may be the plain name of another: the served name wins.
 	for _, t := range found {
 		if ServedName(a, t) == asked {
 			return t, nil
@@ -79,8 +79,8 @@ func resolveURI(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	return nil, call.Refuse(stageResolve, call.UnknownTool, "the agent declares no tool %s", diag.Quote(asked))
 }
 
-// packageDigest is the digest that a pin can name: of the server's package, or
-// of a native tool.
+// packageDigest returns the digest that a URI can pin: of the server's package, or of a
+// native tool.
 func packageDigest(a *agent.Agent, t *agent.Tool) string {
 	switch b := t.Binding.(type) {
 	case agent.OnServer:
@@ -93,8 +93,8 @@ func packageDigest(a *agent.Agent, t *agent.Tool) string {
 	return ""
 }
 
-// ServedName is the name under which a tool is served over MCP: its own, or
-// <alias>_<tool> where two servers of the agent have one of the same name.
+// ServedName returns the name under which a tool is served over MCP: its own, or
+// <alias>_<tool> if two servers of the agent have a tool of that name.
 func ServedName(a *agent.Agent, t *agent.Tool) string {
 	on, ok := t.Binding.(agent.OnServer)
 	if !ok {
@@ -108,8 +108,8 @@ func ServedName(a *agent.Agent, t *agent.Tool) string {
 	return t.Name
 }
 
-// ServedNames is ServedName for all tools of an agent: it looks for shared names
-// once.
+// ServedNames returns ServedName for all tools of an agent. It searches for shared names
+// only once.
 func ServedNames(a *agent.Agent) func(*agent.Tool) string {
 	times := make(map[string]int, len(a.Tools))
 	for i := range a.Tools {
@@ -123,9 +123,9 @@ func ServedNames(a *agent.Agent) func(*agent.Tool) string {
 	}
 }
 
-// prefix is an alias in a form that clients take in the name of a tool. One that is
-// the id of a registry has slashes and dots, which many do not: its last part will
-// do, if no other server has it, and otherwise all of it.
+// prefix returns an alias in a form that clients accept in the name of a tool. An alias
+// that is a registry id has slashes and dots, which many clients reject. Its last part is
+// used if it is unique among the servers, otherwise all of it.
 func prefix(a *agent.Agent, alias string) string {
 	at := strings.LastIndexByte(alias, '/')
 	if at < 0 {

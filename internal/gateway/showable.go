@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	// maxShown is how much of the arguments the journal keeps.
+	// maxShown bounds the arguments in the journal.
 	maxShown = 4 << 10
-	// maxLooked is how far it looks for what begins in there and looks like a
-	// credential.
+	// maxLooked bounds the search for credentials that begin within maxShown.
 	maxLooked = maxShown + 16<<10
 )
 
-// maxScanned bounds the arguments that are kept at all: of larger ones the
-// journal has size and hash.
+// maxScanned bounds the arguments that are scanned. The journal has only the size and
+// hash of larger ones.
 const maxScanned = 256 << 10
 
-// showable is what the journal keeps of arguments: without ambit's own
-// credentials, without what looks like one, by its name or by itself, and not
-// too much of it. Arguments that cannot be scanned are not kept.
+// showable returns the arguments for the journal, shortened and without credentials:
+// those of ambit and those that a name or a pattern shows to be one. Arguments that
+// cannot be scanned are left out.
 func (g *Gateway) showable(canonical []byte) []byte {
 	if len(canonical) > maxScanned {
 		return nil
@@ -37,7 +36,7 @@ func (g *Gateway) showable(canonical []byte) []byte {
 	return shorten(scanned)
 }
 
-// shorten masks what has the name of a secret, and cuts.
+// shorten masks members with the name of a secret, and cuts.
 func shorten(canonical []byte) []byte {
 	shown := canonical
 	if secretlike.Find(string(canonical[:min(len(canonical), maxLooked)])).Found() || namesSecret(canonical) {
@@ -50,7 +49,7 @@ func shorten(canonical []byte) []byte {
 	return shown
 }
 
-// look is a look at arguments, kept for the next.
+// look is a reusable reader of arguments.
 type look struct {
 	bytes.Reader
 	decoder *jsontext.Decoder
@@ -58,14 +57,13 @@ type look struct {
 
 var looks = sync.Pool{New: func() any { return &look{decoder: new(jsontext.Decoder)} }}
 
-// namesSecret reports whether a member of what may be shown has the name of a
-// secret.
+// namesSecret reports whether a member within maxShown has the name of a secret.
 func namesSecret(b []byte) bool {
 	l := looks.Get().(*look)
 	defer looks.Put(l)
 	l.Reset(b)
 	d := l.decoder
-	// They were canonical before they came here: no name is there twice.
+	// Canonical arguments have no duplicate keys.
 	d.Reset(&l.Reader, jsontext.AllowDuplicateNames(true))
 	for d.InputOffset() < maxShown {
 		t, err := d.ReadToken()
@@ -81,11 +79,11 @@ func namesSecret(b []byte) bool {
 
 const mask = "[secret]"
 
-// masked writes arguments anew, without what looks like a credential.
+// masked copies arguments, with a mask for each credential.
 func masked(b []byte) []byte {
 	var out bytes.Buffer
 	d, e := jsontext.NewDecoder(bytes.NewBuffer(b)), jsontext.NewEncoder(&out)
-	secret := 0 // the depth of the object one of whose members is a secret
+	secret := 0 // the depth of the object with the secret member
 	for {
 		t, err := d.ReadToken()
 		if err != nil {
@@ -102,13 +100,14 @@ func masked(b []byte) []byte {
 			secret = 0
 		}
 		switch {
-		case !name && (t.Kind() == '"' && (secret > 0 || secretlike.Find(t.String()).Found()) || t.Kind() == '0' && secret > 0):
+		case !name && (t.Kind() == '"' && (secret > 0 || secretlike.Find(t.String()).Found()) ||
+			t.Kind() == '0' && secret > 0):
 			_ = e.WriteToken(jsontext.String(mask))
 		default:
 			_ = e.WriteToken(t)
 		}
 		if !name && secret == d.StackDepth() {
-			secret = 0 // its value is over
+			secret = 0 // end of its value
 		}
 	}
 }

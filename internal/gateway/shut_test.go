@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// What is refused at a shut door is judged and recorded, and takes nothing: no person is
-// asked, no limit or quota is used, no intent is left.
+// A shut gateway judges and records calls but charges nothing: no person is asked, no
+// limit or quota is used, no intent is stored.
 func TestShut(t *testing.T) {
 	why := call.Refuse(stageAct, call.ServerUnavailable, "it is down")
 	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
@@ -40,7 +40,7 @@ func TestShut(t *testing.T) {
 	}
 	for _, tool := range []string{"pay", "wipe"} {
 		if _, err := shut.Call(t.Context(), use(tool)); codeOf(err) != call.ServerUnavailable {
-			t.Errorf("the shut door answered %v", err)
+			t.Errorf("the shut gateway answered %v", err)
 		}
 		if _, err := refuse(use(tool)); codeOf(err) != call.ServerUnavailable {
 			t.Errorf("it was refused with %v", err)
@@ -72,7 +72,7 @@ func TestShut(t *testing.T) {
 	}
 }
 
-// Why a door is shut may be what a server said.
+// The reason for shutting a gateway may quote a server.
 func TestShutTellsNoSecret(t *testing.T) {
 	token := "ghp_" + strings.Repeat("a1B2c3D4e5F6", 3)
 	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
@@ -80,11 +80,11 @@ func TestShutTellsNoSecret(t *testing.T) {
 	}}
 	g := New(a, Options{Books: open(t, statetest.Open(t)), Shut: call.Refuse(stageAct, call.ServerUnavailable, "bad token %s", token)})
 	_, err := g.Call(t.Context(), &call.Call{Tool: "look", Arguments: jsontext.Value(`{}`), Principal: "me"})
-	entries, bad := g.books.Journal.Show(t.Context(), journal.Filter{})
+	entries, bad := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if bad != nil || len(entries) != 1 {
 		t.Fatalf("the journal has %+v, %v", entries, bad)
 	}
 	if told := fmt.Sprintf("%v %+v", err, entries[0]); codeOf(err) != call.ServerUnavailable || strings.Contains(told, token) || !strings.Contains(told, "bad token [secret:") {
-		t.Errorf("it told %s", told)
+		t.Errorf("it returned %s", told)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// Why returns what each judging stage decides about a call, without making it or
-// taking anything. The gate gives all its reasons, not only the first no; the stages
-// after a no are skipped.
+// Why returns the decision of each stage about a call, without making it or charging
+// limits. The gate returns all its reasons, not only the first denial. The stages after a
+// denial are skipped.
 func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons []call.Reason) {
 	copied := *c // redaction changes the arguments
-	p := &passing{Call: &copied}
-	ask := func(name string, run func(*Gateway, context.Context, *passing) *call.Refusal, passed func() string) bool {
+	p := &inflight{Call: &copied}
+	ask := func(name string, run func(*Gateway, context.Context, *inflight) *call.Refusal, passed func() string) bool {
 		if r := run(g, ctx, p); r != nil {
-			reasons = append(reasons, call.Reason{Stage: name, Code: r.Code, Detail: r.Message, Hint: r.Hint})
+			reasons = append(reasons, r.Deny(name))
 			return false
 		}
 		if said := passed(); said != "" {
@@ -35,10 +35,10 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 	if !d.Allowed || len(c.Arguments) > 0 && !ask(guard.StageIn, guardIn, p.guarded) {
 		return false, reasons
 	}
-	if g.books != nil && len(c.Arguments) > 0 && !ask(stageLimit, limits, p.limited) {
+	if g.store != nil && len(c.Arguments) > 0 && !ask(stageLimit, limits, p.limited) {
 		return false, reasons
 	}
-	if g.books != nil && g.quotas != nil && !ask(stageLimit, quotaLeft, func() string { return "the quota of calls leaves room for it" }) {
+	if g.store != nil && g.quotas != nil && !ask(stageLimit, quotaLeft, func() string { return "the quota allows another call" }) {
 		return false, reasons
 	}
 	if p.tool.Policy.HumanApproval {
@@ -47,16 +47,16 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 	return true, reasons
 }
 
-func (p *passing) guarded() string {
+func (p *inflight) guarded() string {
 	if len(p.notes) == 0 {
-		return "the arguments keep to the schema and the rails"
+		return "the arguments pass the schema and the guardrails"
 	}
-	return "it would be redacted: " + strings.Join(p.notes, "; ")
+	return "the arguments would be redacted: " + strings.Join(p.notes, "; ")
 }
 
-func (p *passing) limited() string {
+func (p *inflight) limited() string {
 	if p.tool.Policy.Rate == nil && p.tool.Policy.Spend == nil {
 		return ""
 	}
-	return "the limits leave room for it"
+	return "the limits allow it"
 }

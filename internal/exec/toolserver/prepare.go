@@ -12,6 +12,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
@@ -231,8 +232,8 @@ func (s *server) unfit(l *plan, err error) error {
 	}
 	l.lacking = pack.Lacking(err)
 	r := call.Refuse(stage, code, "server %s: %v", s.alias, err)
-	if hint := pack.HintOf(err); hint != "" {
-		r.Hint = hint
+	if e, ok := errors.AsType[*pack.Error](err); ok && e.Hint != "" {
+		r.Hint, r.Command = e.Hint, e.Command
 	}
 	return r
 }
@@ -275,7 +276,8 @@ func (s *server) resolve(set agent.Setting) (string, error) {
 		secret, ok := s.options.Lookup(ref)
 		if !ok {
 			r := call.Refuse(stage, call.CredentialMissing, "server %s needs %s, and it is not set", s.alias, ref)
-			r.Hint = fmt.Sprintf("store it: ambit secret set PATH %s, or set the environment variable %s", ref, ref)
+			r.Hint = "set the environment variable " + ref + ", or store it"
+			r.Command = diag.Command{Verb: "secret set", Arg: ref}
 			return "", r
 		}
 		s.secrets.keep(ref, secret)

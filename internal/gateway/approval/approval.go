@@ -1,16 +1,16 @@
-// Package approval asks a person whether one very call may be made.
+// Package approval asks a person to approve one specific call.
 //
 // An answer is bound to the agent and its manifest's digest, the tool, the exact
-// arguments that would be forwarded, and the principal: another call is another
-// question. It is good once, and until it expires. The question outlives the
-// process that asked: a person may answer when no call waits any more, and the
-// answer then counts for an identical call. An answer alone never makes a call.
+// arguments to forward, and the principal; any other call needs its own approval. An
+// answer is valid once, and until it expires. The question outlives the process that
+// asked: a person may answer after the call stopped waiting, and the answer then applies
+// to an identical call. An answer alone never makes a call.
 //
-// An agent cannot answer: no tool does it. The command line or the API that took
-// the decision names the person: the owner, or an administrator by key.
+// An agent cannot answer, because no tool does. The decision comes from the command line
+// or the API, which identify the person: the owner, or an administrator by key.
 //
-// The arguments are there for the person, so they are kept while the question
-// waits, and not beyond: the answer needs only their MAC.
+// The arguments are stored only while the question is pending, for the person to read;
+// the answer needs only their MAC.
 package approval
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// State is how far a question has come.
+// State is the state of a question.
 type State string
 
-// The states. An approval that was used has let its one call through.
+// The states. Used means that the approved call was made.
 const (
 	Pending  State = "pending"
 	Approved State = "approved"
@@ -42,7 +42,7 @@ type Question struct {
 	Agent  string `json:"agent"`
 	Digest string `json:"digest"`
 	Tool   string `json:"tool"`
-	// Arguments are nil once the question does not wait any more.
+	// Arguments is nil once the question is no longer pending.
 	Arguments json.RawMessage `json:"arguments"`
 	Principal string          `json:"principal"`
 	// Call is the id of the call that asked first.
@@ -59,18 +59,17 @@ type Question struct {
 // Over reports whether the time to answer, or to use an answer, has passed.
 func (q *Question) Over(now time.Time) bool { return !now.Before(q.Expires) }
 
-// The bounds of the questions of one agent and principal that wait, so that
-// nobody buries a person in them, fills the store, or keeps others from asking.
-// One call may have half of the bytes.
+// The bounds of the pending questions of one agent and principal. They protect the
+// person, the store and other callers from a flood of questions. One call may use half
+// of the bytes.
 const (
 	maxPending      = 50
 	maxPendingBytes = 32 << 20
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrTooMany means that the agent has too many questions waiting, or too large
-	// ones.
+	// ErrTooMany means that the pending questions of the agent are too many or too large.
 	ErrTooMany = errors.New("too many calls of this agent and principal wait for approval")
 	// ErrUnknown means that there is no such question.
 	ErrUnknown = errors.New("there is no approval of that id")
@@ -80,8 +79,8 @@ var (
 	ErrOver = errors.New("it has expired")
 )
 
-// What is read of a question: all of it, or all but its arguments, which may be
-// large and have to be opened.
+// The columns of a question, with and without its arguments, which may be large and
+// must be decrypted.
 const (
 	known = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, `
 	whole = known + `sealed`
@@ -97,18 +96,18 @@ func scan(row state.Row) (*Question, error) {
 	return q, err
 }
 
-// mac stands for what the answer is bound to.
+// mac authenticates everything that the answer is bound to.
 func (q *Question) mac(b *store.Store) []byte {
 	bound, err := json.Marshal([]string{q.Agent, q.Digest, q.Tool, q.Principal})
 	if err != nil {
-		panic(err) // strings always can be
+		panic(err) // strings always marshal
 	}
 	mac := b.Keys.MAC("approval "+string(bound), q.Arguments)
 	return mac[:]
 }
 
-// Find is the newest question for the very same call that is not over: one that
-// waits, or an answer that was not used yet. Nil if there is none.
+// Find returns the newest question for an identical call that has not expired: a
+// pending one, or an unused approval. It returns nil if there is none.
 func Find(tx state.Tx, b *store.Store, q *Question, now time.Time) (found *Question, err error) {
 	err = tx.Query(`SELECT `+bare+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved') AND expires > $2
 ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) (err error) {
@@ -118,15 +117,14 @@ ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.R
 	return found, err
 }
 
-// Ask writes a question down, unless the same one waits already; it returns the
-// one that waits.
+// Ask stores a question, unless an identical one is open. It returns the open one.
 func Ask(ctx context.Context, b *store.Store, q *Question) (asked *Question, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) (err error) {
 		if asked, err = Find(tx, b, q, q.Asked); err != nil || asked != nil {
 			return err
 		}
 		sealed := b.Keys.Seal(purpose(q.ID), q.Arguments)
-		if err = room(tx, q, len(sealed)); err != nil {
+		if err = checkBounds(tx, q, len(sealed)); err != nil {
 			return err
 		}
 		asked = q
@@ -138,13 +136,12 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10)`,
 	return asked, err
 }
 
-// A sum is a numeric to PostgreSQL.
+// PostgreSQL returns a sum as numeric, so it is cast.
 const countWaiting = `SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(sealed)), 0) AS BIGINT) FROM approvals
 WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`
 
-// room refuses a question that is too much for what its agent and principal have
-// waiting.
-func room(tx state.Tx, q *Question, size int) error {
+// checkBounds refuses a question that would exceed the bounds of its agent and principal.
+func checkBounds(tx state.Tx, q *Question, size int) error {
 	var waiting, held int64
 	err := tx.Query(countWaiting,
 		[]any{q.Agent, q.Principal, q.Asked.UnixMicro()}, func(row state.Row) error { return row.Scan(&waiting, &held) })
@@ -154,9 +151,9 @@ func room(tx state.Tx, q *Question, size int) error {
 	case waiting >= maxPending:
 		return ErrTooMany
 	case held+int64(size) > maxPendingBytes:
-		return fmt.Errorf("%w: with this one they would hold more than %d MiB of arguments", ErrTooMany, maxPendingBytes>>20)
+		return fmt.Errorf("%w: with this call their arguments would exceed %d MiB", ErrTooMany, maxPendingBytes>>20)
 	}
-	// What has expired is not counted, so it does not stay either.
+	// Expired questions are not counted, so their arguments are deleted here.
 	_, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE agent = $1 AND principal = $2 AND expires <= $3 AND sealed IS NOT NULL`,
 		q.Agent, q.Principal, q.Asked.UnixMicro())
 	return err
@@ -164,7 +161,7 @@ func room(tx state.Tx, q *Question, size int) error {
 
 func purpose(id string) string { return "arguments of approval " + id }
 
-// Get is one question, with its arguments if it waits.
+// Get returns a question, with its arguments if it is pending.
 func Get(ctx context.Context, b *store.Store, id string) (*Question, error) {
 	found, err := read(ctx, b, whole, id)
 	if err != nil {
@@ -173,7 +170,7 @@ func Get(ctx context.Context, b *store.Store, id string) (*Question, error) {
 	return found, found.open(b)
 }
 
-// Look is one question without its arguments, for a call that waits for the answer.
+// Look returns a question without its arguments, for a call that waits for the answer.
 func Look(ctx context.Context, b *store.Store, id string) (*Question, error) {
 	return read(ctx, b, bare, id)
 }
@@ -206,7 +203,7 @@ func (q *Question) open(b *store.Store) error {
 	return err
 }
 
-// List is the questions that wait now, oldest first.
+// List returns the pending questions, oldest first.
 func List(ctx context.Context, b *store.Store, now time.Time) ([]*Question, error) {
 	list, err := waiting(ctx, b, whole, now)
 	if err != nil {
@@ -220,7 +217,7 @@ func List(ctx context.Context, b *store.Store, now time.Time) ([]*Question, erro
 	return list, nil
 }
 
-// Waiting is the same list without the arguments.
+// Waiting returns the same list without the arguments.
 func Waiting(ctx context.Context, b *store.Store, now time.Time) ([]*Question, error) {
 	return waiting(ctx, b, bare, now)
 }
@@ -238,8 +235,7 @@ func waiting(ctx context.Context, b *store.Store, columns string, now time.Time)
 	return list, err
 }
 
-// Decide answers a question, once, and journals who did: as a part of the call
-// that asked.
+// Decide answers a question once and journals the decision under the call that asked.
 func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reason string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		q, err := get(tx, bare, id)
@@ -256,7 +252,8 @@ func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reaso
 		if yes {
 			s, decision, said = Approved, journal.Allow, "approved by "
 		}
-		n, err := tx.Exec(`UPDATE approvals SET state = $1, decider = $2, decided = $3, reason = $4, sealed = NULL WHERE id = $5 AND state = 'pending'`,
+		n, err := tx.Exec(`UPDATE approvals SET state = $1, decider = $2, decided = $3, reason = $4, sealed = NULL
+WHERE id = $5 AND state = 'pending'`,
 			string(s), who, now.UnixMicro(), reason, id)
 		if err == nil && n == 0 {
 			err = ErrDecided
@@ -272,8 +269,8 @@ func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reaso
 	})
 }
 
-// Use takes an approval for its one call, in the transaction that writes the
-// intent. It reports whether the approval was still good.
+// Use marks an approval as used, in the transaction that writes the intent. It reports
+// whether the approval was still valid.
 func Use(tx state.Tx, id string, now time.Time) (bool, error) {
 	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`,
 		id, now.UnixMicro())

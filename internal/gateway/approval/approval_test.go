@@ -35,7 +35,7 @@ func question(id, principal string, at time.Time) *Question {
 	}
 }
 
-// Nobody buries a person in questions, or keeps others from asking.
+// The number of pending questions is bounded, separately for each agent and principal.
 func TestPendingIsBounded(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
@@ -60,7 +60,7 @@ func TestPendingIsBounded(t *testing.T) {
 			t.Errorf("the same question again is %+v, %v", asked, err)
 		}
 		if err := ask("yours", "you", now); err != nil {
-			t.Errorf("somebody else cannot ask: %v", err)
+			t.Errorf("another principal cannot ask: %v", err)
 		}
 		if err := Decide(t.Context(), b, "q1", false, "boss@local", ""); err != nil {
 			t.Fatal(err)
@@ -71,8 +71,7 @@ func TestPendingIsBounded(t *testing.T) {
 	})
 }
 
-// Nobody fills the store with questions either, and what does not wait any more
-// takes no room.
+// The bytes of pending questions are bounded, and expired questions do not count.
 func TestPendingBytesAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
@@ -94,11 +93,11 @@ func TestPendingBytesAreBounded(t *testing.T) {
 		if n := kept(t, b, "long ago"); n != 0 {
 			t.Errorf("%d bytes of an expired question are kept", n)
 		}
-		if err := ask("third", "me", now, 2048); !errors.Is(err, ErrTooMany) || !strings.Contains(fmt.Sprint(err), "more than 32 MiB") {
+		if err := ask("third", "me", now, 2048); !errors.Is(err, ErrTooMany) || !strings.Contains(fmt.Sprint(err), "exceed 32 MiB") {
 			t.Errorf("one more was asked: %v", err)
 		}
 		if err := ask("yours", "you", now, 2048); err != nil {
-			t.Errorf("somebody else cannot ask: %v", err)
+			t.Errorf("another principal cannot ask: %v", err)
 		}
 		for id, yes := range map[string]bool{"first": false, "second": true} {
 			if err := Decide(t.Context(), b, id, yes, "boss@local", ""); err != nil {
@@ -135,8 +134,8 @@ func kept(t *testing.T, b *store.Store, id string) (n int64) {
 	return n
 }
 
-// Whoever counts, or waits for an answer, opens no arguments: they are seen where
-// no key could open them.
+// Counting questions and waiting for an answer decrypt no arguments: both work without
+// the key.
 func TestCountingOpensNothing(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
@@ -182,8 +181,8 @@ func TestDecisionNamesItsCall(t *testing.T) {
 	})
 }
 
-// What is over loses its arguments and is deleted after a while, a little at a
-// time; what is not stays.
+// Expired questions lose their arguments and are deleted later, a few at a time; others
+// stay.
 func TestForget(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()

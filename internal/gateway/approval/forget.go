@@ -8,12 +8,11 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Kept is how long a question is kept after it has expired, for questions about
-// its outcome. The journal keeps every decision.
+// Kept is how long an expired question is kept. The journal keeps every decision.
 const Kept = 24 * time.Hour
 
-// Forget deletes questions that expired longer than [Kept] ago, and the arguments of
-// expired ones, at most so many, and returns their number.
+// Forget deletes questions that expired longer than [Kept] ago and the arguments of
+// expired questions, most at a time, and returns their number.
 func Forget(ctx context.Context, b *store.Store, now time.Time, most int) (n int, err error) {
 	before := now.Add(-Kept).UnixMicro()
 	var ids []string

@@ -6,14 +6,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Asker asks the client something on behalf of a server: elicitation/create,
-// sampling/createMessage or roots/list. Params and result pass as they are.
+// Asker sends a server's request to the client: elicitation/create,
+// sampling/createMessage or roots/list. Params and result are not changed.
 type Asker interface {
 	Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
 }
 
-// CapabilityFor is the capability that a client declares if it takes requests of
-// this method from a server; empty for a method that servers do not ask for.
+// CapabilityFor returns the capability of a client that accepts requests of this method
+// from a server; empty for other methods.
 func CapabilityFor(method string) string {
 	switch method {
 	case "elicitation/create":
@@ -26,50 +26,50 @@ func CapabilityFor(method string) string {
 	return ""
 }
 
-// Client is the other end of the connection that a call came by. A server's own
-// questions reach a client only by an upstream connection that it alone owns.
+// Client is the client of the connection that a call came from. A server's requests reach
+// a client only over an upstream connection that the client alone owns.
 type Client struct {
-	// Key names the client for as long as it is connected. Upstream connections
-	// that it owns are held under this name.
+	// Key identifies the client while it is connected. Its upstream connections are
+	// registered under this key.
 	Key string
-	// Capabilities is the JSON object of what the client can be asked, as far as
-	// the operator lets servers ask it. Nil or {} is nothing.
+	// Capabilities is the JSON object of the client's capabilities that the operator
+	// lets servers use. Nil or {} means none.
 	Capabilities jsontext.Value
-	// Asker reaches the client; nil if it cannot be asked while a call runs.
+	// Asker sends requests to the client; nil if it accepts none during a call.
 	Asker Asker
-	// Notify hands on what a server says by a connection that the client owns;
-	// nil if the client does not listen.
+	// Notify forwards notifications of a server whose connection the client owns; nil if
+	// the client does not listen.
 	Notify func(method string, params jsontext.Value)
 }
 
-// Forward is a request for something that no manifest declares: resources,
-// prompts and completions of a server, which the operator has exposed. It goes
-// to the server, and its answer comes back, as it is.
+// Forward is a request that no manifest declares and that the operator exposed:
+// resources, prompts and completions of a server. It and its answer are forwarded
+// unchanged.
 type Forward struct {
-	// ID names the request: 32 hex digits, as that of a [Call].
+	// ID identifies the request: 32 hex digits, like that of a [Call].
 	ID string
-	// Server is the alias of the server that it goes to.
+	// Server is the alias of the server.
 	Server string
-	// Method is the protocol's: resources/read, prompts/get, …
+	// Method is the method of the protocol: resources/read, prompts/get, …
 	Method string
 	// Params is a JSON object, or nil.
 	Params jsontext.Value
-	// Principal is who asks.
+	// Principal is the caller.
 	Principal string
-	// Client is the connection that it came by; nil if there is none.
+	// Client is the client that sent it; nil if there is none.
 	Client *Client
-	// OnNotify gets progress and log messages meanwhile.
+	// OnNotify receives progress and log messages until the answer.
 	OnNotify func(method string, params jsontext.Value)
 }
 
-// Forwarder takes a request to a server. The gateway is one, to its front; the
-// binding behind it is one, to the gateway. An error is a [*Refusal] of ours or
-// an [*Answer] of the server's.
+// Forwarder forwards a request to a server. The gateway is a Forwarder for the front, and
+// its binding is one for the gateway. An error is a [*Refusal] of ambit or an [*Answer]
+// of the server.
 type Forwarder interface {
 	Forward(ctx context.Context, f *Forward) (jsontext.Value, error)
 }
 
-// Answer is an error with which a server answered, as it wrote it.
+// Answer is an error that a server answered with, unchanged.
 type Answer struct {
 	// Raw is the whole JSON-RPC error object.
 	Raw jsontext.Value

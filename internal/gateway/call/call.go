@@ -5,39 +5,36 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Call is one call as its caller asked for it.
+// Call is a call as its caller requested it.
 type Call struct {
 	// ID names the call: 32 hex digits.
 	ID string
-	// Tool is what was asked for: a name or a matrix:// URI.
+	// Tool is the requested tool: a name or a matrix:// URI.
 	Tool string
-	// Arguments is a JSON object, as it came.
+	// Arguments is a JSON object, as received.
 	Arguments jsontext.Value
-	// Meta is the _meta object of the request, as it came; nil if there is none.
+	// Meta is the _meta object of the request, as received; nil if there is none.
 	Meta jsontext.Value
-	// Continues is the ID of the call that this one continues, after the
-	// server had asked for more; empty for a new one. Only what was sealed here
-	// may set it.
+	// Continues is the ID of the call that this one continues after the server asked for
+	// more input; empty for a new call. It comes only from a request state that this ambit
+	// sealed.
 	Continues string
-	// More holds the further params of such a call, inputResponses and the
-	// server's own requestState, as an object; nil if there are none.
+	// More is an object with the further params of a continued call: inputResponses and
+	// the server's requestState. Nil if there are none.
 	More jsontext.Value
-	// Principal is who is calling.
+	// Principal is the caller.
 	Principal string
-	// By is the owner who calls in the principal's name; empty if the principal calls.
+	// By is the owner who calls on behalf of the principal; empty if the principal calls.
 	By string
-	// Held are the capabilities that the principal holds of those which the agent
-	// asks for. Only the gateway sets it.
+	// Held are the agent's capabilities that the principal holds. Only the gateway sets it.
 	Held []string
 	// Parent is the ID of the call that this one is part of; empty if none.
 	Parent string
@@ -46,98 +43,98 @@ type Call struct {
 	Waited bool
 	// IdempotencyKey makes a repeated call the same call; empty if none.
 	IdempotencyKey string
-	// Client is the connection that the call came by; nil if there is none.
+	// Client is the client that made the call; nil if there is none.
 	Client *Client
-	// Refused is why the call is refused before it comes to the gateway, which then
-	// judges and records it like any other, and takes nothing from limits and
-	// quotas. A repeated call still gets its answer.
+	// Refused is set if the call was refused before the gateway. The gateway still judges
+	// and records it, but charges no limits and quotas. A repeated call still gets its
+	// answer.
 	Refused *Refusal
-	// Skill, if there is one, narrows what may be called.
+	// Skill, if set, restricts the tools that may be called.
 	Skill Allowlist
-	// Gone is closed when the client no longer waits for the answer, although it did
-	// not cancel the call; nil if that cannot be known.
+	// Gone is closed when the client stops waiting without cancelling the call; nil if
+	// that cannot be detected.
 	Gone <-chan struct{}
-	// Timeout bounds the work; 0 leaves it to the tool.
+	// Timeout bounds the call; 0 means the tool's own timeout.
 	Timeout time.Duration
-	// OnNotify gets progress and log messages while the tool works.
+	// OnNotify receives progress and log messages during the call.
 	OnNotify func(method string, params jsontext.Value)
 }
 
-// Allowlist is what a skill lets its user call.
+// Allowlist has the tools that a skill allows.
 type Allowlist interface {
 	// Allows reports whether the tool of that URI may be called.
 	Allows(uri string) bool
-	// Name is that of the skill, for messages.
+	// Name returns the name of the skill, for messages.
 	Name() string
 }
 
-// Result is what came of a call that was carried out.
+// Result is the result of a call that was carried out.
 type Result struct {
-	// Raw is the tools/call result as the binding gave it, byte for byte.
+	// Raw is the tools/call result of the binding, byte for byte.
 	Raw jsontext.Value
 	// IsError is set if the tool itself reported a failure.
 	IsError bool
-	// Failure is the JSON-RPC error object with which the server answered instead
-	// of a result, as it wrote it. Raw then reports it in the form of a result, and
-	// contains all of it.
+	// Failure is the server's JSON-RPC error object, if it answered with one instead of a
+	// result. Raw then contains all of it in the form of a result.
 	Failure  jsontext.Value
 	Duration time.Duration
-	// Log says what the work wrote to the operator's log, in a form by which that
-	// can be held against it; empty if nothing. It is told also of work that failed.
+	// Log identifies what the call wrote to the operator's log, so that the log can be
+	// compared with the journal; empty if nothing. Failed calls have it too.
 	Log string
 }
 
-// Outcome is what became of a call.
+// Outcome is the outcome of a call.
 type Outcome struct {
 	Result Result
-	// Refusal is why there is no result; nil if there is one.
+	// Refusal is set if there is no result.
 	Refusal *Refusal
 	// Begun is set if the gateway had committed to the call.
 	Begun bool
 }
 
-// Binding does the work of a call that passed the gate.
+// Binding carries out calls that passed the gate.
 type Binding interface {
 	Act(ctx context.Context, tool *agent.Tool, c *Call) (Result, error)
 }
 
-// Effect is what a refused or failed call did to the world.
+// Effect is the side effect of a refused or failed call.
 type Effect string
 
-// The effects. Only a call without one may be repeated.
+// The effects. Only a call without effect may be repeated.
 const (
 	NoEffect      Effect = "none"
 	EffectDone    Effect = "done"
 	EffectUnknown Effect = "unknown"
 )
 
-// Refusal is why a call did not happen, or failed.
+// Refusal is the reason that a call was denied or failed.
 type Refusal struct {
 	Code Code `json:"code"`
-	// Reason is how a program failed; empty for any other code.
+	// Reason is the way in which a program failed; empty for other codes.
 	Reason    string `json:"reason,omitempty"`
 	Stage     string `json:"stage"`
 	Message   string `json:"message"`
 	Hint      string `json:"hint,omitempty"`
 	Effect    Effect `json:"effect"`
 	Retryable bool   `json:"retryable"`
-	// RetryAfter is how long to wait before a retry can pass; 0 if that is not known.
+	// RetryAfter is the time to wait before a retry; 0 if unknown.
 	RetryAfter time.Duration `json:"-"`
-	// Unsent is set if nothing of the call was sent, so that it counts towards no
-	// limit. It is set only where that is certain: a read that was sent has no effect
-	// either, and counts.
+	// Command completes a hint that is not the code's own.
+	Command diag.Command `json:"-"`
+	// Unsent is set if the call was certainly not sent, so that it counts towards no
+	// limit. A read that was sent has no effect either, but counts.
 	Unsent bool `json:"-"`
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
-// Refuse makes the refusal of a call that did nothing. Its hint is the code's
-// own.
+// Refuse returns the refusal of a call without effect, with the code's own hint.
 func Refuse(stage string, code Code, format string, args ...any) *Refusal {
-	return &Refusal{Code: code, Stage: stage, Message: fmt.Sprintf(format, args...), Hint: Fix(code), Effect: NoEffect}
+	message := fmt.Sprintf(format, args...)
+	return &Refusal{Code: code, Stage: stage, Message: message, Hint: meaningOf(code).Fix, Effect: NoEffect}
 }
 
-// Uncertain makes the refusal of a call that may have done something.
+// Uncertain returns the refusal of a call that may have had an effect.
 func Uncertain(stage string, code Code, format string, args ...any) *Refusal {
 	r := Refuse(stage, code, format, args...)
 	r.Effect = EffectUnknown
@@ -145,7 +142,7 @@ func Uncertain(stage string, code Code, format string, args ...any) *Refusal {
 }
 
 // Unsent marks a refusal as that of a call that was never sent. It returns a copy,
-// since one refusal may be that of many calls.
+// because calls may share a refusal.
 func Unsent(err error) error {
 	r, ok := errors.AsType[*Refusal](err)
 	if !ok || r.Unsent {
@@ -156,8 +153,8 @@ func Unsent(err error) error {
 	return &marked
 }
 
-// AsRefusal is an error of a call as a refusal. The effect of a call that failed with
-// any other error is unknown.
+// AsRefusal returns an error of a call as a refusal. The effect of a call that failed
+// with any other error is unknown.
 func AsRefusal(stage string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r
@@ -165,13 +162,13 @@ func AsRefusal(stage string, err error) *Refusal {
 	return Uncertain(stage, ServerUnavailable, "%v", err)
 }
 
-// Again marks a refusal as one that may pass if it is tried again.
+// Again marks a refusal as retryable, if the call had no effect.
 func (r *Refusal) Again() *Refusal {
 	r.Retryable = r.Effect == NoEffect
 	return r
 }
 
-// RetrySeconds is RetryAfter in seconds; nil if that is not known.
+// RetrySeconds returns RetryAfter in seconds; nil if unknown.
 func (r *Refusal) RetrySeconds() *float64 {
 	if r.RetryAfter <= 0 {
 		return nil
@@ -180,28 +177,49 @@ func (r *Refusal) RetrySeconds() *float64 {
 	return &s
 }
 
-// Fix is what to do about a code, whatever the call.
-func Fix(code Code) string {
-	for _, m := range Meanings {
-		if m.Code == code {
-			return m.Fix
-		}
+// Advice returns the hint, and the command that completes it.
+func (r *Refusal) Advice() (string, diag.Command) {
+	if m := meaningOf(r.Code); r.Hint == m.Fix {
+		return m.Fix, m.Command
 	}
-	return ""
+	return r.Hint, r.Command
 }
 
-// Reason is one stage's word on a call.
+// HintFor returns the hint with its command, for a reader who knows the agent's
+// manifest under this name or path; see [diag.Command].
+func (r *Refusal) HintFor(manifest string) string {
+	hint, command := r.Advice()
+	return command.After(hint, manifest)
+}
+
+// Reason is the result of one stage of a call.
 type Reason struct {
 	Stage   string `json:"stage"`
 	Code    Code   `json:"code,omitempty"`
 	Allowed bool   `json:"allowed"`
 	Detail  string `json:"detail"`
-	// Hint is what to do about a no; empty leaves it to [Fix].
+	// Hint says how to get a denied call allowed. If it is empty, the code's own applies.
 	Hint string `json:"hint,omitempty"`
+	// Command completes Hint.
+	Command diag.Command `json:"-"`
 }
 
-// Document is the result of a call in ambit call --json and in the daemon's API.
-// Its fields are a contract.
+// Refusal returns the refusal for a reason that denies the call.
+func (r Reason) Refusal() *Refusal {
+	refusal := Refuse(r.Stage, r.Code, "%s", r.Detail)
+	if r.Hint != "" {
+		refusal.Hint, refusal.Command = r.Hint, r.Command
+	}
+	return refusal
+}
+
+// Deny returns the reason of a stage that refused the call.
+func (r *Refusal) Deny(stage string) Reason {
+	return Reason{Stage: stage, Code: r.Code, Detail: r.Message, Hint: r.Hint, Command: r.Command}
+}
+
+// Document returns the result of a call for ambit call --json and the daemon's API. Its
+// fields are a contract.
 func (r Result) Document(id string) map[string]any {
 	doc := map[string]any{"call_id": id, "duration_ms": r.Duration.Milliseconds(), "is_error": r.IsError}
 	var raw struct {
@@ -220,27 +238,17 @@ func (r Result) Document(id string) map[string]any {
 
 type standingKey struct{}
 
-// WithStanding gives the context of a call a check of its caller. A call may wait for
+// WithStanding adds a check of the caller to the context of a call. A call may wait for
 // its turn or for a person, and the caller's key may be revoked meanwhile.
 func WithStanding(ctx context.Context, still func(context.Context) error) context.Context {
 	return context.WithValue(ctx, standingKey{}, still)
 }
 
-// Standing returns why the caller may no longer call: a [*Refusal], or the error of
-// the check. Without a check, the caller is assumed valid.
+// Standing returns an error if the caller may no longer call: a [*Refusal], or the error
+// of the check. Without a check, the caller is assumed valid.
 func Standing(ctx context.Context) error {
 	if still, ok := ctx.Value(standingKey{}).(func(context.Context) error); ok {
 		return still(ctx)
 	}
 	return nil
-}
-
-var ofPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`ambit (secret set|[a-z]+)( --[a-z]+)* PATH\b`) })
-
-// HintFor is a hint for an agent. Who writes hints does not know how the agent is called
-// where they are read, and writes PATH; word is what to type there.
-func HintFor(hint, word string) string {
-	return ofPath().ReplaceAllStringFunc(hint, func(command string) string {
-		return strings.TrimSuffix(command, "PATH") + word
-	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestEveryCodeHasAMeaning reads the codes from the source, so that none can be
-// added without one.
+// TestEveryCodeHasAMeaning reads the codes from the source, so that a new code needs a
+// meaning.
 func TestEveryCodeHasAMeaning(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "refusal.go", nil, 0)
 	if err != nil {
@@ -20,7 +20,7 @@ func TestEveryCodeHasAMeaning(t *testing.T) {
 	explained := map[call.Code]bool{}
 	for _, m := range call.Meanings {
 		if m.Title == "" || m.Why == "" || m.Fix == "" || explained[m.Code] {
-			t.Errorf("the meaning of %s is empty, or there twice", m.Code)
+			t.Errorf("the meaning of %s is empty or a duplicate", m.Code)
 		}
 		explained[m.Code] = true
 	}

@@ -1,17 +1,31 @@
 package call
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
 
 func TestHintFor(t *testing.T) {
-	for hint, want := range map[string]string{
-		"see: ambit verify PATH; or ambit lock --update PATH": "see: ambit verify a.json; or ambit lock --update a.json",
-		"store it: ambit secret set PATH TOKEN":               "store it: ambit secret set a.json TOKEN",
-		"put it on the PATH":                                  "put it on the PATH",
-		"ambit verify PATHS":                                  "ambit verify PATHS",
-		"run ambit and look at the PATH":                      "run ambit and look at the PATH",
+	own := Refuse("act", ServerDrifted, "x")
+	set := Refuse("act", ServerDrifted, "x")
+	set.Hint, set.Command = "store it", diag.Command{Verb: "secret set", Arg: "A B"}
+	replaced := Refuse("act", ServerDrifted, "x")
+	replaced.Hint = "put it on the PATH"
+	accept := "review the difference with ambit verify, then accept it: ambit lock "
+	for _, tt := range []struct {
+		refusal        *Refusal
+		manifest, want string
+	}{
+		{own, "", accept + "PATH"},
+		{own, "a b.json", accept + "'a b.json'"},
+		{set, "a.json", "store it: ambit secret set a.json 'A B'"},
+		{replaced, "a.json", "put it on the PATH"},
+		{set.Deny("gate").Refusal(), "a.json", "store it: ambit secret set a.json 'A B'"},
+		{Reason{Code: ServerDrifted}.Refusal(), "", accept + "PATH"},
 	} {
-		if got := HintFor(hint, "a.json"); got != want {
-			t.Errorf("%q became %q, want %q", hint, got, want)
+		if got := tt.refusal.HintFor(tt.manifest); got != tt.want {
+			t.Errorf("%+v becomes %q, want %q", tt.refusal, got, tt.want)
 		}
 	}
 }

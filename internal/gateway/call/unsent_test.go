@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// One reason may refuse many calls, and what is said of one call is not said of
-// the others.
+// Calls may share a refusal, so marking one call must not mark the others.
 func TestUnsent(t *testing.T) {
 	why := Refuse("act", ServerUnavailable, "it is not running")
 	r, ok := errors.AsType[*Refusal](Unsent(why))

@@ -15,24 +15,24 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Dialer opens connections to public addresses only.
+// Dialer opens connections only to public addresses.
 type Dialer struct {
 	// Resolver finds the addresses of a name.
 	Resolver Resolver
 
 	switches Switches
-	// open dials an address that was judged; control judges its socket.
+	// open dials a checked address; control checks its socket again.
 	open func(ctx context.Context, address netip.AddrPort, control control) (net.Conn, error)
 }
 
-// Resolver is what a [net.Resolver] does.
+// Resolver is implemented by [net.Resolver].
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 type control func(network, address string, raw syscall.RawConn) error
 
-// NewDialer makes a dialer.
+// NewDialer returns a dialer.
 func NewDialer(s Switches) *Dialer {
 	return &Dialer{switches: s, Resolver: net.DefaultResolver, open: open}
 }
@@ -60,8 +60,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		if host, err = Host(host); err != nil {
 			return nil, err
 		}
-		// The final dot keeps the resolver from trying the name inside domains of
-		// this network.
+		// The final dot keeps the resolver from appending search domains.
 		allowed, name = public, host+"."
 	}
 	addresses, err := d.Resolver.LookupNetIP(ctx, "ip", name)
@@ -69,7 +68,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, err
 	}
 	for i, a := range addresses {
-		addresses[i] = a.Unmap() // resolvers give IPv4 addresses in either form
+		addresses[i] = a.Unmap() // resolvers return IPv4 addresses in either form
 		if allowed(addresses[i]) != nil {
 			return nil, blocked(host)
 		}
@@ -77,7 +76,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return d.first(ctx, host, addresses, uint16(number), allowed)
 }
 
-// first connects to the first of some addresses that takes the connection.
+// first connects to the first address that accepts the connection.
 func (d *Dialer) first(ctx context.Context, host string, addresses []netip.Addr, port uint16, allowed func(netip.Addr) error) (net.Conn, error) {
 	judge := func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -99,21 +98,20 @@ func (d *Dialer) first(ctx context.Context, host string, addresses []netip.Addr,
 	return nil, err
 }
 
-// guardian knows the ranges that are not public: those of IANA's registries of
-// special addresses, and for IPv6 all that is not global unicast. Mapped,
-// translated and tunnelled forms of IPv4 addresses are among these.
+// guardian blocks the ranges that are not public: those of IANA's registries of special
+// addresses, and for IPv6 everything but global unicast. That includes mapped, translated
+// and tunnelled IPv4 addresses.
 var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(
 	// A cloud's metadata service at an address that looks public.
 	netip.MustParsePrefix("168.63.129.16/32"),
 ))
 
 var (
-	errZone        = errors.New("an address of a link")
+	errZone        = errors.New("a link-local address")
 	errNotLoopback = errors.New("not this machine")
 )
 
-// public lets pass what everybody can reach. An address with a zone is one of
-// a link.
+// public refuses addresses that are not public. An address with a zone is link-local.
 func public(a netip.Addr) error {
 	if a.Zone() != "" {
 		return errZone
@@ -129,5 +127,5 @@ func loopback(a netip.Addr) error {
 }
 
 func blocked(host string) *call.Refusal {
-	return call.Refuse(Stage, call.AddressBlocked, "%s leads to an address that is off limits", diag.Quote(host))
+	return call.Refuse(Stage, call.AddressBlocked, "%s resolves to a blocked address", diag.Quote(host))
 }

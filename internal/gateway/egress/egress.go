@@ -1,40 +1,35 @@
-// Package egress is the way out: it sends the requests of http actions to the
-// outside, and only there, and it is the one way out of a sandbox.
+// Package egress sends requests to the outside: those of http actions, and those of
+// programs in a sandbox.
 //
 // # Actions
 //
-// An action's host is text from a manifest, and what that name means is decided
-// by whoever owns it. So the name alone proves nothing: the address that is
-// dialled must be a public one. Four choices follow.
+// An action's host is a name from a manifest, and the owner of the name decides where it
+// leads. So the dialled address must be public:
 //
-//   - A name is resolved here, once for each connection. Every address of the
-//     answer is judged, and one that is off limits refuses them all: an honest
-//     name does not mix the two. The very addresses that were judged are dialled,
-//     so that a name that answers differently the next time gains nothing, and
-//     the socket is judged once more as it is opened.
-//   - Hosts are names. An address in place of a name is refused in all its
-//     spellings, also those that only some resolvers understand.
+//   - The dialer resolves a name once for each connection and checks every address of the
+//     answer. One blocked address refuses the connection: an honest name does not mix
+//     both. It dials exactly the addresses that it checked, so that a name that resolves
+//     differently the next time gains nothing, and checks the socket again as it opens.
+//   - Hosts are names. An address in place of a name is refused in every spelling, also
+//     in those that only some resolvers accept.
 //   - Only https, no proxies from the environment, no redirects, no cookies.
-//   - A request that may change something gets a connection of its own, and goes
-//     by no other. Where a reused one has died, or a host says over HTTP/2 that it
-//     refused a request, net/http would send it again. A method is not enough to
-//     tell: a GET may be how a host is made to act.
-//     Connections are never shared between clients: each agent has its own.
+//   - A request that may change something gets a connection of its own. On a reused
+//     connection that has died, or after an HTTP/2 refusal, net/http would send it again.
+//     The method alone does not decide, because a GET may have effects too.
+//     Clients never share connections: each agent has its own client.
 //
 // # The proxy
 //
-// A program in a sandbox has no network but a [Proxy]. It lets through what the
-// manifest names, to addresses that are judged as those of actions are; with full
-// access to the network also plain http. Where a program holds placeholders in
-// place of credentials, TLS ends here, and the credentials are put in on the way to
-// the hosts that they are for.
+// A program in a sandbox has no network except a [Proxy]. The proxy connects to the hosts
+// in the manifest, at addresses that are checked like those of actions; with full network
+// access also over plain http. If a program has placeholders instead of credentials, the
+// proxy terminates TLS and inserts the credentials into requests to their hosts.
 //
-// What is wrong ends in a [call.Refusal], which never holds an address: what a
-// name means inside this network is nobody's business outside.
+// Every failure is a [call.Refusal]. It never contains an address, because addresses
+// inside this network must not leak.
 //
-// For development there are [Switches], which say in one place where a name
-// really dials, which further authority is trusted, and that plain http may be
-// spoken with this machine.
+// [Switches] are for development: they set where a name really dials, which further
+// authority is trusted, and whether plain http to this machine is allowed.
 package egress
 
 import (
@@ -53,7 +48,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Stage is where requests are refused.
+// Stage is the name of the stage in refusals.
 const Stage = "act"
 
 const (
@@ -63,17 +58,17 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// Client sends requests. It is made once for an agent.
+// Client sends requests. Each agent has one.
 type Client struct {
 	dialer *Dialer
-	// reading keeps connections; those of changing end with their one request.
+	// reading reuses connections; changing closes them after one request.
 	reading, changing *http.Transport
 }
 
-// New makes a client. The zero Switches are those of production.
+// New returns a client. The zero Switches are for production.
 func New(s Switches) *Client { return NewClient(NewDialer(s)) }
 
-// NewClient makes a client that connects by a given dialer.
+// NewClient returns a client that connects with a dialer.
 func NewClient(d *Dialer) *Client {
 	c := &Client{dialer: d, reading: d.transport(), changing: d.transport()}
 	c.changing.DisableKeepAlives = true
@@ -92,10 +87,10 @@ func (d *Dialer) transport() *http.Transport {
 	}
 }
 
-// Close ends connections that are not in use.
+// Close closes idle connections.
 func (c *Client) Close() { c.reading.CloseIdleConnections() }
 
-// Switches are those that the client was made with; no client has none on.
+// Switches returns the switches of the client; a nil client has none.
 func (c *Client) Switches() Switches {
 	if c == nil {
 		return Switches{}
@@ -103,15 +98,14 @@ func (c *Client) Switches() Switches {
 	return c.dialer.switches
 }
 
-// Reads reports whether a method is one of those by which a host is asked to leave
-// everything as it is.
+// Reads reports whether a method asks the host to change nothing.
 func Reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// Do sends a request that changes only what its method says, as [Client.Send] does.
+// Do sends a request like [Client.Send]; the method alone decides whether it changes something.
 func (c *Client) Do(req *http.Request) (*http.Response, error) { return c.Send(req, agent.Read) }
 
-// Send sends a request of a tool with that side effect and returns the answer,
-// whatever its status. An error is a [*call.Refusal].
+// Send sends a request of a tool with this side effect and returns the answer, whatever
+// its status. An error is a [*call.Refusal].
 func (c *Client) Send(req *http.Request, effect agent.SideEffect) (*http.Response, error) {
 	if err := c.dialer.switches.Destination(req); err != nil {
 		return nil, call.Unsent(err)
@@ -130,7 +124,7 @@ func (c *Client) Send(req *http.Request, effect agent.SideEffect) (*http.Respons
 	return nil, Failure(req, effect, err)
 }
 
-// read sends a request by whichever connection there is, and again if that is gone.
+// read sends a request over any connection, and again if the connection has died.
 func (c *Client) read(req *http.Request) (_ *http.Response, connected bool, _ error) {
 	var got atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }}
@@ -138,7 +132,7 @@ func (c *Client) read(req *http.Request) (_ *http.Response, connected bool, _ er
 	return resp, got.Load(), err
 }
 
-// change sends a request by a new connection, and never again.
+// change sends a request over a new connection, and never again.
 func (c *Client) change(req *http.Request) (_ *http.Response, connected bool, _ error) {
 	conn, err := c.changing.NewClientConn(req.Context(), req.URL.Scheme, net.JoinHostPort(req.URL.Hostname(), port(req.URL)))
 	if err != nil {
@@ -151,20 +145,19 @@ func (c *Client) change(req *http.Request) (_ *http.Response, connected bool, _ 
 	return resp, true, err
 }
 
-// reads reports whether a request changes nothing: neither its tool does, nor its
-// method.
+// reads reports whether neither the tool nor the method of a request changes anything.
 func reads(req *http.Request, effect agent.SideEffect) bool {
 	return effect == agent.Read && Reads(req.Method)
 }
 
-// Failure says what became of a request of a tool with that side effect that may
-// have reached the server and got no whole answer.
+// Failure returns the refusal for a request of a tool with this side effect that may have
+// reached the server and got no complete answer.
 func Failure(req *http.Request, effect agent.SideEffect, err error) *call.Refusal {
 	refuse := call.Uncertain
 	if reads(req, effect) {
 		refuse = call.Refuse
 	}
-	return failure(req, refuse, "ended the connection before it had answered", err)
+	return failure(req, refuse, "closed the connection before it answered", err)
 }
 
 func failure(req *http.Request, refuse func(string, call.Code, string, ...any) *call.Refusal, what string, err error) *call.Refusal {
@@ -179,7 +172,7 @@ func failure(req *http.Request, refuse func(string, call.Code, string, ...any) *
 		return refuse(Stage, call.TimedOut, "the request to %s was cancelled", host)
 	}
 	if why := badCertificate(err); why != "" {
-		r := refuse(Stage, call.ServerUnavailable, "%s cannot prove that it is %s: %s", host, host, why)
+		r := refuse(Stage, call.ServerUnavailable, "%s could not be authenticated: %s", host, why)
 		r.Hint = "check the host's certificate"
 		return r
 	}
@@ -196,14 +189,14 @@ func isTimeout(err error) bool {
 	return ok && timed.Timeout()
 }
 
-// badCertificate says what is wrong with a certificate, in words of ours: the
-// library's would quote it.
+// badCertificate describes the problem with a certificate. The library's message would
+// quote the certificate.
 func badCertificate(err error) string {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "its certificate is for another name"
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "nobody who is trusted here has signed its certificate"
+		return "its certificate is not signed by a trusted authority"
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		if invalid.Reason == x509.Expired {

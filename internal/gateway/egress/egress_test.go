@@ -154,7 +154,7 @@ func TestEncodedAddresses(t *testing.T) {
 	} {
 		_, err := get(t, c, "GET", "https://"+host+":"+port+"/")
 		wantCode(t, err, call.HostNotAllowed, call.NoEffect)
-		// The dialer does not rely on whoever calls it.
+		// The dialer does not rely on its caller.
 		_, err = c.dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(strings.Trim(host, "[]"), port))
 		wantCode(t, err, call.HostNotAllowed, call.NoEffect)
 	}
@@ -233,7 +233,7 @@ func TestMixedAnswersAreRefused(t *testing.T) {
 		}
 		_, err := NewClient(d).Do(&http.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "evil.test"}, Header: http.Header{}})
 		if r := wantCode(t, err, call.AddressBlocked, call.NoEffect); strings.Contains(r.Message, "10.0") || strings.Contains(r.Message, "fe80") {
-			t.Errorf("an address of this network is told: %s", r.Message)
+			t.Errorf("the message has an address of this network: %s", r.Message)
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestEffects(t *testing.T) {
 			if r.Unsent != tt.unsent {
 				t.Errorf("that it was not sent is %t", r.Unsent)
 			}
-			if r.Retryable != (tt.effect == call.NoEffect && r.Code == call.ServerUnavailable && !strings.Contains(r.Message, "prove")) || strings.Contains(r.Message, "127.0.0.1") {
+			if r.Retryable != (tt.effect == call.NoEffect && r.Code == call.ServerUnavailable && !strings.Contains(r.Message, "authenticated")) || strings.Contains(r.Message, "127.0.0.1") {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -388,7 +388,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// ending is a context that ends when it is told to.
+// ending is a context that the test ends.
 type ending struct {
 	context.Context
 	mu   sync.Mutex

@@ -70,7 +70,7 @@ func TestLoopbackNameThatLeadsElsewhere(t *testing.T) {
 	}
 }
 
-// Whoever gives up while addresses are tried does not wait for the rest.
+// A caller that cancels while addresses are tried does not wait for the rest.
 func TestDialGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d, tries := NewDialer(Switches{}), 0

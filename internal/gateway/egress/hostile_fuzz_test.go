@@ -16,7 +16,7 @@ func clientHello(f *testing.F, host string) []byte {
 	defer server.Close()
 	go func() {
 		c := tls.Client(client, &tls.Config{ServerName: host})
-		_ = c.Handshake() // nobody answers
+		_ = c.Handshake() // no server answers
 		client.Close()
 	}()
 	buf := make([]byte, 16<<10)

@@ -51,8 +51,8 @@ func near(t *testing.T, d *Dialer, p Policy, left int64) string {
 	return l.Addr().String()
 }
 
-// What a sandbox may send and receive is bounded, also where its requests are
-// looked through; what is cut is not taken for a whole answer.
+// The bytes that a sandbox sends and receives are bounded, also if the proxy terminates
+// its TLS; a truncated answer is not taken for a complete one.
 func TestSwapIsBounded(t *testing.T) {
 	sw, sent := site(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/large" {
@@ -219,8 +219,8 @@ func TestSwapCutAnswers(t *testing.T) {
 	}
 }
 
-// A program that does not trust the run's authority gets nowhere, and that is
-// told; so is one that hangs up.
+// A program that does not trust the run's authority, or that hangs up, gets no answer,
+// and the proxy reports it.
 func TestSwapHandshakeFails(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)

@@ -40,10 +40,9 @@ func speakHTTP1(c *Client) {
 	}
 }
 
-// TestChangesAreSentOnce: a connection that the server closes as the second
-// request arrives makes net/http send it again, if it is a reused one; so does a
-// server of HTTP/2 that says that it refused a request. By which method a host is
-// made to act is the host's choice.
+// TestChangesAreSentOnce: net/http sends a request again if the server closes a reused
+// connection as the request arrives, or if an HTTP/2 server refuses the request. A host
+// may act on any method.
 func TestChangesAreSentOnce(t *testing.T) {
 	for _, method := range []string{"POST", "GET", "HEAD", "DELETE"} {
 		t.Run("HTTP/1.1 "+method, func(t *testing.T) {
@@ -79,8 +78,8 @@ func TestChangesAreSentOnce(t *testing.T) {
 	}
 }
 
-// refusing leads to a server of HTTP/2 that refuses what it may have carried out. It
-// hangs up on whoever comes a third time.
+// refusing connects to an HTTP/2 server that refuses requests that it may have carried
+// out. It hangs up on the third connection.
 func refusing(t *testing.T, refuse func(*http2.Framer, uint32) error) (Switches, *atomic.Int32) {
 	t.Helper()
 	s, sw := server(t, nil)
@@ -127,7 +126,7 @@ func refusing(t *testing.T, refuse func(*http2.Framer, uint32) error) (Switches,
 	return sw, requests
 }
 
-// telling tells when it is closed.
+// telling reports when it is closed.
 type telling struct {
 	net.Conn
 	closed func()

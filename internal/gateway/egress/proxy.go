@@ -17,49 +17,47 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Mode is what a [Proxy] lets through.
+// Mode is the kind of traffic that a [Proxy] allows.
 type Mode string
 
-// The modes. None of them leads to an address that is not public.
+// The modes. All of them refuse addresses that are not public.
 const (
 	// ModeHTTPS is TLS to port 443 of any host with a name.
 	ModeHTTPS Mode = "outbound-https-only"
-	// ModeAllowlist is that, to some hosts and names below them.
+	// ModeAllowlist is TLS to port 443 of some hosts and their subdomains.
 	ModeAllowlist Mode = "allowlist"
 	// ModeFull is any port of any host with a name, and plain http.
 	ModeFull Mode = "full"
 )
 
-// Policy says what a proxy lets through. The zero value is nothing.
+// Policy is the traffic that a proxy allows. The zero value allows nothing.
 type Policy struct {
 	Mode Mode
-	// Hosts are those of ModeAllowlist.
+	// Hosts are the allowed hosts of ModeAllowlist.
 	Hosts []string
-	// Swaps are the secrets that the program names without having them.
-	// Authority and Finder must be there with them: nothing goes to the hosts of
-	// a swap without.
+	// Swaps are the secrets that the program has placeholders for. They require Authority
+	// and Finder: without these the proxy refuses the hosts of a swap.
 	Swaps     []Swap
 	Authority *Authority
 	Finder    Finder
 }
 
-// Decision is the proxy's word on one connection.
+// Decision is the proxy's decision on one connection.
 type Decision struct {
-	// Host and Port are as asked for; they may be anything.
+	// Host and Port are as requested; they may be any text.
 	Host, Port string
-	// Refusal is nil for what was let through.
+	// Refusal is nil for an allowed connection.
 	Refusal *call.Refusal
 }
 
-// Proxy is the way out of one sandbox. It has one policy, and whoever comes by
-// its listener is held to it: who is asking is never a question.
+// Proxy is the only network access of one sandbox. It enforces one policy on every
+// connection to its listener.
 //
-// It takes CONNECT. The host is a name, which is resolved here and dialled by a
-// [Dialer], so that the program never says where a name leads. Before anything
-// passes, the program's side must begin TLS and name the same host: a tunnel to
-// a host that serves many names would else lead to all of them. What a server
-// does with requests inside TLS cannot be seen; nor can a host that is allowed
-// be kept from handing on what it is sent.
+// It accepts CONNECT. The host is a name, which the proxy resolves and dials with a
+// [Dialer], so that the program cannot choose the address. Before any data passes, the
+// program must begin TLS and name the same host: otherwise a tunnel to a host that serves
+// many names would reach all of them. The proxy does not see requests inside TLS, and
+// cannot stop an allowed host from forwarding data.
 type Proxy struct {
 	dialer *Dialer
 	policy Policy
@@ -81,15 +79,15 @@ const (
 	proxyHeader      = 16 << 10
 )
 
-var errShare = errors.New("the sandbox has sent and received its share")
+var errShare = errors.New("the sandbox reached its limit of sent and received bytes")
 
-// NewProxy makes the proxy of one sandbox.
+// NewProxy returns the proxy of one sandbox.
 func NewProxy(d *Dialer, p Policy, onDecision func(Decision)) *Proxy {
 	return &Proxy{dialer: d, policy: p, onDecision: onDecision, slots: make(chan struct{}, proxyConnections), conns: map[net.Conn]struct{}{}}
 }
 
-// Serve takes connections until the listener is closed. When it returns, all
-// of them have ended.
+// Serve accepts connections until the listener is closed. When it returns, all
+// connections are closed.
 func (p *Proxy) Serve(l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -100,7 +98,7 @@ func (p *Proxy) Serve(l net.Listener) {
 		}
 		select {
 		case p.slots <- struct{}{}:
-		default: // as many as one sandbox may have
+		default: // too many connections of one sandbox
 			conn.Close()
 			continue
 		}
@@ -122,7 +120,7 @@ func (p *Proxy) Serve(l net.Listener) {
 	wg.Wait()
 }
 
-// keep remembers a connection, so that it can be ended; not if all have been.
+// keep registers a connection, so that Close can close it. It fails after Close.
 func (p *Proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,14 +144,14 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	buffered := bufio.NewReader(head)
 	req, err := http.ReadRequest(buffered)
 	if err != nil {
-		if head.N < proxyHeader { // something came
-			r := call.Refuse(Stage, call.HostNotAllowed, "the request for a way out cannot be read")
+		if head.N < proxyHeader { // the program sent something
+			r := call.Refuse(Stage, call.HostNotAllowed, "the request to the proxy cannot be parsed")
 			p.say("", "", r)
 			answer(conn, r)
 		}
 		return
 	}
-	// What is asked counts too: a URL carries out as much as a body.
+	// The request counts towards the limit: a URL can carry as much data as a body.
 	if p.bytes.Add(proxyHeader-head.N-int64(buffered.Buffered())) > proxyBytes {
 		r := call.Refuse(Stage, call.HostNotAllowed, "%v", errShare)
 		p.say("", "", r)
@@ -195,7 +193,8 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 			err = hello.names(host)
 		}
 		if err != nil {
-			p.say(host, port, call.Refuse(Stage, call.HostNotAllowed, "the tunnel to %s was not used for TLS with that host: %v", diag.Quote(host), err))
+			p.say(host, port, call.Refuse(Stage, call.HostNotAllowed,
+				"the tunnel to %s was not used for TLS with that host: %v", diag.Quote(host), err))
 			return
 		}
 		from = io.MultiReader(strings.NewReader(string(hello.raw)), from)
@@ -207,7 +206,7 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 // swap serves a tunnel to the host of a secret.
 func (p *Proxy) swap(ctx context.Context, conn net.Conn, from io.Reader, host, port string, swaps []Swap) {
 	if p.policy.Authority == nil || p.policy.Finder == nil || port != "443" {
-		r := call.Refuse(Stage, call.HostNotAllowed, "%s is the host of a credential, and can be reached only where that is watched", diag.Quote(host))
+		r := call.Refuse(Stage, call.HostNotAllowed, "%s is the host of a credential and can be reached only through the credential proxy", diag.Quote(host))
 		p.say(host, port, r)
 		answer(conn, r)
 		return
@@ -228,11 +227,11 @@ func (p *Proxy) swap(ctx context.Context, conn net.Conn, from io.Reader, host, p
 	}
 }
 
-// judge reads where a CONNECT wants to go and holds it to the policy.
+// judge checks the target of a CONNECT against the policy.
 func (p *Proxy) judge(target string) (host, port string, refusal *call.Refusal) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || strings.ContainsAny(target, "[]") {
-		return target, "", call.Refuse(Stage, call.HostNotAllowed, "%s is not the name of a host and a port", diag.Quote(target))
+		return target, "", call.Refuse(Stage, call.HostNotAllowed, "%s is not a host name and a port", diag.Quote(target))
 	}
 	name, err := Host(host)
 	if err != nil {
@@ -258,7 +257,7 @@ func (p *Proxy) judge(target string) (host, port string, refusal *call.Refusal) 
 	return name, port, nil
 }
 
-// dialled is why a host could not be reached; nil if it was.
+// dialled returns the refusal for a failed dial; nil if it succeeded.
 func dialled(host string, err error) *call.Refusal {
 	if err == nil {
 		return nil
@@ -275,7 +274,7 @@ func (p *Proxy) say(host, port string, r *call.Refusal) {
 	}
 }
 
-// answer refuses a request. The text is for whoever reads the program's log.
+// answer refuses a request. The text appears in the program's log.
 func answer(conn net.Conn, r *call.Refusal) {
 	code := http.StatusForbidden
 	if r.Code == call.ServerUnavailable {
@@ -288,11 +287,11 @@ func answer(conn net.Conn, r *call.Refusal) {
 	resp.Write(conn)
 }
 
-// plain hands on a request over plain http, where everything is allowed.
+// plain forwards a request over plain http, in ModeFull.
 func (p *Proxy) plain(ctx context.Context, conn net.Conn, req *http.Request) {
 	host, port := req.URL.Hostname(), port(req.URL)
 	if p.policy.Mode != ModeFull || req.URL.Scheme != "http" || req.URL.User != nil {
-		r := call.Refuse(Stage, call.HostNotAllowed, "only https leaves the sandbox, by CONNECT")
+		r := call.Refuse(Stage, call.HostNotAllowed, "the sandbox allows only https, by CONNECT")
 		p.say(host, port, r)
 		answer(conn, r)
 		return
@@ -320,7 +319,7 @@ func (p *Proxy) plain(ctx context.Context, conn net.Conn, req *http.Request) {
 	resp.Write(conn)
 }
 
-// metered counts what a program sends, or is sent.
+// metered counts the bytes that a program sends or receives.
 type metered struct {
 	io.ReadCloser
 	proxy *Proxy
@@ -334,8 +333,8 @@ func (m *metered) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// join copies both ways until one side ends, stays silent for long, or the
-// sandbox has sent and received its share.
+// join copies in both directions until one side closes, a timeout passes, or the sandbox
+// reaches its limit of bytes.
 func (p *Proxy) join(conn net.Conn, from io.Reader, up net.Conn) {
 	conn.SetDeadline(time.Time{})
 	var wg sync.WaitGroup
@@ -360,7 +359,7 @@ func (p *Proxy) copy(to net.Conn, from io.Reader, a, b net.Conn) {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			// Half closed: the other direction may still have something to say.
+			// Half closed: the other direction may still send.
 			if half, ok := to.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 				return
 			}

@@ -255,7 +255,7 @@ func TestProxyEnds(t *testing.T) {
 	l.Close()
 	<-done
 	if _, err := r.ReadByte(); err == nil {
-		t.Error("the tunnel goes on")
+		t.Error("the tunnel stays open")
 	}
 }
 

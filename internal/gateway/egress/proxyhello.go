@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// hello is the first message of TLS, as it came.
+// hello is a ClientHello.
 type hello struct {
 	raw  []byte
 	host string
 }
 
 var (
-	errNotTLS    = errors.New("it does not begin with TLS")
-	errNoName    = errors.New("it names no host")
-	errOtherName = errors.New("it names another host")
+	errNotTLS    = errors.New("the first message is not TLS")
+	errNoName    = errors.New("the ClientHello names no host")
+	errOtherName = errors.New("the ClientHello names another host")
 )
 
-// readHello reads a ClientHello. What was read stays in raw. The library reads
-// it; its handshake ends there.
+// readHello reads a ClientHello and keeps its bytes in raw. crypto/tls parses it, and the
+// handshake is then aborted.
 func readHello(from io.Reader) (*hello, error) {
 	h := &hello{}
 	var raw bytes.Buffer
@@ -38,7 +38,7 @@ func readHello(from io.Reader) (*hello, error) {
 	return h, nil
 }
 
-// names wants the message to be for a host.
+// names returns an error unless the message names the host.
 func (h *hello) names(host string) error {
 	if h.host == "" {
 		return errNoName
@@ -49,7 +49,7 @@ func (h *hello) names(host string) error {
 	return nil
 }
 
-// listening is a connection that only listens.
+// listening is a connection that only reads.
 type listening struct{ io.Reader }
 
 func (listening) Write(b []byte) (int, error)      { return len(b), nil }

@@ -27,40 +27,36 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Swap is a secret that a program names without having it. The program sends
-// the placeholder; towards some hosts, and no others, the value goes in its
-// place.
+// Swap is a secret that a program has only a placeholder for. The program sends the
+// placeholder, and in requests to some hosts the proxy replaces it by the value.
 //
-// That needs a look into TLS, so towards those hosts the proxy is the one that
-// the program speaks TLS with, by a certificate of an [Authority] that only this
-// program trusts; from there on it speaks TLS with the host itself. Requests to
-// every other host pass sealed, with the placeholder in them.
+// For those hosts the proxy terminates TLS, with a certificate of an [Authority] that
+// only this program trusts, and opens TLS to the host itself. Requests to every other
+// host stay encrypted end to end, with the placeholder in them.
 //
-// The value is put into the values of headers, and nowhere else: a path or a
-// body is what hosts keep, show and pass on. Of an answer, whatever would show
-// the value is turned back, so that a host that repeats what it was sent does
-// not give the program what it must not have. Parts of an answer are neither asked
-// for nor taken: each could hold a part of the value.
+// The proxy inserts the value only into header values, because hosts store, show and
+// forward paths and bodies. In answers it replaces the value by the placeholder, so that a
+// host that echoes a request does not reveal the value to the program. Partial answers are
+// neither requested nor accepted: each could contain a part of the value.
 type Swap struct {
 	Placeholder string
-	// Value is called when it is needed, so that nothing prints it.
+	// Value returns the secret. It is a function so that nothing prints the secret.
 	Value func() string
 	Hosts []string
 }
 
-// Finder finds secrets in what comes back from a host, however they are
-// written there.
+// Finder finds secrets in the answers of a host, in any encoding.
 type Finder interface {
-	// Find tells where they are: pairs of offsets, in order, without overlaps.
+	// Find returns their positions: pairs of offsets, in order, without overlaps.
 	Find(text []byte) [][2]int
-	// Longest is the most bytes that one of them can have.
+	// Longest is the maximal length of a secret in bytes.
 	Longest() int
-	// InLine says that none of them goes on after the end of a line.
+	// InLine reports whether every secret is within one line.
 	InLine() bool
 }
 
-// Authority signs the certificates that a proxy shows to one program. Its key
-// is in memory only.
+// Authority signs the certificates that a proxy presents to one program. Its key exists
+// only in memory.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -71,11 +67,11 @@ type Authority struct {
 	leaves map[string]*tls.Certificate
 }
 
-// A run is over long before its authority is.
+// authorityTime is much longer than a run.
 const authorityTime = 366 * 24 * time.Hour
 
-// NewAuthority makes an authority that can speak for some hosts, and names below
-// them, and no others.
+// NewAuthority returns an authority whose certificates are valid only for some hosts and
+// their subdomains.
 func NewAuthority(hosts []string) (*Authority, error) {
 	a := &Authority{hosts: slices.Clone(hosts), leaves: map[string]*tls.Certificate{}}
 	var err error
@@ -106,12 +102,12 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(b[:])
 }
 
-// PEM is the certificate, for the program to trust. It is no secret.
+// PEM returns the certificate, for the program to trust. It is not secret.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 }
 
-// leaf is a certificate for a host.
+// leaf returns a certificate for a host.
 func (a *Authority) leaf(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,7 +128,7 @@ func (a *Authority) leaf(host string) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// swaps are those that hold towards a host.
+// swaps returns the swaps for a host.
 func (p *Policy) swaps(host string) (held []Swap) {
 	for _, s := range p.Swaps {
 		if agent.Covers(s.Hosts, host) {
@@ -142,8 +138,7 @@ func (p *Policy) swaps(host string) (held []Swap) {
 	return held
 }
 
-// intercept speaks TLS with the program in a host's name, and hands its requests
-// on to the host.
+// intercept terminates the program's TLS for a host and forwards its requests to the host.
 func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, host string, swaps []Swap) error {
 	leaf, err := p.policy.Authority.leaf(host)
 	if err != nil {
@@ -158,7 +153,7 @@ func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, ho
 	}
 	conn.SetDeadline(time.Time{})
 	transport := p.dialer.transport()
-	transport.DisableCompression = true // what is packed cannot be looked through
+	transport.DisableCompression = true // compressed answers cannot be searched
 	defer transport.CloseIdleConnections()
 	swapped := &swapper{proxy: p, host: host, swaps: swaps, transport: transport}
 	server := &http.Server{
@@ -175,8 +170,8 @@ func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, ho
 	return nil
 }
 
-// counted is a connection of a program whose first bytes have been read already.
-// All that passes counts: a URL and headers carry as much as a body.
+// counted is a connection of a program whose first bytes have been read already. All
+// bytes count, because a URL and headers can carry as much data as a body.
 type counted struct {
 	net.Conn
 	from  io.Reader
@@ -198,7 +193,7 @@ func (c *counted) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// oneConn is a listener that has one connection, and ends with it.
+// oneConn is a listener for one connection. It closes with that connection.
 type oneConn struct {
 	conn net.Conn
 	once sync.Once
@@ -222,7 +217,7 @@ func (l *oneConn) Close() error {
 
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 
-// swapper hands requests on with the values in place of their placeholders.
+// swapper forwards requests with the values in place of their placeholders.
 type swapper struct {
 	proxy     *Proxy
 	host      string
@@ -230,12 +225,12 @@ type swapper struct {
 	transport *http.Transport
 }
 
-// perHop are headers between two ends of one connection, and no further.
+// perHop are the hop-by-hop headers.
 var perHop = []string{
 	"Connection", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// partial are headers that ask for a part of an answer.
+// partial are headers that request a part of an answer.
 var partial = []string{"Range", "If-Range"}
 
 func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -245,13 +240,13 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		http.Error(w, refusal.Error(), status)
 	}
-	// Behind one name there may be others, which are not the audience.
+	// The server of one name may serve others, which the credential is not for.
 	if name, err := Host(strings.TrimSuffix(r.Host, ":443")); err != nil || name != s.host {
 		refuse(http.StatusMisdirectedRequest, "a request inside TLS with %s was for another host", diag.Quote(s.host))
 		return
 	}
 	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || r.URL.IsAbs() {
-		refuse(http.StatusNotImplemented, "towards the host of a credential there are plain requests only")
+		refuse(http.StatusNotImplemented, "the host of a credential accepts only plain requests")
 		return
 	}
 	out := r.Clone(r.Context())
@@ -282,21 +277,21 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer resp.Body.Close()
 	if e := resp.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		refuse(http.StatusBadGateway, "%s answered in a form that cannot be looked through", diag.Quote(s.host))
+		refuse(http.StatusBadGateway, "%s answered in an encoding that cannot be searched for secrets", diag.Quote(s.host))
 		return
 	}
 	if resp.StatusCode == http.StatusPartialContent || resp.Header.Get("Content-Range") != "" {
-		refuse(http.StatusBadGateway, "%s answered with a part, which cannot be looked through", diag.Quote(s.host))
+		refuse(http.StatusBadGateway, "%s sent a partial answer, which cannot be searched for secrets", diag.Quote(s.host))
 		return
 	}
 	s.hand(w, resp)
 }
 
-// onlyOnce is a body that net/http does not know for an empty one: a request without
-// a body it would send again, unasked, where a reused connection has died.
+// onlyOnce is an empty body that net/http does not recognise as empty: it would resend a
+// request without a body if a reused connection has died.
 type onlyOnce struct{ io.ReadCloser }
 
-// listed are the headers that a Connection header names.
+// listed returns the headers that a Connection header names.
 func listed(h http.Header) (names []string) {
 	for _, v := range h.Values("Connection") {
 		for name := range strings.SplitSeq(v, ",") {
@@ -306,8 +301,7 @@ func listed(h http.Header) (names []string) {
 	return names
 }
 
-// fill puts values into a header. Basic authentication is a header that is
-// written in another way.
+// fill inserts values into a header. Basic authentication is decoded first.
 func (s *swapper) fill(name, value string) string {
 	scheme, rest, _ := strings.Cut(value, " ")
 	if name == "Authorization" && strings.EqualFold(scheme, "Basic") {
@@ -318,7 +312,7 @@ func (s *swapper) fill(name, value string) string {
 	return s.replaced(value)
 }
 
-// replaced goes over a text once, so that nothing that is put in is looked at.
+// replaced replaces placeholders in one pass, so that inserted values are not searched.
 func (s *swapper) replaced(text string) string {
 	var pairs []string
 	for _, swap := range s.swaps {
@@ -332,7 +326,7 @@ func (s *swapper) replaced(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hand gives an answer to the program, without the values.
+// hand sends an answer to the program, without the values.
 func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 	for _, name := range append(listed(resp.Header), perHop...) {
 		resp.Header.Del(name)
@@ -343,7 +337,7 @@ func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 			w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))
 		}
 	}
-	w.Header().Del("Content-Length") // it may be another now
+	w.Header().Del("Content-Length") // masking may change it
 	body := &masked{from: resp.Body, find: find}
 	w.WriteHeader(resp.StatusCode)
 	flush := http.NewResponseController(w)
@@ -367,10 +361,10 @@ func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 	}
 }
 
-// hiddenText stands where a secret was.
+// hiddenText replaces a secret.
 const hiddenText = "[secret]"
 
-// mask takes secrets out of a text.
+// mask removes secrets from a text.
 func mask(find Finder, text []byte) []byte {
 	found := find.Find(text)
 	if len(found) == 0 {
@@ -387,15 +381,15 @@ func mask(find Finder, text []byte) []byte {
 	return b.Bytes()
 }
 
-// masked reads a text without its secrets, as it comes. What may be the
-// beginning of a secret waits for what follows.
+// masked is a reader that removes secrets from a stream. It holds back bytes that may be
+// the beginning of a secret.
 type masked struct {
 	from io.Reader
 	find Finder
 
 	buf   []byte
-	held  []byte // read, and not looked through to its end
-	ready []byte // to be handed out
+	held  []byte // read but not searched completely
+	ready []byte // searched
 	err   error
 }
 
@@ -416,11 +410,11 @@ func (m *masked) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// release looks through what is held. A secret that ends in what comes later
-// begins at most its own length before.
+// release searches the held bytes. A secret that ends in later bytes begins at most its
+// own length before the end.
 func (m *masked) release() {
 	keep := min(m.find.Longest()-1, len(m.held))
-	if m.find.InLine() { // so that events that come line by line need not wait
+	if m.find.InLine() { // so that events that arrive line by line are not delayed
 		keep = min(keep, len(m.held)-1-bytes.LastIndexByte(m.held, '\n'))
 	}
 	if m.err != nil {
@@ -429,7 +423,7 @@ func (m *masked) release() {
 	cut := len(m.held) - keep
 	for _, f := range m.find.Find(m.held) {
 		if f[0] < cut && f[1] > cut {
-			cut = f[1] // whole, so that nothing of it stays behind
+			cut = f[1] // release the secret completely
 		}
 	}
 	m.ready = append(m.ready[:0], mask(m.find, m.held[:cut])...)

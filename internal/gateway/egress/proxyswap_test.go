@@ -180,8 +180,8 @@ func TestSwapInBasicAuthentication(t *testing.T) {
 	}
 }
 
-// A request for another host inside TLS with the slot's host would take the token
-// to whoever else is served behind it.
+// A request for another host inside TLS with the slot's host would send the token to
+// other names on the same server.
 func TestSwapRefuses(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)
@@ -217,15 +217,15 @@ func TestSwapRefuses(t *testing.T) {
 				}
 			default:
 				if tt.refused {
-					t.Error("nobody was told")
+					t.Error("no decision was reported")
 				}
 			}
 		})
 	}
 }
 
-// Without an authority, or without somebody who looks through answers, nothing
-// goes to the slot's host.
+// Without an authority, or without a finder for answers, the proxy refuses the slot's
+// host.
 func TestSwapNeedsAllParts(t *testing.T) {
 	sw, sent := site(t, nil)
 	for name, change := range map[string]func(*Policy){

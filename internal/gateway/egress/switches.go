@@ -18,22 +18,21 @@ const (
 	EnvCA      = "AMBIT_DEV_CA"
 )
 
-// ErrProduction says that a development switch is on where none may be.
+// ErrProduction means that a development switch is on in production.
 var ErrProduction = errors.New("development switches are refused in production")
 
-// Switches weaken what the outside must prove, for development. The zero value
-// has none on.
+// Switches weaken the checks of hosts, for development. In the zero value all are off.
 type Switches struct {
-	// LoopbackHTTP lets requests go to this machine, also over plain http.
+	// LoopbackHTTP allows requests to this machine, also over plain http.
 	LoopbackHTTP bool
 
 	names  map[string]netip.AddrPort // by host:port
 	caFile string
-	roots  *x509.CertPool // nil is the system's
+	roots  *x509.CertPool // nil means the system's
 }
 
-// Read takes the switches from the environment. The flag --allow-loopback-http
-// is given. In production no switch may be on.
+// Read reads the switches from the environment, besides the flag --allow-loopback-http.
+// In production no switch may be on.
 func Read(environ func(string) (string, bool), loopbackHTTP, production bool) (Switches, error) {
 	s := Switches{LoopbackHTTP: loopbackHTTP}
 	names, _ := environ(EnvResolve)
@@ -66,7 +65,7 @@ func Read(environ func(string) (string, bool), loopbackHTTP, production bool) (S
 	return s, nil
 }
 
-// readNames reads api.example.com:443=127.0.0.1:9443,….
+// readNames parses api.example.com:443=127.0.0.1:9443,….
 func readNames(text string) (map[string]netip.AddrPort, error) {
 	names := map[string]netip.AddrPort{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -94,10 +93,10 @@ func readRoots(file string) (*x509.CertPool, error) {
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
-		roots = x509.NewCertPool() // a machine that trusts nobody
+		roots = x509.NewCertPool() // this machine has no trusted authorities
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: %s holds no certificate in PEM form", EnvCA, file)
+		return nil, fmt.Errorf("%s: %s contains no certificate in PEM form", EnvCA, file)
 	}
 	return roots, nil
 }
@@ -105,7 +104,7 @@ func readRoots(file string) (*x509.CertPool, error) {
 // On reports whether any switch is on.
 func (s Switches) On() bool { return s.LoopbackHTTP || len(s.names) > 0 || s.caFile != "" }
 
-// Announce says loudly which switches are on; empty if none is.
+// Announce returns a warning that lists the switches that are on; empty if none is.
 func (s Switches) Announce() string {
 	if !s.On() {
 		return ""
@@ -129,6 +128,5 @@ func (s Switches) resolve(host, port string) (netip.AddrPort, bool) {
 	return to, ok
 }
 
-// CAFile is the file of the further authority that is trusted; empty if there
-// is none.
+// CAFile returns the file of the additional trusted authority; empty if there is none.
 func (s Switches) CAFile() string { return s.caFile }

@@ -1,19 +1,18 @@
 // Package gate answers one question about a call: may it happen?
 //
-// It looks only at what was declared and granted, and, before a person is asked,
-// whether the credential is there. Of the arguments nothing but the user's own rules
-// takes notice; their content is the guard's work. It does not stop at the first no:
-// every rule gives its reason, so that a person who asks why sees all of them. The
-// verdict is no if any reason is. The caller gets the first no, and the journal keeps it.
+// The gate checks declarations and grants and, before a person is asked, that the
+// credential exists. Only the user's rules read arguments here; package guard checks
+// their content. The gate does not stop at the first denial: every rule gives a reason,
+// so that ambit why can show all of them. One denying reason denies the call, and the
+// first one is the refusal that the caller gets and the journal records.
 //
-// Grants come from outside: [Grants] has the capabilities that an agent requires of
-// its callers, [Policy] the user's own rules. Both are asked on every call, and again in the transaction
-// that intends it, so that a revocation counts at once. Inside that transaction
-// the context carries it: see [state.Within].
+// [Grants] contains the capabilities that an agent requires of its callers, [Policy] the
+// user's rules. Both are checked on every call, and again in the transaction that
+// commits to the call, so that a revocation takes effect at once. The context carries
+// that transaction: see [state.Within].
 package gate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,22 +30,21 @@ const Stage = "gate"
 type Decision struct {
 	Allowed bool
 	Reasons []call.Reason
-	// Held are those of the agent's capabilities, required or optional, that the
-	// caller holds.
+	// Held are the agent's capabilities, required or optional, that the caller holds.
 	Held []string
 }
 
 // Grants knows who holds which capabilities.
 type Grants interface {
-	// Missing are those of the actions that a principal does not hold for this
-	// agent. An error refuses the call, and the refusal quotes it.
+	// Missing returns the actions that a principal does not hold for this agent. An
+	// error refuses the call, and the refusal quotes it.
 	Missing(ctx context.Context, principal string, actions []string) (missing []string, err error)
 }
 
 // Policy is the user's own rules.
 type Policy interface {
-	// Judge gives a reason for each rule that has something to say of a call. The
-	// name is what the agent is registered under.
+	// Judge returns a reason for each rule that applies to a call. The agent is
+	// registered under name.
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 }
 
@@ -96,11 +94,11 @@ func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *
 		}
 	} else if a.Dialect == agent.GPARS {
 		// Only a policy grants scopes.
-		deny(call.ScopeNotGranted, "there is no policy, so nothing is granted")
+		deny(call.ScopeNotGranted, "there is no policy, so no scope is granted")
 	}
 	if t.Policy.HumanApproval && rules.Lacks != nil {
 		if r := rules.Lacks(t); r != nil {
-			d.add(call.Reason{Stage: Stage, Code: r.Code, Detail: r.Message, Hint: r.Hint})
+			d.add(r.Deny(Stage))
 		}
 	}
 	return d
@@ -111,17 +109,17 @@ func (d *Decision) add(r call.Reason) {
 	d.Reasons = append(d.Reasons, r)
 }
 
-// capable checks that the caller holds the required capabilities, and finds the
-// optional ones that the caller holds.
-func (d *Decision) capable(ctx context.Context, wanted *agent.Capabilities, principal string, grants Grants) {
-	all := slices.Concat(wanted.Required, wanted.Optional)
+// capable checks that the caller holds the required capabilities, and collects the
+// optional ones.
+func (d *Decision) capable(ctx context.Context, asked *agent.Capabilities, principal string, grants Grants) {
+	all := slices.Concat(asked.Required, asked.Optional)
 	missing, err := all, error(nil)
 	if grants != nil {
 		missing, err = grants.Missing(ctx, principal, all)
 	}
 	lacks := func(action string) bool { return slices.Contains(missing, action) }
 	d.Held = slices.DeleteFunc(slices.Clone(all), lacks)
-	required := slices.DeleteFunc(slices.Clone(wanted.Required), func(action string) bool { return !lacks(action) })
+	required := slices.DeleteFunc(slices.Clone(asked.Required), func(action string) bool { return !lacks(action) })
 	who := diag.Quote(principal)
 	r := call.Reason{Stage: Stage}
 	switch {
@@ -132,7 +130,7 @@ func (d *Decision) capable(ctx context.Context, wanted *agent.Capabilities, prin
 		r.Code, r.Detail = call.CapabilityMissing, fmt.Sprintf("%s may not hold %s", who, strings.Join(missing, ", "))
 		r.Hint = grantHint(principal, missing)
 	case err != nil:
-		r.Code, r.Detail = call.StoreUnavailable, fmt.Sprintf("what %s was granted cannot be told", who)
+		r.Code, r.Detail = call.StoreUnavailable, fmt.Sprintf("the grants of %s cannot be read", who)
 		d.Held = nil
 	default:
 		r.Allowed, r.Detail = true, heldDetail(who, d.Held, missing)
@@ -156,18 +154,16 @@ func heldDetail(who string, held, missing []string) string {
 	case len(missing) == 0:
 		return fmt.Sprintf("%s holds %s", who, strings.Join(held, ", "))
 	case len(held) == 0:
-		return fmt.Sprintf("%s goes without %s, which is optional", who, strings.Join(missing, ", "))
+		return fmt.Sprintf("%s lacks %s, which is optional", who, strings.Join(missing, ", "))
 	}
-	return fmt.Sprintf("%s holds %s and goes without %s, which is optional", who, strings.Join(held, ", "), strings.Join(missing, ", "))
+	return fmt.Sprintf("%s holds %s and lacks %s, which is optional", who, strings.Join(held, ", "), strings.Join(missing, ", "))
 }
 
-// Refusal is the first no of a decision, nil if there is none.
+// Refusal returns the first denial as a refusal, nil if the call is allowed.
 func (d Decision) Refusal() *call.Refusal {
 	for _, r := range d.Reasons {
 		if !r.Allowed {
-			refusal := call.Refuse(Stage, r.Code, "%s", r.Detail)
-			refusal.Hint = cmp.Or(r.Hint, refusal.Hint)
-			return refusal
+			return r.Refusal()
 		}
 	}
 	return nil

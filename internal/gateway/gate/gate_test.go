@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 			reasons: "side_effect_denied yes", refusal: call.SideEffectDenied,
 		},
 		{
-			name: "every no is told, not only the first", policy: restricted(), skill: skill{},
+			name: "every denial is reported, not only the first", policy: restricted(), skill: skill{},
 			tool:    agent.Tool{SideEffect: agent.Chain, Binding: native, URI: &uri},
 			reasons: "native_tool_not_implemented side_effect_denied not_in_skill_allowlist", refusal: call.NativeToolNotImplemented,
 		},
@@ -119,7 +119,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// told is a decision's reasons in short; each must say where and why.
+// told returns a decision's reasons in short; each must have a stage and a detail.
 func told(t *testing.T, d gate.Decision) string {
 	t.Helper()
 	var words []string
@@ -184,14 +184,14 @@ func TestCapabilities(t *testing.T) {
 		held   string
 	}{
 		{"nothing is required", agent.Capabilities{}, nil, "", nil, "", ""},
-		{"nobody knows of grants", wants, nil, call.CapabilityMissing, []string{`"me@local" lacks tool.a, tool.b, which`}, "grant it: ambit grant me@local tool.a tool.b", ""},
+		{"there are no grants", wants, nil, call.CapabilityMissing, []string{`"me@local" lacks tool.a, tool.b, which`}, "grant it: ambit grant me@local tool.a tool.b", ""},
 		{"none held", wants, mine(), call.CapabilityMissing, []string{"tool.a, tool.b, which"}, "grant it: ambit grant me@local tool.a tool.b", ""},
 		{"one of two", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant it: ambit grant me@local tool.b", "tool.a memory.write"},
 		{"another's", wants, held{of: map[string][]string{"you@local": {"tool.a", "tool.b"}}}, call.CapabilityMissing, []string{"tool.a, tool.b"}, "grant it: ambit grant me@local tool.a tool.b", ""},
-		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b and goes without memory.write"}, "", "tool.a tool.b"},
+		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b and lacks memory.write"}, "", "tool.a tool.b"},
 		{"everything", wants, mine("tool.a", "tool.b", "memory.write"), "", []string{"holds tool.a, tool.b, memory.write"}, "", "tool.a tool.b memory.write"},
-		{"only optional", agent.Capabilities{Optional: []string{"tool.c"}}, nil, "", []string{"goes without tool.c"}, "", ""},
-		{"the store fails", wants, held{err: errors.New("it broke")}, call.StoreUnavailable, []string{"cannot be told: it broke"}, "", ""},
+		{"only optional", agent.Capabilities{Optional: []string{"tool.c"}}, nil, "", []string{"lacks tool.c"}, "", ""},
+		{"the store fails", wants, held{err: errors.New("it broke")}, call.StoreUnavailable, []string{"cannot be read: it broke"}, "", ""},
 		{
 			"one was changed", wants,
 			held{of: map[string][]string{"me@local": {"tool.a"}}, err: errors.New("it was changed")},
@@ -229,7 +229,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// What a person is told to type is what they mean, whatever the name.
+// A name in a suggested command is quoted for the shell.
 func TestHintIsOneCommand(t *testing.T) {
 	a := &agent.Agent{Capabilities: agent.Capabilities{Required: []string{"tool.a"}}}
 	for principal, want := range map[string]string{
@@ -275,12 +275,12 @@ func TestCostsNothing(t *testing.T) {
 	without := testing.AllocsPerRun(100, func() { gate.Decide(t.Context(), a, "x", tool, c, gate.Rules{}) })
 	with := testing.AllocsPerRun(100, func() { gate.Decide(t.Context(), a, "x", tool, c, gate.Rules{Grants: held{}}) })
 	if without != with {
-		t.Errorf("%v allocations without, %v with grants that nobody needs", without, with)
+		t.Errorf("%v allocations without, %v with unused grants", without, with)
 	}
 }
 
-// Nobody is asked about a call that lacks its credential; a tool that asks nobody
-// refuses later, in its own words.
+// A person is not asked to approve a call that lacks its credential. A tool without
+// approval refuses such a call later, with its own message.
 func TestLacks(t *testing.T) {
 	lacks := func(*agent.Tool) *call.Refusal {
 		r := call.Refuse("act", call.CredentialMissing, "the credential token is not set")

@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Only a policy grants a GPARS agent anything: where nobody handed one in,
-// nothing is granted. The other dialects have their manifest as the permit.
+// Only a policy grants scopes to a GPARS agent: without one, nothing is granted. For the
+// other dialects the manifest is the permit.
 func TestWithoutAPolicy(t *testing.T) {
 	tool := &agent.Tool{Name: "look", SideEffect: agent.Read}
 	for dialect, allowed := range map[agent.Dialect]bool{agent.GPARS: false, agent.Matrix: true, agent.Covenant: true, agent.FindAgent: true} {

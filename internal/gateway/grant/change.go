@@ -15,41 +15,40 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// maxGrants bounds what is kept of one principal, because all of it is read on
-// each call.
+// maxGrants bounds the grants of one principal, because each call reads all of them.
 const maxGrants = 1000
 
 // stage is the stage of grants in the journal.
 const stage = "grant"
 
-// Asked is what an owner asks to grant.
+// Asked is a request to grant actions.
 type Asked struct {
 	Subject string
 	Actions []string
-	// Scope is the id of the only agent that it is for; empty is every agent.
+	// Scope is the id of the only agent that the grants apply to; empty means every agent.
 	Scope string
-	// Expires is when it ends; zero is never.
+	// Expires is zero for grants that do not expire.
 	Expires time.Time
 }
 
-// Give grants all of the actions or, with [Problems], none. One that was granted
-// before begins anew.
+// Give grants all of the actions or, with [Problems], none. It replaces earlier grants
+// of the same actions.
 func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, err error) {
 	if err := check(a.Subject, a.Actions, a.Scope); err != nil {
 		return nil, err
 	}
 	now := s.now()
 	if !a.Expires.IsZero() && !now.Before(a.Expires) {
-		return nil, Problems{"it would have expired before it began"}
+		return nil, Problems{"the expiry is in the past"}
 	}
 	for _, action := range a.Actions {
-		// The store keeps microseconds, and the signature is over what it keeps.
+		// The store keeps microseconds, and the signature covers the stored values.
 		given = append(given, &Grant{
 			Subject: a.Subject, Action: action, Scope: a.Scope, GrantedBy: by,
 			Granted: state.Instant(state.Micros(now)), Expires: state.Instant(state.Micros(a.Expires)),
 		})
 	}
-	err = s.books.DB.Write(ctx, func(tx state.Tx) error {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		for _, g := range given {
 			if err := s.put(tx, g); err != nil {
 				return err
@@ -59,12 +58,13 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 		err := tx.Query(`SELECT COUNT(*) FROM grants WHERE subject = $1`,
 			[]any{a.Subject}, func(row state.Row) error { return row.Scan(&n) })
 		if err == nil && n > maxGrants {
-			err = Problems{fmt.Sprintf("nobody can hold more than %d grants", maxGrants)}
+			err = Problems{fmt.Sprintf("a principal can hold at most %d grants", maxGrants)}
 		}
 		if err != nil {
 			return err
 		}
-		return s.tell(tx, "grant", by, now, fmt.Sprintf("%s was granted %s%s%s", a.Subject, strings.Join(a.Actions, ", "), scoped(a.Scope), until(a.Expires)))
+		return s.record(tx, "grant", by, now, fmt.Sprintf("%s was granted %s%s%s",
+			a.Subject, strings.Join(a.Actions, ", "), scoped(a.Scope), until(a.Expires)))
 	})
 	if err != nil {
 		return nil, err
@@ -76,23 +76,23 @@ const upsert = `INSERT INTO grants (` + columns + `) VALUES ($1, $2, $3, $4, $5,
 ON CONFLICT (subject, action, scope) DO UPDATE SET granted_by = excluded.granted_by, granted = excluded.granted,
 expires = excluded.expires, revoked = excluded.revoked, signature = excluded.signature`
 
-// put signs a grant and keeps it.
+// put signs and stores a grant.
 func (s *Grants) put(tx state.Tx, g *Grant) error {
 	_, err := tx.Exec(upsert,
 		g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
-		ed25519.Sign(s.books.Keys.Signer(), g.bytes()))
+		ed25519.Sign(s.store.Keys.Signer(), g.bytes()))
 	return err
 }
 
-// NotHeld are actions that cannot be revoked, since no principal holds them.
+// NotHeld are actions that cannot be revoked, because the principal does not hold them.
 type NotHeld []string
 
 func (n NotHeld) Error() string { return strings.Join(n, ", ") }
 
-// Revoke ends the grants of all these actions at once, in whatever scope or, if
-// it is not empty, only in that one. If one is not there, nothing is revoked.
+// Revoke ends the grants of all these actions at once: in every scope or, if scope is
+// not empty, only in that one. If the principal lacks one of them, nothing is revoked.
 func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, scope, by string) (revoked []*Grant, err error) {
-	err = s.books.DB.Write(ctx, func(tx state.Tx) error {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		revoked = nil
 		now := state.Instant(state.Micros(s.now()))
 		list, err := s.query(tx, func(g *Grant) bool { return slices.Contains(actions, g.Action) }, `WHERE subject = $1`, subject)
@@ -119,7 +119,8 @@ func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, s
 		if len(absent) > 0 {
 			return absent
 		}
-		return s.tell(tx, "revoke", by, now, fmt.Sprintf("%s was deprived of %s%s", subject, strings.Join(actions, ", "), scoped(scope)))
+		return s.record(tx, "revoke", by, now,
+			fmt.Sprintf("%s was deprived of %s%s", subject, strings.Join(actions, ", "), scoped(scope)))
 	})
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, s
 	return revoked, nil
 }
 
-// end revokes a grant. What was changed is not signed again, but goes.
+// end revokes a grant. A modified grant is deleted, so that it is not signed again.
 func (s *Grants) end(tx state.Tx, g *Grant, now time.Time) error {
 	if g.Changed {
 		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`,
@@ -138,10 +139,10 @@ func (s *Grants) end(tx state.Tx, g *Grant, now time.Time) error {
 	return s.put(tx, g)
 }
 
-func (s *Grants) tell(tx state.Tx, verb, by string, at time.Time, detail string) error {
+func (s *Grants) record(tx state.Tx, verb, by string, at time.Time, detail string) error {
 	var id [16]byte
 	rand.Read(id[:]) // never fails
-	_, err := s.books.Journal.Append(tx, &journal.Record{
+	_, err := s.store.Journal.Append(tx, &journal.Record{
 		Time: at, Call: hex.EncodeToString(id[:]), Principal: by, Tool: verb, Decision: journal.Allow, Stage: stage, Detail: detail,
 	})
 	return err
@@ -161,9 +162,8 @@ func until(t time.Time) string {
 	return " until " + t.UTC().Format(time.RFC3339)
 }
 
-// Resign signs every grant in the store again, with the key of next, and returns
-// their number. A grant with a wrong signature stays as it is: it counts under
-// neither key.
+// Resign signs every grant in the store again with the key of next, and returns their
+// number. A grant with a wrong signature stays as it is and is valid under neither key.
 func Resign(tx state.Tx, was, next *store.Store) (signed int, err error) {
 	list, err := Of(was).query(tx, func(*Grant) bool { return true }, "")
 	if err != nil {

@@ -1,17 +1,16 @@
-// Package grant keeps who was granted which capability.
+// Package grant stores the capabilities of principals.
 //
-// A grant says that a principal holds one action: everywhere, or in the scope of
-// one agent, named by its id. Actions are compared as a whole; there are no
-// wildcards, so that what was granted is what was read. It ends when it expires
-// or is revoked, and stays on record until the same is granted anew.
+// A grant gives a principal one action, for every agent or for one agent, named by its
+// id. Actions match exactly; there are no wildcards, so a grant gives no more than its
+// text shows. A grant ends when it expires or is revoked, and its row stays until the
+// same action is granted again.
 //
-// Every grant is signed with the key of this ambit over all that its row says,
-// its end included, and the signature is checked whenever the grant is used or
-// shown. So whoever can write to the store, and has not the key, cannot make a
-// grant, widen one, prolong one, or give it to somebody else; a row that was
-// changed counts for nothing, and whoever asks is told. What a signature cannot
-// show is that a whole row was taken away, or put back as it once was: that is
-// what the journal is for, which has every grant and revocation.
+// Every grant is signed with the key of this ambit over its whole row, including its
+// expiry, and the signature is checked on every use and listing. So an attacker who can
+// write to the store without the key cannot create, widen, extend or transfer a grant. A
+// modified row has no effect, and the call's refusal reports it. A signature does not
+// detect a deleted row, or an old row that was restored; the journal does, because it
+// records every grant and revocation.
 package grant
 
 import (
@@ -35,22 +34,22 @@ import (
 type Grant struct {
 	// Subject is the principal that holds it.
 	Subject string
-	// Action is what it lets do, in one of the reserved namespaces.
+	// Action is the granted action, in one of the reserved namespaces.
 	Action string
-	// Scope is the id of the only agent that it counts for; empty is every agent.
+	// Scope is the id of the only agent that it applies to; empty means every agent.
 	Scope string
-	// GrantedBy is the owner who gave it, and Granted when.
+	// GrantedBy is the owner who granted it, at Granted.
 	GrantedBy string
 	Granted   time.Time
-	// Expires is when it ends; zero is never.
+	// Expires is zero if the grant does not expire.
 	Expires time.Time
-	// Revoked is when it was, zero if it was not.
+	// Revoked is zero if the grant was not revoked.
 	Revoked time.Time
-	// Changed is set if its signature does not match: it counts for nothing.
+	// Changed is set if the signature does not match; such a grant has no effect.
 	Changed bool
 }
 
-// State says in one word whether a grant is in force.
+// State returns active, changed, revoked or expired.
 func (g *Grant) State(now time.Time) string {
 	switch {
 	case g.Changed:
@@ -66,7 +65,7 @@ func (g *Grant) State(now time.Time) string {
 // Active is the state of a grant that is in force.
 const Active = "active"
 
-// bytes are what is signed: a name for the format, every text with its length,
+// bytes returns the signed bytes: a name for the format, every text with its length,
 // and the times.
 func (g *Grant) bytes() []byte {
 	b := []byte("ambit grant v1\n")
@@ -80,15 +79,15 @@ func (g *Grant) bytes() []byte {
 	return b
 }
 
-// Problems are everything that is wrong with a requested grant.
+// Problems are the problems of a requested grant.
 type Problems []string
 
 func (p Problems) Error() string { return strings.Join(p, "; ") }
 
-// maxText bounds actions and scopes; names of principals have their own bound.
+// maxText bounds actions and scopes.
 const maxText = 256
 
-// check finds everything that is wrong with grants of actions to a subject.
+// check returns the [Problems] of grants of actions to a subject.
 func check(subject string, actions []string, scope string) error {
 	var p Problems
 	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
@@ -99,7 +98,7 @@ func check(subject string, actions []string, scope string) error {
 		add("the scope %s cannot be the id of an agent", diag.Quote(scope))
 	}
 	if len(actions) == 0 {
-		add("there is no action")
+		add("no action is given")
 	}
 	for i, action := range actions {
 		if problem := checkAction(action); problem != "" {
@@ -123,36 +122,37 @@ func checkAction(action string) string {
 	case names == "" || slices.Contains(strings.Split(names, "."), ""):
 		return "has a part missing"
 	case strings.Contains(action, "*"):
-		return "holds a *: a grant is of one action, by its whole name"
+		return "contains a *: a grant names exactly one action"
 	case len(action) > maxText || !identity.ValidName(action):
-		return "is too long, or has characters that no action has"
+		return "is too long or has invalid characters"
 	}
 	return ""
 }
 
-// Grants are those of one store.
+// Grants are the grants in one store.
 type Grants struct {
-	books *store.Store
+	store *store.Store
 	now   func() time.Time
 }
 
-// Of are the grants in the store of some books.
-func Of(b *store.Store) *Grants { return &Grants{books: b, now: time.Now} }
+// Of returns the grants in a store.
+func Of(b *store.Store) *Grants { return &Grants{store: b, now: time.Now} }
 
 const columns = `subject, action, scope, granted_by, granted, expires, revoked, signature`
 
-// query reads the grants that are wanted, and checks the signature of each.
-func (s *Grants) query(tx state.Tx, wanted func(*Grant) bool, where string, args ...any) (list []*Grant, err error) {
-	public := s.books.Keys.Signer().Public().(ed25519.PublicKey)
+// query reads the grants that include accepts, and checks the signature of each.
+func (s *Grants) query(tx state.Tx, include func(*Grant) bool, where string, args ...any) (list []*Grant, err error) {
+	public := s.store.Keys.Signer().Public().(ed25519.PublicKey)
 	err = tx.Query(`SELECT `+columns+` FROM grants `+where+` ORDER BY subject, action, scope`,
 		args, func(row state.Row) error {
 			g := &Grant{}
 			var granted, expires, revoked int64
 			var signature []byte
-			if err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked, &signature); err != nil {
+			err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked, &signature)
+			if err != nil {
 				return err
 			}
-			if !wanted(g) {
+			if !include(g) {
 				return nil
 			}
 			g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
@@ -163,36 +163,36 @@ func (s *Grants) query(tx state.Tx, wanted func(*Grant) bool, where string, args
 	return list, err
 }
 
-// List is every grant, also those that have ended.
+// List returns every grant, including those that have ended.
 func (s *Grants) List(ctx context.Context) (list []*Grant, err error) {
-	err = s.books.DB.Read(ctx, func(tx state.Tx) (err error) {
+	err = s.store.DB.Read(ctx, func(tx state.Tx) (err error) {
 		list, err = s.query(tx, func(*Grant) bool { return true }, "")
 		return err
 	})
 	return list, err
 }
 
-// For returns the grants that count for one agent, by the agent's id.
+// For returns the grants that apply to the agent with this id.
 func (s *Grants) For(agentID string) *Held { return &Held{s, agentID} }
 
-// Held reports who holds what towards one agent.
+// Held reports the capabilities of principals towards one agent.
 type Held struct {
 	grants *Grants
 	agent  string
 }
 
-// ErrChanged means that a grant in the store is not as it was signed.
-var ErrChanged = errors.New("the grant in the store was changed, or signed by another ambit")
+// ErrChanged means that a grant in the store does not match its signature.
+var ErrChanged = errors.New("the grant in the store was modified, or signed by another ambit")
 
-// Missing are those of the actions that a principal does not hold. The error is
-// one of the store, or ErrChanged, if that is why an action is among them. Inside
-// a transaction of the door it looks at what that sees.
+// Missing returns the actions that a principal does not hold. The error is one of the
+// store, or ErrChanged if a modified grant is the reason. Inside a transaction of the
+// gateway it reads in that transaction.
 func (h *Held) Missing(ctx context.Context, principal string, actions []string) (missing []string, err error) {
 	var list []*Grant
 	counts := func(g *Grant) bool {
 		return (g.Scope == "" || g.Scope == h.agent) && slices.Contains(actions, g.Action)
 	}
-	err = state.Look(ctx, h.grants.books.DB, func(tx state.Tx) (err error) {
+	err = state.Look(ctx, h.grants.store.DB, func(tx state.Tx) (err error) {
 		list, err = h.grants.query(tx, counts, `WHERE subject = $1`, principal)
 		return err
 	})
@@ -202,18 +202,18 @@ func (h *Held) Missing(ctx context.Context, principal string, actions []string) 
 	now := h.grants.now()
 	var changed []string
 	for _, action := range actions {
-		held, spoilt := false, false
+		held, modified := false, false
 		for _, g := range list {
 			if g.Action == action {
 				held = held || g.State(now) == Active
-				spoilt = spoilt || g.Changed
+				modified = modified || g.Changed
 			}
 		}
 		if held {
 			continue
 		}
 		missing = append(missing, action)
-		if spoilt {
+		if modified {
 			changed = append(changed, action)
 		}
 	}

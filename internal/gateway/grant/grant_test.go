@@ -127,8 +127,8 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// TestChanged changes each column of a grant in turn: none of that makes
-// anybody hold anything, and whoever asks is told.
+// TestChanged changes each column of a grant in turn: none of the changes grants
+// anything, and the error reports it.
 func TestChanged(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		now := time.Now()
@@ -138,10 +138,10 @@ func TestChanged(t *testing.T) {
 			set   string
 			args  []any
 		}{
-			{"to somebody else", Asked{Subject: "you@local", Actions: []string{"tool.a"}}, "subject = $1", []any{"me@local"}},
+			{"to another principal", Asked{Subject: "you@local", Actions: []string{"tool.a"}}, "subject = $1", []any{"me@local"}},
 			{"to another action", Asked{Subject: "me@local", Actions: []string{"tool.c"}}, "action = $1", []any{"tool.a"}},
 			{"to every agent", Asked{Subject: "me@local", Actions: []string{"tool.a"}, Scope: "y@local"}, "scope = $1", []any{""}},
-			{"by somebody else", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "granted_by = $1", []any{"root@local"}},
+			{"by another owner", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "granted_by = $1", []any{"root@local"}},
 			{"at another time", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "granted = $1", []any{int64(1)}},
 			{"for longer", Asked{Subject: "me@local", Actions: []string{"tool.a"}, Expires: now.Add(time.Hour)}, "expires = $1", []any{int64(0)}},
 			{"another signature", Asked{Subject: "me@local", Actions: []string{"tool.a"}}, "signature = $1", []any{make([]byte, 64)}},
@@ -161,7 +161,7 @@ func TestChanged(t *testing.T) {
 				t.Errorf("%s: it cannot be revoked: %v", tt.name, err)
 			}
 		}
-		// One that was revoked does not come back by taking that away.
+		// Clearing the revocation does not restore a grant.
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}})
 		if _, err := s.Revoke(t.Context(), "me@local", []string{"tool.a"}, "", "owner@local"); err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestChanged(t *testing.T) {
 // change changes the one row that there is.
 func change(t *testing.T, s *Grants, set string, args ...any) {
 	t.Helper()
-	err := s.books.DB.Write(t.Context(), func(tx state.Tx) error {
+	err := s.store.DB.Write(t.Context(), func(tx state.Tx) error {
 		n, err := tx.Exec("UPDATE grants SET "+set, args...)
 		if err == nil && n != 1 {
 			t.Errorf("%s: %d rows", set, n)
@@ -206,13 +206,13 @@ func TestProblems(t *testing.T) {
 	}{
 		{"another namespace", Asked{Subject: "a", Actions: []string{"net.open"}}, []string{`"net.open" is outside the reserved namespaces intent., memory., identity., tool., agent.`}},
 		{"no name", Asked{Subject: "a", Actions: []string{"tool.", "tool", "tool.a..b"}}, []string{`"tool." has a part missing`, `"tool" has a part missing`, `"tool.a..b" has a part missing`}},
-		{"a wildcard", Asked{Subject: "a", Actions: []string{"tool.*"}}, []string{"by its whole name"}},
-		{"white space", Asked{Subject: "a", Actions: []string{"tool.a b", "tool.a\nb"}}, []string{"characters that no action has"}},
+		{"a wildcard", Asked{Subject: "a", Actions: []string{"tool.*"}}, []string{"names exactly one action"}},
+		{"white space", Asked{Subject: "a", Actions: []string{"tool.a b", "tool.a\nb"}}, []string{"invalid characters"}},
 		{"too long", Asked{Subject: "a", Actions: []string{"tool." + strings.Repeat("a", 300)}}, []string{"too long"}},
-		{"no action", Asked{Subject: "a"}, []string{"there is no action"}},
+		{"no action", Asked{Subject: "a"}, []string{"no action is given"}},
 		{"twice", Asked{Subject: "a", Actions: []string{"tool.a", "tool.a"}}, []string{"named twice"}},
 		{"all at once", Asked{Subject: "a b", Scope: "\x1b[0m", Actions: []string{"x"}}, []string{"name of a principal", "id of an agent", "outside the reserved namespaces"}},
-		{"over before it begins", Asked{Subject: "a", Actions: []string{"tool.a"}, Expires: time.Now().Add(-time.Second)}, []string{"expired before it began"}},
+		{"over before it begins", Asked{Subject: "a", Actions: []string{"tool.a"}, Expires: time.Now().Add(-time.Second)}, []string{"the expiry is in the past"}},
 	} {
 		_, err := s.Give(t.Context(), tt.asked, "owner@local")
 		if _, ok := errors.AsType[Problems](err); !ok {
@@ -251,7 +251,7 @@ func TestJournal(t *testing.T) {
 	if _, err := s.Revoke(t.Context(), "me@local", []string{"tool.b"}, "", "other@local"); err != nil {
 		t.Fatal(err)
 	}
-	records, err := s.books.Journal.Show(t.Context(), journal.Filter{})
+	records, err := s.store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(records) != 2 {
 		t.Fatalf("%d records, %v", len(records), err)
 	}
@@ -268,7 +268,7 @@ func TestJournal(t *testing.T) {
 func TestInsideATransaction(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}})
-		err := s.books.DB.Write(t.Context(), func(tx state.Tx) error {
+		err := s.store.DB.Write(t.Context(), func(tx state.Tx) error {
 			if _, err := tx.Exec(`DELETE FROM grants`); err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ func TestResign(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}})
 		give(t, s, Asked{Subject: "you@local", Actions: []string{"tool.b"}})
-		err := s.books.DB.Write(t.Context(), func(tx state.Tx) error {
+		err := s.store.DB.Write(t.Context(), func(tx state.Tx) error {
 			_, err := tx.Exec(`UPDATE grants SET subject = 'me@local' WHERE subject = 'you@local'`)
 			return err
 		})
@@ -27,10 +27,10 @@ func TestResign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next := &store.Store{DB: s.books.DB, Keys: keys, Journal: journal.New(s.books.DB, keys.Signer(), "test")}
+		next := &store.Store{DB: s.store.DB, Keys: keys, Journal: journal.New(s.store.DB, keys.Signer(), "test")}
 		signed := 0
-		err = s.books.DB.Write(t.Context(), func(tx state.Tx) (err error) {
-			signed, err = Resign(tx, s.books, next)
+		err = s.store.DB.Write(t.Context(), func(tx state.Tx) (err error) {
+			signed, err = Resign(tx, s.store, next)
 			return err
 		})
 		if err != nil || signed != 1 {

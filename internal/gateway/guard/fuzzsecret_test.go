@@ -13,9 +13,9 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// The engine alone finds in anything what stands there, in order, and the same in
-// another look. It is fuzzed here because the tests beside it bring in much that
-// would have to be built for fuzzing.
+// The engine returns matches within the text, in order, and the same on a second scan.
+// It is fuzzed here because the tests beside it import much that would have to be built
+// for fuzzing.
 func FuzzSecrets(f *testing.F) {
 	for _, s := range []string{
 		"x=" + pat, `\u0067` + pat[1:], "https://u:p%67@example.com/?t=%67" + pat[1:], pat[:6] + "\u200b" + pat[6:],
@@ -48,8 +48,7 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-// A value that ambit holds is found whatever stands around it, and however it is
-// written.
+// A value that ambit holds is found in any context and any encoding.
 func FuzzKnown(f *testing.F) {
 	f.Add("kn0wn-cr3dential", "a", "b", uint8(0))
 	f.Add(`with "quotes" & ünïcode`, "", "=", uint8(5))
@@ -59,7 +58,7 @@ func FuzzKnown(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(value) < 12 { // of a shorter one, base64 has too little that stands alone
+		if len(value) < 12 { // of a shorter one, base64 has too few bytes that do not depend on the context
 			return
 		}
 		var text string

@@ -1,34 +1,29 @@
-// Package guard answers one question about a call: is its content acceptable?
+// Package guard checks the content of calls.
 //
-// Two checks stand at the door. [Input] reads the arguments before anything is
-// done with them: deny patterns refuse, personal data is redacted. [Output] reads
-// the result before the agent sees it: secrets are redacted, or the whole result
-// is withheld. [Schema] says whether either has the shape it should have, and
-// [Merge] makes one set of rails of the operator's and the manifest's.
+// [Input] checks the arguments before they are used: a denied pattern refuses the call,
+// and personal data is redacted. [Output] checks the result before the agent sees it:
+// secrets are redacted, or the whole result is withheld. [Schema] validates arguments
+// and results, and [Merge] combines the guardrails of the operator and the manifest.
 //
-// The package is a library without state: it knows no tools, no dialects and no
-// files, and a check is a function of its rules and the bytes.
+// The package has no state and knows no tools, dialects or files: a check is a function
+// of its rules and the bytes. It promises:
+//   - Only redacted strings change. All other bytes stay as they were, and a clean text
+//     is returned as the same slice.
+//   - A finding names the rule and the position, as a JSON pointer. It never contains the
+//     value that was found.
+//   - A check that fails is a refusal, and no content can switch a check off.
+//   - Redaction is idempotent: a redacted text contains nothing to redact.
 //
-// What it promises:
-//   - What is not redacted is not touched. Bytes outside of redacted strings are
-//     the ones that came, and a clean text is the same slice.
-//   - A finding says what was found and where, as a JSON pointer. It never holds
-//     what was found.
-//   - A check that fails is a refusal. There is no way to switch one off from
-//     inside the content.
-//   - Redaction happens once: what was redacted has nothing left to redact.
+// A deny list is precise and cheap, but no proof: it knows phrases, not intentions.
 //
-// A deny list is precise and cheap and never a proof: it knows phrases, not
-// intentions.
-//
-// Tables and expressions are loaded when first used, never at start.
+// Tables and expressions are loaded on first use, never at start.
 package guard
 
 import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// Kind is what sort of thing was found.
+// Kind is the kind of a finding.
 type Kind string
 
 // The kinds.
@@ -39,23 +34,23 @@ const (
 	Hidden  Kind = "hidden"
 )
 
-// Finding is something in a text that should not pass as it is. It never holds
+// Finding is a secret, personal data or a denied pattern in a text. It never contains
 // the text itself.
 type Finding struct {
 	Kind Kind `json:"kind"`
 	// Rule names the secret, the category or the pattern.
 	Rule string `json:"rule"`
-	// Pointer is the place, as a JSON pointer. It is empty for a text.
+	// Pointer is the position, as a JSON pointer. It is empty for a text that is not JSON.
 	Pointer string `json:"pointer,omitempty"`
-	// View says how the text had to be read to see it, where not as written.
+	// View is the reading of the text that shows it; empty if it shows as written.
 	View string `json:"view,omitempty"`
-	// Start and End are bytes of a text given to [Scan].
+	// Start and End are offsets in a text passed to [Scan].
 	Start int `json:"-"`
 	End   int `json:"-"`
 }
 
-// Scan finds the secrets of a text, for callers that redact it themselves. A
-// text that cannot be scanned is one finding from its start to its end.
+// Scan finds the secrets in a text, for callers that redact it themselves. A text that
+// cannot be scanned is one finding from start to end.
 func Scan(text []byte) (findings []Finding) {
 	defer func() {
 		if recover() != nil {
@@ -80,7 +75,7 @@ func unscanned(text []byte) []Finding {
 	return []Finding{{Kind: Secret, Rule: "unscanned", End: len(text)}}
 }
 
-// Redact is text without its secrets. A text without any is the same slice.
+// Redact returns text without its secrets. A text without secrets is the same slice.
 func Redact(text []byte) []byte {
 	findings := Scan(text)
 	if len(findings) == 0 {
@@ -94,7 +89,7 @@ func Redact(text []byte) []byte {
 	return append(out, text[done:]...)
 }
 
-// placeholder is what stands where something was redacted.
+// placeholder replaces a redacted value.
 func placeholder(kind Kind, rule string) string {
 	if kind == Secret {
 		return "[secret:" + rule + "]"

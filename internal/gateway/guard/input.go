@@ -13,13 +13,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// InputRules are the rails of arguments. The zero rules check nothing.
+// InputRules are the guardrails of arguments. The zero rules check nothing.
 type InputRules struct {
 	// Deny are expressions that no name, string or number may match.
 	Deny []string
-	// DenyDefaults adds the list that ships.
+	// DenyDefaults adds the built-in patterns.
 	DenyDefaults bool
-	// PII are the categories that are redacted.
+	// PII are the categories of personal data to redact.
 	PII []string
 }
 
@@ -30,7 +30,7 @@ type Input struct {
 	views sync.Pool
 }
 
-// NewInput compiles rules. The error tells of everything that is wrong.
+// NewInput compiles rules. The error reports every problem.
 func NewInput(rules InputRules) (*Input, error) {
 	in := &Input{}
 	var patterns []deny.Pattern
@@ -55,16 +55,16 @@ func NewInput(rules InputRules) (*Input, error) {
 	return in, nil
 }
 
-// TooLong refuses arguments of more than limit bytes; 0 is no limit. They are
-// refused before they are read, and never cut.
+// TooLong refuses arguments of more than limit bytes, before they are parsed; 0 means no
+// limit.
 func TooLong(size int, limit int64) *call.Refusal {
 	if limit <= 0 || int64(size) <= limit {
 		return nil
 	}
-	return call.Refuse(StageIn, call.InputTooLong, "The arguments have %d bytes; at most %d are allowed.", size, limit)
+	return call.Refuse(StageIn, call.InputTooLong, "the arguments have %d bytes; at most %d are allowed", size, limit)
 }
 
-// scratch is what a check needs and gives back.
+// scratch has the reusable buffers of a check.
 type scratch struct {
 	view  view.View
 	spans []pii.Span
@@ -72,13 +72,13 @@ type scratch struct {
 	stack [][]byte
 }
 
-// Check reads arguments: every name, string and number. A match of a denied
-// pattern is a refusal; personal data is replaced by what it was, and nothing
-// else is changed. Arguments without any are returned as they are.
+// Check checks every name, string and number of arguments. A match of a denied pattern is
+// a refusal. Personal data is replaced by its category, and nothing else changes: clean
+// arguments are returned as the same slice.
 func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings []Finding, refusal *call.Refusal) {
 	defer func() {
 		if r := recover(); r != nil {
-			out, refusal = nil, call.Refuse(StageIn, call.InputInvalid, "The arguments could not be checked.")
+			out, refusal = nil, call.Refuse(StageIn, call.InputInvalid, "the arguments could not be checked")
 		}
 	}()
 	if in.deny == nil && in.pii == nil {
@@ -95,7 +95,8 @@ func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings [
 			if f.View != "" {
 				as = " when read " + f.View
 			}
-			return nil, append(findings, f), call.Refuse(StageIn, call.DeniedPattern, "The arguments match a denied pattern (%s) at %q%s.", f.Rule, f.Pointer, as)
+			return nil, append(findings, f), call.Refuse(StageIn, call.DeniedPattern,
+				"the arguments match a denied pattern (%s) at %q%s", f.Rule, f.Pointer, as)
 		}
 		if round == 0 && place.trick != "" {
 			findings = append(findings, Finding{Kind: Hidden, Rule: place.trick, Pointer: pointerAt(out, place.at)})
@@ -106,14 +107,16 @@ func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings [
 		next, noted, err := rewrite(out, found, nil)
 		findings = append(findings, noted...)
 		if err != nil {
-			return nil, findings, call.Refuse(StageIn, call.InputInvalid, "The arguments hold personal data and could not be redacted: %v.", err)
+			return nil, findings, call.Refuse(StageIn, call.InputInvalid,
+				"the arguments contain personal data and could not be redacted: %v", err)
 		}
 		out = next
 	}
-	return nil, findings, call.Refuse(StageIn, call.InputInvalid, "The arguments hold personal data that redaction does not remove.")
+	return nil, findings, call.Refuse(StageIn, call.InputInvalid,
+		"the arguments contain personal data that redaction does not remove")
 }
 
-// outcome is what reading came to, apart from what is to be redacted.
+// outcome is the result of a pass over the arguments, besides the redactions.
 type outcome struct {
 	refused bool
 	hit     deny.Hit
@@ -121,7 +124,7 @@ type outcome struct {
 	at      int
 }
 
-// read goes through the scalars of a document once.
+// read checks the scalars of a document in one pass.
 func (in *Input) read(s *scratch, doc []byte, patterns bool) (edits []edit, o outcome) {
 	s.edits = s.edits[:0]
 	s.each(doc, func(start, end int, name bool, key []byte) bool {
@@ -158,9 +161,9 @@ func (in *Input) read(s *scratch, doc []byte, patterns bool) (edits []edit, o ou
 	return s.edits, o
 }
 
-// each calls do for every string, without its quotes, and every number of a
-// document, with the name that it stands under. It takes JSON on trust: what is
-// not JSON is refused by others, and cannot be rewritten.
+// each calls do for every string, without its quotes, and every number of a document,
+// with the name of its member. It does not validate: other code refuses invalid JSON, and
+// rewriting it fails.
 func (s *scratch) each(doc []byte, do func(start, end int, name bool, key []byte) bool) {
 	s.stack = s.stack[:0]
 	var key []byte
@@ -203,7 +206,7 @@ func (s *scratch) each(doc []byte, do func(start, end int, name bool, key []byte
 	}
 }
 
-// stringEnd is where the string that begins at from ends.
+// stringEnd returns the end of the string that begins at from.
 func stringEnd(doc []byte, from int) int {
 	for at := from; ; {
 		n := bytes.IndexByte(doc[at:], '"')
@@ -222,7 +225,7 @@ func stringEnd(doc []byte, from int) int {
 	}
 }
 
-// pointerAt is the JSON pointer to the scalar at an offset.
+// pointerAt returns the JSON pointer to the scalar at an offset.
 func pointerAt(doc []byte, at int) (pointer string) {
 	var w walk
 	_ = w.scalars(doc, func(s scalar) {
@@ -230,5 +233,5 @@ func pointerAt(doc []byte, at int) (pointer string) {
 			pointer = w.pointer(s.name)
 		}
 	})
-	return string(Redact([]byte(pointer))) // the names on the way are not ours
+	return string(Redact([]byte(pointer))) // member names may contain secrets
 }

@@ -68,7 +68,7 @@ func TestPersonalDataIsRedacted(t *testing.T) {
 			}
 			for _, f := range findings {
 				if strings.ContainsAny(f.Pointer+f.Rule, "@") || strings.Contains(f.Pointer, "8.8") {
-					t.Errorf("a finding says what was found: %+v", f)
+					t.Errorf("a finding contains the value: %+v", f)
 				}
 			}
 			again, findings, _ := in.Check(out)

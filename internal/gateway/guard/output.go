@@ -14,24 +14,23 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// Stages, as refusals name them.
+// The names of the stages in refusals.
 const (
 	StageIn  = "guard in"
 	StageOut = "guard out"
 )
 
-// OutputRules are the rails of results. The zero rules scan and redact.
+// OutputRules are the guardrails of results. The zero rules scan and redact.
 type OutputRules struct {
 	// OnLeak is the action on a secret; empty means redact.
 	OnLeak agent.OnLeak
-	// Known are the credentials that ambit holds. They are found in whatever
-	// encoding they come back.
+	// Known are the credentials that ambit holds. The scan finds them in any encoding.
 	Known []Known
 }
 
 // Known is a credential that ambit holds.
 type Known struct {
-	// Name stands in findings and placeholders: the slot's or the variable's.
+	// Name is the name of the slot or variable. It appears in findings and placeholders.
 	Name  string
 	Value string
 }
@@ -47,7 +46,7 @@ type Output struct {
 func NewOutput(rules OutputRules) (*Output, error) {
 	o := &Output{block: rules.OnLeak == agent.LeakBlock}
 	if rules.OnLeak != "" && rules.OnLeak != agent.LeakRedact && rules.OnLeak != agent.LeakBlock {
-		return nil, fmt.Errorf("on_leak is %q; it can be redact or block", rules.OnLeak)
+		return nil, fmt.Errorf("on_leak must be redact or block, not %q", rules.OnLeak)
 	}
 	values := make([]secret.Value, len(rules.Known))
 	for i, k := range rules.Known {
@@ -55,14 +54,14 @@ func NewOutput(rules OutputRules) (*Output, error) {
 	}
 	known, err := secret.NewKnown(values)
 	if err != nil {
-		return nil, fmt.Errorf("the credentials to look for: %w", err)
+		return nil, fmt.Errorf("credentials to search for: %w", err)
 	}
 	o.known = known
 	o.views.New = func() any { return new(view.View) }
 	return o, nil
 }
 
-// label is a name that can stand in a JSON string and a placeholder.
+// label returns a name that is valid in a JSON string and a placeholder.
 func label(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -76,23 +75,23 @@ func label(name string) string {
 	return name
 }
 
-// Check scans a result, all of it: text, structured content, errors, resources,
-// and what base64 holds. A clean result is returned as it is. Secrets are
-// replaced by what they were, or the result is refused, as the rules say. What
-// cannot be scanned is refused.
+// Check scans a whole result: text, structured content, errors, resources and decoded
+// base64. A clean result is returned as the same slice. Depending on the rules, each
+// secret is replaced by its name or the result is refused. A result that cannot be
+// scanned is refused.
 func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Finding, refusal *call.Refusal) {
 	defer func() {
 		if r := recover(); r != nil {
-			out, refusal = nil, withheld("The result could not be scanned for secrets, so it is withheld.")
+			out, refusal = nil, withheld("the result could not be scanned for secrets, so it is withheld")
 		}
 	}()
 	out = result
-	// What stands beside a redacted secret can look like another, so the scan has
-	// the last word.
+	// The text around a redacted secret can look like another secret, so the result is
+	// scanned again.
 	for range 4 {
 		matches, err := o.scan(out)
 		if err != nil {
-			return nil, findings, withheld("The result could not be scanned for secrets, so it is withheld: %v.", err)
+			return nil, findings, withheld("the result could not be scanned for secrets, so it is withheld: %v", err)
 		}
 		edits := make([]edit, len(matches))
 		for i, m := range matches {
@@ -100,7 +99,7 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 		}
 		if len(edits) == 0 {
 			if edits, err = o.split(out); err != nil {
-				return nil, findings, withheld("The result could not be scanned for secrets, so it is withheld: %v.", err)
+				return nil, findings, withheld("the result could not be scanned for secrets, so it is withheld: %v", err)
 			}
 		}
 		if len(edits) == 0 {
@@ -110,24 +109,25 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 		findings = append(findings, found...)
 		switch {
 		case err != nil:
-			return nil, findings, withheld("The result holds a secret and could not be redacted, so it is withheld: %v.", err)
+			return nil, findings, withheld("the result contains a secret and could not be redacted, so it is withheld: %v", err)
 		case len(found) == 0:
-			return nil, findings, withheld("The result holds a secret that could not be placed, so it is withheld.")
+			return nil, findings, withheld("the result contains a secret whose position is unknown, so it is withheld")
 		case o.block:
-			return nil, findings, withheld("The result holds a secret (%s at %q), so it is withheld.", found[0].Rule, found[0].Pointer)
+			return nil, findings,
+				withheld("the result contains a secret (%s at %q), so it is withheld", found[0].Rule, found[0].Pointer)
 		}
 		out = next
 	}
-	return nil, findings, withheld("The result holds secrets that redaction does not remove, so it is withheld.")
+	return nil, findings, withheld("the result contains secrets that redaction does not remove, so it is withheld")
 }
 
 func withheld(format string, args ...any) *call.Refusal {
 	r := call.Refuse(StageOut, call.SecretLeak, format, args...)
-	r.Effect = call.EffectDone // the call was made; only its result is kept back
+	r.Effect = call.EffectDone // the call was made; only its result is withheld
 	return r
 }
 
-// scan finds the secrets of a JSON text, as ranges of it.
+// scan finds the secrets in a JSON text, as ranges of the text.
 func (o *Output) scan(doc []byte) ([]secret.Match, error) {
 	e, err := secret.Standard()
 	if err != nil {
@@ -145,7 +145,7 @@ func (o *Output) scan(doc []byte) ([]secret.Match, error) {
 	return matches, err
 }
 
-// blob is base64 with its secrets redacted inside, so that it stays base64.
+// blob redacts secrets inside of base64 and encodes the result again.
 func (o *Output) blob(text []byte) []byte {
 	plain, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {

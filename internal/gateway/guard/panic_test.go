@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// A check that breaks down lets nothing pass, and takes nobody down with it.
+// A check that panics refuses the content and does not crash the process.
 func TestBrokenChecksRefuse(t *testing.T) {
 	text := jsontext.Value(`{"note":"mail ada@example.com"}`)
 

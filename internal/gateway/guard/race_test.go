@@ -2,6 +2,6 @@
 
 package guard_test
 
-// race says that the race detector is on. Pools drop things at random then, so
-// that allocations tell nothing.
+// race is set under the race detector. Pools then drop values at random, so that tests
+// cannot count allocations.
 const race = true

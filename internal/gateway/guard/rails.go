@@ -13,34 +13,36 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// Operator are the rails that the operator sets for every agent, in
-// guardrails.json. It has the words of a manifest's guardrails:
+// Operator has the guardrails that the operator sets for every agent, in guardrails.json.
+// The fields are those of a manifest's guardrails:
 //
 //	{
-//	  "input":  {"max_length": 100000, "deny_patterns": ["(?i)drop table"], "deny_defaults": true, "pii_redaction": ["iban"]},
+//	  "input": {
+//	    "max_length": 100000, "deny_patterns": ["(?i)drop table"], "deny_defaults": true, "pii_redaction": ["iban"]
+//	  },
 //	  "output": {"on_leak": "block", "schema": {…}}
 //	}
 type Operator struct {
 	agent.Guardrails
-	// DenyDefaults says whether the list that ships is used: nil leaves it to the
-	// agent, which uses it if it denies anything.
+	// DenyDefaults switches the built-in patterns on or off. With nil they are on for
+	// agents that have deny patterns.
 	DenyDefaults *bool
 }
 
-// Rails are what holds for one agent.
+// Rails are the guardrails of one agent.
 type Rails struct {
-	// MaxLength caps the bytes of arguments; 0 is no cap.
+	// MaxLength bounds the bytes of arguments; 0 means no bound.
 	MaxLength int64
 	Input     InputRules
 	// OnLeak is the action on a result that contains a secret.
 	OnLeak agent.OnLeak
-	// Schemas are those that a result must fit, all of them.
+	// Schemas must all match a result.
 	Schemas []string
 }
 
-// Merge makes one set of rails of two. The manifest can only tighten what the
-// operator set: the lower cap, all patterns, all categories, both schemas, and
-// block before redact. Nothing in it takes anything away.
+// Merge combines two sets of guardrails. The manifest can only tighten those of the
+// operator: the result has the lower bound, all patterns, all categories, both schemas,
+// and block rather than redact.
 func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	r := Rails{OnLeak: agent.LeakRedact, MaxLength: operator.MaxLength}
 	if n := manifest.MaxLength; n > 0 && (r.MaxLength == 0 || n < r.MaxLength) {
@@ -63,7 +65,7 @@ func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	return r
 }
 
-// union is what either list has, in order.
+// union returns the elements of both lists, in order, without duplicates.
 func union(a, b []string) []string {
 	var out []string
 	for _, s := range slices.Concat(a, b) {
@@ -74,17 +76,22 @@ func union(a, b []string) []string {
 	return out
 }
 
-// The rules of guardrails.json that no other file has.
+// The rules that apply only to guardrails.json.
 var (
-	ruleOperatorPattern = diag.NewError("GR001", "a deny pattern cannot be used", "Deny patterns are matched against every call, in linear time; this one cannot be.", "write it in RE2's syntax, without look-around and backreferences")
-	ruleOperatorScan    = diag.NewError("GR002", "the secret scan cannot be switched off", "Every result is scanned for secrets; there is no setting for it.", "remove the field; on_leak says what happens to a result with a secret")
-	ruleOperatorSchema  = diag.NewError("GR003", "the output schema cannot be used", "Every result would be refused.", "correct the schema")
+	ruleOperatorPattern = diag.NewError("GR001", "a deny pattern cannot be used",
+		"Deny patterns are matched against every call in linear time; this pattern cannot be.",
+		"write it in RE2's syntax, without look-around and backreferences")
+	ruleOperatorScan = diag.NewError("GR002", "the secret scan cannot be switched off",
+		"Every result is scanned for secrets; there is no setting for it.",
+		"remove the field; on_leak sets the action for a result with a secret")
+	ruleOperatorSchema = diag.NewError("GR003", "the output schema cannot be used",
+		"Every result would be refused.", "fix the schema")
 )
 
-// Rules are the rules that guardrails.json can break, besides the shared ones.
+// Rules are the rules of guardrails.json, besides the shared ones.
 var Rules = []*diag.Rule{ruleOperatorPattern, ruleOperatorScan, ruleOperatorSchema}
 
-// FileError is a guardrails.json with mistakes: all of them.
+// FileError reports every mistake in guardrails.json.
 type FileError struct {
 	Name        string
 	Diagnostics []diag.Diagnostic
@@ -102,9 +109,8 @@ func (e *FileError) Error() string {
 	return b.String()
 }
 
-// ParseOperator reads guardrails.json. It is strict: whatever it does not know is
-// a mistake, since a rail that is misspelt is a rail that is not there. The error
-// is a *[FileError] with every mistake.
+// ParseOperator parses guardrails.json. An unknown field is a mistake, because a
+// misspelt guardrail would have no effect. The error is a *[FileError].
 func ParseOperator(name string, text []byte) (Operator, error) {
 	rep := diag.Open(name, string(text), true)
 	p := &operatorParser{read.Reader{Reporter: rep, Unknown: diag.UnknownField}}

@@ -11,16 +11,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// edit is a range of a JSON text that must not pass. Edits are in order and do
-// not overlap.
+// edit is a range of a JSON text to redact. Edits are in order and do not overlap.
 type edit struct {
 	kind       Kind
 	rule       string
 	start, end int
 }
 
-// lenient is how the guard reads JSON. Duplicate names and bad UTF-8 are not its
-// business: it must read whatever somebody else might read.
+// lenient accepts duplicate keys and invalid UTF-8, because the guard must check every
+// text that another parser may accept.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // scalar is a string, a number, a literal or the name of a member.
@@ -30,11 +29,11 @@ type scalar struct {
 	name       bool // it is the name of a member
 }
 
-// frame is one level of where a walk is.
+// frame is one level of the position of a walk.
 type frame struct {
 	object bool
 	index  int    // of the value in a list
-	member string // the name of the member, as it may be shown
+	member string // the name of the member, after redaction
 }
 
 // walk goes through the scalars of a document.
@@ -42,7 +41,7 @@ type walk struct {
 	path []frame
 }
 
-// member is the name of the nearest member that the walk is in.
+// member returns the name of the innermost member at the position.
 func (w *walk) member() string {
 	for i := len(w.path) - 1; i >= 0; i-- {
 		if w.path[i].object {
@@ -54,8 +53,7 @@ func (w *walk) member() string {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer is the JSON pointer to where the walk is. The name of a member that is
-// being read is left out.
+// pointer returns the JSON pointer to the position, without the name that is being read.
 func (w *walk) pointer(name bool) string {
 	var b strings.Builder
 	path := w.path
@@ -111,7 +109,7 @@ func (w *walk) scalars(doc []byte, do func(s scalar)) error {
 	}
 }
 
-// unquote is what a JSON string says.
+// unquote decodes a JSON string.
 func unquote(v []byte) string {
 	b, err := jsontext.AppendUnquote(nil, v)
 	if err != nil && len(b) == 0 {
@@ -120,9 +118,8 @@ func unquote(v []byte) string {
 	return string(b)
 }
 
-// rewrite makes the edits in a document and says where they were. What it
-// returns is JSON, or an error. Blob, if given, redacts inside of base64, and
-// answers nil for what it cannot.
+// rewrite makes the edits in a document and returns them as findings. The result is JSON.
+// blob, if set, redacts inside of base64, and returns nil if it cannot.
 func rewrite(doc []byte, edits []edit, blob func(text []byte) []byte) ([]byte, []Finding, error) {
 	var (
 		findings []Finding
@@ -171,7 +168,7 @@ func rewrite(doc []byte, edits []edit, blob func(text []byte) []byte) ([]byte, [
 		out = append(out, doc[done:s.end]...)
 		done = s.end
 		if edited && s.name {
-			// Two names that were redacted must not become one.
+			// Two redacted names must stay different.
 			text := string(out[at:])
 			if names[text]++; names[text] > 1 {
 				out = append(strconv.AppendInt(append(out[:len(out)-1], ' '), int64(names[text]), 10), '"')

@@ -14,8 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Schema holds a value to a JSON Schema. It is compiled when it is first used,
-// refers to nothing but itself, and is safe for concurrent use.
+// Schema validates values against a JSON Schema. It is compiled on first use, can refer
+// only to itself, and is safe for concurrent use.
 type Schema struct {
 	text string
 
@@ -24,23 +24,23 @@ type Schema struct {
 	err    error
 }
 
-// Bounds of a schema and of what is said about a value.
+// Bounds of a schema and of the reported problems.
 const (
 	maxSchema   = 1 << 20
 	maxProblems = 5
 )
 
-// NewSchema is a schema of that text. An empty text is no schema: everything fits.
+// NewSchema returns the schema with this text. An empty text matches every value.
 func NewSchema(text string) *Schema { return &Schema{text: text} }
 
-// Problem is one way in which a value does not fit its schema. It says what the
-// schema wants and never what the value is.
+// Problem is one way in which a value does not match its schema. It describes the
+// requirement and never contains the value.
 type Problem struct {
 	Pointer string `json:"pointer"`
 	Message string `json:"message"`
 }
 
-// noLoader keeps a schema to itself.
+// noLoader refuses references to other schemas.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
@@ -66,7 +66,7 @@ func (s *Schema) compile() {
 	}
 }
 
-// Check says how a value does not fit. The error is about the schema itself.
+// Check returns the ways in which a value does not match. The error is about the schema.
 func (s *Schema) Check(value jsontext.Value) (problems []Problem, err error) {
 	if s == nil || s.text == "" {
 		return nil, nil
@@ -93,14 +93,14 @@ func (s *Schema) Check(value jsontext.Value) (problems []Problem, err error) {
 	return describe(invalid, nil), nil
 }
 
-// describe collects the ends of a tree of reasons.
+// describe collects the leaves of a tree of errors.
 func describe(e *jsonschema.ValidationError, problems []Problem) []Problem {
 	if len(problems) == maxProblems {
 		return problems
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf, *kind.Not:
-		// What each of the choices would have wanted is of no use to anybody.
+		// The problems with each single choice do not help the reader.
 	default:
 		if len(e.Causes) > 0 {
 			for _, c := range e.Causes {
@@ -113,26 +113,26 @@ func describe(e *jsonschema.ValidationError, problems []Problem) []Problem {
 	for _, name := range e.InstanceLocation {
 		pointer.WriteString("/" + pointerEscapes.Replace(name))
 	}
-	return append(problems, Problem{pointer.String(), wants(e.ErrorKind)})
+	return append(problems, Problem{pointer.String(), requirement(e.ErrorKind)})
 }
 
-// wants says what a schema wants, in words, without the value.
-func wants(k jsonschema.ErrorKind) string {
+// requirement describes the violated requirement of a schema, without the value.
+func requirement(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
 		return "must be " + strings.Join(k.Want, " or ") + ", not " + k.Got
 	case *kind.Required:
 		return "needs " + strings.Join(k.Missing, ", ")
 	case *kind.AdditionalProperties:
-		return fmt.Sprintf("has %s that the schema does not know", count(len(k.Properties), "member"))
+		return fmt.Sprintf("has %s that the schema does not allow", count(len(k.Properties), "member"))
 	case *kind.Enum:
-		return "is none of the values allowed"
+		return "is not one of the allowed values"
 	case *kind.Const:
-		return "is not the value wanted"
+		return "is not the required value"
 	case *kind.Pattern:
 		return fmt.Sprintf("does not match the pattern %q", k.Want)
 	case *kind.Format:
-		return "is not of the format " + k.Want
+		return "does not have the format " + k.Want
 	case *kind.MinLength:
 		return fmt.Sprintf("is shorter than %s", count(k.Want, "character"))
 	case *kind.MaxLength:
@@ -156,17 +156,17 @@ func wants(k jsonschema.ErrorKind) string {
 	case *kind.MultipleOf:
 		return "is not a multiple of " + k.Want.RatString()
 	case *kind.UniqueItems:
-		return "has an item twice"
+		return "has a duplicate item"
 	case *kind.FalseSchema:
 		return "is not allowed here"
 	case *kind.AnyOf:
-		return "fits none of the choices"
+		return "matches none of the choices"
 	case *kind.OneOf:
-		return "does not fit exactly one of the choices"
+		return "does not match exactly one of the choices"
 	case *kind.Not:
-		return "is what the schema rules out"
+		return "matches a schema that it must not match"
 	}
-	return "breaks " + strings.Join(k.KeywordPath(), "/")
+	return "violates " + strings.Join(k.KeywordPath(), "/")
 }
 
 func count(n int, what string) string {
@@ -176,34 +176,34 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Input refuses arguments that do not fit.
+// Input refuses arguments that do not match.
 func (s *Schema) Input(arguments jsontext.Value) *call.Refusal {
 	problems, err := s.Check(arguments)
 	if err != nil {
-		return call.Refuse(StageIn, call.InputInvalid, "The arguments could not be checked against the tool's schema: %v.", err)
+		return call.Refuse(StageIn, call.InputInvalid,
+			"the arguments could not be checked against the tool's schema: %v", err)
 	}
 	if len(problems) == 0 {
 		return nil
 	}
-	return call.Refuse(StageIn, call.InputInvalid, "The arguments do not fit the tool's schema: %s.", list(problems))
+	return call.Refuse(StageIn, call.InputInvalid, "the arguments do not match the tool's schema: %s", list(problems))
 }
 
-// Output refuses a result that does not fit, or that another reader may take for
-// something else than was checked.
+// Output refuses a result that does not match, or that is ambiguous to another parser.
 func (s *Schema) Output(result jsontext.Value) *call.Refusal {
 	problems, err := s.Check(result)
 	if err == nil && len(problems) == 0 {
 		if s == nil || s.text == "" || result.IsValid() {
 			return nil
 		}
-		// It was the last of them that was checked.
-		problems = []Problem{{"", "has a member twice"}}
+		// Only the last of the duplicates was checked.
+		problems = []Problem{{"", "has a duplicate key"}}
 	}
 	said := "could not be checked against its schema"
 	if err == nil {
-		said = "does not fit its schema: " + list(problems)
+		said = "does not match its schema: " + list(problems)
 	}
-	r := call.Refuse(StageOut, call.OutputInvalid, "The result %s.", said)
+	r := call.Refuse(StageOut, call.OutputInvalid, "the result %s", said)
 	r.Effect = call.EffectDone
 	return r
 }

@@ -7,26 +7,25 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// The texts of a result are read one after the other, so a secret that is cut in
-// two is told by two of them. Each text is scanned by itself; here their seams
-// are.
+// A reader joins the texts of a result, so a secret may be split over two of them. Each
+// text is scanned by itself; the code here scans the joins.
 
-// seam is how much of a long text counts at either end: more than any one token.
+// seam is the part of a long text that is joined, at either end: longer than any token.
 const seam = 4 << 10
 
-// gap stands for the middle of a long text. No secret has it in it.
+// gap replaces the middle of a long text. No secret contains it.
 const gap = "\n\x00\n"
 
-// piece is a part of a text in the joined ones.
+// piece is a part of a text in the joined text.
 type piece struct {
-	start, end int // in what is joined
+	start, end int // in the joined text
 	base       int // of the text in the document
 	from       int // of the piece in the text
 	escaped    *view.View
 }
 
-// split finds the secrets that several texts of a document hold together, as
-// edits of each.
+// split finds secrets that are split over several texts of a document. It returns the
+// edits of each text.
 func (o *Output) split(doc []byte) ([]edit, error) {
 	if !severalTexts(doc) {
 		return nil, nil

@@ -69,7 +69,7 @@ func TestSplitSecrets(t *testing.T) {
 	}
 }
 
-// Texts that only stand beside one another stay as they are.
+// Adjacent texts without a secret stay as they are.
 func TestTextsWithoutSeamsStay(t *testing.T) {
 	o := output(t, guard.OutputRules{})
 	for _, in := range []string{
@@ -81,7 +81,7 @@ func TestTextsWithoutSeamsStay(t *testing.T) {
 			t.Errorf("%.80s became %.200s, %v, %v", in, out, found, refusal)
 		}
 	}
-	// What is no JSON cannot be looked through for seams, and is withheld.
+	// Invalid JSON cannot be searched for split secrets, and is withheld.
 	if _, _, refusal := o.Check(jsontext.Value(`{"text":"a","text":"b`)); refusal == nil || refusal.Code != call.SecretLeak {
 		t.Errorf("got %v", refusal)
 	}

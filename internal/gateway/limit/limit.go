@@ -1,16 +1,15 @@
-// Package limit counts: how often a tool may be called, and how much its calls
-// may spend.
+// Package limit enforces rate limits, spending limits and quotas.
 //
-// A rate is exact: in no window of its length, wherever it begins, are there
-// more calls than it allows, over all processes and machines that share a
-// store. A cap is exact too: amounts are decimals of any precision, and are
-// reserved before the call is made, so that calls side by side never exceed it
-// together. Limits are given back only if the call was surely never sent: a call
-// that was sent counts, whatever its outcome, also if it only read.
+// A rate is exact: no window of its length contains more calls than it allows, over
+// all processes and machines that share a store. A spending limit is exact too:
+// amounts are decimals of any precision and are reserved before the call, so that
+// concurrent calls together never exceed the limit. A call that was sent counts,
+// whatever its outcome and even if it only read; only a call that was certainly never
+// sent is returned to the limit.
 //
-// Look only looks; Take is part of the transaction that writes the intent.
-// Times come from one machine's clock at a time: a clock that was set back
-// makes windows longer, never shorter.
+// [Look] checks and changes nothing. [Take] is part of the transaction that writes the
+// intent. Each machine uses its own clock: a clock that was set back makes windows
+// longer, never shorter.
 package limit
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// stage is the name that refusals carry.
+// stage is the name of the stage in refusals.
 const stage = "limit"
 
 // Meter is one call of a limited tool.
@@ -40,11 +39,11 @@ type Meter struct {
 	// Rate and Spend are the tool's limits; nil where there is none.
 	Rate  *agent.Rate
 	Spend *agent.Cap
-	// Arguments hold the amount that is to be spent.
+	// Arguments contain the amount to spend.
 	Arguments []byte
 }
 
-// Look reports whether the limits would let the call pass now.
+// Look returns the refusal that Take would return now.
 func Look(tx state.Tx, m Meter) (*call.Refusal, error) {
 	if stopped, err := m.lookRate(tx); stopped != nil || err != nil {
 		return stopped, err
@@ -54,8 +53,8 @@ func Look(tx state.Tx, m Meter) (*call.Refusal, error) {
 }
 
 const (
-	// touch makes the meter's row, or takes its lock. SQLite needs a real change
-	// there as little as PostgreSQL does.
+	// touch creates the meter's row, or locks it: an update without a change locks in
+	// SQLite and in PostgreSQL.
 	touch    = `INSERT INTO meters (agent, tool, day, spent) VALUES ($1, $2, '', '0') ON CONFLICT (agent, tool) DO UPDATE SET spent = meters.spent`
 	dropTick = `DELETE FROM ticks WHERE agent = $1 AND tool = $2 AND at = $3 AND call = $4`
 	addTick  = `INSERT INTO ticks (agent, tool, at, call) VALUES ($1, $2, $3, $4)`
@@ -80,7 +79,7 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 		return stopped, err
 	}
 	if m.Rate != nil {
-		// Older ones stay for one window more: a clock may be set back.
+		// Older ticks stay for one more window, because a clock may be set back.
 		if _, err := tx.Exec(oldTicks, m.Agent, m.Tool, m.At.Add(-2*m.Rate.Per).UnixMicro()); err != nil {
 			return nil, err
 		}
@@ -89,14 +88,14 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 		}
 	}
 	if total != nil {
-		// Days are compared as text, which their form allows.
+		// Days are ISO dates, so they compare as text.
 		_, err = tx.Exec(`UPDATE meters SET spent = $1, day = CASE WHEN day > $2 THEN day ELSE $2 END WHERE agent = $3 AND tool = $4`,
 			decimal(total), m.day(), m.Agent, m.Tool)
 	}
 	return nil, err
 }
 
-// GiveBack returns what a call took that was surely never sent.
+// GiveBack undoes Take for a call that was certainly never sent.
 func GiveBack(tx state.Tx, m Meter) error {
 	if m.Rate != nil {
 		if _, err := tx.Exec(dropTick, m.Agent, m.Tool, m.At.UnixMicro(), m.Call); err != nil {
@@ -112,7 +111,7 @@ func GiveBack(tx state.Tx, m Meter) error {
 	}
 	day, spent, err := m.spent(tx)
 	if err != nil || day != m.day() {
-		return err // another day has begun, with nothing of this call in it
+		return err // the amount was reserved on another day
 	}
 	spent.Sub(spent, amount)
 	_, err = tx.Exec(setSpent, day, decimal(spent), m.Agent, m.Tool)
@@ -121,8 +120,8 @@ func GiveBack(tx state.Tx, m Meter) error {
 
 func (m Meter) windowStart() int64 { return m.At.Add(-m.Rate.Per).UnixMicro() }
 
-// A call counts for the whole length of the window after it. Ticks of a clock
-// that ran ahead count too.
+// A tick counts for one window after it. Ticks in the future, of a clock that was
+// ahead, count too.
 const (
 	countTicks = `SELECT COUNT(*) FROM ticks WHERE agent = $1 AND tool = $2 AND at > $3`
 	nthTick    = `SELECT at FROM ticks WHERE agent = $1 AND tool = $2 AND at > $3 ORDER BY at DESC LIMIT 1 OFFSET $4`
@@ -139,41 +138,40 @@ func (m Meter) lookRate(tx state.Tx) (*call.Refusal, error) {
 	if err := tx.Query(countTicks, []any{m.Agent, m.Tool, m.windowStart()}, one(&n)); err != nil || n < m.Rate.Count {
 		return nil, err
 	}
-	// The next call is free when the one that fills the window has left it.
+	// The next call is allowed when the oldest tick that fills the window has left it.
 	var at int64
 	if err := tx.Query(nthTick, []any{m.Agent, m.Tool, m.windowStart(), m.Rate.Count - 1}, one(&at)); err != nil {
 		return nil, err
 	}
 	wait := time.UnixMicro(at).Add(m.Rate.Per).Sub(m.At)
-	stopped := call.Refuse(stage, call.RateLimited, "%s may be called %s, and was", m.Tool, m.Rate).Again()
+	stopped := call.Refuse(stage, call.RateLimited, "%s reached its limit of %s", m.Tool, m.Rate).Again()
 	stopped.RetryAfter = max(wait, time.Millisecond)
 	stopped.Hint = tryAgain(stopped.RetryAfter)
 	return stopped, nil
 }
 
-// tryAgain says how long to wait, to the second where it is long, and never too
-// short.
+// tryAgain returns a hint with the wait, rounded up: to seconds if it is long.
 func tryAgain(wait time.Duration) string {
 	unit := time.Millisecond
 	if wait > time.Minute {
 		unit = time.Second
 	}
-	return "try again in " + (wait + unit - 1).Truncate(unit).String()
+	return "retry in " + (wait + unit - 1).Truncate(unit).String()
 }
 
-// lookSpend reports whether the amount fits, and returns the day's total with it.
-// The total is nil where no day is capped.
+// lookSpend checks the amount and returns the day's total including it. The total is
+// nil without a limit per day.
 func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 	if m.Spend == nil {
 		return nil, nil, nil
 	}
 	amount, problem := m.amount()
 	if problem != "" {
-		return call.Refuse(stage, call.AmountExceeded, "%s has a cap on its amount, and %s", m.Tool, problem), nil, nil
+		return call.Refuse(stage, call.AmountExceeded, "%s has a spending limit, and %s", m.Tool, problem), nil, nil
 	}
 	if over(amount, m.Spend.PerCall) {
 		return call.Refuse(stage, call.AmountExceeded,
-			"the amount is above the %s that one call of %s may spend", m.money(m.Spend.PerCall), m.Tool), nil, nil
+			"the amount exceeds the limit of %s for one call of %s", m.money(m.Spend.PerCall), m.Tool), nil, nil
 	}
 	if m.Spend.PerDay == "" {
 		return nil, nil, nil
@@ -183,29 +181,28 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 		return nil, nil, err
 	}
 	total := amount
-	if day >= m.day() { // a day that has begun does not end because a clock is set back
+	if day >= m.day() { // a clock that is set back does not restart a day
 		total = new(big.Rat).Add(amount, spent)
 	}
 	if over(total, m.Spend.PerDay) {
 		return call.Refuse(stage, call.AmountExceeded,
-			"with this call %s would spend more than the %s of a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
+			"with this call %s would exceed its limit of %s a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
 	}
 	return nil, total, nil
 }
 
 func (m Meter) money(amount string) string { return strings.TrimSpace(amount + " " + m.Spend.Currency) }
 
-// day is the meter's.
 func (m Meter) day() string { return dayOf(m.At) }
 
-// dayOf is a day in UTC, the same on every machine.
+// dayOf returns the day in UTC, the same on every machine.
 func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Spent is what a capped tool has used up on a day.
+// Spent is the amount that a tool with a limit spent on a day.
 type Spent struct{ Agent, Tool, Amount string }
 
-// SpentToday lists what capped tools have used up on the day of now, as the caps
-// count it: after a clock was set back, the day that was begun goes on.
+// SpentToday lists the amounts spent on the day of now. If a clock was set back, the
+// later day that was begun counts.
 func SpentToday(tx state.Tx, now time.Time) (all []Spent, err error) {
 	err = tx.Query(`SELECT agent, tool, spent FROM meters WHERE day >= $1 AND spent <> '0' ORDER BY agent, tool`,
 		[]any{dayOf(now)}, func(row state.Row) error {
@@ -217,7 +214,7 @@ func SpentToday(tx state.Tx, now time.Time) (all []Spent, err error) {
 	return all, err
 }
 
-var errMeter = errors.New("what was spent so far cannot be read")
+var errMeter = errors.New("the amount spent so far cannot be read")
 
 func (m Meter) spent(tx state.Tx) (day string, spent *big.Rat, err error) {
 	spent = new(big.Rat)
@@ -243,16 +240,16 @@ func over(amount *big.Rat, limit string) bool {
 	return !ok || amount.Cmp(most) > 0
 }
 
-// maxDigits bounds the length of an amount, which is computed with exactly.
+// maxDigits bounds the length of an amount, because arithmetic on amounts is exact.
 const maxDigits = 40
 
-// amount is the call's member amount, a number or a string of digits. Exponents
-// are not taken: 1e999999999 is a short text and a huge number.
+// amount returns the argument amount: a number or a string of digits. Exponents are
+// refused, because 1e999999999 is a short text and a huge number.
 func (m Meter) amount() (amount *big.Rat, problem string) {
 	text, found, doubtful := member(m.Arguments, "amount")
 	switch {
 	case doubtful:
-		return nil, "another argument is called the same but for its capitals"
+		return nil, "another argument differs from amount only in case"
 	case !found:
 		return nil, "the arguments have no amount"
 	case len(text) > maxDigits || !isDecimal(text):
@@ -274,9 +271,8 @@ func isDecimal(s string) bool {
 	return digits(whole) && (!point || digits(fraction))
 }
 
-// member is a number or string of the object itself, not of what is in it. Some
-// readers take Amount for amount, so where one is called like that it is doubtful
-// which is meant.
+// member returns a number or string that is a direct member of the object. Some parsers
+// read Amount as amount, so a name that differs only in case makes the result doubtful.
 func member(object []byte, name string) (text string, found, doubtful bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(object))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
@@ -307,7 +303,7 @@ func member(object []byte, name string) (text string, found, doubtful bool) {
 	return text, found, doubtful
 }
 
-// scalar is the text of a string, or a number as it was written.
+// scalar returns the text of a string, or a number as written.
 func scalar(v jsontext.Value) string {
 	if v.Kind() != '"' {
 		return string(v)
@@ -319,7 +315,7 @@ func scalar(v jsontext.Value) string {
 	return string(text)
 }
 
-// decimal writes an amount with all its digits. Sums of decimals are decimals.
+// decimal formats an amount with all its digits. Sums of decimals are decimals.
 func decimal(r *big.Rat) string {
 	n, _ := r.FloatPrec()
 	return r.FloatString(n)

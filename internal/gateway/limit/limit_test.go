@@ -20,7 +20,7 @@ var noon = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 
 var errRefused = errors.New("refused")
 
-// take is what the door does: a refusal undoes everything.
+// take does what the gateway does: a refusal rolls everything back.
 func take(t testing.TB, db state.DB, m Meter) *call.Refusal {
 	t.Helper()
 	var stopped *call.Refusal
@@ -85,7 +85,7 @@ func TestRateIsASlidingWindow(t *testing.T) {
 				t.Errorf("at %v: passed %t", tt.at, got)
 			}
 		}
-		// Somebody else's tool has its own window.
+		// Another agent's tool has its own window.
 		if stopped := take(t, db, Meter{Agent: "b", Tool: "t", Call: "x", At: noon, Rate: rate}); stopped != nil {
 			t.Error(stopped)
 		}
@@ -200,7 +200,7 @@ func TestMidnight(t *testing.T) {
 	}
 }
 
-// TestSpentToday: what is told of a day is what its cap counts, and nothing of the
+// TestSpentToday: the amount of a day is the amount that its limit counts, without the
 // day before.
 func TestSpentToday(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
@@ -282,11 +282,11 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// A wait is told as people read it, and never too short.
+// A wait is rounded up for people.
 func TestTryAgain(t *testing.T) {
 	for wait, want := range map[time.Duration]string{
-		3*time.Hour + 48*time.Minute + 48*time.Second + 915*time.Millisecond: "try again in 3h48m49s",
-		time.Minute: "try again in 1m0s", 1500*time.Millisecond + 1: "try again in 1.501s", time.Millisecond: "try again in 1ms",
+		3*time.Hour + 48*time.Minute + 48*time.Second + 915*time.Millisecond: "retry in 3h48m49s",
+		time.Minute: "retry in 1m0s", 1500*time.Millisecond + 1: "retry in 1.501s", time.Millisecond: "retry in 1ms",
 	} {
 		if got := tryAgain(wait); got != want {
 			t.Errorf("%v: %q, want %q", wait, got, want)

@@ -11,26 +11,26 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Quota is how many calls a principal may make, over all agents and tools and all
-// machines that share a store; 0 is as many as it likes.
+// Quota bounds the calls of a principal to all agents and tools, over all machines that
+// share a store; 0 means no bound.
 //
-// Unlike a rate it counts by the clock: a minute is one of the clock's, a day one of
-// UTC. That takes one row for each principal, however large the number, and a principal
-// that hurries gets twice of it around a full minute. Whatever has passed all that
-// could stop it, a person included, counts, also if it then fails.
+// Unlike a rate, a quota uses fixed spans: the minutes of the clock and the days of UTC.
+// It needs one row per principal and span, whatever its size; around a full minute a
+// principal can make up to twice the number of calls. A call counts once it has passed
+// every check and approval, even if it then fails.
 type Quota struct {
 	PerMinute int64 `toml:"calls_per_minute"`
 	PerDay    int64 `toml:"calls_per_day"`
 }
 
-// Quotas are those of all principals.
+// Quotas has the quotas of all principals.
 type Quotas struct {
 	Quota
-	// Principals have one of their own instead.
+	// Principals overrides the quota for some principals.
 	Principals map[string]Quota `toml:"principals"`
 }
 
-// ReadQuotas reads the table [quota] of config.toml, or nil where there is none:
+// ReadQuotas reads the table [quota] of config.toml. It returns nil if there is none:
 //
 //	[quota]
 //	calls_per_minute = 600
@@ -49,12 +49,12 @@ func ReadQuotas(h home.Home) (*Quotas, error) {
 		wrong = wrong || own.PerMinute < 0 || own.PerDay < 0
 	}
 	if wrong {
-		return nil, fmt.Errorf("%s: [quota]: a number of calls is 1 or more, or 0 for as many as one likes", h.Config())
+		return nil, fmt.Errorf("%s: [quota]: a number of calls must be at least 1, or 0 for no limit", h.Config())
 	}
 	return q, nil
 }
 
-// of is a principal's.
+// of returns the quota of a principal.
 func (q *Quotas) of(principal string) Quota {
 	if own, ok := q.Principals[principal]; ok {
 		return own
@@ -62,13 +62,13 @@ func (q *Quotas) of(principal string) Quota {
 	return q.Quota
 }
 
-// countCall begins a span anew where it is over, and otherwise counts only as long as
-// the quota lasts. A clock that was set back does not begin it again.
+// countCall starts a new span if the old one is over; otherwise it counts up to the
+// quota. A clock that was set back does not restart a span.
 const countCall = `INSERT INTO quotas (principal, span, began, used) VALUES ($1, $2, $3, 1) ON CONFLICT (principal, span) DO UPDATE
 	SET used = CASE WHEN quotas.began < $3 THEN 1 ELSE quotas.used + 1 END, began = CASE WHEN quotas.began < $3 THEN $3 ELSE quotas.began END
 	WHERE quotas.began < $3 OR quotas.used < $4`
 
-// errQuota undoes what was counted of a call that is refused.
+// errQuota rolls back the count of a refused call.
 var errQuota = errors.New("the quota is used up")
 
 // Count counts a call of a principal, or refuses it.
@@ -93,7 +93,7 @@ func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now t
 				return err
 			}
 			if rows == 0 {
-				// A clock that was ahead began the span later than this one would.
+				// A clock that was ahead may have started the span later.
 				err := tx.Query(`SELECT began FROM quotas WHERE principal = $1 AND span = $2`,
 					[]any{principal, span.name}, func(r state.Row) error {
 						var at int64
@@ -105,7 +105,7 @@ func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now t
 					return err
 				}
 				stopped = call.Refuse(stage, call.RateLimited,
-					"your quota of %d calls a %s, over all agents and tools, is used up", span.most, span.name).Again()
+					"you reached your quota of %d calls a %s over all agents and tools", span.most, span.name).Again()
 				stopped.RetryAfter = max(began.Add(span.long).Sub(now), time.Millisecond)
 				stopped.Hint = tryAgain(stopped.RetryAfter)
 				return errQuota

@@ -35,7 +35,7 @@ func TestQuota(t *testing.T) {
 			{"the first", "ada", 0, ""},
 			{"the second", "ada", 10 * time.Second, ""},
 			{"one too many for the minute", "ada", 20 * time.Second, "2 calls a minute"},
-			{"somebody else", "eve", 20 * time.Second, ""},
+			{"another principal", "eve", 20 * time.Second, ""},
 			{"the next minute", "ada", time.Minute, ""},
 			{"one too many for the day", "ada", 2 * time.Minute, "3 calls a day"},
 			{"a clock set back", "ada", 30 * time.Second, "3 calls a day"},
@@ -65,8 +65,8 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// A clock that was ahead began a span which this one reaches later: whoever is refused
-// until then is told when that is.
+// A clock that was ahead may have started a span in the future: the refusal has the wait
+// until that span ends.
 func TestQuotaTellsWhenItIsFree(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
@@ -86,7 +86,7 @@ func TestQuotaTellsWhenItIsFree(t *testing.T) {
 			}
 			now := noon.Add(20 * time.Second)
 			stopped := count(t, db, q, tt.name, now)
-			if want := tt.free - 20*time.Second; stopped == nil || stopped.RetryAfter != want || stopped.Hint != "try again in "+want.String() {
+			if want := tt.free - 20*time.Second; stopped == nil || stopped.RetryAfter != want || stopped.Hint != "retry in "+want.String() {
 				t.Errorf("%s: %+v", tt.name, stopped)
 				continue
 			}
@@ -100,7 +100,7 @@ func TestQuotaTellsWhenItIsFree(t *testing.T) {
 	})
 }
 
-// Two gateways share a quota exactly, whoever comes first.
+// Two gateways share a quota exactly.
 func TestQuotaIsShared(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		q := &Quotas{Quota: Quota{PerMinute: 30, PerDay: 1000}}
@@ -129,8 +129,8 @@ func TestReadQuotas(t *testing.T) {
 		{"none", "[memory]\nttl = \"1d\"\n", ""},
 		{"all", "[quota]\ncalls_per_minute = 6\ncalls_per_day = 50\n\n[quota.principals.\"ci\"]\ncalls_per_minute = 60\n", ""},
 		{"misspelt", "[quota]\ncalls_per_hour = 6\n", "there is no setting calls_per_hour"},
-		{"below zero", "[quota]\ncalls_per_day = -1\n", "a number of calls is 1 or more"},
-		{"below zero for one", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls is 1 or more"},
+		{"below zero", "[quota]\ncalls_per_day = -1\n", "a number of calls must be at least 1"},
+		{"below zero for one", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls must be at least 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := home.At(t.TempDir())

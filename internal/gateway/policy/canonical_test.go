@@ -199,7 +199,7 @@ func FuzzCanonical(f *testing.F) {
 		if text := "/data/" + s; pathFlaw(text).what == "" {
 			for _, reading := range plainReadings(text) {
 				if clean := path.Clean(norm.NFKC.String(reading)); !strings.HasPrefix(clean, "/data/") {
-					t.Fatalf("%q is canonical, and %q to somebody", text, clean)
+					t.Fatalf("%q is canonical, and another parser reads %q", text, clean)
 				}
 			}
 		}

@@ -17,26 +17,24 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Suite is a file of cases: what rules should say of calls. docs/policy.md
-// describes the format.
+// Suite is a file of test cases for rules. docs/policy.md describes the format.
 type Suite struct {
-	// Policy is the file of the rules, seen from the suite's folder; empty stands
-	// for the user's own.
+	// Policy is the policy file, relative to the suite's folder; empty means the
+	// user's policy.
 	Policy string `toml:"policy"`
-	// Scopes maps scopes to tools, before the user's own map and the catalogue.
+	// Scopes maps scopes to tools. It overrides the user's map and the catalogue.
 	Scopes Scopes `toml:"scopes"`
-	// Time is when calls are made that do not say so themselves.
+	// Time is the time of calls whose case has none.
 	Time  time.Time `toml:"time"`
 	Cases []Case    `toml:"case"`
 }
 
-// Case is one call and what should become of it.
+// Case is one call and its expected outcome.
 type Case struct {
 	Name    string `toml:"name"`
 	Agent   string `toml:"agent"`
 	Dialect string `toml:"dialect"`
-	// ID is what the manifest says of itself. It never matters, and cases can
-	// show that.
+	// ID is the manifest's id. Rules ignore it, and cases can show that.
 	ID string `toml:"id"`
 	// Tool is <server>/<tool>, as in Tool::"…".
 	Tool       string `toml:"tool"`
@@ -47,14 +45,14 @@ type Case struct {
 	Arguments   string          `toml:"arguments"`
 	Annotations map[string]bool `toml:"annotations"`
 	Time        time.Time       `toml:"time"`
-	// Expect is allow or deny; Code and Rule, where they are given, are a code and
-	// the @id of a rule that must be among the reasons.
+	// Expect is allow or deny. If Code and Rule are set, the reasons must contain that
+	// code and the rule with that @id.
 	Expect string `toml:"expect"`
 	Code   string `toml:"code"`
 	Rule   string `toml:"rule"`
 }
 
-// Outcome is what became of a case.
+// Outcome is the result of a case.
 type Outcome struct {
 	Name     string        `json:"name"`
 	OK       bool          `json:"ok"`
@@ -64,7 +62,7 @@ type Outcome struct {
 	Reasons  []call.Reason `json:"reasons"`
 }
 
-// ReadSuite reads a file of cases, and tells all that is wrong with it.
+// ReadSuite reads a file of cases. Its error reports every problem.
 func ReadSuite(file string) (*Suite, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -80,7 +78,7 @@ func ReadSuite(file string) (*Suite, error) {
 	return s, nil
 }
 
-// ParseSuite reads cases.
+// ParseSuite parses cases.
 func ParseSuite(text []byte) (*Suite, error) {
 	var s Suite
 	if err := toml.NewDecoder(strings.NewReader(string(text))).DisallowUnknownFields().Decode(&s); err != nil {
@@ -110,19 +108,19 @@ func (c *Case) check() error {
 	var problems []error
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if c.Agent == "" {
-		wrong("it names no agent")
+		wrong("agent is missing")
 	}
 	if !slices.Contains(agent.Dialects, agent.Dialect(c.Dialect)) {
 		wrong("there is no dialect %q", c.Dialect)
 	}
 	if at := strings.LastIndexByte(c.Tool, '/'); at <= 0 || at == len(c.Tool)-1 {
-		wrong("tool is <server>/<tool>, not %q", c.Tool)
+		wrong("tool must be <server>/<tool>, not %q", c.Tool)
 	}
 	if c.SideEffect != "" && !slices.Contains(agent.SideEffects, agent.SideEffect(c.SideEffect)) {
 		wrong("there is no side effect %q", c.SideEffect)
 	}
 	if c.Expect != "allow" && c.Expect != "deny" {
-		wrong("expect is allow or deny, not %q", c.Expect)
+		wrong("expect must be allow or deny, not %q", c.Expect)
 	}
 	if v := jsontext.Value(c.Arguments); c.Arguments != "" && (!v.IsValid() || v.Kind() != '{') {
 		wrong("arguments are not a JSON object")
@@ -135,7 +133,7 @@ func (c *Case) check() error {
 	return errors.Join(problems...)
 }
 
-// Run judges every case. Rules come from o, unless the suite names its own file.
+// Run evaluates every case. The rules are those of o, unless the suite names a file.
 func (s *Suite) Run(o Options) []Outcome {
 	if s.Policy != "" {
 		o.File = s.Policy
@@ -151,7 +149,10 @@ func (s *Suite) Run(o Options) []Outcome {
 			maps.Copy(merged[server], scopes)
 		}
 	}
-	in = &snapshot{rules: in.rules, scopes: merged, works: in.works, work: in.work, catalogue: in.catalogue, problem: in.problem, shut: in.shut, loaded: in.loaded}
+	in = &snapshot{
+		rules: in.rules, scopes: merged, works: in.works, work: in.work, catalogue: in.catalogue,
+		problem: in.problem, shut: in.shut, loaded: in.loaded,
+	}
 	outcomes := make([]Outcome, len(s.Cases))
 	for i := range s.Cases {
 		outcomes[i] = s.Cases[i].run(in, o, s.Time)
@@ -168,7 +169,8 @@ func (c *Case) run(in *snapshot, o Options, at time.Time) Outcome {
 	}
 	o.Now = func() time.Time { return at }
 	a, t, k := c.call()
-	out := Outcome{Name: c.Name, Expected: c.Expect, Got: "allow", Reasons: append([]call.Reason{}, in.judge(o, a, c.Agent, t, k)...)}
+	out := Outcome{Name: c.Name, Expected: c.Expect, Got: "allow", Reasons: []call.Reason{}}
+	out.Reasons = append(out.Reasons, in.judge(o, a, c.Agent, t, k)...)
 	codes, rules := []string{}, ""
 	for _, r := range out.Reasons {
 		if !r.Allowed {
@@ -183,23 +185,24 @@ func (c *Case) run(in *snapshot, o Options, at time.Time) Outcome {
 	case c.Code != "" && !slices.Contains(codes, c.Code):
 		out.Problem = fmt.Sprintf("expected the code %s, got %s", c.Code, strings.Join(codes, " "))
 	case c.Rule != "" && !strings.Contains(rules, fmt.Sprintf("%q", c.Rule)):
-		out.Problem = fmt.Sprintf("the rule %q had no part in it", c.Rule)
+		out.Problem = fmt.Sprintf("the rule %q is not among the reasons", c.Rule)
 	}
 	out.OK = out.Problem == ""
 	return out
 }
 
-// named is a skill that has only a name.
+// named is a skill with a name that allows every tool.
 type named string
 
 func (n named) Allows(string) bool { return true }
 func (n named) Name() string       { return string(n) }
 
-// call makes what the gate would be given.
+// call returns the arguments of [gate.Policy] for the case.
 func (c *Case) call() (*agent.Agent, *agent.Tool, *call.Call) {
 	at := strings.LastIndexByte(c.Tool, '/')
 	a := &agent.Agent{Dialect: agent.Dialect(c.Dialect), ID: c.ID, Name: c.ID}
-	t := &agent.Tool{Name: c.Tool[at+1:], SideEffect: agent.SideEffect(c.SideEffect), Binding: agent.OnServer{Alias: c.Tool[:at]}}
+	t := &agent.Tool{Name: c.Tool[at+1:], SideEffect: agent.SideEffect(c.SideEffect)}
+	t.Binding = agent.OnServer{Alias: c.Tool[:at]}
 	for name, hint := range c.Annotations {
 		switch name {
 		case "read_only":

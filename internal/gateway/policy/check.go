@@ -18,18 +18,18 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Severity is how bad a problem is.
+// Severity is the severity of a problem.
 type Severity string
 
-// The severities. A rule with an error is in force all the same: a forbid that
-// fails forbids, a permit that fails permits nothing, and a place that is never
-// there ([NeverThere]) matches nothing.
+// The severities. A rule with an error is still in force: a forbid that fails forbids,
+// a permit that fails permits nothing, and a place that never occurs ([NeverThere])
+// matches nothing.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
 )
 
-// Problem is what is wrong with a rule.
+// Problem is a problem of a rule.
 type Problem struct {
 	Code     string   `json:"code"`
 	Severity Severity `json:"severity"`
@@ -39,29 +39,29 @@ type Problem struct {
 	Hint     string   `json:"hint"`
 }
 
-// Known are the agents that rules can be about, by the names that they are
-// registered under.
+// Known is a registered agent and its name.
 type Known struct {
 	Name  string
 	Agent *agent.Agent
 }
 
-// Checking is what a check knows besides the rules.
+// Checking is the input of a check besides the rules.
 type Checking struct {
-	// Declared are the arguments that the user's schema names, and their types.
+	// Declared maps the arguments in the user's schema to their types.
 	Declared map[string]string
-	// Agents are those that are registered. Without any, no rule counts as unused.
+	// Agents are the registered agents. If it is empty, no rule counts as unused.
 	Agents    []Known
 	Scopes    Scopes
 	Catalogue Catalogue
 }
 
-// Check tells everything that is wrong with the rules, in their order.
+// Check returns the problems of the rules, in the order of the rules.
 func (r *Rules) Check(c Checking) []Problem {
 	var all []Problem
 	for i, one := range r.list {
 		add := func(code string, severity Severity, hint, format string, args ...any) {
-			p := Problem{Code: code, Severity: severity, Line: one.line, Rule: one.String(), Message: fmt.Sprintf(format, args...), Hint: hint}
+			p := Problem{Code: code, Severity: severity, Line: one.line, Rule: one.String(), Hint: hint}
+			p.Message = fmt.Sprintf(format, args...)
 			if !slices.Contains(all, p) {
 				all = append(all, p)
 			}
@@ -70,11 +70,12 @@ func (r *Rules) Check(c Checking) []Problem {
 		one.checkText(add)
 		one.checkSpelling(add)
 		if by, how := r.shadow(i); by != nil {
-			add(Shadowed, Warning, "take one of them out", "it never decides anything: %s %s", by, how)
+			add(Shadowed, Warning, "remove one of them", "it never decides anything: %s %s", by, how)
 		}
 		one.checkUse(c, add)
 		if _, whole := grantOf(one); !whole && one.cedar.Annotations()["ambit"] == mark {
-			add(EditedGrant, Warning, `take out @ambit("grant") if the rule is yours now`, "it was written by ambit grant and changed by hand: ambit revoke leaves it alone")
+			add(EditedGrant, Warning, `remove @ambit("grant") to keep the rule as your own`,
+				"ambit grant wrote it and it was edited since: ambit revoke does not remove it")
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
@@ -83,28 +84,28 @@ func (r *Rules) Check(c Checking) []Problem {
 
 type adder func(code string, severity Severity, hint, format string, args ...any)
 
-// checkTypes holds a rule to the schema.
+// checkTypes validates a rule against the schema.
 func (r *rule) checkTypes(declared map[string]string, add adder) {
 	e := expect(r.ast, declared)
 	for _, problem := range e.problems {
-		add(TwoTypes, Error, "an argument is of one type; compare it in one way", "%s", problem)
+		add(TwoTypes, Error, "an argument has one type; use it with one type", "%s", problem)
 	}
 	s, err := schemaFor(e.arguments.schema(), e.pathOf)
 	if err != nil {
-		add(NotInSchema, Error, "", "its arguments fit no schema: %v", err)
+		add(NotInSchema, Error, "", "its arguments match no schema: %v", err)
 		return
 	}
 	found := flat(validate.New(s).Policy("", r.ast))
 	for i, problem := range found {
 		if i > 0 && strings.HasPrefix(problem.Error(), "unable to find an applicable action") {
-			continue // it follows from what was said before
+			continue // a consequence of an earlier problem
 		}
 		r.typeProblem(problem.Error(), len(e.problems) > 0, add)
 	}
 }
 
-// typeProblem tells one finding of the validator in our words.
-func (r *rule) typeProblem(message string, told bool, add adder) {
+// typeProblem reports a finding of the validator.
+func (r *rule) typeProblem(message string, reported bool, add adder) {
 	const unguarded = "unable to guarantee safety of access to optional attribute `"
 	switch {
 	case strings.HasPrefix(message, unguarded):
@@ -117,15 +118,16 @@ func (r *rule) typeProblem(message string, told bool, add adder) {
 		if r.forbid {
 			effect = "a forbid that fails counts as matched"
 		}
-		add(NoGuard, Warning, fmt.Sprintf("write %s has %s && … before it", where, last), "it uses %s with no has before it; where that is absent the rule fails, and %s", quote("context."+name), effect)
+		add(NoGuard, Warning, fmt.Sprintf("write %s has %s && … before it", where, last),
+			"it uses %s without a has before it; if it is absent the rule fails, and %s", quote("context."+name), effect)
 	case strings.Contains(message, "extension constructors may not be called with non-literal expressions"):
 		effect := "permits nothing"
 		if r.forbid {
 			effect = "forbids"
 		}
-		add(NotInSchema, Warning, "", "it makes an address, number or time of an argument; where that fails, it %s", effect)
-	case told && strings.Contains(message, "type"):
-		// The same, once more.
+		add(NotInSchema, Warning, "", "it converts an argument to an address, number or time; if that fails, it %s", effect)
+	case reported && strings.Contains(message, "type"):
+		// The same problem again.
 	default:
 		hint := ""
 		if rest, ok := strings.CutPrefix(message, "attribute `"); ok && strings.Contains(rest, "` in context ") {
@@ -136,10 +138,9 @@ func (r *rule) typeProblem(message string, told bool, add adder) {
 	}
 }
 
-const inSchema = "ambit policy init --print-schema shows what rules can speak of"
+const inSchema = "list the names that rules can use: ambit policy init --print-schema"
 
-// nearPart is a hint of the part of the context that a name was meant to be, or
-// nothing.
+// nearPart returns a hint that names the closest part of the context, if any is close.
 func nearPart(name string) string {
 	if near := diag.Closest(name, slices.Sorted(maps.Keys(partNames))); near != "" {
 		return "did you mean context." + near + "?"
@@ -161,8 +162,7 @@ func flat(err error) []error {
 	return []error{err}
 }
 
-// checkText finds arguments that are compared as they were spelt, where another
-// spelling means the same.
+// checkText finds paths and URLs that are compared as text.
 func (r *rule) checkText(add adder) {
 	for _, c := range r.ast.Conditions {
 		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
@@ -171,9 +171,9 @@ func (r *rule) checkText(add adder) {
 			switch n := n.(type) {
 			case ast.NodeTypeHas:
 				if name := string(n.Value); isContext(n.Arg) && partNames[name] == 0 {
-					effect := "has is always false of it"
+					effect := "has is always false"
 					if c.Condition == ast.ConditionWhen && leading(c.Body) == n {
-						effect = "a rule that asks for it first matches nothing"
+						effect = "a rule that requires it first matches nothing"
 					}
 					add(NotInSchema, Error, cmp.Or(nearPart(name), inSchema), "there is never a %s: %s", quote("context."+name), effect)
 				}
@@ -184,8 +184,10 @@ func (r *rule) checkText(add adder) {
 			case ast.NodeTypeNotEquals:
 				side, text = n.Left, textOf(n.Right)
 			case ast.NodeTypeContainsAll:
-				if access, ok := n.Right.(ast.NodeTypeAccess); ok && isContext(access.Arg) && contextSets[string(access.Value)] && !r.forbid && !r.asksForSome(string(access.Value)) {
-					add(AllOfNone, Warning, fmt.Sprintf("add !context.%s.isEmpty() && …", access.Value), "it also permits calls in which context.%s is empty", access.Value)
+				access, ok := n.Right.(ast.NodeTypeAccess)
+				if ok && isContext(access.Arg) && contextSets[string(access.Value)] && !r.forbid && !r.checksEmpty(string(access.Value)) {
+					add(AllOfNone, Warning, fmt.Sprintf("add !context.%s.isEmpty() && …", access.Value),
+						"it also permits calls in which context.%s is empty", access.Value)
 				}
 			}
 			if !isArgument(side) {
@@ -194,19 +196,19 @@ func (r *rule) checkText(add adder) {
 			switch {
 			case urlStart.MatchString(text):
 				add(RawText, Warning, "use context.hosts, context.hosts_any_under or context.hosts_all_under",
-					"it compares a URL as text, so other arguments and other schemes pass by it")
+					"it compares a URL as text, so it misses other arguments and other schemes")
 			case startsLikePath.MatchString(text) || startsAtHome.MatchString(text):
 				add(RawText, Warning, "use context.paths_any_under in a forbid, context.paths_all_under or context.path_of in a permit",
-					"it compares a path as text, so other arguments and relative paths pass by it")
+					"it compares a path as text, so it misses other arguments and relative paths")
 			}
 			return true
 		})
 	}
 }
 
-// checkSpelling finds texts that are looked for among paths, hosts or databases
-// and are never there, since those are held in one form: a forbid of "/etc/" would
-// forbid nothing, and nobody would notice.
+// checkSpelling finds texts that a rule compares with paths, hosts or databases and
+// that never occur there, because those have one canonical form. A forbid of "/etc/"
+// would silently forbid nothing.
 func (r *rule) checkSpelling(add adder) {
 	for _, c := range r.ast.Conditions {
 		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
@@ -228,7 +230,7 @@ func (r *rule) checkSpelling(add adder) {
 	}
 }
 
-// checkTexts looks at the texts of a node that are looked for among places.
+// checkTexts checks the texts of a node that is compared with places.
 func checkTexts(kind part, n ast.IsNode, add adder) {
 	// A text or set that is the same in every call evaluates without a context.
 	v, _ := eval.Eval(n, eval.Env{Entities: types.EntityMap{}})
@@ -237,7 +239,7 @@ func checkTexts(kind part, n ast.IsNode, add adder) {
 		if why == "" {
 			continue
 		}
-		hint := "write the place itself"
+		hint := "write the full place"
 		if better != "" {
 			hint = "write " + quote(better)
 		}
@@ -247,7 +249,7 @@ func checkTexts(kind part, n ast.IsNode, add adder) {
 
 var kindWords = map[part]string{somePaths: "the paths", someHosts: "the hosts", partDatabases: "the databases"}
 
-// placesOf is what a set of texts in the context holds; 0 if the node is none.
+// placesOf returns the kind of places that a set in the context contains; 0 for any other node.
 func placesOf(n ast.IsNode) part {
 	access, ok := n.(ast.NodeTypeAccess)
 	if !ok {
@@ -267,8 +269,8 @@ func placesOf(n ast.IsNode) part {
 	return 0
 }
 
-// spell returns the canonical spelling of a place of some kind, and why the text is
-// never among these places; why is empty if it can be there.
+// spell returns the canonical spelling of a place, and why the text itself never occurs
+// as one; why is empty if it can occur.
 func spell(kind part, text string) (better, why string) {
 	switch kind {
 	case somePaths:
@@ -278,9 +280,9 @@ func spell(kind part, text string) (better, why string) {
 		}
 		switch {
 		case strings.Contains(text, "*"):
-			return clean, "a folder stands for everything in it, and there are no patterns"
+			return clean, "a folder covers everything in it, and there are no patterns"
 		case strings.HasPrefix(text, "~"):
-			return "", "a path below a home folder is written in full"
+			return "", "a path in a home folder must be written in full"
 		case pathFlaw(text).what != "":
 			return clean, "it " + pathFlaw(text).what
 		}
@@ -298,7 +300,7 @@ func spell(kind part, text string) (better, why string) {
 		if host, f := hostFlaw(name, ""); f.what == "" {
 			return host, "hosts are in lower case and in ASCII, without scheme, port and pattern"
 		}
-		return "", "hosts are names or addresses alone"
+		return "", "a host is only a name or an address"
 	case partDatabases:
 		if name := foldName(text); name != text {
 			return name, "databases are in lower case and without quotes"
@@ -307,7 +309,7 @@ func spell(kind part, text string) (better, why string) {
 	return "", ""
 }
 
-// leading is the one of several conditions, all of which must hold, that is asked first.
+// leading returns the first operand of a conjunction.
 func leading(n ast.IsNode) ast.IsNode {
 	for {
 		and, ok := n.(ast.NodeTypeAnd)
@@ -318,8 +320,8 @@ func leading(n ast.IsNode) ast.IsNode {
 	}
 }
 
-// asksForSome reports whether a rule asks anywhere whether a set is empty.
-func (r *rule) asksForSome(part string) bool {
+// checksEmpty reports whether a rule uses isEmpty on a set.
+func (r *rule) checksEmpty(part string) bool {
 	found := false
 	for _, c := range r.ast.Conditions {
 		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
@@ -343,7 +345,7 @@ func textOf(n ast.IsNode) string {
 	return ""
 }
 
-// shadow is a rule that always decides before this one can, and how.
+// shadow returns a rule that makes this one redundant, and how.
 func (r *Rules) shadow(i int) (*rule, string) {
 	one := r.list[i]
 	for j, other := range r.list {
@@ -355,18 +357,18 @@ func (r *Rules) shadow(i int) (*rule, string) {
 		case len(other.ast.Conditions) > 0 && !same:
 			continue
 		case other.forbid && !one.forbid:
-			return other, "forbids all that it permits"
+			return other, "forbids everything that it permits"
 		case other.forbid != one.forbid:
 			continue
 		case same && covers(one.ast, other.ast) && j > i:
-			continue // of two alike, the second one is too many
+			continue // of two equal rules, the second is redundant
 		}
-		return other, "says as much and more"
+		return other, "covers it"
 	}
 	return nil, ""
 }
 
-// covers reports whether the scope of a holds wherever that of b does.
+// covers reports whether the scope of a includes that of b.
 func covers(a, b *ast.Policy) bool {
 	return coversScope(a.Principal, b.Principal) && coversScope(a.Action, b.Action) && coversScope(a.Resource, b.Resource)
 }
@@ -389,10 +391,11 @@ func coversScope(a, b ast.IsScopeNode) bool {
 	return false
 }
 
-// within reports whether a tool or scope is known to be in a server by its name.
+// within reports whether the name of a tool or scope shows that it is in a server.
 func within(e, in types.EntityUID) bool {
-	return e == in || in.Type == serverType && (e.Type == toolType || e.Type == scopeType) && strings.HasPrefix(string(e.ID), string(in.ID)+"/") &&
-		!strings.Contains(strings.TrimPrefix(string(e.ID), string(in.ID)+"/"), "/")
+	rest, below := strings.CutPrefix(string(e.ID), string(in.ID)+"/")
+	return e == in ||
+		in.Type == serverType && (e.Type == toolType || e.Type == scopeType) && below && !strings.Contains(rest, "/")
 }
 
 func sameConditions(a, b *ast.Policy) bool {
@@ -401,11 +404,12 @@ func sameConditions(a, b *ast.Policy) bool {
 	})
 }
 
-// checkUse finds rules that apply to nothing that is known or registered, and permits
-// for agents that need none.
+// checkUse finds rules that apply to no known tool or registered agent, and permits for
+// agents that need none.
 func (r *rule) checkUse(c Checking, add adder) {
 	if g, ok := grantOf(r); ok && len(c.Scopes.Map(c.Catalogue, g.Server, g.Scope).Tools) == 0 {
-		add(ScopeUnknown, Warning, fmt.Sprintf("map it in config.toml: [scopes.%q] %s = [TOOL, …]", g.Server, g.Scope), "the scope %s of %s is mapped to no tool, so it covers none", quote(g.Scope), quote(g.Server))
+		add(ScopeUnknown, Warning, fmt.Sprintf("map it in config.toml: [scopes.%q] %s = [TOOL, …]", g.Server, g.Scope),
+			"the scope %s of %s is mapped to no tool, so it covers none", quote(g.Scope), quote(g.Server))
 	}
 	if len(c.Agents) == 0 {
 		return
@@ -420,16 +424,16 @@ func (r *rule) checkUse(c Checking, add adder) {
 	}
 	switch who, named := r.ast.Principal.(ast.ScopeTypeEq); {
 	case applies && !needed && !r.forbid:
-		add(NoEffect, Warning, "forbid what they should not do", "it permits what needs no permit: only GPARS agents need one")
+		add(NoEffect, Warning, "write a forbid for calls that they should not make", "it permits calls that need no permit: only GPARS agents need one")
 	case !applies && named && !slices.ContainsFunc(c.Agents, func(k Known) bool { return types.String(k.Name) == who.Entity.ID }):
-		add(Unused, Warning, "ambit agents lists them", "no agent is registered as %s", quote(string(who.Entity.ID)))
+		add(Unused, Warning, "list the agents: ambit agents", "no agent is registered as %s", quote(string(who.Entity.ID)))
 	case !applies:
-		add(Unused, Warning, "ambit agents and ambit tools show what there is", "it applies to no tool of a registered agent")
+		add(Unused, Warning, "list agents and tools: ambit agents, ambit tools", "it applies to no tool of a registered agent")
 	}
 }
 
-// appliesTo reports whether the resource of a rule can be a tool of an agent.
-// The tools of a server that was never seen are not known: it could.
+// appliesTo reports whether the resource of a rule can be a tool of an agent. A server
+// whose tools are unknown may have any tool.
 func (r *rule) appliesTo(k Known) bool {
 	for i := range k.Agent.Tools {
 		t := &k.Agent.Tools[i]
@@ -449,7 +453,7 @@ func (r *rule) appliesTo(k Known) bool {
 	return false
 }
 
-// onServer reports whether a scope names something of a kind on a server.
+// onServer reports whether a scope names an entity of this kind on a server.
 func onServer(scope ast.IsScopeNode, kind types.EntityType, server string) bool {
 	var e types.EntityUID
 	switch s := scope.(type) {
@@ -463,7 +467,7 @@ func onServer(scope ast.IsScopeNode, kind types.EntityType, server string) bool 
 	return e.Type == kind && within(e, types.NewEntityUID(serverType, types.String(server)))
 }
 
-// LooksAtArguments reports whether any rule does, so that how they map matters.
+// LooksAtArguments reports whether any rule reads arguments.
 func (r *Rules) LooksAtArguments() bool {
 	return slices.ContainsFunc(r.list, func(one *rule) bool { return one.uses.has(partArguments) })
 }

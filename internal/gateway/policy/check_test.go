@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 		{"a raw URL", `forbid (principal, action, resource) when { context.arguments has url && context.arguments.url like "https://evil.com/*" };`, "warning raw_text"},
 		{"all of none", `permit (principal == Agent::"coder", action, resource) when { ["a"].containsAll(context.databases) };`, "warning all_of_none"},
 		{"all of some", `permit (principal == Agent::"coder", action, resource) when { !context.databases.isEmpty() && ["a"].containsAll(context.databases) };`, ""},
-		{"places as they stand there", `forbid (principal, action, resource) when { context.paths_any_under.containsAny(["/etc", "C:/x", "src"]) || context.hosts.contains("10.0.0.1") || context.hosts_any_under.containsAny(["example.org", "xn--bcher-kva.example"]) || context.databases.contains("prod") };`, ""},
+		{"canonical places", `forbid (principal, action, resource) when { context.paths_any_under.containsAny(["/etc", "C:/x", "src"]) || context.hosts.contains("10.0.0.1") || context.hosts_any_under.containsAny(["example.org", "xn--bcher-kva.example"]) || context.databases.contains("prod") };`, ""},
 		{"a slash at the end", `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc/") };`, "error never_there"},
 		{"a detour", `forbid (principal, action, resource) when { context.paths_any_under.containsAny(["/etc", "/srv/../root"]) };`, "error never_there"},
 		{"a pattern of paths", `forbid (principal, action, resource) when { context.paths.contains("/etc/*") };`, "error never_there"},
@@ -53,11 +53,11 @@ func TestCheck(t *testing.T) {
 		{"a host with a port", `forbid (principal, action, resource) when { context.hosts.contains("example.org:443") };`, "error never_there"},
 		{"no host", `forbid (principal, action, resource) when { context.hosts.contains("a b") };`, "error never_there"},
 		{"a database in capitals", `permit (principal == Agent::"coder", action, resource) when { !context.databases.isEmpty() && ["Staging"].containsAll(context.databases) };`, "error never_there"},
-		{"nobody is called that", `forbid (principal == Agent::"nobody", action, resource);`, "warning unused"},
+		{"an unknown agent", `forbid (principal == Agent::"nobody", action, resource);`, "warning unused"},
 		{"no such server", `forbid (principal, action, resource in Server::"other");`, "warning unused"},
 		{"no such tool", `forbid (principal, action, resource == Tool::"exec/stop");`, "warning unused"},
 		{"a tool of a server that was never seen", `forbid (principal, action, resource == Tool::"registry.openmcp.org/fs/anything");`, ""},
-		{"a permit that nobody needs", `permit (principal == Agent::"forge", action, resource);`, "warning no_effect"},
+		{"an unneeded permit", `permit (principal == Agent::"forge", action, resource);`, "warning no_effect"},
 		{"twice the same", `forbid (principal == Agent::"forge", action, resource); forbid (principal == Agent::"forge", action, resource);`, "warning shadowed"},
 		{"less than another", `forbid (principal, action, resource in Server::"exec"); forbid (principal == Agent::"forge", action, resource == Tool::"exec/run") when { context.caller == "x" };`, "warning shadowed"},
 		{"permitted and forbidden", `permit (principal == Agent::"coder", action, resource) when { context.caller == "x" }; forbid (principal, action, resource);`, "warning shadowed"},
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What a grant covers is known without agents.
+// The tools of a grant are known without agents.
 func TestGrantWithoutAgents(t *testing.T) {
 	rules, err := Parse("p", []byte(Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "write", By: "me"}.Rule()))
 	if err != nil {
@@ -97,9 +97,9 @@ func TestGrantWithoutAgents(t *testing.T) {
 	}
 }
 
-// A part that is never there makes a rule match nothing only where the rule wants it.
+// A part that never exists makes a rule match nothing only if the rule requires it.
 func TestNeverAPart(t *testing.T) {
-	const nothing, never = "a rule that asks for it first matches nothing", "has is always false of it"
+	const nothing, never = "a rule that requires it first matches nothing", "has is always false"
 	for condition, want := range map[string]string{
 		`when { context has x }`: nothing,
 		`when { context has x && context.caller == "a" && context.caller == "b" }`: nothing,

@@ -57,7 +57,7 @@ func FuzzNoArgumentOpens(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s, key string) {
 		s = strings.ToValidUTF8(s, "\ufffd") // JSON holds nothing else
 		if ask(t, "stranger", map[string]any{key: s, "path": "/data/x"}) {
-			t.Fatal("nobody was permitted")
+			t.Fatal("no call was permitted")
 		}
 		for _, agent := range []string{"inside", "named"} {
 			if ask(t, agent, map[string]any{"path": s}) {

@@ -2,11 +2,13 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,24 +20,24 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Grant lets an agent use a scope of a server. In the file it is a rule like any
-// other, marked with @ambit("grant") so that it can be taken back; whatever else
-// stands there is the user's and is left as it is.
+// Grant lets an agent use a scope of a server. In the policy file a grant is a rule
+// with the annotation @ambit("grant"), so that it can be revoked. Other rules belong to
+// the user and are never changed.
 type Grant struct {
 	Agent  string
 	Server string
 	Scope  string
-	// By is who granted it, and At when; zero if that is not known.
+	// By granted it at At; both are zero if unknown.
 	By string
 	At time.Time
-	// Expires is zero for a grant without end.
+	// Expires is zero for a grant that does not expire.
 	Expires time.Time
 }
 
-// mark says that a rule was written by a grant.
+// mark is the annotation of a rule that a grant wrote.
 const mark = "grant"
 
-// Rule is the grant as a rule.
+// Rule returns the grant as a Cedar rule.
 func (g Grant) Rule() string {
 	condition := fmt.Sprintf("resource.scopes.contains(%s)", literal(g.Scope))
 	if !g.Expires.IsZero() {
@@ -55,16 +57,16 @@ permit (
 when { %s };`, literal(mark), literal(g.By), at, literal(g.Agent), literal(g.Server), condition)
 }
 
-// stampForm is a time as Cedar reads it.
+// stampForm is Cedar's format of a time.
 const stampForm = "2006-01-02T15:04:05.000Z"
 
 func stamp(t time.Time) string { return t.UTC().Format(stampForm) }
 
-// literal is a text in Cedar.
+// literal returns a Cedar string literal.
 func literal(s string) string { return string(types.String(s).MarshalCedar()) }
 
-// grantOf is the grant that a rule is, if it is one as it was written. One that
-// somebody has changed since is a rule of theirs.
+// grantOf returns the grant that wrote a rule. A rule that was edited since is no
+// longer a grant.
 func grantOf(r *rule) (Grant, bool) {
 	notes := r.cedar.Annotations()
 	if notes["ambit"] != mark || r.forbid {
@@ -80,18 +82,10 @@ func grantOf(r *rule) (Grant, bool) {
 	ast.Inspect(ast.NewNode(r.ast.Conditions[0].Body), func(n ast.IsNode) bool {
 		switch n := n.(type) {
 		case ast.NodeTypeContains:
-			if v, ok := n.Right.(ast.NodeValue); ok {
-				if s, ok := v.Value.(types.String); ok {
-					g.Scope = string(s)
-				}
-			}
+			g.Scope = cmp.Or(textOf(n.Right), g.Scope)
 		case ast.NodeTypeExtensionCall:
 			if len(n.Args) == 1 && n.Name == "datetime" {
-				if v, ok := n.Args[0].(ast.NodeValue); ok {
-					if s, ok := v.Value.(types.String); ok {
-						g.Expires, _ = time.Parse(stampForm, string(s))
-					}
-				}
+				g.Expires, _ = time.Parse(stampForm, textOf(n.Args[0]))
 			}
 		case ast.NodeValue:
 			if d, ok := n.Value.(types.Datetime); ok {
@@ -107,7 +101,7 @@ func grantOf(r *rule) (Grant, bool) {
 	return g, bytes.Equal(written.MarshalCedar(), r.cedar.MarshalCedar())
 }
 
-// Grants are the grants among the rules.
+// Grants returns the grants among the rules.
 func (r *Rules) Grants() []Grant {
 	var all []Grant
 	for _, one := range r.list {
@@ -118,17 +112,17 @@ func (r *Rules) Grants() []Grant {
 	return all
 }
 
-// ErrChanged says that a grant was changed by hand, and is not touched.
-var ErrChanged = errors.New("the rule was changed by hand")
+// ErrChanged means that a grant was edited by hand and is left as it is.
+var ErrChanged = errors.New("the rule was edited by hand")
 
-// Add writes grants into a text of rules. One that is there already stays, or
-// gets its new end; changed reports whether the text is another.
+// Add adds grants to a text of rules. An existing grant stays, with the new expiry;
+// changed reports whether the text differs.
 func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, err error) {
 	out = text
 	for _, g := range grants {
 		for _, name := range []string{g.Agent, g.Server, g.Scope, g.By} {
 			if !utf8.ValidString(name) {
-				return nil, false, errors.New("a name in the grant is not text")
+				return nil, false, errors.New("a name in the grant is not valid UTF-8")
 			}
 		}
 		rules, err := Parse(file, out)
@@ -143,7 +137,7 @@ func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, er
 			if was, _ := grantOf(at); was.Expires.Equal(g.Expires.Truncate(time.Millisecond)) {
 				continue
 			}
-			out = splice(out, at.start, at.end, g.Rule())
+			out = slices.Concat(out[:at.start], []byte(g.Rule()), out[at.end:])
 		}
 		changed = true
 	}
@@ -155,7 +149,7 @@ func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, er
 	return out, changed, nil
 }
 
-// Remove takes grants out of a text of rules, and tells which were there.
+// Remove removes grants from a text of rules and returns those that it contained.
 func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Grant, err error) {
 	out = text
 	for _, g := range grants {
@@ -166,7 +160,8 @@ func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Gra
 		at := rules.find(g)
 		if at == nil {
 			if other := rules.like(g); other != nil {
-				return nil, nil, fmt.Errorf("%w: %s grants %s of %s to %s, and more or less than ambit wrote", ErrChanged, other, g.Scope, g.Server, g.Agent)
+				return nil, nil, fmt.Errorf("%w: %s grants %s of %s to %s, but differs from the rule that ambit wrote",
+					ErrChanged, other, g.Scope, g.Server, g.Agent)
 			}
 			continue
 		}
@@ -176,7 +171,7 @@ func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Gra
 	return out, removed, nil
 }
 
-// find is the rule of a grant, whoever granted it and until when.
+// find returns the rule for a grant's agent, server and scope.
 func (r *Rules) find(g Grant) *rule {
 	for _, one := range r.list {
 		if is, ok := grantOf(one); ok && is.Agent == g.Agent && is.Server == g.Server && is.Scope == g.Scope {
@@ -186,27 +181,23 @@ func (r *Rules) find(g Grant) *rule {
 	return nil
 }
 
-// like is a rule that was a grant to the same agent on the same server, before
-// somebody changed it.
+// like returns an edited rule that was a grant to the same agent on the same server.
 func (r *Rules) like(g Grant) *rule {
 	for _, one := range r.list {
 		if _, whole := grantOf(one); whole || one.cedar.Annotations()["ambit"] != mark {
 			continue
 		}
 		text := string(one.cedar.MarshalCedar())
-		if strings.Contains(text, "Agent::"+literal(g.Agent)) && strings.Contains(text, "Server::"+literal(g.Server)) && strings.Contains(text, literal(g.Scope)) {
+		if strings.Contains(text, "Agent::"+literal(g.Agent)) && strings.Contains(text, "Server::"+literal(g.Server)) &&
+			strings.Contains(text, literal(g.Scope)) {
 			return one
 		}
 	}
 	return nil
 }
 
-func splice(text []byte, start, end int, with string) []byte {
-	return append(append(append([]byte{}, text[:start]...), with...), text[end:]...)
-}
-
 func appendRule(text []byte, rule string) []byte {
-	out := append([]byte{}, text...)
+	out := slices.Clone(text)
 	if len(out) > 0 && out[len(out)-1] != '\n' {
 		out = append(out, '\n')
 	}
@@ -216,8 +207,7 @@ func appendRule(text []byte, rule string) []byte {
 	return append(append(out, rule...), '\n')
 }
 
-// removeRule takes out a rule with the line break behind it, and the empty line
-// that was put before it.
+// removeRule removes a rule, the line break after it and the empty line before it.
 func removeRule(text []byte, r *rule) []byte {
 	start, end := r.start, r.end
 	if end < len(text) && text[end] == '\n' {
@@ -226,17 +216,16 @@ func removeRule(text []byte, r *rule) []byte {
 	if start >= 2 && text[start-1] == '\n' && text[start-2] == '\n' || start == 1 && text[0] == '\n' {
 		start--
 	}
-	return splice(text, start, end, "")
+	return slices.Concat(text[:start], text[end:])
 }
 
-// header begins a file that a grant makes.
+// header begins a new policy file.
 const header = `// What ambit's agents may and may not do, in Cedar (https://www.cedarpolicy.com).
-// ambit policy check tells what is wrong with it; ambit why PATH TOOL tells what it means for a call.
+// ambit policy check reports its problems; ambit why PATH TOOL explains its effect on a call.
 `
 
-// Edit changes a policy file in one step: whoever reads it sees all of the change
-// or nothing, and two who change it do not lose one another's. A file that is
-// not there is made.
+// Edit changes a policy file atomically: a reader sees all of the change or none, and
+// concurrent edits wait for each other. A missing file is created.
 func Edit(file string, change func(text []byte) ([]byte, error)) error {
 	// A link stays a link.
 	if target, err := filepath.EvalSymlinks(file); err == nil {

@@ -60,7 +60,7 @@ func TestGrantAndRevoke(t *testing.T) {
 	}
 }
 
-// A rule that somebody changed is theirs.
+// An edited grant is no longer a grant.
 func TestRevokeLeavesChangedRules(t *testing.T) {
 	g := Grant{Agent: "coder", Server: "fs", Scope: "read", By: "me"}
 	for name, change := range map[string]func(string) string{

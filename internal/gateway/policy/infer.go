@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -8,19 +9,18 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 )
 
-// Every tool has other arguments, and a Cedar schema knows only records with a
-// fixed shape. So a check works out the shape that a rule expects from how the
-// rule uses each argument, lets the validator hold the rule to it, and every
-// argument counts as one that may be absent.
+// A Cedar schema describes records of a fixed shape, but each tool has its own
+// arguments. So a check infers the shape that a rule expects from the way that the rule
+// uses each argument, and validates the rule against it. Every argument is optional.
 
-// shape is what a rule expects of an argument: a type, or parts of its own.
+// shape is the type that a rule expects of an argument, or its members.
 type shape struct {
-	kind  string // empty if nothing is known yet
+	kind  string // empty while unknown
 	parts map[string]*shape
 }
 
-// expected works out what a rule expects. Problems are arguments that it uses
-// in two ways.
+// expected collects the shapes that a rule expects. Problems are arguments that it
+// uses with two types.
 type expected struct {
 	arguments shape
 	pathOf    map[string]string
@@ -30,7 +30,7 @@ type expected struct {
 func expect(p *ast.Policy, declared map[string]string) *expected {
 	e := &expected{pathOf: map[string]string{}}
 	for _, c := range p.Conditions {
-		e.want(c.Body, "Bool")
+		e.expectType(c.Body, "Bool")
 		e.walk(c.Body)
 	}
 	for name, kind := range declared {
@@ -42,7 +42,7 @@ func expect(p *ast.Policy, declared map[string]string) *expected {
 	return e
 }
 
-// schema is the expected arguments as the text of a schema's record.
+// schema returns the expected arguments as the members of a record in a schema.
 func (s *shape) schema() map[string]string {
 	parts := map[string]string{}
 	for name, part := range s.parts {
@@ -52,14 +52,14 @@ func (s *shape) schema() map[string]string {
 		case part.kind != "":
 			parts[name] = part.kind
 		default:
-			parts[name] = "String" // only has was asked
+			parts[name] = "String" // the rule uses only has
 		}
 	}
 	return parts
 }
 
-// find is the shape of an expression that is an argument or a part of one; nil
-// if it is neither.
+// find returns the shape of an argument or of a member of one; nil for any other
+// expression.
 func (e *expected) find(n ast.IsNode) *shape {
 	access, ok := n.(ast.NodeTypeAccess)
 	if !ok {
@@ -92,8 +92,8 @@ func (s *shape) part(name string) *shape {
 	return s.parts[name]
 }
 
-// want notes that an expression is used as a type.
-func (e *expected) want(n ast.IsNode, kind string) {
+// expectType records that an expression is used with a type.
+func (e *expected) expectType(n ast.IsNode, kind string) {
 	s := e.find(n)
 	if s == nil || s == &e.arguments || kind == "" || s.kind == kind {
 		return
@@ -109,7 +109,7 @@ func (e *expected) want(n ast.IsNode, kind string) {
 	}
 }
 
-// walk looks at how every expression is used.
+// walk records the type of every expression.
 func (e *expected) walk(root ast.IsNode) {
 	ast.Inspect(ast.NewNode(root), func(n ast.IsNode) bool {
 		switch n := n.(type) {
@@ -122,7 +122,7 @@ func (e *expected) walk(root ast.IsNode) {
 				s.part(string(n.Value))
 			}
 		case ast.NodeTypeLike:
-			e.want(n.Arg, "String")
+			e.expectType(n.Arg, "String")
 		case ast.NodeTypeEquals:
 			e.alike(n.BinaryNode)
 		case ast.NodeTypeNotEquals:
@@ -146,14 +146,14 @@ func (e *expected) walk(root ast.IsNode) {
 		case ast.NodeTypeOr:
 			e.both(n.BinaryNode, "Bool")
 		case ast.NodeTypeNot:
-			e.want(n.Arg, "Bool")
+			e.expectType(n.Arg, "Bool")
 		case ast.NodeTypeIfThenElse:
-			e.want(n.If, "Bool")
+			e.expectType(n.If, "Bool")
 		case ast.NodeTypeIsEmpty:
-			e.want(n.Arg, "Set<String>")
+			e.expectType(n.Arg, "Set<String>")
 		case ast.NodeTypeContains:
-			e.want(n.Left, "Set<"+orText(kindOf(n.Right))+">")
-			e.want(n.Right, elementOf(n.Left))
+			e.expectType(n.Left, "Set<"+cmp.Or(kindOf(n.Right), "String")+">")
+			e.expectType(n.Right, elementOf(n.Left))
 		case ast.NodeTypeContainsAll:
 			e.sets(n.BinaryNode)
 		case ast.NodeTypeContainsAny:
@@ -166,31 +166,24 @@ func (e *expected) walk(root ast.IsNode) {
 }
 
 func (e *expected) both(n ast.BinaryNode, kind string) {
-	e.want(n.Left, kind)
-	e.want(n.Right, kind)
+	e.expectType(n.Left, kind)
+	e.expectType(n.Right, kind)
 }
 
 func (e *expected) alike(n ast.BinaryNode) {
-	e.want(n.Left, kindOf(n.Right))
-	e.want(n.Right, kindOf(n.Left))
+	e.expectType(n.Left, kindOf(n.Right))
+	e.expectType(n.Right, kindOf(n.Left))
 }
 
-// ordered is a comparison: of longs, unless a side says otherwise.
+// ordered records a comparison: of longs, unless a side has another type.
 func (e *expected) ordered(n ast.BinaryNode) {
-	left, right := kindOf(n.Right), kindOf(n.Left)
-	if left == "" {
-		left = "Long"
-	}
-	if right == "" {
-		right = "Long"
-	}
-	e.want(n.Left, left)
-	e.want(n.Right, right)
+	e.expectType(n.Left, cmp.Or(kindOf(n.Right), "Long"))
+	e.expectType(n.Right, cmp.Or(kindOf(n.Left), "Long"))
 }
 
 func (e *expected) sets(n ast.BinaryNode) {
-	e.want(n.Left, "Set<"+orText(elementOf(n.Right))+">")
-	e.want(n.Right, "Set<"+orText(elementOf(n.Left))+">")
+	e.expectType(n.Left, "Set<"+cmp.Or(elementOf(n.Right), "String")+">")
+	e.expectType(n.Right, "Set<"+cmp.Or(elementOf(n.Left), "String")+">")
 }
 
 var (
@@ -210,11 +203,11 @@ func (e *expected) extension(n ast.NodeTypeExtensionCall) {
 		kind = "String"
 	}
 	for _, arg := range n.Args {
-		e.want(arg, kind)
+		e.expectType(arg, kind)
 	}
 }
 
-// kindOf is the type of an expression that shows it; empty for others.
+// kindOf returns the type of an expression; empty if it does not show.
 func kindOf(n ast.IsNode) string {
 	switch n := n.(type) {
 	case ast.NodeValue:
@@ -227,7 +220,7 @@ func kindOf(n ast.IsNode) string {
 			return string(n.Name)
 		}
 	case ast.NodeTypeSet:
-		return "Set<" + orText(elementOf(n)) + ">"
+		return "Set<" + cmp.Or(elementOf(n), "String") + ">"
 	case ast.NodeTypeAccess:
 		if isContext(n.Arg) && contextTexts[string(n.Value)] {
 			return "String"
@@ -262,14 +255,14 @@ func kindOfValue(v types.Value) string {
 		return "ipaddr"
 	case types.Set:
 		for one := range v.All() {
-			return "Set<" + orText(kindOfValue(one)) + ">"
+			return "Set<" + cmp.Or(kindOfValue(one), "String") + ">"
 		}
 		return "Set<String>"
 	}
 	return ""
 }
 
-// elementOf is the type of what a set holds; empty if it does not show.
+// elementOf returns the type of a set's elements; empty if it does not show.
 func elementOf(n ast.IsNode) string {
 	switch n := n.(type) {
 	case ast.NodeTypeSet:
@@ -288,11 +281,4 @@ func elementOf(n ast.IsNode) string {
 		}
 	}
 	return ""
-}
-
-func orText(kind string) string {
-	if kind == "" {
-		return "String"
-	}
-	return kind
 }

@@ -21,53 +21,53 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 )
 
-// Options say where rules come from.
+// Options configure a [Live] policy.
 type Options struct {
-	// File holds the rules, Config the user's map of scopes.
+	// File contains the rules, Config the user's map of scopes.
 	File, Config string
-	// Catalogue reads what maps the scopes that the user does not, and
-	// CatalogueFile is where that can change; nil maps none.
+	// Catalogue reads the map for scopes that Config does not map. CatalogueFile is
+	// the file to watch for changes of that map. A nil Catalogue maps no scopes.
 	Catalogue     func() (Catalogue, error)
 	CatalogueFile string
-	// Work is the folder that the servers of a GPARS agent work in, where config.toml
-	// gives a server no other; nil if that is not known.
+	// Work returns the working folder for servers of a GPARS agent that have none in
+	// config.toml. Nil if it is unknown.
 	Work func(agent string) string
-	// Log is told when rules were read, and when they could not be.
+	// Log receives a message when rules were read and when reading them failed.
 	Log func(message string)
-	// Now is the time that rules see; nil means the clock.
+	// Now is the clock for rules; nil means time.Now.
 	Now func() time.Time
-	// Glance is how long one look at the files is good for; 0 looks at every
-	// decision. Under load those come faster than people change their minds.
+	// Glance is how long a check for changed files is valid. 0 checks before every
+	// decision, which is wasteful under load.
 	Glance time.Duration
 }
 
-// Live is the user's policy as it stands in its file at any moment. It is a
-// [gate.Policy].
+// Live is the current policy of the user, read again whenever its file changes. It
+// is a [gate.Policy].
 //
-// A new file is taken as a whole or not at all. One that was moved into place is
-// taken at once; one that is being written where it stands is left alone until
-// the writing has paused, since half a file can be valid and mean less. A file
-// that cannot be used leaves the last good rules in force. One that vanished
-// leaves their forbids: neither losing it nor deleting it opens anything.
+// A changed file replaces the rules completely or not at all. A file that was moved
+// into place is read at once. A file that is being written in place is read when the
+// writing has paused: half a file can be valid and forbid less. If the file cannot be
+// used, the last good rules stay in force. If the file is missing, only their forbids
+// stay, so that losing or deleting it permits nothing.
 type Live struct {
 	options Options
 	current atomic.Pointer[snapshot]
-	turn    chan struct{} // taken while files are looked at and read
+	reading chan struct{} // a lock that is held while files are checked and read
 	rules   source
-	others  []source // what maps scopes
+	others  []source // the files that map scopes
 	opened  time.Time
-	looked  atomic.Int64 // when the last look at the files began that has ended, since opened
+	checked atomic.Int64 // start of the last completed check of the files, since opened
 }
 
-// snapshot is what is in force. It does not change, apart from what it remembers.
+// snapshot is the policy in force. Only its cache of views changes.
 type snapshot struct {
 	rules     *Rules // nil if there are none
 	scopes    Scopes
-	works     map[string]string // where servers work, as the user has it
+	works     map[string]string // working folders by server, from config.toml
 	work      func(agent string) string
 	catalogue Catalogue
-	// problem is why the file as it is now is not in force; shut says that
-	// nothing is, so that everything is refused.
+	// problem is the reason that the current file is not in force. shut is set if no
+	// rules are in force, so that every call is refused.
 	problem error
 	shut    bool
 	loaded  time.Time
@@ -76,19 +76,19 @@ type snapshot struct {
 	count atomic.Int64
 }
 
-// Status is how the policy is.
+// Status describes the policy in force.
 type Status struct {
 	File   string    `json:"file"`
 	Rules  int       `json:"rules"`
 	Loaded time.Time `json:"loaded"`
-	// Problem is why the file as it is now is not in force; empty if it is.
+	// Problem is the reason that the current file is not in force; empty if it is.
 	Problem string `json:"problem"`
 }
 
 var _ gate.Policy = (*Live)(nil)
 
-// Open reads the policy. It always gives one: if the file cannot be used, one
-// that refuses everything until it can.
+// Open reads the policy. If the file cannot be used, the policy refuses every call
+// until the file is fixed.
 func Open(o Options) *Live {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -96,7 +96,7 @@ func Open(o Options) *Live {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	l := &Live{options: o, turn: make(chan struct{}, 1), opened: time.Now(), rules: source{path: o.File}}
+	l := &Live{options: o, reading: make(chan struct{}, 1), opened: time.Now(), rules: source{path: o.File}}
 	for _, path := range []string{o.Config, o.CatalogueFile} {
 		if path != "" {
 			l.others = append(l.others, source{path: path})
@@ -106,32 +106,29 @@ func Open(o Options) *Live {
 	return l
 }
 
-// Status tells how the policy is now.
+// Status returns the current status.
 func (l *Live) Status() Status {
 	s := l.now()
-	status := Status{File: l.options.File, Loaded: s.loaded}
-	if s.rules != nil {
-		status.Rules = s.rules.Len()
-	}
+	status := Status{File: l.options.File, Loaded: s.loaded, Rules: s.rules.Len()}
 	if s.problem != nil {
 		status.Problem = s.problem.Error()
 	}
 	return status
 }
 
-// now is what is in force, whatever it takes to find out.
+// now returns the policy in force. It waits as long as that takes.
 func (l *Live) now() *snapshot {
-	s, _ := l.refresh(context.Background()) // which does not end
+	s, _ := l.refresh(context.Background()) // this context never ends
 	return s
 }
 
-// refresh takes what changed in the files, and gives what is in force. While
-// somebody reads a change, others wait for it: what was revoked before they asked
-// does not count any more. The error is that of ctx.
+// refresh reads changed files and returns the policy in force. Concurrent callers wait
+// for the read, so that a rule revoked before their call no longer applies. The error
+// is that of ctx.
 func (l *Live) refresh(ctx context.Context) (*snapshot, error) {
 	asked := time.Since(l.opened)
 	known := func() *snapshot {
-		if asked-time.Duration(l.looked.Load()) < l.options.Glance {
+		if asked-time.Duration(l.checked.Load()) < l.options.Glance {
 			return l.current.Load()
 		}
 		return nil
@@ -140,27 +137,27 @@ func (l *Live) refresh(ctx context.Context) (*snapshot, error) {
 		return s, nil
 	}
 	select {
-	case l.turn <- struct{}{}:
+	case l.reading <- struct{}{}:
 	default:
 		select {
-		case l.turn <- struct{}{}:
+		case l.reading <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	defer func() { <-l.turn }()
+	defer func() { <-l.reading }()
 	if s := known(); s != nil {
-		return s, nil // somebody has just looked
+		return s, nil // another caller has just checked
 	}
 	began := time.Since(l.opened)
 	was := l.current.Load()
 	if was == nil || l.changed() {
 		next := l.next(was)
 		l.current.Store(next)
-		l.tell(was, next)
+		l.report(was, next)
 		was = next
 	}
-	l.looked.Store(int64(began))
+	l.checked.Store(int64(began))
 	return was, nil
 }
 
@@ -172,7 +169,7 @@ func (l *Live) changed() bool {
 	return changed
 }
 
-// next is what comes into force after a change.
+// next returns the policy in force after a change.
 func (l *Live) next(was *snapshot) *snapshot {
 	now := &snapshot{loaded: time.Now(), work: l.options.Work}
 	text, there, err := l.rules.read()
@@ -199,15 +196,15 @@ func (l *Live) next(was *snapshot) *snapshot {
 		now.rules, now.scopes, now.works, now.catalogue, now.loaded, now.problem = was.rules, was.scopes, was.works, was.catalogue, was.loaded, err
 	case !there && was != nil && was.rules != nil:
 		now.rules, now.loaded = was.rules.withoutPermits(), was.loaded
-		now.problem = fmt.Errorf("%s is gone: what it forbade stays forbidden, and nothing is permitted", l.options.File)
+		now.problem = fmt.Errorf("%s is missing: its forbid rules stay in force, and nothing is permitted", l.options.File)
 	}
 	return now
 }
 
-// tell says what changed, loudly if it is bad.
-func (l *Live) tell(was, now *snapshot) {
+// report logs a change. Problems are in capitals.
+func (l *Live) report(was, now *snapshot) {
 	if was != nil && was.problem != nil && now.problem != nil && was.problem.Error() == now.problem.Error() {
-		return // it was said
+		return // already reported
 	}
 	switch {
 	case now.shut:
@@ -215,11 +212,7 @@ func (l *Live) tell(was, now *snapshot) {
 	case now.problem != nil:
 		l.options.Log(fmt.Sprintf("THE POLICY CHANGED AND CANNOT BE USED; the last good rules stay in force: %v", now.problem))
 	case was != nil:
-		rules := 0
-		if now.rules != nil {
-			rules = now.rules.Len()
-		}
-		l.options.Log(fmt.Sprintf("the policy was read again: %s in force", counted(rules)))
+		l.options.Log(fmt.Sprintf("the policy was read again: %s in force", counted(now.rules.Len())))
 	}
 }
 
@@ -227,21 +220,21 @@ func (l *Live) tell(was, now *snapshot) {
 type source struct {
 	path string
 	seen fs.FileInfo // nil if it was not there
-	err  error       // why it could not be looked at
-	// young says that the file was read so soon after it was written that its
-	// times would not show another change.
+	err  error       // why it could not be read
+	// young is set if the file was read so soon after a write that its modification
+	// time would not show another write.
 	young bool
 	text  []byte
 }
 
-// The times of a file: it counts as written when it has not changed for settled,
-// and its times can be trusted after trusted.
+// A write counts as complete after settled. After trusted, a file's modification time
+// shows every later write.
 const (
 	settled = 100 * time.Millisecond
 	trusted = time.Second
 )
 
-// changed reports whether the file is another than was read, and can be read now.
+// changed reports whether the file differs from the one that was read, and is complete.
 func (s *source) changed() bool {
 	info, err := os.Stat(s.path)
 	switch {
@@ -260,7 +253,7 @@ func (s *source) changed() bool {
 	return !same || age < 0 || age >= settled
 }
 
-// differs reads a file whose times say nothing.
+// differs compares the content of a file whose modification time cannot be trusted.
 func (s *source) differs() bool {
 	var text []byte
 	f, err := os.Open(s.path)
@@ -275,7 +268,7 @@ func (s *source) differs() bool {
 	return true
 }
 
-// read reads the file, and remembers which it was.
+// read reads the file and remembers its identity.
 func (s *source) read() (text []byte, there bool, err error) {
 	*s = source{path: s.path}
 	defer func() { s.err, s.text = err, text }()
@@ -299,20 +292,20 @@ func (s *source) read() (text []byte, there bool, err error) {
 	return text, err == nil, err
 }
 
-// viewKey is all of a call that its view depends on.
+// viewKey has every property of a call that its view depends on.
 type viewKey struct {
 	subject
-	asked string // the manifest's digest: the hint names a scope that it asks for
+	asked string // the manifest's digest: the hint names a scope that the manifest requests
 }
 
-// maxViews bounds what a snapshot remembers.
+// maxViews bounds the cache of views.
 const maxViews = 10_000
 
-// Judge says what the user's rules say of a call.
+// Judge returns the reasons of the user's rules to permit or forbid a call.
 func (l *Live) Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
 	s, err := l.refresh(ctx)
 	if err != nil {
-		return []call.Reason{no(call.PolicyDenied, "the policy has changed, and is still being read: %v", err)}
+		return []call.Reason{no(call.PolicyDenied, "the policy changed and is still being read: %v", err)}
 	}
 	return s.judge(l.options, a, name, t, c)
 }
@@ -334,10 +327,10 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	return v
 }
 
-// grantHint is how to grant what a call needs; empty if that cannot be said in a line
-// that people copy: no name is in one that a shell would read otherwise.
+// grantHint returns the command that grants a call. It is empty if a name in the
+// command would need quoting in a shell.
 func grantHint(a *agent.Agent, on subject, scopes []string) string {
-	switch scope := wanted(a, on.server, scopes); {
+	switch scope := scopeToGrant(a, on.server, scopes); {
 	case scope != "" && plainWord(on.agent) && plainWord(on.server) && plainWord(scope):
 		return fmt.Sprintf("grant it: ambit grant %s --server %s --scope %s", on.agent, on.server, scope)
 	case len(scopes) == 0 && plainWord(on.server) && plainWord(on.tool):
@@ -346,8 +339,8 @@ func grantHint(a *agent.Agent, on subject, scopes []string) string {
 	return ""
 }
 
-// base is the folder that a server reads relative paths from; empty if that is not
-// known.
+// base returns the folder that a server resolves relative paths in; empty if it is
+// unknown.
 func (s *snapshot) base(on subject) string {
 	switch {
 	case on.dialect != string(agent.GPARS):
@@ -360,8 +353,8 @@ func (s *snapshot) base(on subject) string {
 	return ""
 }
 
-// wanted is the one of some scopes to grant: one that the agent asks for, if it does.
-func wanted(a *agent.Agent, server string, scopes []string) string {
+// scopeToGrant returns one of the scopes, preferably one that the agent requests.
+func scopeToGrant(a *agent.Agent, server string, scopes []string) string {
 	for i := range a.Requirements {
 		if q := &a.Requirements[i]; q.Server == server {
 			for _, scope := range q.Scopes {
@@ -383,7 +376,7 @@ func plainWord(s string) bool {
 	}) < 0
 }
 
-// ServerOf is the server that a tool's name in Cedar begins with.
+// ServerOf returns the server part of a tool's name in Cedar.
 func ServerOf(name string, t *agent.Tool) string {
 	switch b := t.Binding.(type) {
 	case agent.OnServer:
@@ -399,7 +392,7 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	file := o.File
 	switch {
 	case s.shut:
-		return []call.Reason{no(call.PolicyDenied, "the policy cannot be used, so nothing is allowed: %v", s.problem)}
+		return []call.Reason{no(call.PolicyDenied, "the policy cannot be used, so every call is refused: %v", s.problem)}
 	case s.rules == nil && !asksPermit:
 		return nil
 	case s.rules == nil:
@@ -414,7 +407,7 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	if c.Skill != nil {
 		m.skill = c.Skill.Name()
 	}
-	reasons := s.trouble()
+	reasons := s.warning()
 	if len(v.rules) > 0 {
 		found, err := s.rules.decide(v, m, c.Arguments)
 		if err != nil {
@@ -433,15 +426,15 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 	return reasons
 }
 
-// trouble tells whoever asks that the rules are not those of the file.
-func (s *snapshot) trouble() []call.Reason {
+// warning returns a reason that reports that the file is not in force.
+func (s *snapshot) warning() []call.Reason {
 	if s.problem == nil {
 		return nil
 	}
 	return []call.Reason{yes("the last good rules are in force, since the policy cannot be used: %v", s.problem)}
 }
 
-// forbidden is every reason why rules forbid a call.
+// forbidden returns a reason for each rule that forbids a call.
 func (r *Rules) forbidden(found verdict) []call.Reason {
 	var reasons []call.Reason
 	for _, f := range found.broken {
@@ -453,11 +446,11 @@ func (r *Rules) forbidden(found verdict) []call.Reason {
 	return reasons
 }
 
-// maxPermits is how many rules are named that permit a call. One is enough; whoever
-// forbids is always named.
+// maxPermits bounds the permits that are named. One permit is enough; each forbid is
+// named.
 const maxPermits = 20
 
-// permitted adds why rules permit a call, or that none does.
+// permitted adds a reason for each permit, or that there is none.
 func (v *view) permitted(reasons []call.Reason, found *verdict) []call.Reason {
 	named := found.permits[:min(len(found.permits), maxPermits)]
 	reasons = slices.Grow(reasons, 2+len(named))

@@ -53,7 +53,7 @@ func (b *bench) move(text string) {
 	}
 }
 
-// write changes the file where it stands; the writing was so long ago.
+// write changes the file in place, with a modification time in the past.
 func (b *bench) write(text string, ago time.Duration) {
 	b.t.Helper()
 	at := time.Now().Add(-ago)
@@ -65,7 +65,7 @@ func (b *bench) write(text string, ago time.Duration) {
 	}
 }
 
-// ask says what becomes of a call: yes, or the code of the first no.
+// ask returns the decision on a call: yes, or the code of the first denial.
 func (b *bench) ask(dialect agent.Dialect, side agent.SideEffect) string {
 	return first(b.live.Judge(context.Background(), &agent.Agent{Dialect: dialect}, "a", &agent.Tool{Name: "t", SideEffect: side, Binding: agent.OnServer{Alias: "s"}}, &call.Call{}))
 }
@@ -111,7 +111,7 @@ func TestHint(t *testing.T) {
 	}
 }
 
-// Where nobody handed a policy in, a GPARS agent may nothing.
+// Without a policy, a GPARS agent may do nothing.
 func TestNoPolicyHandedIn(t *testing.T) {
 	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
 	for d, want := range map[agent.Dialect]string{agent.GPARS: "scope_not_granted", agent.Matrix: "yes"} {
@@ -153,8 +153,8 @@ func TestUnusableAtStart(t *testing.T) {
 				_ = os.Remove(b.file())
 			}
 			b.move(noWrites)
-			b.want("mended", b.ask(agent.Matrix, agent.Read), "yes")
-			b.want("mended", b.ask(agent.Matrix, agent.Write), "policy_denied")
+			b.want("fixed", b.ask(agent.Matrix, agent.Read), "yes")
+			b.want("fixed", b.ask(agent.Matrix, agent.Write), "policy_denied")
 		})
 	}
 }
@@ -173,13 +173,13 @@ func TestKeepsTheLastGood(t *testing.T) {
 	if len(b.said) != 1 || !strings.Contains(b.said[0], "last good rules stay in force") {
 		t.Errorf("said %q", b.said)
 	}
-	// Whoever asks why is told.
+	// The reasons report it.
 	reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.Matrix}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{})
 	if !strings.Contains(fmt.Sprint(reasons), "last good rules are in force") {
 		t.Errorf("%v", reasons)
 	}
 	b.move(nobody)
-	b.want("after it was mended", b.ask(agent.Matrix, agent.Read), "policy_denied")
+	b.want("after the fix", b.ask(agent.Matrix, agent.Read), "policy_denied")
 	if s := b.live.Status(); s.Problem != "" {
 		t.Errorf("%+v", s)
 	}
@@ -197,8 +197,8 @@ func TestChangesCountAtOnce(t *testing.T) {
 	}
 }
 
-// While somebody reads a change, nobody is judged by the rules before it: whoever
-// asks then waits, for as long as the call may take.
+// While a change is being read, no call is judged by the old rules: calls wait, at most
+// until their timeout.
 func TestRevokedWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, dir: t.TempDir()}
@@ -236,8 +236,7 @@ func TestRevokedWhileItIsRead(t *testing.T) {
 	})
 }
 
-// A file that is being written where it stands is left alone: half of it could
-// be valid.
+// A file that is being written in place is not read yet: half of it could be valid.
 func TestHalfAFile(t *testing.T) {
 	b := newBench(t, noWrites)
 	b.write("// soon there are rules here again", 0)
@@ -276,7 +275,7 @@ func TestVanished(t *testing.T) {
 	b.want("a read that was permitted", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
 	b.want("a write that was forbidden", b.ask(agent.Matrix, agent.Write), "policy_denied")
 	b.want("a read that needs no permit", b.ask(agent.Matrix, agent.Read), "yes")
-	if s := b.live.Status(); !strings.Contains(s.Problem, "is gone") {
+	if s := b.live.Status(); !strings.Contains(s.Problem, "is missing") {
 		t.Errorf("%+v", s)
 	}
 	b.move("// none")
@@ -345,7 +344,7 @@ func TestIdentityIsTheRegisteredName(t *testing.T) {
 	}
 }
 
-// A scope that nobody maps covers no tool, whatever is granted.
+// A scope without a mapping covers no tool, even if it is granted.
 func TestUnmappedScope(t *testing.T) {
 	b := newBench(t, Grant{Agent: "a", Server: "s", Scope: "read", By: "me"}.Rule())
 	needs := &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: "s", Scopes: []string{"read"}}}}
@@ -390,7 +389,7 @@ func TestScopeMap(t *testing.T) {
 	}
 }
 
-// What a rule could not evaluate is told without any value of the call.
+// The report of a rule that could not be evaluated contains no value of the call.
 func TestReasonsHoldNoArguments(t *testing.T) {
 	b := newBench(t, `forbid (principal, action, resource) when { ip(context.arguments.secret).isLoopback() };
 forbid (principal, action, resource) when { decimal(context.arguments.secret) == decimal("1.0") };
@@ -422,7 +421,7 @@ func TestManyReasons(t *testing.T) {
 	}
 }
 
-// What is more than rules can be shown is refused, and only where they look.
+// Arguments that exceed the bounds are refused only if rules read them.
 func TestTooMuch(t *testing.T) {
 	b := newBench(t, `forbid (principal, action, resource == Tool::"s/t") when { context.arguments has a && context.arguments.a == "x" };`)
 	many := `{"a": [` + strings.Repeat("1,", maxElements) + `1]}`

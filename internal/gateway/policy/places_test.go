@@ -278,7 +278,7 @@ func TestSpellings(t *testing.T) {
 		// Steps up are no prose, however many there are.
 		`{"path": "/data/x", "target": "` + strings.Repeat("../", 1400) + `x"}`:                   "inside",
 		`{"path": "/data/x", "target": "` + strings.Repeat("../", 200) + `x/` + pad[:3600] + `"}`: "inside",
-		// What is beyond the bounds is refused, not cut.
+		// Texts beyond the bounds are refused, not truncated.
 		`{"url": "https://` + deepHost + `.x/"}`:                     "free",
 		`{"url": "https://` + strings.Repeat("u@", 700) + `x/"}`:     "free",
 		`{"databases": "` + strings.Join(numbers(1001), ",x") + `"}`: "free",

@@ -162,8 +162,13 @@ func syntaxError(file string, err error) *SyntaxError {
 	return e
 }
 
-// Len is how many rules there are.
-func (r *Rules) Len() int { return len(r.list) }
+// Len returns the number of rules; nil has none.
+func (r *Rules) Len() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.list)
+}
 
 // withoutPermits are the same rules, but nothing is permitted.
 func (r *Rules) withoutPermits() *Rules {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,20 +11,20 @@ import (
 
 // Catalogue knows which tools of a server a scope covers.
 type Catalogue interface {
-	// ScopeTools are the names of these tools; none if the scope is not known.
+	// ScopeTools returns the names of the tools; none for an unknown scope.
 	ScopeTools(serverID, scope string) []string
-	// ScopesOf are the scopes of a server that it knows.
+	// ScopesOf returns the known scopes of a server.
 	ScopesOf(serverID string) []string
 }
 
-// Scopes is the user's own map: server, scope, tools. It is the table [scopes]
-// of config.toml, and wins over the catalogue scope by scope:
+// Scopes is the user's map from server to scope to tools: the table [scopes] of
+// config.toml. Each scope in it overrides the catalogue's:
 //
 //	[scopes."registry.openmcp.org/filesystem"]
 //	read = ["read_file", "list_directory"]
 type Scopes map[string]map[string][]string
 
-// ReadScopes reads the user's map; a file that is not there holds none.
+// ReadScopes reads the user's map. It is empty if there is no file.
 func ReadScopes(file string) (Scopes, error) {
 	s := Scopes{}
 	if _, err := home.ReadTable(file, "scopes", &s); err != nil {
@@ -34,7 +33,7 @@ func ReadScopes(file string) (Scopes, error) {
 	return s, nil
 }
 
-// readWorks reads the folders that the user gives servers to work in:
+// readWorks reads the working folders of servers:
 //
 //	[server."registry.openmcp.org/filesystem"]
 //	work = "/home/me/project"
@@ -52,15 +51,15 @@ func readWorks(file string) (map[string]string, error) {
 	return works, nil
 }
 
-// Mapped is what a scope covers, and who says so.
+// Mapped lists the tools that a scope covers.
 type Mapped struct {
 	Scope string   `json:"scope"`
 	Tools []string `json:"tools"`
-	// From is config.toml, catalogue, or empty if nobody maps it.
+	// From is the origin of the mapping: config.toml, catalogue, or empty if there is none.
 	From string `json:"from,omitempty"`
 }
 
-// Map tells what one scope of a server covers.
+// Map returns the tools that a scope of a server covers.
 func (s Scopes) Map(c Catalogue, server, scope string) Mapped {
 	m := Mapped{Scope: scope, Tools: []string{}}
 	if tools, ok := s[server][scope]; ok {
@@ -73,7 +72,7 @@ func (s Scopes) Map(c Catalogue, server, scope string) Mapped {
 	return m
 }
 
-// covering are the scopes of a server that cover a tool.
+// covering returns the scopes of a server that cover a tool.
 func (s Scopes) covering(c Catalogue, server, tool string) []string {
 	known := slices.Collect(maps.Keys(s[server]))
 	if c != nil {
@@ -89,14 +88,14 @@ func (s Scopes) covering(c Catalogue, server, tool string) []string {
 	return covering
 }
 
-// explain says in words which scopes cover a tool, and from where.
+// explain describes the scopes that cover a tool and the origin of each mapping.
 func (s Scopes) explain(c Catalogue, scopes []string, server, tool string) string {
 	if len(scopes) == 0 {
 		return fmt.Sprintf("no scope of %s is mapped to %s", quote(server), quote(tool))
 	}
 	named := make([]string, len(scopes))
 	for i, scope := range scopes {
-		named[i] = fmt.Sprintf("%s (%s)", quote(scope), cmp.Or(s.Map(c, server, scope).From, "nobody"))
+		named[i] = fmt.Sprintf("%s (%s)", quote(scope), s.Map(c, server, scope).From)
 	}
 	return fmt.Sprintf("%s of %s is covered by the scope %s", quote(tool), quote(server), diag.Words(named, "and"))
 }

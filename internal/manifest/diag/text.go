@@ -164,3 +164,24 @@ func Sorted(words []string) []string {
 	slices.Sort(words)
 	return words
 }
+
+// Command is an ambit command about one manifest: "ambit VERB MANIFEST ARG". The
+// code that suggests a command does not know the name or path under which the reader
+// knows the manifest; the code that prints the command does.
+type Command struct{ Verb, Arg string }
+
+// After returns a hint that ends with the command. An empty manifest prints PATH, and
+// without a verb there is no command.
+func (c Command) After(hint, manifest string) string {
+	if c.Verb == "" {
+		return hint
+	}
+	words := []string{hint + ": ambit", c.Verb, "PATH"}
+	if manifest != "" {
+		words[2] = ShellWord(manifest)
+	}
+	if c.Arg != "" {
+		words = append(words, ShellWord(c.Arg))
+	}
+	return strings.Join(words, " ")
+}

@@ -49,20 +49,16 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	return a
 }
 
-// named makes the hint of a refusal name the agent instead of the manifest's path, which callers
-// may not see.
+// named returns a refusal whose hint names the agent. Callers need not know the path
+// of its manifest.
 func named(err error, name string) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
 		return err
 	}
-	hint := call.HintFor(r.Hint, diag.ShellWord(name))
-	if hint == r.Hint {
-		return err
-	}
-	copied := *r // others may hold the same refusal
-	copied.Hint = hint
-	return &copied
+	renamed := *r // other calls may share the refusal
+	renamed.Hint, renamed.Command = r.HintFor(name), diag.Command{}
+	return &renamed
 }
 
 // hosted is an agent with real servers and its HTTP front.

@@ -16,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store"
@@ -274,14 +275,14 @@ type drifting struct{ front.Gateway }
 
 func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
 	r := call.Refuse("act", call.ServerDrifted, "server demo is another")
-	r.Hint = "ambit lock PATH"
+	r.Hint, r.Command = "lock it", diag.Command{Verb: "lock"}
 	return nil, r
 }
 
 // Other requests get the same hints as calls.
 func TestForwardHintsNameTheAgent(t *testing.T) {
 	_, err := meteredGateway{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
-	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Hint != "ambit lock alpha" {
+	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Hint != "lock it: ambit lock alpha" {
 		t.Errorf("it was refused with %+v", err)
 	}
 }

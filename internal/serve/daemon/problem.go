@@ -56,7 +56,7 @@ func badRequest(message, hint string) *problem {
 func refusedProblem(r *call.Refusal, id string) *problem {
 	status := cmp.Or(refusalStatus[r.Code], http.StatusForbidden)
 	return &problem{
-		status: status, Code: string(r.Code), Reason: r.Reason, Message: r.Message, Hint: r.Hint,
+		status: status, Code: string(r.Code), Reason: r.Reason, Message: r.Message, Hint: r.HintFor(""),
 		Stage: r.Stage, Effect: r.Effect, Retryable: &r.Retryable, RetryAfter: r.RetrySeconds(), CallID: id,
 	}
 }

@@ -57,7 +57,7 @@ func explain(err error) string {
 		return err.Error()
 	}
 	if r.Hint != "" {
-		return r.Error() + " (" + r.Hint + ")"
+		return r.Error() + " (" + r.HintFor("") + ")"
 	}
 	return r.Error()
 }
@@ -238,7 +238,7 @@ func codeOf(failure jsontext.Value) int {
 }
 
 func refusalObject(r *call.Refusal) map[string]any {
-	o := map[string]any{"code": r.Code, "message": r.Message, "hint": r.Hint, "retryable": r.Retryable}
+	o := map[string]any{"code": r.Code, "message": r.Message, "hint": r.HintFor(""), "retryable": r.Retryable}
 	if s := r.RetrySeconds(); s != nil {
 		o["retry_after"] = *s
 	}
@@ -256,7 +256,7 @@ func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontex
 	}
 	words := refusal.Message
 	if refusal.Hint != "" {
-		words += " (" + refusal.Hint + ")"
+		words += " (" + refusal.HintFor("") + ")"
 	}
 	result := map[string]any{
 		"isError": true,

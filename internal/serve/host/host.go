@@ -243,7 +243,9 @@ func (a *Agent) start() {
 	resolved, problem := a.resolve(lock) // also with a bad lock, because the agent's tools report it
 	if err != nil && !errors.Is(err, pack.LockMissing) {
 		r := call.Refuse("act", call.ServerDrifted, "%v", err)
-		r.Hint = pack.HintOf(err)
+		if e, ok := errors.AsType[*pack.Error](err); ok {
+			r.Hint, r.Command = e.Hint, e.Command
+		}
 		a.fail(r, false)
 		return
 	}

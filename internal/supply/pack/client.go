@@ -100,17 +100,18 @@ func run(ctx context.Context, dir string, env []string, argv ...string) (stdout 
 
 // sign is what a client says when it fails for a reason that is known.
 type sign struct {
-	code  Code
-	hint  string
-	texts []string // any of these
+	code    Code
+	hint    string
+	command diag.Command
+	texts   []string // any of these
 }
 
 // noSpace is the same for every client.
 var noSpace = []sign{
-	{StoreFailed, "make sure that the disk has space and that the package store can be written", []string{
+	{StoreFailed, "make sure that the disk has space and that the package store can be written", none, []string{
 		"ENOSPC", "EDQUOT", "EFBIG", "EROFS", "No space left", "Disk quota", "File too large", "Read-only file system",
 	}},
-	{StoreFailed, "make sure that the package store can be written", []string{"EACCES", "EPERM", "Permission denied"}},
+	{StoreFailed, "make sure that the package store can be written", none, []string{"EACCES", "EPERM", "Permission denied"}},
 }
 
 // explain turns a client's failure into an error of this package.
@@ -124,7 +125,7 @@ func explain(signs []sign, what string, err error) error {
 	}
 	for _, s := range slices.Concat(signs, noSpace) {
 		if slices.ContainsFunc(s.texts, func(text string) bool { return strings.Contains(e.said, text) }) {
-			return &Error{Code: s.code, What: what, Detail: "could not be fetched", Err: e, Hint: s.hint}
+			return &Error{Code: s.code, What: what, Detail: "could not be fetched", Err: e, Hint: s.hint, Command: s.command}
 		}
 	}
 	return &Error{

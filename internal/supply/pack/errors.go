@@ -59,8 +59,9 @@ type Error struct {
 	File string
 	// Detail says what is wrong with it.
 	Detail string
-	// Hint says what to do about it.
-	Hint string
+	// Hint says how to fix it, and Command completes it.
+	Hint    string
+	Command diag.Command
 	// Problems are those of a lock file, and Source is the file.
 	Problems []diag.Diagnostic
 	Source   *diag.Source
@@ -107,7 +108,7 @@ func Lacking(err error) bool {
 	return false
 }
 
-// HintOf returns the hint of an error of this package, if it has one.
+// HintOf returns the hint of an error of this package, without its command.
 func HintOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -115,6 +116,12 @@ func HintOf(err error) string {
 	}
 	return ""
 }
+
+var (
+	lockCommand   = diag.Command{Verb: "lock"}
+	none          = diag.Command{}
+	updateCommand = diag.Command{Verb: "lock --update"}
+)
 
 // storeFailed says that the store could not be read or written.
 func storeFailed(what, detail string, err error) error {

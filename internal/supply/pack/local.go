@@ -144,7 +144,7 @@ func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 	if digest != "" && got != digest {
 		return nil, &Error{
 			Code: Tampered, What: ref.Name, File: ref.Name, Detail: "its sha256 is " + got + ", and the manifest pins " + digest,
-			Hint: "if the change is yours, pin it: ambit lock PATH",
+			Hint: "if the change is yours, pin it", Command: lockCommand,
 		}
 	}
 	return &Package{Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv}, nil

@@ -16,7 +16,7 @@ import (
 
 // lockAnew is what to do about a lock that cannot be used. Writing over it is
 // not among it: what it had promised would be gone without anybody looking.
-const lockAnew = "restore it, or remove it and lock anew: ambit lock PATH"
+const lockAnew = "restore it, or remove it and lock anew"
 
 // The rules of lock files.
 var (
@@ -55,9 +55,9 @@ func ReadLock(path string) (*Lock, error) {
 	b, err := readBounded(path, doc.MaxBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &Error{Code: LockMissing, What: path, Detail: "there is no lock file", Err: err, Hint: "write one: ambit lock PATH"}
+		return nil, &Error{Code: LockMissing, What: path, Detail: "there is no lock file", Err: err, Hint: "write one", Command: lockCommand}
 	case err != nil:
-		return nil, &Error{Code: LockInvalid, What: path, Detail: "the lock file cannot be read", Err: err, Hint: "a lock file is a plain file of at most 16 MiB; " + lockAnew}
+		return nil, &Error{Code: LockInvalid, What: path, Detail: "the lock file cannot be read", Err: err, Hint: "a lock file is a plain file of at most 16 MiB; " + lockAnew, Command: lockCommand}
 	}
 	return ParseLock(path, b)
 }
@@ -67,7 +67,7 @@ func ParseLock(name string, text []byte) (*Lock, error) {
 	r := &lockReader{text: string(text)}
 	src := diag.NewSource(name, r.text)
 	r.Reader = read.Reader{Reporter: diag.NewReporter(src, true), Unknown: ruleField}
-	invalid := &Error{Code: LockInvalid, What: name, Source: src, Hint: lockAnew}
+	invalid := &Error{Code: LockInvalid, What: name, Source: src, Hint: lockAnew, Command: lockCommand}
 	if len(text) > doc.MaxBytes || !utf8.Valid(text) {
 		invalid.Detail = "the lock file is too large or not UTF-8"
 		return nil, invalid

@@ -11,15 +11,15 @@ import (
 
 // npmSigns tell why npm failed.
 var npmSigns = []sign{
-	{NotFound, "check the name and the version: npm view NAME versions", []string{"code E404", "code ETARGET", "code ENOVERSIONS"}},
-	{DigestMismatch, "the registry serves other bytes than it did; look into it before you lock it again: ambit lock --update PATH", []string{"code EINTEGRITY"}},
-	{FetchFailed, "the registry cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", []string{
+	{NotFound, "check the name and the version: npm view NAME versions", none, []string{"code E404", "code ETARGET", "code ENOVERSIONS"}},
+	{DigestMismatch, "the registry serves other bytes than it did; look into it before you lock it again", updateCommand, []string{"code EINTEGRITY"}},
+	{FetchFailed, "the registry cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{
 		"code ENOTFOUND", "code ECONN", "code ETIMEDOUT", "code EAI_AGAIN", "code ENETUNREACH", "code EHOSTUNREACH", "code ENOTCACHED",
 		"code ERR_SOCKET_TIMEOUT",
 	}},
-	{FetchFailed, "log in to the registry: npm login", []string{"code E401", "code E403", "code ENEEDAUTH"}},
-	{Unsafe, "do not use this package: what it depends on is in a git repository, which no hash of its registry fixes", []string{"code EALLOWGIT", "spawn ENOTDIR", noGit}},
-	{FetchFailed, "the list of dependencies does not fit the package: ambit lock --update PATH", []string{"code EUSAGE"}},
+	{FetchFailed, "log in to the registry: npm login", none, []string{"code E401", "code E403", "code ENEEDAUTH"}},
+	{Unsafe, "do not use this package: what it depends on is in a git repository, which no hash of its registry fixes", none, []string{"code EALLOWGIT", "spawn ENOTDIR", noGit}},
+	{FetchFailed, "the list of dependencies does not fit the package", updateCommand, []string{"code EUSAGE"}},
 }
 
 // noGit is what npm is given for git, and nothing that can be run. A dependency in

@@ -101,7 +101,7 @@ func npmLockfile(name string, list []byte) (*npmPackages, error) {
 	dec := json.NewDecoder(bytes.NewReader(list))
 	dec.DisallowUnknownFields()
 	bad := func(detail string, err error) error {
-		return &Error{Code: LockInvalid, What: name, Detail: detail, Err: err, Hint: "lock it anew: ambit lock --update PATH"}
+		return &Error{Code: LockInvalid, What: name, Detail: detail, Err: err, Hint: "lock it anew", Command: updateCommand}
 	}
 	if err := dec.Decode(&deps); err != nil {
 		return nil, bad("its list of dependencies cannot be read", err)

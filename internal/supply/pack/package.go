@@ -122,7 +122,7 @@ func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 		}
 	}
 	if firstErr == nil || errors.Is(firstErr, NotStored) {
-		return nil, &Error{Code: NotStored, What: ref.String(), Detail: "is not in the package store", Hint: "fetch it: ambit lock PATH"}
+		return nil, &Error{Code: NotStored, What: ref.String(), Detail: "is not in the package store", Hint: "fetch it", Command: lockCommand}
 	}
 	return nil, firstErr
 }
@@ -145,7 +145,7 @@ func (s *Store) Size(want Want) int64 {
 func (s *Store) candidates(want Want) ([]string, error) {
 	hex, ok := strings.CutPrefix(want.Digest, digestPrefix)
 	if !ok {
-		return nil, &Error{Code: NotStored, Detail: "a package is opened by its sha256, and there is none", Hint: "compute it: ambit lock PATH"}
+		return nil, &Error{Code: NotStored, Detail: "a package is opened by its sha256, and there is none", Hint: "compute it", Command: lockCommand}
 	}
 	list, err := os.ReadDir(s.platformDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -243,12 +243,12 @@ func (r *record) fits(ref Ref, want Want) error {
 	case r.Kind != ref.Kind || r.Name != ref.Name && r.Kind != MCPB && !(r.Kind == PyPI && samePython(r.Name, ref.Name)):
 		return &Error{
 			Code: DigestMismatch, What: ref.String(), Detail: "the digest is that of another package, " + r.Name,
-			Hint: "compute the digest anew: ambit lock PATH",
+			Hint: "compute the digest anew", Command: lockCommand,
 		}
 	case ref.Version != "" && !sameVersion(r.Kind, r.Version, ref.Version):
 		return &Error{
 			Code: VersionConflict, What: ref.Name, Detail: "the digest is that of version " + r.Version + ", and the version is declared as " + ref.Version,
-			Hint: "compute the digest anew: ambit lock PATH",
+			Hint: "compute the digest anew", Command: lockCommand,
 		}
 	case want.Dependencies != nil && digestOf(want.Dependencies) != r.Lockfile, want.Tree == "" && !slices.Equal(r.Scripts, sorted(want.Scripts)):
 		return &Error{Code: NotStored, What: ref.String(), Detail: "is in the store with other dependencies"}
@@ -263,7 +263,7 @@ func damaged(ref Ref, file, how string, err error) error {
 	return &Error{
 		Code: Tampered, What: ref.String(), File: file, Err: err,
 		Detail: "in the package store, " + file + " " + how + "; it is not what was hashed",
-		Hint:   "find out who changed it, then fetch it again: ambit lock PATH",
+		Hint:   "find out who changed it, then fetch it again", Command: lockCommand,
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 // pipSigns tell why pip failed. It says that there is no such version also when
 // it could not ask.
 var pipSigns = []sign{
-	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", []string{"No module named pip"}},
-	{Unsafe, "do not use this package: what it depends on is no wheel of an index, and building it runs its code", []string{notBuilt}},
-	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again: ambit lock --update PATH", []string{"DO NOT MATCH THE HASHES"}},
-	{FetchFailed, "the Python index cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
-	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", []string{
+	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", none, []string{"No module named pip"}},
+	{Unsafe, "do not use this package: what it depends on is no wheel of an index, and building it runs its code", none, []string{notBuilt}},
+	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again", updateCommand, []string{"DO NOT MATCH THE HASHES"}},
+	{FetchFailed, "the Python index cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
+	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", none, []string{
 		"No matching distribution", "Could not find a version",
 	}},
 }
@@ -158,7 +158,7 @@ func (f *fetch) pythonDependencies(dir, wheel string, pip func(string, ...string
 	if f.want.Dependencies != nil && string(f.deps) != string(f.want.Dependencies) {
 		return &Error{
 			Code: DigestMismatch, What: f.ref.String(), Detail: "the wheels for this machine are not those of the lock file",
-			Hint: "lock it again with this Python: ambit lock --update PATH",
+			Hint: "lock it again with this Python", Command: updateCommand,
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func requirements(what string, list []byte) ([]string, error) {
 		lines = append(lines, name+"=="+version+" --hash="+digest)
 	}
 	if err != nil {
-		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it anew: ambit lock --update PATH"}
+		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it anew", Command: updateCommand}
 	}
 	slices.Sort(lines)
 	return lines, nil

@@ -135,7 +135,7 @@ func (f *fetch) checkArchive(name, to string) error {
 	if f.want.Digest != "" && digest != f.want.Digest {
 		return &Error{
 			Code: DigestMismatch, What: f.ref.String(), Detail: "the published package has the sha256 " + digest + ", and " + f.want.Digest + " is pinned",
-			Hint: "the version is another, or what is published under it has changed; look into it before you run ambit lock --update PATH",
+			Hint: "the version is another, or what is published under it has changed; look into it before you lock it again", Command: updateCommand,
 		}
 	}
 	if err := os.Rename(name, to); err != nil {
@@ -197,10 +197,10 @@ func (f *fetch) finish() (tree string, err error) {
 func (f *fetch) otherTree(tree string) error {
 	e := &Error{
 		Code: DigestMismatch, What: f.ref.String(), Detail: "what was installed has the tree " + tree + ", and the lock has " + f.want.Tree,
-		Hint: "the registry serves other dependencies than it did; look into it before you lock it again: ambit lock --update PATH",
+		Hint: "the registry serves other dependencies than it did; look into it before you lock it again", Command: updateCommand,
 	}
 	if len(f.want.Scripts) > 0 {
-		e.Hint = "its install scripts do not make the same files on every machine; lock it again on this one: ambit lock PATH"
+		e.Hint, e.Command = "its install scripts do not make the same files on every machine; lock it again on this one", lockCommand
 	}
 	return e
 }

@@ -285,7 +285,7 @@ var removals = []removal{
 		}
 `, `		return l.current.Load(), nil
 `, "./internal/gateway/policy", "TestRevokedWhileItIsRead"},
-	{"P137", "internal/gateway/intend.go", `if err = g.books.Journal.InForce(tx); err != nil {`, `if err != nil {`, "./internal/gateway", "TestNothingIsSentAfterRotation"},
+	{"P137", "internal/gateway/intend.go", `if err = g.store.Journal.InForce(tx); err != nil {`, `if err != nil {`, "./internal/gateway", "TestNothingIsSentAfterRotation"},
 	{"P138", "internal/exec/toolserver/server.go", `	s.remember(conn)
 `, ``, "./internal/exec/toolserver", "TestWatchedAgain"},
 	{"P98", "internal/gateway/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/gateway/egress", "TestSwapHeadsAreBounded"},

@@ -2,19 +2,18 @@ package deny
 
 import "strings"
 
-// gap is what may stand between two words. It may be nothing, since a text may
-// have lost its spaces.
+// gap matches the text between two words. It may be empty, because a text may have lost
+// its spaces.
 const gap = `[\W_]*?`
 
-// reach is how far a phrase of the defaults is followed.
+// reach bounds the length of a match of the defaults.
 const reach = 200
 
-// upTo are at most n words that do not matter.
+// upTo matches at most n arbitrary words.
 func upTo(n string) string { return `(?:[\w']+[\W_]+){0,` + n + `}?` }
 
-// Defaults are the phrases that have no honest place in a tool's arguments: the
-// families of prompt injection that can be told by their words. Each is named for
-// what it asks for, and begins with a word that is easy to look for.
+// Defaults returns patterns for prompt injection: phrases that have no honest use in a
+// tool's arguments. Each is named for its intent and begins with a distinctive word.
 func Defaults() []Pattern {
 	var out []Pattern
 	add := func(name string, words ...string) {

@@ -1,17 +1,16 @@
-// Package deny matches texts against patterns that nothing may match.
+// Package deny matches texts against denied patterns.
 //
-// A pattern is a regular expression in RE2's syntax, so that no text takes more
-// than linear time, and is matched whatever the case. The same words can be
-// written in many ways, so a text is read in several: as it is, with its white
-// space collapsed, normalised (package view), with digits as the letters they
-// stand for, with spaced letters joined, and decoded from base64, hex and percent
-// escapes, two levels deep. A hit says which reading it was.
+// A pattern is a regular expression in RE2's syntax, which matches in linear time, and
+// ignores case. The same words can be written in many ways, so a text is matched in
+// several readings: as it is, with collapsed white space, normalised (package view), with
+// digits replaced by similar letters, with spaced letters joined, and decoded from
+// base64, hex and percent escapes, two levels deep. A hit names its reading.
 //
-// Most texts match nothing, so that is what is fast: every match of a pattern has
-// one of a few words in it, all words of all patterns are looked for in one pass,
-// and only the neighbourhood of one is given to the expression. The pass takes
-// digits for letters, so that it needs no other for them. A pattern without such
-// words, or without a bound on its length, is matched against the whole text.
+// The common case, a text that matches nothing, is fast. Every match of a pattern
+// contains one of a few words; one pass searches for the words of all patterns, and only
+// the text near a word is matched with the expression. The pass reads digits as letters
+// too. A pattern without such words, or without a bound on its length, is matched against
+// the whole text.
 package deny
 
 import (
@@ -45,7 +44,7 @@ const (
 	maxDepth    = 2
 	maxWordSize = 12
 
-	// everything says that a pattern was matched against all of a text.
+	// everything marks a pattern that was matched against a whole text.
 	everything = math.MaxInt
 )
 
@@ -65,8 +64,8 @@ type pattern struct {
 	reach int // the longest match, or 0 for no bound
 	// repeated are the classes whose runs must be short for reach to be right.
 	repeated []*class
-	// first says that a match begins with the word that announces it, and word
-	// that the word begins there. The expression is anchored then.
+	// first is set if a match begins with its word, and word if the word begins there.
+	// The expression is then anchored.
 	first, word bool
 	// whole is the expression without the anchor, for texts that need it.
 	whole func() *regexp.Regexp
@@ -86,7 +85,7 @@ const (
 	Decoded    = "decoded"
 )
 
-// Compile makes a list. The error tells of every pattern that is wrong.
+// Compile compiles a list. The error reports every invalid pattern.
 func Compile(patterns []Pattern) (*List, error) {
 	l := &List{}
 	var errs []error
@@ -362,7 +361,7 @@ func (s *scan) around(p *pattern, text []byte, end, size int, as string) (Hit, b
 		s.done[p.index] = everything
 		return s.try(p, text, as)
 	case end <= s.done[p.index]:
-		return Hit{}, false // it was in the last neighbourhood, with room to spare
+		return Hit{}, false // the last match attempt covered it
 	}
 	from := back(text, end, p.reach+16)
 	for n := 0; n < 32 && from > 0 && wordByte(text[from-1]); n++ {
@@ -383,7 +382,7 @@ func (s *scan) around(p *pattern, text []byte, end, size int, as string) (Hit, b
 	return s.try(p, near, as)
 }
 
-// from matches a pattern that begins where its word does.
+// from matches a pattern that begins with its word, at a position.
 func (s *scan) from(p *pattern, text []byte, at int, as string) (Hit, bool) {
 	if p.word && at > 0 && wordByte(text[at-1]) {
 		return Hit{}, false

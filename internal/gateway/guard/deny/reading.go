@@ -20,7 +20,7 @@ func signs(one byte) *[256]byte {
 	return &t
 }
 
-// unleet appends text in letters, where signs stand among letters. It reports
+// unleet appends text with the signs among letters replaced by letters. It reports
 // whether there were any. A digit may end a word, a sign that ends one is
 // punctuation.
 func unleet(dst, text []byte, letters *[256]byte) ([]byte, bool) {
@@ -98,7 +98,7 @@ func nextSpaced(text []byte, at int) int {
 }
 
 // join appends the spaced letters that begin at a place, without the spaces, and
-// says where they end. A wider space stays one.
+// returns their end. A wider space stays one.
 func join(dst, text []byte, at int) ([]byte, int) {
 	for at < len(text) && letter(text[at]) {
 		dst = append(dst, text[at])

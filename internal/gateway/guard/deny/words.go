@@ -109,7 +109,7 @@ func following(re *syntax.Regexp) []string {
 }
 
 // runs are the words that each part of a sequence requires. Parts that are single
-// letters or choices of endings join what stands beside them.
+// letters or choices of endings join their neighbours.
 func runs(parts []*syntax.Regexp) [][]string {
 	var out [][]string
 	for i := 0; i < len(parts); i++ {

@@ -1,9 +1,9 @@
-// Command gen writes the tables of the guard that come from other projects.
+// Command gen writes the guard's tables that come from other projects.
 //
-// ambit could import those projects instead. It does not, since they cost every
-// start of ambit: the phone numbers' metadata takes 7 ms and 5 MB before main
-// runs. Tests compare the tables with the modules in go.mod, so that they cannot
-// fall behind. The rules for secrets are made in secret/gitleaks.
+// ambit does not import those projects, because they slow down every start: the metadata
+// of phone numbers takes 7 ms and 5 MB before main runs. Tests compare the tables with the
+// modules in go.mod, so that they stay current. secret/gitleaks writes the rules for
+// secrets.
 package main
 
 import (

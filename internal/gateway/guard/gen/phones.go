@@ -8,13 +8,13 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// region is what it takes to tell whether a number can be dialled somewhere.
+// region has the data that decides whether a number can be dialled in a country.
 type region struct {
 	ID        string `json:"id"`
 	Code      int    `json:"code"`
 	Prefix    string `json:"prefix,omitzero"`    // what is dialled before a number inside the country
 	Transform string `json:"transform,omitzero"` // what such a number becomes
-	Leading   string `json:"leading,omitzero"`   // tells regions of one code apart
+	Leading   string `json:"leading,omitzero"`   // distinguishes regions with the same code
 	Lengths   []int  `json:"lengths"`
 	Number    string `json:"number"` // every kind of number there is
 }

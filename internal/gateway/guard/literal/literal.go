@@ -1,12 +1,11 @@
 // Package literal finds many words in a text in one pass, whatever their case.
 //
-// It is the prefilter of every scan in the guard: an Aho-Corasick automaton as
-// one dense table, so that a byte costs two loads and no branch. A single chain
-// of such loads waits for the cache, so the text is cut into four lanes that are
-// walked side by side; that alone makes it three times as fast.
+// It is the prefilter of every scan in the guard: an Aho-Corasick automaton as one dense
+// table, so that a byte costs two loads and no branch. A single chain of such loads waits
+// for the cache, so the text is split into four lanes that are scanned in parallel, which
+// is three times as fast.
 //
-// Words are ASCII and matched without regard to ASCII case. The caller decides
-// whether the case it saw is good enough.
+// Words are ASCII and match in any case. The caller checks the case if it matters.
 package literal
 
 import "errors"
@@ -24,13 +23,13 @@ type Set struct {
 	reach int        // the longest of them
 }
 
-// Hit is the end of a word. State says which words: see [Set.Words].
+// Hit is the end of a word. [Set.Words] returns the words of its state.
 type Hit struct {
 	End   int
 	state uint32
 }
 
-// ErrTooMany says that the words do not fit a table.
+// ErrTooMany means that the words do not fit into a table.
 var ErrTooMany = errors.New("literal: too many words")
 
 // maxStates bounds the table to some megabytes.
@@ -167,7 +166,7 @@ func (t *trie) link() {
 }
 
 // lay writes the table. The states in which a word ends move up, so that a bit
-// tells them apart.
+// distinguishes them.
 func (s *Set) lay(t *trie) {
 	plain := uint32(0)
 	number := make([]uint32, len(t.ends))

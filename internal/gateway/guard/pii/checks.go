@@ -22,7 +22,7 @@ func number(s []byte) int {
 	return n
 }
 
-// same reports whether all digits are one: nobody's number.
+// same reports whether all digits are equal; no person has such a number.
 func same(s []byte) bool {
 	for _, c := range s {
 		if c != s[0] {

@@ -17,9 +17,8 @@ func newWords(list ...string) *words {
 	return &w
 }
 
-// near reports whether one of the words stands beside text[start:end], or in the
-// name that the text stands under. Short words must stand alone, long ones may be
-// the beginning of another.
+// near reports whether one of the words is near text[start:end], or in the name of the
+// text's member. Short words must match whole words, long ones may be a prefix.
 func (s *search) near(start, end int, w *words) bool {
 	if w == nil {
 		return false
@@ -32,7 +31,7 @@ func (s *search) near(start, end int, w *words) bool {
 			return true
 		}
 	}
-	// Several ask about the same place.
+	// Several checks ask about the same position.
 	if s.low.at != start || len(s.low.text) == 0 {
 		s.low.at, s.low.text = start, s.low.text[:0]
 		for _, c := range s.text[max(s.lineStart(start), start-ahead):start] {
@@ -42,7 +41,7 @@ func (s *search) near(start, end int, w *words) bool {
 	return w.in(s.low.text) || s.follows(end, w)
 }
 
-// follows reports whether one of the words stands behind what ends at end.
+// follows reports whether one of the words follows end.
 func (s *search) follows(end int, w *words) bool {
 	var low [behind]byte
 	n := 0
@@ -56,7 +55,7 @@ func (s *search) follows(end int, w *words) bool {
 	return w.in(low[:n])
 }
 
-// lineStart is where the paragraph before start begins.
+// lineStart returns the start of the paragraph that contains start.
 func (s *search) lineStart(start int) int {
 	from := max(0, start-ahead)
 	for i := start - 1; i > from; i-- {

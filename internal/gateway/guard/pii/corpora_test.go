@@ -130,9 +130,9 @@ func ratio(a, b int) float64 {
 	return float64(a) / float64(b)
 }
 
-// Presidio's own vectors: what its recognizers find in a text that they are
-// given alone. Every recognizer of ours looks at it here, and the name of the
-// member says what it is, where a number has no check of its own.
+// Presidio's own vectors: the findings of each recognizer in a text of its own. Here every
+// recognizer sees the text, and the name of the member gives the category of a number
+// without a check digit.
 func TestCorporaPresidioVectors(t *testing.T) {
 	var rows []struct {
 		File   string

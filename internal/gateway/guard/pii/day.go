@@ -8,8 +8,8 @@ var months = map[string]bool{
 	"fev": true, "set": true, "out": true, "gen": true, "mag": true, "giu": true, "lug": true, "ott": true, "jui": true, "aou": true,
 }
 
-// day finds the date of which the token text[a:b] is the first digits, if a word
-// says that somebody was born then.
+// day finds the date that begins with the digits text[a:b], if a word marks it as a date
+// of birth.
 func (s *search) day(a, b int) (start, end int) {
 	start, end = s.date(a, b)
 	if end == 0 || !s.near(start, end, birthWords) {
@@ -50,8 +50,8 @@ func ordinal(token []byte) bool {
 	return c == 't' || c == 's' || c == 'n' || c == 'r'
 }
 
-// inNumbers reads 1980-03-12, 12.3.1980, 3/12/80: the first number is text[a:b],
-// and behind it stand what parts the numbers and a digit.
+// inNumbers parses 1980-03-12, 12.3.1980, 3/12/80: the first number is text[a:b], and a
+// separator and a digit follow.
 func (s *search) inNumbers(a, b int) (start, end int) {
 	text := s.text
 	c := s.digits(b + 1)

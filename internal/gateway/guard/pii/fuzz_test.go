@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/pii"
 )
 
-// Anything at all, under any name: what is found stands in the text and in order,
-// and another look finds the same.
+// For any text and any name, the spans are within the text and in order, and a second
+// search finds the same.
 func FuzzFind(f *testing.F) {
 	for _, s := range [][2]string{
 		{"anna@example.org, 4111 1111 1111 1111", ""},

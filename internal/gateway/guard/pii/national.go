@@ -5,14 +5,13 @@ import "bytes"
 // id is one country's number.
 type id struct {
 	name string
-	// form is what stands at each place: 9 a digit, A a letter, X either.
+	// form has a character for each position: 9 for a digit, A for a letter, X for either.
 	form string
 	ok   func(s []byte) bool
-	// alone are the ways to write it that need no word beside it: lengths of the
-	// groups, or * for any.
+	// alone are the forms that need no word nearby: lengths of the groups, or * for any.
 	alone []string
 	words *words
-	// by are the separators that may stand in it, if not any but a colon.
+	// by are the allowed separators; empty allows any except a colon.
 	by string
 }
 
@@ -70,7 +69,7 @@ var ids = []id{
 	{"ng_nin", "99999999999", ngNIN, nil, newWords("nin", "national identification"), ""},
 }
 
-// anyID are the names under which any country's number can stand.
+// anyID are words for the number of any country.
 var anyID = newWords("national id", "nationalid", "identity number", "id number", "idnumber", "personal number", "tax number", "taxnumber", "citizen", "passport or id")
 
 func usSSN(s []byte) bool {
@@ -177,7 +176,7 @@ func itForm(s []byte) bool {
 	return bytes.IndexByte([]byte("ABCDEHLMPRST"), s[8]) >= 0
 }
 
-// deTax wants the check digit, and few digits that are there more than once.
+// deTax checks the check digit, and that few digits repeat.
 func deTax(s []byte) bool {
 	var count [10]int
 	for _, c := range s[:10] {

@@ -41,7 +41,7 @@ func dotted(text []byte, a int) int {
 	return at
 }
 
-// colon looks at what stands around a colon: an IPv6 or a MAC address.
+// colon checks the text around a colon for an IPv6 or a MAC address.
 func (s *search) colon(i int) int {
 	text := s.text
 	// Another colon must be near, or there is nothing to it.

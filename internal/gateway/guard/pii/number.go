@@ -157,12 +157,12 @@ func (s *search) window(start int) int {
 	return 0
 }
 
-// continues reports whether a number goes on after end.
+// continues reports whether a number continues after end.
 func continues(text []byte, end int) bool {
 	return end+1 < len(text) && (text[end] == '-' || text[end] == '.' || text[end] == '/') && digit(text[end+1])
 }
 
-// what says what kind of number groups make, if any.
+// what returns the category of the number that groups form, if any.
 func (s *search) what(compact []byte, groups []group) string {
 	start, end := groups[0].start, groups[len(groups)-1].end
 	if s.iban && letter(compact[0]) && letter(compact[1]) && s.spaced(groups) && iban(compact) {
@@ -186,7 +186,7 @@ func (s *search) what(compact []byte, groups []group) string {
 	return ""
 }
 
-// separated reports whether only separators stand between groups that an id has.
+// separated reports whether the groups have only separators that an id allows.
 func (s *search) separated(n *id, groups []group) bool {
 	for _, g := range groups[1:] {
 		if c := s.text[g.start-1]; n.by != "" && strings.IndexByte(n.by, c) < 0 || n.by == "" && c == ':' {
@@ -196,7 +196,7 @@ func (s *search) separated(n *id, groups []group) bool {
 	return true
 }
 
-// uniform reports whether one kind of separator stands between groups.
+// uniform reports whether the groups have one kind of separator.
 func (s *search) uniform(groups []group) bool {
 	for _, g := range groups[1:] {
 		if s.text[g.start-1] != s.text[groups[0].end] {

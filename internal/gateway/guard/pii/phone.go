@@ -120,8 +120,8 @@ func international(digits string) bool {
 			return false
 		}
 		for _, r := range d.codes[code] {
-			// A number that nobody has is still one. Some write the prefix of the country
-			// all the same: +44 (0) 20.
+			// An unassigned number counts too. Some people write the trunk prefix after the
+			// country code: +44 (0) 20.
 			if slices.Contains(r.Lengths, len(digits)-n) || digits[n] == '0' && slices.Contains(r.Lengths, len(digits)-n-1) {
 				return true
 			}
@@ -132,11 +132,11 @@ func international(digits string) bool {
 
 var phoneWords = newWords("phone", "telephone", "telefon", "telefono", "téléphone", "tel", "mobile", "mobil", "cell", "cellphone", "call", "fax", "sms", "whatsapp", "handy", "contact", "reach", "dial", "text me", "ring", "celular", "telefone", "ph", "voicemail", "answering", "message", "us number", "uk number", "cn number", "israeli number", "chinese number", "international number")
 
-// phoneLabels say it only behind a number: before one, an office has an address.
+// phoneLabels count only after a number: before one, an office has an address.
 var phoneLabels = newWords("office")
 
-// dial looks for a phone number that begins with the digits at a. What stands
-// before them, a plus or a bracket, is part of it.
+// dial searches for a phone number that begins with the digits at a, including a plus or
+// bracket before them.
 func (s *search) dial(a int) int {
 	text := s.text
 	start, plus := a, false
@@ -193,7 +193,7 @@ func (s *search) dial(a int) int {
 	return 0
 }
 
-// rings reports whether digits that stand at text[start:end] are a phone number.
+// rings reports whether the digits at text[start:end] are a phone number.
 func (s *search) rings(digits string, start, end int, plus, sloped bool) bool {
 	if plus {
 		return international(digits)

@@ -59,7 +59,7 @@ func TestExamplesOfEveryRegionAreFound(t *testing.T) {
 				t.Errorf("%s: %q: %v", region, text, got)
 			}
 		}
-		// Fewer than seven digits are too few to tell without a code.
+		// Fewer than seven digits are too few without a country code.
 		text := phonenumbers.Format(number, phonenumbers.NATIONAL)
 		if len(phonenumbers.GetNationalSignificantNumber(number)) >= 7 && len(f.Find([]byte(text), []byte("phone"), nil)) != 1 {
 			t.Errorf("%s: %q is not found under the name phone", region, text)

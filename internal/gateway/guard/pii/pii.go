@@ -1,19 +1,18 @@
 // Package pii finds personal data in text: numbers that belong to a person, and
 // addresses that reach one.
 //
-// A pattern alone is weak evidence, so it is never enough. Most numbers carry a
-// check digit, and the others a form that little else has; what has neither
-// counts only beside a word that says what it is. That word is looked for in the
-// text around, and in the name of the JSON member, which is the best witness in
-// the arguments of a tool.
+// A pattern alone is weak evidence and never enough. Most numbers have a check digit,
+// others a distinctive form. Data with neither counts only near a word that names its
+// category, such as "passport". The finder searches for that word in the text around the
+// match and in the name of the JSON member, which is the best evidence in the arguments
+// of a tool.
 //
-// Nearly everything here has a digit in it, and what has none has an @ or a
-// colon. So a text is walked once, from one such byte to the next; where there is
-// none, nothing is done. At a digit, the groups that follow are joined, a few at
-// a time, and looked up by their length.
+// Almost all personal data contains a digit, and the rest an @ or a colon. So the finder
+// walks a text once, from one such byte to the next. At a digit it joins the groups that
+// follow, a few at a time, and looks them up by length.
 //
-// Look-alikes and invisible characters are resolved first (package view), and
-// what is found is given in bytes of the text as it came.
+// Look-alikes and invisible characters are resolved first (package view). Spans are
+// offsets in the original text.
 package pii
 
 import (
@@ -39,23 +38,23 @@ const (
 	Wallet      = "crypto_wallet"
 )
 
-// Categories are all that can be found.
+// Categories are all categories.
 var Categories = []string{CreditCard, Email, Phone, IBAN, NationalID, IPAddress, MACAddress, Passport, DateOfBirth, Wallet}
 
-// Span is where something stands in a text.
+// Span is the position of personal data in a text.
 type Span struct {
 	Category   string
 	Start, End int
 }
 
-// Finder looks for some categories.
+// Finder finds some categories.
 type Finder struct {
 	card, email, phone, iban, national, ip, mac, passport, birth, wallet bool
 
 	scratch sync.Pool
 }
 
-// New is a finder for categories.
+// New returns a finder for categories.
 func New(categories []string) (*Finder, error) {
 	f := &Finder{}
 	for _, c := range categories {
@@ -64,7 +63,7 @@ func New(categories []string) (*Finder, error) {
 			MACAddress: &f.mac, Passport: &f.passport, DateOfBirth: &f.birth, Wallet: &f.wallet,
 		}[c]
 		if flag == nil {
-			return nil, fmt.Errorf("%q is no category of personal data; there are %s", c, strings.Join(Categories, ", "))
+			return nil, fmt.Errorf("%q is not a category of personal data; the categories are %s", c, strings.Join(Categories, ", "))
 		}
 		*flag = true
 	}
@@ -72,26 +71,26 @@ func New(categories []string) (*Finder, error) {
 	return f, nil
 }
 
-// search is the work on one text.
+// search is the search of one text.
 type search struct {
 	*Finder
 	text []byte
-	key  []byte // the name that the text stands under, as words
-	raw  []byte // and as it came
-	done int    // nothing before it is looked at again
+	key  []byte // the name of the text's member, as words
+	raw  []byte // the same name, unchanged
+	done int    // the text before it is finished
 	out  []Span
 	view view.View
 
 	groups  [maxGroups]group
 	compact [maxCompact]byte
 	low     struct {
-		text []byte // what stands before a place, in lower case
+		text []byte // the text before a position, in lower case
 		at   int
 	}
 }
 
-// Find appends what it finds in a text to dst, in order and without overlaps. Key
-// is the name that the text stands under, if it has one.
+// Find appends the spans in a text to dst, in order and without overlaps. key is the name
+// of the text's JSON member, if it has one.
 func (f *Finder) Find(text, key []byte, dst []Span) []Span {
 	if first := next(text, 0); first == len(text) && view.ASCII(text) {
 		return dst
@@ -117,7 +116,7 @@ func (f *Finder) Find(text, key []byte, dst []Span) []Span {
 	return dst
 }
 
-// What a byte can be the first sign of.
+// The classes of bytes that can begin personal data.
 const (
 	nothing = iota
 	aDigit
@@ -178,9 +177,9 @@ func (s *search) walk() {
 	}
 }
 
-// found notes a span and answers its end.
+// found records a span and returns its end.
 func (s *search) found(category string, start, end int) int {
-	// What was found last may be part of this: the user of an address.
+	// The last span may be part of this one: the user of an address.
 	for len(s.out) > 0 && s.done > start && s.out[len(s.out)-1].End > start && s.out[len(s.out)-1].Start >= start {
 		s.out = s.out[:len(s.out)-1]
 	}

@@ -1,21 +1,18 @@
-// Package secret finds credentials in text, at the speed of memory.
+// Package secret finds credentials in text.
 //
-// The rules are gitleaks' and our own. gitleaks runs a rule over the
-// whole text when one of the rule's keywords is anywhere in it, and keywords are
-// as common as "key". Here a rule is taken apart when it is loaded: every match
-// of it begins with one of a few shapes, a shape has a literal in it, and all
-// literals are looked for in one pass (package literal). Where one is found, the
-// shape is checked byte by byte, then the value behind the name, and only what is
-// left is given to the regular expression, anchored there and bounded. Almost
-// nothing is left in a text without secrets.
+// The rules are those of gitleaks and our own. gitleaks runs a rule over the whole text
+// if the text contains one of its keywords, and keywords are as common as "key". This
+// package analyses each rule when it is loaded: every match begins with one of a few
+// shapes, and a shape contains a literal. One pass searches for all literals (package
+// literal). At each literal the shape is checked byte by byte, then the value after the
+// name, and only the remaining candidates are matched with the regular expression,
+// anchored and bounded. A text without secrets has almost no candidates.
 //
-// What counts as a secret is what gitleaks says: entropy, allowlists and stop
-// words are its own. What it can be talked out of is not: markers such as
-// gitleaks:allow mean nothing here, and a text is also read without its
-// invisible characters, with its escapes resolved, and decoded from base64 and
-// hex, two levels deep.
+// Entropy, allowlists and stop words are those of gitleaks. Markers such as
+// gitleaks:allow have no effect. A text is also scanned without its invisible characters,
+// with its escapes resolved, and decoded from base64 and hex, two levels deep.
 //
-// All loading happens at the first scan.
+// Everything is loaded at the first scan.
 package secret
 
 import (
@@ -28,7 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// Match is a secret in a text. It never holds the secret itself.
+// Match is a secret in a text. It never contains the secret itself.
 type Match struct {
 	Rule       string
 	Start, End int
@@ -36,7 +33,7 @@ type Match struct {
 	rank int // the lower, the better it knows what it found
 }
 
-// ErrTooHard says that a text needs more work than a scan may cost. It cannot be
+// ErrTooHard means that a text needs more work than a scan may cost. It cannot be
 // called clean.
 var ErrTooHard = errors.New("the text takes too much work to scan")
 

@@ -6,7 +6,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 )
 
-// Find tells where the values are in a text: pairs of offsets, in order and
+// Find returns the positions of the values in a text: pairs of offsets, in order and
 // without overlaps. It looks for nothing else.
 func (k *Known) Find(text []byte) [][2]int {
 	if k == nil {
@@ -31,7 +31,7 @@ func (k *Known) Longest() (n int) {
 	return n
 }
 
-// InLine says that no value goes on after the end of a line.
+// InLine reports whether every value is within one line.
 func (k *Known) InLine() bool {
 	if k == nil {
 		return true

@@ -35,7 +35,7 @@ type Known struct {
 type form struct {
 	name string
 	text []byte
-	fold bool // its case says nothing
+	fold bool // its case is not significant
 }
 
 // Shorter values and fragments are in too many innocent texts.
@@ -89,8 +89,8 @@ func NewKnown(values []Value) (*Known, error) {
 	return k, nil
 }
 
-// aligned is the part of a value's base64 that does not depend on what stands
-// around it, where shift bytes stand before it.
+// aligned is the part of a value's base64 that does not depend on the text around it, if
+// shift bytes precede it.
 func aligned(enc *base64.Encoding, secret string, shift int) string {
 	text := enc.EncodeToString(append(make([]byte, shift), secret...))
 	return text[(8*shift+5)/6 : 8*(shift+len(secret))/6]

@@ -32,13 +32,13 @@ type Rule struct {
 	Entropy float64 `json:"entropy"`
 	Allow   []Allow `json:"allow"`
 
-	// quick, if there is one, says no to most texts that have the shape.
+	// quick, if set, rejects most texts that have the shape.
 	quick func(text []byte) bool
 }
 
-// Allow says which matches are no secrets after all.
+// Allow lists matches that are no secrets.
 type Allow struct {
-	// All wants every kind of evidence below, not just one.
+	// All requires every kind of evidence below, not just one.
 	All bool `json:"all"`
 	// Target is what Regexes look at: the secret, or the match or line it is in.
 	Target    string   `json:"target"`

@@ -161,7 +161,7 @@ func hasUserinfo(text []byte) bool {
 	return false
 }
 
-// semicolons reports whether a text goes on like a connection string.
+// semicolons reports whether a text continues like a connection string.
 func semicolons(text []byte) bool {
 	return bytes.IndexByte(text[:min(len(text), 160)], ';') > 0
 }

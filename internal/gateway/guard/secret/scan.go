@@ -148,7 +148,7 @@ func (s *scan) pass(text []byte, dst []Match) (_ []Match, hidden bool) {
 	return dst, hidden
 }
 
-// invisible reports whether a text begins with a character that nobody sees.
+// invisible reports whether a text begins with an invisible character.
 func invisible(text []byte) bool {
 	r, _ := utf8.DecodeRune(text)
 	return view.Invisible(r)

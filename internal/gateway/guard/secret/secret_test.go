@@ -31,7 +31,7 @@ func scan(t testing.TB, text string) []secret.Match {
 	return m
 }
 
-// A secret is found wherever it stands: around the borders of blocks and lanes.
+// A secret is found at every position, also across the borders of blocks and lanes.
 func TestFoundAtEveryOffset(t *testing.T) {
 	for _, size := range []int{0, 1, 63, 255, 256, 1000, 1<<14 - 20, 1 << 14, 1<<16 - 45, 1<<16 - 20, 1<<16 - 4, 1 << 16, 1<<16 + 1, 1 << 17} {
 		text := strings.Repeat("word and ", size/9) + strings.Repeat(".", size%9) + token + strings.Repeat(" and word", 3000)
@@ -65,7 +65,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// What a line says that makes a match harmless is said of that line alone.
+// An allowlist that matches a line applies to that line alone.
 func TestHarmlessLine(t *testing.T) {
 	const harmless = "RUN --mount=type=secret,id=npm "
 	key := "api_key = \"Zk3vT9wQx1" + "Lm7RbN2cYd\""
@@ -97,8 +97,8 @@ func TestMatchesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// A text made to be expensive costs no more than its size allows: it is read to
-// the end, or the scan says that it is too hard.
+// An adversarial text costs no more than its size allows: the scan completes, or returns
+// ErrTooHard.
 func TestHostileTexts(t *testing.T) {
 	tests := []struct {
 		name, text string

@@ -12,7 +12,7 @@ import (
 // what is gets to the regular expression.
 type shape struct {
 	sets []*set
-	// word wants a word boundary before the match, begin the start of the text.
+	// word requires a word boundary before the match, begin the start of the text.
 	word, begin bool
 	literal     string
 	offset      int // of the literal in the match

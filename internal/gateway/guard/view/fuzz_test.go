@@ -52,7 +52,7 @@ func FuzzRange(f *testing.F) {
 	})
 }
 
-// What a string of JSON says is what its view says.
+// The view of a JSON string is its decoded value.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`"a\nb"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ud83dA"`, `"\\u0041"`, `"\/\"\b\f"`} {
 		f.Add([]byte(s))

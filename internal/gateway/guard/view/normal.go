@@ -75,7 +75,7 @@ func (v *View) Normal(src []byte) bool {
 		switch {
 		case tag:
 			if !tags {
-				v.Text = append(v.Text, ' ') // what they say stands on its own
+				v.Text = append(v.Text, ' ') // their text is separate
 			}
 			v.Text = append(v.Text, byte(r-0xe0000))
 		case Invisible(r):
@@ -127,7 +127,7 @@ func (v *View) plain(r rune, src []byte) {
 	}
 }
 
-// Tricks says what a text uses that has no place in arguments: characters that
+// Tricks returns the kind of trick that a text uses and arguments have no use for: characters that
 // only a model reads, or that turn the order of what people read.
 func Tricks(text []byte) string {
 	for i := 0; i < len(text); i++ {

@@ -1,9 +1,8 @@
-// Package view derives texts from a text, and remembers where every byte came
-// from.
+// Package view derives texts from a text and maps every byte back to the source.
 //
-// A secret with a zero-width space in it, or written as \u0067hp_…, is still the
-// secret. So the scans look at such texts as a reader would see them, and map
-// what they find back to the bytes that were sent, which are the ones to redact.
+// A secret with a zero-width space in it, or written as \u0067hp_…, is still a secret. So
+// scans run on a view that shows the text as a reader sees it, and map their findings
+// back to the bytes of the source, which are then redacted.
 package view
 
 import (
@@ -21,9 +20,9 @@ type View struct {
 	cuts []cut
 }
 
-// cut says that from the view's byte at on, the source is shift bytes ahead. What
-// begins with one that is whole, up to the next cut, was one thing in the source,
-// whatever its length.
+// cut means that the source is shift bytes ahead of the view from the view's byte at on.
+// If whole is set, the bytes up to the next cut are one unit in the source, whatever its
+// length.
 type cut struct {
 	at, shift int32
 	whole     bool
@@ -48,8 +47,7 @@ func (v *View) one(i int) {
 	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), true})
 }
 
-// Range maps a range of the view to the source. What was one thing there is not
-// cut in two.
+// Range maps a range of the view to the source. It never splits a unit of the source.
 func (v *View) Range(start, end int) (int, int) {
 	// The last cut at or before a byte. Where several are at one byte, the last
 	// holds, since the others have nothing to show.
@@ -203,9 +201,9 @@ func (v *View) Unpercent(src []byte) bool {
 	return found
 }
 
-// Strip is what stands within reach of the characters of src that nobody sees,
-// without these. It reports whether there was one. What is out of reach is left
-// out, with a gap in its place that no word goes over.
+// Strip sets the view to the text within reach of the invisible characters of src,
+// without these characters. It reports whether there were any. Text out of reach is
+// replaced by a gap that no word spans.
 func (v *View) Strip(src []byte, reach int) bool {
 	found, done := false, 0 // of the source, all before done is in the view or left out
 	for i := 0; i < len(src); {
@@ -273,7 +271,7 @@ var suspect = [256]bool{
 
 // Signals are the ways invisible characters begin, for a prefilter: a text
 // without any of them has nothing to strip. The bytes of each of alike are meant
-// where its first stands. The ways are few, and wider than the characters: a text
+// in place of its first byte. The beginnings are few and also match other characters: a text
 // in another script has some, and is looked at more closely.
 func Signals() (words, alike []string) {
 	span := func(from, to byte) (s []byte) {

@@ -1,8 +1,8 @@
-// Command gitleaks writes gitleaks.json.gz, the table of rules that ambit has from gitleaks.
+// Command gitleaks writes gitleaks.json.gz, the table of rules from gitleaks.
 //
-// ambit could import gitleaks instead. It does not, since its packages come with viper and 3 MB, which every
-// start would pay for. The tests here hold the table to the gitleaks that go.mod names, so that it cannot fall
-// behind, and what ambit finds to what gitleaks finds. bench measures both.
+// ambit does not import gitleaks, because its packages add viper and 3 MB to every start. The tests compare the
+// table with the version of gitleaks in go.mod, and the findings of ambit with those of gitleaks. bench measures
+// both.
 package main
 
 import (
