@@ -28,7 +28,7 @@ var removals = []removal{
 	{"P10", "internal/gateway/guard/output.go", `values[i] = secret.Value{Name: label(k.Name), Secret: k.Value}`, `values[i] = secret.Value{Name: label(k.Name), Secret: "another value of some length"}`, "./internal/gateway/guard", "TestKnownCredentialsAreFoundInEveryForm"},
 	{"P11", "internal/gateway/guard/deny/deny.go", `if !view.ASCII(text) && l.normal.Normal(text) {`, `if false && l.normal.Normal(text) {`, "./internal/gateway/guard/deny", "TestEvasions"},
 	{"P12", "internal/exec/credential/attach.go", `if !slot.Covers(host) {`, `if false {`, "./internal/exec/credential", "TestAudience"},
-	{"P13", "internal/exec/credential/attach.go", `if !s.meant(host) {`, `if false {`, "./internal/exec/credential", "TestSealedAudience"},
+	{"P13", "internal/exec/credential/attach.go", `if !s.allows(host) {`, `if false {`, "./internal/exec/credential", "TestSealedAudience"},
 	{"P14", "internal/exec/credential/source.go", `if strings.HasPrefix(strings.ToUpper(variable), "AMBIT_") {`, `if false {`, "./internal/exec/credential", "TestOursIsNotTheirs"},
 	{"P15", "internal/exec/credential/attach.go", `|| !httpguts.ValidHeaderFieldValue(value) {`, `|| false {`, "./internal/exec/credential", "TestTemplates"},
 	{"P16", "internal/gateway/egress/dialer.go", `		if allowed(addresses[i]) != nil {
@@ -208,9 +208,9 @@ var removals = []removal{
 	{"P94", "internal/serve/http1/conn.go", `			c.reading.in(c.s.headTime())
 `, ``, "./internal/serve/http1", "TestSlowClients"},
 	{"P95", "internal/gateway/guards.go", `slices.Equal(known, w.sought)`, `slices.Equal(known, known)`, "./internal/gateway", "TestCredentialsChange"},
-	{"P95", "internal/exec/credential/source.go", `s.given.keep(a, name, secret)`, `_ = secret`, "./internal/serve/host", "TestFormerCredentialIsFound"},
-	{"P95", "internal/exec/credential/source.go", `append(known, s.given.all()...), failed`, `known, failed`, "./internal/serve/host", "TestLazyFormerCredentialIsFound"},
-	{"P95", "internal/exec/credential/source.go", `	s.given.keep(a, slot.Ref, secret)`, ``, "./internal/exec/credential", "TestGivenIsKnown"},
+	{"P95", "internal/exec/credential/source.go", `s.issued.add(a, name, secret)`, `_ = secret`, "./internal/serve/host", "TestFormerCredentialIsFound"},
+	{"P95", "internal/exec/credential/source.go", `append(known, s.issued.all()...), failed`, `known, failed`, "./internal/serve/host", "TestLazyFormerCredentialIsFound"},
+	{"P95", "internal/exec/credential/source.go", `	s.issued.add(a, slot.Ref, secret)`, ``, "./internal/exec/credential", "TestIssuedIsKnown"},
 	{"P96", "internal/gateway/recover.go", `if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {`, `if true {`, "./internal/gateway", "TestRecover"},
 	{"P96", "internal/gateway/record.go", `	stopped := p.sure(o.Refusal)`, `	stopped := o.Refusal`, "./internal/gateway", "TestResendNotSentLate"},
 	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(f, note); stopped != nil {`, `if stopped := g.guards.request(f, note); false {`, "./internal/gateway", "TestForward"},
