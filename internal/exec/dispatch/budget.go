@@ -25,7 +25,7 @@ const (
 )
 
 // Spent is what an agent's program has used in the last hour.
-func (d *Desk) Spent(ctx context.Context, agent string) (used int64, err error) {
+func (d *Queue) Spent(ctx context.Context, agent string) (used int64, err error) {
 	err = d.books.DB.Read(ctx, func(tx state.Tx) error {
 		return tx.Query(sumCredits,
 			[]any{agent, time.Now().Add(-window).UnixMicro()}, func(row state.Row) error { return row.Scan(&used) })
@@ -34,7 +34,7 @@ func (d *Desk) Spent(ctx context.Context, agent string) (used int64, err error) 
 }
 
 // OverBudget reports whether an agent has used up its budget.
-func (d *Desk) OverBudget(ctx context.Context, a *agent.Agent) (bool, error) {
+func (d *Queue) OverBudget(ctx context.Context, a *agent.Agent) (bool, error) {
 	if a.Settlement == nil || a.Settlement.CreditsPerHour <= 0 {
 		return false, nil
 	}
@@ -44,7 +44,7 @@ func (d *Desk) OverBudget(ctx context.Context, a *agent.Agent) (bool, error) {
 
 // Turn waits until a call of a program that is no intent may go on here: it has
 // its place in the same line. Call done when it has ended.
-func (d *Desk) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func(), err error) {
+func (d *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func(), err error) {
 	if ctx.Value(turnTaken{}) != nil {
 		return func() {}, nil
 	}

@@ -106,7 +106,7 @@ func (m *mortalDoors) Digests() []string {
 	return all
 }
 
-func (m *mortalDoors) Open(digest string) (Door, func(), bool) {
+func (m *mortalDoors) Open(digest string) (Gateway, func(), bool) {
 	d, ok := m.doors[digest]
 	m.mu.Lock()
 	m.passes--
@@ -151,7 +151,7 @@ func live(place string) {
 		fail(g.Recover(ctx))
 		m.doors[a.Digest] = mortal{g, point}
 	}
-	d, err := Open(ctx, Options{Books: b, URL: urlOf(place), Doors: m, Concurrency: 4, Daemon: true, Log: func(format string, args ...any) {
+	d, err := Open(ctx, Options{Store: b, URL: urlOf(place), Gateways: m, Concurrency: 4, Daemon: true, Log: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%s: "+format+"\n", append([]any{b.DB.Owner()}, args...)...)
 	}})
 	fail(err)

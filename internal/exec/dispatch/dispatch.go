@@ -98,28 +98,28 @@ const (
 // Ended reports whether there is an answer.
 func (s State) Ended() bool { return s != Queued && s != NoWorker && s != Running }
 
-// Door is where the work of an intent is done.
-type Door interface {
+// Gateway is where the work of an intent is done.
+type Gateway interface {
 	Agent() *agent.Agent
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
 }
 
-// Doors are those of the programs that can be run here.
-type Doors interface {
+// Gateways are those of the programs that can be run here.
+type Gateways interface {
 	// Digests are those of the manifests.
 	Digests() []string
 	// Open finds a door, which stays until leave is called. It is false if there
 	// is none.
-	Open(digest string) (d Door, leave func(), ok bool)
+	Open(digest string) (d Gateway, leave func(), ok bool)
 }
 
 // Options say how a desk works.
 type Options struct {
-	Books *store.Store
+	Store *store.Store
 	// URL is that of the books' PostgreSQL; empty keeps the queue in process.
 	URL string
-	// Doors are what this desk does intents at; nil leaves all to others.
-	Doors Doors
+	// Gateways are what this desk does intents at; nil leaves all to others.
+	Gateways Gateways
 	// Concurrency is how many intents are done at the same time; 0 means the
 	// number of CPUs.
 	Concurrency int
@@ -134,8 +134,8 @@ type Options struct {
 // Step is how long an intent waits before it rises by one level.
 const Step = 30 * time.Second
 
-// Desk takes intents, and does them.
-type Desk struct {
+// Queue takes intents, and does them.
+type Queue struct {
 	options Options
 	books   *store.Store
 	line    *line
@@ -161,7 +161,7 @@ type Desk struct {
 }
 
 // Open opens the desk. It must be closed before its books are.
-func Open(ctx context.Context, o Options) (*Desk, error) {
+func Open(ctx context.Context, o Options) (*Queue, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
@@ -171,8 +171,8 @@ func Open(ctx context.Context, o Options) (*Desk, error) {
 	if o.Step <= 0 {
 		o.Step = Step
 	}
-	d := &Desk{
-		options: o, books: o.Books, line: newLine(o.Concurrency, o.Step),
+	d := &Queue{
+		options: o, books: o.Store, line: newLine(o.Concurrency, o.Step),
 		running: map[string]context.CancelFunc{}, doing: map[string]bool{}, settled: map[string]chan struct{}{}, watched: map[string]*watched{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -184,14 +184,14 @@ func Open(ctx context.Context, o Options) (*Desk, error) {
 			return nil, fmt.Errorf("the shared queue cannot be opened: %w", err)
 		}
 	}
-	if o.Daemon || o.URL != "" && o.Doors != nil {
+	if o.Daemon || o.URL != "" && o.Gateways != nil {
 		d.work.Go(d.tend)
 	}
 	return d, nil
 }
 
 // Reload takes intents of the agents that are served now.
-func (d *Desk) Reload(ctx context.Context) error {
+func (d *Queue) Reload(ctx context.Context) error {
 	if d.shared == nil {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (d *Desk) Reload(ctx context.Context) error {
 
 // Close begins nothing more, and lets what is under way end until ctx does. What
 // has to be stopped then, and may be repeated, goes back into the queue.
-func (d *Desk) Close(ctx context.Context) {
+func (d *Queue) Close(ctx context.Context) {
 	d.shut()
 	ended := make(chan struct{})
 	go func() {
@@ -248,7 +248,7 @@ func TakesIntents(a *agent.Agent) bool {
 }
 
 // Submit writes an intent down, and has it done in its turn.
-func (d *Desk) Submit(ctx context.Context, r Request) (*Intent, error) {
+func (d *Queue) Submit(ctx context.Context, r Request) (*Intent, error) {
 	if !TakesIntents(r.Agent) {
 		return nil, ErrNotProgram
 	}
@@ -285,7 +285,7 @@ func (d *Desk) Submit(ctx context.Context, r Request) (*Intent, error) {
 // admits.
 const maxAsked = 16 << 20
 
-func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error) {
+func (d *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, error) {
 	asked := r.Priority
 	if s := r.Agent.Settlement; s != nil {
 		asked = cmp.Or(asked, Priority(s.Priority))
@@ -321,16 +321,16 @@ func repeatable(a *agent.Agent) bool {
 
 const stage = "dispatch"
 
-func (d *Desk) door(digest string) (Door, func(), bool) {
-	if d.options.Doors == nil {
+func (d *Queue) door(digest string) (Gateway, func(), bool) {
+	if d.options.Gateways == nil {
 		return nil, nil, false
 	}
-	return d.options.Doors.Open(digest)
+	return d.options.Gateways.Open(digest)
 }
 
 // Call submits an intent and waits for its answer. The end of ctx cancels the
 // intent.
-func (d *Desk) Call(ctx context.Context, r Request, told func(*Intent)) (*Intent, error) {
+func (d *Queue) Call(ctx context.Context, r Request, told func(*Intent)) (*Intent, error) {
 	i, err := d.Submit(ctx, r)
 	if err != nil {
 		return nil, err

@@ -120,7 +120,7 @@ state, owner, kind, job, attempts, cancel, asked, started, ended)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, $15, 0, 0)`
 
 // insert writes a new intent, and its job where the queue is shared.
-func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
+func (d *Queue) insert(ctx context.Context, i *Intent, asked []byte) error {
 	sealed := d.books.Keys.Seal(sealAsked+i.ID, asked)
 	i.kind = kindsOf(d.books.Keys, i.Digest)[0]
 	if d.shared != nil {
@@ -148,7 +148,7 @@ func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
 }
 
 // takes fails if an intent can never be done, or is too much.
-func (d *Desk) takes(tx state.Tx, principal string, size int) error {
+func (d *Queue) takes(tx state.Tx, principal string, size int) error {
 	if err := d.books.Journal.InForce(tx); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func scan(row state.Row, more ...any) (*Intent, error) {
 var ErrNoIntent = errors.New("there is no intent of that id")
 
 // Get reads an intent with its answer, or fails with ErrNoIntent.
-func (d *Desk) Get(ctx context.Context, id string) (*Intent, error) {
+func (d *Queue) Get(ctx context.Context, id string) (*Intent, error) {
 	var i *Intent
 	var answer []byte
 	inHand := d.inHand(id) // before the look, so that what has just ended is not taken for left
@@ -272,7 +272,7 @@ type Filter struct {
 }
 
 // List reads intents without their answers, the newest first.
-func (d *Desk) List(ctx context.Context, f Filter) ([]*Intent, error) {
+func (d *Queue) List(ctx context.Context, f Filter) ([]*Intent, error) {
 	if f.Before.IsZero() {
 		f.Before = time.Now().Add(time.Minute)
 	}

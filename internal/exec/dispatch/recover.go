@@ -25,7 +25,7 @@ const (
 )
 
 // tend looks after intents while the desk is open.
-func (d *Desk) tend() {
+func (d *Queue) tend() {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
 	var tidied, aged time.Time
@@ -54,7 +54,7 @@ func (d *Desk) tend() {
 }
 
 // heed stops what somebody elsewhere has cancelled.
-func (d *Desk) heed(ctx context.Context) error {
+func (d *Queue) heed(ctx context.Context) error {
 	d.mu.Lock()
 	busy := len(d.running) > 0
 	d.mu.Unlock()
@@ -79,7 +79,7 @@ func (d *Desk) heed(ctx context.Context) error {
 }
 
 // tidy takes over what dead owners left, and forgets what is long over.
-func (d *Desk) tidy(ctx context.Context) error {
+func (d *Queue) tidy(ctx context.Context) error {
 	err := d.books.DB.Read(ctx, d.books.Journal.InForce)
 	if errors.Is(err, journal.ErrHandedOver) {
 		return d.retire(ctx, err)
@@ -114,7 +114,7 @@ func (d *Desk) tidy(ctx context.Context) error {
 
 // retire takes nothing any more, and says why, once. What dead owners left is for
 // those who have the new key.
-func (d *Desk) retire(ctx context.Context, why error) error {
+func (d *Queue) retire(ctx context.Context, why error) error {
 	if !d.retired {
 		d.retired = true
 		d.options.Log("%v; until then every call is refused", why)
@@ -124,7 +124,7 @@ func (d *Desk) retire(ctx context.Context, why error) error {
 
 // left are the intents whose owner is dead, or that nobody has: in process also
 // those that are this owner's and could not be done when their turn came.
-func (d *Desk) left(ctx context.Context) ([]*Intent, error) {
+func (d *Queue) left(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
 	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
 		open = nil
@@ -174,8 +174,8 @@ func (d *Desk) left(ctx context.Context) ([]*Intent, error) {
 
 // nobodyHere marks an intent that no process of this machine takes: it is in
 // nobody's hand, and its agent is not served.
-func (d *Desk) nobodyHere(ctx context.Context, i *Intent) error {
-	if d.options.Doors != nil && slices.Contains(d.options.Doors.Digests(), i.Digest) {
+func (d *Queue) nobodyHere(ctx context.Context, i *Intent) error {
+	if d.options.Gateways != nil && slices.Contains(d.options.Gateways.Digests(), i.Digest) {
 		return nil
 	}
 	if i.owner != d.books.DB.Owner() {
@@ -199,7 +199,7 @@ const (
 )
 
 // takeOver decides what becomes of an intent that was left.
-func (d *Desk) takeOver(ctx context.Context, i *Intent) error {
+func (d *Queue) takeOver(ctx context.Context, i *Intent) error {
 	_, leave, here := d.door(i.Digest)
 	if here {
 		leave()
@@ -263,7 +263,7 @@ func ordinal(attempts int) string {
 }
 
 // putBack makes an intent wait again, as if its call had never begun.
-func (d *Desk) putBack(tx state.Tx, i *Intent, here bool) error {
+func (d *Queue) putBack(tx state.Tx, i *Intent, here bool) error {
 	if _, err := tx.Exec(forgetCall, i.ID); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (d *Desk) putBack(tx state.Tx, i *Intent, here bool) error {
 	return insertJob(tx, i)
 }
 
-func (d *Desk) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
+func (d *Queue) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
 	text, err := json.Marshal(kept{Refusal: r})
 	if err != nil {
 		return err
@@ -287,7 +287,7 @@ func (d *Desk) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
 }
 
 // putBackRunning gives what is under way here, and may be repeated, to others.
-func (d *Desk) putBackRunning() {
+func (d *Queue) putBackRunning() {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
 	err := d.books.DB.Write(ctx, func(tx state.Tx) error {

@@ -63,7 +63,7 @@ func textOf(c *call.Call) string {
 
 // rig is one process's view of a store.
 type rig struct {
-	*Desk
+	*Queue
 	t     testing.TB
 	place string
 	books *store.Store
@@ -84,7 +84,7 @@ func (d doors) Digests() []string {
 	return []string{d.of.agent.Digest}
 }
 
-func (d doors) Open(digest string) (Door, func(), bool) {
+func (d doors) Open(digest string) (Gateway, func(), bool) {
 	return d.of.gate, func() {}, slices.Contains(d.Digests(), digest)
 }
 
@@ -118,9 +118,9 @@ func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) 
 	}
 	r.gate = gateway.New(a, gateway.Options{Binding: binding, Books: r.books, Participants: []gateway.Participant{Participant(r.books, a, false)}})
 	t.Cleanup(r.gate.Close)
-	o.Books, o.URL = r.books, urlOf(place)
+	o.Store, o.URL = r.books, urlOf(place)
 	if do != nil {
-		o.Doors = doors{r}
+		o.Gateways = doors{r}
 	}
 	o.Log = func(format string, args ...any) {
 		r.mu.Lock()
@@ -131,7 +131,7 @@ func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Desk = d
+	r.Queue = d
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

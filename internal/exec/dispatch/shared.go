@@ -41,7 +41,7 @@ const (
 // shared is the queue on PostgreSQL. River has connections of its own: it commits
 // for itself, and what is written in an intent's transaction is one row.
 type shared struct {
-	desk *Desk
+	desk *Queue
 	pool *pgxpool.Pool
 
 	mu     sync.Mutex
@@ -62,7 +62,7 @@ func kindsOf(k *identity.Keys, digest string) (kinds []string) {
 	return kinds
 }
 
-func openShared(ctx context.Context, d *Desk) (_ *shared, err error) {
+func openShared(ctx context.Context, d *Queue) (_ *shared, err error) {
 	config, err := pgxpool.ParseConfig(d.options.URL)
 	if err != nil {
 		return nil, err // it masks the password
@@ -116,7 +116,7 @@ func (j job) Kind() string { return j.kind }
 
 type hand struct {
 	river.WorkerDefaults[job]
-	desk   *Desk
+	desk   *Queue
 	digest string
 }
 
@@ -133,7 +133,7 @@ func (h *hand) Work(_ context.Context, j *river.Job[job]) error {
 // is asked again and again, since PostgreSQL may be away when the doors change,
 // and since an owner that lost its connection has another name afterwards.
 func (s *shared) reload(ctx context.Context) error {
-	if s.desk.options.Doors == nil {
+	if s.desk.options.Gateways == nil {
 		return nil
 	}
 	s.mu.Lock()
@@ -142,7 +142,7 @@ func (s *shared) reload(ctx context.Context) error {
 		return nil // nobody would stop what is started now
 	}
 	hands := map[string]*hand{}
-	digests := s.desk.options.Doors.Digests()
+	digests := s.desk.options.Gateways.Digests()
 	if s.desk.books.Journal.HandedOver() != nil {
 		digests = nil // every door here is shut
 	}
@@ -310,7 +310,7 @@ WHERE i.ended = 0 AND i.state = 'queued' AND (j.id IS NULL OR j.state IN ('runni
 }
 
 // nobody marks an intent that no living worker takes.
-func (d *Desk) nobody(ctx context.Context, i *Intent) error {
+func (d *Queue) nobody(ctx context.Context, i *Intent) error {
 	if time.Since(i.Asked) < poll {
 		return nil // somebody may just be taking it
 	}

@@ -16,7 +16,7 @@ import (
 func untended(t *testing.T, place, dir string) *rig {
 	t.Helper()
 	r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
-	r.options.Doors = doors{r}
+	r.options.Gateways = doors{r}
 	if err := r.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestOneManifestTwice(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
 		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
-		r.options.Doors = twins{doors{r}}
+		r.options.Gateways = twins{doors{r}}
 		if err := r.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type watched struct {
 
 // Wait returns when an intent has ended, or with ctx's error. told hears of it
 // when its state changes before.
-func (d *Desk) Wait(ctx context.Context, id string, told func(*Intent)) (*Intent, error) {
+func (d *Queue) Wait(ctx context.Context, id string, told func(*Intent)) (*Intent, error) {
 	ended, leave := d.watch(id)
 	defer leave()
 	timer := time.NewTicker(lookAgain)
@@ -57,7 +57,7 @@ func (d *Desk) Wait(ctx context.Context, id string, told func(*Intent)) (*Intent
 }
 
 // watch returns what is closed when an intent may have ended.
-func (d *Desk) watch(id string) (ended <-chan struct{}, leave func()) {
+func (d *Queue) watch(id string) (ended <-chan struct{}, leave func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if here := d.settled[id]; here != nil {
@@ -84,7 +84,7 @@ func (d *Desk) watch(id string) (ended <-chan struct{}, leave func()) {
 
 // look looks at what is waited for, while there is any, whenever something was
 // committed.
-func (d *Desk) look() {
+func (d *Queue) look() {
 	for {
 		d.mu.Lock()
 		ids := make([]string, 0, len(d.watched))
@@ -115,7 +115,7 @@ func (d *Desk) look() {
 
 // ended are those of some intents that have ended. What cannot be read is looked
 // at again.
-func (d *Desk) ended(ids []string) (ended []string) {
+func (d *Queue) ended(ids []string) (ended []string) {
 	marks, args := make([]string, len(ids)), make([]any, len(ids))
 	for n, id := range ids {
 		marks[n], args[n] = "$"+strconv.Itoa(n+1), id
@@ -136,7 +136,7 @@ func (d *Desk) ended(ids []string) (ended []string) {
 	return ended
 }
 
-func (d *Desk) release(ids []string) {
+func (d *Queue) release(ids []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, id := range ids {

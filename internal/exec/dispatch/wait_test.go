@@ -21,9 +21,9 @@ func (still) Read(context.Context, func(state.Tx) error) error { return nil }
 func (s still) Changed(ctx context.Context) error              { return s.changed(ctx) }
 
 // watching is a desk of which only the watching is there.
-func watching(t *testing.T, changed func(context.Context) error) *Desk {
+func watching(t *testing.T, changed func(context.Context) error) *Queue {
 	t.Helper()
-	d := &Desk{books: &store.Store{DB: still{changed: changed}}, watched: map[string]*watched{}}
+	d := &Queue{books: &store.Store{DB: still{changed: changed}}, watched: map[string]*watched{}}
 	d.ctx, d.cancel = context.WithCancel(t.Context())
 	return d
 }

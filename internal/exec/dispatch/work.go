@@ -14,9 +14,9 @@ import (
 )
 
 // hold takes an intent of this process's own in hand, before it is written: one
-// that waits under this owner and is in nobody's hand was left, see [Desk.left].
+// that waits under this owner and is in nobody's hand was left, see [Queue.left].
 // Then start has it done when its turn comes, or leave lets it go.
-func (d *Desk) hold(i *Intent) (start, leave func()) {
+func (d *Queue) hold(i *Intent) (start, leave func()) {
 	settled := make(chan struct{})
 	waiting, cancel := context.WithCancel(d.open)
 	d.mu.Lock()
@@ -47,7 +47,7 @@ func (d *Desk) hold(i *Intent) (start, leave func()) {
 }
 
 // inHand reports whether this process has an intent to do.
-func (d *Desk) inHand(id string) bool {
+func (d *Queue) inHand(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.settled[id] != nil
@@ -58,7 +58,7 @@ var errNoDoor = errors.New("the agent is no longer served here")
 
 // do claims an intent and makes its call. A second process finds the intent taken
 // and leaves it. It fails with errNoDoor only.
-func (d *Desk) do(id, digest string) error {
+func (d *Queue) do(id, digest string) error {
 	door, leave, ok := d.door(digest)
 	if !ok {
 		return errNoDoor
@@ -101,7 +101,7 @@ const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state 
 
 // read makes the call of an intent; nil if another process has it, or it is no longer
 // needed. It is claimed when its gateway commits to the call, see [Participant].
-func (d *Desk) read(id string) (*call.Call, *asking, error) {
+func (d *Queue) read(id string) (*call.Call, *asking, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
 	c := &call.Call{ID: id}
@@ -128,7 +128,7 @@ func (d *Desk) read(id string) (*call.Call, *asking, error) {
 
 // standing returns why the caller of an intent would no longer be admitted: a
 // refusal, or the error of the check.
-func (d *Desk) standing(ctx context.Context, a *asking) error {
+func (d *Queue) standing(ctx context.Context, a *asking) error {
 	over, err := identity.Over(ctx, identity.NewAPIKeys(d.books.DB), a.Key, a.Until)
 	if over == nil {
 		return err
@@ -145,7 +145,7 @@ const claimTime = 30 * time.Second
 
 // conclude makes sure that an intent that was done here has an answer. Its gateway
 // has kept it with the record of the call, unless that failed.
-func (d *Desk) conclude(id string, result call.Result, err error) error {
+func (d *Queue) conclude(id string, result call.Result, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
 	defer cancel()
 	is := ""
@@ -169,7 +169,7 @@ func (d *Desk) conclude(id string, result call.Result, err error) error {
 	return d.settleNow(ctx, id, call.Outcome{Result: result, Refusal: stopped, Begun: State(is) == Running})
 }
 
-func (d *Desk) settleNow(ctx context.Context, id string, o call.Outcome) error {
+func (d *Queue) settleNow(ctx context.Context, id string, o call.Outcome) error {
 	return d.books.DB.Write(ctx, func(tx state.Tx) error {
 		_, err := settle(tx, d.books, id, o)
 		return err
@@ -183,7 +183,7 @@ const (
 
 // Cancel ends an intent: at once if it has not begun, and otherwise as soon as
 // whoever does it hears of it. One that has ended stays as it is.
-func (d *Desk) Cancel(ctx context.Context, id string) error {
+func (d *Queue) Cancel(ctx context.Context, id string) error {
 	text, err := json.Marshal(kept{Refusal: call.Refuse(stage, call.TimedOut, "the intent was cancelled before it began")})
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (d *Desk) Cancel(ctx context.Context, id string) error {
 }
 
 // stop ends what this process has under way, or waits to begin.
-func (d *Desk) stop(id string) {
+func (d *Queue) stop(id string) {
 	d.mu.Lock()
 	cancel := d.running[id]
 	d.mu.Unlock()

@@ -77,8 +77,8 @@ type Memory struct {
 	maxRecords, maxBytes int64
 }
 
-// Of returns the memory in a store. Records expire after ttl; 0 means [DefaultTTL].
-func Of(s *store.Store, ttl time.Duration) *Memory {
+// New returns the memory in a store. Records expire after ttl; 0 means [DefaultTTL].
+func New(s *store.Store, ttl time.Duration) *Memory {
 	return &Memory{store: s, ttl: cmp.Or(ttl, DefaultTTL), now: time.Now, maxRecords: MaxRecords, maxBytes: MaxBytes}
 }
 

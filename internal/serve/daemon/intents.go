@@ -46,7 +46,7 @@ func (p *Programs) Digests() []string {
 }
 
 // Open finds the door of a program.
-func (p *Programs) Open(digest string) (dispatch.Door, func(), bool) {
+func (p *Programs) Open(digest string) (dispatch.Gateway, func(), bool) {
 	d := p.of.Load()
 	if d == nil {
 		return nil, nil, false
