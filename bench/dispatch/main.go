@@ -259,7 +259,7 @@ func newDesk(ctx context.Context, dir, url string, m *manifest.Manifest, does do
 		door, d.end = does(ctx, h, b, m)
 		o.Gateways = one{door}
 	}
-	if d.Desk, err = dispatch.Open(ctx, o); err != nil {
+	if d.Queue, err = dispatch.Open(ctx, o); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return d, nil
