@@ -309,9 +309,9 @@ func TestEntry(t *testing.T) {
 // names the closed file. For other users the program runs.
 func TestClosed(t *testing.T) {
 	for _, tt := range []struct{ closed, want string }{
-		{"src/main.py", "the entry is closed"},
-		{"src", "the entry's folder is closed"},
-		{".", "the entry's folder is closed"},
+		{"src/main.py", "the entry is readable only by its owner"},
+		{"src", "the entry's folder is readable only by its owner"},
+		{".", "the entry's folder is readable only by its owner"},
 		{"..", ""}, // what lies above is not seen
 	} {
 		t.Run(tt.closed, func(t *testing.T) {

@@ -116,11 +116,11 @@ var removals = []removal{
 	{"P63", "internal/exec/sandbox/bubblewrap_linux.go", `a = append(a, "--ro-bind", source, m.To)
 		p.ReadOnly`, `a = append(a, "--bind", source, m.To)
 		p.ReadWrite`, "./internal/exec/sandbox", "TestNothingElseIsWritable"},
-	{"P63", "internal/exec/sandbox/shim/wear_linux.go", `	if err := filter(); err != nil {`, `	if err := error(nil); err != nil {`, "./internal/exec/sandbox", "TestSyscalls"},
+	{"P63", "internal/exec/sandbox/shim/restrict_linux.go", `	if err := filter(); err != nil {`, `	if err := error(nil); err != nil {`, "./internal/exec/sandbox", "TestSyscalls"},
 	{"P64", "internal/exec/sandbox/bubblewrap_linux.go", `"--size", strconv.FormatInt(s.disk, 10), "--tmpfs"`, `"--tmpfs"`, "./internal/exec/sandbox", "TestDiskFill"},
 	{"P64", "internal/exec/sandbox/cgroup_linux.go", `strconv.FormatInt(b.memory, 10), strconv`, `strconv.FormatInt(b.memory*1000, 10), strconv`, "./internal/exec/sandbox", "TestMemoryHog"},
 	{"P65", "internal/exec/program/program.go", `Tier: b.options.Isolation, Stdin`, `Tier: sandbox.Standard, Stdin`, "./internal/exec/program", "TestNeverLess"},
-	{"P65", "internal/exec/sandbox/check_linux.go", `case sang != nil && sang.Text != "":`, `case false:`, "./internal/exec/sandbox", "TestFailsClosed"},
+	{"P65", "internal/exec/sandbox/check_linux.go", `case report != nil && report.Text != "":`, `case false:`, "./internal/exec/sandbox", "TestFailsClosed"},
 	{"P66", "internal/exec/program/bundlelend.go", `return !slot.Covers(host) || len(s.Hosts()) > 0 && !agent.Covers(s.Hosts(), host)`, `return !slot.Covers(host)`, "./internal/exec/program", "TestBundleCredentialKeepsItsAudience"},
 	{"P67", "internal/gateway/egress/proxyswap.go", `strings.ContainsAny(out.Header[name][i], "\r\n\x00") {`, `false {`, "./internal/gateway/egress", "TestSwapInjectsNoHeader"},
 	{"P68", "internal/supply/registry/client.go", `case len(body) > maxBody:`, `case false:`, "./internal/supply/registry", "TestRegistryIsBounded"},
