@@ -36,7 +36,7 @@ const (
 	atGateway = "gateway" // its job is fetched
 	atCall    = "call"    // it is about to make the call, which claims the intent
 	atWork    = "work"    // the program runs
-	atAnswer  = "answer"  // the answer is kept, and River not told
+	atAnswer  = "answer"  // the answer is stored, and the River job is not completed
 )
 
 // outside is the effect of a program: lines in a file, which outlive the program.

@@ -13,26 +13,26 @@ import (
 
 // Intent is a task for a program, and its outcome.
 type Intent struct {
-	ID        string
-	Agent     string // the agent's id
-	Digest    string
-	Name      string // the name under which the agent runs
-	Principal string
-	Parent    string
+	ID        string `json:"intent_id"`
+	Agent     string `json:"agent"` // the agent's id
+	Name      string `json:"name"`  // the name under which the agent runs
+	Digest    string `json:"digest"`
+	Principal string `json:"principal"`
+	Parent    string `json:"parent,omitempty"`
 	// Priority is the requested priority.
-	Priority Priority
+	Priority Priority `json:"priority"`
 	// OverBudget is set if the agent's budget was used up: the intent runs at low
 	// priority.
-	OverBudget bool
-	State      State
-	Attempts   int
-	Asked      time.Time
-	Started    time.Time // zero before
-	Ended      time.Time // zero before
+	OverBudget bool      `json:"over_budget"`
+	State      State     `json:"state"`
+	Attempts   int       `json:"attempts"`
+	Asked      time.Time `json:"asked_at"`
+	Started    time.Time `json:"started_at,omitzero"`
+	Ended      time.Time `json:"ended_at,omitzero"`
 
 	// Result is set in state Done, Refusal in all other final states.
-	Result  *call.Result
-	Refusal *call.Refusal
+	Result  *call.Result  `json:"-"`
+	Refusal *call.Refusal `json:"-"`
 
 	repeatable bool
 	owner      string
@@ -63,32 +63,17 @@ func (i *Intent) Answer() json.RawMessage {
 	return doc.StructuredContent
 }
 
-// intentJSON is the form of an intent in the API.
-type intentJSON struct {
-	ID         string          `json:"intent_id"`
-	Agent      string          `json:"agent"`
-	Name       string          `json:"name"`
-	Digest     string          `json:"digest"`
-	Principal  string          `json:"principal"`
-	Parent     string          `json:"parent,omitempty"`
-	Priority   Priority        `json:"priority"`
-	OverBudget bool            `json:"over_budget"`
-	State      State           `json:"state"`
-	Attempts   int             `json:"attempts"`
-	Asked      time.Time       `json:"asked_at"`
-	Started    time.Time       `json:"started_at,omitzero"`
-	Ended      time.Time       `json:"ended_at,omitzero"`
-	Answer     json.RawMessage `json:"answer,omitempty"`
-	Error      *call.Refusal   `json:"error,omitempty"`
-}
-
 // MarshalJSON returns the form of an intent in the API.
 func (i *Intent) MarshalJSON() ([]byte, error) {
-	return json.Marshal(intentJSON{
-		ID: UUID(i.ID), Agent: i.Agent, Name: i.Name, Digest: i.Digest, Principal: i.Principal, Parent: UUID(i.Parent),
-		Priority: i.Priority, OverBudget: i.OverBudget, State: i.State, Attempts: i.Attempts, Asked: i.Asked.UTC(),
-		Started: i.Started.UTC(), Ended: i.Ended.UTC(), Answer: i.Answer(), Error: i.Refusal,
-	})
+	type fields Intent
+	f := fields(*i)
+	f.ID, f.Parent = UUID(i.ID), UUID(i.Parent)
+	f.Asked, f.Started, f.Ended = i.Asked.UTC(), i.Started.UTC(), i.Ended.UTC()
+	return json.Marshal(struct {
+		fields
+		Answer json.RawMessage `json:"answer,omitempty"`
+		Error  *call.Refusal   `json:"error,omitempty"`
+	}{f, i.Answer(), i.Refusal})
 }
 
 // The purposes of sealed values. They are part of the stored data.

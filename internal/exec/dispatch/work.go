@@ -68,8 +68,8 @@ func (q *Queue) run(id, digest string) error {
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, hasTurn{}, true))
 	defer cancel()
 	// Registered before the claim, so that a running intent can always be stopped.
-	// A job that is delivered twice may reach one process twice; the claim tells
-	// only processes apart.
+	// A job that is delivered twice may reach one process twice, and the claim
+	// distinguishes only processes.
 	q.mu.Lock()
 	if q.running[id] {
 		q.mu.Unlock()

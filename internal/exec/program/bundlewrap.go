@@ -98,16 +98,12 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	out, err := sandbox.Run(ctx, r.Spec)
 	result := call.Result{Duration: out.Duration}
 	if err != nil {
-		err = notRun(ctx, err, func(f *Failure) error { return b.setEffect(t, f) })
-		if f, ok := errors.AsType[*Failure](err); ok {
-			f.Hint = "" // about programs
-		}
-		return result, err
+		return result, notRun(ctx, err, func(f *Failure) error { return b.setEffect(t, f) })
 	}
 	answer := b.answer(r, out.Stdout, job.Mark)
 	f := exitFailure(&out, r.Wall)
 	if f != nil && (answer == nil || f.Reason == TimedOut || f.Reason == TooLarge) {
-		f.Hint = "" // about programs
+		f.Hint = "" // it is about the manifests of programs
 		return result, b.setEffect(t, f)
 	}
 	if result.Raw, result.IsError, f = answer.result(r.lent); f != nil {
@@ -146,25 +142,29 @@ func (o *outcome) result(l *lent) (raw jsontext.Value, isError bool, f *Failure)
 		f := failed(NotStarted, "the code cannot be called: %s", diag.Quote(l.redact(*o.Broken)))
 		f.Hint = "see the log for its output"
 		return nil, false, f
-	case o.Thrown != nil:
-		return mustJSON(toolResult{Content: []textContent{{"text", *o.Thrown}}, IsError: true}), true, nil
 	}
-	switch o.Value.Kind() {
-	case 'n', 0:
-		return mustJSON(toolResult{Content: []textContent{}}), false, nil
-	case '"':
-		var text string
-		if json.Unmarshal(o.Value, &text) != nil {
-			return nil, false, failed(BadJSON, "the code's answer is not JSON")
-		}
-		return mustJSON(toolResult{Content: []textContent{{"text", text}}}), false, nil
-	case '{':
+	var err error
+	r := toolResult{Content: []textContent{{"text", string(o.Value)}}}
+	switch kind := o.Value.Kind(); {
+	case o.Thrown != nil:
+		r.Content[0].Text, r.IsError = *o.Thrown, true
+	case kind == 'n', kind == 0:
+		r.Content = []textContent{}
+	case kind == '"':
+		err = json.Unmarshal(o.Value, &r.Content[0].Text)
+	case kind == '{':
 		if whole, isError := wholeResult(o.Value); whole {
 			return o.Value, isError, nil
 		}
-		return mustJSON(toolResult{Content: []textContent{{"text", string(o.Value)}}, Structured: o.Value}), false, nil
+		r.Structured = o.Value
 	}
-	return mustJSON(toolResult{Content: []textContent{{"text", string(o.Value)}}}), false, nil
+	if err == nil {
+		raw, err = json.Marshal(r)
+	}
+	if err != nil {
+		return nil, false, failed(BadJSON, "the code's answer is not valid JSON")
+	}
+	return raw, r.IsError, nil
 }
 
 type textContent struct {
@@ -176,15 +176,6 @@ type toolResult struct {
 	Content    []textContent  `json:"content"`
 	Structured jsontext.Value `json:"structuredContent,omitempty"`
 	IsError    bool           `json:"isError,omitzero"`
-}
-
-// mustJSON encodes a result; only a value that the code returned could make it fail.
-func mustJSON(v any) jsontext.Value {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return jsontext.Value(`{"content":[],"isError":true}`)
-	}
-	return text
 }
 
 // wholeResult reports whether the code returned a complete tool result: an object

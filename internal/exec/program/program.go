@@ -142,6 +142,9 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	out, err := run(ctx, spec)
 	if err != nil {
 		err = notRun(ctx, err, b.setEffect)
+		if f, ok := errors.AsType[*Failure](err); ok && f.Reason == NotStarted {
+			f.Hint = "check runtime and entry: rust-bin needs an executable entry; python3 and node must be installed under /usr"
+		}
 	} else if f := exitFailure(&out, spec.Wall); f != nil {
 		err = b.setEffect(f)
 	}
@@ -192,9 +195,7 @@ func (t *transcript) reference() string {
 func notRun(ctx context.Context, err error, setEffect func(*Failure) error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrNotStarted):
-		f := failed(NotStarted, "%v", err)
-		f.Hint = "check runtime and entry: entry must be executable for rust-bin; python3 and node must be installed under /usr"
-		return f
+		return failed(NotStarted, "%v", err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return setEffect(failed(TimedOut, "the call timed out and the program was killed"))
 	case ctx.Err() != nil:

@@ -43,6 +43,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,7 +236,7 @@ func unavailable(t Tier, missing []Missing) error {
 	}
 	r := call.Refuse(Stage, call.IsolationUnavailable,
 		"the isolation tier %s is not available on this machine; missing: %s", t, strings.Join(what, ", "))
-	r.Hint = strings.Join(fixes, "; ")
+	r.Hint = cmp.Or(strings.Join(fixes, "; "), r.Hint)
 	return &Unavailable{r, missing}
 }
 

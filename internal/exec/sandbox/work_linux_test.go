@@ -135,9 +135,9 @@ func TestWayOut(t *testing.T) {
 		{"python over http", python("import urllib.request as u\ntry: u.urlopen('http://example.com/')\nexcept OSError as e: print(e)"), "403"},
 		{"python inside", python("import urllib.request as u\ntry: u.urlopen('https://127.0.0.1/')\nexcept OSError as e: print(e)"), "403"},
 		{"node fetch", []string{"node", "-e", "fetch('https://example.com/',{method:'POST',body:' x'}).then(r=>r.text()).then(console.log)"}, "hello from example.com x"},
-		{"node fetch elsewhere", []string{"node", "-e", "fetch('https://other.test/').catch(e=>console.log(String(e.cause)))"}, "does not let this program reach other.test:443 (403)"},
+		{"node fetch elsewhere", []string{"node", "-e", "fetch('https://other.test/').catch(e=>console.log(String(e.cause)))"}, "refused the connection to other.test:443 (403)"},
 		{"node https", []string{"node", "-e", "require('https').get('https://example.com/',r=>r.pipe(process.stdout))"}, "hello from example.com"},
-		{"node https elsewhere", []string{"node", "-e", "require('https').get('https://other.test/').on('error',e=>console.log(e.message))"}, "does not let this program reach other.test:443 (403)"},
+		{"node https elsewhere", []string{"node", "-e", "require('https').get('https://other.test/').on('error',e=>console.log(e.message))"}, "refused the connection to other.test:443 (403)"},
 		{"node itself", []string{"node", "-e", "require('http').createServer((q,r)=>r.end('own')).listen(8080,()=>fetch('http://127.0.0.1:8080/').then(r=>r.text()).then(t=>{console.log(t);process.exit()}))"}, "own"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
