@@ -17,7 +17,6 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
-	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
@@ -69,10 +68,7 @@ func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, err
 		return n, err
 	}
 	found := resolved.Found()
-	h, err := home.Find()
-	if err != nil {
-		return n, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	scopes, err := policy.ReadScopes(h.Config())
 	if err != nil {
 		return n, no("fix the file", "%w", err)

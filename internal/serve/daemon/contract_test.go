@@ -36,7 +36,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 			have[f.GetName()] = strings.ToLower(f.GetType().String()) + " " + strings.Join(labels, ",")
 		}
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

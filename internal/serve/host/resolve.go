@@ -96,6 +96,11 @@ func (r *Resolved) Fetched(alias, digest string) {
 	r.agent.Store(registry.Agent(r.declared, r.found))
 }
 
+// Trust records that this machine resolved a server to the package that is locked.
+func (r *Resolved) Trust(f *registry.Found, p pack.LockedPackage) error {
+	return r.Resolver.Trust(f, p)
+}
+
 // Servers are the servers as the tool server manager starts them; nil for an agent that
 // declares them. Requests to addresses that a registry named go through the client.
 func (r *Resolved) Servers(o toolserver.Options, client *egress.Client, lazy bool) []toolserver.Spec {

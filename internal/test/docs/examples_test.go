@@ -52,14 +52,14 @@ func TestBrokenExamples(t *testing.T) {
 	for line, want := range map[string]string{
 		"ambit diff a b | jq '.x'":                 "",
 		"ambit inspekt a.json":                     "no such verb",
-		"ambit key fetch":                          "there is no ambit key fetch",
+		"ambit key fetch":                          "ambit key has no such verb",
 		"ambit inspect a.json --colour x":          "unknown flag",
 		"ambit inspect a.json b.json":              "takes",
 		"ambit serve --grace soon":                 "invalid argument",
 		"ambit inspect 'a.json":                    "exit status",
 		"frobnicate | ambit inspect a.json":        "exit status",
 		"xdg-open a.json":                          "there is no ambit in it",
-		`git "$(ambit key fetch)" && ambit agents`: "there is no ambit key fetch",
+		`git "$(ambit key fetch)" && ambit agents`: "ambit key has no such verb",
 	} {
 		if err := readExample(t, line); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
