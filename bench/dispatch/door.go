@@ -16,25 +16,25 @@ import (
 )
 
 // doing makes the gateway that carries out intents.
-type doing func(context.Context, home.Home, *store.Store, *manifest.Manifest) (dispatch.Door, func())
+type doing func(context.Context, home.Home, *store.Store, *manifest.Manifest) (dispatch.Gateway, func())
 
 // sandboxed runs the program as ambit does.
-func sandboxed(ctx context.Context, h home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Door, func()) {
+func sandboxed(ctx context.Context, h home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Gateway, func()) {
 	a := host.Start(ctx, m, host.Options{Home: h, Books: b})
 	return a.Gateway(), a.Close
 }
 
 // idle answers at once, and slow takes a moment, so that the queue is what is
 // measured.
-func idle(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Door, func()) {
+func idle(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Gateway, func()) {
 	return without(b, m, 0)
 }
 
-func slow(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Door, func()) {
+func slow(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Gateway, func()) {
 	return without(b, m, pace)
 }
 
-func without(b *store.Store, m *manifest.Manifest, takes time.Duration) (dispatch.Door, func()) {
+func without(b *store.Store, m *manifest.Manifest, takes time.Duration) (dispatch.Gateway, func()) {
 	g := gateway.New(m.Agent(), gateway.Options{Books: b, Binding: echo(takes), Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})
 	return g, g.Close
 }
@@ -47,10 +47,10 @@ func (e echo) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result, 
 }
 
 // one contains a single gateway.
-type one struct{ door dispatch.Door }
+type one struct{ door dispatch.Gateway }
 
 func (o one) Digests() []string { return []string{o.door.Agent().Digest} }
 
-func (o one) Open(digest string) (dispatch.Door, func(), bool) {
+func (o one) Open(digest string) (dispatch.Gateway, func(), bool) {
 	return o.door, func() {}, digest == o.door.Agent().Digest
 }

@@ -238,7 +238,7 @@ func four(ctx context.Context, dir string, m *manifest.Manifest, does doing, eac
 
 // desk is one process's share of a queue.
 type desk struct {
-	*dispatch.Desk
+	*dispatch.Queue
 	ctx   context.Context
 	books *store.Store
 	end   func()
@@ -252,13 +252,13 @@ func newDesk(ctx context.Context, dir, url string, m *manifest.Manifest, does do
 		return nil, err
 	}
 	d := &desk{ctx: ctx, books: b, m: m, end: func() {}}
-	o := dispatch.Options{Books: b, URL: url, Concurrency: concurrency}
+	o := dispatch.Options{Store: b, URL: url, Concurrency: concurrency}
 	if does != nil {
-		var door dispatch.Door
+		var door dispatch.Gateway
 		door, d.end = does(ctx, h, b, m)
-		o.Doors = one{door}
+		o.Gateways = one{door}
 	}
-	if d.Desk, err = dispatch.Open(ctx, o); err != nil {
+	if d.Queue, err = dispatch.Open(ctx, o); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return d, nil

@@ -102,7 +102,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 	}
 	defer b.Close()
 	request.Agent, request.Name = m.Agent(), registered(o.Home, m)
-	desk := dispatch.Options{Books: b, URL: f.store, Log: t.tell}
+	desk := dispatch.Options{Store: b, URL: f.store, Log: t.tell}
 	if f.store == "" {
 		o.Books, o.Name = b, request.Name
 		o.Log = func(_, line string) { t.serverLog(request.Name, line) }
@@ -111,7 +111,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 		if err := a.Ready(ctx); err != nil {
 			return asFailure(err)
 		}
-		desk.Doors = oneDoor{a}
+		desk.Gateways = oneDoor{a}
 	}
 	return t.ask(ctx, desk, *request)
 }
@@ -176,7 +176,7 @@ type oneDoor struct{ of *host.Agent }
 
 func (o oneDoor) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
 
-func (o oneDoor) Open(digest string) (dispatch.Door, func(), bool) {
+func (o oneDoor) Open(digest string) (dispatch.Gateway, func(), bool) {
 	return o.of.Gateway(), func() {}, digest == o.of.Manifest().Agent().Digest
 }
 
@@ -247,4 +247,4 @@ func (t *terminal) answered(i *dispatch.Intent) error {
 	return t.document(doc)
 }
 
-var _ dispatch.Doors = oneDoor{}
+var _ dispatch.Gateways = oneDoor{}

@@ -107,7 +107,7 @@ func (t *terminal) memory(ctx context.Context, storeURL, name string, f func(*me
 		return err
 	}
 	return t.owning(ctx, "only the owner may look into the memory of agents", storeURL, func(b *store.Store) error {
-		return f(memory.Of(b, ttl), id)
+		return f(memory.New(b, ttl), id)
 	})
 }
 

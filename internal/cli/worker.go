@@ -88,7 +88,7 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 	if len(bench.Digests()) == 0 {
 		return no("put their folders into agents/ in AMBIT_HOME or COVENANT_HOME", "there is no program here that could be given a task")
 	}
-	return t.work(ctx, f, b, bench, func(d *dispatch.Desk) {
+	return t.work(ctx, f, b, bench, func(d *dispatch.Queue) {
 		for {
 			select {
 			case <-ctx.Done():
@@ -102,7 +102,7 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 
 // reseat reads the programs again. What cannot be read leaves everything as it
 // is.
-func (t *terminal) reseat(ctx context.Context, d *dispatch.Desk, w *workbench, o host.Options) {
+func (t *terminal) reseat(ctx context.Context, d *dispatch.Queue, w *workbench, o host.Options) {
 	err := t.seat(ctx, w, o)
 	if err == nil {
 		err = d.Reload(ctx)
@@ -115,9 +115,9 @@ func (t *terminal) reseat(ctx context.Context, d *dispatch.Desk, w *workbench, o
 }
 
 // work takes dispatches while until goes on.
-func (t *terminal) work(ctx context.Context, f *working, b *store.Store, w *workbench, until func(*dispatch.Desk)) error {
+func (t *terminal) work(ctx context.Context, f *working, b *store.Store, w *workbench, until func(*dispatch.Queue)) error {
 	d, err := dispatch.Open(ctx, dispatch.Options{
-		Books: b, URL: f.store, Doors: w, Concurrency: f.concurrency, Log: t.tell,
+		Store: b, URL: f.store, Gateways: w, Concurrency: f.concurrency, Log: t.tell,
 	})
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (w *workbench) Digests() []string {
 	return slices.Collect(maps.Keys(w.programs))
 }
 
-func (w *workbench) Open(digest string) (dispatch.Door, func(), bool) {
+func (w *workbench) Open(digest string) (dispatch.Gateway, func(), bool) {
 	w.mu.Lock()
 	s := w.programs[digest]
 	if s != nil {
@@ -248,21 +248,21 @@ func (w *workbench) close() {
 	w.closing.Wait()
 }
 
-var _ dispatch.Doors = (*workbench)(nil)
+var _ dispatch.Gateways = (*workbench)(nil)
 
 // openDesk opens the desk of a daemon.
-func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*dispatch.Desk, error) {
+func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*dispatch.Queue, error) {
 	if s.concurrency < 1 {
 		return nil, usage("give 1 or more", "no program can run if %d run at the same time", s.concurrency)
 	}
 	s.Programs = new(daemon.Programs)
 	options := dispatch.Options{
-		Books: o.Books, URL: s.store, Doors: s.Programs, Concurrency: s.concurrency, Daemon: true, Log: t.tell,
+		Store: o.Books, URL: s.store, Gateways: s.Programs, Concurrency: s.concurrency, Daemon: true, Log: t.tell,
 	}
 	if s.store != "" && !o.Unconfined {
 		if err := sandbox.Check(ctx, o.Isolation, o.Home.Dir()); err != nil {
 			t.tell("dispatches are left to workers, since this machine cannot isolate programs: %v", err)
-			options.Doors = nil
+			options.Gateways = nil
 		}
 	}
 	d, err := dispatch.Open(ctx, options)
@@ -274,7 +274,7 @@ func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*
 }
 
 // closeWith closes a desk when ctx ends, and tells when that is done.
-func closeWith(ctx context.Context, d *dispatch.Desk, grace time.Duration) <-chan struct{} {
+func closeWith(ctx context.Context, d *dispatch.Queue, grace time.Duration) <-chan struct{} {
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(closed)

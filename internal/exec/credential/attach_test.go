@@ -29,8 +29,8 @@ func refusedWith(err error, code call.Code) bool {
 	return ok && r.Code == code && r.Effect == call.NoEffect && !strings.Contains(fmt.Sprintf("%+v", r), canary)
 }
 
-// TestAudience: the secret goes to the slot's host and names below it, and to
-// nothing that only looks like it.
+// TestAudience: the secret is sent to the slot's host and its subdomains, and not to
+// hosts that only look like them.
 func TestAudience(t *testing.T) {
 	s := mustNew(t, Masked, canary)
 	for _, address := range []string{
@@ -70,8 +70,8 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// TestSealedAudience: a slot that allows more than when the secret was set does
-// not widen where it goes.
+// TestSealedAudience: a host that the slot allowed only after the secret was set does
+// not get the secret.
 func TestSealedAudience(t *testing.T) {
 	s := mustNew(t, Masked, canary, "api.example.com")
 	wider := &agent.Slot{Ref: "token", Hosts: []string{"api.example.com", "evil.test"}}
@@ -80,7 +80,7 @@ func TestSealedAudience(t *testing.T) {
 	}
 	req := request(t, "https://evil.test/")
 	err := Attach(egress.Switches{}, req, wider, s, nil, nil)
-	if r, _ := errors.AsType[*call.Refusal](err); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 || !strings.Contains(r.Hint, "set it again") {
+	if r, _ := errors.AsType[*call.Refusal](err); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 || !strings.Contains(r.Hint, "set the credential again") {
 		t.Errorf("%v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestSealedAudience(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	plain := mustNew(t, Masked, canary)
 	key := mustNew(t, JSON, "{\n \"id\": \"i1\",\n \"key\": \"k1\"\n}")
-	// What comes from the arguments is not read again.
+	// Placeholders inside arguments are not expanded.
 	fill := func(name string) (string, error) { return "<" + name + " {credential}>", nil }
 	for _, tt := range []struct {
 		name   string
@@ -118,7 +118,7 @@ func TestTemplates(t *testing.T) {
 			}
 			for name, want := range tt.want {
 				if got := req.Header[name]; len(got) != 1 || got[0] != want[0] {
-					t.Errorf("%s is not as it should be", name)
+					t.Errorf("header %s has another value", name)
 				}
 			}
 		})
@@ -129,12 +129,12 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("%v, %d headers", err, len(req.Header))
 	}
 	if Uses("{a} {credentials} {credentialx.y}") || !Uses("x {credential}") || !Uses("{credential.a}") {
-		t.Error("templates are misread")
+		t.Error("Uses misreads a template")
 	}
 }
 
-// FuzzAudience: whatever the address, the secret goes only to the host or below
-// it.
+// FuzzAudience: for any address, only the slot's host and its subdomains get the
+// secret.
 func FuzzAudience(f *testing.F) {
 	for _, seed := range []string{"https://api.example.com/", "https://a.api.example.com", "https://api.example.com.evil.test", "https://x@api.example.com", "https://[::1]", "https:/\\api.example.com"} {
 		f.Add(seed)
@@ -158,8 +158,8 @@ func FuzzAudience(f *testing.F) {
 	})
 }
 
-// For development a credential may go to this machine without TLS: to the very
-// address that its slot allows, and to no other machine.
+// For development, a credential may be sent without TLS to the loopback address that
+// its slot allows, and to no other machine.
 func TestLoopbackAudience(t *testing.T) {
 	s := mustNew(t, Masked, canary)
 	here := &agent.Slot{Ref: "token", Hosts: []string{"127.0.0.1", "localhost", "::1", "api.example.com"}}

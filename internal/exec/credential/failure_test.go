@@ -14,20 +14,20 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// No secret is nothing, whatever is asked of it.
+// The zero Secret has no value, and no method panics.
 func TestNoSecret(t *testing.T) {
 	var none Secret
-	if none.Type() != "" || none.Hosts() != nil || none.Reveal() != "" || !none.IsZero() || none.meant("example.com") {
-		t.Error("it is something")
+	if none.Type() != "" || none.Hosts() != nil || none.Reveal() != "" || !none.IsZero() || none.allows("example.com") {
+		t.Error("the zero Secret has a value")
 	}
 	s := mustNew(t, Masked, canary)
 	text, err := encoding.TextMarshaler(s).MarshalText()
 	if err != nil || strings.Contains(string(text)+s.GoString(), canary) {
-		t.Errorf("it is shown: %v", err)
+		t.Errorf("the zero Secret is printed: %v", err)
 	}
 }
 
-// A vault that cannot be written says so and loses nothing of what it had.
+// A failed write returns an error and keeps the old contents.
 func TestVaultCannotBeWritten(t *testing.T) {
 	s := mustNew(t, Masked, canary)
 	t.Run("a file in the place of the home", func(t *testing.T) {
@@ -46,10 +46,10 @@ func TestVaultCannotBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := open(dir, nil).Set("a", "b", s); err == nil {
-			t.Error("it was kept without a key")
+			t.Error("a secret was stored without a key")
 		}
 		if _, err := os.Stat(filepath.Join(dir, "secrets")); err == nil {
-			t.Error("a vault was made without a key")
+			t.Error("a vault was created without a key")
 		}
 	})
 	t.Run("a folder in the place of the lock", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestVaultCannotBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := open(dir, nil).Set("a", "b", s); err == nil {
-			t.Error("it was kept without a lock")
+			t.Error("a secret was stored without a lock")
 		}
 	})
 	t.Run("a folder in the place of the vault", func(t *testing.T) {
@@ -68,37 +68,37 @@ func TestVaultCannotBeWritten(t *testing.T) {
 		}
 		v := open(dir, nil)
 		if err := v.Set("a", "b", s); err == nil {
-			t.Error("it was kept nowhere")
+			t.Error("Set succeeded without a folder")
 		}
 		if _, err := v.List(); err == nil {
-			t.Error("a folder was read as a vault")
+			t.Error("a folder was accepted as a vault")
 		}
 	})
 }
 
-// Where the key is, if there is one.
+// Kept reports where the key is stored.
 func TestKeyKept(t *testing.T) {
 	dir := t.TempDir()
 	k := keyFile{path: filepath.Join(dir, "keys", "vault")}
-	if where, err := k.kept(); where != "" || err != nil {
+	if where, err := (&File{key: k}).Kept(); where != "" || err != nil {
 		t.Errorf("none: %q, %v", where, err)
 	}
-	if _, err := k.make(); err != nil {
+	if _, err := k.create(); err != nil {
 		t.Fatal(err)
 	}
-	if where, err := k.kept(); where != "file" || err != nil {
+	if where, err := (&File{key: k}).Kept(); where != "file" || err != nil {
 		t.Errorf("a file: %q, %v", where, err)
 	}
-	if _, err := (keyFile{path: dir}).kept(); err == nil {
-		t.Error("a folder is a key")
+	if _, err := (&File{key: keyFile{path: dir}}).Kept(); err == nil {
+		t.Error("a folder was accepted as a key")
 	}
 }
 
-// Without a home of its own, ambit asks the session for a keyring, if it has one.
+// Without AMBIT_HOME, ambit uses the session's keyring if there is one.
 func TestSessionKeyring(t *testing.T) {
 	t.Setenv("AMBIT_HOME", t.TempDir())
 	if sessionKeyring() != nil {
-		t.Error("a home of its own keeps everything")
+		t.Error("the keyring is used although AMBIT_HOME is set")
 	}
 	if runtime.GOOS != "linux" {
 		return
@@ -106,16 +106,16 @@ func TestSessionKeyring(t *testing.T) {
 	t.Setenv("AMBIT_HOME", "")
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere")
 	if sessionKeyring() == nil {
-		t.Error("a session with a bus has a keyring")
+		t.Error("a session with a bus has no keyring")
 	}
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "")
 	if _, err := os.Stat(fmt.Sprintf("/run/user/%d/bus", os.Getuid())); err != nil && sessionKeyring() != nil {
-		t.Error("a session without a bus has none")
+		t.Error("a session without a bus has a keyring")
 	}
 }
 
-// A slot's word on a credential counts for servers too, and this process's
-// environment is the one that is looked into.
+// A slot's settings apply to servers that use the same credential. Without Environ,
+// this process's environment is read.
 func TestSlotAndServerWantTheSame(t *testing.T) {
 	a := &agent.Agent{
 		ID: "x", Slots: []agent.Slot{{Ref: "TOKEN", Env: "TOKEN", Type: "secret", Hosts: []string{"api.example.com"}, Required: true}},
@@ -123,7 +123,7 @@ func TestSlotAndServerWantTheSame(t *testing.T) {
 	}
 	wants := Wants(a)
 	if len(wants) != 1 || !slices.Equal(wants[0].Hosts, []string{"api.example.com"}) {
-		t.Errorf("it wants %+v", wants)
+		t.Errorf("Wants returned %+v", wants)
 	}
 	t.Setenv("TOKEN", canary)
 	secret, where, variable, err := (&Source{}).Find(a, wants[0])
@@ -131,6 +131,6 @@ func TestSlotAndServerWantTheSame(t *testing.T) {
 		t.Errorf("found %s in %s, %v", variable, where, err)
 	}
 	if v := Open(home.At(t.TempDir())); v == nil {
-		t.Error("there is no vault")
+		t.Error("a secret was found without a vault")
 	}
 }

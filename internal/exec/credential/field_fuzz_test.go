@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A field that is found is the text of a leaf of an object.
+// Field returns only texts of scalars inside an object.
 func FuzzField(f *testing.F) {
 	f.Add(`{"a":{"b":"c"},"a.b":"d","n":1e3}`, "a.b")
 	f.Add(`{"a":{"b":{"c":true}}}`, "a.b.c")
@@ -26,7 +26,7 @@ func FuzzField(f *testing.F) {
 		there := false
 		leaves(v, "", func(_, _, leaf string) { there = there || leaf == text })
 		if !there {
-			t.Errorf("%q of %q is %q, which is in no leaf", name, object, text)
+			t.Errorf("%q of %q is %q, which is no scalar of the object", name, object, text)
 		}
 	})
 }

@@ -18,26 +18,27 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// keyring keeps short texts for the user who is logged in.
+// keyring stores short texts for the logged-in user.
 type keyring interface {
 	get(account string) (string, error)
 	set(account, text string) error
 }
 
-// keyFile is where the key of a vault is, or where it says that it is.
+// keyFile contains the key of a vault, or names the keyring account that does.
 type keyFile struct {
 	path string
-	// prefer takes a new key; nil if it goes into the file. stored is where an
-	// older one may be.
+	// prefer stores new keys; nil stores them in the file. stored holds existing
+	// keys.
 	prefer, stored keyring
 }
 
-// inKeyring starts a key file that names an account in the keyring.
+// inKeyring is the prefix of a key file that names an account in the keyring.
 const inKeyring = "keyring "
 
-// kept says where the key is.
-func (k keyFile) kept() (string, error) {
-	text, err := k.text()
+// Kept returns where the vault's key is stored: "keyring" or "file". It is empty
+// if the vault has no key yet.
+func (f *File) Kept() (string, error) {
+	text, err := f.key.text()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
@@ -55,10 +56,11 @@ func (k keyFile) text() (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("the key of the vault, %s, is not a plain file", k.path)
+		return "", fmt.Errorf("the vault's key %s is not a regular file", k.path)
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("others may read or change the key of the vault: run chmod 600 %s, and replace the secrets if somebody may have seen them", k.path)
+		return "", fmt.Errorf("other users can read or change the vault's key: "+
+			"run chmod 600 %s, and replace the secrets if another user may have read them", k.path)
 	}
 	text, err := os.ReadFile(k.path)
 	return strings.TrimSpace(string(text)), err
@@ -71,19 +73,19 @@ func (k keyFile) read() (*age.X25519Identity, error) {
 	}
 	if account, ok := strings.CutPrefix(text, inKeyring); ok {
 		if text, err = k.stored.get(account); err != nil {
-			return nil, fmt.Errorf("the key of the vault is in the keyring, which does not give it: %w", err)
+			return nil, fmt.Errorf("the vault's key cannot be read from the keyring: %w", err)
 		}
 	}
 	ident, err := age.ParseX25519Identity(text)
 	if err != nil {
-		// The library's words may quote the key.
-		return nil, fmt.Errorf("%s does not hold the key of a vault", k.path)
+		// The library's error may quote the key.
+		return nil, fmt.Errorf("%s does not contain a vault key", k.path)
 	}
 	return ident, nil
 }
 
-// make makes a key. Whoever calls it holds the lock of the vault.
-func (k keyFile) make() (*age.X25519Identity, error) {
+// create makes and stores a new key. The caller holds the vault's lock.
+func (k keyFile) create() (*age.X25519Identity, error) {
 	ident, err := age.GenerateX25519Identity()
 	if err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func (k keyFile) make() (*age.X25519Identity, error) {
 		var id [16]byte
 		rand.Read(id[:]) // never fails
 		account := "vault-" + hex.EncodeToString(id[:])
-		// What the keyring gives back is the proof that it works.
+		// Some keyrings accept a value and do not return it, so read it back.
 		if err := k.prefer.set(account, text); err == nil {
 			if back, err := k.prefer.get(account); err == nil && back == text {
 				text = inKeyring + account
@@ -106,23 +108,23 @@ func (k keyFile) make() (*age.X25519Identity, error) {
 	return ident, home.Replace(k.path, 0o600, []byte(text+"\n"))
 }
 
-// sessionKeyring is the keyring of this session, nil if there is none or ambit
-// keeps everything elsewhere.
+// sessionKeyring returns the keyring of this session. It is nil if there is none,
+// or if AMBIT_HOME moves all of ambit's files.
 func sessionKeyring() keyring {
 	if os.Getenv("AMBIT_HOME") != "" {
 		return nil
 	}
-	// On Linux, asking for a bus that is not there would start one.
+	// On Linux, connecting to a missing session bus would start one.
 	if runtime.GOOS == "linux" && os.Getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
 		if _, err := os.Stat(filepath.Join("/run/user", strconv.Itoa(os.Getuid()), "bus")); err != nil {
 			return nil
 		}
 	}
-	return newAsker(osKeyring{})
+	return newBoundedKeyring(osKeyring{})
 }
 
-// osKeyring is that of the operating system. It may wait for a person for ever, so
-// that it is asked through an asker.
+// osKeyring is the operating system's keyring. It may wait for a person forever,
+// so callers use it through a boundedKeyring.
 type osKeyring struct{}
 
 const service = "ambit"

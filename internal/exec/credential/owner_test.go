@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// TestCopyGetsNothing: what is kept goes to the agent of the name that it was set
-// for, and only if the manifest there is still the agent's.
+// TestCopyGetsNothing: a stored secret goes only to the agent with the name it was set
+// for, and only if its manifest still has the same id.
 func TestCopyGetsNothing(t *testing.T) {
 	vault := vaultWith(t, "desk", "analytics_token", mustNew(t, Masked, canary).Of(ID(reporter)))
 	if err := vault.Set(Own, "analytics_token", mustNew(t, Masked, canary)); err != nil {
@@ -26,14 +26,14 @@ func TestCopyGetsNothing(t *testing.T) {
 		name, as string
 		a        *agent.Agent
 		gets     bool
-		told     string
+		hint     string
 	}{
 		{"the agent itself", "desk", reporter, true, ""},
 		{"a copy under another name", "copy", reporter, false, "ambit secret set copy analytics_token"},
 		{"a copy under its id", ID(reporter), reporter, false, "ambit secret set ga-report-builder analytics_token"},
-		{"another agent that has got the name", "desk", &stranger, false, "was set for another agent, ga-report-builder"},
-		{"nobody knows under which name", "", reporter, false, "ambit secret set AGENT analytics_token"},
-		{"under ambit's own name", Own, reporter, false, "call the agent's file something else"},
+		{"another agent that has got the name", "desk", &stranger, false, "belongs to an earlier agent named desk"},
+		{"the name is unknown", "", reporter, false, "ambit secret set AGENT analytics_token"},
+		{"under ambit's own name", Own, reporter, false, "rename the agent's file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := (&Source{Vault: vault, Environ: environ(nil)}).For(tt.as)
@@ -41,23 +41,23 @@ func TestCopyGetsNothing(t *testing.T) {
 			if got := secret.Reveal() == canary; got != tt.gets || got == (err != nil) {
 				t.Fatalf("it got the secret: %t, %v", got, err)
 			}
-			if err != nil && !strings.Contains(hintOf(t, err), tt.told) {
+			if err != nil && !strings.Contains(hintOf(t, err), tt.hint) {
 				t.Error(hintOf(t, err))
 			}
 			if value, ok := s.Lookup(tt.a)("analytics_token"); ok != tt.gets || tt.gets != (value == canary) {
 				t.Errorf("a server got the secret: %t", ok)
 			}
-			// The variable of the name is for whoever acts under it.
+			// Any agent with the name may read its variable.
 			env := (&Source{Environ: environ(map[string]string{variable: canary, EnvName(Own, "analytics_token"): canary})}).For(tt.as)
 			if secret, _ := env.Slot(tt.a, tt.a.Slot("analytics_token")); (secret.Reveal() == canary) != (tt.as == "desk") {
-				t.Error("the variable of the name counts otherwise")
+				t.Error("the variable of the name gives another result")
 			}
 		})
 	}
 }
 
-// TestFormerVault: a vault that kept secrets under the id alone hands them to
-// agents that have the id for a name too, and tells the others.
+// TestFormerVault: a secret that version 1 stored under an id goes to the agent whose
+// name is also that id. Other agents get a hint.
 func TestFormerVault(t *testing.T) {
 	dir := t.TempDir()
 	v := open(dir, nil)
@@ -70,7 +70,7 @@ func TestFormerVault(t *testing.T) {
 		t.Errorf("its agent: %v", err)
 	}
 	_, err := (&Source{Agent: "desk", Vault: open(dir, nil), Environ: environ(nil)}).Slot(reporter, slot)
-	if err == nil || !strings.Contains(hintOf(t, err), "the one that is kept for ga-report-builder is not used here") || strings.Contains(hintOf(t, err), canary) {
+	if err == nil || !strings.Contains(hintOf(t, err), "the secret stored for ga-report-builder is not used") || strings.Contains(hintOf(t, err), canary) {
 		t.Errorf("the same manifest under another name: %v", err)
 	}
 	stranger := *reporter
@@ -78,7 +78,7 @@ func TestFormerVault(t *testing.T) {
 	if s, err := (&Source{Agent: ID(reporter), Vault: open(dir, nil), Environ: environ(nil)}).Slot(&stranger, slot); err == nil {
 		t.Errorf("another manifest that has the id for a name got %d bytes", len(s.Reveal()))
 	}
-	// The next change writes it as it is now, with nothing lost.
+	// The next change writes the current version, and no secret is lost.
 	if err := open(dir, nil).Set("other", "x", mustNew(t, Masked, canary)); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestFormerVault(t *testing.T) {
 	}
 }
 
-// writeFormer writes the vault as the first version did.
+// writeFormer writes the vault in version 1.
 func writeFormer(t *testing.T, v *File) {
 	t.Helper()
 	c, err := v.read()

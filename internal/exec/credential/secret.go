@@ -1,31 +1,29 @@
-// Package credential keeps the secrets that agents need, and sends each only
-// where it may go.
+// Package credential stores the secrets that agents need, and sends each secret
+// only to the hosts it was set for.
 //
-// A [Secret] is made with its type and, where they are known, the hosts that it
-// is for. It shows itself in no output, whatever prints it; [Secret.Reveal] and
-// [Secret.Field] are the only ways to its value, and easy to search for.
+// A [Secret] has a type and, if they are known, the hosts it may be sent to. All
+// ways of printing it show a placeholder. Only [Secret.Reveal] and [Secret.Field]
+// return the value, and both are easy to search for.
 //
-// Secrets that people set lie in a [Vault]: one file, encrypted with age, whose
-// key lies in the session's keyring if there is one that works, and otherwise
-// in a file of its own. One file keeps all that a keyring does not: a list of
-// what is set, values of any size, and changes by two processes at once of which
-// none is lost. And a program that can talk to the keyring, as any program of
-// the session can, still lacks the file. AMBIT_HOME moves everything that ambit
-// keeps, so with it set the key is kept there too.
+// Secrets that people set are stored in a [Vault]: one file, encrypted with age.
+// Its key is in the session's keyring if that works, and otherwise in a separate
+// file. A keyring alone would not do: it has no list of its entries, it limits the
+// size of values, and concurrent changes can be lost. Any program of the session
+// can ask the keyring, but without the vault file the key is of no use. AMBIT_HOME
+// moves all of ambit's files, so if it is set, the key is stored there too.
 //
-// A secret is kept for the name under which an agent acts, which is that of its
-// file, and not for the id that its manifest gives itself: anybody can copy that.
-// The vault seals the id too, and the secret's audience: the hosts that the slot
-// allowed when the secret was set. A manifest that allows more hosts later, or
-// another one that has got the name, does not get it; somebody has to set it
-// again.
+// A secret belongs to the name under which an agent runs, which is the name of its
+// file. It does not belong to the id in the manifest, because anyone can copy an
+// id. The vault also stores that id and the audience: the hosts that the slot
+// allowed when the secret was set. If the manifest later allows more hosts, or
+// another agent gets the name, the secret is not used until it is set again.
 //
-// A [Source] finds a secret: in the vault, else in the environment under a name
-// of ours ([EnvName]), else under the name that the manifest gives. A vault that
-// cannot be read is an error; nothing else is tried then.
+// A [Source] looks for a secret in the vault, then in the environment under
+// ambit's variable ([EnvName]), then under the variable that the manifest names.
+// A vault that cannot be read is an error; the environment is not tried then.
 //
-// [Attach] puts a secret into a request, last of all, and only if the request as
-// it is goes to the secret's audience.
+// [Attach] adds a secret to a request as the last step, and only if the request
+// goes to the secret's audience.
 package credential
 
 import (
@@ -47,7 +45,6 @@ import (
 // Type is the shape of a secret's value.
 type Type string
 
-// The types.
 const (
 	String Type = "string"
 	Masked Type = "secret"
@@ -57,31 +54,39 @@ const (
 // maxValue bounds a value; a service account's key is a few kilobytes.
 const maxValue = 64 << 10
 
-// hidden is what a secret shows of itself.
+// hidden is printed in place of a value.
 const hidden = "[secret]"
 
-// Secret is a value that is not shown. The zero Secret is none.
+// Secret is a value that is never printed. The zero Secret has no value.
 type Secret struct {
-	// A function, since printing a struct goes around the methods of its
-	// unexported fields, and follows even pointers there.
-	in func() *inside
+	// A function, because fmt prints unexported fields without calling their
+	// methods, and follows pointers in them.
+	in func() content
 }
 
-type inside struct {
+type content struct {
 	value string
 	kind  Type
 	hosts []string
-	id    string // of the agent that it was set for; empty for any of its name
+	id    string // of the manifest that it was set for; empty for any of the name
 }
 
-// New makes a secret for some hosts; none leaves that to the slot. An error does
-// not hold the value.
+// content returns the zero value for the zero Secret.
+func (s Secret) content() content {
+	if s.in == nil {
+		return content{}
+	}
+	return s.in()
+}
+
+// New makes a secret for some hosts. Without hosts, the slot alone decides where
+// it may be sent. The error does not contain the value.
 func New(kind Type, value string, hosts []string) (Secret, error) {
 	switch {
 	case value == "":
 		return Secret{}, errors.New("the value is empty")
 	case len(value) > maxValue:
-		return Secret{}, fmt.Errorf("the value has %d bytes; at most %d are kept", len(value), maxValue)
+		return Secret{}, fmt.Errorf("the value has %d bytes; the limit is %d", len(value), maxValue)
 	case !utf8.ValidString(value) || strings.IndexByte(value, 0) >= 0:
 		return Secret{}, errors.New("the value is not text")
 	}
@@ -92,44 +97,31 @@ func New(kind Type, value string, hosts []string) (Secret, error) {
 			return Secret{}, errors.New("the value is not valid JSON")
 		}
 	default:
-		return Secret{}, fmt.Errorf("there is no type %q of secrets", kind)
+		return Secret{}, fmt.Errorf("unknown type of secret %q", kind)
 	}
-	in := &inside{value: value, kind: kind, hosts: slices.Clone(hosts)}
-	return Secret{func() *inside { return in }}, nil
+	c := content{value: value, kind: kind, hosts: slices.Clone(hosts)}
+	return Secret{func() content { return c }}, nil
 }
 
-// Of is the secret for one agent, by the [ID] of its manifest. It goes to no
-// other one that acts under the same name.
+// Of returns the secret bound to one manifest, by its [ID]. Another agent under
+// the same name does not get it.
 func (s Secret) Of(id string) Secret {
 	if s.in == nil {
 		return s
 	}
-	in := *s.in()
-	in.id = id
-	return Secret{func() *inside { return &in }}
-}
-
-// of is the id that the secret was set for.
-func (s Secret) of() string {
-	if s.in == nil {
-		return ""
-	}
-	return s.in().id
+	c := s.in()
+	c.id = id
+	return Secret{func() content { return c }}
 }
 
 // IsZero reports whether there is no secret.
 func (s Secret) IsZero() bool { return s.in == nil }
 
-// Reveal is the value itself.
-func (s Secret) Reveal() string {
-	if s.in == nil {
-		return ""
-	}
-	return s.in().value
-}
+// Reveal returns the value.
+func (s Secret) Reveal() string { return s.content().value }
 
-// line is the value as it is sent; JSON without its layout.
-func (s Secret) line() string {
+// compact returns the value as it is sent: JSON without white space.
+func (s Secret) compact() string {
 	v := jsontext.Value(s.Reveal())
 	if s.Type() != JSON || v.Compact() != nil {
 		return s.Reveal()
@@ -137,34 +129,25 @@ func (s Secret) line() string {
 	return string(v)
 }
 
-// Type is the shape of the value.
-func (s Secret) Type() Type {
-	if s.in == nil {
-		return ""
-	}
-	return s.in().kind
+// Type returns the shape of the value.
+func (s Secret) Type() Type { return s.content().kind }
+
+// Hosts returns the hosts that the secret was set for; none means any.
+func (s Secret) Hosts() []string { return slices.Clone(s.content().hosts) }
+
+// allows reports whether the secret was set for a host.
+func (s Secret) allows(host string) bool {
+	hosts := s.content().hosts
+	return s.in != nil && (len(hosts) == 0 || agent.Covers(hosts, host))
 }
 
-// Hosts are those that the secret was set for; none if that was not said.
-func (s Secret) Hosts() []string {
-	if s.in == nil {
-		return nil
-	}
-	return slices.Clone(s.in().hosts)
-}
-
-// meant reports whether the secret was set for a host.
-func (s Secret) meant(host string) bool {
-	return s.in != nil && (len(s.in().hosts) == 0 || agent.Covers(s.in().hosts, host))
-}
-
-// Field is the text of a field of a JSON secret; a name with dots leads into
-// objects, unless there is a field of that very name.
+// Field returns the text of a field of a JSON secret. A name with dots is a path
+// into objects, unless a field has exactly that name.
 func (s Secret) Field(name string) (string, bool) {
-	if s.in == nil || s.in().kind != JSON {
+	if s.Type() != JSON {
 		return "", false
 	}
-	return field(jsontext.Value(s.in().value), name)
+	return field(jsontext.Value(s.Reveal()), name)
 }
 
 func field(object jsontext.Value, name string) (string, bool) {
@@ -182,7 +165,7 @@ func field(object jsontext.Value, name string) (string, bool) {
 	return field(members[first], rest)
 }
 
-// scalar is the text of a JSON value that is one.
+// scalar returns the text of a JSON string, number or boolean.
 func scalar(v jsontext.Value) (string, bool) {
 	v = jsontext.Value(bytes.TrimSpace(v))
 	switch v.Kind() {
@@ -196,7 +179,7 @@ func scalar(v jsontext.Value) (string, bool) {
 	return "", false
 }
 
-// String does not tell the value.
+// String hides the value.
 func (s Secret) String() string {
 	if s.in == nil {
 		return ""
@@ -204,17 +187,17 @@ func (s Secret) String() string {
 	return hidden
 }
 
-// GoString does not tell the value.
+// GoString hides the value.
 func (s Secret) GoString() string { return s.String() }
 
-// Format does not tell the value.
+// Format hides the value.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// MarshalJSON does not tell the value.
+// MarshalJSON hides the value.
 func (s Secret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// MarshalText does not tell the value.
+// MarshalText hides the value.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// LogValue does not tell the value.
+// LogValue hides the value.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

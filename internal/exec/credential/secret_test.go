@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// canary is a value that must turn up nowhere.
+// canary is a value that must not appear in any output.
 const canary = "canary-7f3a9b52c1d8"
 
 func mustNew(t testing.TB, kind Type, value string, hosts ...string) Secret {
@@ -55,7 +55,7 @@ func TestSecretIsNotShown(t *testing.T) {
 		t.Error("nothing was printed")
 	}
 	if s.Reveal() != canary || s.Type() != Masked || s.IsZero() || !(Secret{}).IsZero() || (Secret{}).String() != "" {
-		t.Error("a secret does not hold what it was made of")
+		t.Error("Reveal or Hosts differ from what New was called with")
 	}
 }
 
@@ -75,15 +75,15 @@ func TestTypes(t *testing.T) {
 		{JSON, `{"a":` + canary, "not valid JSON"},
 		{JSON, `{"a":1,"a":2}`, "not valid JSON"},
 		{JSON, `{} {}`, "not valid JSON"},
-		{Masked, strings.Repeat(canary, maxValue), "at most"},
-		{"number", "1", "no type"},
+		{Masked, strings.Repeat(canary, maxValue), "the limit is"},
+		{"number", "1", "unknown type"},
 	} {
 		_, err := New(tt.kind, tt.value, nil)
 		switch {
 		case tt.fails == "" && err != nil, tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)):
 			t.Errorf("%s: %v, want %q", tt.kind, err, tt.fails)
 		case err != nil && strings.Contains(err.Error(), canary):
-			t.Errorf("the error tells the value: %v", err)
+			t.Errorf("the error contains the value: %v", err)
 		}
 	}
 }

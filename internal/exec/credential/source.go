@@ -17,60 +17,62 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// Stage is where calls for want of a credential are refused.
+// Stage is the stage of the refusals for missing credentials.
 const Stage = "act"
 
-// Own is the name under which ambit keeps what is its own. No agent gets anything
-// that is kept for a name, if that is its name.
+// Own is the name under which ambit stores its own secrets. An agent with that
+// name gets no stored secrets.
 const Own = "ambit"
 
 // Source finds the secrets of an agent.
 type Source struct {
-	// Agent is the name under which the agent acts: that of its file, never what
-	// a manifest says of itself. Without one nothing is found that is kept for a
-	// name, only variables that the manifest names.
+	// Agent is the name under which the agent runs: the name of its file, never a
+	// name from the manifest. Without it, only the environment variables that the
+	// manifest names are read.
 	Agent string
-	// Vault is asked first; nil if there is none.
+	// Vault is read first; nil if there is none.
 	Vault Vault
-	// Environ looks into the environment; nil stands for that of this process.
+	// Environ reads the environment; nil reads that of this process.
 	Environ func(name string) (string, bool)
-	// OnError is told of a vault that cannot be read where no error can be
-	// returned; nil ignores it.
+	// OnError receives errors of the vault where none can be returned; nil ignores
+	// them.
 	OnError func(error)
 
-	given *given // nil remembers nothing
+	issued *issued // nil remembers nothing
 }
 
-// Places where a secret can be.
+// Where a secret was found.
 const (
 	InVault       = "vault"
 	InEnvironment = "environment"
 )
 
-// For is the same source for the agent that acts under a name. It remembers what
-// it hands out, for [Source.Known].
+// For returns a copy of the source for the agent with this name. The copy remembers
+// the secrets that it hands out, for [Source.Known].
 func (s *Source) For(name string) *Source {
-	one := *s
-	one.Agent = name
-	one.given = &given{byRef: map[string][][]Secret{}}
-	return &one
+	c := *s
+	c.Agent = name
+	c.issued = &issued{byRef: map[string][][]Secret{}}
+	return &c
 }
 
-// named reports whether there may be something that is kept for the agent's name.
+// named reports whether secrets can be stored for the agent's name.
 func (s *Source) named() bool { return s.Agent != "" && s.Agent != Own }
 
-// ID is what a manifest calls its agent.
+// ID returns the agent id in a manifest.
 func ID(a *agent.Agent) string { return strings.TrimPrefix(a.ID, "matrix://agent/") }
 
-// EnvName is the environment variable that fills a ref of an agent:
-// AMBIT_SECRET_<AGENT>__<REF>, in capitals, with _ for what else is there. Of all
-// agents whose names give one variable only that with a plain name is given it.
+// EnvName returns the environment variable for a ref of an agent:
+// AMBIT_SECRET_<AGENT>__<REF>, in capitals, with _ for all characters other than
+// letters and digits. Several names can map to one variable; only the agent whose
+// name is plain reads it.
 func EnvName(agentName, ref string) string {
 	return "AMBIT_SECRET_" + capitals(agentName) + "__" + capitals(ref)
 }
 
-// plain reports whether a name is of small letters and digits, with single hyphens
-// between them. No two such names give one variable: its first __ ends the name.
+// plain reports whether a name has only small letters and digits, with single
+// hyphens between them. Two plain names never map to one variable: the first __
+// ends the name.
 func plain(name string) bool {
 	for part := range strings.SplitSeq(name, "-") {
 		if part == "" || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
@@ -92,7 +94,7 @@ func capitals(s string) string {
 	}, s)
 }
 
-// Wanted is a secret that a manifest asks for.
+// Wanted is a secret that a manifest refers to.
 type Wanted struct {
 	Ref      string
 	Type     Type
@@ -101,8 +103,8 @@ type Wanted struct {
 	Required bool
 }
 
-// Wants lists the secrets that an agent's manifest asks for: its slots, and
-// what its servers' settings refer to.
+// Wants lists the secrets that an agent's manifest refers to, in its slots and in
+// the settings of its servers.
 func Wants(a *agent.Agent) []Wanted {
 	var all []Wanted
 	for _, s := range a.Slots {
@@ -114,8 +116,8 @@ func Wants(a *agent.Agent) []Wanted {
 	return all
 }
 
-// wantedBy adds what a server refers to. A program may send it anywhere, so
-// that its audience is not known.
+// wantedBy adds the secrets that a server's settings refer to. A local program may
+// send a secret anywhere, so its audience is unknown.
 func wantedBy(all []Wanted, a *agent.Agent, s *agent.Server) []Wanted {
 	one := agent.Agent{Servers: []agent.Server{*s}}
 	for _, secret := range one.Reach().Secrets {
@@ -124,22 +126,19 @@ func wantedBy(all []Wanted, a *agent.Agent, s *agent.Server) []Wanted {
 		case at < 0:
 			all = append(all, Wanted{secret.Name, Masked, secret.Name, secret.Hosts, true})
 		case a.Slot(secret.Name) != nil:
-			// A slot says more.
+			// The slot is more specific.
 		case len(all[at].Hosts) == 0 || len(secret.Hosts) == 0:
 			all[at].Hosts = nil
 		default:
-			for _, h := range secret.Hosts {
-				if !slices.Contains(all[at].Hosts, h) {
-					all[at].Hosts = append(slices.Clone(all[at].Hosts), h)
-				}
-			}
+			known := func(h string) bool { return slices.Contains(all[at].Hosts, h) }
+			all[at].Hosts = slices.Concat(all[at].Hosts, slices.DeleteFunc(slices.Clone(secret.Hosts), known))
 		}
 	}
 	return all
 }
 
-// Find looks for a secret that an agent wants, and says where it was: in the
-// vault or in the environment, there with the variable's name. Empty is nowhere.
+// Find looks for a secret. where is [InVault], [InEnvironment], or empty if it is
+// not set; variable is the name of the environment variable.
 func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable string, err error) {
 	if s.Vault != nil && s.named() {
 		secret, ok, err := s.Vault.Get(s.Agent, w.Ref)
@@ -165,24 +164,20 @@ func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable 
 	return Secret{}, "", "", nil
 }
 
-// environ is the value of a variable, empty if there is none.
+// environ returns the value of a variable, or the empty string.
 func (s *Source) environ(variable string) string {
-	look := s.Environ
-	if look == nil {
-		look = os.LookupEnv
+	if s.Environ == nil {
+		return os.Getenv(variable)
 	}
-	value, ok := look(variable)
-	if !ok {
-		return ""
-	}
+	value, _ := s.Environ(variable)
 	return value
 }
 
-// isFor reports whether a secret that is kept for an agent's name was set for
-// that agent, or for whichever has the name.
-func isFor(s Secret, a *agent.Agent) bool { return s.of() == "" || s.of() == ID(a) }
+// isFor reports whether a secret stored for an agent's name was set for this agent,
+// or for any agent with the name.
+func isFor(s Secret, a *agent.Agent) bool { return s.content().id == "" || s.content().id == ID(a) }
 
-// ours is the variable that fills a ref of the agent; empty if there is none.
+// ours returns ambit's variable for a ref of the agent; empty if it has none.
 func (s *Source) ours(ref string) string {
 	if !s.named() || !plain(s.Agent) {
 		return ""
@@ -190,33 +185,36 @@ func (s *Source) ours(ref string) string {
 	return EnvName(s.Agent, ref)
 }
 
-// Former tells of a secret that an agent does not get although it could seem to
-// be its own: one that was set for another agent of its name, or that is kept
-// under the id alone, as it once was, or that is in a variable which is another
-// name's. Empty if there is none.
+// Former explains why an agent does not get a secret that looks like its own: the
+// secret was set for an earlier agent with the same name, or is stored under the id
+// as in version 1, or is in a variable that belongs to another name. It is empty if
+// there is no such secret.
 func (s *Source) Former(a *agent.Agent, ref string) string {
 	if !s.named() {
 		return ""
 	}
 	if variable := EnvName(s.Agent, ref); !plain(s.Agent) && s.environ(variable) != "" {
-		return fmt.Sprintf("the variable %s is not read for %s, since an agent of another name could have the same: only names of small letters, digits and single hyphens have a variable", variable, s.Agent)
+		return fmt.Sprintf("%s is not read for %s, because another name maps to the same variable: "+
+			"only names of small letters, digits and single hyphens have a variable", variable, s.Agent)
 	}
 	if s.Vault == nil {
 		return ""
 	}
 	if kept, ok, err := s.Vault.Get(s.Agent, ref); err == nil && ok && !isFor(kept, a) {
-		return fmt.Sprintf("the one that is kept for %s was set for another agent, %s", s.Agent, kept.of())
+		return fmt.Sprintf("the stored secret belongs to an earlier agent named %s, with the id %s",
+			s.Agent, kept.content().id)
 	}
 	if id := ID(a); id != s.Agent && id != Own {
 		if _, ok, err := s.Vault.Get(id, ref); err == nil && ok {
-			return fmt.Sprintf("the one that is kept for %s is not used here, since this agent is %s and any manifest can call itself %s", id, s.Agent, id)
+			return fmt.Sprintf("the secret stored for %[1]s is not used, "+
+				"because this agent's name is %[2]s and any manifest can claim the id %[1]s", id, s.Agent)
 		}
 	}
 	return ""
 }
 
-// theirs is a variable that a manifest may name: not one of ours, which may hold
-// the secret of another agent.
+// theirs returns the variable that a manifest names, or nothing if it is one of
+// ambit's: those may hold the secret of another agent.
 func theirs(variable string) string {
 	if strings.HasPrefix(strings.ToUpper(variable), "AMBIT_") {
 		return ""
@@ -224,7 +222,7 @@ func theirs(variable string) string {
 	return variable
 }
 
-// Slot is the secret of a slot. An error is a [*call.Refusal].
+// Slot returns the secret of a slot. The error is a [*call.Refusal].
 func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
 	secret, where, _, err := s.Find(a, Wanted{slot.Ref, Type(slot.Type), slot.Env, slot.Hosts, slot.Required})
 	if err != nil {
@@ -235,14 +233,14 @@ func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
 		r.Hint = s.howToSet(a, slot.Ref, theirs(slot.Env))
 		return Secret{}, r
 	}
-	s.given.keep(a, slot.Ref, secret)
+	s.issued.add(a, slot.Ref, secret)
 	return secret, nil
 }
 
-// howToSet is what to do about a secret that is missing.
+// howToSet returns the hint for a missing secret.
 func (s *Source) howToSet(a *agent.Agent, ref, variable string) string {
 	if s.Agent == Own {
-		return "what is kept for ambit is its own, and an agent of that name gets none of it: call the agent's file something else"
+		return "the name ambit is reserved for ambit's own secrets: rename the agent's file"
 	}
 	variable = cmp.Or(variable, s.ours(ref))
 	if variable == "" && s.Agent == "" {
@@ -258,9 +256,9 @@ func (s *Source) howToSet(a *agent.Agent, ref, variable string) string {
 	return hint
 }
 
-// Serves reports whether a tool is shown to clients: not while it lacks a
-// credential that the agent can do without. A tool that lacks one that is
-// required is shown, and refuses.
+// Serves reports whether clients see a tool. A tool whose optional credential is
+// missing is hidden. A tool whose required credential is missing is shown and
+// refuses its calls.
 func (s *Source) Serves(a *agent.Agent, t *agent.Tool) bool {
 	h, ok := t.Binding.(agent.HTTP)
 	if !ok || h.AuthRef == "" {
@@ -274,8 +272,9 @@ func (s *Source) Serves(a *agent.Agent, t *agent.Tool) bool {
 	return err == nil
 }
 
-// Lookup finds what $env:NAME stands for in the settings of an agent's servers.
-// A secret that was set for some hosts is not given to a server elsewhere.
+// Lookup returns a function that resolves $env:NAME in the settings of an agent's
+// servers. A secret that was set for certain hosts is not passed to a server on
+// another host.
 func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
 	wants := Wants(a)
 	return func(name string) (string, bool) {
@@ -286,37 +285,33 @@ func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
 		}
 		secret, where, _, err := s.Find(a, w)
 		if err == nil && where != "" && !secret.covers(w.Hosts) {
-			err = fmt.Errorf("%s was set for other hosts than its server's: set it again with ambit secret set %s %s", name, cmp.Or(s.Agent, "AGENT"), name)
+			err = fmt.Errorf("%[1]s was set for other hosts than its server's: set it again with ambit secret set %[2]s %[1]s",
+				name, cmp.Or(s.Agent, "AGENT"))
 		}
 		if err != nil {
-			s.tell(err)
+			if s.OnError != nil {
+				s.OnError(err)
+			}
 			return "", false
 		}
 		if where != "" && !slices.Contains(agent.PlainEnv, name) {
-			s.given.keep(a, name, secret)
+			s.issued.add(a, name, secret)
 		}
 		return secret.Reveal(), where != ""
 	}
 }
 
-// covers reports whether the secret was set for all of some hosts. None of
-// them stands for anywhere.
+// covers reports whether the secret was set for all of these hosts. Without hosts,
+// it may be sent anywhere.
 func (s Secret) covers(hosts []string) bool {
-	if len(s.Hosts()) == 0 {
+	if len(s.content().hosts) == 0 {
 		return true
 	}
-	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !s.meant(h) })
+	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !s.allows(h) })
 }
 
-func (s *Source) tell(err error) {
-	if s.OnError != nil {
-		s.OnError(err)
-	}
-}
-
-// Known are the values of secrets that an agent wants, for the scan of what
-// leaves, and all that were handed out before. If nothing has changed, it tells
-// the same in the same order.
+// Known returns the secrets that output is scanned for: the current values of these
+// secrets and all values that were handed out. The order is stable.
 func (s *Source) Known(a *agent.Agent, wants []Wanted) ([]Secret, error) {
 	var known []Secret
 	var failed error
@@ -328,11 +323,11 @@ func (s *Source) Known(a *agent.Agent, wants []Wanted) ([]Secret, error) {
 		}
 		known = append(known, parts(a, w.Ref, secret)...)
 	}
-	return append(known, s.given.all()...), failed
+	return append(known, s.issued.all()...), failed
 }
 
-// parts are a secret and, of one that is JSON, also the fields that are sent, and
-// those that look secret.
+// parts returns a secret and, if it is JSON, also its fields that are sent or look
+// secret.
 func parts(a *agent.Agent, ref string, secret Secret) []Secret {
 	all := []Secret{secret}
 	if secret.Type() != JSON {
@@ -349,7 +344,7 @@ func parts(a *agent.Agent, ref string, secret Secret) []Secret {
 	return all
 }
 
-// sentFields are the fields of secrets that some header holds, as REF.FIELD.
+// sentFields returns the fields of secrets that headers contain, as REF.FIELD.
 func sentFields(a *agent.Agent) map[string]bool {
 	sent := map[string]bool{}
 	for i := range a.Tools {
@@ -366,35 +361,26 @@ func sentFields(a *agent.Agent) map[string]bool {
 	return sent
 }
 
-// leaves visits the texts and numbers inside a JSON value, in the order of their
-// names.
+// leaves visits the scalars inside a JSON value, members in the order of their
+// names. The key of an array's item is empty.
 func leaves(v jsontext.Value, path string, visit func(path, key, text string)) {
-	switch v.Kind() {
-	case '{':
-		var members map[string]jsontext.Value
-		if json.Unmarshal(v, &members) != nil {
-			return
+	child := func(v jsontext.Value, path, key string) {
+		if text, ok := scalar(v); ok {
+			visit(path, key, text)
+		} else {
+			leaves(v, path, visit)
 		}
+	}
+	var members map[string]jsontext.Value
+	var items []jsontext.Value
+	switch {
+	case json.Unmarshal(v, &members) == nil:
 		for _, key := range slices.Sorted(maps.Keys(members)) {
-			m := members[key]
-			at := strings.TrimPrefix(path+"."+key, ".")
-			if text, ok := scalar(m); ok {
-				visit(at, key, text)
-			} else {
-				leaves(m, at, visit)
-			}
+			child(members[key], strings.TrimPrefix(path+"."+key, "."), key)
 		}
-	case '[':
-		var items []jsontext.Value
-		if json.Unmarshal(v, &items) != nil {
-			return
-		}
-		for _, m := range items {
-			if text, ok := scalar(m); ok {
-				visit(path, "", text)
-			} else {
-				leaves(m, path, visit)
-			}
+	case json.Unmarshal(v, &items) == nil:
+		for _, item := range items {
+			child(item, path, "")
 		}
 	}
 }

@@ -15,12 +15,12 @@ func environ(m map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
 }
 
-// hintOf is what a refusal says to do.
+// hintOf returns the hint of a refusal.
 func hintOf(t *testing.T, err error) string {
 	t.Helper()
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
-		t.Fatalf("%v is no refusal", err)
+		t.Fatalf("%v is not a refusal", err)
 	}
 	return r.Hint
 }
@@ -47,8 +47,8 @@ var reporter = &agent.Agent{
 	},
 }
 
-// TestOrder: the vault comes before the environment, and the variable of one
-// agent before the one that all share.
+// TestOrder: the vault precedes the environment, and the agent's own variable precedes
+// the one that the manifest names.
 func TestOrder(t *testing.T) {
 	slot := reporter.Slot("analytics_token")
 	own := EnvName("ga-report-builder", "analytics_token")
@@ -98,8 +98,7 @@ func TestOursIsNotTheirs(t *testing.T) {
 	}
 }
 
-// TestVariableIsOfOneName: whichever agents there are, a variable fills the secrets of
-// one of them.
+// TestVariableIsOfOneName: each variable belongs to one agent name.
 func TestVariableIsOfOneName(t *testing.T) {
 	slots := func(ref string) *agent.Agent {
 		return &agent.Agent{ID: "x", Slots: []agent.Slot{{Ref: ref, Label: "Key", Type: "string", Required: true, Hosts: []string{"api.example.com"}}}}
@@ -136,11 +135,11 @@ func TestVariableIsOfOneName(t *testing.T) {
 					t.Errorf("a server got the secret: %t", ok)
 				}
 				if err != nil && (strings.Contains(hintOf(t, err), "set the environment variable") || strings.Contains(hintOf(t, err), canary) ||
-					!strings.Contains(hintOf(t, err), "; the variable "+tt.variable+" is not read for "+tt.as+", since an agent of another name could have the same")) {
+					!strings.Contains(hintOf(t, err), "; "+tt.variable+" is not read for "+tt.as+", because another name maps to")) {
 					t.Error(hintOf(t, err))
 				}
 			}
-			// Nobody is told of a variable that is not there, or to set one that is not read.
+			// The hint names no variable that is unset or would not be read.
 			_, err := (&Source{Agent: tt.as, Environ: environ(nil)}).Slot(a, &a.Slots[0])
 			want := "store it: ambit secret set " + tt.as + " " + tt.ref
 			if tt.gets {
@@ -158,17 +157,16 @@ type broken struct{ Vault }
 
 func (broken) Get(string, string) (Secret, bool, error) { return Secret{}, false, ErrDamaged }
 
-// TestBrokenVault: what somebody put into the vault is not replaced by what
-// happens to be in the environment.
+// TestBrokenVault: if the vault cannot be read, the environment is not used instead.
 func TestBrokenVault(t *testing.T) {
-	var told []error
-	s := &Source{Agent: "ga-report-builder", Vault: broken{}, Environ: environ(map[string]string{"ANALYTICS_TOKEN": canary}), OnError: func(err error) { told = append(told, err) }}
+	var reported []error
+	s := &Source{Agent: "ga-report-builder", Vault: broken{}, Environ: environ(map[string]string{"ANALYTICS_TOKEN": canary}), OnError: func(err error) { reported = append(reported, err) }}
 	_, err := s.Slot(reporter, reporter.Slot("analytics_token"))
-	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "cannot be opened") {
+	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "cannot be decrypted") {
 		t.Error(err)
 	}
-	if value, ok := s.Lookup(reporter)("ANALYTICS_TOKEN"); ok || value != "" || len(told) != 1 || !errors.Is(told[0], ErrDamaged) {
-		t.Errorf("%v, %v", ok, told)
+	if value, ok := s.Lookup(reporter)("ANALYTICS_TOKEN"); ok || value != "" || len(reported) != 1 || !errors.Is(reported[0], ErrDamaged) {
+		t.Errorf("%v, %v", ok, reported)
 	}
 	if known, err := s.Known(reporter, Wants(reporter)); !errors.Is(err, ErrDamaged) || len(known) != 0 {
 		t.Errorf("%v, %v", known, err)
@@ -183,8 +181,8 @@ func TestBadValueInTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestDegrades: a tool without its optional credential is not shown; one
-// without its required credential is.
+// TestDegrades: a tool whose optional credential is missing is hidden; a tool whose
+// required credential is missing is shown.
 func TestDegrades(t *testing.T) {
 	served := func(s *Source) (names []string) {
 		for i := range reporter.Tools {
@@ -220,9 +218,9 @@ func TestLookup(t *testing.T) {
 	if want := []string{"GIT_TOKEN secret GIT_TOKEN [] true", "WEB secret WEB [mcp.example.com c.example.com] true"}; !slices.Equal(wants, want) {
 		t.Errorf("%q", wants)
 	}
-	var told []error
+	var reported []error
 	s := &Source{
-		Agent: "neo", Vault: vaultWith(t, "neo", "WEB", mustNew(t, Masked, canary, "mcp.example.com", "c.example.com")), OnError: func(err error) { told = append(told, err) },
+		Agent: "neo", Vault: vaultWith(t, "neo", "WEB", mustNew(t, Masked, canary, "mcp.example.com", "c.example.com")), OnError: func(err error) { reported = append(reported, err) },
 		Environ: environ(map[string]string{"GIT_TOKEN": "from the environment", "WEB": "x"}),
 	}
 	for name, want := range map[string]string{"WEB": canary, "GIT_TOKEN": "from the environment", "ABSENT": ""} {
@@ -230,18 +228,18 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%s: %v", name, ok)
 		}
 	}
-	// Another manifest under the same name, with the server elsewhere.
+	// Another manifest under the same name, whose server has another host.
 	for _, server := range []agent.Server{
 		{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://evil.test/mcp", Headers: matrix.Servers[1].Headers},
 		{Alias: "web", Transport: agent.Stdio, Command: "x", Env: matrix.Servers[1].Headers},
 	} {
 		evil := &agent.Agent{ID: matrix.ID, Servers: []agent.Server{server}}
 		if _, ok := s.Lookup(evil)("WEB"); ok {
-			t.Errorf("%s %s is given the secret", server.Endpoint, server.Command)
+			t.Errorf("%s %s gets the secret", server.Endpoint, server.Command)
 		}
 	}
-	if len(told) != 2 || strings.Contains(told[0].Error(), canary) {
-		t.Error(told)
+	if len(reported) != 2 || strings.Contains(reported[0].Error(), canary) {
+		t.Error(reported)
 	}
 }
 
@@ -262,9 +260,9 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestGivenIsKnown: what was handed out is known for as long as the source is
-// used, whatever has taken its place; what was not handed out is not kept.
-func TestGivenIsKnown(t *testing.T) {
+// TestIssuedIsKnown: a value that was handed out stays known after it was replaced.
+// Values that were not handed out are not remembered.
+func TestIssuedIsKnown(t *testing.T) {
 	values := map[string]string{"PATH": "/usr/bin:/bin"}
 	s := (&Source{Environ: environ(values)}).For("neo")
 	knows := func(a *agent.Agent, want ...string) {
@@ -279,7 +277,7 @@ func TestGivenIsKnown(t *testing.T) {
 			got = append(got, k.Reveal())
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("known are %q, want %q", got, want)
+			t.Errorf("known: %q, want %q", got, want)
 		}
 	}
 	s.Lookup(matrix)("PATH") // which is no secret
@@ -298,23 +296,23 @@ func TestGivenIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	knows(reporter, "web-1", "web-2", `{"client":"client-1","other":"x","password":"p1"}`, "client-1", "p1")
-	if other := s.For("trinity"); len(other.given.all()) != 0 {
-		t.Error("another agent's are known")
+	if other := s.For("trinity"); len(other.issued.all()) != 0 {
+		t.Error("another agent's secrets are known")
 	}
 }
 
-// TestGivenIsBounded: of very many values of one ref the oldest is let go, and
-// none of another ref.
-func TestGivenIsBounded(t *testing.T) {
+// TestIssuedIsBounded: with too many values of one ref, the oldest is forgotten. Other
+// refs are not affected.
+func TestIssuedIsBounded(t *testing.T) {
 	values := map[string]string{"GIT_TOKEN": "git-1"}
 	s := (&Source{Environ: environ(values)}).For("neo")
 	s.Lookup(matrix)("GIT_TOKEN")
-	for i := range maxGiven + 2 {
+	for i := range maxIssued + 2 {
 		values["WEB"] = fmt.Sprint("web-", i)
 		s.Lookup(matrix)("WEB")
 	}
-	all := s.given.all()
-	if len(all) != maxGiven+1 || all[0].Reveal() != "git-1" || all[1].Reveal() != "web-2" || all[maxGiven].Reveal() != fmt.Sprint("web-", maxGiven+1) {
-		t.Errorf("%d are remembered, %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
+	all := s.issued.all()
+	if len(all) != maxIssued+1 || all[0].Reveal() != "git-1" || all[1].Reveal() != "web-2" || all[maxIssued].Reveal() != fmt.Sprint("web-", maxIssued+1) {
+		t.Errorf("%d values are remembered, %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
 	}
 }

@@ -20,19 +20,20 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Vault keeps secrets by the name under which an agent acts, and ref.
+// Vault stores secrets by the name under which an agent runs, and ref.
 type Vault interface {
 	Get(agent, ref string) (Secret, bool, error)
 	Set(agent, ref string, s Secret) error
 	List() ([]Entry, error)
-	// Remove reports whether there was one.
+	// Remove reports whether the secret existed.
 	Remove(agent, ref string) (bool, error)
 }
 
-// Entry is a secret that is kept, without its value.
+// Entry is a stored secret without its value.
 type Entry struct {
 	Agent string `json:"agent"`
-	// ID is that of the manifest that it was set for; empty for any of the name.
+	// ID is the id in the manifest that the secret was set for; empty for any agent
+	// with the name.
 	ID    string    `json:"id,omitempty"`
 	Ref   string    `json:"ref"`
 	Type  Type      `json:"type"`
@@ -40,35 +41,35 @@ type Entry struct {
 	Set   time.Time `json:"set"`
 }
 
-// ErrDamaged says that a vault cannot be opened with its key.
-var ErrDamaged = errors.New("the vault cannot be opened: it was changed, or written with another key")
+// ErrDamaged means that a vault cannot be decrypted with its key.
+var ErrDamaged = errors.New("the vault cannot be decrypted: it was modified, or encrypted with another key")
 
-// File is the vault in a home: an encrypted file that processes share.
+// File is the vault of a home: an encrypted file that processes share.
 type File struct {
 	path, lockPath string
 	key            keyFile
 	now            func() time.Time
 
-	mu    sync.Mutex  // not held while somebody is asked for the key
-	seen  fs.FileInfo // of what is in kept
-	kept  contents
-	ident *age.X25519Identity
+	mu     sync.Mutex  // not held while a person may be asked for the key
+	seen   fs.FileInfo // of the file that cached was read from
+	cached contents
+	ident  *age.X25519Identity
 }
 
 var _ Vault = (*File)(nil)
 
-// Open is the vault of a home. Nothing is made until something is kept.
+// Open returns the vault of a home. Files are created by the first Set.
 func Open(h home.Home) *File { return open(h.Dir(), sessionKeyring()) }
 
 func open(dir string, k keyring) *File {
 	path := filepath.Join(dir, "secrets")
 	return &File{
 		path: path, lockPath: path + ".lock", now: time.Now,
-		key: keyFile{path: filepath.Join(dir, "keys", "vault"), prefer: k, stored: newAsker(osKeyring{})},
+		key: keyFile{path: filepath.Join(dir, "keys", "vault"), prefer: k, stored: newBoundedKeyring(osKeyring{})},
 	}
 }
 
-// contents is what the file holds once it is opened.
+// contents is the decrypted file.
 type contents struct {
 	Version int      `json:"version"`
 	Secrets []record `json:"secrets"`
@@ -79,7 +80,7 @@ type record struct {
 	Value string `json:"value"`
 }
 
-// version 1 kept secrets under the id alone.
+// Version 1 stored secrets under the id alone.
 const version = 2
 
 func (c *contents) find(agent, ref string) (int, bool) {
@@ -88,7 +89,7 @@ func (c *contents) find(agent, ref string) (int, bool) {
 	})
 }
 
-// Get finds a secret.
+// Get returns a secret, and whether it exists.
 func (f *File) Get(agent, ref string) (Secret, bool, error) {
 	c, err := f.read()
 	if err != nil {
@@ -103,7 +104,7 @@ func (f *File) Get(agent, ref string) (Secret, bool, error) {
 	return s.Of(r.ID), err == nil, err
 }
 
-// List tells what is kept, sorted by agent and ref.
+// List returns all entries, sorted by agent and ref.
 func (f *File) List() ([]Entry, error) {
 	c, err := f.read()
 	if err != nil {
@@ -116,13 +117,14 @@ func (f *File) List() ([]Entry, error) {
 	return entries, nil
 }
 
-// Set keeps a secret, in the place of one that was there.
+// Set stores a secret and replaces an earlier one.
 func (f *File) Set(agent, ref string, s Secret) error {
 	if s.IsZero() {
-		return errors.New("there is no value to keep")
+		return errors.New("there is no value to store")
 	}
 	_, err := f.change(func(c *contents) bool {
-		r := record{Entry{agent, s.of(), ref, s.Type(), s.Hosts(), f.now().UTC().Truncate(time.Second)}, s.Reveal()}
+		set := f.now().UTC().Truncate(time.Second)
+		r := record{Entry{agent, s.content().id, ref, s.Type(), s.Hosts(), set}, s.Reveal()}
 		at, ok := c.find(agent, ref)
 		if ok {
 			c.Secrets[at] = r
@@ -134,7 +136,7 @@ func (f *File) Set(agent, ref string, s Secret) error {
 	return err
 }
 
-// Remove forgets a secret.
+// Remove deletes a secret.
 func (f *File) Remove(agent, ref string) (bool, error) {
 	return f.change(func(c *contents) bool {
 		at, ok := c.find(agent, ref)
@@ -145,57 +147,49 @@ func (f *File) Remove(agent, ref string) (bool, error) {
 	})
 }
 
-// Kept says where the vault's key lies: keyring or file; empty if there is none
-// yet.
-func (f *File) Kept() (string, error) { return f.key.kept() }
-
-// read returns what is in the file. Whoever changes the file replaces it, so
-// that there is nothing to wait for but the key.
+// read returns the contents of the file. Writers replace the file as a whole, so
+// reading needs no lock.
 func (f *File) read() (contents, error) {
 	info, err := os.Stat(f.path)
 	if err == nil {
-		if c, ok := f.remembered(info); ok {
+		f.mu.Lock()
+		c, same := f.cached, f.seen != nil && os.SameFile(f.seen, info) &&
+			f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size()
+		f.mu.Unlock()
+		if same {
 			return c, nil
 		}
 	}
 	return f.load(info, err)
 }
 
-// load reads the file, and remembers what it held when it looked as info says.
+// load reads and caches the file. info and err come from the os.Stat before.
 func (f *File) load(info fs.FileInfo, err error) (contents, error) {
 	if errors.Is(err, fs.ErrNotExist) {
-		f.remember(nil, contents{})
+		f.cache(nil, contents{})
 		return contents{Version: version}, nil
 	}
 	if err != nil {
 		return contents{}, err
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		// It is encrypted; still it is nobody else's business.
+		// The file is encrypted, but other users need not read it either.
 		if err := os.Chmod(f.path, 0o600); err != nil {
-			return contents{}, fmt.Errorf("others may read the vault: %w", err)
+			return contents{}, fmt.Errorf("other users can read the vault: %w", err)
 		}
 	}
 	c, err := f.decrypt()
 	if err != nil {
 		return contents{}, err
 	}
-	f.remember(info, c)
+	f.cache(info, c)
 	return c, nil
 }
 
-// remembered is what was in the file, if it still looks the same.
-func (f *File) remembered(info fs.FileInfo) (contents, bool) {
+func (f *File) cache(info fs.FileInfo, c contents) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	same := f.seen != nil && os.SameFile(f.seen, info) && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size()
-	return f.kept, same
-}
-
-func (f *File) remember(info fs.FileInfo, c contents) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.seen, f.kept = info, c
+	f.seen, f.cached = info, c
 }
 
 func (f *File) decrypt() (contents, error) {
@@ -214,7 +208,7 @@ func (f *File) decrypt() (contents, error) {
 	}
 	var c contents
 	if err != nil || json.Unmarshal(plain, &c) != nil {
-		f.know(nil) // the key may be another one by now
+		f.setIdentity(nil) // the key may have been replaced
 		return contents{}, fmt.Errorf("%w (%s)", ErrDamaged, f.path)
 	}
 	if c.Version > version {
@@ -228,7 +222,7 @@ func (f *File) decrypt() (contents, error) {
 	return c, nil
 }
 
-// identity is the key of the vault; with create one is made if there is none.
+// identity returns the key of the vault. With create, it makes a missing key.
 func (f *File) identity(create bool) (*age.X25519Identity, error) {
 	f.mu.Lock()
 	ident := f.ident
@@ -239,24 +233,25 @@ func (f *File) identity(create bool) (*age.X25519Identity, error) {
 	ident, err := f.key.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		if !create {
-			return nil, fmt.Errorf("the key of the vault is gone: %s", f.key.path)
+			return nil, fmt.Errorf("the vault's key is missing: %s", f.key.path)
 		}
-		ident, err = f.key.make()
+		ident, err = f.key.create()
 	}
 	if err == nil {
-		f.know(ident)
+		f.setIdentity(ident)
 	}
 	return ident, err
 }
 
-// know remembers the key; nil forgets it.
-func (f *File) know(ident *age.X25519Identity) {
+// setIdentity caches the key; nil drops it.
+func (f *File) setIdentity(ident *age.X25519Identity) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ident = ident
 }
 
-// change reads, changes and replaces the file while no other process does.
+// change reads, changes and replaces the file under a lock that excludes other
+// processes.
 func (f *File) change(apply func(*contents) bool) (bool, error) {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return false, err
@@ -265,11 +260,11 @@ func (f *File) change(apply func(*contents) bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer lock.Close() // which lets go of it
+	defer lock.Close() // releases the lock
 	if err := home.Lock(lock); err != nil {
 		return false, fmt.Errorf("the vault cannot be locked: %w", err)
 	}
-	// What is remembered may be what another process has just replaced.
+	// Not from the cache: another process may just have replaced the file.
 	c, err := f.load(os.Stat(f.path))
 	if err != nil {
 		return false, err
@@ -285,7 +280,7 @@ func (f *File) write(c contents) error {
 	_, err := os.Stat(f.path)
 	first := errors.Is(err, fs.ErrNotExist)
 	if first {
-		f.know(nil) // with the file, its key may have gone
+		f.setIdentity(nil) // the key may have been deleted with the file
 	}
 	ident, err := f.identity(first)
 	if err != nil {
@@ -293,7 +288,7 @@ func (f *File) write(c contents) error {
 	}
 	plain, err := json.Marshal(c)
 	if err != nil {
-		return errors.New("the vault's contents cannot be written")
+		return errors.New("the vault's contents cannot be encoded")
 	}
 	var sealed bytes.Buffer
 	w, err := age.Encrypt(&sealed, ident.Recipient())
@@ -307,6 +302,6 @@ func (f *File) write(c contents) error {
 		return err
 	}
 	err = home.Replace(f.path, 0o600, sealed.Bytes())
-	f.remember(nil, contents{})
+	f.cache(nil, contents{})
 	return err
 }

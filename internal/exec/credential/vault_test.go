@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// TestMain is also the process that writes while others do.
+// TestMain also runs as a concurrent writer.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("CREDENTIAL_TEST_WRITE"); dir != "" {
 		os.Exit(writeMany(dir, os.Getenv("CREDENTIAL_TEST_AS")))
@@ -44,8 +44,8 @@ func writeMany(dir, as string) int {
 	return 0
 }
 
-// TestTwoProcessesLoseNothing starts with no vault and no key, so that both are
-// made by several processes at once too.
+// TestTwoProcessesLoseNothing starts without vault and key, so that several processes
+// create them at once.
 func TestTwoProcessesLoseNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	const processes = 3
@@ -68,7 +68,7 @@ func TestTwoProcessesLoseNothing(t *testing.T) {
 	v := open(dir, nil)
 	entries, err := v.List()
 	if err != nil || len(entries) != processes*writes {
-		t.Fatalf("%d of %d are kept, %v", len(entries), processes*writes, err)
+		t.Fatalf("%d of %d secrets are stored, %v", len(entries), processes*writes, err)
 	}
 	for p := range processes {
 		for i := range writes {
@@ -81,8 +81,8 @@ func TestTwoProcessesLoseNothing(t *testing.T) {
 	inNoFile(t, dir)
 }
 
-// inNoFile wants no file below a folder to hold the canary, nor others to be
-// able to read one.
+// inNoFile fails if a file below a folder contains the canary, or if other users can
+// read a file.
 func inNoFile(t *testing.T, dir string) {
 	t.Helper()
 	files := 0
@@ -93,7 +93,7 @@ func inNoFile(t *testing.T, dir string) {
 		files++
 		text, err := os.ReadFile(path)
 		if bytes.Contains(text, []byte(canary)) {
-			t.Errorf("%s holds a value", path)
+			t.Errorf("%s contains the value", path)
 		}
 		if info, infoErr := d.Info(); infoErr != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", path, info.Mode(), infoErr)
@@ -112,7 +112,7 @@ func TestVault(t *testing.T) {
 		t.Fatalf("%v, %v", entries, err)
 	}
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
-		t.Fatalf("reading made %v, %v", names, err)
+		t.Fatalf("reading created %v, %v", names, err)
 	}
 	set := func(agent, ref string, s Secret) {
 		t.Helper()
@@ -145,16 +145,16 @@ func TestVault(t *testing.T) {
 		t.Errorf("again: %v, %v", removed, err)
 	}
 	if _, ok, err := other.Get("b", "token"); ok || err != nil {
-		t.Errorf("it is still there, %v", err)
+		t.Errorf("the removed secret is found, %v", err)
 	}
 	if err := v.Set("a", "b", Secret{}); err == nil {
-		t.Error("nothing is kept as a secret")
+		t.Error("a secret without a value was stored")
 	}
 	inNoFile(t, dir)
 }
 
-// TestDamage: whatever is changed in the file, it says so, and nothing is
-// written over it.
+// TestDamage: every modification of the file is reported, and a modified file is never
+// overwritten.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	v := open(dir, nil)
@@ -184,7 +184,7 @@ func TestDamage(t *testing.T) {
 			}
 		}
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, text) {
-			t.Errorf("%s: the file was written over", name)
+			t.Errorf("%s: the file was overwritten", name)
 		}
 	}
 	if err := os.WriteFile(path, whole, 0o600); err != nil {
@@ -223,7 +223,7 @@ func TestKeyIsGuarded(t *testing.T) {
 		if err := os.Chmod(key, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// The vault itself is mended.
+		// The mode of the vault itself is corrected.
 		if err := os.Chmod(filepath.Join(dir, "secrets"), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -235,19 +235,19 @@ func TestKeyIsGuarded(t *testing.T) {
 	if err := os.WriteFile(key, append([]byte("AGE-SECRET-KEY-1"), secretKey[20:]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails("no key", "does not hold the key")
+	fails("no key", "does not contain a vault key")
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	fails("gone", "is gone")
+	fails("gone", "key is missing")
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), key); err != nil {
 		t.Fatal(err)
 	}
-	fails("a link", "not a plain file")
+	fails("a link", "not a regular file")
 }
 
-// TestStartingOver: when a person removes the vault and its key, a process that
-// still remembers the old key makes a new pair.
+// TestStartingOver: after vault and key were deleted, a process that has cached the old
+// key creates new ones.
 func TestStartingOver(t *testing.T) {
 	dir := t.TempDir()
 	v := open(dir, nil)
@@ -265,9 +265,9 @@ func TestStartingOver(t *testing.T) {
 	}
 }
 
-// TestChangesAreNotMadeFromMemory: a file that another process has replaced may
-// look just like the one that was read before.
-func TestChangesAreNotMadeFromMemory(t *testing.T) {
+// TestChangesBypassTheCache: a file that another process has replaced may have the same
+// size and time as the cached one.
+func TestChangesBypassTheCache(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "secrets")
 	set := func(v *File, ref, value string) {
@@ -299,11 +299,11 @@ func TestChangesAreNotMadeFromMemory(t *testing.T) {
 	}
 	set(v, "c", "three")
 	if s, _, err := open(dir, nil).Get("a", "b"); err != nil || s.Reveal() != "two" {
-		t.Errorf("the other's change is lost, %v", err)
+		t.Errorf("the other process's change is lost, %v", err)
 	}
 }
 
-// faulty is a keyring that fails, or forgets.
+// faulty is a keyring that fails or returns another text.
 type faulty struct {
 	fails error
 	kept  string
@@ -326,7 +326,7 @@ func TestKeyring(t *testing.T) {
 	if kept, err := v.Kept(); kept != "keyring" || err != nil {
 		t.Errorf("%s, %v", kept, err)
 	}
-	// Also for a process that would not put a key there.
+	// A process that stores new keys in files reads it too.
 	if _, ok, err := open(dir, nil).Get("a", "b"); !ok || err != nil {
 		t.Errorf("%v, %v", ok, err)
 	}
@@ -335,7 +335,7 @@ func TestKeyring(t *testing.T) {
 		t.Errorf("without the keyring: %v", err)
 	}
 	if err := open(dir, nil).Set("a", "c", mustNew(t, Masked, "x")); err == nil {
-		t.Error("a second key was made")
+		t.Error("a second key was created")
 	}
 	for name, k := range map[string]keyring{"fails": faulty{fails: errors.New("no bus")}, "forgets": faulty{}} {
 		dir := t.TempDir()
@@ -352,7 +352,7 @@ func TestKeyring(t *testing.T) {
 	}
 }
 
-// TestHomeKeepsEverything: with AMBIT_HOME set, nothing is kept elsewhere.
+// TestHomeKeepsEverything: with AMBIT_HOME set, nothing is stored elsewhere.
 func TestHomeKeepsEverything(t *testing.T) {
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent")
 	t.Setenv("AMBIT_HOME", t.TempDir())

@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// TestBurst: many who ask at once, at several processes, while others answer,
-// are all written down. Serializable transactions that meet are nobody's failure.
+// TestBurst submits many intents at once in several processes while others answer. All
+// are stored: conflicts of serializable transactions reach no caller.
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	const openings, each = 4, 64
@@ -39,7 +39,7 @@ func TestBurst(t *testing.T) {
 		close(begin)
 		askers.Wait()
 		if len(asked) != openings*each {
-			t.Errorf("%d of %d were written down", len(asked), openings*each)
+			t.Errorf("%d of %d intents were stored", len(asked), openings*each)
 		}
 		for id, r := range asked {
 			if i := r.wait(id); i.State != Done {

@@ -31,16 +31,15 @@ const (
 	envPoint = "AMBIT_TEST_DISPATCH_POINT"
 )
 
-// The points at which a worker can be told to stop and wait for its death.
+// The points at which a worker can stop and wait to be killed.
 const (
-	atDoor   = "door"   // its job is fetched
-	atCall   = "call"   // it is about to make the call, which claims the intent
-	atWork   = "work"   // the program runs
-	atAnswer = "answer" // the answer is kept, and River not told
+	atGateway = "gateway" // its job is fetched
+	atCall    = "call"    // it is about to make the call, which claims the intent
+	atWork    = "work"    // the program runs
+	atAnswer  = "answer"  // the answer is stored, and the River job is not completed
 )
 
-// outside is the world that programs have effects on: a file that nobody's death
-// takes back.
+// outside is the effect of a program: lines in a file, which outlive the program.
 func outside(dir string) act {
 	return func(ctx context.Context, c *call.Call) (call.Result, error) {
 		f, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
@@ -69,7 +68,7 @@ func effects(t *testing.T, dir string) map[string]int {
 	return seen
 }
 
-// mortal is a door at which a worker stops.
+// mortal is a gateway at which a worker stops.
 type mortal struct {
 	*gateway.Gateway
 	point string
@@ -91,26 +90,26 @@ func (m mortal) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return result, err
 }
 
-type mortalDoors struct {
-	doors map[string]mortal
-	mu    sync.Mutex
-	// passes is how often one may enter before the end.
+type mortalGateways struct {
+	gateways map[string]mortal
+	mu       sync.Mutex
+	// passes is how many calls succeed before the worker stops.
 	passes int
 }
 
-func (m *mortalDoors) Digests() []string {
+func (m *mortalGateways) Digests() []string {
 	var all []string
-	for digest := range m.doors {
+	for digest := range m.gateways {
 		all = append(all, digest)
 	}
 	return all
 }
 
-func (m *mortalDoors) Open(digest string) (Door, func(), bool) {
-	d, ok := m.doors[digest]
+func (m *mortalGateways) Open(digest string) (Gateway, func(), bool) {
+	d, ok := m.gateways[digest]
 	m.mu.Lock()
 	m.passes--
-	stop := ok && d.point == atDoor && m.passes < 0
+	stop := ok && d.point == atGateway && m.passes < 0
 	m.mu.Unlock()
 	if stop {
 		here()
@@ -118,8 +117,8 @@ func (m *mortalDoors) Open(digest string) (Door, func(), bool) {
 	return d, func() {}, ok
 }
 
-// live is the life of a worker. With a point it asks for something itself, and
-// stops there; without one it works on.
+// live is the main function of a worker. With a point, it submits an intent itself and
+// stops at that point; without one it keeps running.
 func live(place string) {
 	ctx := context.Background()
 	dir, point := os.Getenv(envDir), os.Getenv(envPoint)
@@ -134,9 +133,9 @@ func live(place string) {
 	db, err := statetest.OpenPlace(ctx, place)
 	fail(err)
 	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}
-	m := &mortalDoors{doors: map[string]mortal{}}
+	m := &mortalGateways{gateways: map[string]mortal{}}
 	if urlOf(place) == "" {
-		m.passes = 1 // Submit looks too
+		m.passes = 1 // Submit polls too
 	}
 	for _, network := range []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull} {
 		a := echo(network, 0)
@@ -149,9 +148,9 @@ func live(place string) {
 			return result, err
 		})})
 		fail(g.Recover(ctx))
-		m.doors[a.Digest] = mortal{g, point}
+		m.gateways[a.Digest] = mortal{g, point}
 	}
-	d, err := Open(ctx, Options{Books: b, URL: urlOf(place), Doors: m, Concurrency: 4, Daemon: true, Log: func(format string, args ...any) {
+	d, err := Open(ctx, Options{Store: b, URL: urlOf(place), Gateways: m, Concurrency: 4, Daemon: true, Log: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%s: "+format+"\n", append([]any{b.DB.Owner()}, args...)...)
 	}})
 	fail(err)
@@ -172,24 +171,24 @@ func readLine() string {
 	return line
 }
 
-// worker is a process that lives.
-type worker struct {
+// workerProcess is a running worker.
+type workerProcess struct {
 	*exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
-func startWorker(t testing.TB, place, dir, point string) *worker {
+func startWorker(t testing.TB, place, dir, point string) *workerProcess {
 	t.Helper()
 	w := beginWorker(t, place, dir, point)
 	w.says(t, "ready")
 	return w
 }
 
-// beginWorker does not wait until it is ready.
-func beginWorker(t testing.TB, place, dir, point string) *worker {
+// beginWorker starts a worker and does not wait until it is ready.
+func beginWorker(t testing.TB, place, dir, point string) *workerProcess {
 	t.Helper()
-	w := &worker{Cmd: exec.Command(os.Args[0])}
+	w := &workerProcess{Cmd: exec.Command(os.Args[0])}
 	w.Env = append(os.Environ(), envPlace+"="+place, envDir+"="+dir, envPoint+"="+point)
 	if testing.Verbose() {
 		w.Stderr = os.Stderr // who took over what
@@ -209,15 +208,15 @@ func beginWorker(t testing.TB, place, dir, point string) *worker {
 	return w
 }
 
-func (w *worker) says(t testing.TB, word string) {
+func (w *workerProcess) says(t testing.TB, word string) {
 	t.Helper()
 	if !w.out.Scan() || w.out.Text() != word {
-		t.Fatalf("the worker says %q, not %q", w.out.Text(), word)
+		t.Fatalf("the worker printed %q, not %q", w.out.Text(), word)
 	}
 }
 
-// kill ends a worker, and returns what it still had to say.
-func (w *worker) kill() string {
+// kill kills a worker and returns the rest of its output.
+func (w *workerProcess) kill() string {
 	_ = w.Process.Kill()
 	said := ""
 	for w.out.Scan() {
@@ -227,7 +226,7 @@ func (w *worker) kill() string {
 	return said
 }
 
-// TestDeath kills a worker at each point, and lets another one go on.
+// TestDeath kills a worker at each point and starts another one.
 func TestDeath(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -238,7 +237,7 @@ func TestDeath(t *testing.T) {
 		effects  int
 		journal  []journal.Decision
 	}{
-		{atDoor, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
+		{atGateway, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
 		{atCall, agent.NetworkFull, Done, 1, 1, []journal.Decision{journal.Allow}},
 		{atWork, agent.NetworkOff, Done, 2, 2, []journal.Decision{journal.Allow}},
 		{atWork, agent.NetworkFull, Unknown, 1, 1, []journal.Decision{journal.Unknown}},
@@ -256,7 +255,7 @@ func TestDeath(t *testing.T) {
 				r := newRig(t, place, dir, echo(tt.network, 0), outside(dir), Options{Daemon: true})
 				i := r.wait(id)
 				if i.State != tt.state || i.Attempts != tt.attempts {
-					t.Errorf("%s after %d attempts, %v", i.State, i.Attempts, i.Refusal)
+					t.Errorf("the intent is %s after %d attempts, %v", i.State, i.Attempts, i.Refusal)
 				}
 				if got := effects(t, dir)[id]; got != tt.effects {
 					t.Errorf("%d effects", got)
@@ -264,41 +263,40 @@ func TestDeath(t *testing.T) {
 				if err := r.gate.Recover(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if got := decisions(t, r.books, id); !slices.Equal(got, tt.journal) {
-					t.Errorf("the journal says %v", got)
+				if got := decisions(t, r.store, id); !slices.Equal(got, tt.journal) {
+					t.Errorf("the journal has %v", got)
 				}
 			})
 		})
 	}
 }
 
-// TestKills kills workers at any moment while intents come in, also while they
-// start: none is lost, none is answered twice, and none that must not be is done
-// twice.
+// TestKills kills workers at random moments, also during their start, while intents
+// arrive. No intent is lost or answered twice, and only repeatable ones run twice.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
 		asker := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
-		var workers [4]*worker
+		var workers [4]*workerProcess
 		for n := range workers {
 			workers[n] = startWorker(t, place, dir, "")
 		}
 		stood := len(workers) // workers that came to take intents
 		stop := make(chan struct{})
 		var asked []*Intent
-		asking := make(chan error, 1)
+		submitted := make(chan error, 1)
 		go func() {
 			for n := 0; ; n++ {
 				select {
 				case <-stop:
-					asking <- nil
+					submitted <- nil
 					return
 				case <-time.After(askEvery):
 				}
 				network := []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull}[n%2]
 				i, err := asker.Submit(context.Background(), Request{Agent: echo(network, 0), Name: "echo", Text: "x", Principal: "me@local"})
 				if err != nil {
-					asking <- err
+					submitted <- err
 					return
 				}
 				asked = append(asked, i)
@@ -314,12 +312,12 @@ func TestKills(t *testing.T) {
 			case said == "ready":
 				stood++
 			case said != "":
-				t.Errorf("a worker says %q", said)
+				t.Errorf("a worker printed %q", said)
 			}
 		}
 		took := time.Since(begun)
 		close(stop)
-		if err := <-asking; err != nil {
+		if err := <-submitted; err != nil {
 			t.Fatal(err)
 		}
 		for _, i := range asked {
@@ -336,13 +334,13 @@ func TestKills(t *testing.T) {
 			case got.State != Done && (got.State != Unknown || repeatable):
 				t.Errorf("%s is %s: %v", i.ID, got.State, got.Refusal)
 			case !repeatable && done[i.ID] > 1:
-				t.Errorf("%s was done %d times", i.ID, done[i.ID])
+				t.Errorf("%s ran %d times", i.ID, done[i.ID])
 			}
 			if got.Attempts > 1 {
 				again++
 			}
 			allowed := 0
-			for _, d := range decisions(t, asker.books, i.ID) {
+			for _, d := range decisions(t, asker.store, i.ID) {
 				if d == journal.Allow {
 					allowed++
 				}

@@ -1,42 +1,42 @@
-// Package dispatch is the queue of intents: what was asked of programs, in which
-// order it is done, and what became of it.
+// Package dispatch is the queue of intents: tasks for programs, their order and
+// their answers.
 //
-// An intent is a row, from the asking to the answer, and its id is that of the
-// call that it becomes: that call through the agent's gateway does the work, and
-// nothing else does. The queue has two homes with one meaning.
+// An intent is a row in the store, from the request to the answer. Its id is also
+// the id of its call: one call through the agent's gateway does all the work. The
+// queue has two implementations with the same behaviour.
 //
-//   - In process, on SQLite: the process that takes an intent does it, so many
-//     at a time as it was told. A daemon also does what dead processes left.
-//   - On PostgreSQL: River hands intents to whichever worker is free. Its job is
-//     written in the transaction that writes the intent. River delivers at least
-//     once; the row makes that once: the worker that moves it from queued to
-//     running does the work, and the others leave it.
+//   - In process, on SQLite: the process that accepts an intent runs it, at most
+//     [Options.Concurrency] at a time. A daemon also runs intents of dead processes.
+//   - On PostgreSQL: River assigns intents to free workers. The River job is written
+//     in the transaction that writes the intent. River delivers a job at least once.
+//     The row makes that exactly once: only the worker that changes its state from
+//     queued to running does the work.
 //
 // The decisions:
 //
-//   - An answer is kept in the transaction that records the call (see [Participant]).
-//     So an intent has an answer exactly if the journal has its outcome, and it
-//     has one answer.
-//   - What a dead worker had under way is done again if its call never began, or
-//     if it may be repeated: a program without a network has changed nothing
-//     that is left when it is gone. Anything else becomes unknown, for a person.
-//     Whether an owner is dead is known by its lock, not by a clock.
-//   - An intent whose workers die again and again is abandoned: it may be what
-//     kills them.
-//   - Priorities are ordered, and no intent starves: each time an intent has waited
-//     for [Step] it rises by one level, and within a level the oldest is first.
-//     So what was asked two steps before anything else goes before it.
-//   - A worker takes only intents of manifests that it has, to the byte, and that
-//     were sealed with its own root key, or one before it; that is what the kind
-//     of a River job says. It leaves the rest to others, and the intent
-//     reports if there is no such worker.
-//   - A budget is soft: one credit for each second of run time that was begun. Over
-//     budget, an intent runs all the same, at low priority, and says so.
-//   - An intent is begun only while its caller would still be admitted: a key
-//     that was revoked, or has ended, takes what waits with it.
-//   - Waiting intents are bounded for each principal, wherever they were asked:
-//     limits and quotas count calls, and a caller that does not wait for answers
-//     could fill the store before.
+//   - An answer is stored in the transaction that records the call (see
+//     [Participant]). So an intent has an answer if and only if the journal has its
+//     outcome, and it never has two.
+//   - If a worker dies, its intent runs again if the call never began, or if the call
+//     may be repeated: a program without network has no effects that outlive it.
+//     Otherwise the intent becomes unknown and a person decides. An owner is dead
+//     when its lock is free; clocks are not compared.
+//   - An intent is abandoned after [maxAttempts] dead workers, because it may be the
+//     cause of their death.
+//   - Priorities are ordered, and no intent starves: an intent rises by one level for
+//     each [Step] that it waits, and within a level the oldest is first. So an intent
+//     precedes all intents that were submitted two steps after it.
+//   - A worker accepts only intents of exactly the manifests that it serves, and only
+//     if they were sealed with its root key or an earlier one. The kind of the River
+//     job encodes both. Other workers take the rest; without such a worker the
+//     intent's state is [NoWorker].
+//   - A budget is soft: each started second of run time costs one credit. Over budget,
+//     an intent still runs, at low priority, and is marked.
+//   - An intent begins only if its caller would still be admitted. If the API key was
+//     revoked or has expired, the waiting intent is refused.
+//   - The waiting intents of each principal are bounded, over all processes. Limits
+//     and quotas count calls, so without this bound a caller that does not wait for
+//     answers could fill the store.
 package dispatch
 
 import (
@@ -56,20 +56,19 @@ import (
 	"github.com/ambit-run/ambit/internal/store"
 )
 
-// Priority is how urgent an intent is.
+// Priority is the urgency of an intent.
 type Priority string
 
-// The priorities.
 const (
 	Low    Priority = "low"
 	Normal Priority = "normal"
 	High   Priority = "high"
 )
 
-// Priorities are all of them, the least first.
+// Priorities lists all priorities, lowest first.
 var Priorities = []string{string(Low), string(Normal), string(High)}
 
-// level is the place of a priority in the queue; less is sooner.
+// level returns the level of a priority in the queue; lower levels run first.
 func (p Priority) level() int64 {
 	switch p {
 	case High:
@@ -80,11 +79,11 @@ func (p Priority) level() int64 {
 	return 2
 }
 
-// State is how far an intent has come.
+// State is the progress of an intent.
 type State string
 
-// The states. An intent that is Queued may be NoWorker when it is looked at: no
-// worker that lives can take it.
+// NoWorker is not stored: a Queued intent is shown as NoWorker if no live worker
+// accepts it.
 const (
 	Queued    State = "queued"
 	NoWorker  State = "no_worker"
@@ -95,73 +94,74 @@ const (
 	Unknown   State = "unknown"
 )
 
-// Ended reports whether there is an answer.
+// Ended reports whether the intent has an answer.
 func (s State) Ended() bool { return s != Queued && s != NoWorker && s != Running }
 
-// Door is where the work of an intent is done.
-type Door interface {
+// Gateway runs the call of an intent.
+type Gateway interface {
 	Agent() *agent.Agent
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
 }
 
-// Doors are those of the programs that can be run here.
-type Doors interface {
-	// Digests are those of the manifests.
+// Gateways finds the gateways of the programs that this process serves.
+type Gateways interface {
+	// Digests returns the digests of their manifests.
 	Digests() []string
-	// Open finds a door, which stays until leave is called. It is false if there
-	// is none.
-	Open(digest string) (d Door, leave func(), ok bool)
+	// Open returns the gateway for a digest, which stays open until release is
+	// called. ok is false if there is none.
+	Open(digest string) (g Gateway, release func(), ok bool)
 }
 
-// Options say how a desk works.
+// Options configure a queue.
 type Options struct {
-	Books *store.Store
-	// URL is that of the books' PostgreSQL; empty keeps the queue in process.
+	Store *store.Store
+	// URL is the address of the store's PostgreSQL; without it the queue is in
+	// process.
 	URL string
-	// Doors are what this desk does intents at; nil leaves all to others.
-	Doors Doors
-	// Concurrency is how many intents are done at the same time; 0 means the
-	// number of CPUs.
+	// Gateways run intents in this process; nil leaves all intents to others.
+	Gateways Gateways
+	// Concurrency is how many intents run at the same time; 0 means the number of
+	// CPUs.
 	Concurrency int
-	// Daemon takes over what dead processes left.
+	// Daemon takes over the intents of dead processes.
 	Daemon bool
-	// Log gets messages for the operator.
+	// Log receives messages for the operator.
 	Log func(format string, args ...any)
-	// Step is how long an intent waits for a rise; 0 means [Step].
+	// Step is how long an intent waits before it rises by one level; 0 means [Step].
 	Step time.Duration
 }
 
 // Step is how long an intent waits before it rises by one level.
 const Step = 30 * time.Second
 
-// Desk takes intents, and does them.
-type Desk struct {
+// Queue accepts and runs intents.
+type Queue struct {
 	options Options
-	books   *store.Store
-	line    *line
+	store   *store.Store
+	turns   *turns
 	shared  *shared // nil in process
 
-	ctx    context.Context // ends when nothing may go on
-	cancel context.CancelFunc
-	open   context.Context // ends when nothing new is begun
-	shut   context.CancelFunc
-	work   sync.WaitGroup
+	ctx           context.Context // ends when running intents must stop
+	cancel        context.CancelFunc
+	accepting     context.Context // ends when no intent may begin any more
+	stopAccepting context.CancelFunc
+	work          sync.WaitGroup
 
-	// For tend alone: when old intents were last deleted, and whether it was said
-	// that another key has taken over.
-	forgot  time.Time
-	retired bool
+	// Used by maintain alone: when old intents were last deleted, and whether the
+	// handover to another key was logged.
+	lastDeleted time.Time
+	retired     bool
 
-	mu      sync.Mutex
-	running map[string]context.CancelFunc // what is under way here, or waits to be
-	doing   map[string]bool               // what is under way here
-	settled map[string]chan struct{}      // closed when what is in hand here no longer is
-	watched map[string]*watched           // intents of other processes that a caller here waits for
-	looking bool                          // whether look is running
+	mu       sync.Mutex
+	cancels  map[string]context.CancelFunc // of intents that run or are reserved here
+	running  map[string]bool               // intents that run here
+	reserved map[string]chan struct{}      // intents reserved here; closed when released
+	watched  map[string]*watched           // intents of other processes that a caller here waits for
+	polling  bool                          // whether pollWatched is running
 }
 
-// Open opens the desk. It must be closed before its books are.
-func Open(ctx context.Context, o Options) (*Desk, error) {
+// Open opens the queue. Close it before its store.
+func Open(ctx context.Context, o Options) (*Queue, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
@@ -171,107 +171,109 @@ func Open(ctx context.Context, o Options) (*Desk, error) {
 	if o.Step <= 0 {
 		o.Step = Step
 	}
-	d := &Desk{
-		options: o, books: o.Books, line: newLine(o.Concurrency, o.Step),
-		running: map[string]context.CancelFunc{}, doing: map[string]bool{}, settled: map[string]chan struct{}{}, watched: map[string]*watched{},
+	q := &Queue{
+		options: o, store: o.Store, turns: &turns{free: o.Concurrency, step: o.Step},
+		cancels: map[string]context.CancelFunc{}, running: map[string]bool{},
+		reserved: map[string]chan struct{}{}, watched: map[string]*watched{},
 	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.open, d.shut = context.WithCancel(d.ctx)
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	q.accepting, q.stopAccepting = context.WithCancel(q.ctx)
 	if o.URL != "" {
 		var err error
-		if d.shared, err = openShared(ctx, d); err != nil {
-			d.cancel()
+		if q.shared, err = openShared(ctx, q); err != nil {
+			q.cancel()
 			return nil, fmt.Errorf("the shared queue cannot be opened: %w", err)
 		}
 	}
-	if o.Daemon || o.URL != "" && o.Doors != nil {
-		d.work.Go(d.tend)
+	if o.Daemon || o.URL != "" && o.Gateways != nil {
+		q.work.Go(q.maintain)
 	}
-	return d, nil
+	return q, nil
 }
 
-// Reload takes intents of the agents that are served now.
-func (d *Desk) Reload(ctx context.Context) error {
-	if d.shared == nil {
+// Reload accepts the intents of the agents that are served now.
+func (q *Queue) Reload(ctx context.Context) error {
+	if q.shared == nil {
 		return nil
 	}
-	return d.shared.reload(ctx)
+	return q.shared.reload(ctx)
 }
 
-// Close begins nothing more, and lets what is under way end until ctx does. What
-// has to be stopped then, and may be repeated, goes back into the queue.
-func (d *Desk) Close(ctx context.Context) {
-	d.shut()
+// Close begins no more intents and waits for the running ones until ctx ends. Then
+// it stops them; those that may be repeated return to the queue.
+func (q *Queue) Close(ctx context.Context) {
+	q.stopAccepting()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if d.shared != nil {
-			d.shared.stop()
+		if q.shared != nil {
+			q.shared.stop()
 		}
-		d.work.Wait()
+		q.work.Wait()
 	}()
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		d.putBackRunning()
+		q.requeueRunning()
 	}
-	d.cancel()
+	q.cancel()
 	<-ended
-	if d.shared != nil {
-		d.shared.pool.Close()
+	if q.shared != nil {
+		q.shared.pool.Close()
 	}
 }
 
-// Request is an intent as it is asked for.
+// Request describes a new intent.
 type Request struct {
-	// ID names the intent, as 32 hex digits; empty makes one.
+	// ID is the intent's id, as 32 hex digits; empty creates one.
 	ID        string
 	Agent     *agent.Agent
-	Name      string // what the agent runs under
+	Name      string // the name under which the agent runs
 	Text      string
-	Priority  Priority // empty is what the manifest says
-	Parent    string   // another intent; empty if there is none
+	Priority  Priority // empty uses the manifest's
+	Parent    string   // the parent intent; may be empty
 	Principal string
-	By        string // the owner who asks in the principal's name; empty if the principal asks
-	// Key is the id of the API key by which it is asked, and Until the end of what
-	// was shown instead of one. Without either, nothing can end.
+	By        string // the owner who acts for the principal; empty if the principal acts
+	// Key is the id of the caller's API key, and Until the expiry of a token that
+	// was used instead. Without both, the permission does not expire.
 	Key   string
 	Until time.Time
 }
 
-// ErrNotProgram means that an agent takes no intents.
-var ErrNotProgram = errors.New("the agent is not a program that takes tasks")
+// ErrNotProgram means that an agent does not accept intents.
+var ErrNotProgram = errors.New("the agent is not a program that accepts tasks")
 
-// TakesIntents reports whether an agent is a program with one line in, one out.
+// TakesIntents reports whether an agent is a program that reads one line and
+// answers with one.
 func TakesIntents(a *agent.Agent) bool {
 	return a != nil && a.Program != nil && a.Program.Contract == agent.OneLine && len(a.Tools) == 1
 }
 
-// Submit writes an intent down, and has it done in its turn.
-func (d *Desk) Submit(ctx context.Context, r Request) (*Intent, error) {
+// Submit stores an intent and schedules it.
+func (q *Queue) Submit(ctx context.Context, r Request) (*Intent, error) {
 	if !TakesIntents(r.Agent) {
 		return nil, ErrNotProgram
 	}
-	if d.open.Err() != nil {
+	if q.accepting.Err() != nil {
 		return nil, call.Refuse(stage, call.ServerUnavailable, "this ambit is shutting down").Again()
 	}
-	if d.shared == nil {
-		_, leave, ok := d.door(r.Agent.Digest)
+	if q.shared == nil {
+		_, release, ok := q.gateway(r.Agent.Digest)
 		if !ok {
-			return nil, call.Refuse(stage, call.ServerUnavailable, "the agent is not served here")
+			return nil, call.Refuse(stage, call.ServerUnavailable, "this process does not serve the agent")
 		}
-		leave()
+		release()
 	}
-	i, args, err := d.newIntent(ctx, r)
+	i, args, err := q.newIntent(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	start, leave := func() {}, func() {}
-	if d.shared == nil {
-		start, leave = d.hold(i)
+	start, release := func() {}, func() {}
+	if q.shared == nil {
+		start, release = q.reserve(i)
 	}
-	if err := d.insert(ctx, i, args); err != nil {
-		leave()
+	if err := q.insert(ctx, i, args); err != nil {
+		release()
 		if stopped, ok := errors.AsType[*call.Refusal](err); ok {
 			return nil, stopped
 		}
@@ -281,20 +283,20 @@ func (d *Desk) Submit(ctx context.Context, r Request) (*Intent, error) {
 	return i, nil
 }
 
-// maxAsked is how many bytes of arguments an intent may have: as many as its door
-// admits.
-const maxAsked = 16 << 20
+// maxArguments bounds the arguments of an intent. The gateway has the same limit.
+const maxArguments = 16 << 20
 
-func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error) {
-	asked := r.Priority
+func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, error) {
+	priority := r.Priority
 	if s := r.Agent.Settlement; s != nil {
-		asked = cmp.Or(asked, Priority(s.Priority))
+		priority = cmp.Or(priority, Priority(s.Priority))
 	}
 	i := &Intent{
-		ID: cmp.Or(r.ID, gateway.NewID()), Agent: r.Agent.ID, Digest: r.Agent.Digest, Name: r.Name, Principal: r.Principal,
-		Parent: r.Parent, Priority: cmp.Or(asked, Normal), State: Queued, Asked: time.Now(), repeatable: repeatable(r.Agent),
+		ID: cmp.Or(r.ID, gateway.NewID()), Agent: r.Agent.ID, Digest: r.Agent.Digest, Name: r.Name,
+		Principal: r.Principal, Parent: r.Parent, Priority: cmp.Or(priority, Normal), State: Queued,
+		Asked: time.Now(), repeatable: repeatable(r.Agent),
 	}
-	over, err := d.OverBudget(ctx, r.Agent)
+	over, err := q.OverBudget(ctx, r.Agent)
 	if err != nil {
 		return nil, nil, gateway.StoreFailed(stage, err)
 	}
@@ -303,15 +305,17 @@ func (d *Desk) newIntent(ctx context.Context, r Request) (*Intent, []byte, error
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(args) > maxAsked {
+	if len(args) > maxArguments {
 		return nil, nil, call.Refuse(stage, call.InputTooLong,
-			"what is asked has %d bytes; at most %d are taken", len(args), maxAsked)
+			"the task has %d bytes; the limit is %d", len(args), maxArguments)
 	}
-	sealed, err := json.Marshal(asking{Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args})
+	sealed, err := json.Marshal(sealedRequest{
+		Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args,
+	})
 	return i, sealed, err
 }
 
-// repeatable reports whether a call that was begun may be made again.
+// repeatable reports whether an interrupted call may be repeated.
 func repeatable(a *agent.Agent) bool {
 	if a.Tools[0].Policy.Idempotent {
 		return true
@@ -321,42 +325,42 @@ func repeatable(a *agent.Agent) bool {
 
 const stage = "dispatch"
 
-func (d *Desk) door(digest string) (Door, func(), bool) {
-	if d.options.Doors == nil {
+func (q *Queue) gateway(digest string) (Gateway, func(), bool) {
+	if q.options.Gateways == nil {
 		return nil, nil, false
 	}
-	return d.options.Doors.Open(digest)
+	return q.options.Gateways.Open(digest)
 }
 
-// Call submits an intent and waits for its answer. The end of ctx cancels the
-// intent.
-func (d *Desk) Call(ctx context.Context, r Request, told func(*Intent)) (*Intent, error) {
-	i, err := d.Submit(ctx, r)
+// Call submits an intent and waits for its answer. onChange, if not nil, is called
+// with the new intent and with each later state. The end of ctx cancels the intent.
+func (q *Queue) Call(ctx context.Context, r Request, onChange func(*Intent)) (*Intent, error) {
+	i, err := q.Submit(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if told != nil {
-		told(i)
+	if onChange != nil {
+		onChange(i)
 	}
-	ended, err := d.Wait(ctx, i.ID, told)
+	ended, err := q.Wait(ctx, i.ID, onChange)
 	if err == nil {
 		return ended, nil
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
-	if cancelErr := d.Cancel(last, i.ID); cancelErr != nil {
+	if cancelErr := q.Cancel(last, i.ID); cancelErr != nil {
 		return nil, errors.Join(err, cancelErr)
 	}
-	if ended, waitErr := d.Wait(last, i.ID, nil); waitErr == nil {
+	if ended, waitErr := q.Wait(last, i.ID, nil); waitErr == nil {
 		return ended, nil
 	}
 	return nil, err
 }
 
-// cancelTime is how long a cancelled intent has to end.
-const cancelTime = 10 * time.Second
+// cancelTimeout is how long a cancelled intent has to end.
+const cancelTimeout = 10 * time.Second
 
-// UUID writes the 32 hex digits of an id as people and programs see it.
+// UUID formats the 32 hex digits of an id as a UUID, the form shown outside.
 func UUID(id string) string {
 	if len(id) != 32 {
 		return id
@@ -364,7 +368,7 @@ func UUID(id string) string {
 	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
 }
 
-// ParseID reads an id in either form.
+// ParseID reads an id in either form and returns its 32 hex digits.
 func ParseID(s string) (string, bool) {
 	id := strings.ToLower(strings.ReplaceAll(s, "-", ""))
 	if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {

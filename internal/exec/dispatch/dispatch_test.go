@@ -19,7 +19,7 @@ import (
 
 func jsonUnmarshal(b []byte, into any) error { return json.Unmarshal(b, into) }
 
-// TestIntent is the life of intents, in either home.
+// TestIntent follows intents from request to answer, on both engines.
 func TestIntent(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -35,8 +35,8 @@ func TestIntent(t *testing.T) {
 		if i.State != Done || i.Attempts != 1 || i.Started.IsZero() || i.Ended.Before(i.Started) || i.Principal != "me@local" || !strings.Contains(string(i.Answer()), `"hello high"`) {
 			t.Errorf("%+v %s", i, i.Answer())
 		}
-		if got := decisions(t, r.books, i.ID); !slices.Equal(got, []journal.Decision{journal.Allow}) {
-			t.Errorf("the journal says %v", got)
+		if got := decisions(t, r.store, i.ID); !slices.Equal(got, []journal.Decision{journal.Allow}) {
+			t.Errorf("the journal has %v", got)
 		}
 		i = r.wait(r.submit("fail", "").ID)
 		if i.State != Failed || i.Refusal == nil || *i.Refusal != *failing || i.Result != nil {
@@ -60,7 +60,7 @@ func TestIntent(t *testing.T) {
 	})
 }
 
-// TestOrder lets a flood wait and looks at who comes first.
+// TestOrder fills the queue and checks the order of the intents.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -93,9 +93,9 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestNobodyStarves keeps the queue full of urgent intents: what waits rises all
-// the same.
-func TestNobodyStarves(t *testing.T) {
+// TestNoStarvation keeps the queue full of urgent intents: one of low priority still
+// gets its turn.
+func TestNoStarvation(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
 		var r *rig
@@ -110,7 +110,7 @@ func TestNobodyStarves(t *testing.T) {
 			if strings.HasPrefix(textOf(c), "low") {
 				lowDone.Store(true)
 			} else if !lowDone.Load() {
-				// Before it ends, so that one more always waits.
+				// Submit before this one ends, so that one more always waits.
 				if err := more(); err != nil {
 					return call.Result{}, call.Refuse("act", call.ProgramFailed, "%v", err)
 				}
@@ -132,7 +132,7 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// TestBegin claims an intent once, whoever asks.
+// TestBegin: an intent can be claimed once.
 func TestBegin(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -140,17 +140,17 @@ func TestBegin(t *testing.T) {
 		i := r.submit("x", "")
 		for n, want := range []bool{true, false} {
 			var stopped *call.Refusal
-			err := r.books.DB.Write(t.Context(), func(tx state.Tx) (err error) {
-				stopped, err = Participant(r.books, nil, false).Begin(tx, &call.Call{ID: i.ID})
+			err := r.store.DB.Write(t.Context(), func(tx state.Tx) (err error) {
+				stopped, err = Participant(r.store, nil, false).Begin(tx, &call.Call{ID: i.ID})
 				return err
 			})
 			if err != nil || (stopped == nil) != want {
 				t.Errorf("%d: %v %v", n, err, stopped)
 			}
 		}
-		// What is no intent passes.
-		err := r.books.DB.Write(t.Context(), func(tx state.Tx) error {
-			stopped, err := Participant(r.books, nil, false).Begin(tx, &call.Call{ID: strings.Repeat("0", 32)})
+		// A call that is not an intent is accepted.
+		err := r.store.DB.Write(t.Context(), func(tx state.Tx) error {
+			stopped, err := Participant(r.store, nil, false).Begin(tx, &call.Call{ID: strings.Repeat("0", 32)})
 			if stopped != nil {
 				t.Error(stopped)
 			}
@@ -162,12 +162,12 @@ func TestBegin(t *testing.T) {
 	})
 }
 
-// TestBudget is a budget that is used up.
+// TestBudget uses up a budget.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
 		r := newRig(t, place, dir, echo(agent.NetworkOff, 2), answer, Options{})
-		// Each costs a credit or more: how many, the time tells that it took.
+		// Each run costs one credit or more, depending on its duration.
 		for n := range 4 {
 			used, err := r.Spent(t.Context(), r.agent.ID)
 			if err != nil || used < int64(n) {
@@ -179,11 +179,11 @@ func TestBudget(t *testing.T) {
 				t.Errorf("%d: %+v", n, i)
 			}
 			if low := strings.Contains(string(i.Answer()), `"x low"`); low != want {
-				t.Errorf("%d: the program was told %s", n, i.Answer())
+				t.Errorf("%d: the program received %s", n, i.Answer())
 			}
 		}
-		// What was an hour ago no longer counts.
-		err := r.books.DB.Write(t.Context(), func(tx state.Tx) error {
+		// Runs of more than an hour ago do not count.
+		err := r.store.DB.Write(t.Context(), func(tx state.Tx) error {
 			_, err := tx.Exec(`UPDATE credits SET at = at - $1`, time.Hour.Microseconds())
 			return err
 		})
@@ -191,7 +191,7 @@ func TestBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i := r.wait(r.submit("x", High).ID); i.OverBudget {
-			t.Error("the budget of the last hour counts")
+			t.Error("credits from before the last hour count")
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// TestCancel cancels what waits and what runs, from here and from elsewhere.
+// TestCancel cancels waiting and running intents, from this process and another.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -228,7 +228,7 @@ func TestCancel(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
-		// Whoever gives up waiting cancels.
+		// A caller that stops waiting cancels the intent.
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-began; cancel() }()
 		i, err := r.Call(ctx, Request{Agent: r.agent, Name: "echo", Text: "c", Principal: "me@local"}, nil)
@@ -238,7 +238,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestTwice delivers every job twice: the intent is done once.
+// TestTwice delivers every job twice: the intent runs once.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -252,7 +252,7 @@ func TestTwice(t *testing.T) {
 			i := r.submit("x", "")
 			all = append(all, i)
 			again := *i
-			if err := r.books.DB.Write(t.Context(), func(tx state.Tx) error { return insertJob(tx, &again) }); err != nil {
+			if err := r.store.DB.Write(t.Context(), func(tx state.Tx) error { return insertJob(tx, &again) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -261,7 +261,7 @@ func TestTwice(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
-		// Each job, also the second of an intent, was taken and finished.
+		// Each job was fetched and completed, also the second one of an intent.
 		until(t, "River has no job left", func() bool { return r.jobs("completed") == 40 })
 		if acts.Load() != 20 {
 			t.Errorf("%d acts", acts.Load())
@@ -271,7 +271,7 @@ func TestTwice(t *testing.T) {
 
 func (r *rig) jobs(is string) (n int64) {
 	r.t.Helper()
-	err := r.books.DB.Read(r.t.Context(), func(tx state.Tx) error {
+	err := r.store.DB.Read(r.t.Context(), func(tx state.Tx) error {
 		return tx.Query(`SELECT count(*) FROM river_job WHERE state::text = $1`, []any{is}, func(row state.Row) error { return row.Scan(&n) })
 	})
 	if err != nil {
@@ -280,8 +280,8 @@ func (r *rig) jobs(is string) (n int64) {
 	return n
 }
 
-// TestNoWorker asks where nobody can do it: another manifest, or another root
-// key. It stays, and whoever looks is told.
+// TestNoWorker submits an intent that no worker accepts, because of another manifest or
+// another root key. The intent stays queued and is shown as no_worker.
 func TestNoWorker(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -291,7 +291,7 @@ func TestNoWorker(t *testing.T) {
 		newRig(t, place, t.TempDir(), echo(agent.NetworkOff, 0), answer, Options{})
 		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
 		i := r.submit("x", "")
-		until(t, "it is told that nobody can do it", func() bool { got, err := r.Get(t.Context(), i.ID); return err == nil && got.State == NoWorker })
+		until(t, "the intent is shown as no_worker", func() bool { got, err := r.Get(t.Context(), i.ID); return err == nil && got.State == NoWorker })
 		newRig(t, place, dir, echo(agent.NetworkOff, 0), answer, Options{})
 		if got := r.wait(i.ID); got.State != Done {
 			t.Errorf("%+v", got)
@@ -299,7 +299,7 @@ func TestNoWorker(t *testing.T) {
 	})
 }
 
-// TestClose ends a desk with work under way that takes too long.
+// TestClose closes a queue while an intent runs that does not end in time.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -324,13 +324,13 @@ func TestClose(t *testing.T) {
 				t.Errorf("%s: %v %+v", network, err, got)
 			}
 			if _, err := r.Submit(t.Context(), Request{Agent: r.agent, Text: "y"}); err == nil {
-				t.Error("a closed desk takes intents")
+				t.Error("a closed queue accepts intents")
 			}
 			if want != Queued {
 				continue
 			}
-			if n := callRows(t, r.books, i.ID); n != 0 {
-				t.Errorf("%d calls are left", n)
+			if n := callRows(t, r.store, i.ID); n != 0 {
+				t.Errorf("%d calls remain", n)
 			}
 			next := newRig(t, place, dir, r.agent, answer, Options{Daemon: true})
 			if got := next.wait(i.ID); got.State != Done || got.Attempts != 2 {
@@ -349,7 +349,7 @@ func TestIDs(t *testing.T) {
 	}
 	for _, s := range []string{"", "x", id[1:], id + "0", strings.Replace(id, "0", "g", 1)} {
 		if _, ok := ParseID(s); ok {
-			t.Errorf("%q is taken for an id", s)
+			t.Errorf("%q is accepted as an id", s)
 		}
 	}
 }

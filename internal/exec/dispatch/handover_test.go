@@ -15,22 +15,21 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// handOver lets another key take over, as another process does that rotates the
-// root.
+// handOver rotates the root key, as another process would.
 func handOver(t *testing.T, place, dir string) {
 	t.Helper()
 	_, next, err := ed25519.GenerateKey(nil)
 	if err == nil {
-		_, err = openBooks(t, place, dir).Journal.HandOver(t.Context(), next, "ada@local", nil)
+		_, err = openStore(t, place, dir).Journal.HandOver(t.Context(), next, "ada@local", nil)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestNothingIsTakenAfterRotation: a desk whose key was handed over takes no intent,
-// does none that waits, and says once that it has to be restarted.
-func TestNothingIsTakenAfterRotation(t *testing.T) {
+// TestNothingIsAcceptedAfterRotation: a queue whose key was handed over accepts and runs
+// no intent, and logs once that the process must be restarted.
+func TestNothingIsAcceptedAfterRotation(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
 		r := untended(t, place, dir)
@@ -40,24 +39,24 @@ func TestNothingIsTakenAfterRotation(t *testing.T) {
 		handOver(t, place, dir)
 		_, err := r.Submit(t.Context(), Request{Agent: r.agent, Name: "echo", Text: "after", Principal: "me@local"})
 		if stopped, _ := errors.AsType[*call.Refusal](err); stopped == nil || stopped.Code != call.StoreUnavailable || !strings.Contains(stopped.Message, "restart it") || stopped.Retryable {
-			t.Errorf("it was taken: %v", err)
+			t.Errorf("the intent was accepted: %v", err)
 		}
 		for range 2 {
-			if err := r.tidy(t.Context()); err != nil {
+			if err := r.cleanUp(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
 		if r.shared != nil && r.announced() != 0 {
-			t.Error("it still says that it takes intents")
+			t.Error("the queue still announces its kinds")
 		}
 		if want := []string{"the root key was rotated since this process began: restart it; until then every call is refused"}; !slices.Equal(r.log, want) {
-			t.Errorf("it says %q", r.log)
+			t.Errorf("the log is %q", r.log)
 		}
 	})
 }
 
-// TestWaitingIntentIsRefusedAfterRotation: what is under way is recorded, and what
-// waits is not begun, whether the desk has seen it or its door is the first to.
+// TestWaitingIntentIsRefusedAfterRotation: running intents are recorded and waiting ones
+// do not begin, whether the queue or the gateway notices the rotation first.
 func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 	t.Parallel()
 	for _, seen := range []bool{false, true} {
@@ -69,7 +68,7 @@ func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 					close(begun)
 					<-end
 				case "after":
-					t.Error("it was begun")
+					t.Error("the waiting intent began")
 				}
 				return answer(ctx, c)
 			}, Options{Concurrency: 1})
@@ -78,25 +77,25 @@ func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 			<-begun
 			waits := r.submit("after", "")
 			handOver(t, place, dir)
-			if seen && !errors.Is(r.books.DB.Read(t.Context(), r.books.Journal.InForce), journal.ErrHandedOver) {
+			if seen && !errors.Is(r.store.DB.Read(t.Context(), r.store.Journal.InForce), journal.ErrHandedOver) {
 				t.Error("the key is still in force")
 			}
 			close(end)
 			if got := r.wait(during.ID); got.State != Done {
-				t.Errorf("seen %v: what was under way is %+v", seen, got)
+				t.Errorf("seen %v: the running intent is %+v", seen, got)
 			}
-			if err := r.do(waits.ID, waits.Digest); err != nil {
+			if err := r.run(waits.ID, waits.Digest); err != nil {
 				t.Error(err)
 			}
 			if got := r.wait(waits.ID); got.State != Failed || got.Refusal == nil || got.Refusal.Code != call.StoreUnavailable {
-				t.Errorf("seen %v: what waited is %+v", seen, got)
+				t.Errorf("seen %v: the waiting intent is %+v", seen, got)
 			}
 		})
 	}
 }
 
-// TestDoneAfterRotation: what nobody had begun when the root key was rotated is
-// done by who has the next key.
+// TestDoneAfterRotation: a process with the next key runs the intents that were waiting
+// when the root key was rotated.
 func TestDoneAfterRotation(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -105,7 +104,7 @@ func TestDoneAfterRotation(t *testing.T) {
 		root := filepath.Join(dir, "root")
 		next, err := identity.NextKeys(root)
 		if err == nil {
-			_, err = openBooks(t, place, dir).Journal.HandOver(t.Context(), next.Signer(), "ada@local", nil)
+			_, err = openStore(t, place, dir).Journal.HandOver(t.Context(), next.Signer(), "ada@local", nil)
 		}
 		if err == nil {
 			err = identity.AdoptNext(root)
@@ -115,7 +114,7 @@ func TestDoneAfterRotation(t *testing.T) {
 		}
 		after := newRig(t, place, dir, echo(agent.NetworkOff, 0), answer, Options{})
 		if got := after.wait(waits.ID); got.State != Done {
-			t.Errorf("what waited is %+v", got)
+			t.Errorf("the waiting intent is %+v", got)
 		}
 	})
 }

@@ -11,28 +11,28 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Intent is what was asked of a program, and what became of it.
+// Intent is a task for a program, and its outcome.
 type Intent struct {
-	ID        string
-	Agent     string // its id
-	Digest    string
-	Name      string // what it runs under
-	Principal string
-	Parent    string
-	// Priority is the one that was asked for.
-	Priority Priority
-	// OverBudget is set if the agent had used up its budget, so that the intent
-	// runs at low priority.
-	OverBudget bool
-	State      State
-	Attempts   int
-	Asked      time.Time
-	Started    time.Time // zero before
-	Ended      time.Time // zero before
+	ID        string `json:"intent_id"`
+	Agent     string `json:"agent"` // the agent's id
+	Name      string `json:"name"`  // the name under which the agent runs
+	Digest    string `json:"digest"`
+	Principal string `json:"principal"`
+	Parent    string `json:"parent,omitempty"`
+	// Priority is the requested priority.
+	Priority Priority `json:"priority"`
+	// OverBudget is set if the agent's budget was used up: the intent runs at low
+	// priority.
+	OverBudget bool      `json:"over_budget"`
+	State      State     `json:"state"`
+	Attempts   int       `json:"attempts"`
+	Asked      time.Time `json:"asked_at"`
+	Started    time.Time `json:"started_at,omitzero"`
+	Ended      time.Time `json:"ended_at,omitzero"`
 
-	// Result is there when it is Done, Refusal when it ended otherwise.
-	Result  *call.Result
-	Refusal *call.Refusal
+	// Result is set in state Done, Refusal in all other final states.
+	Result  *call.Result  `json:"-"`
+	Refusal *call.Refusal `json:"-"`
 
 	repeatable bool
 	owner      string
@@ -40,7 +40,7 @@ type Intent struct {
 	job        int64
 }
 
-// effective is the priority that it really has.
+// effective returns the priority with the budget applied.
 func (i *Intent) effective() Priority {
 	if i.OverBudget {
 		return Low
@@ -48,7 +48,8 @@ func (i *Intent) effective() Priority {
 	return i.Priority
 }
 
-// Answer is the line that the program wrote: intent_id, status, text and sources.
+// Answer returns the line that the program wrote: intent_id, status, text and
+// sources.
 func (i *Intent) Answer() json.RawMessage {
 	if i.Result == nil {
 		return nil
@@ -62,52 +63,28 @@ func (i *Intent) Answer() json.RawMessage {
 	return doc.StructuredContent
 }
 
-// card is an intent as the API shows it.
-type card struct {
-	ID         string          `json:"intent_id"`
-	Agent      string          `json:"agent"`
-	Name       string          `json:"name"`
-	Digest     string          `json:"digest"`
-	Principal  string          `json:"principal"`
-	Parent     string          `json:"parent,omitempty"`
-	Priority   Priority        `json:"priority"`
-	OverBudget bool            `json:"over_budget"`
-	State      State           `json:"state"`
-	Attempts   int             `json:"attempts"`
-	Asked      time.Time       `json:"asked_at"`
-	Started    *time.Time      `json:"started_at,omitempty"`
-	Ended      *time.Time      `json:"ended_at,omitempty"`
-	Answer     json.RawMessage `json:"answer,omitempty"`
-	Error      *call.Refusal   `json:"error,omitempty"`
-}
-
-// MarshalJSON is how the API shows an intent.
+// MarshalJSON returns the form of an intent in the API.
 func (i *Intent) MarshalJSON() ([]byte, error) {
-	c := card{
-		ID: UUID(i.ID), Agent: i.Agent, Name: i.Name, Digest: i.Digest, Principal: i.Principal, Parent: UUID(i.Parent),
-		Priority: i.Priority, OverBudget: i.OverBudget, State: i.State, Attempts: i.Attempts, Asked: i.Asked.UTC(),
-		Answer: i.Answer(), Error: i.Refusal,
-	}
-	if !i.Started.IsZero() {
-		at := i.Started.UTC()
-		c.Started = &at
-	}
-	if !i.Ended.IsZero() {
-		at := i.Ended.UTC()
-		c.Ended = &at
-	}
-	return json.Marshal(c)
+	type fields Intent
+	f := fields(*i)
+	f.ID, f.Parent = UUID(i.ID), UUID(i.Parent)
+	f.Asked, f.Started, f.Ended = i.Asked.UTC(), i.Started.UTC(), i.Ended.UTC()
+	return json.Marshal(struct {
+		fields
+		Answer json.RawMessage `json:"answer,omitempty"`
+		Error  *call.Refusal   `json:"error,omitempty"`
+	}{f, i.Answer(), i.Refusal})
 }
 
-// What sealed things are for.
+// The purposes of sealed values. They are part of the stored data.
 const (
 	sealAsked  = "what intent asks "
 	sealAnswer = "answer to intent "
 )
 
-// asking is what lies sealed of an intent: who asks, and by what, is not for the
-// store to say, since that decides what may be done.
-type asking struct {
+// sealedRequest is the encrypted part of an intent. It includes the principal,
+// because a change of the row must not change on whose behalf the intent runs.
+type sealedRequest struct {
 	Principal string          `json:"principal"`
 	By        string          `json:"by,omitempty"`
 	Key       string          `json:"key,omitempty"`
@@ -119,98 +96,116 @@ const insertIntent = `INSERT INTO intents (id, agent, digest, name, principal, p
 state, owner, kind, job, attempts, cancel, asked, started, ended)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, $15, 0, 0)`
 
-// insert writes a new intent, and its job where the queue is shared.
-func (d *Desk) insert(ctx context.Context, i *Intent, asked []byte) error {
-	sealed := d.books.Keys.Seal(sealAsked+i.ID, asked)
-	i.kind = kindsOf(d.books.Keys, i.Digest)[0]
-	if d.shared != nil {
-		// Beforehand, since whoever counts and writes in one transaction meets all
-		// others who ask. Those who do so at once may exceed the bound together.
-		err := d.books.DB.Read(ctx, func(tx state.Tx) error { return d.takes(tx, i.Principal, len(sealed)) })
+// insert writes a new intent, and its job if the queue is shared.
+func (q *Queue) insert(ctx context.Context, i *Intent, asked []byte) error {
+	sealed := q.store.Keys.Seal(sealAsked+i.ID, asked)
+	i.kind = kindsOf(q.store.Keys, i.Digest)[0]
+	if q.shared != nil {
+		// In a transaction of its own: counting and writing in one would conflict with
+		// every concurrent Submit. Concurrent Submits may exceed the bound together.
+		err := q.store.DB.Read(ctx, func(tx state.Tx) error { return q.admit(tx, i.Principal, len(sealed)) })
 		if err != nil {
 			return err
 		}
 	}
-	return d.books.DB.Write(ctx, func(tx state.Tx) error {
+	return q.store.DB.Write(ctx, func(tx state.Tx) error {
 		args := []any{
 			i.ID, i.Agent, i.Digest, i.Name, i.Principal, i.Parent, string(i.Priority), i.effective().level(),
-			number(i.OverBudget), number(i.repeatable), sealed, string(Queued),
+			toInt(i.OverBudget), toInt(i.repeatable), sealed, string(Queued),
 		}
-		if d.shared != nil {
+		if q.shared != nil {
 			return insertWithJob(tx, i, args)
 		}
-		if err := d.takes(tx, i.Principal, len(sealed)); err != nil {
+		if err := q.admit(tx, i.Principal, len(sealed)); err != nil {
 			return err
 		}
-		_, err := tx.Exec(insertIntent, append(args, d.books.DB.Owner(), i.kind, i.Asked.UnixMicro())...)
+		_, err := tx.Exec(insertIntent, append(args, q.store.DB.Owner(), i.kind, i.Asked.UnixMicro())...)
 		return err
 	})
 }
 
-// takes fails if an intent can never be done, or is too much.
-func (d *Desk) takes(tx state.Tx, principal string, size int) error {
-	if err := d.books.Journal.InForce(tx); err != nil {
-		return err
-	}
-	return room(tx, principal, size)
-}
-
-// The bounds of what waits for one principal.
+// The bounds of the waiting intents of one principal.
 const (
 	maxWaiting      = 2000
-	maxWaitingBytes = 4 * maxAsked
+	maxWaitingBytes = 4 * maxArguments
 )
 
-// A sum is a numeric to PostgreSQL.
+// PostgreSQL's sum returns numeric.
 const countWaiting = `SELECT count(*), CAST(coalesce(sum(length(sealed)), 0) AS BIGINT) FROM intents
 WHERE ended = 0 AND state = 'queued' AND principal = $1`
 
-// room refuses an intent that is too much for what its principal has waiting.
-func room(tx state.Tx, principal string, size int) error {
+// admit refuses an intent if another root key is in force, or if its principal has
+// too many intents waiting.
+func (q *Queue) admit(tx state.Tx, principal string, size int) error {
+	if err := q.store.Journal.InForce(tx); err != nil {
+		return err
+	}
 	var n, bytes int64
 	err := tx.Query(countWaiting, []any{principal}, func(row state.Row) error { return row.Scan(&n, &bytes) })
 	if err != nil || n < maxWaiting && bytes+int64(size) <= maxWaitingBytes {
 		return err
 	}
-	r := call.Refuse(stage, call.RateLimited, "%d intents of yours wait already, with %d MiB; at most %d with %d MiB may", n, bytes>>20, maxWaiting, maxWaitingBytes>>20).Again()
-	r.Hint = "ask again when some of them are done, or cancel some"
+	r := call.Refuse(stage, call.RateLimited, "%d of your intents are waiting, with %d MiB; the limit is %d with %d MiB",
+		n, bytes>>20, maxWaiting, maxWaitingBytes>>20).Again()
+	r.Hint = "retry when some of them are done, or cancel some"
 	return r
 }
 
-func number(b bool) int64 {
+func toInt(b bool) int64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-const columns = `id, agent, digest, name, principal, parent, priority, over, repeatable, state, owner, kind, job, attempts, asked, started, ended`
+const columns = `id, agent, digest, name, principal, parent, priority, over, repeatable, state, owner, kind, job,
+attempts, asked, started, ended`
 
 func scan(row state.Row, more ...any) (*Intent, error) {
 	var i Intent
 	var priority, is string
 	var over, repeatable, attempts, asked, started, ended int64
 	into := []any{
-		&i.ID, &i.Agent, &i.Digest, &i.Name, &i.Principal, &i.Parent, &priority, &over, &repeatable, &is, &i.owner, &i.kind, &i.job,
-		&attempts, &asked, &started, &ended,
+		&i.ID, &i.Agent, &i.Digest, &i.Name, &i.Principal, &i.Parent, &priority, &over, &repeatable, &is,
+		&i.owner, &i.kind, &i.job, &attempts, &asked, &started, &ended,
 	}
 	if err := row.Scan(append(into, more...)...); err != nil {
 		return nil, err
 	}
-	i.Priority, i.State, i.OverBudget, i.repeatable, i.Attempts = Priority(priority), State(is), over != 0, repeatable != 0, int(attempts)
+	i.Priority, i.State, i.Attempts = Priority(priority), State(is), int(attempts)
+	i.OverBudget, i.repeatable = over != 0, repeatable != 0
 	i.Asked, i.Started, i.Ended = state.Instant(asked), state.Instant(started), state.Instant(ended)
 	return &i, nil
 }
 
-// ErrNoIntent means that there is no intent of an id.
-var ErrNoIntent = errors.New("there is no intent of that id")
+// collect returns a callback that appends the intents it reads to a list.
+func collect(list *[]*Intent) func(state.Row) error {
+	return func(row state.Row) error {
+		i, err := scan(row)
+		*list = append(*list, i)
+		return err
+	}
+}
 
-// Get reads an intent with its answer, or fails with ErrNoIntent.
-func (d *Desk) Get(ctx context.Context, id string) (*Intent, error) {
+// collectText returns a callback that appends the texts it reads to a list.
+func collectText(list *[]string) func(state.Row) error {
+	return func(row state.Row) error {
+		var text string
+		err := row.Scan(&text)
+		*list = append(*list, text)
+		return err
+	}
+}
+
+// ErrNoIntent means that no intent has that id.
+var ErrNoIntent = errors.New("no intent has that id")
+
+// Get returns an intent with its answer, or [ErrNoIntent].
+func (q *Queue) Get(ctx context.Context, id string) (*Intent, error) {
 	var i *Intent
 	var answer []byte
-	inHand := d.inHand(id) // before the look, so that what has just ended is not taken for left
-	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
+	reserved := q.isReserved(id) // before the read: an intent that ends in between is not unserved
+	err := q.store.DB.Read(ctx, func(tx state.Tx) error {
 		i, answer = nil, nil
 		return tx.Query(`SELECT `+columns+`, answer FROM intents WHERE id = $1`, []any{id}, func(row state.Row) (err error) {
 			i, err = scan(row, &answer)
@@ -223,47 +218,49 @@ func (d *Desk) Get(ctx context.Context, id string) (*Intent, error) {
 	case i == nil:
 		return nil, ErrNoIntent
 	}
-	if i.State == Queued && !inHand {
-		nobody := d.nobodyHere
-		if d.shared != nil {
-			nobody = d.nobody
+	if i.State == Queued && !reserved {
+		served := q.servedLocal
+		if q.shared != nil {
+			served = q.servedShared
 		}
-		if err := nobody(ctx, i); err != nil {
+		if ok, err := served(ctx, i); err != nil {
 			return nil, err
+		} else if !ok {
+			i.State = NoWorker
 		}
 	}
-	return i, i.read(d.books, answer)
+	i.readAnswer(q.store, answer)
+	return i, nil
 }
 
-// kept is an answer as it lies in the store.
-type kept struct {
+// storedAnswer is the form of an answer in the store, before it is sealed.
+type storedAnswer struct {
 	Raw     json.RawMessage `json:"raw,omitempty"`
 	IsError bool            `json:"is_error,omitempty"`
 	Took    time.Duration   `json:"took,omitempty"`
 	Refusal *call.Refusal   `json:"refusal,omitempty"`
 }
 
-func (i *Intent) read(b *store.Store, sealed []byte) error {
+func (i *Intent) readAnswer(s *store.Store, sealed []byte) {
 	if sealed == nil {
-		return nil
+		return
 	}
-	text, err := b.Keys.OpenKept(sealAnswer+i.ID, sealed)
-	var k kept
+	text, err := s.Keys.OpenKept(sealAnswer+i.ID, sealed)
+	var k storedAnswer
 	if err == nil {
 		err = json.Unmarshal(text, &k)
 	}
 	switch {
 	case err != nil:
-		i.Refusal = call.Refuse(stage, call.OutcomeUnknown, "the answer cannot be read here: %v", err)
+		i.Refusal = call.Refuse(stage, call.OutcomeUnknown, "the answer cannot be decrypted here: %v", err)
 	case k.Refusal != nil:
 		i.Refusal = k.Refusal
 	default:
 		i.Result = &call.Result{Raw: []byte(k.Raw), IsError: k.IsError, Duration: k.Took}
 	}
-	return nil
 }
 
-// Filter chooses intents; empty fields choose all.
+// Filter selects intents; empty fields match all.
 type Filter struct {
 	Agent, Principal string
 	State            State
@@ -271,22 +268,19 @@ type Filter struct {
 	Limit            int
 }
 
-// List reads intents without their answers, the newest first.
-func (d *Desk) List(ctx context.Context, f Filter) ([]*Intent, error) {
+// List returns intents without their answers, newest first.
+func (q *Queue) List(ctx context.Context, f Filter) ([]*Intent, error) {
 	if f.Before.IsZero() {
 		f.Before = time.Now().Add(time.Minute)
 	}
 	found := []*Intent{}
-	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
+	err := q.store.DB.Read(ctx, func(tx state.Tx) error {
 		found = found[:0]
-		query := `SELECT ` + columns + ` FROM intents WHERE asked < $1 AND ($2 = '' OR agent = $2) AND ($3 = '' OR principal = $3)
-AND ($4 = '' OR state = $4) ORDER BY asked DESC LIMIT $5`
-		return tx.Query(query,
-			[]any{f.Before.UnixMicro(), f.Agent, f.Principal, string(f.State), int64(f.Limit)}, func(row state.Row) error {
-				i, err := scan(row)
-				found = append(found, i)
-				return err
-			})
+		query := `SELECT ` + columns + ` FROM intents
+WHERE asked < $1 AND ($2 = '' OR agent = $2) AND ($3 = '' OR principal = $3) AND ($4 = '' OR state = $4)
+ORDER BY asked DESC LIMIT $5`
+		args := []any{f.Before.UnixMicro(), f.Agent, f.Principal, string(f.State), int64(f.Limit)}
+		return tx.Query(query, args, collect(&found))
 	})
 	return found, err
 }
@@ -294,29 +288,31 @@ AND ($4 = '' OR state = $4) ORDER BY asked DESC LIMIT $5`
 const (
 	claimIntent = `UPDATE intents SET state = 'running', owner = $1, started = $2, attempts = attempts + 1,
 repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state = 'queued'`
-	// Its owner settles it, and a late answer settles an unknown one.
-	settleIntent = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END, ended = $2, answer = $3, sealed = NULL
-WHERE id = $4 AND (state = 'running' AND owner = $5 OR state = 'unknown')`
-	// An intent that was refused before it began has no owner yet.
-	refuseIntent = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END, ended = $2, answer = $3, sealed = NULL
-WHERE id = $4 AND state = 'queued'`
-	stateOf = `SELECT state FROM intents WHERE id = $1`
+	setAnswer = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END,
+ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
+	// The owner settles a running intent, and a late answer settles an unknown one.
+	settleIntent = setAnswer + `(state = 'running' AND owner = $5 OR state = 'unknown')`
+	// An intent that is refused before it begins has no owner yet.
+	refuseIntent = setAnswer + `state = 'queued'`
+	stateOf      = `SELECT state FROM intents WHERE id = $1`
 )
 
 // errTaken means that another owner has the intent.
-var errTaken = errors.New("somebody else has the intent")
+var errTaken = errors.New("another process has the intent")
 
-// settle writes the answer to an intent. It returns false if the call was none.
+// settle writes the answer to an intent. It returns false if the call is not an
+// intent.
 func settle(tx state.Tx, b *store.Store, id string, o call.Outcome) (bool, error) {
-	k := kept{Refusal: o.Refusal}
+	k := storedAnswer{Refusal: o.Refusal}
 	if r := o.Result; o.Refusal == nil {
-		k = kept{Raw: json.RawMessage(r.Raw), IsError: r.IsError, Took: r.Duration}
+		k = storedAnswer{Raw: json.RawMessage(r.Raw), IsError: r.IsError, Took: r.Duration}
 	}
 	text, err := json.Marshal(k)
 	if err != nil {
 		return false, err
 	}
-	query, args := refuseIntent, []any{string(endState(o.Refusal)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
+	query := refuseIntent
+	args := []any{string(endState(o.Refusal)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
 	if o.Begun {
 		query, args = settleIntent, append(args, b.DB.Owner())
 	}

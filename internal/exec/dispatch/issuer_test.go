@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// TestIssuerIsSealed changes in the store who asks, while an intent waits. It
-// decides what the intent may do, so it counts for nothing.
+// TestIssuerIsSealed changes the principal of a waiting intent in the store. The change
+// has no effect, because the principal decides what the intent may do.
 func TestIssuerIsSealed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -32,7 +32,7 @@ func TestIssuerIsSealed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = r.books.DB.Write(t.Context(), func(tx state.Tx) error {
+		err = r.store.DB.Write(t.Context(), func(tx state.Tx) error {
 			_, err := tx.Exec(`UPDATE intents SET principal = 'root@local' WHERE id = $1`, i.ID)
 			return err
 		})
@@ -42,7 +42,7 @@ func TestIssuerIsSealed(t *testing.T) {
 		}
 		r.wait(i.ID)
 		if c := <-seen; c.Principal != "me@local" || c.By != "owner@local" {
-			t.Errorf("it was done for %s by %s", c.Principal, c.By)
+			t.Errorf("the intent ran for %s by %s", c.Principal, c.By)
 		}
 	})
 }

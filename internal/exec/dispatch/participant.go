@@ -10,24 +10,24 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// participant claims intents and keeps their answers in the transactions of the
+// participant claims intents and stores their answers in the transactions of the
 // gateway that carries them out.
 type participant struct {
-	books      *store.Store
+	store      *store.Store
 	agent      *agent.Agent
 	unconfined bool
 }
 
-// Participant takes part in the calls of a program. A program that runs
-// unconfined may not be repeated, whatever its manifest says.
+// Participant returns the queue's part in the calls of a program. A program that
+// runs unconfined is never repeated, even if its manifest allows it.
 func Participant(b *store.Store, a *agent.Agent, unconfined bool) gateway.Participant {
 	return participant{b, a, unconfined}
 }
 
-// Begin claims the intent that a call is, if it is one. A process that was
-// believed dead meanwhile, or came second, is refused.
+// Begin claims the intent of a call, if there is one. It refuses if another process
+// has claimed it, or has taken it over because this one seemed dead.
 func (p participant) Begin(tx state.Tx, c *call.Call) (*call.Refusal, error) {
-	n, err := tx.Exec(claimIntent, p.books.DB.Owner(), time.Now().UnixMicro(), number(p.unconfined), c.ID)
+	n, err := tx.Exec(claimIntent, p.store.DB.Owner(), time.Now().UnixMicro(), toInt(p.unconfined), c.ID)
 	if err != nil || n == 1 {
 		return nil, err
 	}
@@ -39,16 +39,16 @@ func (p participant) Begin(tx state.Tx, c *call.Call) (*call.Refusal, error) {
 	return nil, err
 }
 
-// Record keeps the answer to an intent, and counts the run against the budget.
+// Record stores the answer to an intent and charges the run to the budget.
 func (p participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
-	if _, err := settle(tx, p.books, c.ID, o); err != nil {
+	if _, err := settle(tx, p.store, c.ID, o); err != nil {
 		return err
 	}
 	if p.agent.Settlement == nil || p.agent.Settlement.CreditsPerHour <= 0 || !ran(o.Refusal) {
 		return nil
 	}
 	now := time.Now()
-	if _, err := tx.Exec(forgetCredits, p.agent.ID, now.Add(-window).UnixMicro()); err != nil {
+	if _, err := tx.Exec(deleteOldCredits, p.agent.ID, now.Add(-window).UnixMicro()); err != nil {
 		return err
 	}
 	_, err := tx.Exec(insertCredits, p.agent.ID, now.UnixMicro(), c.ID, credits(o.Result.Duration))

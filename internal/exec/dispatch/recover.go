@@ -13,299 +13,275 @@ import (
 )
 
 const (
-	// tendEvery is how often cancelled intents are looked for, and tidyEvery how
-	// often those that dead processes left.
-	tendEvery = 250 * time.Millisecond
-	tidyEvery = 2 * time.Second
-	// maxAttempts is how many workers may die of one intent.
+	// cancelInterval is the pause between two looks for cancelled intents, and
+	// cleanUpInterval that for the intents of dead processes.
+	cancelInterval  = 250 * time.Millisecond
+	cleanUpInterval = 2 * time.Second
+	// maxAttempts is how many workers may die while they run one intent.
 	maxAttempts = 5
-	// keepFor is how long an intent is remembered after its end.
-	keepFor     = 7 * 24 * time.Hour
-	forgetEvery = time.Hour
+	// retention is how long an intent is stored after its end.
+	retention      = 7 * 24 * time.Hour
+	deleteInterval = time.Hour
 )
 
-// tend looks after intents while the desk is open.
-func (d *Desk) tend() {
-	ticker := time.NewTicker(tendEvery)
+// maintain ages waiting intents, takes over orphans and stops cancelled intents
+// while the queue is open.
+func (q *Queue) maintain() {
+	ticker := time.NewTicker(cancelInterval)
 	defer ticker.Stop()
-	var tidied, aged time.Time
+	try := func(what string, do func(context.Context) error) {
+		if err := do(q.accepting); err != nil && q.accepting.Err() == nil {
+			q.options.Log("%s: %v", what, err)
+		}
+	}
+	var cleaned, aged time.Time
 	for {
-		if d.shared != nil && time.Since(aged) >= d.options.Step/4 {
-			if err := d.shared.age(d.open); err != nil && d.open.Err() == nil {
-				d.options.Log("what waits cannot be lifted: %v", err)
-			}
+		if q.shared != nil && time.Since(aged) >= q.options.Step/4 {
+			try("the priority of waiting intents cannot be raised", q.shared.age)
 			aged = time.Now()
 		}
-		if time.Since(tidied) >= tidyEvery {
-			if err := d.tidy(d.open); err != nil && d.open.Err() == nil {
-				d.options.Log("intents of ended processes cannot be looked for: %v", err)
-			}
-			tidied = time.Now()
+		if time.Since(cleaned) >= cleanUpInterval {
+			try("intents of ended processes cannot be taken over", q.cleanUp)
+			cleaned = time.Now()
 		}
 		select {
-		case <-d.open.Done():
+		case <-q.accepting.Done():
 			return
 		case <-ticker.C:
 		}
-		if err := d.heed(d.open); err != nil && d.open.Err() == nil {
-			d.options.Log("cancelled intents cannot be looked for: %v", err)
-		}
+		try("cancelled intents cannot be read", q.stopCancelled)
 	}
 }
 
-// heed stops what somebody elsewhere has cancelled.
-func (d *Desk) heed(ctx context.Context) error {
-	d.mu.Lock()
-	busy := len(d.running) > 0
-	d.mu.Unlock()
+// stopCancelled stops the running intents that another process has cancelled.
+func (q *Queue) stopCancelled(ctx context.Context) error {
+	q.mu.Lock()
+	busy := len(q.cancels) > 0
+	q.mu.Unlock()
 	if !busy {
 		return nil
 	}
 	var ids []string
-	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
+	err := q.store.DB.Read(ctx, func(tx state.Tx) error {
 		ids = nil
 		return tx.Query(`SELECT id FROM intents WHERE ended = 0 AND state = 'running' AND owner = $1 AND cancel = 1`,
-			[]any{d.books.DB.Owner()}, func(row state.Row) error {
-				var id string
-				err := row.Scan(&id)
-				ids = append(ids, id)
-				return err
-			})
+			[]any{q.store.DB.Owner()}, collectText(&ids))
 	})
 	for _, id := range ids {
-		d.stop(id)
+		q.stop(id)
 	}
 	return err
 }
 
-// tidy takes over what dead owners left, and forgets what is long over.
-func (d *Desk) tidy(ctx context.Context) error {
-	err := d.books.DB.Read(ctx, d.books.Journal.InForce)
+// cleanUp takes over the intents of dead owners and deletes old intents.
+func (q *Queue) cleanUp(ctx context.Context) error {
+	err := q.store.DB.Read(ctx, q.store.Journal.InForce)
 	if errors.Is(err, journal.ErrHandedOver) {
-		return d.retire(ctx, err)
+		return q.retire(ctx, err)
 	}
 	if err != nil {
 		return err
 	}
-	if d.shared != nil {
-		if err := d.shared.reload(ctx); err != nil {
+	if q.shared != nil {
+		if err := q.shared.reload(ctx); err != nil {
 			return err
 		}
 	}
-	left, err := d.left(ctx)
+	orphans, err := q.orphans(ctx)
 	if err != nil {
 		return err
 	}
-	for _, i := range left {
-		if err := d.takeOver(ctx, i); err != nil {
+	for _, i := range orphans {
+		if err := q.takeOver(ctx, i); err != nil {
 			return err
 		}
 	}
-	if time.Since(d.forgot) < forgetEvery {
+	if time.Since(q.lastDeleted) < deleteInterval {
 		return nil
 	}
-	d.forgot = time.Now()
-	old := d.forgot.Add(-keepFor).UnixMicro()
-	return d.books.DB.Write(ctx, func(tx state.Tx) error {
+	q.lastDeleted = time.Now()
+	old := q.lastDeleted.Add(-retention).UnixMicro()
+	return q.store.DB.Write(ctx, func(tx state.Tx) error {
 		_, err := tx.Exec(`DELETE FROM intents WHERE asked < $1 AND ended > 0 AND ended < $2`, old, old)
 		return err
 	})
 }
 
-// retire takes nothing any more, and says why, once. What dead owners left is for
-// those who have the new key.
-func (d *Desk) retire(ctx context.Context, why error) error {
-	if !d.retired {
-		d.retired = true
-		d.options.Log("%v; until then every call is refused", why)
+// retire accepts no more intents and logs the reason once. Processes with the new
+// key take over the orphans.
+func (q *Queue) retire(ctx context.Context, why error) error {
+	if !q.retired {
+		q.retired = true
+		q.options.Log("%v; until then every call is refused", why)
 	}
-	return d.Reload(ctx)
+	return q.Reload(ctx)
 }
 
-// left are the intents whose owner is dead, or that nobody has: in process also
-// those that are this owner's and could not be done when their turn came.
-func (d *Desk) left(ctx context.Context) ([]*Intent, error) {
+// orphans returns the intents whose owner is dead. In process these include this
+// owner's queued intents that are not reserved: they could not run in their turn.
+func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
-	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
+	query := `SELECT ` + columns + ` FROM intents WHERE ended = 0 AND state = `
+	err := q.store.DB.Read(ctx, func(tx state.Tx) error {
 		open = nil
-		collect := func(row state.Row) error {
-			i, err := scan(row)
-			open = append(open, i)
+		if err := tx.Query(query+`'running'`, nil, collect(&open)); err != nil || q.shared != nil {
 			return err
 		}
-		query := `SELECT ` + columns + ` FROM intents WHERE ended = 0 AND state = 'running'`
-		if err := tx.Query(query, nil, collect); err != nil || d.shared != nil {
-			return err
-		}
-		return tx.Query(`SELECT `+columns+` FROM intents WHERE ended = 0 AND state = 'queued'`, nil, collect)
+		return tx.Query(query+`'queued'`, nil, collect(&open))
 	})
 	if err != nil {
 		return nil, err
 	}
-	if d.shared != nil {
-		lost, err := d.shared.lost(ctx)
+	if q.shared != nil {
+		lost, err := q.shared.lost(ctx)
 		if err != nil {
 			return nil, err
 		}
 		open = append(open, lost...)
 	}
 	alive := map[string]bool{}
-	var left []*Intent
+	var orphans []*Intent
 	for _, i := range open {
-		if d.shared == nil && i.State == Queued && i.owner == d.books.DB.Owner() {
-			if !d.inHand(i.ID) {
-				left = append(left, i)
+		if q.shared == nil && i.State == Queued && i.owner == q.store.DB.Owner() {
+			if !q.isReserved(i.ID) {
+				orphans = append(orphans, i)
 			}
 			continue
 		}
-		is, known := alive[i.owner]
-		if !known {
-			if is, err = d.books.DB.Alive(ctx, i.owner); err != nil {
+		if _, known := alive[i.owner]; !known {
+			if alive[i.owner], err = q.store.DB.Alive(ctx, i.owner); err != nil {
 				return nil, err
 			}
-			alive[i.owner] = is
 		}
-		if !is {
-			left = append(left, i)
+		if !alive[i.owner] {
+			orphans = append(orphans, i)
 		}
 	}
-	return left, nil
+	return orphans, nil
 }
 
-// nobodyHere marks an intent that no process of this machine takes: it is in
-// nobody's hand, and its agent is not served.
-func (d *Desk) nobodyHere(ctx context.Context, i *Intent) error {
-	if d.options.Doors != nil && slices.Contains(d.options.Doors.Digests(), i.Digest) {
-		return nil
+// servedLocal reports whether a process on this machine will run an intent that is
+// not reserved here: its agent is served here, or its owner is alive elsewhere.
+func (q *Queue) servedLocal(ctx context.Context, i *Intent) (bool, error) {
+	if q.options.Gateways != nil && slices.Contains(q.options.Gateways.Digests(), i.Digest) {
+		return true, nil
 	}
-	if i.owner != d.books.DB.Owner() {
-		if alive, err := d.books.DB.Alive(ctx, i.owner); err != nil || alive {
-			return err
-		}
+	if i.owner == q.store.DB.Owner() {
+		return false, nil
 	}
-	i.State = NoWorker
-	return nil
+	return q.store.DB.Alive(ctx, i.owner)
 }
 
-// errMoved says that an intent is no longer as it was read.
-var errMoved = errors.New("the intent has moved on")
+// errChanged means that an intent has changed since it was read.
+var errChanged = errors.New("the intent has changed")
 
 const (
-	stillSo    = `SELECT cancel FROM intents WHERE id = $1 AND state = $2 AND owner = $3 AND job = $4`
-	hasBegun   = `SELECT state FROM calls WHERE id = $1`
-	forgetCall = `DELETE FROM calls WHERE id = $1`
-	requeue    = `UPDATE intents SET state = 'queued', owner = $1, started = 0 WHERE id = $2`
-	giveUp     = `UPDATE intents SET state = $1, ended = $2, answer = $3, sealed = NULL WHERE id = $4`
+	selectUnchanged = `SELECT cancel FROM intents WHERE id = $1 AND state = $2 AND owner = $3 AND job = $4`
+	selectCall      = `SELECT state FROM calls WHERE id = $1`
+	deleteCall      = `DELETE FROM calls WHERE id = $1`
+	requeue         = `UPDATE intents SET state = 'queued', owner = $1, started = 0 WHERE id = $2`
+	endIntent       = `UPDATE intents SET state = $1, ended = $2, answer = $3, sealed = NULL WHERE id = $4`
 )
 
-// takeOver decides what becomes of an intent that was left.
-func (d *Desk) takeOver(ctx context.Context, i *Intent) error {
-	_, leave, here := d.door(i.Digest)
+// takeOver runs an orphan again, or ends it.
+func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
+	_, release, here := q.gateway(i.Digest)
 	if here {
-		leave()
+		release()
 	}
-	if d.shared == nil && i.State == Queued && !here {
-		return nil // its agent may be served again
+	if q.shared == nil && i.State == Queued && !here {
+		return nil // its agent may be served again later
 	}
 	again := false
-	err := d.books.DB.Write(ctx, func(tx state.Tx) error {
+	err := q.store.DB.Write(ctx, func(tx state.Tx) error {
 		again = false
 		var cancel int64
 		found, begun := false, false
 		owner := i.owner
-		if d.shared != nil && i.State == Queued {
-			owner = "" // i.owner is who had fetched its job
+		if q.shared != nil && i.State == Queued {
+			owner = "" // i.owner is the worker that fetched its job
 		}
-		err := tx.Query(stillSo, []any{i.ID, string(i.State), owner, i.job}, func(row state.Row) error {
+		err := tx.Query(selectUnchanged, []any{i.ID, string(i.State), owner, i.job}, func(row state.Row) error {
 			found = true
 			return row.Scan(&cancel)
 		})
 		if err == nil && !found {
-			err = errMoved
+			err = errChanged
 		}
 		if err == nil {
-			err = tx.Query(hasBegun, []any{i.ID}, func(state.Row) error { begun = true; return nil })
+			err = tx.Query(selectCall, []any{i.ID}, func(state.Row) error { begun = true; return nil })
 		}
 		if err != nil {
 			return err
 		}
 		switch {
 		case begun && (!i.repeatable || i.Attempts >= maxAttempts):
-			return d.end(tx, i, Unknown, call.Uncertain(stage, call.OutcomeUnknown,
-				"the worker that ran the program died, at the %s; whether it was carried out is not known", ordinal(i.Attempts)))
+			return q.end(tx, i, Unknown, call.Uncertain(stage, call.OutcomeUnknown,
+				"the worker died while it ran the program, in attempt %d; it is not known whether the task was done", i.Attempts))
 		case cancel != 0:
-			if _, err := tx.Exec(forgetCall, i.ID); err != nil {
+			if _, err := tx.Exec(deleteCall, i.ID); err != nil {
 				return err
 			}
-			return d.end(tx, i, Cancelled, call.Refuse(stage, call.TimedOut, "the intent was cancelled"))
+			return q.end(tx, i, Cancelled, call.Refuse(stage, call.TimedOut, "the intent was cancelled"))
 		}
 		again = true
-		return d.putBack(tx, i, here)
+		return q.requeueIntent(tx, i, here)
 	})
 	if err == nil {
-		d.options.Log("intent %s had been left by %s while it was %s; it was taken over", UUID(i.ID), i.owner, i.State)
+		q.options.Log("took over intent %s from %s, which ended while the intent was %s", UUID(i.ID), i.owner, i.State)
 	}
 	switch {
-	case errors.Is(err, errMoved):
+	case errors.Is(err, errChanged):
 		return nil
-	case err == nil && again && here && d.shared == nil:
-		start, _ := d.hold(i)
+	case err == nil && again && here && q.shared == nil:
+		start, _ := q.reserve(i)
 		start()
 	}
 	return err
 }
 
-func ordinal(attempts int) string {
-	if attempts <= 1 {
-		return "first attempt"
-	}
-	return "last of several attempts"
-}
-
-// putBack makes an intent wait again, as if its call had never begun.
-func (d *Desk) putBack(tx state.Tx, i *Intent, here bool) error {
-	if _, err := tx.Exec(forgetCall, i.ID); err != nil {
+// requeueIntent returns an intent to the queue, as if its call had never begun.
+func (q *Queue) requeueIntent(tx state.Tx, i *Intent, here bool) error {
+	if _, err := tx.Exec(deleteCall, i.ID); err != nil {
 		return err
 	}
 	owner := ""
-	if d.shared == nil && here {
-		owner = d.books.DB.Owner()
+	if q.shared == nil && here {
+		owner = q.store.DB.Owner()
 	}
-	if _, err := tx.Exec(requeue, owner, i.ID); err != nil || d.shared == nil {
+	if _, err := tx.Exec(requeue, owner, i.ID); err != nil || q.shared == nil {
 		return err
 	}
 	return insertJob(tx, i)
 }
 
-func (d *Desk) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
-	text, err := json.Marshal(kept{Refusal: r})
+func (q *Queue) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
+	text, err := json.Marshal(storedAnswer{Refusal: r})
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(giveUp, string(s), time.Now().UnixMicro(), d.books.Keys.Seal(sealAnswer+i.ID, text), i.ID)
+	_, err = tx.Exec(endIntent, string(s), time.Now().UnixMicro(), q.store.Keys.Seal(sealAnswer+i.ID, text), i.ID)
 	return err
 }
 
-// putBackRunning gives what is under way here, and may be repeated, to others.
-func (d *Desk) putBackRunning() {
-	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
+// requeueRunning returns the intents that run here, and may be repeated, to the
+// queue.
+func (q *Queue) requeueRunning() {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	err := d.books.DB.Write(ctx, func(tx state.Tx) error {
-		var mine []*Intent
-		err := tx.Query(`SELECT `+columns+` FROM intents WHERE ended = 0 AND state = 'running' AND owner = $1 AND repeatable = 1 AND cancel = 0`,
-			[]any{d.books.DB.Owner()}, func(row state.Row) error {
-				i, err := scan(row)
-				mine = append(mine, i)
-				return err
-			})
-		for _, i := range mine {
+	err := q.store.DB.Write(ctx, func(tx state.Tx) error {
+		var own []*Intent
+		err := tx.Query(`SELECT `+columns+` FROM intents
+WHERE ended = 0 AND state = 'running' AND owner = $1 AND repeatable = 1 AND cancel = 0`,
+			[]any{q.store.DB.Owner()}, collect(&own))
+		for _, i := range own {
 			if err == nil {
-				err = d.putBack(tx, i, false)
+				err = q.requeueIntent(tx, i, false)
 			}
 		}
 		return err
 	})
 	if err != nil {
-		d.options.Log("what is under way could not be given back: %v", err)
+		q.options.Log("running intents could not be returned to the queue: %v", err)
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// echo is a program without a network, and with a budget if there are credits.
+// echo returns a program with this network access, and with a budget if credits > 0.
 func echo(network agent.NetworkAccess, credits int64) *agent.Agent {
 	effect, digest := agent.Write, "ab"
 	if network != agent.NetworkOff {
@@ -40,14 +40,14 @@ func echo(network agent.NetworkAccess, credits int64) *agent.Agent {
 	}
 }
 
-// act stands for the program; what it is given is the text.
+// act is the program of a test.
 type act func(ctx context.Context, c *call.Call) (call.Result, error)
 
 func (f act) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
 	return f(ctx, c)
 }
 
-// answer is what a program that repeats its text gives.
+// answer is a program that answers with the text of its task.
 func answer(_ context.Context, c *call.Call) (call.Result, error) {
 	raw := fmt.Sprintf(`{"content":[],"structuredContent":{"intent_id":%q,"status":"ok","text":%q,"sources":[]}}`, UUID(c.ID), textOf(c))
 	return call.Result{Raw: jsontext.Value(raw)}, nil
@@ -63,10 +63,10 @@ func textOf(c *call.Call) string {
 
 // rig is one process's view of a store.
 type rig struct {
-	*Desk
+	*Queue
 	t     testing.TB
 	place string
-	books *store.Store
+	store *store.Store
 	agent *agent.Agent
 	gate  *gateway.Gateway
 	away  atomic.Bool // its agent is not served at the moment
@@ -74,23 +74,22 @@ type rig struct {
 	log   []string
 }
 
-// doors is the one door of a rig.
-type doors struct{ of *rig }
+// gateways has the one gateway of a rig.
+type gateways struct{ of *rig }
 
-func (d doors) Digests() []string {
-	if d.of.away.Load() {
+func (g gateways) Digests() []string {
+	if g.of.away.Load() {
 		return nil
 	}
-	return []string{d.of.agent.Digest}
+	return []string{g.of.agent.Digest}
 }
 
-func (d doors) Open(digest string) (Door, func(), bool) {
-	return d.of.gate, func() {}, slices.Contains(d.Digests(), digest)
+func (g gateways) Open(digest string) (Gateway, func(), bool) {
+	return g.of.gate, func() {}, slices.Contains(g.Digests(), digest)
 }
 
-// openBooks opens the store of a place as another process would, with the keys
-// that dir holds.
-func openBooks(t testing.TB, place, dir string) *store.Store {
+// openStore opens the store of a place as another process would, with the keys in dir.
+func openStore(t testing.TB, place, dir string) *store.Store {
 	t.Helper()
 	keys, err := identity.OpenKeys(filepath.Join(dir, "root"))
 	if err != nil {
@@ -107,20 +106,20 @@ func urlOf(place string) string {
 	return ""
 }
 
-// newRig opens a desk that does the intents of an agent; no act only submits, until
-// it is given its door.
+// newRig opens a queue that runs the intents of an agent. Without an act it only submits
+// them, until the test sets a gateway.
 func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) *rig {
 	t.Helper()
-	r := &rig{t: t, place: place, books: openBooks(t, place, dir), agent: a}
+	r := &rig{t: t, place: place, store: openStore(t, place, dir), agent: a}
 	binding := do
 	if do == nil {
 		binding = answer
 	}
-	r.gate = gateway.New(a, gateway.Options{Binding: binding, Books: r.books, Participants: []gateway.Participant{Participant(r.books, a, false)}})
+	r.gate = gateway.New(a, gateway.Options{Binding: binding, Books: r.store, Participants: []gateway.Participant{Participant(r.store, a, false)}})
 	t.Cleanup(r.gate.Close)
-	o.Books, o.URL = r.books, urlOf(place)
+	o.Store, o.URL = r.store, urlOf(place)
 	if do != nil {
-		o.Doors = doors{r}
+		o.Gateways = gateways{r}
 	}
 	o.Log = func(format string, args ...any) {
 		r.mu.Lock()
@@ -131,7 +130,7 @@ func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Desk = d
+	r.Queue = d
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -169,13 +168,13 @@ func until(t testing.TB, what string, is func() bool) {
 	deadline := time.Now().Add(time.Minute)
 	for !is() {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never came to this: %s", what)
+			t.Fatalf("this did not happen in time: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// decisions are what the journal says of a call, oldest first.
+// decisions returns the decisions of a call in the journal, oldest first.
 func decisions(t testing.TB, b *store.Store, id string) []journal.Decision {
 	t.Helper()
 	entries, err := b.Journal.Show(t.Context(), journal.Filter{Call: id, Limit: 100})
@@ -194,7 +193,7 @@ func each(t *testing.T, test func(t *testing.T, place, dir string)) {
 	statetest.Places(t, func(t *testing.T, place string) { test(t, place, t.TempDir()) })
 }
 
-// onPostgres is for what only the shared queue has.
+// onPostgres runs a test of the shared queue.
 func onPostgres(t *testing.T, test func(t *testing.T, place, dir string)) {
 	t.Helper()
 	each(t, func(t *testing.T, place, dir string) {

@@ -11,19 +11,18 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// untended is a desk that does intents and that nobody tends, so that all is as a
-// test has left it.
+// untended returns a queue without maintain, so that only the test changes its state.
 func untended(t *testing.T, place, dir string) *rig {
 	t.Helper()
 	r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
-	r.options.Doors = doors{r}
+	r.options.Gateways = gateways{r}
 	if err := r.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// unreachable takes PostgreSQL away from the queue, until it is given back.
+// unreachable disconnects the queue from PostgreSQL until back is called.
 func (r *rig) unreachable() (back func()) {
 	r.t.Helper()
 	gone, err := pgxpool.New(r.t.Context(), r.place)
@@ -36,10 +35,10 @@ func (r *rig) unreachable() (back func()) {
 	return func() { r.shared.pool = pool }
 }
 
-// announced is how many kinds are.
+// announced returns the number of announced kinds.
 func (r *rig) announced() (n int) {
 	r.t.Helper()
-	err := r.books.DB.Read(r.t.Context(), func(tx state.Tx) error {
+	err := r.store.DB.Read(r.t.Context(), func(tx state.Tx) error {
 		n = 0
 		return tx.Query(`SELECT kind FROM workers`, nil, func(state.Row) error { n++; return nil })
 	})
@@ -49,9 +48,9 @@ func (r *rig) announced() (n int) {
 	return n
 }
 
-// TestToldLater reloads while the store cannot be written: what this desk takes is
-// told as soon as it can be.
-func TestToldLater(t *testing.T) {
+// TestAnnouncedLater reloads while the store cannot be written: the kinds are announced
+// as soon as possible.
+func TestAnnouncedLater(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
 		r := untended(t, place, dir)
@@ -62,7 +61,7 @@ func TestToldLater(t *testing.T) {
 			if err := r.shared.reload(gone); !errors.Is(err, context.Canceled) {
 				t.Fatalf("away %v: %v", away, err)
 			}
-			if err := r.tidy(t.Context()); err != nil {
+			if err := r.cleanUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if told := r.announced(); (told == 0) != away {
@@ -72,8 +71,8 @@ func TestToldLater(t *testing.T) {
 	})
 }
 
-// TestServedLater reloads while PostgreSQL is away: nothing is announced that
-// nobody takes, and it is taken as soon as it can be.
+// TestServedLater reloads while PostgreSQL is unreachable: kinds are announced only if
+// they are accepted, and accepted as soon as possible.
 func TestServedLater(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -85,16 +84,16 @@ func TestServedLater(t *testing.T) {
 		i := r.submit("x", "")
 		back := r.unreachable()
 		r.away.Store(false)
-		for _, try := range []func(context.Context) error{r.Reload, r.tidy} {
+		for _, try := range []func(context.Context) error{r.Reload, r.cleanUp} {
 			if err := try(t.Context()); err == nil {
-				t.Error("it was told to be served")
+				t.Error("the reload succeeded without PostgreSQL")
 			}
 			if told := r.announced(); told != 0 {
 				t.Errorf("%d kinds are announced", told)
 			}
 		}
 		back()
-		if err := r.tidy(t.Context()); err != nil {
+		if err := r.cleanUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if told := r.announced(); told != 1 {
@@ -108,61 +107,61 @@ func TestServedLater(t *testing.T) {
 
 const fetchedBy = `SELECT j.attempted_by[array_upper(j.attempted_by, 1)] FROM intents i JOIN river_job j ON j.id = i.job WHERE i.id = $1`
 
-// TestNewName loses the connection that an owner lives by: jobs are fetched in the
-// new owner's name, as soon as that can be, and in the old one's until then.
+// TestNewName loses the connection that holds the owner's lock: jobs are fetched in the
+// new owner's name as soon as possible, and in the old one's until then.
 func TestNewName(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
 		r := untended(t, place, dir)
-		before := r.books.DB.Owner()
-		// The queue's own connections have another name.
+		before := r.store.DB.Owner()
+		// River's connections have another name.
 		if _, err := r.shared.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'ambit'`); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "there is a new owner", func() bool {
-			// The first finds that the connection is lost.
-			_ = r.books.DB.Write(t.Context(), func(tx state.Tx) error {
+			// The first write finds that the connection is lost.
+			_ = r.store.DB.Write(t.Context(), func(tx state.Tx) error {
 				_, err := tx.Exec(`DELETE FROM workers WHERE owner = ''`)
 				return err
 			})
-			return r.books.DB.Owner() != before
+			return r.store.DB.Owner() != before
 		})
 		check := func(owner string) {
 			t.Helper()
 			i := r.wait(r.submit("x", "").ID)
 			var by string
-			err := r.books.DB.Read(t.Context(), func(tx state.Tx) error {
+			err := r.store.DB.Read(t.Context(), func(tx state.Tx) error {
 				return tx.Query(fetchedBy, []any{i.ID}, func(row state.Row) error { return row.Scan(&by) })
 			})
 			if err != nil || i.State != Done || by != owner {
-				t.Errorf("%v: it is %s, and was fetched by %s instead of %s", err, i.State, by, owner)
+				t.Errorf("%v: the intent is %s, and its job was fetched by %s instead of %s", err, i.State, by, owner)
 			}
 		}
 		back := r.unreachable()
-		if err := r.tidy(t.Context()); err == nil {
+		if err := r.cleanUp(t.Context()); err == nil {
 			t.Error("a client was started without a server")
 		}
 		check(before)
 		back()
-		if err := r.tidy(t.Context()); err != nil {
+		if err := r.cleanUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.work.Wait() // for the end of the old client
-		check(r.books.DB.Owner())
+		check(r.store.DB.Owner())
 	})
 }
 
-// twins are two agents of one manifest.
-type twins struct{ doors }
+// twins has two agents with one manifest.
+type twins struct{ gateways }
 
-func (t twins) Digests() []string { return append(t.doors.Digests(), t.doors.Digests()...) }
+func (t twins) Digests() []string { return append(t.gateways.Digests(), t.gateways.Digests()...) }
 
 func TestOneManifestTwice(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
 		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
-		r.options.Doors = twins{doors{r}}
+		r.options.Gateways = twins{gateways{r}}
 		if err := r.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -172,8 +171,8 @@ func TestOneManifestTwice(t *testing.T) {
 	})
 }
 
-// TestReloadAtClose reloads when a desk has just told of its end: it takes nothing
-// more, and says so.
+// TestReloadAtClose reloads a queue that was just closed: it accepts and announces
+// nothing.
 func TestReloadAtClose(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -182,7 +181,7 @@ func TestReloadAtClose(t *testing.T) {
 		if err := r.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r.books.DB = nosy{r.books.DB, func() {
+		r.store.DB = nosy{r.store.DB, func() {
 			if r.away.Swap(false) {
 				if err := r.Reload(t.Context()); err != nil {
 					t.Error(err)
@@ -191,7 +190,7 @@ func TestReloadAtClose(t *testing.T) {
 		}}
 		r.Close(t.Context())
 		if told := r.announced(); r.away.Load() || told != 0 {
-			t.Errorf("%d kinds are announced by a desk that is closed", told)
+			t.Errorf("a closed queue announces %d kinds", told)
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// TestKeyEndsWhileItWaits ends keys whose intents wait for their turn: nothing of
-// them is done. A worker knows no more of a key than the store says.
+// TestKeyEndsWhileItWaits revokes keys whose intents are waiting: the intents do not run.
+// A worker knows of a key only from the store.
 func TestKeyEndsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -33,14 +33,14 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 		}, Options{Concurrency: 1})
 		worker.submit("first", "")
 		<-begun
-		desk := worker
+		submitter := worker
 		if urlOf(place) != "" {
-			desk = newRig(t, place, dir, worker.agent, nil, Options{})
+			submitter = newRig(t, place, dir, worker.agent, nil, Options{})
 		}
-		keys := identity.NewAPIKeys(desk.books.DB)
+		keys := identity.NewAPIKeys(submitter.store.DB)
 		change := func(query string) func(id string) error {
 			return func(id string) error {
-				return desk.books.DB.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(query, id); return err })
+				return submitter.store.DB.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(query, id); return err })
 			}
 		}
 		tests := []struct {
@@ -60,7 +60,7 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 		ids := make([]string, len(tests))
 		good := int64(0)
 		for n, tt := range tests {
-			r := Request{Agent: desk.agent, Name: "echo", Text: tt.name, Principal: "me@local", Until: tt.until}
+			r := Request{Agent: submitter.agent, Name: "echo", Text: tt.name, Principal: "me@local", Until: tt.until}
 			if tt.end != nil {
 				k, _, err := keys.New(t.Context(), identity.KeySpec{})
 				if err != nil {
@@ -68,7 +68,7 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 				}
 				r.Key = k.ID
 			}
-			i, err := desk.Submit(t.Context(), r)
+			i, err := submitter.Submit(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 		}
 		close(end)
 		for n, tt := range tests {
-			switch got := desk.wait(ids[n]); {
+			switch got := submitter.wait(ids[n]); {
 			case tt.says == "":
 				if got.State != Done {
 					t.Errorf("%s: %+v", tt.name, got)
@@ -92,12 +92,12 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 			case got.State != Failed || got.Attempts != 0 || got.Refusal == nil || got.Refusal.Code != call.ApprovalDenied ||
 				got.Refusal.Effect != call.NoEffect || !strings.HasPrefix(got.Refusal.Message, tt.says):
 				t.Errorf("%s: %+v, %v", tt.name, got, got.Refusal)
-			case !slices.Equal(decisions(t, desk.books, ids[n]), []journal.Decision{journal.Deny}):
-				t.Errorf("%s: the journal says %v", tt.name, decisions(t, desk.books, ids[n]))
+			case !slices.Equal(decisions(t, submitter.store, ids[n]), []journal.Decision{journal.Deny}):
+				t.Errorf("%s: the journal has %v", tt.name, decisions(t, submitter.store, ids[n]))
 			}
 		}
 		if done.Load() != good {
-			t.Errorf("%d were done, want %d", done.Load(), good)
+			t.Errorf("%d intents ran, want %d", done.Load(), good)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,45 +12,45 @@ import (
 )
 
 const (
-	// lookAgain is how often a waiting caller reads its intent again: whether there
-	// is a worker changes without a commit.
-	lookAgain = time.Second
-	// gather lets several commits come together before they are looked at.
-	gather = 2 * time.Millisecond
-	// atOnce is how many intents are looked at with one question.
-	atOnce = 500
+	// recheckInterval is how often a waiting caller reads its intent again: workers
+	// appear and disappear without a commit.
+	recheckInterval = time.Second
+	// batchDelay collects several commits before the next poll.
+	batchDelay = 2 * time.Millisecond
+	// maxBatch is how many intents one query reads.
+	maxBatch = 500
 )
 
-// watched is an intent that is waited for. All who wait in a process share one
-// look at the store: each for himself would read everything at every commit.
+// watched is an intent that callers wait for. All callers of a process share one
+// poller: separate ones would each query the store at every commit.
 type watched struct {
 	ended chan struct{}
 	users int
 }
 
-// Wait returns when an intent has ended, or with ctx's error. told hears of it
-// when its state changes before.
-func (d *Desk) Wait(ctx context.Context, id string, told func(*Intent)) (*Intent, error) {
-	ended, leave := d.watch(id)
-	defer leave()
-	timer := time.NewTicker(lookAgain)
+// Wait returns an intent when it has ended, or ctx's error. onChange, if not nil, is
+// called when the state changes before.
+func (q *Queue) Wait(ctx context.Context, id string, onChange func(*Intent)) (*Intent, error) {
+	ended, unwatch := q.watch(id)
+	defer unwatch()
+	timer := time.NewTicker(recheckInterval)
 	defer timer.Stop()
 	last := Queued
 	for {
-		i, err := d.Get(ctx, id)
+		i, err := q.Get(ctx, id)
 		if err != nil {
 			return nil, err
 		}
 		if i.State.Ended() {
 			return i, nil
 		}
-		if i.State != last && told != nil {
-			told(i)
+		if i.State != last && onChange != nil {
+			onChange(i)
 		}
 		last = i.State
 		select {
 		case <-ended:
-			ended = nil // it may be back in the queue all the same
+			ended = nil // the intent may have returned to the queue instead
 		case <-timer.C:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -56,79 +58,68 @@ func (d *Desk) Wait(ctx context.Context, id string, told func(*Intent)) (*Intent
 	}
 }
 
-// watch returns what is closed when an intent may have ended.
-func (d *Desk) watch(id string) (ended <-chan struct{}, leave func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if here := d.settled[id]; here != nil {
-		return here, func() {}
+// watch returns a channel that is closed when an intent may have ended.
+func (q *Queue) watch(id string) (ended <-chan struct{}, unwatch func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if released := q.reserved[id]; released != nil {
+		return released, func() {}
 	}
-	w := d.watched[id]
+	w := q.watched[id]
 	if w == nil {
 		w = &watched{ended: make(chan struct{})}
-		d.watched[id] = w
-		if !d.looking {
-			d.looking = true
-			go d.look()
+		q.watched[id] = w
+		if !q.polling {
+			q.polling = true
+			go q.pollWatched()
 		}
 	}
 	w.users++
 	return w.ended, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if w.users--; w.users == 0 && d.watched[id] == w {
-			delete(d.watched, id)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if w.users--; w.users == 0 && q.watched[id] == w {
+			delete(q.watched, id)
 		}
 	}
 }
 
-// look looks at what is waited for, while there is any, whenever something was
-// committed.
-func (d *Desk) look() {
+// pollWatched reads the watched intents after every commit, until none is left.
+func (q *Queue) pollWatched() {
 	for {
-		d.mu.Lock()
-		ids := make([]string, 0, len(d.watched))
-		for id := range d.watched {
-			ids = append(ids, id)
-		}
-		looking := len(ids) > 0 && d.ctx.Err() == nil
-		d.looking = looking
-		d.mu.Unlock()
-		if !looking {
+		q.mu.Lock()
+		ids := slices.Collect(maps.Keys(q.watched))
+		polling := len(ids) > 0 && q.ctx.Err() == nil
+		q.polling = polling
+		q.mu.Unlock()
+		if !polling {
 			return
 		}
-		for len(ids) > 0 {
-			some := ids[:min(len(ids), atOnce)]
-			ids = ids[len(some):]
-			d.release(d.ended(some))
+		for batch := range slices.Chunk(ids, maxBatch) {
+			q.notify(q.ended(batch))
 		}
-		pause := gather
-		if d.books.DB.Changed(d.ctx) != nil {
-			pause = lookAgain // the store may be back then
+		pause := batchDelay
+		if q.store.DB.Changed(q.ctx) != nil {
+			pause = recheckInterval // until the store is reachable again
 		}
 		select {
-		case <-d.ctx.Done():
+		case <-q.ctx.Done():
 		case <-time.After(pause):
 		}
 	}
 }
 
-// ended are those of some intents that have ended. What cannot be read is looked
-// at again.
-func (d *Desk) ended(ids []string) (ended []string) {
+// ended returns those of some intents that have ended. If the read fails, it returns
+// none; the next poll reads again.
+func (q *Queue) ended(ids []string) (ended []string) {
 	marks, args := make([]string, len(ids)), make([]any, len(ids))
 	for n, id := range ids {
 		marks[n], args[n] = "$"+strconv.Itoa(n+1), id
 	}
-	err := d.books.DB.Read(d.ctx, func(tx state.Tx) error {
+	err := q.store.DB.Read(q.ctx, func(tx state.Tx) error {
 		ended = nil
 		return tx.Query(`SELECT id FROM intents WHERE id IN (`+strings.Join(marks, ", ")+`) AND ended > 0`,
-			args, func(row state.Row) error {
-				var id string
-				err := row.Scan(&id)
-				ended = append(ended, id)
-				return err
-			})
+			args, collectText(&ended))
 	})
 	if err != nil {
 		return nil
@@ -136,13 +127,14 @@ func (d *Desk) ended(ids []string) (ended []string) {
 	return ended
 }
 
-func (d *Desk) release(ids []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// notify wakes the callers that wait for these intents.
+func (q *Queue) notify(ids []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, id := range ids {
-		if w := d.watched[id]; w != nil {
+		if w := q.watched[id]; w != nil {
 			close(w.ended)
-			delete(d.watched, id)
+			delete(q.watched, id)
 		}
 	}
 }

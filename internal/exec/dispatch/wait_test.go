@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// still is a store in which nothing ever ends.
+// still is a store in which no intent ever ends.
 type still struct {
 	state.DB
 	changed func(context.Context) error
@@ -20,21 +20,20 @@ type still struct {
 func (still) Read(context.Context, func(state.Tx) error) error { return nil }
 func (s still) Changed(ctx context.Context) error              { return s.changed(ctx) }
 
-// watching is a desk of which only the watching is there.
-func watching(t *testing.T, changed func(context.Context) error) *Desk {
+// watching returns a queue that can only watch intents.
+func watching(t *testing.T, changed func(context.Context) error) *Queue {
 	t.Helper()
-	d := &Desk{books: &store.Store{DB: still{changed: changed}}, watched: map[string]*watched{}}
+	d := &Queue{store: &store.Store{DB: still{changed: changed}}, watched: map[string]*watched{}}
 	d.ctx, d.cancel = context.WithCancel(t.Context())
 	return d
 }
 
-// TestLookGoesOn has the store fail: whoever waits is looked after again when it is
-// back.
-func TestLookGoesOn(t *testing.T) {
+// TestPollingContinues: polling continues after the store has failed.
+func TestPollingContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
+		polls := 0
 		d := watching(t, func(ctx context.Context) error {
-			if looks++; looks == 1 {
+			if polls++; polls == 1 {
 				return errors.New("it is away")
 			}
 			<-ctx.Done()
@@ -42,28 +41,28 @@ func TestLookGoesOn(t *testing.T) {
 		})
 		_, leave := d.watch("a")
 		defer leave()
-		time.Sleep(2 * lookAgain)
+		time.Sleep(2 * recheckInterval)
 		synctest.Wait()
-		if looks != 2 {
-			t.Errorf("%d looks", looks)
+		if polls != 2 {
+			t.Errorf("%d polls", polls)
 		}
 		d.cancel()
 		synctest.Wait()
-		if d.looking {
-			t.Error("a closed desk looks on")
+		if d.polling {
+			t.Error("a closed queue still polls")
 		}
 	})
 }
 
-// TestOneLooks has somebody come after the last one left, and before that was
-// noticed: still only one looks.
-func TestOneLooks(t *testing.T) {
+// TestOnePoller: a caller that arrives after the last one left, but before the poller
+// has noticed, does not start a second poller.
+func TestOnePoller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looking, commit := 0, make(chan struct{})
+		polling, commit := 0, make(chan struct{})
 		d := watching(t, func(context.Context) error {
-			looking++
+			polling++
 			<-commit
-			looking--
+			polling--
 			return nil
 		})
 		_, leave := d.watch("a")
@@ -72,25 +71,25 @@ func TestOneLooks(t *testing.T) {
 		_, leave = d.watch("b")
 		for range 2 {
 			synctest.Wait()
-			if looking != 1 {
-				t.Errorf("%d look", looking)
+			if polling != 1 {
+				t.Errorf("%d pollers", polling)
 			}
 			commit <- struct{}{}
-			time.Sleep(2 * gather)
+			time.Sleep(2 * batchDelay)
 		}
 		leave()
 		synctest.Wait()
 		commit <- struct{}{}
-		time.Sleep(2 * gather)
+		time.Sleep(2 * batchDelay)
 		synctest.Wait()
-		if d.looking || looking != 0 {
-			t.Error("somebody looks though nobody waits")
+		if d.polling || polling != 0 {
+			t.Error("the poller runs although no caller waits")
 		}
-		// The next one is looked after.
+		// The next caller starts it again.
 		_, leave = d.watch("c")
 		synctest.Wait()
-		if looking != 1 {
-			t.Errorf("%d look", looking)
+		if polling != 1 {
+			t.Errorf("%d pollers", polling)
 		}
 		leave()
 		close(commit)

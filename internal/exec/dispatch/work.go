@@ -13,114 +13,116 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// hold takes an intent of this process's own in hand, before it is written: one
-// that waits under this owner and is in nobody's hand was left, see [Desk.left].
-// Then start has it done when its turn comes, or leave lets it go.
-func (d *Desk) hold(i *Intent) (start, leave func()) {
-	settled := make(chan struct{})
-	waiting, cancel := context.WithCancel(d.open)
-	d.mu.Lock()
-	d.settled[i.ID], d.running[i.ID] = settled, cancel
-	d.mu.Unlock()
-	leave = func() {
+// reserve marks an intent as handled by this process. It is called before the
+// intent is written, because a queued intent of this owner that is not reserved is
+// an orphan, see [Queue.orphans]. start runs the intent in its turn; release drops
+// the reservation.
+func (q *Queue) reserve(i *Intent) (start, release func()) {
+	released := make(chan struct{})
+	waiting, cancel := context.WithCancel(q.accepting)
+	q.mu.Lock()
+	q.reserved[i.ID], q.cancels[i.ID] = released, cancel
+	q.mu.Unlock()
+	release = func() {
 		cancel()
-		d.mu.Lock()
-		delete(d.settled, i.ID)
-		delete(d.running, i.ID)
-		d.mu.Unlock()
-		close(settled)
+		q.mu.Lock()
+		delete(q.reserved, i.ID)
+		delete(q.cancels, i.ID)
+		q.mu.Unlock()
+		close(released)
 	}
 	start = func() {
-		d.work.Go(func() {
-			defer leave()
-			done, err := d.line.wait(waiting, i.effective().level(), i.Asked)
+		q.work.Go(func() {
+			defer release()
+			done, err := q.turns.wait(waiting, i.effective().level(), i.Asked)
 			if err != nil {
-				return // it was cancelled, or another process will find it
+				return // it was cancelled, or another process will take it over
 			}
 			defer done()
-			if err := d.do(i.ID, i.Digest); err != nil {
-				d.options.Log("intent %s waits: %v", UUID(i.ID), err)
+			if err := q.run(i.ID, i.Digest); err != nil {
+				q.options.Log("intent %s waits: %v", UUID(i.ID), err)
 			}
 		})
 	}
-	return start, leave
+	return start, release
 }
 
-// inHand reports whether this process has an intent to do.
-func (d *Desk) inHand(id string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.settled[id] != nil
+// isReserved reports whether this process has reserved an intent.
+func (q *Queue) isReserved(id string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reserved[id] != nil
 }
 
-// errNoDoor means that an agent is not served here.
-var errNoDoor = errors.New("the agent is no longer served here")
+// errNotServed means that this process does not serve the agent.
+var errNotServed = errors.New("the agent is no longer served here")
 
-// do claims an intent and makes its call. A second process finds the intent taken
-// and leaves it. It fails with errNoDoor only.
-func (d *Desk) do(id, digest string) error {
-	door, leave, ok := d.door(digest)
+// run claims an intent and makes its call. If another process has claimed it, run
+// does nothing. The only error is errNotServed.
+func (q *Queue) run(id, digest string) error {
+	gateway, release, ok := q.gateway(digest)
 	if !ok {
-		return errNoDoor
+		return errNotServed
 	}
-	defer leave()
-	ctx, cancel := context.WithCancel(context.WithValue(d.ctx, turnTaken{}, true))
+	defer release()
+	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, hasTurn{}, true))
 	defer cancel()
-	// Before the claim, so that a running intent can be stopped. A job that is
-	// delivered twice may reach one desk twice, and a claim distinguishes only desks.
-	d.mu.Lock()
-	if d.doing[id] {
-		d.mu.Unlock()
+	// Registered before the claim, so that a running intent can always be stopped.
+	// A job that is delivered twice may reach one process twice, and the claim
+	// distinguishes only processes.
+	q.mu.Lock()
+	if q.running[id] {
+		q.mu.Unlock()
 		return nil
 	}
-	d.doing[id], d.running[id] = true, cancel
-	d.mu.Unlock()
+	q.running[id], q.cancels[id] = true, cancel
+	q.mu.Unlock()
 	defer func() {
-		d.mu.Lock()
-		delete(d.doing, id)
-		delete(d.running, id)
-		d.mu.Unlock()
+		q.mu.Lock()
+		delete(q.running, id)
+		delete(q.cancels, id)
+		q.mu.Unlock()
 	}()
-	c, asked, err := d.read(id)
+	c, asked, err := q.read(id)
 	if c == nil || err != nil {
 		if err != nil {
-			d.options.Log("intent %s cannot be read: %v", UUID(id), err)
+			q.options.Log("intent %s cannot be read: %v", UUID(id), err)
 		}
 		return nil
 	}
-	c.Tool, c.Waited = door.Agent().Tools[0].Name, true
-	ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, asked) })
-	result, err := door.Call(ctx, c)
-	if err := d.conclude(id, result, err); err != nil {
-		d.options.Log("what became of intent %s could not be kept: %v", UUID(id), err)
+	c.Tool, c.Waited = gateway.Agent().Tools[0].Name, true
+	ctx = call.WithStanding(ctx, func(ctx context.Context) error { return q.standing(ctx, asked) })
+	result, err := gateway.Call(ctx, c)
+	if err := q.conclude(id, result, err); err != nil {
+		q.options.Log("the outcome of intent %s could not be stored: %v", UUID(id), err)
 	}
 	return nil
 }
 
 const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state = 'queued'`
 
-// read makes the call of an intent; nil if another process has it, or it is no longer
-// needed. It is claimed when its gateway commits to the call, see [Participant].
-func (d *Desk) read(id string) (*call.Call, *asking, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
+// read returns the call of an intent, or nil if the intent is no longer queued. The
+// intent is claimed when its gateway commits to the call, see [Participant].
+func (q *Queue) read(id string) (*call.Call, *sealedRequest, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	c := &call.Call{ID: id}
 	var sealed []byte
-	err := d.books.DB.Read(ctx, func(tx state.Tx) error {
+	err := q.store.DB.Read(ctx, func(tx state.Tx) error {
 		sealed = nil
 		return tx.Query(selectAsked, []any{id}, func(row state.Row) error { return row.Scan(&c.Parent, &sealed) })
 	})
 	if err != nil || sealed == nil {
 		return nil, nil, err
 	}
-	var asked asking
-	text, err := d.books.Keys.OpenKept(sealAsked+id, sealed)
+	var asked sealedRequest
+	text, err := q.store.Keys.OpenKept(sealAsked+id, sealed)
 	if err == nil {
 		err = json.Unmarshal(text, &asked)
 	}
 	if err != nil {
-		unread := call.Refuse(stage, call.StoreUnavailable, "what was asked cannot be read: %v", err)
-		return nil, nil, errors.Join(err, d.settleNow(ctx, id, call.Outcome{Refusal: unread}))
+		refusal := call.Refuse(stage, call.StoreUnavailable, "the task cannot be decrypted: %v", err)
+		return nil, nil, errors.Join(err, q.settleNow(ctx, id, call.Outcome{Refusal: refusal}))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
 	return c, &asked, nil
@@ -128,31 +130,32 @@ func (d *Desk) read(id string) (*call.Call, *asking, error) {
 
 // standing returns why the caller of an intent would no longer be admitted: a
 // refusal, or the error of the check.
-func (d *Desk) standing(ctx context.Context, a *asking) error {
-	over, err := identity.Over(ctx, identity.NewAPIKeys(d.books.DB), a.Key, a.Until)
+func (q *Queue) standing(ctx context.Context, a *sealedRequest) error {
+	over, err := identity.Over(ctx, identity.NewAPIKeys(q.store.DB), a.Key, a.Until)
 	if over == nil {
 		return err
 	}
-	refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so it is not done", over)
-	refusal.Hint = "ask again with a key that is good"
+	refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so it was not run", over)
+	refusal.Hint = "submit the task again with a valid key"
 	return refusal
 }
 
-const openState = `SELECT state FROM intents WHERE id = $1 AND state IN ('queued', 'running') AND (owner = $2 OR state = 'queued' AND $3 = 1)`
+const openState = `SELECT state FROM intents
+WHERE id = $1 AND state IN ('queued', 'running') AND (owner = $2 OR state = 'queued' AND $3 = 1)`
 
-// claimTime bounds writes that cannot be cancelled.
-const claimTime = 30 * time.Second
+// writeTimeout bounds writes that cannot be cancelled.
+const writeTimeout = 30 * time.Second
 
-// conclude makes sure that an intent that was done here has an answer. Its gateway
-// has kept it with the record of the call, unless that failed.
-func (d *Desk) conclude(id string, result call.Result, err error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
+// conclude stores the answer of an intent that ran here, if its gateway could not
+// store it with the record of the call.
+func (q *Queue) conclude(id string, result call.Result, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	is := ""
-	readErr := d.books.DB.Read(ctx, func(tx state.Tx) error {
+	readErr := q.store.DB.Read(ctx, func(tx state.Tx) error {
 		is = ""
 		return tx.Query(openState,
-			[]any{id, d.books.DB.Owner(), number(d.shared != nil)}, func(row state.Row) error { return row.Scan(&is) })
+			[]any{id, q.store.DB.Owner(), toInt(q.shared != nil)}, func(row state.Row) error { return row.Scan(&is) })
 	})
 	if readErr != nil || is == "" {
 		return readErr
@@ -161,35 +164,37 @@ func (d *Desk) conclude(id string, result call.Result, err error) error {
 	if err != nil {
 		stopped = call.AsRefusal(stage, err)
 	}
-	// Another worker may reach the store, but with a key that was handed over none.
-	others := d.shared != nil && d.books.Journal.HandedOver() == nil
-	if State(is) == Queued && (stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
-		return nil // it is waiting for somebody again
+	// Another worker may reach the store, unless the key was handed over.
+	others := q.shared != nil && q.store.Journal.HandedOver() == nil
+	if State(is) == Queued &&
+		(stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
+		return nil // the intent waits for another worker
 	}
-	return d.settleNow(ctx, id, call.Outcome{Result: result, Refusal: stopped, Begun: State(is) == Running})
+	return q.settleNow(ctx, id, call.Outcome{Result: result, Refusal: stopped, Begun: State(is) == Running})
 }
 
-func (d *Desk) settleNow(ctx context.Context, id string, o call.Outcome) error {
-	return d.books.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := settle(tx, d.books, id, o)
+func (q *Queue) settleNow(ctx context.Context, id string, o call.Outcome) error {
+	return q.store.DB.Write(ctx, func(tx state.Tx) error {
+		_, err := settle(tx, q.store, id, o)
 		return err
 	})
 }
 
 const (
-	cancelQueued  = `UPDATE intents SET state = 'cancelled', cancel = 1, ended = $1, answer = $2, sealed = NULL WHERE id = $3 AND state = 'queued'`
+	cancelQueued = `UPDATE intents SET state = 'cancelled', cancel = 1, ended = $1, answer = $2, sealed = NULL
+WHERE id = $3 AND state = 'queued'`
 	cancelRunning = `UPDATE intents SET cancel = 1 WHERE id = $1 AND state = 'running'`
 )
 
-// Cancel ends an intent: at once if it has not begun, and otherwise as soon as
-// whoever does it hears of it. One that has ended stays as it is.
-func (d *Desk) Cancel(ctx context.Context, id string) error {
-	text, err := json.Marshal(kept{Refusal: call.Refuse(stage, call.TimedOut, "the intent was cancelled before it began")})
+// Cancel ends an intent: at once if it has not begun, and otherwise when the process
+// that runs it reads the cancellation. It has no effect on an ended intent.
+func (q *Queue) Cancel(ctx context.Context, id string) error {
+	text, err := json.Marshal(storedAnswer{Refusal: call.Refuse(stage, call.TimedOut, "the intent was cancelled before it began")})
 	if err != nil {
 		return err
 	}
-	err = d.books.DB.Write(ctx, func(tx state.Tx) error {
-		n, err := tx.Exec(cancelQueued, time.Now().UnixMicro(), d.books.Keys.Seal(sealAnswer+id, text), id)
+	err = q.store.DB.Write(ctx, func(tx state.Tx) error {
+		n, err := tx.Exec(cancelQueued, time.Now().UnixMicro(), q.store.Keys.Seal(sealAnswer+id, text), id)
 		if err != nil || n == 1 {
 			return err
 		}
@@ -197,17 +202,16 @@ func (d *Desk) Cancel(ctx context.Context, id string) error {
 		return err
 	})
 	if err == nil {
-		d.stop(id)
+		q.stop(id)
 	}
 	return err
 }
 
-// stop ends what this process has under way, or waits to begin.
-func (d *Desk) stop(id string) {
-	d.mu.Lock()
-	cancel := d.running[id]
-	d.mu.Unlock()
-	if cancel != nil {
+// stop cancels an intent that runs or is reserved in this process.
+func (q *Queue) stop(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if cancel := q.cancels[id]; cancel != nil {
 		cancel()
 	}
 }

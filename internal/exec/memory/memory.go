@@ -1,20 +1,21 @@
-// Package memory keeps what programs answered, for the same programs to read
-// later.
+// Package memory stores the answers of programs, so that the same programs can
+// read them in later runs.
 //
-// A record belongs to an agent, by the agent's id, and nobody reads it but that
-// agent's program and the owner. It is kept only for whoever holds memory.write
-// while giving the work, in the transaction that records the call, so after the
-// result has passed the guards; a program gets to see records only for whoever
-// holds memory.read. What it sees is a file of lines, made for the run: a program
-// cannot write to its memory but by answering.
+// A record belongs to one agent, identified by the agent's id. Only that agent's
+// program and the owner can read it. A record is written if the caller holds
+// memory.write, in the transaction that records the call, so the result has passed
+// the guards by then. A program sees the records if the caller holds memory.read.
+// The program reads them from a file with one line per record, made for that run.
+// Answering is the only way for a program to write to its memory.
 //
-// A record lies sealed, bound to its agent and its intent. One that was changed,
-// or moved to another agent, cannot be opened: it is told of, and never shown.
+// Records are encrypted and bound to their agent and intent. A record that was
+// modified, or moved to another agent, cannot be decrypted: it is reported as
+// changed and its content is never shown.
 //
-// Memory is bounded. A text longer than [MaxText] is cut and says so, an agent
-// has at most [MaxRecords] records and [MaxBytes] bytes of them, and forgets the
-// oldest first. What has outlived its time is not seen any more, and is deleted
-// when the next record is kept.
+// Memory is bounded. A text longer than [MaxText] is truncated and marked as cut.
+// An agent has at most [MaxRecords] records with [MaxBytes] bytes; the oldest are
+// deleted first. Expired records are hidden, and deleted when the next record is
+// written.
 package memory
 
 import (
@@ -33,68 +34,65 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// The capabilities that memory needs.
+// The capabilities that a caller needs.
 const (
 	Read  = "memory.read"
 	Write = "memory.write"
 )
 
-// The bounds.
 const (
 	MaxText    = 64 << 10
 	MaxSources = 100
 	MaxSource  = 2 << 10
 	MaxRecords = 1000
 	MaxBytes   = 16 << 20
-	// DefaultTTL is how long a record is kept, if nobody says otherwise.
+	// DefaultTTL is how long a record is kept unless config.toml sets ttl.
 	DefaultTTL = 30 * 24 * time.Hour
 )
 
-// Record is what a program once answered.
+// Record is an earlier answer of a program.
 type Record struct {
-	// ID is that of the intent which it answered.
+	// ID is the id of the answered intent.
 	ID string `json:"id"`
-	// Time is when, in milliseconds as in the intent's line.
+	// Time is in Unix milliseconds, as in the line that the program reads.
 	Time int64 `json:"time"`
-	// Issuer is who had given the work.
+	// Issuer is the principal that made the call.
 	Issuer  string   `json:"issuer"`
 	Text    string   `json:"text"`
 	Sources []string `json:"sources"`
-	// Cut says that the answer was longer.
+	// Cut reports that text or sources were truncated.
 	Cut bool `json:"cut,omitempty"`
 
-	// Expires is when it is forgotten.
 	Expires time.Time `json:"-"`
-	// Changed says that it cannot be opened; then only its ID is known.
+	// Changed reports that the record cannot be decrypted; only its ID is known.
 	Changed bool `json:"-"`
 }
 
-// Memory is that of all agents of a store.
+// Memory holds the records of all agents of a store.
 type Memory struct {
-	books *store.Store
+	store *store.Store
 	ttl   time.Duration
 	now   func() time.Time
 
 	maxRecords, maxBytes int64
 }
 
-// Of is the memory in the store of some books. A record is kept for ttl; 0 is
-// [DefaultTTL].
-func Of(b *store.Store, ttl time.Duration) *Memory {
-	return &Memory{books: b, ttl: cmp.Or(ttl, DefaultTTL), now: time.Now, maxRecords: MaxRecords, maxBytes: MaxBytes}
+// New returns the memory in a store. Records expire after ttl; 0 means [DefaultTTL].
+func New(s *store.Store, ttl time.Duration) *Memory {
+	return &Memory{store: s, ttl: cmp.Or(ttl, DefaultTTL), now: time.Now, maxRecords: MaxRecords, maxBytes: MaxBytes}
 }
 
-// Participant remembers the answers of one agent's program. It takes part in the
-// transactions of the agent's gateway.
+// Participant records the answers of one agent's program, in the transactions of
+// the agent's gateway.
 type Participant struct {
 	Memory *Memory
 	Agent  *agent.Agent
 }
 
-// Begin lets every call pass.
+// Begin accepts every call.
 func (Participant) Begin(state.Tx, *call.Call) (*call.Refusal, error) { return nil, nil }
 
-// Record remembers the answer of a call if its caller holds memory.write.
+// Record stores the answer of a call if its caller holds memory.write.
 func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 	if o.Refusal != nil || o.Result.IsError || p.Agent.Program == nil || !slices.Contains(c.Held, Write) {
 		return nil
@@ -107,7 +105,7 @@ func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 		} `json:"structuredContent"`
 	}
 	if err := json.Unmarshal(o.Result.Raw, &doc); err != nil || doc.Answer.ID == "" {
-		return nil // no program's answer
+		return nil // not the answer of a program
 	}
 	return p.Memory.put(tx, p.Agent.ID, bound(Record{
 		ID: doc.Answer.ID, Time: p.Memory.now().UnixMilli(), Issuer: c.Principal,
@@ -115,7 +113,7 @@ func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 	}))
 }
 
-// bound cuts what is too long.
+// bound truncates the text and sources of a record to their limits.
 func bound(r Record) Record {
 	cut := func(s string, n int) string {
 		if len(s) <= n {
@@ -136,19 +134,20 @@ func bound(r Record) Record {
 	return r
 }
 
-// purpose binds what is sealed to its agent and intent.
+// purpose binds an encrypted record to its agent and intent.
 func purpose(agentID, id string) string {
 	name, err := json.Marshal([]string{agentID, id})
 	if err != nil {
-		panic(err) // strings always can be
+		panic(err) // strings always have a JSON form
 	}
 	return "memory " + string(name)
 }
 
-const insert = `INSERT INTO memories (agent, id, kept, expires, size, sealed) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (agent, id) DO NOTHING`
+// A repeated answer, by an idempotency key, is the same record.
+const insert = `INSERT INTO memories (agent, id, kept, expires, size, sealed) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (agent, id) DO NOTHING`
 
-// put keeps a record, and makes room for it. An answer that is given again, by an
-// idempotency key, is the same record.
+// put stores a record, and deletes older ones that exceed the limits.
 func (m *Memory) put(tx state.Tx, agentID string, r Record) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -158,19 +157,19 @@ func (m *Memory) put(tx state.Tx, agentID string, r Record) error {
 	if _, err := tx.Exec(`DELETE FROM memories WHERE agent = $1 AND expires <= $2`, agentID, now.UnixMicro()); err != nil {
 		return err
 	}
-	sealed := m.books.Keys.Seal(purpose(agentID, r.ID), text)
+	sealed := m.store.Keys.Seal(purpose(agentID, r.ID), text)
 	n, err := tx.Exec(insert, agentID, r.ID, now.UnixMicro(), now.Add(m.ttl).UnixMicro(), int64(len(sealed)), sealed)
 	if err != nil || n == 0 {
 		return err
 	}
-	return m.forget(tx, agentID)
+	return m.trim(tx, agentID)
 }
 
-// forget deletes the oldest records of an agent that has too many.
-func (m *Memory) forget(tx state.Tx, agentID string) error {
+// trim deletes the oldest records of an agent until it is within its limits.
+func (m *Memory) trim(tx state.Tx, agentID string) error {
 	for {
 		var records, bytes int64
-		// A sum is a numeric to PostgreSQL.
+		// PostgreSQL's SUM returns numeric.
 		err := tx.Query(`SELECT COUNT(*), CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM memories WHERE agent = $1`, []any{agentID},
 			func(row state.Row) error { return row.Scan(&records, &bytes) })
 		if err != nil || records <= m.maxRecords && bytes <= m.maxBytes {
@@ -188,30 +187,31 @@ func (m *Memory) forget(tx state.Tx, agentID string) error {
 	}
 }
 
-// List is what an agent remembers, oldest first.
+// List returns the records of an agent, oldest first.
 func (m *Memory) List(ctx context.Context, agentID string) (list []Record, err error) {
-	err = m.books.DB.Read(ctx, func(tx state.Tx) error {
+	err = m.store.DB.Read(ctx, func(tx state.Tx) error {
 		list = nil
 		return tx.Query(`SELECT id, expires, sealed FROM memories WHERE agent = $1 AND expires > $2 ORDER BY kept, id`,
 			[]any{agentID, m.now().UnixMicro()}, func(row state.Row) error {
-				var r Record
+				var id string
 				var expires int64
 				var sealed []byte
-				if err := row.Scan(&r.ID, &expires, &sealed); err != nil {
+				if err := row.Scan(&id, &expires, &sealed); err != nil {
 					return err
 				}
-				list = append(list, m.open(agentID, r.ID, sealed))
-				list[len(list)-1].Expires = time.UnixMicro(expires)
+				r := m.open(agentID, id, sealed)
+				r.Expires = time.UnixMicro(expires)
+				list = append(list, r)
 				return nil
 			})
 	})
 	return list, err
 }
 
-// open reads one record, or says that it was changed.
+// open decrypts one record. If that fails, the record is marked as changed.
 func (m *Memory) open(agentID, id string, sealed []byte) Record {
 	var r Record
-	text, err := m.books.Keys.OpenKept(purpose(agentID, id), sealed)
+	text, err := m.store.Keys.OpenKept(purpose(agentID, id), sealed)
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}
@@ -221,8 +221,8 @@ func (m *Memory) open(agentID, id string, sealed []byte) Record {
 	return r
 }
 
-// Lines is what an agent's program gets to read: a line of JSON for each record,
-// oldest first. changed is how many were left out because they were changed.
+// Lines returns the records as an agent's program reads them: one line of JSON for
+// each record, oldest first. changed counts the modified records that were left out.
 func (m *Memory) Lines(ctx context.Context, agentID string) (lines []byte, changed int, err error) {
 	list, err := m.List(ctx, agentID)
 	if err != nil {
@@ -242,19 +242,17 @@ func (m *Memory) Lines(ctx context.Context, agentID string) (lines []byte, chang
 	return lines, changed, nil
 }
 
-// Get is one record of an agent.
+// Get returns one record of an agent, or [ErrUnknown].
 func (m *Memory) Get(ctx context.Context, agentID, id string) (Record, error) {
 	list, err := m.List(ctx, agentID)
-	for _, r := range list {
-		if r.ID == id {
-			return r, nil
-		}
+	if at := slices.IndexFunc(list, func(r Record) bool { return r.ID == id }); at >= 0 {
+		return list[at], nil
 	}
 	return Record{}, cmp.Or(err, ErrUnknown)
 }
 
-// Search is those records of an agent that hold all the words of a query, in
-// their text, sources or issuer, whatever the case.
+// Search returns the records of an agent that contain all words of a query in
+// their text, sources or issuer. It ignores case.
 func (m *Memory) Search(ctx context.Context, agentID, query string) ([]Record, error) {
 	list, err := m.List(ctx, agentID)
 	words := strings.Fields(strings.ToLower(query))
@@ -264,5 +262,5 @@ func (m *Memory) Search(ctx context.Context, agentID, query string) ([]Record, e
 	}), err
 }
 
-// ErrUnknown says that an agent has no such record.
-var ErrUnknown = errors.New("the agent remembers nothing of that id")
+// ErrUnknown means that an agent has no record with that id.
+var ErrUnknown = errors.New("the agent's memory has no record with that id")

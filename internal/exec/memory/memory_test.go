@@ -35,10 +35,10 @@ func in(t *testing.T, db state.DB) *Memory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Of(&store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}, time.Hour)
+	return New(&store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}, time.Hour)
 }
 
-// asked is a call by somebody who holds this.
+// asked returns a call whose caller holds these capabilities.
 func asked(held ...string) *call.Call { return &call.Call{Principal: "me@local", Held: held} }
 
 func answer(t *testing.T, id, text string, sources ...string) call.Result {
@@ -54,12 +54,12 @@ func keep(t *testing.T, m *Memory, agentID string, c *call.Call, r call.Result, 
 	t.Helper()
 	p := Participant{m, &agent.Agent{ID: agentID, Program: &agent.Program{}}}
 	o := call.Outcome{Result: r, Refusal: stopped}
-	if err := m.books.DB.Write(t.Context(), func(tx state.Tx) error { return p.Record(tx, c, o) }); err != nil {
+	if err := m.store.DB.Write(t.Context(), func(tx state.Tx) error { return p.Record(tx, c, o) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// texts are what an agent's program gets to read.
+// texts returns the records that an agent's program reads, as ID=TEXT.
 func texts(t *testing.T, m *Memory, agentID string) string {
 	t.Helper()
 	lines, _, err := m.Lines(t.Context(), agentID)
@@ -81,9 +81,9 @@ func TestKept(t *testing.T) {
 	each(t, func(t *testing.T, m *Memory) {
 		keep(t, m, "a@local", asked(Write), answer(t, "1", "one\ntwo", "https://example.com"), nil)
 		keep(t, m, "a@local", asked(Write), answer(t, "2", "again"), nil)
-		keep(t, m, "a@local", asked(Write), answer(t, "2", "given again by its key"), nil)
+		keep(t, m, "a@local", asked(Write), answer(t, "2", "repeated by its key"), nil)
 		keep(t, m, "b@local", asked(Write), answer(t, "1", "of another"), nil)
-		// And what is not.
+		// These are not stored.
 		keep(t, m, "a@local", asked(Read), answer(t, "3", "without the capability"), nil)
 		keep(t, m, "a@local", asked(Write), answer(t, "4", "refused"), call.Refuse("act", call.ProgramFailed, "x"))
 		keep(t, m, "a@local", asked(Write), call.Result{Raw: jsontext.Value(`{"content":[]}`)}, nil)
@@ -107,12 +107,12 @@ func TestKept(t *testing.T) {
 	})
 }
 
-// A record that is moved to another agent, or changed, is seen by nobody.
+// A record that was modified, or moved to another agent, is never shown.
 func TestMoved(t *testing.T) {
 	each(t, func(t *testing.T, m *Memory) {
 		for _, change := range []string{"agent = 'b@local'", "id = '2'", "sealed = $1"} {
 			keep(t, m, "a@local", asked(Write), answer(t, "1", "canary"), nil)
-			err := m.books.DB.Write(t.Context(), func(tx state.Tx) error {
+			err := m.store.DB.Write(t.Context(), func(tx state.Tx) error {
 				var args []any
 				if strings.Contains(change, "$1") {
 					args = []any{[]byte("other bytes")}
@@ -138,7 +138,7 @@ func TestMoved(t *testing.T) {
 				}
 			}
 			if changed != 1 {
-				t.Errorf("%s: nobody was told", change)
+				t.Errorf("%s: %d records are reported as changed, want 1", change, changed)
 			}
 		}
 	})
@@ -151,11 +151,11 @@ func TestForgotten(t *testing.T) {
 		keep(t, m, "a@local", asked(Write), answer(t, "1", "x"), nil)
 		now = now.Add(time.Hour - time.Microsecond)
 		if got := texts(t, m, "a@local"); got != "1=x" {
-			t.Errorf("before its time: %q", got)
+			t.Errorf("before it expired: %q", got)
 		}
 		now = now.Add(time.Microsecond)
 		if got := texts(t, m, "a@local"); got != "" {
-			t.Errorf("after its time: %q", got)
+			t.Errorf("after it expired: %q", got)
 		}
 		keep(t, m, "a@local", asked(Write), answer(t, "2", "y"), nil)
 		if n := rows(t, m); n != 1 {
@@ -166,7 +166,7 @@ func TestForgotten(t *testing.T) {
 
 func rows(t *testing.T, m *Memory) (n int64) {
 	t.Helper()
-	err := m.books.DB.Read(t.Context(), func(tx state.Tx) error {
+	err := m.store.DB.Read(t.Context(), func(tx state.Tx) error {
 		return tx.Query(`SELECT COUNT(*) FROM memories`, nil, func(row state.Row) error { return row.Scan(&n) })
 	})
 	if err != nil {
@@ -190,7 +190,7 @@ func bounds(t *testing.T, m *Memory) {
 	if m.maxRecords != MaxRecords || m.maxBytes != MaxBytes {
 		t.Errorf("%d records of %d bytes", m.maxRecords, m.maxBytes)
 	}
-	// The oldest go first.
+	// The oldest are deleted first.
 	m.maxRecords, m.maxBytes = 20, 10*MaxText
 	now := time.Now()
 	m.now = func() time.Time { now = now.Add(time.Microsecond); return now }
@@ -205,11 +205,11 @@ func bounds(t *testing.T, m *Memory) {
 	}
 }
 
-// flood keeps n answers, in one transaction.
+// flood records n answers in one transaction.
 func flood(t *testing.T, m *Memory, agentID string, n int, text string) {
 	t.Helper()
 	p := Participant{m, &agent.Agent{ID: agentID, Program: &agent.Program{}}}
-	err := m.books.DB.Write(t.Context(), func(tx state.Tx) error {
+	err := m.store.DB.Write(t.Context(), func(tx state.Tx) error {
 		for i := range n {
 			if err := p.Record(tx, asked(Write), call.Outcome{Result: answer(t, fmt.Sprint(i), text)}); err != nil {
 				return err
@@ -256,7 +256,7 @@ func TestPurge(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if got := texts(t, m, "a@local"); got != "0=x 1=x 2=x 3=x" {
-			t.Errorf("purged by halves: %s", got)
+			t.Errorf("a failed purge deleted records: %s", got)
 		}
 		if n, err := purge(time.Time{}, "2"); err != nil || n != 1 {
 			t.Errorf("%d %v", n, err)
@@ -268,9 +268,9 @@ func TestPurge(t *testing.T) {
 			t.Errorf("%d %v", n, err)
 		}
 		if got := texts(t, m, "b@local"); got != "0=x 1=x 2=x 3=x" {
-			t.Errorf("another's: %s", got)
+			t.Errorf("the purge deleted another agent's records: %s", got)
 		}
-		records, err := m.books.Journal.Show(t.Context(), journal.Filter{})
+		records, err := m.store.Journal.Show(t.Context(), journal.Filter{})
 		if err != nil || len(records) != 3 || records[0].Principal != "owner@local" || records[0].ID != "a@local" || records[0].Tool != "purge" {
 			t.Errorf("%d records %v", len(records), err)
 		}

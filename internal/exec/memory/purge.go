@@ -7,15 +7,36 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Purge makes an agent forget the records of these ids; without any, all that are
-// older than a time, or all there are if it is zero. If one of the ids is not
-// there, nothing is forgotten. Who did it is journaled.
-func (m *Memory) Purge(ctx context.Context, agentID string, ids []string, before time.Time, by string) (gone int64, err error) {
-	err = m.books.DB.Write(ctx, func(tx state.Tx) (err error) {
+// TTL returns how long records are kept: ttl in the table [memory] of a home's
+// config.toml, such as "30d" or "12h". The default is [DefaultTTL].
+func TTL(h home.Home) (time.Duration, error) {
+	var table struct {
+		TTL string `toml:"ttl"`
+	}
+	file := h.Config()
+	found, err := home.ReadTable(file, "memory", &table)
+	if err != nil || !found || table.TTL == "" {
+		return DefaultTTL, err
+	}
+	ttl, err := home.Duration(table.TTL)
+	if err != nil || ttl == 0 {
+		return 0, fmt.Errorf(`%s: [memory]: ttl must be a duration such as "30d" or "12h"`, file)
+	}
+	return ttl, nil
+}
+
+// Purge deletes the records with these ids. Without ids it deletes all records
+// older than before, or all records if before is zero. If an id is unknown,
+// nothing is deleted. The journal records who purged.
+func (m *Memory) Purge(
+	ctx context.Context, agentID string, ids []string, before time.Time, by string,
+) (gone int64, err error) {
+	err = m.store.DB.Write(ctx, func(tx state.Tx) (err error) {
 		gone = 0
 		switch {
 		case len(ids) > 0:
@@ -39,14 +60,15 @@ func (m *Memory) Purge(ctx context.Context, agentID string, ids []string, before
 		}
 		var id [16]byte
 		rand.Read(id[:]) // never fails
-		_, err = m.books.Journal.Append(tx, &journal.Record{
-			Time: m.now(), Call: hex.EncodeToString(id[:]), ID: agentID, Principal: by, Tool: "purge", Decision: journal.Allow, Stage: "memory",
+		_, err = m.store.Journal.Append(tx, &journal.Record{
+			Time: m.now(), Call: hex.EncodeToString(id[:]), ID: agentID, Principal: by, Tool: "purge",
+			Decision: journal.Allow, Stage: "memory",
 			Detail: fmt.Sprintf("%d records of the memory of %s were deleted", gone, agentID),
 		})
 		return err
 	})
 	if err == nil {
-		err = m.books.DB.Scrub(ctx)
+		err = m.store.DB.Scrub(ctx)
 	}
 	return gone, err
 }

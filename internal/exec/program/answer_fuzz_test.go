@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Whatever a program writes: an answer is taken only if it is one line that
-// repeats the intent, and what comes of it is one JSON value.
+// FuzzAnswer: an answer is accepted only if it is one line that repeats the intent's
+// id, and its result is one JSON value.
 func FuzzAnswer(f *testing.F) {
 	for _, line := range []string{
 		`{"intent_id":"i1","status":"ok","text":"done","sources":["a"]}`, `{"intent_id":"i1","status":"error","text":"no"}`, "{}\n{}", "", "null", "[]",

@@ -24,76 +24,71 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/bundle"
 )
 
-// BundleOptions say how a code bundle is run.
+// BundleOptions configure a code bundle.
 type BundleOptions struct {
 	// Path is the bundle's folder, its manifest, or its archive.
 	Path string
-	// Manifest is the digest of the manifest that was read before; empty takes
-	// any.
+	// Manifest is the digest of the manifest that was read before; empty accepts any.
 	Manifest  string
 	Isolation sandbox.Tier
-	// Egress are the development switches of the way out.
+	// Egress holds the development switches for network access.
 	Egress egress.Switches
 	// Credentials finds the secrets of slots.
 	Credentials *credential.Source
-	// Settings are the values of the manifest's env, by name. Others are not
-	// given to the code.
+	// Settings are the values of the manifest's env, by name. The code does not see
+	// others.
 	Settings map[string]string
-	// Reviewed says why a bundle of that digest may not run; nil runs all.
+	// Reviewed returns an error if a bundle with that digest may not run; nil runs
+	// all.
 	Reviewed func(ctx context.Context, digest string) error
-	// Log is told what the code writes, and what became of its connections.
+	// Log receives the code's output and its connections, line by line.
 	Log func(line string)
-	// Pool may have a sandbox waiting for code that is wrapped; nil makes one for
-	// every call.
+	// Pool provides prepared sandboxes for wrapped code; nil makes one for every
+	// call.
 	Pool *sandbox.Pool
 	Home home.Home
 }
 
-// Lacking is a refusal for want of something on this machine.
+// Lacking is a refusal because something is not installed on this machine.
 type Lacking struct{ *call.Refusal }
 
-// Unwrap gives the refusal.
+// Unwrap returns the refusal.
 func (l *Lacking) Unwrap() error { return l.Refusal }
 
-// Bundle is a code bundle that is ready to run. The code is a copy of what was
-// checked, in a folder of its own, and is shown to the sandbox read-only.
+// Bundle is a code bundle that is ready to run. It runs a private copy of the code
+// that was checked, which the sandbox sees read-only.
 //
-// Code that is wrapped runs once for each call and ends with it: nothing of one
-// call is left for the next. Code that is its own server is started by
-// [Bundle.Launch] and talked with.
+// Wrapped code runs once for each call, so calls share no state. Code that is an MCP
+// server is started by [Bundle.Launch].
 //
-// What it gets of this machine: the interpreter that the manifest asks for, the
-// settings that it declares, and of a credential the value only where it can
-// reach no host but the slot's. Otherwise it gets a placeholder ([egress.Swap]).
+// The code gets the interpreter that the manifest requires and the settings that it
+// declares. It gets the value of a credential only if it can reach no hosts other
+// than the slot's. Otherwise it gets a placeholder ([egress.Swap]).
 type Bundle struct {
 	agent   *agent.Agent
 	options BundleOptions
 	digest  string
-	dir     string // holds what follows
-	held    io.Closer
+	dir     string // contains code, the harness and the files of runs
+	lock    io.Closer
 	code    string
 	argv    []string
-	turns   chan struct{} // one for each run that may be under way
+	turns   chan struct{} // has one element for each current run
 
 	mu     sync.Mutex
-	server *Server // the one that was launched last
-	lacks  bool    // it was launched without a credential that it requires
+	server *Server // launched last
+	lacks  bool    // server was launched without a required credential
 }
 
-// Where the code sees its files.
+// The folders that the code sees.
 const (
 	bundleDir  = "/bundle"
 	harnessDir = "/harness"
 )
 
-// Bounds of one run.
-const (
-	bundleWall      = 5 * time.Minute
-	bundleProcesses = 256
-)
+const bundleWall = 5 * time.Minute
 
-// OpenBundle checks a bundle and makes it ready. The error is a refusal, and a
-// [*Lacking] if something is missing here. It must be closed.
+// OpenBundle checks a bundle and prepares it. The caller closes it. The error is a
+// refusal, and a [*Lacking] if something is not installed.
 func OpenBundle(ctx context.Context, o BundleOptions) (*Bundle, error) {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -104,17 +99,19 @@ func OpenBundle(ctx context.Context, o BundleOptions) (*Bundle, error) {
 	}
 	if read.Errors() > 0 {
 		f := failed(NotStarted, "the bundle may not run: %v", &bundle.Invalid{Bundle: read})
-		f.Hint = "see everything that is wrong: ambit bundle scan " + o.Path
+		f.Hint = "list all problems: ambit bundle scan " + o.Path
 		return nil, f
 	}
 	if o.Manifest != "" && read.Manifest.Digest() != o.Manifest {
-		return nil, failed(NotStarted, "the manifest is not the one in the bundle: a bundle has it at the top, as %s", bundle.ManifestName)
+		return nil, failed(NotStarted, "the manifest differs from %s at the top of the bundle", bundle.ManifestName)
 	}
-	b := &Bundle{agent: read.Agent(), options: o, digest: read.Tree.Digest(), turns: make(chan struct{}, 2*runtime.NumCPU())}
+	b := &Bundle{
+		agent: read.Agent(), options: o, digest: read.Tree.Digest(), turns: make(chan struct{}, 2*runtime.NumCPU()),
+	}
 	if o.Reviewed != nil {
 		if err := o.Reviewed(ctx, b.digest); err != nil {
 			r := call.Refuse(sandbox.Stage, call.PolicyDenied, "the bundle may not run: %v", err)
-			r.Hint = "read it, then say so: ambit bundle review " + o.Path + " --approve"
+			r.Hint = "read the code, then approve it: ambit bundle review " + o.Path + " --approve"
 			return nil, r
 		}
 	}
@@ -123,19 +120,23 @@ func OpenBundle(ctx context.Context, o BundleOptions) (*Bundle, error) {
 	}
 	if err := b.stage(read.Tree); err != nil {
 		b.Close()
-		return nil, &Lacking{call.Refuse(sandbox.Stage, call.ServerUnavailable, "the bundle cannot be unpacked here: %v", err)}
+		return nil, &Lacking{call.Refuse(sandbox.Stage, call.ServerUnavailable, "the bundle cannot be unpacked: %v", err)}
 	}
-	b.unused()
+	for name := range o.Settings {
+		if !slices.ContainsFunc(b.agent.Program.Env, func(e agent.EnvVar) bool { return e.Name == name }) {
+			o.Log("config.toml sets " + diag.Quote(name) + ", which the manifest does not declare: the code does not get it")
+		}
+	}
 	return b, nil
 }
 
-// Digest is that of the bundle.
+// Digest returns the digest of the bundle.
 func (b *Bundle) Digest() string { return b.digest }
 
-// Agent is who the bundle is.
+// Agent returns the bundle's agent.
 func (b *Bundle) Agent() *agent.Agent { return b.agent }
 
-// Code is the folder of the copy that runs.
+// Code returns the folder of the copy that runs.
 func (b *Bundle) Code() string { return b.code }
 
 // Close removes the copy.
@@ -144,14 +145,14 @@ func (b *Bundle) Close() error {
 		return nil
 	}
 	err := os.RemoveAll(b.dir)
-	if b.held != nil {
-		err = errors.Join(err, b.held.Close())
-		b.held = nil
+	if b.lock != nil {
+		err = errors.Join(err, b.lock.Close())
+		b.lock = nil
 	}
 	return err
 }
 
-// stage copies the code to where only we can change it.
+// stage copies the code to a folder that only this user can change.
 func (b *Bundle) stage(t bundle.Tree) error {
 	dir, err := sandbox.TempDir()
 	if err != nil {
@@ -162,10 +163,10 @@ func (b *Bundle) stage(t bundle.Tree) error {
 		return err
 	}
 	b.dir, b.code = dir, filepath.Join(dir, "code")
-	if b.held, err = hold(dir); err != nil {
+	if b.lock, err = lockShared(dir); err != nil {
 		return err
 	}
-	// The outer folder is ours alone; whoever the sandbox makes up reads these.
+	// The outer folder is private. The sandbox's user reads these.
 	for _, d := range []string{b.code, filepath.Join(dir, "harness")} {
 		if err := errors.Join(os.Mkdir(d, 0o755), os.Chmod(d, 0o755)); err != nil {
 			return err
@@ -174,7 +175,7 @@ func (b *Bundle) stage(t bundle.Tree) error {
 	if err := t.Write(b.code); err != nil {
 		return err
 	}
-	// What a restrictive umask took away.
+	// The umask may have removed permissions.
 	err = filepath.WalkDir(b.code, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
 			err = os.Chmod(path, 0o755)
@@ -184,7 +185,7 @@ func (b *Bundle) stage(t bundle.Tree) error {
 	return errors.Join(err, writeHarness(filepath.Join(dir, "harness")))
 }
 
-// command is what is executed inside.
+// command returns the command that runs inside the sandbox.
 func (b *Bundle) command(ctx context.Context) ([]string, error) {
 	p := b.agent.Program
 	kind := string(p.Runtime)
@@ -205,23 +206,14 @@ func (b *Bundle) command(ctx context.Context) ([]string, error) {
 	return append([]string{command}, p.Args...), nil
 }
 
-// unused tells the operator of settings that nothing asks for.
-func (b *Bundle) unused() {
-	for name := range b.options.Settings {
-		if !slices.ContainsFunc(b.agent.Program.Env, func(e agent.EnvVar) bool { return e.Name == name }) {
-			b.options.Log("config.toml sets " + diag.Quote(name) + ", which the manifest does not declare: it is not given to the code")
-		}
-	}
-}
-
-// run is one run of the code: what it may see, and what it was lent.
+// run is one run of the code, with the credentials that it gets.
 type run struct {
 	sandbox.Spec
 	lent *lent
 	dir  string
 }
 
-// prepare makes a run. It must be ended.
+// prepare makes a run. The caller ends it.
 func (b *Bundle) prepare(l *lent) (*run, error) {
 	var err error
 	r := &run{lent: l}
@@ -229,9 +221,12 @@ func (b *Bundle) prepare(l *lent) (*run, error) {
 		return nil, unprepared(err)
 	}
 	r.Spec = sandbox.Spec{
-		Tier: b.options.Isolation, Argv: b.argv, Dir: bundleDir, PIDs: bundleProcesses, Wall: bundleWall, MaxStdout: maxAnswer, MaxStderr: maxLog,
-		Mounts:   []sandbox.Mount{{Source: b.code, To: bundleDir}, {Source: filepath.Join(b.dir, "harness"), To: harnessDir}},
-		OnStderr: func(line string) { b.options.Log(l.hush(line)) }, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
+		Tier: b.options.Isolation, Argv: b.argv, Dir: bundleDir, PIDs: maxProcesses, Wall: bundleWall,
+		MaxStdout: maxAnswer, MaxStderr: maxLog, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
+		Mounts: []sandbox.Mount{
+			{Source: b.code, To: bundleDir}, {Source: filepath.Join(b.dir, "harness"), To: harnessDir},
+		},
+		OnStderr: func(line string) { b.options.Log(l.redact(line)) },
 	}
 	for _, e := range b.agent.Program.Env {
 		if value, ok := b.options.Settings[e.Name]; ok {
@@ -239,7 +234,7 @@ func (b *Bundle) prepare(l *lent) (*run, error) {
 		}
 	}
 	r.Env = append(r.Env, l.env...)
-	if err := b.wayOut(r); err != nil {
+	if err := b.openEgress(r); err != nil {
 		r.end()
 		return nil, unprepared(err)
 	}
@@ -252,11 +247,11 @@ func unprepared(err error) error {
 	return &Lacking{r}
 }
 
-// end removes what a run was shown.
+// end removes the files of a run.
 func (r *run) end() { os.RemoveAll(r.dir) }
 
-// wayOut opens the way to the hosts that the manifest lists, if it lists any.
-func (b *Bundle) wayOut(r *run) error {
+// openEgress gives a run access to the hosts that the manifest lists.
+func (b *Bundle) openEgress(r *run) error {
 	hosts := b.agent.Program.Hosts
 	if len(hosts) == 0 {
 		return nil
@@ -285,29 +280,22 @@ func (b *Bundle) wayOut(r *run) error {
 	if err := r.trust(extra); err != nil {
 		return err
 	}
-	r.Egress = egress.NewProxy(egress.NewDialer(b.options.Egress), policy, b.decided).Serve
+	r.Egress = egress.NewProxy(egress.NewDialer(b.options.Egress), policy, logEgress(b.options.Log)).Serve
 	return nil
 }
 
-func (b *Bundle) decided(d egress.Decision) {
-	if d.Refusal != nil {
-		b.options.Log("egress: " + d.Refusal.Error())
-		return
-	}
-	b.options.Log("egress: connected to " + d.Host + ":" + d.Port)
+// systemAuthorities are the files in which systems store the authorities they trust.
+var systemAuthorities = []string{
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// systemAuthorities are where systems keep the authorities that they trust, in
-// one file.
-var systemAuthorities = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
-
-// trust has the code trust further authorities. Node adds to those it has,
-// everything else replaces them, so it gets all in one file.
+// trust makes the code trust further authorities. Node adds them to its own list.
+// All other programs replace their list, so they get all authorities in one file.
 func (r *run) trust(extra []byte) error {
 	if len(extra) == 0 {
 		return nil
 	}
-	r.Pool = nil // these files are this run's alone
+	r.Pool = nil // a prepared sandbox does not have these files
 	all := extra
 	for _, file := range systemAuthorities {
 		if text, err := os.ReadFile(file); err == nil {
@@ -335,30 +323,13 @@ func (r *run) trust(extra []byte) error {
 	return nil
 }
 
-// notRun is why a run has no outcome.
-func (b *Bundle) notRun(ctx context.Context, t *agent.Tool, err error) error {
-	switch {
-	case errors.Is(err, sandbox.ErrNotStarted):
-		return failed(NotStarted, "%v", err)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return b.weigh(t, failed(TimedOut, "the caller's time was up, and the code was ended"))
-	case ctx.Err() != nil:
-		return b.weigh(t, failed(Cancelled, "the call was cancelled, and the code was ended"))
-	}
-	return call.Unsent(err) // there was no sandbox for it
-}
-
-// weigh says what a run that failed may have done: without a network nothing,
-// and a tool that only reads does no harm. It ran, also if its own word is that it
-// did not start.
-func (b *Bundle) weigh(t *agent.Tool, f *Failure) error {
+// setEffect sets the possible effect of a failed run: none without network or if the
+// tool only reads. The call counts as sent, even if the harness reports that the
+// code could not be loaded.
+func (b *Bundle) setEffect(t *agent.Tool, f *Failure) error {
 	f.Unsent = false
-	if len(b.agent.Program.Hosts) == 0 || t.SideEffect == agent.Read || f.Reason == NotStarted {
-		return f
-	}
-	f.Effect = call.EffectDone
-	if slices.Contains([]Reason{TimedOut, Cancelled, TooLarge, OOM}, f.Reason) {
-		f.Effect = call.EffectUnknown
+	if len(b.agent.Program.Hosts) > 0 && t.SideEffect != agent.Read {
+		f.Effect = effectOf(f.Reason)
 	}
 	return f
 }

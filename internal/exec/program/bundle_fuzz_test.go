@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// Whatever wrapped code prints: only a line with the mark is an answer, what comes
-// of it is one JSON value, and a value that was lent is in no line of the log.
+// FuzzBundleAnswer: only a line with the mark is an answer, its result is one JSON
+// value, and no credential appears in the log.
 func FuzzBundleAnswer(f *testing.F) {
 	const mark, lentValue = "mark-1 ", "kn0wn-cr3dential"
 	for _, s := range []string{

@@ -28,7 +28,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// bundleRig is a bundle that can be changed before it is opened.
+// bundleRig is a bundle that a test can change before it is opened.
 type bundleRig struct {
 	folder  string
 	doc     map[string]any
@@ -112,7 +112,7 @@ func reasonOf(err error) program.Reason {
 	return f.Reason
 }
 
-// What a handler returns becomes a result, in both languages.
+// The value that a handler returns becomes a result, in both languages.
 func TestWrapResults(t *testing.T) {
 	for _, tt := range []struct {
 		name, node, python, want string
@@ -149,7 +149,7 @@ func TestWrapResults(t *testing.T) {
 	}
 }
 
-// Code that does not answer is told apart by why.
+// Code without an answer fails with the reason.
 func TestWrapFailures(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code   string
@@ -194,7 +194,7 @@ func TestWrapIsEnded(t *testing.T) {
 	}
 }
 
-// The code sees the bundle, what it was given, and nothing else.
+// The code sees the bundle, its settings and credentials, and nothing else.
 func TestBundleSees(t *testing.T) {
 	t.Setenv("PLANTED_SECRET", "planted-in-the-parent")
 	r := newBundleRig(t)
@@ -235,7 +235,7 @@ export const handler = () => {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(r.logged(), `"UNDECLARED"`) {
-		t.Error("nobody is told of a setting that nothing asks for")
+		t.Error("an undeclared setting is not logged")
 	}
 }
 
@@ -264,7 +264,7 @@ func TestBundleThatMayNotRun(t *testing.T) {
 	ran := false
 	r.options.Reviewed = func(_ context.Context, digest string) error {
 		ran = strings.HasPrefix(digest, "sha256:")
-		return errors.New("nobody has reviewed it")
+		return errors.New("the bundle is not reviewed")
 	}
 	_, err := r.open(t)
 	if refusal, ok := errors.AsType[*call.Refusal](err); !ok || refusal.Code != call.PolicyDenied || !ran {
@@ -283,7 +283,7 @@ func TestBundleThatMayNotRun(t *testing.T) {
 	}
 }
 
-// The copy that runs stays as long as the bundle is open, whoever tidies up.
+// Cleaners of temporary files do not remove the copy of an open bundle.
 func TestBundleCopyIsHeld(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => 1;")
@@ -307,7 +307,7 @@ func TestBundleCopyIsHeld(t *testing.T) {
 	}
 }
 
-// A bundle runs from the copy that was checked, not from where it was read.
+// A bundle runs from the copy that was checked, not from its original folder.
 func TestBundleRunsWhatWasChecked(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => 'checked';")
@@ -324,8 +324,8 @@ func TestBundleRunsWhatWasChecked(t *testing.T) {
 
 const token = "tok-4711-of-the-slot-abcdef"
 
-// hosts are two real TLS servers: api.example.com, the slot's, and
-// other.example.com. They answer with what they were sent.
+// hosts starts two TLS servers: api.example.com, the slot's host, and
+// other.example.com. They echo each request.
 func (r *bundleRig) hosts(t *testing.T) (received func(host string) string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -357,8 +357,8 @@ func (r *bundleRig) hosts(t *testing.T) (received func(host string) string) {
 	return func(host string) string { mu.Lock(); defer mu.Unlock(); return all[host] }
 }
 
-// Each asks every host with the token in a header, a path and a body, and tells
-// everything that it can see.
+// Each program sends the token to every host in a header, a path and a body, and
+// returns everything that it can see.
 const (
 	askNode = `
 import fs from 'node:fs';
@@ -418,8 +418,8 @@ func TestBundleCredentials(t *testing.T) {
 				return a
 			}
 
-			// It reaches another host too: a placeholder, which only the slot's host
-			// gets the value for.
+			// The code can reach another host: it gets a placeholder, and only the slot's
+			// host gets the value.
 			r.doc["allowed_hosts"] = []string{"api.example.com", "other.example.com"}
 			a := ask()
 			if got := a.StructuredContent; strings.Contains(fmt.Sprint(got), token) || !strings.HasPrefix(got.Token, "ambit-placeholder-") {
@@ -435,14 +435,14 @@ func TestBundleCredentials(t *testing.T) {
 				t.Errorf("the echo: %v", a.StructuredContent.Said)
 			}
 
-			// It reaches the slot's host alone: the value itself.
+			// The code can reach only the slot's host: it gets the value.
 			r.doc["allowed_hosts"] = []string{"api.example.com"}
 			a = ask()
 			if a.StructuredContent.Token != token || !strings.Contains(a.StructuredContent.Said["other.example.com"], "failed") {
 				t.Errorf("%v", a.StructuredContent.Said)
 			}
 
-			// A name above the slot's host is more than the slot's host.
+			// A parent domain of the slot's host covers more hosts than the slot.
 			r.doc["allowed_hosts"] = []string{"example.com"}
 			if a = ask(); strings.Contains(fmt.Sprint(a.StructuredContent), token) {
 				t.Error("a name above the slot's host gets the token")
@@ -451,8 +451,7 @@ func TestBundleCredentials(t *testing.T) {
 	}
 }
 
-// A secret that was set for other hosts than the slot names now goes to none of
-// the new ones.
+// A host that was added to the slot after the secret was set does not get the secret.
 func TestBundleCredentialKeepsItsAudience(t *testing.T) {
 	r := newBundleRig(t)
 	received := r.hosts(t)
@@ -494,7 +493,7 @@ func TestBundleCredentialMissing(t *testing.T) {
 	}
 }
 
-// Of a JSON document the code gets the shape, with a placeholder for each text.
+// For a JSON credential the code gets an object with a placeholder for each text.
 func TestBundleJSONCredential(t *testing.T) {
 	r := newBundleRig(t)
 	received := r.hosts(t)

@@ -17,17 +17,17 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// lent is what one run gets of the agent's credentials.
+// lent are the agent's credentials for one run.
 type lent struct {
 	env   []string
 	swaps []egress.Swap
-	// known are the values, as they may come back.
+	// known finds the values in output.
 	known *secret.Known
-	// missing says which slots that are required are not filled.
+	// missing has a refusal for each required slot without a credential.
 	missing []*call.Refusal
 }
 
-// complete refuses if a slot that is required is not filled.
+// complete refuses if a required credential is missing.
 func (l *lent) complete() error {
 	if len(l.missing) == 0 {
 		return nil
@@ -35,7 +35,7 @@ func (l *lent) complete() error {
 	return l.missing[0]
 }
 
-// lend decides for each slot whether the run gets its value or a placeholder. An
+// lend decides for each slot whether the run gets its value or a placeholder. The
 // error is a refusal.
 func (b *Bundle) lend() (*lent, error) {
 	l := &lent{}
@@ -53,43 +53,45 @@ func (b *Bundle) lend() (*lent, error) {
 			return nil, err
 		}
 		values = append(values, secret.Value{Name: slot.Ref, Secret: s.Reveal()})
-		if b.holds(slot, s) {
+		if b.mayHold(slot, s) {
 			l.env = append(l.env, slot.Env+"="+s.Reveal())
 			continue
 		}
-		shown, err := l.stand(slot, s, &values)
+		text, err := l.substitute(slot, s, &values)
 		if err != nil {
-			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "the credential %s cannot be lent: %v", slot.Ref, err)
+			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
+				"no placeholder can be made for the credential %s: %v", slot.Ref, err)
 		}
-		l.env = append(l.env, slot.Env+"="+shown)
+		l.env = append(l.env, slot.Env+"="+text)
 	}
 	for _, v := range values {
-		if len(l.swaps) > 0 && len(v.Secret) < shortest {
-			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "the credential %s is too short to be told apart from other text, so it cannot be kept from the code", v.Name)
+		if len(l.swaps) > 0 && len(v.Secret) < minSecret {
+			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
+				"the credential %s is too short to be found in responses, so it cannot be hidden from the code", v.Name)
 		}
 	}
 	var err error
 	if l.known, err = secret.NewKnown(values); err != nil {
-		return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "the credentials cannot be watched: %v", err)
+		return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "output cannot be scanned for credentials: %v", err)
 	}
 	return l, nil
 }
 
-// shortest is the shortest value that is found again in what a host answers.
-const shortest = 6
+// minSecret is the length of the shortest value that is searched for in responses.
+const minSecret = 6
 
-// holds reports whether the code may hold a secret itself: every host that it
-// can reach is the slot's, and one that the secret was set for.
-func (b *Bundle) holds(slot *agent.Slot, s credential.Secret) bool {
+// mayHold reports whether the code may have the value of a secret: the slot and the
+// secret allow every host that the code can reach.
+func (b *Bundle) mayHold(slot *agent.Slot, s credential.Secret) bool {
 	return !slices.ContainsFunc(b.agent.Program.Hosts, func(host string) bool {
 		return !slot.Covers(host) || len(s.Hosts()) > 0 && !agent.Covers(s.Hosts(), host)
 	})
 }
 
-// stand makes what stands for a secret: a placeholder, or for a JSON document
-// one of the same shape with a placeholder for each text in it.
-func (l *lent) stand(slot *agent.Slot, s credential.Secret, values *[]secret.Value) (string, error) {
-	hosts := both(slot.Hosts, s.Hosts())
+// substitute returns a placeholder for a secret. For a JSON object it returns an
+// object of the same shape with a placeholder for each text.
+func (l *lent) substitute(slot *agent.Slot, s credential.Secret, values *[]secret.Value) (string, error) {
+	hosts := commonHosts(slot.Hosts, s.Hosts())
 	add := func(value string) string {
 		p := placeholder()
 		l.swaps = append(l.swaps, egress.Swap{Placeholder: p, Value: func() string { return value }, Hosts: hosts})
@@ -103,8 +105,8 @@ func (l *lent) stand(slot *agent.Slot, s credential.Secret, values *[]secret.Val
 		return "", errors.New("it is not JSON")
 	}
 	text, err := json.Marshal(shape(document, func(value string) string {
-		if len(value) < shortest {
-			return "" // it could not be found again
+		if len(value) < minSecret {
+			return "" // too short to be found in responses
 		}
 		*values = append(*values, secret.Value{Name: slot.Ref, Secret: value})
 		return add(value)
@@ -112,8 +114,7 @@ func (l *lent) stand(slot *agent.Slot, s credential.Secret, values *[]secret.Val
 	return string(text), err
 }
 
-// shape is a document with each text replaced, and nothing in place of what is
-// neither text nor a list or object of some.
+// shape returns a document with each text replaced. Numbers and booleans become null.
 func shape(v any, text func(string) string) any {
 	switch v := v.(type) {
 	case string:
@@ -134,9 +135,9 @@ func shape(v any, text func(string) string) any {
 	return nil
 }
 
-// both are the hosts that the slot allows and the secret was set for; a secret
-// that was set for none in particular leaves it to the slot.
-func both(slot, set []string) []string {
+// commonHosts returns the hosts that the slot allows and the secret was set for. A
+// secret without hosts allows all of the slot's.
+func commonHosts(slot, set []string) []string {
 	if len(set) == 0 {
 		return slot
 	}
@@ -154,21 +155,17 @@ func both(slot, set []string) []string {
 	return hosts
 }
 
-// placeholder is a word that nobody can guess and no other run knows.
+// placeholder returns a random word.
 func placeholder() string {
 	var b [16]byte
 	rand.Read(b[:])
 	return "ambit-placeholder-" + hex.EncodeToString(b[:])
 }
 
-// hush takes the values out of a line for the log.
-func (l *lent) hush(line string) string {
-	found := l.known.Find([]byte(line))
-	if len(found) == 0 {
-		return line
-	}
+// redact replaces the values in a line for the log.
+func (l *lent) redact(line string) string {
 	out, at := "", 0
-	for _, f := range found {
+	for _, f := range l.known.Find([]byte(line)) {
 		out += line[at:f[0]] + "[secret]"
 		at = f[1]
 	}

@@ -10,14 +10,13 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// A server lives as long as its agent. It is ended after a year all the same,
-// and may write this much to the log.
+// A server runs as long as its agent, within these bounds.
 const (
 	serverWall = 365 * 24 * time.Hour
 	serverLog  = 256 << 20
 )
 
-// Server is a bundle's own MCP server, in its sandbox.
+// Server is the MCP server of a bundle, in its sandbox.
 type Server struct {
 	Stdin  io.WriteCloser
 	Stdout io.ReadCloser
@@ -27,11 +26,10 @@ type Server struct {
 	err   error
 }
 
-// Native reports whether the bundle is its own server.
+// Native reports whether the bundle is an MCP server.
 func (b *Bundle) Native() bool { return b.agent.Program.Contract == agent.NativeMCP }
 
-// Launch starts the bundle's own server. It must be stopped. The error is a
-// refusal.
+// Launch starts the bundle's MCP server. The caller stops it. The error is a refusal.
 func (b *Bundle) Launch() (*Server, error) {
 	l, err := b.lend()
 	if err != nil {
@@ -44,11 +42,11 @@ func (b *Bundle) Launch() (*Server, error) {
 	s := &Server{ended: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	talking := make(chan struct{})
+	started := make(chan struct{})
 	r.Wall, r.MaxStderr, r.Pool = serverWall, serverLog, nil
 	r.Talk = func(stdin io.WriteCloser, stdout io.ReadCloser) {
 		s.Stdin, s.Stdout = stdin, stdout
-		close(talking)
+		close(started)
 	}
 	go func() {
 		defer close(s.ended)
@@ -58,27 +56,27 @@ func (b *Bundle) Launch() (*Server, error) {
 		if errors.Is(err, sandbox.ErrNotStarted) {
 			err = failed(NotStarted, "%v", err)
 		}
-		if f := ended(&out, r.Wall); err == nil && f != nil {
+		if f := exitFailure(&out, r.Wall); err == nil && f != nil {
 			err = f
 		}
 		s.err = err
 	}()
 	select {
-	case <-talking:
+	case <-started:
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.server, b.lacks = s, len(l.missing) > 0
 		return s, nil
 	case <-s.ended:
 		if s.err == nil {
-			s.err = failed(NoAnswer, "the server ended before it was spoken to")
+			s.err = failed(NoAnswer, "the server exited before the first request")
 		}
 		return nil, s.err
 	}
 }
 
-// Stop ends the server and everything it started, and tells how it ended if it
-// did so by itself.
+// Stop ends the server and all its processes. If the server had already exited, Stop
+// returns its failure.
 func (s *Server) Stop() error {
 	select {
 	case <-s.ended:
@@ -90,9 +88,9 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Complete refuses calls while a credential that the code requires is missing.
-// The server is up all the same, so that it can be proven; when the credential
-// is there, it is ended, and whoever keeps it running starts it with it.
+// Complete refuses calls while a required credential is missing. The server runs
+// without it, so that its tools can be proven. Once the credential is set, Complete
+// stops the server, and its supervisor starts it again with the credential.
 func (b *Bundle) Complete() error {
 	b.mu.Lock()
 	server, lacks := b.server, b.lacks

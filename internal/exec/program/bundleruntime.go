@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"os/exec"
 	"path/filepath"
@@ -17,23 +18,26 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// interpreter is one that is installed where sandboxes see it: under /usr.
+// interpreter is installed under /usr, where sandboxes see it.
 type interpreter struct {
 	path    string
 	version *semver.Version
 }
 
-var places = map[string][]string{
+var interpreterPatterns = map[string][]string{
 	"node": {
-		"/usr/local/bin/node*", "/usr/bin/node*", "/usr/local/lib/node*/bin/node", "/usr/lib/node*/bin/node", "/usr/local/node*/bin/node",
-		"/usr/local/n/versions/node/*/bin/node",
+		"/usr/local/bin/node*", "/usr/bin/node*", "/usr/local/lib/node*/bin/node", "/usr/lib/node*/bin/node",
+		"/usr/local/node*/bin/node", "/usr/local/n/versions/node/*/bin/node",
 	},
-	"python3": {"/usr/local/bin/python3*", "/usr/bin/python3*", "/usr/local/lib/python*/bin/python3", "/usr/local/python*/bin/python3"},
+	"python3": {
+		"/usr/local/bin/python3*", "/usr/bin/python3*", "/usr/local/lib/python*/bin/python3",
+		"/usr/local/python*/bin/python3",
+	},
 }
 
 var interpreterName = regexp.MustCompile(`^(?:node(?:js)?|python3)[-.0-9]*$`)
 
-// interpreters are those of one kind, asked once for their versions.
+// interpreters caches the installed interpreters of each kind.
 var interpreters = struct {
 	sync.Mutex
 	of map[string][]interpreter
@@ -47,14 +51,15 @@ func installed(ctx context.Context, kind string) []interpreter {
 	}
 	var found []interpreter
 	seen := map[string]bool{}
-	for _, pattern := range places[kind] {
+	for _, pattern := range interpreterPatterns[kind] {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			continue // the patterns are constants
 		}
 		for _, file := range files {
 			real, err := filepath.EvalSymlinks(file)
-			if err != nil || seen[real] || !strings.HasPrefix(real, "/usr/") || !interpreterName.MatchString(filepath.Base(file)) {
+			if err != nil || seen[real] || !strings.HasPrefix(real, "/usr/") ||
+				!interpreterName.MatchString(filepath.Base(file)) {
 				continue
 			}
 			seen[real] = true
@@ -64,13 +69,13 @@ func installed(ctx context.Context, kind string) []interpreter {
 		}
 	}
 	slices.SortStableFunc(found, func(a, b interpreter) int { return b.version.Compare(a.version) })
-	if ctx.Err() == nil { // otherwise some may not have been asked
+	if ctx.Err() == nil { // otherwise some may be missing
 		interpreters.of[kind] = found
 	}
 	return found
 }
 
-// versionOf asks an interpreter of this machine for its version.
+// versionOf runs an interpreter to get its version; nil if that fails.
 func versionOf(ctx context.Context, file string) *semver.Version {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -91,15 +96,15 @@ func versionOf(ctx context.Context, file string) *semver.Version {
 	return v
 }
 
-// findInterpreter is the newest that is installed and fits a version; any fits
-// an empty one.
+// findInterpreter returns the newest installed interpreter that satisfies a version
+// constraint. An empty constraint accepts any.
 func findInterpreter(ctx context.Context, kind, version string) (string, error) {
 	all := installed(ctx, kind)
 	fits := func(*semver.Version) bool { return true }
 	if version != "" {
 		c, err := semver.NewConstraint(version)
 		if err != nil {
-			return "", failed(NotStarted, "the version %s of the runtime cannot be understood", diag.Quote(version))
+			return "", failed(NotStarted, "runtime.version %s is not a version constraint", diag.Quote(version))
 		}
 		fits = c.Check
 	}
@@ -110,19 +115,10 @@ func findInterpreter(ctx context.Context, kind, version string) (string, error) 
 		}
 		have = append(have, i.version.String())
 	}
-	name := map[string]string{"python3": "python"}[kind]
-	if name == "" {
-		name = kind
-	}
-	here := "no " + name + " is"
-	if len(have) > 0 {
-		here = diag.Words(have, "and") + " is"
-		if len(have) > 1 {
-			here = diag.Words(have, "and") + " are"
-		}
-	}
-	wanted := strings.TrimSpace(name + " " + version)
-	r := call.Refuse(sandbox.Stage, call.ServerUnavailable, "the bundle needs %s, and %s installed here under /usr", wanted, here)
-	r.Hint = "install " + wanted + " for the whole machine, or change runtime.version in the manifest"
+	name := strings.TrimSuffix(kind, "3")
+	needed := strings.TrimSpace(name + " " + version)
+	r := call.Refuse(sandbox.Stage, call.ServerUnavailable, "the bundle needs %s; installed under /usr: %s",
+		needed, cmp.Or(strings.Join(have, ", "), "no "+name))
+	r.Hint = "install " + needed + " under /usr, or change runtime.version in the manifest"
 	return "", &Lacking{r}
 }

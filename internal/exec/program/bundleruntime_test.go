@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// fading is a context that is over when the second to use it begins.
+// fading is a context that ends at its second use.
 type fading struct {
 	context.Context
 	end  context.CancelFunc
@@ -25,12 +25,12 @@ func (f *fading) Deadline() (time.Time, bool) {
 	return f.Context.Deadline()
 }
 
-// Whoever goes while interpreters are being asked leaves nothing out for others.
+// A call that ends during the search for interpreters caches no incomplete list.
 func TestInterpretersOfAnEndedCall(t *testing.T) {
 	sandboxtest.Need(t)
 	const kind = "node or python3"
-	places[kind] = []string{"/usr/bin/node*", "/usr/local/bin/node*", "/usr/bin/python3*", "/usr/local/bin/python3*"}
-	defer delete(places, kind)
+	interpreterPatterns[kind] = []string{"/usr/bin/node*", "/usr/local/bin/node*", "/usr/bin/python3*", "/usr/local/bin/python3*"}
+	defer delete(interpreterPatterns, kind)
 	defer delete(interpreters.of, kind)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/bundle"
 )
 
-// The harnesses call what a bundle exports, inside the sandbox.
+// The harnesses run inside the sandbox and call the function that a bundle exports.
 var (
 	//go:embed harness/wrap.mjs
 	wrapNode []byte
@@ -36,44 +36,44 @@ func writeHarness(dir string) error {
 	return errors.Join(write("wrap.mjs", wrapNode), write("wrap.py", wrapPython))
 }
 
-// harness is the command that runs one.
+// harness returns the command of a harness.
 func harness(kind, interpreter string) []string {
 	if kind == "node" {
 		return []string{interpreter, path.Join(harnessDir, "wrap.mjs")}
 	}
-	// Isolated: nothing but the bundle and the library is imported.
+	// Isolated mode: only the bundle and the standard library can be imported.
 	return []string{interpreter, "-I", "-B", path.Join(harnessDir, "wrap.py")}
 }
 
-// task is what a harness reads.
+// task is the input of a harness.
 type task struct {
 	Entry  string         `json:"entry"`
 	Export string         `json:"export"`
 	Tool   string         `json:"tool"`
 	Input  jsontext.Value `json:"input"`
-	// Mark begins the one line that is the answer. Whatever else the code prints
-	// is for the log.
+	// Mark is the prefix of the line with the answer. All other lines go to the log.
 	Mark string `json:"mark"`
 }
 
-// outcome is what it answers: one of these.
+// outcome is the answer of a harness; one of the fields is set.
 type outcome struct {
 	Value jsontext.Value `json:"value"`
-	// Thrown is the tool's own failure, Broken that there is nothing to call.
+	// Thrown is an error of the tool. Broken means that there is no function to call.
 	Thrown *string `json:"thrown"`
 	Broken *string `json:"broken"`
 }
 
-// Act calls a tool of a bundle that is wrapped.
+// Act calls a tool of wrapped code.
 func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	if _, ok := t.Binding.(agent.RunProgram); !ok || b.agent.Program.Contract != agent.Wrapped {
-		return call.Result{}, failed(NotStarted, "%s is not a tool of code that is wrapped", diag.Quote(t.Name))
+		return call.Result{}, failed(NotStarted, "%s is not a tool of wrapped code", diag.Quote(t.Name))
 	}
 	select {
 	case b.turns <- struct{}{}:
 		defer func() { <-b.turns }()
 	case <-ctx.Done():
-		return call.Result{}, call.Unsent(call.Refuse(sandbox.Stage, call.TimedOut, "too many calls of the bundle are under way").Again())
+		refusal := call.Refuse(sandbox.Stage, call.TimedOut, "too many calls of the bundle are running")
+		return call.Result{}, call.Unsent(refusal.Again())
 	}
 	l, err := b.lend()
 	if err == nil {
@@ -88,28 +88,32 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	}
 	defer r.end()
 	p := b.agent.Program
-	job := task{Entry: path.Join(bundleDir, bundle.Built(path.Clean(p.Entry))), Export: p.Export, Tool: t.Name, Input: c.Arguments, Mark: rand.Text()}
+	job := task{
+		Entry: path.Join(bundleDir, bundle.Built(path.Clean(p.Entry))), Export: p.Export, Tool: t.Name,
+		Input: c.Arguments, Mark: rand.Text(),
+	}
 	if r.Stdin, err = json.Marshal(job); err != nil {
 		return call.Result{}, call.Unsent(call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments are not one JSON value"))
 	}
 	out, err := sandbox.Run(ctx, r.Spec)
+	result := call.Result{Duration: out.Duration}
 	if err != nil {
-		return call.Result{Duration: out.Duration}, b.notRun(ctx, t, err)
+		return result, notRun(ctx, err, func(f *Failure) error { return b.setEffect(t, f) })
 	}
 	answer := b.answer(r, out.Stdout, job.Mark)
-	if f := ended(&out, r.Wall); f != nil && (answer == nil || f.Reason == TimedOut || f.Reason == TooLarge) {
-		f.Hint = ""
-		return call.Result{Duration: out.Duration}, b.weigh(t, f)
+	f := exitFailure(&out, r.Wall)
+	if f != nil && (answer == nil || f.Reason == TimedOut || f.Reason == TooLarge) {
+		f.Hint = "" // it is about the manifests of programs
+		return result, b.setEffect(t, f)
 	}
-	raw, isError, f := answer.result(r.lent)
-	if f != nil {
-		return call.Result{Duration: out.Duration}, b.weigh(t, f)
+	if result.Raw, result.IsError, f = answer.result(r.lent); f != nil {
+		return result, b.setEffect(t, f)
 	}
-	return call.Result{Raw: raw, IsError: isError, Duration: out.Duration}, nil
+	return result, nil
 }
 
-// answer finds the line of the harness, nil if there is none. Other lines are
-// the code's own, for the log.
+// answer finds the line of the harness; nil if there is none. Other lines go to the
+// log.
 func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 	var found *outcome
 	for line := range bytes.Lines(stdout) {
@@ -117,7 +121,7 @@ func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 		text, ok := bytes.CutPrefix(line, []byte(mark))
 		if !ok {
 			if len(line) > 0 {
-				b.options.Log(r.lent.hush(string(line)))
+				b.options.Log(r.lent.redact(string(line)))
 			}
 			continue
 		}
@@ -129,34 +133,38 @@ func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 	return found
 }
 
-// result is what the code returned, as the result of a tool.
+// result converts the value that the code returned to the result of a tool.
 func (o *outcome) result(l *lent) (raw jsontext.Value, isError bool, f *Failure) {
 	switch {
 	case o == nil:
 		return nil, false, failed(NoAnswer, "the code ended without an answer")
 	case o.Broken != nil:
-		f := failed(NotStarted, "the code cannot be called: %s", diag.Quote(l.hush(*o.Broken)))
-		f.Hint = "what it wrote is in the log"
+		f := failed(NotStarted, "the code cannot be called: %s", diag.Quote(l.redact(*o.Broken)))
+		f.Hint = "see the log for its output"
 		return nil, false, f
-	case o.Thrown != nil:
-		return mustJSON(toolResult{Content: []textContent{{"text", *o.Thrown}}, IsError: true}), true, nil
 	}
-	switch o.Value.Kind() {
-	case 'n', 0:
-		return mustJSON(toolResult{Content: []textContent{}}), false, nil
-	case '"':
-		var text string
-		if json.Unmarshal(o.Value, &text) != nil {
-			return nil, false, failed(BadJSON, "the code's answer is not JSON")
-		}
-		return mustJSON(toolResult{Content: []textContent{{"text", text}}}), false, nil
-	case '{':
+	var err error
+	r := toolResult{Content: []textContent{{"text", string(o.Value)}}}
+	switch kind := o.Value.Kind(); {
+	case o.Thrown != nil:
+		r.Content[0].Text, r.IsError = *o.Thrown, true
+	case kind == 'n', kind == 0:
+		r.Content = []textContent{}
+	case kind == '"':
+		err = json.Unmarshal(o.Value, &r.Content[0].Text)
+	case kind == '{':
 		if whole, isError := wholeResult(o.Value); whole {
 			return o.Value, isError, nil
 		}
-		return mustJSON(toolResult{Content: []textContent{{"text", string(o.Value)}}, Structured: o.Value}), false, nil
+		r.Structured = o.Value
 	}
-	return mustJSON(toolResult{Content: []textContent{{"text", string(o.Value)}}}), false, nil
+	if err == nil {
+		raw, err = json.Marshal(r)
+	}
+	if err != nil {
+		return nil, false, failed(BadJSON, "the code's answer is not valid JSON")
+	}
+	return raw, r.IsError, nil
 }
 
 type textContent struct {
@@ -170,16 +178,7 @@ type toolResult struct {
 	IsError    bool           `json:"isError,omitzero"`
 }
 
-// mustJSON writes our own values, which always can be.
-func mustJSON(v any) jsontext.Value {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return jsontext.Value(`{"content":[],"isError":true}`)
-	}
-	return text
-}
-
-// wholeResult reports whether the code has made a result of its own: an object
+// wholeResult reports whether the code returned a complete tool result: an object
 // with a list of typed content.
 func wholeResult(v jsontext.Value) (whole, isError bool) {
 	var r struct {

@@ -3,6 +3,10 @@ package program
 import (
 	"bytes"
 	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +17,56 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
+
+// Memory holds the earlier answers of agents.
+type Memory interface {
+	// Lines returns an agent's records, one line of JSON each. changed is how many
+	// were left out because they were modified in the store.
+	Lines(ctx context.Context, agentID string) (lines []byte, changed int, err error)
+}
+
+const (
+	// memoryFile is the program's memory inside the sandbox, and memoryVariable the
+	// environment variable with its path.
+	memoryFile     = "/memory.jsonl"
+	memoryVariable = "AMBIT_MEMORY"
+	// memoryRead is the capability that the caller needs.
+	memoryRead = "memory.read"
+)
+
+// mountMemory shows a program its memory if the caller holds memory.read. remove
+// deletes the file.
+func (b *binding) mountMemory(ctx context.Context, c *call.Call, s *sandbox.Spec) (remove func(), err error) {
+	if b.options.Memory == nil || !slices.Contains(c.Held, memoryRead) {
+		return func() {}, nil
+	}
+	lines, changed, err := b.options.Memory.Lines(ctx, b.agent.ID)
+	if err != nil {
+		return nil, call.Refuse(sandbox.Stage, call.StoreUnavailable, "the agent's memory cannot be read: %v", err)
+	}
+	if changed > 0 {
+		b.options.Log("some records of the agent's memory were modified in the store; the program does not see them")
+	}
+	// Other users cannot enter the folder. The file must be readable for the
+	// sandbox's user.
+	folder, err := sandbox.TempDir()
+	if err != nil {
+		return nil, failed(NotStarted, "the program's memory cannot be written: %v", err)
+	}
+	remove = func() { os.RemoveAll(folder) }
+	file := filepath.Join(folder, "memory.jsonl")
+	if err = os.WriteFile(file, lines, 0o444); err == nil {
+		file, err = resolved(file)
+	}
+	if err != nil {
+		remove()
+		return nil, failed(NotStarted, "the program's memory cannot be written: %v", err)
+	}
+	s.Pool = nil // a prepared sandbox does not have this file
+	s.Mounts = append(s.Mounts, sandbox.Mount{Source: file, To: memoryFile})
+	s.Env = append(s.Env, memoryVariable+"="+memoryFile)
+	return remove, nil
+}
 
 // intent is the line that a program reads.
 type intent struct {
@@ -29,16 +83,19 @@ type issuer struct {
 	Pubkey  string `json:"pubkey"`
 }
 
-// intent makes the line for a call.
+// intent returns the line for a call.
 func (b *binding) intent(c *call.Call) (line []byte, id string, err error) {
 	var args struct {
 		Text     *string `json:"text"`
 		Priority string  `json:"priority"`
 	}
 	if err := json.Unmarshal(c.Arguments, &args); err != nil || args.Text == nil {
-		return nil, "", call.Refuse(sandbox.Stage, call.InputInvalid, "a program takes an object with a text")
+		return nil, "", call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments must be an object with a text")
 	}
-	i := intent{ID: uuid(c.ID), Text: *args.Text, Issuer: issuer{Display: c.Principal}, IssuedAt: time.Now().UnixMilli(), Priority: args.Priority}
+	i := intent{
+		ID: uuid(c.ID), Text: *args.Text, Issuer: issuer{Display: c.Principal},
+		IssuedAt: time.Now().UnixMilli(), Priority: args.Priority,
+	}
 	if b.options.Pubkey != nil {
 		i.Issuer.Pubkey = b.options.Pubkey(c.Principal)
 	}
@@ -54,7 +111,7 @@ func (b *binding) intent(c *call.Call) (line []byte, id string, err error) {
 	return append(line, '\n'), i.ID, err
 }
 
-// uuid writes the 32 hex digits of a call's ID as a UUID.
+// uuid formats the 32 hex digits of a call's ID as a UUID.
 func uuid(id string) string {
 	if len(id) != 32 {
 		return id
@@ -70,7 +127,7 @@ type answer struct {
 	Sources  []string `json:"sources"`
 }
 
-// readAnswer takes the one line of a program that ended well.
+// readAnswer reads the one line of a program that exited with code 0.
 func readAnswer(stdout []byte, id string) (*answer, *Failure) {
 	var only []byte
 	for line := range bytes.Lines(stdout) {
@@ -86,24 +143,24 @@ func readAnswer(stdout []byte, id string) (*answer, *Failure) {
 		only = line
 	}
 	if only == nil {
-		f := failed(NoAnswer, "the program ended without an answer")
+		f := failed(NoAnswer, "the program exited without an answer")
 		f.Hint = "write exactly one line of JSON to stdout"
 		return nil, f
 	}
 	var a answer
 	if err := json.Unmarshal(only, &a); err != nil {
-		// The library's words would quote the line.
+		// The library's error would quote the line.
 		return nil, failed(BadJSON, "the program's answer is not a JSON object with intent_id, status, text and sources")
 	}
 	switch {
 	case a.IntentID == nil || *a.IntentID != id:
-		return nil, failed(WrongIntent, "the program's answer is not to the intent that it was given; intent_id must repeat its id")
+		return nil, failed(WrongIntent, "the answer's intent_id is not the id of the intent")
 	case a.Status == nil || *a.Status != "ok" && *a.Status != "error":
-		return nil, failed(BadStatus, "the status of the program's answer is neither ok nor error")
+		return nil, failed(BadStatus, "the answer's status is neither ok nor error")
 	case a.Text == nil:
 		return nil, failed(BadJSON, "the program's answer has no text")
 	case *a.Status == "error":
-		return nil, failed(StatusError, "the program says that it failed: %s", diag.Quote(*a.Text))
+		return nil, failed(StatusError, "the program reported an error: %s", diag.Quote(*a.Text))
 	}
 	if a.Sources == nil {
 		a.Sources = []string{}
@@ -111,14 +168,11 @@ func readAnswer(stdout []byte, id string) (*answer, *Failure) {
 	return &a, nil
 }
 
-// result is an answer as the result of a tool.
+// result converts an answer to the result of a tool.
 func (a *answer) result() (jsontext.Value, error) {
-	type text struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
+	structured, err := json.Marshal(a)
+	if err != nil {
+		return nil, err
 	}
-	return json.Marshal(struct {
-		Content           []text  `json:"content"`
-		StructuredContent *answer `json:"structuredContent"`
-	}{[]text{{"text", *a.Text}}, a})
+	return json.Marshal(toolResult{Content: []textContent{{"text", *a.Text}}, Structured: structured})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// warm is a pool of one, and what it had left when programs said "here".
+// warm is a pool of one sandbox. It records how many were left while a program ran.
 type warm struct {
 	*sandbox.Pool
 	mu   sync.Mutex
@@ -36,7 +36,7 @@ func (w *warm) log(line string) {
 	w.left = append(w.left, w.Waiting())
 }
 
-// until waits for a sandbox to be there to take.
+// until waits until a sandbox is ready.
 func (w *warm) until(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); w.Waiting() == 0; time.Sleep(time.Millisecond) {
@@ -46,16 +46,16 @@ func (w *warm) until(t *testing.T) {
 	}
 }
 
-// took reports whether the last program was in a sandbox that had waited: while
-// it ran, none was left.
+// took reports whether the last program ran in the prepared sandbox: while it ran, the
+// pool was empty.
 func (w *warm) took() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.left[len(w.left)-1] == 0
 }
 
-// TestBundlePool: a call of wrapped code takes a sandbox that waits, and finds
-// nothing in it of the call before.
+// TestBundlePool: a call of wrapped code uses a prepared sandbox, and sees nothing of
+// the call before.
 func TestBundlePool(t *testing.T) {
 	for _, language := range []string{"node", "python"} {
 		r := newBundleRig(t)
@@ -99,15 +99,15 @@ def handler(x):
 	}
 }
 
-// reminder is a memory of one record.
+// reminder is a memory with one record.
 type reminder struct{}
 
 func (reminder) Lines(context.Context, string) ([]byte, int, error) {
 	return []byte("{\"text\":\"earlier\"}\n"), 0, nil
 }
 
-// TestMemoryIsNotKeptReady: a sandbox with somebody's memory in it is for one run,
-// and takes no place of those that wait.
+// TestMemoryIsNotKeptReady: a sandbox with an agent's memory is used for one run and is
+// not taken from the pool.
 func TestMemoryIsNotKeptReady(t *testing.T) {
 	r := newRig(t)
 	w := newWarm(t)
@@ -143,7 +143,7 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': text}))
 
 var _ program.Memory = reminder{}
 
-// TestTrustIsNotKeptReady: nor is one with the authority of a single run.
+// TestTrustIsNotKeptReady: a sandbox with the authority of one run is not pooled.
 func TestTrustIsNotKeptReady(t *testing.T) {
 	w := newWarm(t)
 	open := func(change func(*bundleRig)) func() string {

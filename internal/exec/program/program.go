@@ -1,21 +1,19 @@
-// Package program runs the programs of agents that are one: a line of JSON in, a
-// line of JSON out, in a sandbox.
+// Package program runs agents that are programs, in a sandbox: one line of JSON in,
+// one line of JSON out. It also runs code bundles ([Bundle]).
 //
-// The contract is taken at its word. The program reads exactly one line, its
-// intent, and then the end of input. It writes exactly one line, its answer, and
-// ends well; blank lines are nothing. Whatever else it does is a [Failure] with a
-// reason of its own, so that whoever wrote it knows what to mend. What it writes
-// to stderr goes to the operator's log.
+// The contract is enforced strictly. The program reads exactly one line, its intent,
+// and then the end of input. It writes exactly one line, its answer, and exits with
+// code 0. Blank lines are ignored. Any other behaviour is a [Failure] whose [Reason]
+// shows the program's author what to fix. Stderr goes to the operator's log.
 //
-// A program has the network, memory, disk and time that its manifest says, and
-// those are walls, not advice. It sees the folder of its manifest, read-only, as
-// its working directory, or, if its manifest lies in a folder of manifests, the
-// folder of its entry. It never sees a folder that holds what ambit keeps, or
-// somebody's whole home.
+// The sandbox enforces the network access, memory, disk and time of the manifest.
+// The program sees the folder of its manifest, read-only, as its working directory.
+// If the manifest is in a folder of manifests, it sees the folder of its entry
+// instead. It never sees a folder with ambit's own files, or a whole home directory.
 //
-// What a failed run did to the world depends on what it could reach. Without a
-// network that is nothing. With one, a run that was ended from outside leaves it
-// unknown; one that came to its own end is done, for better or worse.
+// The effect of a failed run depends on its network access. Without network there
+// is none. With network, a run that was killed has an unknown effect, and a run that
+// exited by itself counts as done.
 package program
 
 import (
@@ -38,36 +36,34 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Options say how an agent's program is run.
+// Options configure the runs of an agent's program.
 type Options struct {
 	// Manifest is the path of the manifest. A relative entry starts at its folder.
 	Manifest string
-	// Isolation is the tier; empty is the standard one.
+	// Isolation is the tier; empty means the standard one.
 	Isolation sandbox.Tier
-	// Unconfined runs the program without a sandbox. Nothing but an explicit flag
-	// of the operator may set it.
+	// Unconfined runs the program without a sandbox. Only an explicit flag of the
+	// operator may set it.
 	Unconfined bool
-	// Egress are the development switches of the way out.
+	// Egress holds the development switches for network access.
 	Egress egress.Switches
-	// Pubkey is the public key of a principal, as its agents see it; nil leaves
-	// it empty.
+	// Pubkey returns the public key of a principal for the intent; nil leaves it
+	// empty.
 	Pubkey func(principal string) string
-	// Memory is what agents remember; nil if nothing is remembered.
+	// Memory holds the agent's earlier answers; nil if there is no memory.
 	Memory Memory
-	// Log is told what the program writes to stderr, and what became of its
-	// connections.
+	// Log receives the program's stderr and its connections, line by line.
 	Log func(line string)
-	// Pool may have a sandbox waiting; nil makes one for every run.
+	// Pool provides prepared sandboxes; nil makes one for every run.
 	Pool *sandbox.Pool
-	// Home is what no program may see into, but for agents in it. Sandboxes
-	// remember there what this machine can do.
+	// Home is hidden from programs, except for the agents in it. Sandboxes store
+	// there what this machine supports.
 	Home home.Home
 }
 
 // Reason is how a program broke its contract.
 type Reason string
 
-// The reasons.
 const (
 	NotStarted  Reason = "not_started"
 	NoAnswer    Reason = "no_answer"
@@ -89,7 +85,7 @@ type Failure struct {
 	Reason Reason
 }
 
-// Unwrap gives the refusal.
+// Unwrap returns the refusal.
 func (f *Failure) Unwrap() error { return f.Refusal }
 
 func failed(reason Reason, format string, args ...any) *Failure {
@@ -104,7 +100,7 @@ type binding struct {
 	options Options
 }
 
-// New is the binding of an agent's program.
+// New returns the binding of an agent's program.
 func New(a *agent.Agent, o Options) call.Binding {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -112,17 +108,17 @@ func New(a *agent.Agent, o Options) call.Binding {
 	return &binding{a, o}
 }
 
-// maxAnswer bounds the one line, and maxLog what may go to the log.
+// The bounds of one run.
 const (
-	maxAnswer = 16 << 20
-	maxLog    = 16 << 20
-	processes = 256
+	maxAnswer    = 16 << 20 // bytes of stdout
+	maxLog       = 16 << 20 // bytes of stderr
+	maxProcesses = 256
 )
 
-// Act dispatches one intent.
+// Act runs the program for one intent.
 func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	if _, ok := t.Binding.(agent.RunProgram); !ok || b.agent.Program == nil || b.agent.Program.Contract != agent.OneLine {
-		return call.Result{}, failed(NotStarted, "%s is not a program that takes one line", diag.Quote(t.Name))
+		return call.Result{}, failed(NotStarted, "%s is not a program that reads one line", diag.Quote(t.Name))
 	}
 	line, id, err := b.intent(c)
 	if err != nil {
@@ -132,33 +128,40 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	if err != nil {
 		return call.Result{}, err
 	}
-	done, err := b.remind(ctx, c, &spec)
+	removeMemory, err := b.mountMemory(ctx, c, &spec)
 	if err != nil {
 		return call.Result{}, call.Unsent(err)
 	}
-	defer done()
-	said := &transcript{to: spec.OnStderr, sum: sha256.New()}
-	spec.OnStderr = said.line
-	out, err := b.run(ctx, spec)
-	if err != nil {
-		err = b.notRun(ctx, err)
-	} else if f := ended(&out, spec.Wall); f != nil {
-		err = b.weigh(f)
+	defer removeMemory()
+	stderr := &transcript{to: spec.OnStderr, sum: sha256.New()}
+	spec.OnStderr = stderr.line
+	run := sandbox.Run
+	if b.options.Unconfined {
+		run = unconfined
 	}
-	result := call.Result{Duration: out.Duration, Log: said.reference()}
+	out, err := run(ctx, spec)
+	if err != nil {
+		err = notRun(ctx, err, b.setEffect)
+		if f, ok := errors.AsType[*Failure](err); ok && f.Reason == NotStarted {
+			f.Hint = "check runtime and entry: rust-bin needs an executable entry; python3 and node must be installed under /usr"
+		}
+	} else if f := exitFailure(&out, spec.Wall); f != nil {
+		err = b.setEffect(f)
+	}
+	result := call.Result{Duration: out.Duration, Log: stderr.reference()}
 	if err != nil {
 		return result, err
 	}
 	a, f := readAnswer(out.Stdout, id)
 	if f != nil {
-		return result, b.weigh(f)
+		return result, b.setEffect(f)
 	}
 	result.Raw, err = a.result()
 	return result, err
 }
 
-// transcript hands on what a program writes to stderr, and keeps what it takes to
-// recognise it in a log.
+// transcript forwards the lines of stderr, and computes what identifies them in a
+// log.
 type transcript struct {
 	to func(line string)
 
@@ -177,7 +180,7 @@ func (t *transcript) line(text string) {
 	t.to(text)
 }
 
-// reference is what the journal says of it; empty if there was nothing.
+// reference returns the journal's reference to the lines; empty if there were none.
 func (t *transcript) reference() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,60 +190,63 @@ func (t *transcript) reference() string {
 	return fmt.Sprintf("stderr: %d lines, %d bytes, sha256:%x", t.lines, t.bytes, t.sum.Sum(nil))
 }
 
-// notRun is why there is no outcome.
-func (b *binding) notRun(ctx context.Context, err error) error {
+// notRun converts the error of a run without an outcome. setEffect adds the effect
+// of a run that was interrupted.
+func notRun(ctx context.Context, err error, setEffect func(*Failure) error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrNotStarted):
-		f := failed(NotStarted, "%v", err)
-		f.Hint = "check runtime and entry; entry must be executable for rust-bin, and python3 or node be installed under /usr"
-		return f
+		return failed(NotStarted, "%v", err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return b.weigh(failed(TimedOut, "the caller's time was up, and the program was ended"))
+		return setEffect(failed(TimedOut, "the call timed out and the program was killed"))
 	case ctx.Err() != nil:
-		return b.weigh(failed(Cancelled, "the call was cancelled, and the program was ended"))
+		return setEffect(failed(Cancelled, "the call was cancelled and the program was killed"))
 	}
-	return call.Unsent(err) // there was no sandbox for it
+	return call.Unsent(err) // no sandbox could be made
 }
 
-// ended judges how a program ended; nil if it ended well.
-func ended(out *sandbox.Outcome, wall time.Duration) *Failure {
+// exitFailure returns the failure of a program that did not exit with code 0.
+func exitFailure(out *sandbox.Outcome, wall time.Duration) *Failure {
 	switch {
 	case out.TimedOut:
-		f := failed(TimedOut, "the program did not end within %s and was killed", wall)
-		f.Hint = "make it quicker, or raise cpu_ms_per_task in the manifest"
+		f := failed(TimedOut, "the program did not exit within %s and was killed", wall)
+		f.Hint = "make it faster, or raise cpu_ms_per_task in the manifest"
 		return f
 	case out.TooLarge != "":
 		return failed(TooLarge, "the program wrote more to %s than is allowed and was killed", out.TooLarge)
 	case out.ExitCode != 0 && out.OOM:
-		f := failed(OOM, "the program took more memory than it has and was killed")
-		f.Hint = "make it take less, or raise memory_mb in the manifest; files that it writes count too"
+		f := failed(OOM, "the program exceeded its memory limit and was killed")
+		f.Hint = "make it use less memory, or raise memory_mb in the manifest; files that it writes count too"
 		return f
 	case out.Signal != 0:
-		return failed(ExitCode, "the program was ended by signal %d", out.Signal)
+		return failed(ExitCode, "the program was killed by signal %d", out.Signal)
 	case out.ExitCode != 0:
-		return failed(ExitCode, "the program ended with exit code %d", out.ExitCode)
+		return failed(ExitCode, "the program exited with code %d", out.ExitCode)
 	}
 	return nil
 }
 
-// weigh says what a run that failed may have done.
-func (b *binding) weigh(f *Failure) error {
-	if b.network() == agent.NetworkOff {
-		return f
-	}
-	switch f.Reason {
-	case NotStarted:
-	case TimedOut, Cancelled, TooLarge, OOM:
-		f.Effect = call.EffectUnknown
-	default:
-		f.Effect = call.EffectDone
+// setEffect sets the possible effect of a failed run.
+func (b *binding) setEffect(f *Failure) error {
+	if b.network() != agent.NetworkOff {
+		f.Effect = effectOf(f.Reason)
 	}
 	return f
 }
 
+// effectOf returns the effect of a failed run that could reach a host.
+func effectOf(r Reason) call.Effect {
+	switch r {
+	case NotStarted:
+		return call.NoEffect
+	case TimedOut, Cancelled, TooLarge, OOM:
+		return call.EffectUnknown
+	}
+	return call.EffectDone
+}
+
 func (b *binding) network() agent.NetworkAccess {
 	if b.options.Unconfined {
-		return agent.NetworkFull // whatever the manifest says, nothing holds it
+		return agent.NetworkFull // the manifest's setting is not enforced
 	}
 	if b.agent.Resources == nil {
 		return agent.NetworkOff
@@ -248,16 +254,16 @@ func (b *binding) network() agent.NetworkAccess {
 	return b.agent.Resources.Network
 }
 
-// spec is the run of one intent.
+// spec describes the run for one intent.
 func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	s := sandbox.Spec{
-		Tier: b.options.Isolation, Stdin: line, PIDs: processes, MaxStdout: maxAnswer, MaxStderr: maxLog,
+		Tier: b.options.Isolation, Stdin: line, PIDs: maxProcesses, MaxStdout: maxAnswer, MaxStderr: maxLog,
 		OnStderr: b.options.Log, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
 	}
 	if r := b.agent.Resources; r != nil {
 		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, r.WallClock
 	}
-	if f := b.place(&s); f != nil {
+	if f := b.findEntry(&s); f != nil {
 		return s, f
 	}
 	var policy egress.Policy
@@ -269,7 +275,7 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	default:
 		return s, nil
 	}
-	s.Egress = egress.NewProxy(egress.NewDialer(b.options.Egress), policy, b.decided).Serve
+	s.Egress = egress.NewProxy(egress.NewDialer(b.options.Egress), policy, logEgress(b.options.Log)).Serve
 	if file := b.options.Egress.CAFile(); file != "" {
 		file, err := resolved(file)
 		if err != nil {
@@ -282,26 +288,29 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	return s, nil
 }
 
-func (b *binding) decided(d egress.Decision) {
-	if d.Refusal != nil {
-		b.options.Log("egress: " + d.Refusal.Error())
-		return
+// logEgress logs the decisions of a proxy.
+func logEgress(log func(string)) func(egress.Decision) {
+	return func(d egress.Decision) {
+		if d.Refusal != nil {
+			log("egress: " + d.Refusal.Error())
+			return
+		}
+		log("egress: connected to " + d.Host + ":" + d.Port)
 	}
-	b.options.Log("egress: connected to " + d.Host + ":" + d.Port)
 }
 
-// Where a program sees its files.
+// The folders that a program sees.
 const (
 	agentDir = "/agent"
 	entryDir = "/entry"
 )
 
-// place finds the entry and decides what the program sees.
-func (b *binding) place(s *sandbox.Spec) *Failure {
+// findEntry finds the entry and sets the command and the mounts of a run.
+func (b *binding) findEntry(s *sandbox.Spec) *Failure {
 	p := b.agent.Program
 	folder, err := resolved(filepath.Dir(b.options.Manifest))
 	if err != nil {
-		return failed(NotStarted, "the manifest's folder cannot be found: %v", err)
+		return failed(NotStarted, "the manifest's folder was not found: %v", err)
 	}
 	entry := p.Entry
 	if !filepath.IsAbs(entry) {
@@ -314,12 +323,11 @@ func (b *binding) place(s *sandbox.Spec) *Failure {
 	}
 	inside := within(folder, entry)
 	if !inside && !filepath.IsAbs(p.Entry) {
-		return failed(NotStarted, "the entry %s leads out of the manifest's folder", diag.Quote(p.Entry))
+		return failed(NotStarted, "the entry %s is outside the manifest's folder", diag.Quote(p.Entry))
 	}
-	flat := filepath.Base(b.options.Manifest) != "agent.toml"
 	s.Dir = agentDir
 	switch {
-	case flat:
+	case filepath.Base(b.options.Manifest) != "agent.toml": // in a folder of manifests
 		folder = filepath.Dir(entry)
 		inside = true
 	case !inside && !within("/usr", entry):
@@ -349,18 +357,20 @@ func (b *binding) place(s *sandbox.Spec) *Failure {
 	case agent.Python3, agent.Node:
 		s.Argv = []string{string(p.Runtime), seen}
 	default:
-		return failed(NotStarted, "there is no runtime %s", diag.Quote(string(p.Runtime)))
+		return failed(NotStarted, "unknown runtime %s", diag.Quote(string(p.Runtime)))
 	}
 	return nil
 }
 
-// visible refuses to show a folder that holds more than a program.
+// visible refuses a folder that contains more than the program may see.
 func (b *binding) visible(folder string) *Failure {
-	whole := []string{"/"} // not these as a whole
+	f := failed(NotStarted, "the program's folder %s contains files that the program must not see", diag.Quote(folder))
+	f.Hint = "move the program to a folder of its own"
+	whole := []string{"/"} // folders that must not be seen as a whole
 	if home, err := os.UserHomeDir(); err == nil {
 		whole = append(whole, home)
 	}
-	var private []string // and nothing of these
+	var private []string // folders of which no part may be seen
 	if dir := b.options.Home.Dir(); dir != "" {
 		whole = append(whole, dir)
 		private = []string{filepath.Dir(b.options.Home.Root()), b.options.Home.State(), filepath.Join(dir, "secrets")}
@@ -368,31 +378,25 @@ func (b *binding) visible(folder string) *Failure {
 	for _, path := range append(whole, private...) {
 		path, err := resolved(path)
 		if err == nil && within(folder, path) {
-			return unseen(folder)
+			return f
 		}
 	}
 	for _, path := range private {
 		path, err := resolved(path)
 		if err == nil && within(path, folder) {
-			return unseen(folder)
+			return f
 		}
 	}
 	return nil
 }
 
-func unseen(folder string) *Failure {
-	f := failed(NotStarted, "the program's folder %s holds things that it must not see", diag.Quote(folder))
-	f.Hint = "put the program into a folder of its own"
-	return f
-}
-
-// readable looks whether root's program can be read by the user that it will
-// run as, who is nobody in particular. Folders count up to the top one that it
-// sees: what lies above is not in its way. Without a sandbox it runs as root.
+// readable checks that the unprivileged user of the sandbox can read the entry, if
+// ambit runs as root. It checks the folders up to top, the highest one that the
+// program sees. Without a sandbox, the program runs as root and needs no check.
 func (b *binding) readable(entry, top string) *Failure {
 	info, err := os.Stat(entry)
 	if err == nil && !info.Mode().IsRegular() {
-		return failed(NotStarted, "the entry is not a file")
+		return failed(NotStarted, "the entry is not a regular file")
 	}
 	if os.Geteuid() != 0 || b.options.Unconfined {
 		return nil
@@ -403,8 +407,9 @@ func (b *binding) readable(entry, top string) *Failure {
 	}
 	for path := entry; within(top, path); path = filepath.Dir(path) {
 		if info, err := os.Stat(path); err == nil && info.Mode()&need == 0 {
-			f := failed(NotStarted, "%s is closed to everybody but its owner, and a program never runs as root", what)
-			f.Hint = "open the program's folder to others with chmod -R o+rX; if it is installed, the one that it was installed from, and install it again"
+			f := failed(NotStarted, "%s is readable only by its owner, and programs never run as root", what)
+			f.Hint = "make the program's folder readable with chmod -R o+rX; " +
+				"for an installed program, change the folder it was installed from and install it again"
 			return f
 		}
 		what, need = "the entry's folder", 0o001
@@ -420,7 +425,7 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// within reports whether path is folder or lies in it.
+// within reports whether path is folder or inside it.
 func within(folder, path string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(rel)

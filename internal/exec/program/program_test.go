@@ -35,7 +35,7 @@ const (
 	intentID = "01234567-89ab-cdef-0123-456789abcdef"
 )
 
-// rig is an agent whose program can be changed.
+// rig is an agent whose program a test can change.
 type rig struct {
 	agent   *agent.Agent
 	options program.Options
@@ -74,7 +74,7 @@ func (r *rig) act(ctx context.Context) (call.Result, error) {
 	})
 }
 
-// structured is the answer in a result.
+// structured returns the structured content of a result.
 func structured(t *testing.T, r call.Result) map[string]any {
 	t.Helper()
 	var doc struct {
@@ -207,7 +207,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestUnusual is what a program may do and still answer.
+// TestUnusual: unusual programs that still fulfil the contract.
 func TestUnusual(t *testing.T) {
 	answer := "sys.stdout.write('{\"intent_id\":\"" + intentID + "\",\"status\":\"ok\",\"text\":\"t\",\"more\":1}')\nsys.stdout.flush()\n"
 	for name, code := range map[string]string{
@@ -241,7 +241,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestEntry is what programs see, and what they do not.
+// TestEntry checks which entries are accepted and which folders programs see.
 func TestEntry(t *testing.T) {
 	look := "import json, os\nprint(json.dumps({'intent_id': '" + intentID + "', 'status': 'ok', 'text': ' '.join([__file__, os.getcwd()] + sorted(os.listdir('.')))}))\n"
 	elsewhere := t.TempDir()
@@ -305,13 +305,13 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// TestClosed is root's program in files that only root can read: what is closed is
-// said before it is started as somebody else. Anybody else's runs as themselves.
+// TestClosed: if ambit runs as root and only root can read the program, the refusal
+// names the closed file. For other users the program runs.
 func TestClosed(t *testing.T) {
 	for _, tt := range []struct{ closed, want string }{
-		{"src/main.py", "the entry is closed"},
-		{"src", "the entry's folder is closed"},
-		{".", "the entry's folder is closed"},
+		{"src/main.py", "the entry is readable only by its owner"},
+		{"src", "the entry's folder is readable only by its owner"},
+		{".", "the entry's folder is readable only by its owner"},
 		{"..", ""}, // what lies above is not seen
 	} {
 		t.Run(tt.closed, func(t *testing.T) {
@@ -339,7 +339,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestNetwork is one program under each kind of network access.
+// TestNetwork runs one program with each kind of network access.
 func TestNetwork(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "reached") }))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)

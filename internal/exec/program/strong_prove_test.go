@@ -12,9 +12,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// TestContractAtTheTierStrong is one line in and one line out in a kernel of
-// gVisor's own, for every runtime. What a process has proven it knows from then on, so
-// this is another process than that of the tests without gVisor.
+// TestContractAtTheTierStrong checks the contract in gVisor, for every runtime. A process
+// caches its proofs, so this needs another process than the tests without gVisor.
 func TestContractAtTheTierStrong(t *testing.T) {
 	const apart = "TEST_TIER_STRONG"
 	if os.Getenv(apart) != "" {

@@ -16,21 +16,13 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// run runs the program in its sandbox, or without one if the operator said so.
-func (b *binding) run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
-	if b.options.Unconfined {
-		return unconfined(ctx, s)
-	}
-	return sandbox.Run(ctx, s)
-}
-
-// waitDelay is how long the pipes of a killed program may stay open: a process
-// that left its group may hold them.
+// waitDelay is how long the pipes of a killed program may stay open: a process that
+// left the program's group may still hold them.
 const waitDelay = time.Second
 
-// unconfined runs a program as whoever runs ambit, with all that they may do: for
-// trusted local development. The time and what it may write to its pipes are
-// held; memory, disk and network are not.
+// unconfined runs a program as the user of ambit, with all permissions of that user:
+// for trusted local development. Time and output are limited; memory, disk and
+// network are not.
 func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	begun := time.Now()
 	home, err := sandbox.TempDir()
@@ -42,14 +34,14 @@ func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	defer cancel()
 	argv := make([]string, len(s.Argv))
 	for i, arg := range s.Argv {
-		argv[i] = onThisSide(&s, arg)
+		argv[i] = hostPath(&s, arg)
 	}
 	cmd := exec.CommandContext(timed, argv[0], argv[1:]...)
-	cmd.Dir, cmd.Stdin, cmd.WaitDelay = onThisSide(&s, s.Dir), bytes.NewReader(s.Stdin), waitDelay
+	cmd.Dir, cmd.Stdin, cmd.WaitDelay = hostPath(&s, s.Dir), bytes.NewReader(s.Stdin), waitDelay
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8", "TMPDIR=" + home}
 	for _, variable := range s.Env {
 		name, value, _ := strings.Cut(variable, "=")
-		cmd.Env = append(cmd.Env, name+"="+onThisSide(&s, value))
+		cmd.Env = append(cmd.Env, name+"="+hostPath(&s, value))
 	}
 	ownGroup(cmd)
 	var out sandbox.Outcome
@@ -95,8 +87,8 @@ func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	return out, nil
 }
 
-// onThisSide is a path as it is outside a sandbox.
-func onThisSide(s *sandbox.Spec, path string) string {
+// hostPath converts a path inside the sandbox to the path outside.
+func hostPath(s *sandbox.Spec, path string) string {
 	for _, m := range s.Mounts {
 		if rest, ok := strings.CutPrefix(path, m.To); ok && (rest == "" || rest[0] == '/') {
 			return m.Source + rest
@@ -105,7 +97,7 @@ func onThisSide(s *sandbox.Spec, path string) string {
 	return path
 }
 
-// capped writes on until there was too much.
+// capped forwards writes until a limit, and then calls full.
 type capped struct {
 	to   io.Writer
 	left int64
@@ -115,7 +107,7 @@ type capped struct {
 func (c *capped) Write(p []byte) (int, error) {
 	if c.left -= int64(len(p)); c.left < 0 {
 		c.full()
-		return len(p), nil // the program is being killed; its pipe must not fill
+		return len(p), nil // the program is being killed; its pipe must not fill up
 	}
 	return c.to.Write(p)
 }

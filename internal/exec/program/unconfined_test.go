@@ -17,8 +17,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestUnconfined is what holds without a sandbox: the contract, the time, and
-// that nothing in the program's group is left.
+// TestUnconfined: without a sandbox the contract and the time limit are enforced, and no
+// process of the program's group is left.
 func TestUnconfined(t *testing.T) {
 	marker := "marker-" + rand.Text()
 	child := "import subprocess\nsubprocess.Popen(['python3', '-c', 'import time; time.sleep(600)', '" + marker + "'])\n"
@@ -56,11 +56,11 @@ func TestUnconfined(t *testing.T) {
 			case tt.reason == "" && err != nil, failed && f.Reason != tt.reason, tt.reason != "" && !failed:
 				t.Fatalf("%v", err)
 			case failed && f.Effect == call.NoEffect:
-				t.Error("nothing kept it from having an effect")
+				t.Error("an unconfined program may have had an effect")
 			case tt.reason == "":
 				text, _ := structured(t, result)["text"].(string)
 				if !strings.HasPrefix(text, r.folder+" ") || strings.Contains(text, "PLANTED") {
-					t.Errorf("it sees %s", text)
+					t.Errorf("the program sees %s", text)
 				}
 			}
 			files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -68,7 +68,7 @@ func TestUnconfined(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range files {
-				// A process may end before it is looked at.
+				// A process may exit before its file is read.
 				if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(marker)) {
 					t.Errorf("%s is left running", file)
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// wantUnsent wants a refusal without effect that says whether anything ran.
+// wantUnsent fails unless err is a refusal without effect and with this Unsent.
 func wantUnsent(t *testing.T, err error, unsent bool) {
 	t.Helper()
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Effect != call.NoEffect || r.Unsent != unsent {
@@ -20,8 +20,8 @@ func wantUnsent(t *testing.T, err error, unsent bool) {
 	}
 }
 
-// A program that ran counts, whatever came of it; one that could not be started
-// does not.
+// A call whose program ran counts as sent, even if it failed. A call whose program could
+// not be started does not.
 func TestUnsent(t *testing.T) {
 	r := newRig(t)
 	_, err := r.act(t.Context())
@@ -40,8 +40,8 @@ func TestUnsent(t *testing.T) {
 	wantUnsent(t, err, true)
 }
 
-// So it is with a bundle. That its code did not start is no reason if that is the
-// code's own word.
+// The same holds for a bundle. If only the harness reports that the code was not loaded,
+// the call counts as sent.
 func TestBundleUnsent(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => { console.log('begun'); for (;;); };")

@@ -61,13 +61,13 @@ func TestMemoryHog(t *testing.T) {
 	if !out.OOM || strings.Contains(string(out.Stdout), "held") || out.ExitCode == 0 || out.MaxRSS > most {
 		t.Errorf("%+v", out)
 	}
-	// With enough of it, the same program runs.
+	// With enough memory, the same program runs.
 	if got := do(t, Spec{Argv: python("b = bytearray(300 << 20); print('held')")}); got != "held" {
 		t.Error(got)
 	}
 }
 
-// TestDiskFill fills every place that can be written to; all of them are one.
+// TestDiskFill fills every writable folder; all are on one disk.
 func TestDiskFill(t *testing.T) {
 	got := do(t, Spec{DiskMB: 16, Argv: python(`
 import os
@@ -167,7 +167,7 @@ print((t.children_user + t.children_system) / (time.monotonic() - begun))
 }
 
 func TestDeadline(t *testing.T) {
-	// Without a deadline it would end by itself.
+	// Without a deadline the program would exit by itself.
 	out, _ := attempt(t, Spec{Argv: []string{"sleep", "20"}, Wall: 300 * time.Millisecond})
 	if !out.TimedOut {
 		t.Errorf("%+v", out)
@@ -221,7 +221,7 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// orphaned kills a supervisor and waits for everything of it to end, by itself.
+// orphaned kills a supervisor and waits until all its processes have ended.
 func orphaned(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Process.Kill()
@@ -239,8 +239,8 @@ func orphaned(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// TestWatcherKilled: without its watcher, what a killed ambit runs ends all the
-// same, and the next ambit removes what it left.
+// TestWatcherKilled: without its watcher, the programs of a killed ambit still end, and
+// the next ambit removes their cgroups.
 func TestWatcherKilled(t *testing.T) {
 	able(t)
 	cmd := exec.Command(probe())
@@ -287,9 +287,8 @@ func TestWatcherKilled(t *testing.T) {
 	}
 }
 
-// TestKilledWhileMaking kills an ambit at any moment at which it makes sandboxes.
-// Its watcher leaves nothing. Without one, something of bubblewrap may be left, and
-// never a program.
+// TestKilledWhileMaking kills an ambit at random moments while it makes sandboxes. With
+// its watcher, no process is left. Without it, bubblewrap may be left, but no program.
 func TestKilledWhileMaking(t *testing.T) {
 	able(t)
 	for i := range 10 {
@@ -318,7 +317,7 @@ func TestKilledWhileMaking(t *testing.T) {
 			cmd.Process.Kill()
 			cmd.Wait()
 		}
-		// One that is yet to begin has a moment to do so.
+		// A process that is about to start has a moment to do so.
 		none := time.Now()
 		for deadline := none.Add(time.Minute); time.Since(none) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 			if holding(word) == 0 {
@@ -333,7 +332,7 @@ func TestKilledWhileMaking(t *testing.T) {
 	}
 }
 
-// probeMake is an ambit that makes one sandbox after the other.
+// probeMake is an ambit that makes one sandbox after another.
 func probeMake() {
 	ctx := context.Background()
 	if os.Getenv("UNWATCHED") != "" {
@@ -351,8 +350,8 @@ func probeMake() {
 	}
 }
 
-// groupsOf are the cgroups of runs that a process started, members how many
-// processes are in them.
+// groupsOf returns the cgroups of a process's runs, members the number of processes in
+// them.
 func groupsOf(pid int) (all []string) {
 	for _, parent := range provenMachine().groups.folders() {
 		some, _ := filepath.Glob(filepath.Join(parent, fmt.Sprintf("ambit.*.%d.*", pid)))
@@ -372,8 +371,8 @@ func members(pid int) int {
 	return len(pids)
 }
 
-// TestSecretsStayUnseen plants secrets where a child could find them, and lets
-// a program read all that it can.
+// TestSecretsStayUnseen plants secrets where a child could find them, and runs a program
+// that reads everything it can.
 func TestSecretsStayUnseen(t *testing.T) {
 	const secret = "canary-7c1f0e55"
 	t.Setenv("AMBIT_TEST_SECRET", secret)
@@ -383,7 +382,7 @@ func TestSecretsStayUnseen(t *testing.T) {
 	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// A descriptor that every child would inherit.
+	// Every child would inherit this descriptor.
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -471,7 +470,7 @@ func TestNoWayOut(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	// Its loopback is its own.
+	// The program has its own loopback.
 	if line := lines[len(outside)]; !strings.HasSuffix(line, " ECONNREFUSED false") {
 		t.Error(line)
 	}
@@ -490,7 +489,7 @@ func TestFloods(t *testing.T) {
 			t.Errorf("%s: %q, %d bytes", tt.name, out.TooLarge, len(out.Stdout))
 		}
 	}
-	// Exactly as much as allowed is not too much, and bytes are not judged.
+	// Output of exactly the limit is accepted, and may contain any bytes.
 	out, _ := attempt(t, Spec{Argv: []string{"printf", "\\377\\376abc\\n"}, MaxStdout: 6})
 	if out.TooLarge != "" || string(out.Stdout) != "\xff\xfeabc\n" {
 		t.Errorf("%+v", out)
@@ -517,7 +516,7 @@ func TestExit(t *testing.T) {
 			t.Errorf("%v: %v", argv, err)
 		}
 	}
-	// More than the kernel gives a program, and more than an order holds.
+	// More arguments than the kernel accepts, and than an order may contain.
 	for _, size := range []int{4 << 20, 20 << 20} {
 		if _, err := execute(t.Context(), Spec{Argv: []string{"true"}, Env: []string{"X=" + strings.Repeat("x", size)}}); !errors.Is(err, ErrNotStarted) {
 			t.Errorf("an environment of %d MiB: %v", size>>20, err)

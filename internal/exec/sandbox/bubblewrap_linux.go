@@ -12,28 +12,26 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// scratch is the one disk that a program can write to.
+// scratch is the writable memory disk.
 const scratch = "/scratch"
 
-// user is the number of the user inside, where there is no other.
+// user is the only user id inside.
 const (
 	user       = "1000"
 	insideUser = 1000
 )
 
-// path is where programs are found inside.
+// path is the sandbox's PATH.
 const path = "PATH=/usr/local/bin:/usr/bin:/bin"
 
-// devices are all that there are.
+// devices are the only devices inside.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// roots are the folders of the system that programs need. Where one is a link,
-// it is one inside too.
-var roots = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+// systemDirs are the system folders that programs need. Links stay links inside.
+var systemDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// settings are the files in /etc that are the same everywhere, or public:
-// certificates, where libraries are, what time it is.
-var settings = []string{
+// systemFiles are public files in /etc: certificates, library paths, the time zone.
+var systemFiles = []string{
 	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted",
 	"/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
 }
@@ -43,8 +41,8 @@ var nodeProxy string
 
 const nodeProxyFile = "/etc/ambit/node-proxy.cjs"
 
-// made are files that are made up.
-func made(s shape) [][2]string {
+// syntheticFiles returns path and content of generated files.
+func syntheticFiles(s shape) [][2]string {
 	files := [][2]string{
 		{"/etc/passwd", "agent:x:" + user + ":" + user + "::" + Home + ":/bin/sh\n"},
 		{"/etc/group", "agent:x:" + user + ":\n"},
@@ -56,13 +54,13 @@ func made(s shape) [][2]string {
 		files = append(files, [2]string{nodeProxyFile, nodeProxy})
 	}
 	if s.interpreter != "" {
-		file, text := gates(s.interpreter)
+		file, text := gateScript(s.interpreter)
 		files = append(files, [2]string{file, text})
 	}
 	return files
 }
 
-// environment is all that a program finds in its own.
+// environment returns the complete environment of a program.
 func environment(s *Spec) []string {
 	env := []string{path, "HOME=" + Home, "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=agent"}
 	if s.Egress != nil {
@@ -75,27 +73,26 @@ func environment(s *Spec) []string {
 	return append(env, s.Env...)
 }
 
-// sources are the paths of this machine that a sandbox has mounted. Folders of
-// the system are not among them: nobody puts others in their place.
+// sources returns the mounted paths of this machine that may be replaced. System folders
+// are not replaced.
 func sources(s shape) []string {
-	out := slices.Clone(settings)
+	out := slices.Clone(systemFiles)
 	for _, m := range s.mounts {
 		out = append(out, m.Source)
 	}
 	return out
 }
 
-// arrange makes bubblewrap's arguments, and the plan's lists of what the program
-// may open. Sources of mounts are staged where bubblewrap cannot reach them as
-// they are.
-func arrange(p *shim.Plan, s shape, bwrap string) {
+// prepareBubblewrap sets bubblewrap's arguments, and the plan's lists of files that the
+// program may open. Sources of mounts are staged if bubblewrap runs as another user.
+func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 	a := []string{
 		bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL",
 		"--uid", user, "--gid", user, "--hostname", "sandbox", "--json-status-fd", strconv.Itoa(shim.FDStatus),
 		"--ro-bind", "/usr", "/usr",
 	}
 	p.ReadOnly = []string{"/usr", "/etc", "/proc"}
-	for _, dir := range roots {
+	for _, dir := range systemDirs {
 		if to, err := os.Readlink(dir); err == nil {
 			a = append(a, "--symlink", to, dir)
 		} else if _, err := os.Stat(dir); err == nil {
@@ -104,10 +101,10 @@ func arrange(p *shim.Plan, s shape, bwrap string) {
 		}
 	}
 	a = append(a, "--dir", "/etc")
-	for _, file := range settings {
+	for _, file := range systemFiles {
 		a = append(a, "--ro-bind-try", file, file)
 	}
-	for i, f := range made(s) {
+	for i, f := range syntheticFiles(s) {
 		a = append(a, "--perms", "0444", "--ro-bind-data", strconv.Itoa(shim.FDData+i), f[0])
 	}
 	a = append(a, "--proc", "/proc", "--size", "65536", "--tmpfs", "/dev")

@@ -20,14 +20,14 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// controllers are what bounds a run.
+// controllers bound a run.
 var controllers = []string{"memory", "pids", "cpu"}
 
-// hierarchy is where runs get their cgroups: below the one that ambit itself is
-// in, so that whatever bounds ambit bounds them too. Each controller is in the
-// second version's tree, or in a tree of its own.
+// hierarchy is the parent of the runs' cgroups: ambit's own cgroup, so that ambit's
+// limits apply to the runs too. Each controller is in the version 2 tree, or in a
+// version 1 tree of its own.
 type hierarchy struct {
-	// parents by controller; equal ones are one folder.
+	// parents are folders by controller; several controllers may share one.
 	parents map[string]string
 	unified bool
 }
@@ -38,9 +38,9 @@ type group struct {
 	name string
 }
 
-var errNoController = errors.New("there is no such controller to write to")
+var errNoController = errors.New("the controller is not available")
 
-// findHierarchy reads where the cgroups are mounted and which are our own.
+// findHierarchy finds this process's cgroups from mountinfo and /proc/self/cgroup.
 func findHierarchy(mountinfo, own string) (hierarchy, error) {
 	h := hierarchy{parents: map[string]string{}}
 	paths := ownPaths(own)
@@ -55,19 +55,19 @@ func findHierarchy(mountinfo, own string) (hierarchy, error) {
 		case "cgroup":
 			for _, option := range strings.Split(r[2], ",") {
 				if path, ok := paths[option]; ok && slices.Contains(controllers, option) {
-					h.parents[option] = below(mount, root, path)
+					h.parents[option] = groupDir(mount, root, path)
 				}
 			}
 		case "cgroup2":
-			parent := below(mount, root, paths[""])
+			parent := groupDir(mount, root, paths[""])
 			if paths[""] == "" {
 				continue
 			}
 			if filepath.Base(parent) == mainGroup {
-				parent = filepath.Dir(parent) // an ambit that started this one moved there
+				parent = filepath.Dir(parent) // the ambit that started this one moved it there
 			}
 			for _, c := range controllers {
-				if _, taken := h.parents[c]; !taken && offers(parent, c) {
+				if _, taken := h.parents[c]; !taken && hasController(parent, c) {
 					h.parents[c] = parent
 				}
 			}
@@ -82,7 +82,7 @@ func findHierarchy(mountinfo, own string) (hierarchy, error) {
 	return h, nil
 }
 
-// ownPaths reads /proc/self/cgroup; the second version's is under "".
+// ownPaths parses /proc/self/cgroup; the key of version 2 is "".
 func ownPaths(own string) map[string]string {
 	paths := map[string]string{}
 	for line := range strings.Lines(own) {
@@ -96,25 +96,24 @@ func ownPaths(own string) map[string]string {
 	return paths
 }
 
-// below is the folder of a cgroup where only a part of the tree is mounted.
-func below(mount, root, path string) string {
+// groupDir returns the folder of a cgroup; root is the part of the tree that is mounted.
+func groupDir(mount, root, path string) string {
 	if rest, ok := strings.CutPrefix(path, root); ok && root != "/" {
 		path = rest
 	}
 	return filepath.Join(mount, path)
 }
 
-func offers(folder, controller string) bool {
+func hasController(folder, controller string) bool {
 	text, err := os.ReadFile(filepath.Join(folder, "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
-// mainGroup is where ambit itself is, once its cgroup bears others.
+// mainGroup is the cgroup of ambit itself, once its parent has bounded children.
 const mainGroup = "ambit.main"
 
-// prepare makes the parents able to bear bounded children. In the second
-// version a cgroup either holds processes or bounds its children, so ambit moves
-// into one beside them.
+// prepare enables the controllers for children. In version 2 a cgroup either contains
+// processes or bounds its children, so ambit moves itself into a child.
 func (h hierarchy) prepare() error {
 	if !h.unified {
 		return nil
@@ -153,8 +152,8 @@ func (h hierarchy) prepare() error {
 
 var runs atomic.Int64
 
-// groupPrefix names the cgroups and folders of a process: boot, pid namespace, pid
-// and start time say whether it still lives.
+// groupPrefix returns the prefix of a process's cgroups and folders. Boot, pid namespace,
+// pid and start time identify the process, so that its end can be detected.
 func groupPrefix(pid int) (string, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -176,18 +175,18 @@ func startTime(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The name, in parentheses, may hold anything.
+	// The name, in parentheses, may contain any character.
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(f) < 20 {
-		return "", errors.New("the kernel does not tell when a process started")
+		return "", errors.New("/proc does not show when the process started")
 	}
 	return f[19], nil
 }
 
-// sweepTime bounds how long a sweep waits for the dead of one cgroup to be buried.
+// sweepTime bounds how long a sweep waits for the killed processes of one cgroup.
 const sweepTime = time.Second
 
-// sweep removes what killed processes left. Their programs ended with them.
+// sweep removes the cgroups of ended ambit processes.
 func (h hierarchy) sweep() {
 	for _, parent := range h.folders() {
 		for _, dir := range abandoned(parent) {
@@ -201,8 +200,8 @@ func (h hierarchy) sweep() {
 	}
 }
 
-// abandoned are the entries of a folder that are named by processes of this boot and
-// pid namespace, all of which have ended.
+// abandoned returns the entries of a folder that belong to ended processes of this boot
+// and pid namespace.
 func abandoned(folder string) []string {
 	mine, err := groupPrefix(os.Getpid())
 	if err != nil {
@@ -213,17 +212,17 @@ func abandoned(folder string) []string {
 		name := filepath.Base(path)
 		pid, err := strconv.Atoi(strings.Split(name, ".")[2])
 		if err != nil {
-			return true // of somebody else
+			return true // not ambit's
 		}
 		owner, err := groupPrefix(pid)
-		if err != nil { // for one that has ended only, and not for want of a file descriptor
+		if err != nil { // abandoned only if the process has ended, not if a file cannot be opened
 			return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
 		}
 		return strings.HasPrefix(name, owner)
 	})
 }
 
-// folders are the different parents.
+// folders returns the parents without duplicates.
 func (h hierarchy) folders() []string {
 	var out []string
 	for _, c := range controllers {
@@ -234,7 +233,7 @@ func (h hierarchy) folders() []string {
 	return out
 }
 
-// bounds are what a group allows.
+// bounds are the limits of a group.
 type bounds struct {
 	memory, pids int64
 	cpu          float64
@@ -242,7 +241,7 @@ type bounds struct {
 
 const cpuPeriod = 100_000 // microseconds
 
-// create makes the cgroup of a run, bounded before anything is in it.
+// create makes the cgroup of a run, with its limits.
 func (h hierarchy) create(b bounds) (*group, error) {
 	prefix, err := groupPrefix(os.Getpid())
 	if err != nil {
@@ -268,24 +267,24 @@ func (g *group) bound(b bounds) error {
 	if err := g.set("pids", "pids.max", pids); err != nil {
 		return err
 	}
-	if g.second("memory") {
+	if g.isV2("memory") {
 		for _, s := range [][2]string{{"memory.max", memory}, {"memory.oom.group", "1"}} {
 			if err := g.set("memory", s[0], s[1]); err != nil {
 				return err
 			}
 		}
-		if err := g.swapless("memory.swap.max", "0"); err != nil {
+		if err := g.limitSwap("memory.swap.max", "0"); err != nil {
 			return err
 		}
 	} else {
 		if err := g.set("memory", "memory.limit_in_bytes", memory); err != nil {
 			return err
 		}
-		if err := g.swapless("memory.memsw.limit_in_bytes", memory); err != nil {
+		if err := g.limitSwap("memory.memsw.limit_in_bytes", memory); err != nil {
 			return err
 		}
 	}
-	if g.second("cpu") {
+	if g.isV2("cpu") {
 		return g.write("cpu", "cpu.max", quota+" "+strconv.Itoa(cpuPeriod))
 	}
 	if err := g.set("cpu", "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)); err != nil {
@@ -294,9 +293,9 @@ func (g *group) bound(b bounds) error {
 	return g.set("cpu", "cpu.cfs_quota_us", quota)
 }
 
-// swapless keeps the run's memory from the swap. Where the kernel cannot tell,
-// there must be none.
-func (g *group) swapless(file, value string) error {
+// limitSwap prevents swapping. If the kernel does not account swap, the machine must
+// not have any.
+func (g *group) limitSwap(file, value string) error {
 	err := g.set("memory", file, value)
 	if errors.Is(err, os.ErrNotExist) {
 		if swaps, readErr := os.ReadFile("/proc/swaps"); readErr == nil && strings.Count(string(swaps), "\n") <= 1 {
@@ -306,17 +305,17 @@ func (g *group) swapless(file, value string) error {
 	return err
 }
 
-// second reports whether a controller is of the second version.
-func (g *group) second(controller string) bool { return isSecond(g.dir(controller)) }
+// isV2 reports whether a controller is in the version 2 tree.
+func (g *group) isV2(controller string) bool { return isV2Dir(g.dir(controller)) }
 
-func isSecond(dir string) bool {
+func isV2Dir(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cgroup.controllers"))
 	return err == nil
 }
 
 func (g *group) dir(controller string) string { return filepath.Join(g.parents[controller], g.name) }
 
-// write does not create: a file that is not there is no bound.
+// write does not create the file: a new file would not be a limit.
 func (g *group) write(controller, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(g.dir(controller), file), os.O_WRONLY, 0)
 	if err != nil {
@@ -326,7 +325,7 @@ func (g *group) write(controller, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// set writes a value and looks whether it is what holds.
+// set writes a value and reads it back.
 func (g *group) set(controller, file, value string) error {
 	if err := g.write(controller, file, value); err != nil {
 		return err
@@ -341,7 +340,7 @@ func (g *group) set(controller, file, value string) error {
 	return nil
 }
 
-// number reads a file that holds one; -1 if it does not.
+// number reads a file with one number; -1 if that fails.
 func (g *group) number(controller, file string) int64 {
 	text, err := os.ReadFile(filepath.Join(g.dir(controller), file))
 	if err != nil {
@@ -354,7 +353,7 @@ func (g *group) number(controller, file string) int64 {
 	return n
 }
 
-// counter reads one line NAME N of a file; 0 if it is not there.
+// counter reads the line NAME N of a file; 0 if there is none.
 func (g *group) counter(controller, file, name string) int64 {
 	text, _ := os.ReadFile(filepath.Join(g.dir(controller), file))
 	for line := range strings.Lines(string(text)) {
@@ -366,51 +365,50 @@ func (g *group) counter(controller, file, name string) int64 {
 	return 0
 }
 
-// oom reports whether something was killed for want of memory.
+// oom reports whether a process was killed because memory ran out.
 func (g *group) oom() bool {
 	file := "memory.oom_control"
-	if g.second("memory") {
+	if g.isV2("memory") {
 		file = "memory.events"
 	}
 	return g.counter("memory", file, "oom_kill") > 0
 }
 
-// peak is the most memory that was in use.
+// peak returns the peak memory.
 func (g *group) peak() int64 {
 	file := "memory.max_usage_in_bytes"
-	if g.second("memory") {
+	if g.isV2("memory") {
 		file = "memory.peak"
 	}
 	return max(g.number("memory", file), 0)
 }
 
-// join are the files that a thread writes itself to: one for each tree of the
-// first version.
+// join returns the tasks files, one for each version 1 tree.
 func (g *group) join() []string {
 	var out []string
 	for _, parent := range g.folders() {
-		if !isSecond(filepath.Join(parent, g.name)) {
+		if !isV2Dir(filepath.Join(parent, g.name)) {
 			out = append(out, filepath.Join(parent, g.name, "tasks"))
 		}
 	}
 	return out
 }
 
-// open opens the folder of the second version, in which processes can be
-// started; nil if there is none.
+// open opens the version 2 folder, in which processes can be started; nil if there is
+// none.
 func (g *group) open() (*os.File, error) {
 	for _, parent := range g.folders() {
-		if dir := filepath.Join(parent, g.name); isSecond(dir) {
+		if dir := filepath.Join(parent, g.name); isV2Dir(dir) {
 			return os.Open(dir)
 		}
 	}
 	return nil, nil
 }
 
-// emptyWait bounds how long the kernel may take to bury what was killed.
+// emptyWait bounds how long the kernel may take to remove killed processes.
 const emptyWait = 10 * time.Second
 
-// end kills what is left and removes the group.
+// end kills the remaining processes and removes the group.
 func (g *group) end() error {
 	var err error
 	for deadline := time.Now().Add(emptyWait); ; time.Sleep(time.Millisecond) {
@@ -424,7 +422,7 @@ func (g *group) end() error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes of the run do not end: %w", left, errors.Join(err, os.ErrDeadlineExceeded))
+			return fmt.Errorf("%d processes of the run did not end: %w", left, errors.Join(err, os.ErrDeadlineExceeded))
 		}
 	}
 }
@@ -439,7 +437,7 @@ func (g *group) remove() error {
 	return errors.Join(errs...)
 }
 
-// kill ends everything in the group, once.
+// kill kills the current processes of the group.
 func (g *group) kill() {
 	for _, parent := range g.folders() {
 		shim.KillAll(filepath.Join(parent, g.name))

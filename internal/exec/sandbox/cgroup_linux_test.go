@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestHierarchy reads the mounts of different machines.
+// TestHierarchy parses the mounts of different machines.
 func TestHierarchy(t *testing.T) {
 	unified := t.TempDir()
 	own := filepath.Join(unified, "user.slice", "a.scope")
@@ -58,7 +58,7 @@ func TestHierarchy(t *testing.T) {
 	}
 }
 
-// TestBoundsThatAreNone: a folder where the files of cgroups are not is none.
+// TestBoundsThatAreNone: a folder without cgroup files is refused.
 func TestBoundsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	h := hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}
@@ -91,7 +91,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: runs do not get into each other's way.
+// TestManyAtOnce: concurrent runs do not affect each other.
 func TestManyAtOnce(t *testing.T) {
 	able(t)
 	var wg sync.WaitGroup
@@ -110,10 +110,10 @@ func TestManyAtOnce(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestSecondVersion starts a run in a cgroup of the second version, where this
-// machine has both: the kernel puts it there, and ends it by cgroup.kill. Bounds
-// are not looked at, because the controllers are elsewhere. Where there is only
-// the second version, every other test does this.
+// TestSecondVersion starts a run in a version 2 cgroup on a machine that has both
+// versions: the kernel puts the process there and kills it with cgroup.kill. Limits are
+// not checked, because the controllers are in version 1. On a machine with version 2
+// alone, every other test covers this.
 func TestSecondVersion(t *testing.T) {
 	able(t)
 	if strong || provenMachine().groups.unified || os.Geteuid() != 0 {
@@ -131,7 +131,7 @@ func TestSecondVersion(t *testing.T) {
 	for line := range strings.Lines(string(mounts)) {
 		if left, right, _ := strings.Cut(line, " - "); strings.HasPrefix(right, "cgroup2 ") {
 			f := strings.Fields(left)
-			parent = below(f[4], f[3], ownPaths(string(own))[""])
+			parent = groupDir(f[4], f[3], ownPaths(string(own))[""])
 		}
 	}
 	if parent == "" {
@@ -156,7 +156,7 @@ func TestSecondVersion(t *testing.T) {
 	up := make(chan struct{})
 	s := Spec{Argv: append(python(stubborn), "second"), OnStderr: func(string) { close(up) }, Wall: time.Minute}
 	s.defaults()
-	r := &running{shape: shapeOf(&s), group: g, stop: make(chan struct{}), worn: make(chan struct{}), ready: make(chan struct{}), exited: make(chan struct{})}
+	r := &running{shape: shapeOf(&s), group: g, stop: make(chan struct{}), restricted: make(chan struct{}), ready: make(chan struct{}), exited: make(chan struct{})}
 	if err := r.start(&m); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestSecondVersion(t *testing.T) {
 		}
 		cancel(why)
 	}()
-	if _, _, err := r.carryOut(ctx, &s, order(&s, ""), time.Now()); !errors.Is(err, why) {
+	if _, _, err := r.execute(ctx, &s, order(&s, ""), time.Now()); !errors.Is(err, why) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(g.dir("memory")); !errors.Is(err, os.ErrNotExist) {
@@ -178,7 +178,7 @@ func TestSecondVersion(t *testing.T) {
 	}
 }
 
-// TestBoundsOfTheSecondVersion: which value goes to which file.
+// TestBoundsOfTheSecondVersion: each limit is written to its file.
 func TestBoundsOfTheSecondVersion(t *testing.T) {
 	dir := t.TempDir()
 	g := &group{hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}, "."}
@@ -202,7 +202,7 @@ func TestBoundsOfTheSecondVersion(t *testing.T) {
 	if want := "67108864|1|0|20|50000 100000"; strings.Join(got, "|") != want {
 		t.Errorf("%q", got)
 	}
-	// Each of them is needed, but for a kernel that has no swap to bound.
+	// Each file is required, except that of swap on a kernel without swap accounting.
 	for _, name := range files[1:] {
 		if name == "memory.swap.max" {
 			continue

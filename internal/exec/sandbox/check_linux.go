@@ -21,8 +21,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// proven is the machine once its canaries have sung. A failure is not kept: what
-// is missing may be mended while a daemon runs.
+// proven caches the machine after its canaries were stopped. A failure is not cached,
+// because it may be fixed while a daemon runs.
 var proven struct {
 	sync.Mutex
 	machine *machine // for Standard
@@ -36,13 +36,13 @@ func run(ctx context.Context, s Spec) (Outcome, error) {
 		return Outcome{}, err
 	}
 	var out Outcome
-	if s.Pool.keeps(&s) {
+	if s.Pool.accepts(&s) {
 		out, err = s.Pool.run(ctx, m, &s)
 	} else {
 		out, _, err = m.run(ctx, &s, "")
 	}
 	if f, ok := errors.AsType[*setupError](err); ok {
-		err = lacks(s.Tier, []Missing{missing(f)})
+		err = unavailable(s.Tier, []Missing{missing(f)})
 	}
 	return out, err
 }
@@ -52,7 +52,7 @@ func check(ctx context.Context, t Tier, proofs string) error {
 	return err
 }
 
-// ready is the machine, proven to isolate.
+// ready returns the machine after its isolation was proven.
 func ready(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	proven.Lock()
 	defer proven.Unlock()
@@ -70,14 +70,14 @@ func ready(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	}
 	if err == nil {
 		key := m.key()
-		if !remembered(proofs, t, key) {
+		if !proofStored(proofs, t, key) {
 			if err = m.prove(ctx); err == nil {
-				remember(proofs, t, key)
+				storeProof(proofs, t, key)
 			}
 		}
 	}
 	if f, ok := errors.AsType[*setupError](err); ok {
-		return nil, lacks(t, []Missing{missing(f)})
+		return nil, unavailable(t, []Missing{missing(f)})
 	}
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func ready(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	return m, nil
 }
 
-// watched sees to it that there is a watcher, before the first run.
+// watched starts the watcher before the first run.
 func watched(h hierarchy) error {
 	if proven.watched != nil {
 		return nil
@@ -98,7 +98,7 @@ func watched(h hierarchy) error {
 	return nil
 }
 
-// find finds the parts. That they are there proves nothing yet.
+// find locates the mechanisms. It does not prove that they work.
 func find(t Tier, folder string) (*machine, error) {
 	m := &machine{tier: t}
 	var err error
@@ -142,15 +142,15 @@ func find(t Tier, folder string) (*machine, error) {
 func findBubblewrap() (string, error) {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
-		return "", errors.New("there is no bwrap")
+		return "", errors.New("bwrap is not installed")
 	}
 	return filepath.Abs(path)
 }
 
-// canaryWall is generous: a busy machine is not an unsafe one.
+// canaryWall is long, so that canaries also finish on a busy machine.
 const canaryWall = 30 * time.Second
 
-// prove tries what must not work.
+// prove runs the canaries and fails if one is not stopped.
 func (m *machine) prove(ctx context.Context) error {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
@@ -164,22 +164,22 @@ func (m *machine) prove(ctx context.Context) error {
 	for _, canary := range canaries {
 		s := Spec{Tier: m.tier, Argv: []string{canary, release}, MemoryMB: 64, DiskMB: 4, PIDs: 32, Wall: canaryWall}
 		s.defaults()
-		out, sang, err := m.run(ctx, &s, canary)
+		out, report, err := m.run(ctx, &s, canary)
 		switch {
 		case err != nil:
 			return err
-		case sang != nil && sang.Text != "":
-			return &setupError{sang.What, "a canary found that it is not enforced: " + sang.Text}
+		case report != nil && report.Text != "":
+			return &setupError{report.What, "not enforced, as a canary showed: " + report.Text}
 		case canary == shim.CanaryMemory && !out.OOM:
-			return &setupError{"cgroup memory", "a canary that took too much was not killed for it"}
-		case canary != shim.CanaryMemory && sang == nil:
-			return &setupError{"sandbox", fmt.Sprintf("the canary for %s did not come back (exit code %d)", canary, out.ExitCode)}
+			return &setupError{"cgroup memory", "a canary exceeded the limit and was not killed"}
+		case canary != shim.CanaryMemory && report == nil:
+			return &setupError{"sandbox", fmt.Sprintf("the canary for %s did not report (exit code %d)", canary, out.ExitCode)}
 		}
 	}
 	return nil
 }
 
-// key names everything that a proof depends on.
+// key hashes everything that a proof depends on.
 func (m *machine) key() string {
 	h := sha256.New()
 	var uts unix.Utsname
@@ -216,10 +216,10 @@ func (m *machine) key() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// proofName names the file that remembers a proof.
+// proofName returns the name of the file with a proof.
 func proofName(t Tier) string { return "sandbox-proof-" + string(t) }
 
-func remembered(folder string, t Tier, key string) bool {
+func proofStored(folder string, t Tier, key string) bool {
 	if folder == "" || key == "" {
 		return false
 	}
@@ -227,44 +227,46 @@ func remembered(folder string, t Tier, key string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == key
 }
 
-// remember is only a convenience: what cannot be kept is found out again.
-func remember(folder string, t Tier, key string) {
+// storeProof ignores errors: without the file, the proof is repeated.
+func storeProof(folder string, t Tier, key string) {
 	if folder == "" || key == "" || os.MkdirAll(folder, 0o700) != nil {
 		return
 	}
 	os.WriteFile(filepath.Join(folder, proofName(t)), []byte(key+"\n"), 0o600)
 }
 
-// missing says what to do about a mechanism that is not there.
+// missing adds the fix for a mechanism that failed.
 func missing(f *setupError) Missing {
 	m := Missing{What: f.what, Detail: f.text}
 	switch {
-	case f.what == "bubblewrap" && strings.Contains(f.text, "there is no bwrap"):
+	case f.what == "bubblewrap" && strings.Contains(f.text, "bwrap is not installed"):
 		m.Fix = "install bubblewrap, for example: apt install bubblewrap"
-	case f.what == "gvisor" && strings.Contains(f.text, "there is no runsc"):
-		m.Fix = "install gVisor's runsc on PATH or in AMBIT_HOME, or ask for --isolation standard if that is enough for this program"
+	case f.what == "gvisor" && strings.Contains(f.text, "runsc is not installed"):
+		m.Fix = "install gVisor's runsc on PATH or in AMBIT_HOME, or use --isolation standard if that is enough for this program"
 	case f.what == "gvisor":
-		m.Fix = "see that this user can run: runsc --rootless --network=none do true"
+		m.Fix = "check that this user can run: runsc --rootless --network=none do true"
 	case strings.Contains(f.text, "Unknown option"):
 		m.Fix = "install bubblewrap 0.8 or newer"
 	case f.what == "bubblewrap" && (strings.Contains(f.text, "RTM_NEWADDR") || strings.Contains(f.text, "uid map")):
 		m.What = "user namespace"
-		m.Fix = "this machine's AppArmor limits user namespaces; allow bwrap a profile with the rule userns, or set kernel.apparmor_restrict_unprivileged_userns=0"
+		m.Fix = "AppArmor restricts user namespaces: load a profile with the rule userns for bwrap, " +
+			"or set sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 	case f.what == "bubblewrap" && strings.Contains(f.text, "namespace"):
 		m.What = "user namespace"
-		m.Fix = "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 and user.max_user_namespaces above 0"
+		m.Fix = "allow user namespaces: set sysctl kernel.unprivileged_userns_clone=1 and user.max_user_namespaces above 0"
 	case strings.HasPrefix(f.what, "cgroup"):
-		m.Fix = "give ambit cgroups with memory, pids and cpu: run it as root, as a service with Delegate=yes, or by systemd-run --user --scope -p Delegate=yes ambit …"
+		m.Fix = "give ambit cgroups with memory, pids and cpu: run it as root, as a service with Delegate=yes, " +
+			"or with systemd-run --user --scope -p Delegate=yes ambit …"
 	case f.what == "landlock":
-		m.Fix = "use a kernel with Landlock, 5.19 or newer, and with lsm=landlock,… where it is off"
+		m.Fix = "use Linux 5.19 or newer with Landlock, and enable it with lsm=landlock,… if it is off"
 	case f.what == "seccomp":
-		m.Fix = "use a kernel with seccomp filters, and allow them where ambit runs in a container"
+		m.Fix = "use a kernel with seccomp filters, and allow them if ambit runs in a container"
 	case strings.Contains(f.text, unix.ENOSPC.Error()):
-		m.Fix = "make room where temporary files go, or set TMPDIR to where there is some"
+		m.Fix = "free disk space for temporary files, or set TMPDIR to another disk"
 	case strings.Contains(f.text, unix.EMFILE.Error()):
-		m.Fix = "let ambit open more files: ulimit -n, or LimitNOFILE of its service"
+		m.Fix = "let ambit open more files: raise ulimit -n, or LimitNOFILE of its service"
 	case f.what == "mounts":
-		m.Fix = "check that the folder of the program is there, and that no symbolic link leads to it"
+		m.Fix = "check that the program's folder exists, and that its path contains no symbolic link"
 	}
 	return m
 }

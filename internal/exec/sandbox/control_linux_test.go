@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// heard has a sandbox listen to messages, each with so many descriptors of one
-// pipe, and wants none of these to be open when it has.
+// heard sends messages to a sandbox, each with so many descriptors of one pipe, and
+// fails if one of them is still open afterwards.
 func heard(t *testing.T, r *running, texts []string, each int) {
 	t.Helper()
 	theirs, ours, err := socketPair()
@@ -40,7 +40,7 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 		rights = unix.UnixRights(fds...)
 	}
 	for _, text := range texts {
-		// Where nobody listens any more, an empty message was the last.
+		// If the reader has stopped, an empty message was the last.
 		if err := unix.Sendmsg(int(theirs.Fd()), []byte(text), rights, nil, unix.MSG_NOSIGNAL); err != nil && !errors.Is(err, unix.EPIPE) {
 			t.Fatal(err)
 		}
@@ -64,20 +64,20 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n != 0 || readErr != nil { // its end, as nobody can write any more
+	if n != 0 || readErr != nil { // end of file: all writers are closed
 		t.Errorf("after %q with %d descriptors, one is open: %v", texts, each, readErr)
 	}
 }
 
 func listening() *running {
-	return &running{ready: make(chan struct{}), worn: make(chan struct{})}
+	return &running{ready: make(chan struct{}), restricted: make(chan struct{})}
 }
 
-// What a message brings and nobody takes is closed, so that a program cannot use
-// up what ambit may have open.
+// Unused descriptors of messages are closed, so that a program cannot exhaust ambit's
+// limit of open files.
 func TestDescriptorsOfMessages(t *testing.T) {
 	for _, text := range []string{
-		"", "x", `{}`, `{"kind":"` + shim.Listener + `"}`, `{"kind":"` + shim.Ready + `"}`, `{"kind":"` + shim.Worn + `"}`, `{"kind":"` + shim.Sang + `"}`,
+		"", "x", `{}`, `{"kind":"` + shim.Listener + `"}`, `{"kind":"` + shim.Ready + `"}`, `{"kind":"` + shim.Restricted + `"}`, `{"kind":"` + shim.CanaryReport + `"}`,
 		`{"kind":"` + shim.Failed + `"}`, `{"kind":"` + shim.NotStarted + `"}`, `{"kind":"` + shim.Dial + `"}`,
 	} {
 		for each := range 4 {
@@ -97,9 +97,9 @@ func TestDescriptorsOfMessages(t *testing.T) {
 	heard(t, served, []string{`{"kind":"` + shim.Listener + `"}`}, 1)
 }
 
-// A program may say anything where the shim speaks.
+// FuzzListen: a program may send any message on the control socket.
 func FuzzListen(f *testing.F) {
-	for _, kind := range []string{shim.Listener, shim.Ready, shim.Worn, shim.Sang, shim.Failed, shim.NotStarted, shim.Dial} {
+	for _, kind := range []string{shim.Listener, shim.Ready, shim.Restricted, shim.CanaryReport, shim.Failed, shim.NotStarted, shim.Dial} {
 		f.Add(`{"kind":"`+kind+`"}`, `{"kind":"`+kind+`","what":"x","text":"y"}`, uint8(1))
 	}
 	f.Add("", "x", uint8(2))

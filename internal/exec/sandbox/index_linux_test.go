@@ -12,14 +12,13 @@ import (
 	"testing"
 )
 
-// abuses is how many things programs are known to try.
+// abuses is the number of known attacks.
 const abuses = 25
 
 var namedTest = regexp.MustCompile("`(internal/[a-z/]+)\\.(Test\\w+)(?:/([^`]+))?`")
 
-// TestAbuseIndex holds docs/sandbox-abuse.md to the source: every number has
-// tests, each of them exists with its case, and none of this package's own
-// attempts is missing there.
+// TestAbuseIndex compares docs/sandbox-abuse.md with the source: every number has tests,
+// each of them exists with its case, and no attack of this package's tests is missing.
 func TestAbuseIndex(t *testing.T) {
 	if again() {
 		t.Skip("the source is looked at once")
@@ -65,7 +64,7 @@ func TestAbuseIndex(t *testing.T) {
 	}
 }
 
-// testsIn are the functions in the tests of a package, or in some files of them.
+// testsIn returns the functions in the tests of a package, or in some of its files.
 func testsIn(t *testing.T, dir string, files ...string) map[string]*ast.FuncDecl {
 	t.Helper()
 	if len(files) == 0 {
@@ -92,8 +91,8 @@ func testsIn(t *testing.T, dir string, files ...string) map[string]*ast.FuncDecl
 	return all
 }
 
-// tries reports whether a test has a case of a name: in itself, or in the probe
-// of the same name that it runs in the sandbox.
+// tries reports whether a test has a case with a name: in itself, or in the probe of the
+// same name that it runs in the sandbox.
 func tries(all map[string]*ast.FuncDecl, f *ast.FuncDecl, name string) (found bool) {
 	look := func(n ast.Node) bool {
 		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {

@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestLinks: nothing is collected from a program's disk, so links can only be
-// aimed at what is read through them: inside, and by mounts.
+// TestLinks: ambit reads nothing from a program's disk, so links matter only inside and
+// in the sources of mounts.
 func TestLinks(t *testing.T) {
 	const secret = "canary-1d8b42aa"
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ print('done')
 	if got := do(t, s); got != "done" {
 		t.Error(got)
 	}
-	// A link in place of a folder decides nothing, wherever it is on the way.
+	// A link in place of any folder of the path is refused.
 	for _, source := range []string{filepath.Join(agent, "folder"), filepath.Join(agent, "absolute"), filepath.Join(agent, "folder", "secret"), agent + "/relative"} {
 		out, err := execute(t.Context(), Spec{Argv: []string{"cat", "/x", "/x/secret"}, Mounts: []Mount{{Source: source, To: "/x"}}})
 		if u, ok := errors.AsType[*Unavailable](err); !ok || u.Code != call.IsolationUnavailable || u.Missing[0].What != "mounts" || strings.Contains(string(out.Stdout), secret) {
@@ -54,8 +54,8 @@ print('done')
 	nothingLeft(t)
 }
 
-// TestSocketsOfTheHost: neither a socket by name nor one in a folder that is
-// shown can be talked to.
+// TestSocketsOfTheHost: a program can connect neither to an abstract socket nor to one
+// in a mounted folder.
 func TestSocketsOfTheHost(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
@@ -97,11 +97,11 @@ print('done')
 	}
 }
 
-// TestLinksInAWorkFolder: where a program can write, a link it left must not
-// give it what the link leads to, when the folder is made its own again.
+// TestLinksInAWorkFolder: a link that a program left in a writable folder must not
+// change the owner of its target.
 func TestLinksInAWorkFolder(t *testing.T) {
 	if strong || os.Geteuid() != 0 {
-		t.Skip("only root has files to give away")
+		t.Skip("only root can change owners")
 	}
 	able(t)
 	dir := t.TempDir()

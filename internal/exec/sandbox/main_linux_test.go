@@ -21,8 +21,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// The test binary is also a native program in the sandbox, a supervisor that is
-// killed, and a process from which a mechanism was taken.
+// The test binary also runs as a native program in the sandbox, as a supervisor that is
+// killed, and as a process that lacks a mechanism.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROBE") {
 	case "":
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 
 var probeDir string
 
-// probe is a copy of the test binary where everybody can reach it.
+// probe is a copy of the test binary that all users can reach.
 var probe = sync.OnceValue(func() string {
 	if path := os.Getenv("PROBE_FILE"); path != "" {
 		return path
@@ -72,8 +72,8 @@ var probe = sync.OnceValue(func() string {
 	return filepath.Join(dir, "probe")
 })
 
-// The same tests run in different ways: in a sandbox made for each run, in one
-// from a pool, and at the tier strong.
+// The same tests run in three ways: with a new sandbox for each run, with a pool, and at
+// the tier strong.
 var (
 	pooled = os.Getenv("PROBE_HOW") == "pool"
 	strong = os.Getenv("PROBE_HOW") == "strong"
@@ -86,7 +86,7 @@ func tier() Tier {
 	return Standard
 }
 
-// provenMachine is the one that tests run on, once it is proven.
+// provenMachine returns the machine after its isolation was proven.
 func provenMachine() *machine {
 	if strong {
 		return proven.strong
@@ -94,17 +94,17 @@ func provenMachine() *machine {
 	return proven.machine
 }
 
-// execute is Run, in the way of these tests.
+// execute is Run in the current way.
 func execute(ctx context.Context, s Spec) (Outcome, error) {
 	s.Tier = tier()
 	if pooled {
 		s.Pool = NewPool(1, true)
 		defer s.Pool.Close()
-		if len(s.Argv) > 0 && s.Pool.keeps(&s) {
+		if len(s.Argv) > 0 && s.Pool.accepts(&s) {
 			if err := s.Pool.Prepare(ctx, s); err != nil {
 				return Outcome{}, err
 			}
-			if len(s.Pool.spare) != 1 || !s.Pool.spare[0].waiting() {
+			if len(s.Pool.spare) != 1 || !s.Pool.spare[0].isIdle() {
 				return Outcome{}, errors.New("no sandbox waits")
 			}
 		}
@@ -112,7 +112,7 @@ func execute(ctx context.Context, s Spec) (Outcome, error) {
 	return Run(ctx, s)
 }
 
-// able skips where this machine cannot isolate, which is a failure in CI.
+// able skips if this machine cannot isolate programs; in CI it fails.
 func able(t *testing.T) {
 	t.Helper()
 	if err := Check(t.Context(), tier(), ""); err != nil {
@@ -123,7 +123,7 @@ func able(t *testing.T) {
 	}
 }
 
-// do runs a program that is expected to end by itself and well.
+// do runs a program that is expected to exit with code 0.
 func do(t *testing.T, s Spec) string {
 	t.Helper()
 	out, stderr := attempt(t, s)
@@ -133,7 +133,7 @@ func do(t *testing.T, s Spec) string {
 	return strings.TrimSpace(string(out.Stdout))
 }
 
-// attempt runs a program, whatever comes of it.
+// attempt runs a program with any outcome.
 func attempt(t *testing.T, s Spec) (Outcome, string) {
 	t.Helper()
 	able(t)
@@ -153,8 +153,7 @@ func attempt(t *testing.T, s Spec) (Outcome, string) {
 	return out, stderr.String()
 }
 
-// nothingLeft wants no cgroup of this process to be there. Removing one needs it
-// to be empty.
+// nothingLeft fails if a cgroup of this process exists. Only empty ones can be removed.
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	prefix, err := groupPrefix(os.Getpid())
@@ -174,8 +173,7 @@ func native(name string) Spec {
 	return Spec{Argv: []string{"/probe"}, Env: []string{"PROBE=" + name, "GORACE=atexit_sleep_ms=0"}, Mounts: []Mount{{Source: probe(), To: "/probe"}}}
 }
 
-// holding counts processes of this machine that have a word among their
-// arguments.
+// holding counts the processes of this machine with a word among their arguments.
 func holding(word string) int {
 	n := 0
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -187,7 +185,7 @@ func holding(word string) int {
 	return n
 }
 
-// probeSyscalls prints what the kernel answers to what must be refused.
+// probeSyscalls prints the kernel's answers to forbidden system calls.
 func probeSyscalls() {
 	raw := func(name string, number uintptr, args ...uintptr) {
 		var a [6]uintptr
@@ -243,7 +241,7 @@ func errName(err error) string {
 	return err.Error()
 }
 
-// probeNetwork prints what becomes of connections to each argument.
+// probeNetwork prints the result of a connection to each argument.
 func probeNetwork() {
 	for _, address := range strings.Fields(os.Getenv("ADDRESSES")) {
 		conn, err := net.DialTimeout("tcp", address, time.Second)
@@ -263,7 +261,7 @@ func probeSupervise() {
 	})
 }
 
-// stubborn ignores what it can, and has a child that left the session.
+// stubborn ignores signals and has a child in another session.
 const stubborn = `
 import ctypes, os, signal, sys, time
 main = os.getpid()
@@ -276,7 +274,7 @@ if os.fork() == 0:
 time.sleep(600)
 `
 
-// verdictOf is what a deprived process tells of its attempt.
+// verdictOf is the result of a deprived process.
 type verdictOf struct {
 	Code    call.Code
 	Missing []string
@@ -284,8 +282,7 @@ type verdictOf struct {
 	Ran     bool
 }
 
-// probeDeprived loses a mechanism, tries to run a program, and tells what came
-// of it.
+// probeDeprived removes a mechanism, tries to run a program, and prints the result.
 func probeDeprived() {
 	deprive(os.Getenv("WITHOUT"))
 	out, err := Run(context.Background(), Spec{Argv: []string{"sh", "-c", "echo ran"}, Wall: 20 * time.Second})
@@ -301,8 +298,8 @@ func probeDeprived() {
 	json.NewEncoder(os.Stdout).Encode(v)
 }
 
-// TestAsAnOrdinaryUser runs the tests again without root, in cgroups that were
-// delegated as a service manager would.
+// TestAsAnOrdinaryUser runs the tests again without root, in cgroups that are delegated
+// as by a service manager.
 func TestAsAnOrdinaryUser(t *testing.T) {
 	if again() {
 		return
@@ -314,8 +311,8 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 	ordinary(t, "", "")
 }
 
-// TestThroughAPool runs the tests again in sandboxes that waited, with
-// interpreters started ahead.
+// TestThroughAPool runs the tests again in prepared sandboxes with prestarted
+// interpreters.
 func TestThroughAPool(t *testing.T) {
 	if again() {
 		return
@@ -326,7 +323,7 @@ func TestThroughAPool(t *testing.T) {
 	passes(t, cmd)
 }
 
-// again reports whether these tests were started by one of themselves.
+// again reports whether a test has started this process.
 func again() bool { return os.Getenv("PROBE_FILE") != "" }
 
 func ordinary(t *testing.T, how, skip string) {
@@ -339,7 +336,7 @@ func ordinary(t *testing.T, how, skip string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			// A watcher ends a moment after the process that it watches.
+			// A watcher ends shortly after the process that it watches.
 			err := os.Remove(dir)
 			for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 				err = os.Remove(dir)
@@ -369,7 +366,7 @@ func ordinary(t *testing.T, how, skip string) {
 	passes(t, cmd)
 }
 
-// passes wants a run of these tests to have passed, and to have been one.
+// passes fails unless the tests of another process passed, and at least one ran.
 func passes(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	text, err := cmd.CombinedOutput()

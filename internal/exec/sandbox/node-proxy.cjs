@@ -1,5 +1,5 @@
-// Lets node's https and fetch take the way out of the sandbox, which they would
-// not look for: older versions ignore HTTPS_PROXY.
+// Makes node's https and fetch use the proxy of the sandbox: older versions ignore
+// HTTPS_PROXY.
 'use strict';
 const http = require('http');
 const https = require('https');
@@ -7,18 +7,18 @@ const tls = require('tls');
 
 const proxy = { host: '127.0.0.1', port: 3128 };
 
-// tunnel asks the proxy for a connection to host and port, and puts TLS on it.
+// tunnel opens a TLS connection to host and port through the proxy.
 function tunnel(host, port, options, done) {
   const req = http.request({ ...proxy, agent: false, method: 'CONNECT', path: `${host}:${port}`, headers: { Host: `${host}:${port}` } });
   req.once('error', done);
   req.once('response', (res) => {
     res.resume();
-    done(new Error(`the sandbox does not let this program reach ${host}:${port} (${res.statusCode})`));
+    done(new Error(`the sandbox refused the connection to ${host}:${port} (${res.statusCode})`));
   });
   req.once('connect', (res, socket) => {
     if (res.statusCode !== 200) {
       socket.destroy();
-      done(new Error(`the sandbox does not let this program reach ${host}:${port} (${res.statusCode})`));
+      done(new Error(`the sandbox refused the connection to ${host}:${port} (${res.statusCode})`));
       return;
     }
     const secure = tls.connect({ ...options, socket, servername: options.servername || host });
@@ -41,8 +41,8 @@ https.Agent.prototype.createConnection = function createConnection(options, done
   tunnel(host, options.port || 443, rest, done);
 };
 
-// fetch has its connections from a dispatcher, whose class is reached only
-// through the one in use, which is there once fetch has been loaded.
+// fetch gets its connections from a dispatcher. Its class is reachable only through
+// the current dispatcher, which exists once fetch has been loaded.
 const key = Symbol.for('undici.globalDispatcher.1');
 const plain = globalThis.fetch;
 if (plain) {

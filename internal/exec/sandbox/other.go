@@ -11,28 +11,30 @@ import (
 func run(ctx context.Context, _ Spec) (Outcome, error) { return Outcome{}, check(ctx, Standard, "") }
 
 func check(_ context.Context, t Tier, _ string) error {
-	return lacks(t, []Missing{{"linux", "this is " + runtime.GOOS + " on " + runtime.GOARCH, "run programs on Linux, for example in a virtual machine"}})
+	return unavailable(t, []Missing{{"linux", "this is " + runtime.GOOS + " on " + runtime.GOARCH, useLinux}})
 }
 
-// TempDir makes a folder that nobody else can enter.
+const useLinux = "run programs on Linux, for example in a virtual machine"
+
+// TempDir makes a folder that other users cannot enter.
 func TempDir() (string, error) { return os.MkdirTemp("", "ambit.") }
 
-// Survey tells what there is to isolate programs with.
+// Survey reports that Linux is required.
 func Survey(context.Context, string) []Finding {
-	return []Finding{{Name: "sandbox", Detail: "programs are isolated on Linux only", Fix: "run programs on Linux, for example in a virtual machine"}}
+	return []Finding{{Name: "sandbox", Detail: "programs can be isolated only on Linux", Fix: useLinux}}
 }
 
-// Pool keeps nothing where nothing can be isolated.
+// Pool is always empty.
 type Pool struct{}
 
 // NewPool makes an empty pool.
 func NewPool(int, bool) *Pool { return &Pool{} }
 
-// Prepare reports what is missing.
+// Prepare reports that Linux is required.
 func (*Pool) Prepare(ctx context.Context, _ Spec) error { return check(ctx, Standard, "") }
 
-// Waiting is none.
+// Waiting returns 0.
 func (*Pool) Waiting() int { return 0 }
 
-// Close has nothing to do.
+// Close does nothing.
 func (*Pool) Close() {}

@@ -10,31 +10,28 @@ import (
 	"time"
 )
 
-// Pool keeps sandboxes that stand and wait, so that a run need not wait for one.
+// Pool holds prepared sandboxes, so that a run need not wait for one.
 //
-// A sandbox is made for a shape: the same mounts, sizes and bounds, and whether
-// there is a way out. Everything about it is in place before it is taken, by the
-// same code as without a pool; program, environment, input and the policy of the
-// way out come when it is taken. It is taken once. When a run has ended, another
-// sandbox of its shape is made for the next. The oldest make room where the pool
-// is full.
+// A sandbox has a shape: its mounts, sizes and limits, and whether it has network. It is
+// prepared by the same code as without a pool. Program, environment, input and network
+// policy are set when a run takes it. Each sandbox is used once. After a run, another
+// sandbox of its shape is made. A full pool replaces its oldest sandbox.
 //
-// With interpreters, python3 and node are even started ahead. They wait in a
-// script of ambit's own, so that nothing of a program is looked at before its
-// run begins.
+// With interpreters, python3 and node are prestarted. They wait in one of ambit's
+// scripts, so no file of the program is read before its run.
 type Pool struct {
 	size         int
 	interpreters bool
 
 	mu     sync.Mutex
-	spare  []*running // the oldest first
+	spare  []*running // oldest first
 	making int
-	made   sync.Cond // making went down
+	made   sync.Cond // signalled when making decreases
 	closed bool
 	work   sync.WaitGroup
 }
 
-// NewPool makes a pool of at most size sandboxes that wait. Close must follow.
+// NewPool makes a pool of at most size sandboxes. The caller closes it.
 func NewPool(size int, interpreters bool) *Pool {
 	p := &Pool{size: size, interpreters: interpreters}
 	p.made.L = &p.mu
@@ -43,14 +40,14 @@ func NewPool(size int, interpreters bool) *Pool {
 
 var (
 	errClosed = errors.New("the pool is closed")
-	errEnded  = errors.New("the sandbox ended before it could be taken")
+	errEnded  = errors.New("the sandbox ended before it was used")
 )
 
-// Prepare makes a sandbox for a run like this one, if there is room, and returns
-// when one waits. None are kept of the tier strong, or with a writable folder.
+// Prepare makes a sandbox for a run like this one, if the pool is not full, and returns
+// when one is ready. Runs at the tier strong or with a writable folder are not pooled.
 func (p *Pool) Prepare(ctx context.Context, s Spec) error {
 	s.defaults()
-	if !p.keeps(&s) {
+	if !p.accepts(&s) {
 		return nil
 	}
 	m, err := ready(ctx, Standard, s.Proofs)
@@ -63,13 +60,13 @@ func (p *Pool) Prepare(ctx context.Context, s Spec) error {
 		r = p.last(sh.key())
 	}
 	if f, ok := errors.AsType[*setupError](err); ok {
-		return lacks(s.Tier, []Missing{missing(f)})
+		return unavailable(s.Tier, []Missing{missing(f)})
 	}
 	if err != nil || r == nil {
 		return err
 	}
 	select {
-	case <-r.waits:
+	case <-r.idle:
 		return nil
 	case <-r.exited:
 		return errEnded
@@ -78,7 +75,7 @@ func (p *Pool) Prepare(ctx context.Context, s Spec) error {
 	}
 }
 
-// last is the youngest sandbox of a shape, once none is in the making.
+// last waits until no sandbox is being made, and returns the newest one of a shape.
 func (p *Pool) last(key string) *running {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,14 +90,14 @@ func (p *Pool) last(key string) *running {
 	return nil
 }
 
-// Waiting is how many sandboxes there are to be taken.
+// Waiting returns the number of prepared sandboxes.
 func (p *Pool) Waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.spare)
 }
 
-// Close ends every sandbox that waits, and makes no more. Runs go on.
+// Close ends all prepared sandboxes and makes no more. Current runs continue.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	spare := p.spare
@@ -112,22 +109,22 @@ func (p *Pool) Close() {
 	p.work.Wait()
 }
 
-// keeps reports whether sandboxes for such runs are kept. A folder that is given
-// away is given when the run begins.
-func (p *Pool) keeps(s *Spec) bool {
+// accepts reports whether sandboxes for such runs are pooled. Writable folders are not,
+// because their owner is changed when the sandbox is made.
+func (p *Pool) accepts(s *Spec) bool {
 	return p != nil && s.Tier == Standard && !slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Write })
 }
 
-// shape is what a sandbox for this run is made of.
+// shape returns the shape of a sandbox for this run.
 func (p *Pool) shape(s *Spec) shape {
 	sh := shapeOf(s)
 	if p.interpreters {
-		sh.hold(s)
+		sh.prestart(s)
 	}
 	return sh
 }
 
-// run carries out one run, in a sandbox that waits if there is one.
+// run executes one run, in a prepared sandbox if there is one.
 func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	begun := time.Now()
 	sh := p.shape(s)
@@ -135,10 +132,10 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	if r := p.take(sh.key()); r != nil {
 		o := order(s, "")
 		if sh.interpreter != "" {
-			o = nil // it has been given
+			o = nil // already sent
 		}
-		out, _, err := r.carryOut(ctx, s, o, begun)
-		// One that had died was never ready, so nothing of the program ran.
+		out, _, err := r.execute(ctx, s, o, begun)
+		// A sandbox that died was never ready, so the program has not run.
 		if _, died := errors.AsType[*setupError](err); !died {
 			return out, err
 		}
@@ -147,7 +144,7 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	return out, err
 }
 
-// take takes a sandbox that stands, or else one that is about to.
+// take removes a sandbox from the pool: an idle one, or else one that is starting.
 func (p *Pool) take(key string) *running {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,11 +153,11 @@ func (p *Pool) take(key string) *running {
 		if r.shape.key() != key {
 			return false
 		}
-		if r.dead() || !r.fresh() {
+		if r.hasExited() || !r.unchanged() {
 			p.work.Go(func() { r.end() })
 			return true
 		}
-		if found == nil || !found.waiting() && r.waiting() {
+		if found == nil || !found.isIdle() && r.isIdle() {
 			found = r
 		}
 		return false
@@ -169,16 +166,16 @@ func (p *Pool) take(key string) *running {
 	return found
 }
 
-// refill makes a sandbox like the one that was used.
+// refill makes a sandbox of the same shape.
 func (p *Pool) refill(m *machine, s shape) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.work.Go(func() { p.make(m, s) }) // the next run tells what is wrong
+		p.work.Go(func() { p.make(m, s) }) // the next run reports the error
 	}
 }
 
-// make makes one more. Where the pool is full of the same shape, it makes none.
+// make adds a sandbox, unless the pool is full of the same shape.
 func (p *Pool) make(m *machine, s shape) (*running, error) {
 	key := s.key()
 	p.mu.Lock()
@@ -197,7 +194,7 @@ func (p *Pool) make(m *machine, s shape) (*running, error) {
 		p.spare = slices.Delete(p.spare, i, i+1)
 	}
 	p.making++
-	p.work.Add(1) // Close waits for it, whoever asked
+	p.work.Add(1) // Close waits for this
 	defer p.work.Done()
 	p.mu.Unlock()
 	if out != nil {
@@ -205,7 +202,7 @@ func (p *Pool) make(m *machine, s shape) (*running, error) {
 	}
 	r, err := m.prepare(s)
 	if err == nil && s.interpreter != "" {
-		err = r.command(s.preorder())
+		err = r.command(s.prestartOrder())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

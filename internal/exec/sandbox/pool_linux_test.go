@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// prepared is a pool in which one sandbox for a run waits.
+// prepared returns a pool with one sandbox for a run.
 func prepared(t *testing.T, interpreters bool, s Spec) *Pool {
 	t.Helper()
 	able(t)
@@ -31,8 +31,7 @@ func prepared(t *testing.T, interpreters bool, s Spec) *Pool {
 	return p
 }
 
-// taken runs a program from a pool, and reports whether it took a sandbox that
-// waited.
+// taken runs a program with a pool, and reports whether it used a prepared sandbox.
 func taken(t *testing.T, p *Pool, s Spec) (Outcome, bool) {
 	t.Helper()
 	p.mu.Lock()
@@ -43,10 +42,10 @@ func taken(t *testing.T, p *Pool, s Spec) (Outcome, bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out, slices.ContainsFunc(waited, (*running).dead)
+	return out, slices.ContainsFunc(waited, (*running).hasExited)
 }
 
-// TestPoolIsNeverReused: a run finds nothing of another, and takes what waits.
+// TestPoolIsNeverReused: a run uses a prepared sandbox and sees nothing of another run.
 func TestPoolIsNeverReused(t *testing.T) {
 	s := Spec{Argv: []string{"sh", "-c", "ls -A ~ /tmp; touch ~/a /tmp/b"}}
 	p := prepared(t, false, s)
@@ -61,7 +60,7 @@ func TestPoolIsNeverReused(t *testing.T) {
 	}
 }
 
-// TestPoolFits: a sandbox serves no run of another shape.
+// TestPoolFits: a sandbox is not used for a run of another shape.
 func TestPoolFits(t *testing.T) {
 	folder := t.TempDir()
 	s := Spec{Argv: []string{"true"}, Mounts: []Mount{{Source: folder, To: "/agent"}}}
@@ -87,7 +86,7 @@ func TestPoolFits(t *testing.T) {
 	}
 }
 
-// TestPoolNotices: another folder of the same name is another folder.
+// TestPoolNotices: a sandbox is not used if a mounted folder was replaced.
 func TestPoolNotices(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "agent")
@@ -108,7 +107,7 @@ func TestPoolNotices(t *testing.T) {
 	}
 }
 
-// TestPoolDead: a sandbox that was killed meanwhile costs no run.
+// TestPoolDead: a killed sandbox in the pool fails no run.
 func TestPoolDead(t *testing.T) {
 	s := Spec{Argv: []string{"echo", "done"}}
 	p := prepared(t, false, s)
@@ -118,7 +117,7 @@ func TestPoolDead(t *testing.T) {
 	if out, _ := taken(t, p, s); string(out.Stdout) != "done\n" {
 		t.Errorf("%q", out.Stdout)
 	}
-	// One that dies as it is taken was never ready.
+	// A sandbox that dies while it is taken was never ready.
 	if err := p.Prepare(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +125,7 @@ func TestPoolDead(t *testing.T) {
 	dying.group.kill()
 	<-dying.exited
 	s.defaults()
-	if _, _, err := dying.carryOut(t.Context(), &s, order(&s, ""), time.Now()); !isSetup(err) {
+	if _, _, err := dying.execute(t.Context(), &s, order(&s, ""), time.Now()); !isSetup(err) {
 		t.Errorf("%v", err)
 	}
 }
@@ -135,7 +134,7 @@ func shapeKey(s Spec) string { s.defaults(); return shapeOf(&s).key() }
 
 func isSetup(err error) bool { _, ok := errors.AsType[*setupError](err); return ok }
 
-// TestPoolIsBounded: the oldest make room, and Close leaves nothing.
+// TestPoolIsBounded: a full pool drops the oldest, and Close leaves none.
 func TestPoolIsBounded(t *testing.T) {
 	able(t)
 	p := NewPool(2, false)
@@ -162,8 +161,7 @@ func TestPoolIsBounded(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestPoolClosedMeanwhile: what is being made when the pool is closed is gone when
-// it is.
+// TestPoolClosedMeanwhile: Close also ends a sandbox that is being made.
 func TestPoolClosedMeanwhile(t *testing.T) {
 	able(t)
 	for range 5 {
@@ -203,7 +201,7 @@ func TestPoolClosedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestPoolDiesWithAmbit: what waits ends when ambit is killed.
+// TestPoolDiesWithAmbit: prepared sandboxes end when ambit is killed.
 func TestPoolDiesWithAmbit(t *testing.T) {
 	able(t)
 	cmd := exec.Command(probe())
@@ -223,7 +221,7 @@ func TestPoolDiesWithAmbit(t *testing.T) {
 	orphaned(t, cmd)
 }
 
-// probeKeep is an ambit with a pool, that will be killed.
+// probeKeep is an ambit with a pool; the test kills it.
 func probeKeep() {
 	p := NewPool(2, true)
 	for _, argv := range [][]string{{"true"}, {"python3", "/agent/main.py"}} {
@@ -235,8 +233,8 @@ func probeKeep() {
 	select {}
 }
 
-// TestInterpretersAhead: a program cannot tell that its interpreter waited, and
-// nothing of it is looked at before.
+// TestInterpretersAhead: a program cannot detect that its interpreter was prestarted,
+// and none of its files is read before its run.
 func TestInterpretersAhead(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.Chmod(folder, 0o755); err != nil {
@@ -294,14 +292,14 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
 			if p.spare[0].shape.interpreter != tt.runtime {
 				t.Fatal("no interpreter waits")
 			}
-			// One that does not wait has the time of another run to give itself away.
+			// An interpreter that does not wait has the time of another run to show it.
 			if _, err := Run(t.Context(), Spec{Argv: []string{tt.runtime, "--version"}}); err != nil {
 				t.Fatal(err)
 			}
-			if p.spare[0].dead() {
+			if p.spare[0].hasExited() {
 				t.Fatal("it did not wait")
 			}
-			// Only now is there a program.
+			// The program is written only now.
 			if text, ok := files[tt.file]; ok {
 				write(tt.file, text)
 			}
@@ -314,7 +312,7 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
 	}
 }
 
-// TestNotAhead: what could run something before its time is not started ahead.
+// TestNotAhead: a run whose settings could load code early is not prestarted.
 func TestNotAhead(t *testing.T) {
 	for _, s := range []Spec{
 		{Argv: []string{"python3", "-c", "0"}},
@@ -326,13 +324,13 @@ func TestNotAhead(t *testing.T) {
 		{Argv: []string{"node", "main.js"}, Env: []string{"LD_PRELOAD=/agent/x.so"}},
 	} {
 		var sh shape
-		if sh.hold(&s); sh.interpreter != "" {
+		if sh.prestart(&s); sh.interpreter != "" {
 			t.Errorf("%v with %v", s.Argv, s.Env)
 		}
 	}
 	s := Spec{Argv: []string{"node", "main.js"}, Env: []string{"NODE_EXTRA_CA_CERTS=/authority.pem", "TOKEN=x"}}
 	var sh shape
-	if sh.hold(&s); sh.interpreter != "node" {
+	if sh.prestart(&s); sh.interpreter != "node" {
 		t.Error("an ordinary one is not")
 	}
 }

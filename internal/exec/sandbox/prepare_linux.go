@@ -19,14 +19,14 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// shape is what a sandbox is made of. What runs in it comes later.
+// shape describes a sandbox without the program that runs in it.
 type shape struct {
 	tier   Tier
 	mounts []Mount
 	disk   int64 // in bytes
 	bounds bounds
 	egress bool
-	// interpreter is the one that waits inside, if any, and the rest its program's.
+	// interpreter waits inside, if set; the fields below are those of its program.
 	interpreter string
 	argv, env   []string
 	dir         string
@@ -39,16 +39,16 @@ func shapeOf(s *Spec) shape {
 	}
 }
 
-// key is equal for shapes that are.
+// key returns the same text for equal shapes.
 func (s shape) key() string { return fmt.Sprintf("%#v", s) }
 
-// identity is which file a path led to.
+// identity identifies the file at a path.
 type identity struct {
 	path        string
 	device, ino uint64
 }
 
-// identify looks; a path that leads nowhere has numbers of 0.
+// identify returns zero numbers if there is no file.
 func identify(path string) identity {
 	id := identity{path: path}
 	var st unix.Stat_t
@@ -58,9 +58,9 @@ func identify(path string) identity {
 	return id
 }
 
-// fresh reports whether the paths that are mounted still lead to what was
-// mounted. A mount stays with its file when another takes the name.
-func (r *running) fresh() bool {
+// unchanged reports whether the sources of the mounts are still the same files. A mount
+// keeps the old file if another one replaces it.
+func (r *running) unchanged() bool {
 	for _, id := range r.identities {
 		if identify(id.path) != id {
 			return false
@@ -69,8 +69,8 @@ func (r *running) fresh() bool {
 	return true
 }
 
-// prepare makes a sandbox, up to where it waits for its order. It does not wait
-// itself.
+// prepare starts a sandbox, which then waits for its order. It returns before the
+// sandbox is ready.
 func (m *machine) prepare(s shape) (*running, error) {
 	for _, mount := range s.mounts {
 		fd, err := shim.OpenPlain(mount.Source)
@@ -87,19 +87,19 @@ func (m *machine) prepare(s shape) (*running, error) {
 	if err != nil {
 		return nil, &setupError{"cgroup", err.Error()}
 	}
-	r := &running{shape: s, group: g, stop: make(chan struct{}), worn: make(chan struct{}), ready: make(chan struct{}), exited: make(chan struct{})}
+	r := &running{shape: s, group: g, stop: make(chan struct{}), restricted: make(chan struct{}), ready: make(chan struct{}), exited: make(chan struct{})}
 	for _, path := range sources(s) {
 		r.identities = append(r.identities, identify(path))
 	}
 	if err := r.start(m); err != nil {
-		r.end() // its cgroup is empty
+		r.end() // removes the empty cgroup
 		return nil, setup(err)
 	}
 	return r, nil
 }
 
-// setup says of any error on the way to a sandbox that it is one: files, pipes
-// and processes can all run out.
+// setup converts an error during the setup of a sandbox to a *setupError: files, pipes
+// and processes can run out.
 func setup(err error) error {
 	if _, ok := errors.AsType[*setupError](err); ok {
 		return err
@@ -107,22 +107,22 @@ func setup(err error) error {
 	return &setupError{"sandbox", err.Error()}
 }
 
-// start starts the process that becomes bubblewrap.
+// start starts the process that executes bubblewrap.
 func (r *running) start(m *machine) error {
 	user := m.userFor(r.shape)
-	if err := give(r.shape, user); err != nil {
+	if err := chownMounts(r.shape, user); err != nil {
 		return err
 	}
 	plan := &shim.Plan{Parent: os.Getpid(), Join: r.group.join(), User: user, FileSize: uint64(r.shape.disk), Listen: r.shape.egress}
 	var files [][2]string
 	if r.shape.tier == Strong {
 		plan.ReadWrite = []string{Home}
-		if err := r.arrangeStrong(plan, m.runsc); err != nil {
+		if err := r.prepareBundle(plan, m.runsc); err != nil {
 			return err
 		}
 	} else {
-		files = made(r.shape)
-		arrange(plan, r.shape, m.bwrap)
+		files = syntheticFiles(r.shape)
+		prepareBubblewrap(plan, r.shape, m.bwrap)
 	}
 	e, err := r.connect(user)
 	defer e.close()
@@ -163,25 +163,25 @@ func (r *running) start(m *machine) error {
 		r.cmd = nil
 		return &setupError{"sandbox", err.Error()}
 	}
-	r.attend()
+	r.startReaders()
 	return nil
 }
 
-// ends are the far ends of what connects ambit and a sandbox: once the process in
-// there has them, they are closed here.
-type ends struct {
+// remoteEnds are the sandbox's ends of pipes and sockets. They are closed here once the
+// process has inherited them.
+type remoteEnds struct {
 	stdin, stdout, stderr, status, gate, control *os.File
 	all                                          []*os.File
 }
 
-func (e *ends) close() {
+func (e *remoteEnds) close() {
 	for _, f := range e.all {
 		f.Close()
 	}
 }
 
-// memory is a file in memory that goes to the other side.
-func (e *ends) memory(name string, content []byte) (*os.File, error) {
+// memory makes a memory file that is passed to the sandbox.
+func (e *remoteEnds) memory(name string, content []byte) (*os.File, error) {
 	f, err := memory(name, content)
 	if err == nil {
 		e.all = append(e.all, f)
@@ -189,10 +189,10 @@ func (e *ends) memory(name string, content []byte) (*os.File, error) {
 	return f, err
 }
 
-// connect makes the pipes and sockets of a sandbox, and keeps the near ends. The
-// far ends are to be closed also if there is an error.
-func (r *running) connect(user int) (*ends, error) {
-	e := &ends{}
+// connect makes the pipes and sockets of a sandbox. The caller closes the remote ends,
+// also after an error.
+func (r *running) connect(user int) (*remoteEnds, error) {
+	e := &remoteEnds{}
 	outward := func() (theirs, ours *os.File, err error) {
 		ours, theirs, err = os.Pipe()
 		return theirs, ours, err
@@ -229,24 +229,24 @@ func (r *running) connect(user int) (*ends, error) {
 	return e, err
 }
 
-// attend listens to a sandbox that was started.
-func (r *running) attend() {
+// startReaders starts reading from a new sandbox.
+func (r *running) startReaders() {
 	r.first = make(chan int, 1)
 	go firstProcess(r.status, r.first)
 	r.readers.Go(r.listen)
-	r.waits = r.worn
+	r.idle = r.restricted
 	if r.shape.interpreter != "" {
-		r.waits = make(chan struct{})
+		r.idle = make(chan struct{})
 		go func() { // ends with the socket, which end closes
 			if n, _ := r.gate.Read(make([]byte, 1)); n == 1 {
-				close(r.waits)
+				close(r.idle)
 			}
 		}()
 	}
 }
 
-// spawn starts the process from a thread that lives as long as it does: the
-// kernel ends the one with the other.
+// spawn starts the process from a thread that lives until the process ends, because the
+// kernel kills the process at the end of the thread.
 func (r *running) spawn() error {
 	begun := make(chan error)
 	go func() {
@@ -257,7 +257,7 @@ func (r *running) spawn() error {
 		if err != nil {
 			return
 		}
-		r.cmd.Wait() // its word is in ProcessState
+		r.cmd.Wait() // the result is in ProcessState
 		r.state = r.cmd.ProcessState
 		close(r.exited)
 	}()
@@ -269,7 +269,7 @@ func socketPair() (theirs, ours *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The other side writes as if it could wait.
+	// The other side uses blocking writes.
 	if err := unix.SetNonblock(fds[0], false); err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
@@ -278,7 +278,7 @@ func socketPair() (theirs, ours *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
 }
 
-// memory is a file of the given content that is nowhere on a disk.
+// memory makes a file in memory with this content.
 func memory(name string, content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -290,7 +290,7 @@ func memory(name string, content []byte) (*os.File, error) {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err == nil {
-		err = f.Chmod(0o555) // readable to whoever has it open
+		err = f.Chmod(0o555) // readable for every user that has the descriptor
 	}
 	if err != nil {
 		f.Close()
@@ -299,8 +299,8 @@ func memory(name string, content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// firstProcess reads the pid of the namespace's first process. Later words are
-// of no interest, but must not block the writer.
+// firstProcess reads the pid of the namespace's first process. It discards the rest, so
+// that the writer does not block.
 func firstProcess(status io.Reader, first chan<- int) {
 	var word struct {
 		Child int `json:"child-pid"`
@@ -312,8 +312,8 @@ func firstProcess(status io.Reader, first chan<- int) {
 	io.Copy(io.Discard, status)
 }
 
-// findUsers is where root takes the users of runs from: numbers that nobody
-// uses, as far as this machine's own user namespace has them.
+// findUsers returns user ids for runs if ambit is root: ids that no account has and that
+// the current user namespace maps.
 func findUsers(uidMap string) (span, error) {
 	for _, s := range []span{{0x70000000, 1 << 28}, {61184, 4000}} {
 		for line := range strings.Lines(uidMap) {
@@ -328,11 +328,11 @@ func findUsers(uidMap string) (span, error) {
 			}
 		}
 	}
-	return span{}, errors.New("the user namespace that ambit runs in has no users to spare")
+	return span{}, errors.New("ambit's user namespace maps no unused user ids")
 }
 
-// ownFile opens ambit's own file for users who may have no way to it. If it is
-// not theirs to execute, they get a copy.
+// ownFile opens ambit's binary. If other users cannot execute it, it returns a copy in
+// memory.
 func ownFile(foreign bool) (*os.File, error) {
 	f, err := os.Open("/proc/self/exe")
 	if err != nil || !foreign {

@@ -19,8 +19,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestFailsClosed takes away one mechanism after the other, in two ways: it
-// fails, or it claims to work and does nothing, which only canaries can tell.
+// TestFailsClosed removes one mechanism after another in two ways: it fails, or it
+// reports success and does nothing, which only canaries can detect.
 func TestFailsClosed(t *testing.T) {
 	able(t)
 	for _, tt := range []struct {
@@ -75,8 +75,7 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
-// space is a folder that everybody reaches, and that is not where mounts are
-// staged.
+// space returns a folder that all users can reach, outside the folder of staged mounts.
 func space(t *testing.T) string {
 	dir, err := os.MkdirTemp("/var/tmp", "ambit-test")
 	if err == nil {
@@ -89,7 +88,7 @@ func space(t *testing.T) string {
 	return dir
 }
 
-// TestCanariesNotice: where there are no bounds, canaries say so.
+// TestCanariesNotice: canaries report missing limits.
 func TestCanariesNotice(t *testing.T) {
 	able(t)
 	for canary, s := range map[string]Spec{
@@ -100,14 +99,14 @@ func TestCanariesNotice(t *testing.T) {
 	} {
 		s.Argv = []string{canary}
 		s.defaults()
-		out, sang, err := proven.machine.run(t.Context(), &s, canary)
-		if err != nil || out.OOM || sang == nil || sang.Text == "" {
-			t.Errorf("%s: %v, %+v", canary, err, sang)
+		out, report, err := proven.machine.run(t.Context(), &s, canary)
+		if err != nil || out.OOM || report == nil || report.Text == "" {
+			t.Errorf("%s: %v, %+v", canary, err, report)
 		}
 	}
 }
 
-// deprive takes a mechanism from this process and its children.
+// deprive removes a mechanism from this process and its children.
 func deprive(what string) {
 	must := func(err error) {
 		if err != nil {
@@ -150,16 +149,16 @@ func deprive(what string) {
 	case "rlimits":
 		answer(unix.SYS_PRLIMIT64, 32, ^uint32(0), silently) // where there is a new limit
 	case "open files":
-		// Some for the runtime, and not enough for the pipes of a run.
+		// Enough files for the runtime, but not for the pipes of a run.
 		must(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 16, Max: 16}))
 	case "cgroups":
-		// In a mount namespace that this process was started in.
+		// The parent has prepared a mount namespace for this process.
 		must(unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, ""))
 	}
 }
 
-// wrapped puts a bubblewrap before the real one that leaves out an option, with
-// its value if it is a size.
+// wrapped puts a script in front of bubblewrap that drops an option, with its value if
+// it is a size.
 func wrapped(space, last, without string) {
 	real, err := exec.LookPath("bwrap")
 	script := `#!/bin/bash
@@ -183,8 +182,8 @@ set -- "${args[@]}"
 	}
 }
 
-// answer makes the kernel answer a system call with an error, or with success
-// for 0; with bits, only if the argument at an offset has one of them.
+// answer makes a system call return an error, or success for 0. With bits, only calls
+// whose argument at the offset has one of them are affected.
 func answer(number uint32, offset, bits, errno uint32) {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 0, Size: 4},
@@ -207,7 +206,7 @@ func answer(number uint32, offset, bits, errno uint32) {
 		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
 	p := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	// Every thread: those of the runtime start children too.
+	// All threads, because the runtime starts children from any of them.
 	unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if _, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(&p))); e != 0 {
 		panic(e)

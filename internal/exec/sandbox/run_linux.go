@@ -24,15 +24,15 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// machine is what runs are made with.
+// machine holds the mechanisms that runs use.
 type machine struct {
 	tier   Tier
 	bwrap  string // for Standard
 	runsc  string // for Strong
 	groups hierarchy
-	// users is where the user of a run is taken from; empty if ambit is not root.
+	// users are the ids for the users of runs; empty if ambit is not root.
 	users span
-	// exe is ambit's own file, in a form that such a user can execute.
+	// exe is ambit's binary; the user of a run can execute it.
 	exe *os.File
 }
 
@@ -46,30 +46,30 @@ func (s span) pick() int {
 	return s.first + rand.IntN(s.count)
 }
 
-// ownProcesses are the two of bubblewrap. The shim has some threads before it
-// becomes the program, so fewer than minProcesses cannot be had.
+// ownProcesses are bubblewrap's two. The shim needs some threads before it executes the
+// program, so minProcesses is the lowest limit.
 const (
 	ownProcesses = 2
 	minProcesses = 12
 )
 
-// run carries out one run, in a sandbox made for it.
+// run executes one run in a new sandbox.
 func (m *machine) run(ctx context.Context, s *Spec, canary string) (Outcome, *shim.Message, error) {
 	begun := time.Now()
 	r, err := m.prepare(shapeOf(s))
 	if err != nil {
 		return Outcome{}, nil, err
 	}
-	return r.carryOut(ctx, s, order(s, canary), begun)
+	return r.execute(ctx, s, order(s, canary), begun)
 }
 
 func order(s *Spec, canary string) *shim.Order {
 	return &shim.Order{Argv: s.Argv, Env: environment(s), Dir: s.Dir, Canary: canary}
 }
 
-// carryOut runs a program in a sandbox that was prepared, and takes it down. The
-// error is a *setupError if the sandbox did not come to stand.
-func (r *running) carryOut(ctx context.Context, s *Spec, o *shim.Order, begun time.Time) (Outcome, *shim.Message, error) {
+// execute runs a program in a prepared sandbox and removes the sandbox. The error is a
+// *setupError if the sandbox did not become ready.
+func (r *running) execute(ctx context.Context, s *Spec, o *shim.Order, begun time.Time) (Outcome, *shim.Message, error) {
 	err := r.begin(s, o)
 	if err == nil {
 		timer := time.NewTimer(s.Wall - time.Since(begun))
@@ -88,16 +88,16 @@ func (r *running) carryOut(ctx context.Context, s *Spec, o *shim.Order, begun ti
 	if err != nil {
 		return r.outcome, nil, err
 	}
-	out, err := r.verdict()
-	return out, r.sang, err
+	out, err := r.result()
+	return out, r.report, err
 }
 
-// setupError is a mechanism that was not there for a run.
+// setupError is the failure of a mechanism during the setup of a sandbox.
 type setupError struct{ what, text string }
 
 func (e *setupError) Error() string { return e.what + ": " + e.text }
 
-// running is a sandbox, from its making to its end. It is for one run.
+// running is a sandbox from its start to its end. It is used for one run.
 type running struct {
 	shape shape
 	group *group
@@ -105,33 +105,33 @@ type running struct {
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	state   *os.ProcessState
-	first   chan int // the pid of the namespace's first process
+	first   chan int // receives the pid of the namespace's first process
 	readers sync.WaitGroup
-	ours    []io.Closer // ends of pipes that readers and writers use
+	ours    []io.Closer // ambit's ends of pipes and sockets
 
 	stdin, stdout, stderr *os.File
 	status, control, gate *os.File
 	order                 *os.File
 	identities            []identity
-	folder                string // of this run's own, if there is one
+	folder                string // private folder of this run; may be empty
 
-	stopOnce sync.Once
-	stop     chan struct{} // closed when it wrote too much
-	worn     chan struct{} // closed when every restriction is in place
-	waits    chan struct{} // closed when it waits to be taken
-	ready    chan struct{} // closed when the program is about to start
+	stopOnce   sync.Once
+	stop       chan struct{} // closed when the program has written too much
+	restricted chan struct{} // closed when all restrictions are in force
+	idle       chan struct{} // closed when the sandbox waits for a run
+	ready      chan struct{} // closed when the program is about to start
 
-	mu        sync.Mutex
-	spec      *Spec // nil until there is something to run
-	outcome   Outcome
-	complaint bytes.Buffer // before it is ready: what bubblewrap complains of
-	failed    *shim.Message
-	sang      *shim.Message
-	listener  net.Listener
-	closing   bool
+	mu          sync.Mutex
+	spec        *Spec // nil before begin
+	outcome     Outcome
+	earlyStderr bytes.Buffer // stderr before ready: bubblewrap's errors
+	failed      *shim.Message
+	report      *shim.Message
+	listener    net.Listener
+	closing     bool
 }
 
-// begin gives the order; nil lets an interpreter go on that was started ahead.
+// begin sends the order. With a nil order, it releases the prestarted interpreter.
 func (r *running) begin(s *Spec, o *shim.Order) error {
 	r.mu.Lock()
 	r.spec = s
@@ -142,22 +142,22 @@ func (r *running) begin(s *Spec, o *shim.Order) error {
 		s.Talk(r.stdin, r.stdout)
 	} else {
 		r.readers.Go(r.readStdout)
-		go func() { // ends with the pipe, which end closes
+		go func() { // returns when end closes the pipe
 			r.stdin.Write(s.Stdin)
 			r.stdin.Close()
 		}()
 	}
 	if o == nil {
-		r.gate.Write([]byte(".")) // if nobody hears it, it has ended
+		r.gate.Write([]byte(".")) // fails only if the interpreter has exited
 		return nil
 	}
 	return r.command(o)
 }
 
-// waiting reports whether it waits to be taken, dead whether it has ended.
-func (r *running) waiting() bool { return closed(r.waits) }
+// isIdle reports whether the sandbox waits for a run.
+func (r *running) isIdle() bool { return closed(r.idle) }
 
-func (r *running) dead() bool { return closed(r.exited) }
+func (r *running) hasExited() bool { return closed(r.exited) }
 
 func closed(c <-chan struct{}) bool {
 	select {
@@ -168,11 +168,11 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// command writes the order where the shim finds it, and says so.
+// command writes the order and sends [shim.Go].
 func (r *running) command(o *shim.Order) error {
 	text, err := json.Marshal(o)
 	if err == nil && len(text) > shim.MaxOrder {
-		return fmt.Errorf("%w: its arguments and environment are too long", ErrNotStarted)
+		return fmt.Errorf("%w: the arguments and the environment are too long", ErrNotStarted)
 	}
 	if err == nil {
 		_, err = r.order.WriteAt(text, 0)
@@ -180,10 +180,10 @@ func (r *running) command(o *shim.Order) error {
 	if err != nil {
 		return setup(err)
 	}
-	go func() { // ends with the sandbox
+	go func() { // returns when the sandbox ends
 		select {
-		case <-r.worn:
-			// If nobody is there to hear it, the reason is told elsewhere.
+		case <-r.restricted:
+			// If the write fails, the shim has reported why it ended.
 			r.control.Write([]byte(shim.Go))
 		case <-r.exited:
 		}
@@ -191,7 +191,7 @@ func (r *running) command(o *shim.Order) error {
 	return nil
 }
 
-// listen takes the messages of the shim.
+// listen receives the messages of the shim.
 func (r *running) listen() {
 	raw, err := r.control.SyscallConn()
 	if err != nil {
@@ -206,14 +206,14 @@ func (r *running) listen() {
 			return recvErr != unix.EAGAIN
 		})
 		if recvErr == unix.ECONNRESET {
-			continue // it ended before it heard its order; what it said comes now
+			continue // the shim ended before it read its order; its messages follow
 		}
 		if err != nil || recvErr != nil {
 			return
 		}
 		files := received(rights[:rn])
-		r.heard(buf[:n], files)
-		for _, f := range files { // whoever took one has one of its own
+		r.handle(buf[:n], files)
+		for _, f := range files { // handle has duplicated those it uses
 			f.Close()
 		}
 		if n == 0 {
@@ -222,9 +222,9 @@ func (r *running) listen() {
 	}
 }
 
-// heard takes one message. What comes from a shim beside its program may be the
-// program's. It can only hurt itself.
-func (r *running) heard(text []byte, files []*os.File) {
+// handle processes one message. A shim that runs beside its program shares its user, so
+// the message may come from the program; it can only harm its own run.
+func (r *running) handle(text []byte, files []*os.File) {
 	var m shim.Message
 	if json.Unmarshal(text, &m) != nil {
 		return
@@ -233,21 +233,21 @@ func (r *running) heard(text []byte, files []*os.File) {
 	switch {
 	case m.Kind == shim.Dial:
 		r.dial()
-	case m.Kind == shim.Sang:
-		r.sang = &m
+	case m.Kind == shim.CanaryReport:
+		r.report = &m
 	case m.Kind == shim.NotStarted, m.Kind == shim.Failed && !begun:
 		r.failed = &m
 	case begun:
 	case m.Kind == shim.Ready:
 		close(r.ready)
-	case m.Kind == shim.Worn && !closed(r.worn):
-		close(r.worn)
+	case m.Kind == shim.Restricted && !closed(r.restricted):
+		close(r.restricted)
 	case m.Kind == shim.Listener && r.listener == nil && len(files) == 1:
 		r.serve(files[0])
 	}
 }
 
-// received are the files that came with a message.
+// received returns the files that came with a message.
 func received(rights []byte) (files []*os.File) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -256,7 +256,7 @@ func received(rights []byte) (files []*os.File) {
 	for i := range messages {
 		fds, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			continue // it is of another kind, which brings none
+			continue // another kind of control message, without files
 		}
 		for _, fd := range fds {
 			files = append(files, os.NewFile(uintptr(fd), "received"))
@@ -265,7 +265,7 @@ func received(rights []byte) (files []*os.File) {
 	return files
 }
 
-// serve gives the listener from inside to whoever serves the way out.
+// serve starts serving the listener that the shim opened.
 func (r *running) serve(f *os.File) {
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -277,7 +277,7 @@ func (r *running) serve(f *os.File) {
 	r.serveLocked()
 }
 
-// serveLocked serves the way out, once there are both a listener and a policy.
+// serveLocked serves network connections once both the listener and the spec are known.
 func (r *running) serveLocked() {
 	switch {
 	case r.listener == nil:
@@ -311,7 +311,7 @@ func (r *running) readStdout() {
 	r.outcome.Stdout = b.Bytes()
 }
 
-// maxLine is how much of a line is told at once.
+// maxLine is the length at which a line of stderr is split.
 const maxLine = 8 << 10
 
 func (r *running) readStderr() {
@@ -320,7 +320,7 @@ func (r *running) readStderr() {
 	for {
 		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 {
-			r.told(strings.TrimRight(string(line), "\r\n"))
+			r.stderrLine(strings.TrimRight(string(line), "\r\n"))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			break
@@ -332,12 +332,12 @@ func (r *running) readStderr() {
 	}
 }
 
-// told takes a line. Until the shim is ready, it can only be bubblewrap's.
-func (r *running) told(line string) {
+// stderrLine handles a line of stderr. Before the shim is ready, it is bubblewrap's.
+func (r *running) stderrLine(line string) {
 	if !closed(r.ready) {
 		r.mu.Lock()
-		if r.complaint.Len() < maxLine {
-			r.complaint.WriteString(line + "\n")
+		if r.earlyStderr.Len() < maxLine {
+			r.earlyStderr.WriteString(line + "\n")
 		}
 		r.mu.Unlock()
 	}
@@ -346,15 +346,15 @@ func (r *running) told(line string) {
 	}
 }
 
-// kill ends the namespace by its first process, and whatever is in the cgroup.
+// kill kills the first process of the namespace and all processes in the cgroup.
 func (r *running) kill() {
-	if !r.dead() {
+	if !r.hasExited() {
 		select {
 		case pid, ok := <-r.first:
 			if ok && pid > 0 {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
-		default: // it has not come that far
+		default: // it has not started yet
 		}
 		r.group.kill()
 		r.cmd.Process.Kill()
@@ -362,7 +362,7 @@ func (r *running) kill() {
 	}
 }
 
-// end kills what is left, buries it, and waits for the readers.
+// end kills the remaining processes, removes the cgroup, and waits for the readers.
 func (r *running) end() error {
 	if r.cmd != nil {
 		r.kill()
@@ -385,8 +385,8 @@ func (r *running) end() error {
 	return err
 }
 
-// verdict tells the outcome of a run that ended.
-func (r *running) verdict() (Outcome, error) {
+// result returns the outcome of an ended run.
+func (r *running) result() (Outcome, error) {
 	stood, out := closed(r.ready), r.outcome
 	switch {
 	case r.failed != nil && r.failed.Kind == shim.NotStarted:
@@ -394,11 +394,11 @@ func (r *running) verdict() (Outcome, error) {
 	case r.failed != nil:
 		return out, &setupError{r.failed.What, r.failed.Text}
 	case !stood && out.OOM:
-		return out, nil // so little memory that not even the shim had enough
+		return out, nil // the memory limit is too low even for the shim
 	case !stood && !out.TimedOut:
-		text, _, _ := strings.Cut(strings.TrimSpace(r.complaint.String()), "\n")
+		text, _, _ := strings.Cut(strings.TrimSpace(r.earlyStderr.String()), "\n")
 		if text == "" {
-			text = "it ended with " + r.state.String()
+			text = "it ended: " + r.state.String()
 		}
 		what := "bubblewrap"
 		if r.shape.tier == Strong {

@@ -1,48 +1,49 @@
-// Package sandbox runs a program that nobody has reason to trust.
+// Package sandbox runs untrusted programs.
 //
-// At the tier [Standard] a program gets an unprivileged user of its own, a
-// cgroup that bounds memory, processes and CPU, namespaces by bubblewrap with
-// nothing in them but the runtimes of this machine and the mounts it was given,
-// all read-only, and by package shim Landlock, a seccomp filter and rlimits. It
-// writes to one sized memory disk (HOME and /tmp), inherits no environment and
-// no file but its three pipes, and has no network but its own loopback, where a
-// proxy may listen.
+// At the tier [Standard] a program gets its own unprivileged user, a cgroup that
+// bounds memory, processes and CPU, and bubblewrap's namespaces. Package shim adds
+// Landlock, a seccomp filter and rlimits. The program sees the runtimes of this
+// machine and its mounts, all read-only. It writes to one memory disk of fixed size
+// (HOME and /tmp). It inherits no environment and no files except its three pipes.
+// Its only network is its own loopback, where a proxy may listen.
 //
 // The decisions:
 //
-//   - Never less than was asked for. Before the first run canaries try what must
-//     not work: to open a file, a socket and a namespace, to find something open, to
-//     start processes, to take memory and to fill the disk. What is not stopped
-//     refuses every run with isolation_unavailable. Whether a file such as bwrap
-//     exists proves nothing, so nobody asks.
-//   - Every run fails closed too. The shim says when it is in place; the program
-//     is executed after that word, by the same thread.
-//   - The tree dies as a whole. Its first process belongs to bubblewrap and not to
-//     the program; the kernel ends a pid namespace with it. It ends with bubblewrap,
-//     and that with the thread which started it, so also when ambit is killed. While
-//     a sandbox is being made that is not certain yet, so the program is not begun
-//     before, and a process beside ambit ends what is left in its cgroups.
-//     At the deadline both it and everything in the cgroup are killed, until the
-//     cgroup is empty.
-//   - Root does not run bubblewrap. It becomes a user that exists nowhere, a new
-//     one each time, in a mount namespace where that user can reach the mounts.
-//   - The way out is a listener that the shim makes inside and hands to ambit,
-//     which accepts outside. There is no socket file, no process in between and no
-//     question whose connection it is: the policy belongs to the listener.
-//   - Files on the memory disk count as memory: the kernel charges both alike.
-//   - What is shown of this machine leads through no symbolic link.
-//   - A sandbox can be made before there is something to run in it ([Pool]). It is
-//     the same code, and the same sandbox; it is used once.
+//   - Never weaker than requested. Before the first run, canaries try forbidden
+//     actions: they open a file, a socket and a namespace, look for inherited
+//     descriptors, start processes, allocate memory and fill the disk. If one of
+//     these is not stopped, every run is refused with isolation_unavailable. The
+//     existence of a file such as bwrap proves nothing and is not used as a test.
+//   - Every run fails closed. The shim reports when all restrictions are in force.
+//     The same thread executes the program after that.
+//   - The process tree dies as a whole. Its first process belongs to bubblewrap, not
+//     to the program, and the kernel ends a pid namespace with its first process.
+//     That process ends with bubblewrap, and bubblewrap ends with the thread that
+//     started it, also if ambit is killed. This chain is not complete while a sandbox
+//     is being made, so the program does not begin before, and a watcher process
+//     kills what an ended ambit leaves in its cgroups. At the deadline all processes
+//     in the cgroup are killed until it is empty.
+//   - If ambit is root, bubblewrap runs as a user id that no account has, a new one
+//     for each run, in a mount namespace where that user can reach the mounts.
+//   - Network access is a listener that the shim opens inside and passes to ambit,
+//     which accepts outside. There is no socket file and no process in between, and
+//     the listener identifies the run, so its policy applies to all its connections.
+//   - Files on the memory disk count as memory, because the kernel charges both
+//     alike.
+//   - A mount's source contains no symbolic link.
+//   - A sandbox can be made before its run ([Pool]), by the same code. It is used
+//     once.
 //
-// At the tier [Strong] gVisor's runsc takes the place of bubblewrap, Landlock and
-// seccomp: the program talks to a kernel of gVisor's own. Cgroup, user, pipes and
-// canaries are the same.
+// At the tier [Strong] gVisor's runsc replaces bubblewrap, Landlock and seccomp: the
+// program's system calls go to gVisor's kernel. Cgroup, user, pipes and canaries are
+// the same.
 //
-// The standard tier shares the kernel with everybody else; a hole in the kernel
-// is a way out.
+// Programs at the standard tier share the machine's kernel, so a vulnerability in
+// the kernel can break the isolation.
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,106 +55,105 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Tier is how far a program is kept away.
+// Tier is the strength of the isolation. An unavailable tier is never replaced by a
+// weaker one.
 type Tier string
 
-// The tiers. Where one cannot be had, none below it is taken.
 const (
 	// Standard is bubblewrap, cgroups, Landlock and seccomp.
 	Standard Tier = "standard"
-	// Strong is a kernel of its own, by gVisor.
+	// Strong is gVisor's own kernel.
 	Strong Tier = "strong"
 )
 
-// Mount shows a file or folder of this machine to the program, read-only unless it
-// says otherwise.
+// Mount shows a file or folder of this machine to the program, read-only unless
+// Write is set.
 type Mount struct {
-	// Source is here, To is where the program sees it. Both are absolute, and
-	// Source leads through no symbolic link.
+	// Source is the path on this machine, To the path inside. Both are absolute, and
+	// Source contains no symbolic link.
 	Source, To string
-	// Write lets the program change a folder, and what it writes there stays. Its
-	// size is not bounded by DiskMB, only each file is.
+	// Write lets the program change a folder; the changes persist. DiskMB bounds
+	// each file in it, but not its total size.
 	Write bool
-	// Give makes everything in a writable folder the program's own, where ambit is
-	// root and the program runs as somebody else.
+	// Give makes the program's user the owner of everything in a writable folder, if
+	// ambit is root.
 	Give bool
 }
 
-// Spec is one run.
+// Spec describes one run.
 type Spec struct {
-	// Tier is Standard if it is empty.
+	// Tier defaults to Standard.
 	Tier Tier
 	// Argv is the program with its arguments, found by the sandbox's own PATH.
 	Argv []string
-	// Dir is where it starts; empty is its home.
+	// Dir is the working directory; empty means Home.
 	Dir    string
 	Mounts []Mount
 	// Env are further variables as NAME=value. Nothing else is inherited.
 	Env []string
-	// Stdin is what it can read; then comes the end.
+	// Stdin is the complete input.
 	Stdin []byte
-	// Talk is given the program's input and output in place of Stdin and Stdout,
-	// for one that is talked with. It must not block. Both are closed when the
-	// run has ended, and MaxStdout is left to whoever reads.
+	// Talk receives the program's input and output, in place of Stdin and
+	// Outcome.Stdout, for an interactive program. It must not block. Both are closed
+	// at the end of the run. MaxStdout does not apply.
 	Talk func(stdin io.WriteCloser, stdout io.ReadCloser)
 
-	// MemoryMB, DiskMB and PIDs have defaults of 512, 100 and 64. CPU is in cores
-	// and 1 by default.
+	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is in cores and
+	// defaults to 1.
 	MemoryMB, DiskMB, PIDs int64
 	CPU                    float64
-	// Wall is the time from start to end; 0 is 30 seconds.
+	// Wall is the time limit of the run; 0 means 30 seconds.
 	Wall time.Duration
-	// MaxStdout and MaxStderr are in bytes, 16 MiB each by default. More than
-	// that ends the run.
+	// MaxStdout and MaxStderr are in bytes, 16 MiB each by default. A program that
+	// writes more is killed.
 	MaxStdout, MaxStderr int64
 
-	// Egress serves the way out, until the listener is closed; nil leaves the
-	// program without any.
+	// Egress serves the program's network connections until the listener is closed;
+	// nil means no network.
 	Egress func(net.Listener)
-	// OnStderr is told each line that the program writes there.
+	// OnStderr receives each line of stderr.
 	OnStderr func(line string)
-	// Pool may have a sandbox waiting; nil makes one for this run.
+	// Pool provides prepared sandboxes; nil makes one for this run.
 	Pool *Pool
-	// Proofs is a folder that remembers what canaries found out; empty leaves it
-	// to this process.
+	// Proofs is a folder that stores the results of the canaries; empty keeps them
+	// in this process.
 	Proofs string
 }
 
-// Outcome is what became of a run.
+// Outcome is the result of a run.
 type Outcome struct {
-	// ExitCode is the program's; 128 and more is a signal, by convention.
+	// ExitCode is the program's; above 128 it is a signal, by convention.
 	ExitCode int
-	// Signal is the one that ended it; 0 if none did.
+	// Signal killed the program; 0 if none did.
 	Signal int
-	// OOM says that something was killed for want of memory.
+	// OOM reports that a process was killed because memory ran out.
 	OOM bool
-	// TimedOut says that it was killed at the deadline, TooLarge that it wrote
-	// too much and where: stdout or stderr.
+	// TimedOut reports that the program was killed at the deadline. TooLarge names
+	// the stream that exceeded its limit: stdout or stderr.
 	TimedOut bool
 	TooLarge string
 	Stdout   []byte
 	Duration time.Duration
-	// MaxRSS is the most memory that the whole tree had, in bytes, files on its
-	// disk included.
+	// MaxRSS is the peak memory of all processes in bytes, with files on the disk.
 	MaxRSS int64
 }
 
-// Home is the program's own writable folder. /tmp is writable too.
+// Home is the program's writable folder. /tmp is writable too.
 const Home = "/scratch/home"
 
-// ErrNotStarted says that the sandbox stood and the program could not be
-// executed in it.
+// ErrNotStarted means that the sandbox was ready but the program could not be
+// executed.
 var ErrNotStarted = errors.New("the program could not be started")
 
-// Stage is where runs are refused.
+// Stage is the stage of the refusals of runs.
 const Stage = "act"
 
-// Run runs a program and returns when nothing of it is left. An error is a
-// refusal with the code isolation_unavailable, or wraps ErrNotStarted or what
-// ended ctx.
+// Run runs a program and returns when all its processes have ended. The error is a
+// refusal with the code isolation_unavailable, or wraps ErrNotStarted or the cause
+// of ctx's end.
 func Run(ctx context.Context, s Spec) (Outcome, error) {
 	s.defaults()
-	if err := s.Tier.known(); err != nil {
+	if err := s.Tier.validate(); err != nil {
 		return Outcome{}, err
 	}
 	if len(s.Argv) == 0 {
@@ -162,28 +162,28 @@ func Run(ctx context.Context, s Spec) (Outcome, error) {
 	return run(ctx, s)
 }
 
-// Check reports what is missing on this machine for a tier; nil if nothing is.
+// Check returns an error that lists what a tier lacks on this machine.
 func Check(ctx context.Context, t Tier, proofs string) error {
 	if t == "" {
 		t = Standard
 	}
-	if err := t.known(); err != nil {
+	if err := t.validate(); err != nil {
 		return err
 	}
 	return check(ctx, t, proofs)
 }
 
-// known refuses a tier that there is not.
-func (t Tier) known() error {
+// validate refuses an unknown tier.
+func (t Tier) validate() error {
 	if t == Standard || t == Strong {
 		return nil
 	}
-	return lacks(t, []Missing{{"tier", "there is none of that name", "ask for --isolation standard or strong"}})
+	return unavailable(t, []Missing{{"tier", "unknown name", "use --isolation standard or --isolation strong"}})
 }
 
-// mostMB is more than any machine has, and still a number of bytes: past it, a
-// bound would come out as none.
-const mostMB = 1 << 30
+// maxMB is more than any machine has. A larger limit would overflow as a number of
+// bytes, and so be no limit.
+const maxMB = 1 << 30
 
 func (s *Spec) defaults() {
 	if s.Tier == "" {
@@ -196,7 +196,7 @@ func (s *Spec) defaults() {
 	}
 	set(&s.MemoryMB, 512)
 	set(&s.DiskMB, 100)
-	s.MemoryMB, s.DiskMB = min(s.MemoryMB, mostMB), min(s.DiskMB, mostMB)
+	s.MemoryMB, s.DiskMB = min(s.MemoryMB, maxMB), min(s.DiskMB, maxMB)
 	set(&s.PIDs, 64)
 	set(&s.MaxStdout, 16<<20)
 	set(&s.MaxStderr, 16<<20)
@@ -211,22 +211,22 @@ func (s *Spec) defaults() {
 	}
 }
 
-// Missing is one thing that isolation needs and this machine does not give.
+// Missing is a mechanism that isolation needs and this machine lacks.
 type Missing struct {
-	// What is the mechanism: bubblewrap, user namespace, cgroup memory, …
+	// What names the mechanism: bubblewrap, user namespace, cgroup memory, …
 	What, Detail, Fix string
 }
 
-// Unavailable is a refusal that knows what is missing.
+// Unavailable is a refusal that lists what is missing.
 type Unavailable struct {
 	*call.Refusal
 	Missing []Missing
 }
 
-// Unwrap gives the refusal.
+// Unwrap returns the refusal.
 func (u *Unavailable) Unwrap() error { return u.Refusal }
 
-func lacks(t Tier, missing []Missing) error {
+func unavailable(t Tier, missing []Missing) error {
 	var what, fixes []string
 	for _, m := range missing {
 		what = append(what, m.What+" ("+m.Detail+")")
@@ -234,9 +234,34 @@ func lacks(t Tier, missing []Missing) error {
 			fixes = append(fixes, m.Fix)
 		}
 	}
-	r := call.Refuse(Stage, call.IsolationUnavailable, "the isolation %s cannot be given here; missing: %s", t, strings.Join(what, ", "))
-	if len(fixes) > 0 {
-		r.Hint = strings.Join(fixes, "; ")
-	}
+	r := call.Refuse(Stage, call.IsolationUnavailable,
+		"the isolation tier %s is not available on this machine; missing: %s", t, strings.Join(what, ", "))
+	r.Hint = cmp.Or(strings.Join(fixes, "; "), r.Hint)
 	return &Unavailable{r, missing}
+}
+
+// Finding is the state of one mechanism.
+type Finding struct {
+	Name        string
+	OK          bool
+	Detail, Fix string
+}
+
+// SurveyStrong checks with canaries whether the tier strong is available. folder may
+// contain runsc, and stores the proof.
+func SurveyStrong(ctx context.Context, folder string) Finding {
+	return surveyTier(ctx, "gvisor", Strong, folder)
+}
+
+func surveyTier(ctx context.Context, name string, t Tier, proofs string) Finding {
+	f := Finding{Name: name}
+	if err := Check(ctx, t, proofs); err != nil {
+		f.Detail = err.Error()
+		if u, ok := errors.AsType[*Unavailable](err); ok {
+			f.Detail, f.Fix = u.Message, u.Hint
+		}
+		return f
+	}
+	f.OK, f.Detail = true, fmt.Sprintf("the isolation tier %s works: all canaries were stopped", t)
+	return f
 }

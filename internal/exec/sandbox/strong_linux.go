@@ -18,19 +18,18 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// The tier strong is the same run with gVisor in the place of bubblewrap: the
-// cgroup, the user that exists nowhere, the pipes and the shim are those of the
-// other tier. The shim needs neither Landlock nor a filter there, because the
-// kernel that the program talks to is gVisor's own. A listener in there cannot be
-// handed out, so the shim stays beside the program and asks ambit for a
-// connection each time one is made to the proxy's address. The program itself
-// can reach no socket of the machine.
+// The tier strong replaces bubblewrap by gVisor. The cgroup, the unused user id, the
+// pipes and the shim are those of the other tier. The shim applies neither Landlock nor
+// a filter, because the program's system calls go to gVisor's kernel. A listener inside
+// gVisor cannot be passed out, so the shim stays beside the program and asks ambit for
+// a connection for each one to the proxy's address. The program itself can reach no
+// socket of the machine.
 
-// Runsc is the name of gVisor's program. It is looked for in the folder of
-// proofs, and then where programs are found.
+// Runsc is the name of gVisor's program. It is searched for in the folder of proofs, and
+// then in PATH.
 const Runsc = "runsc"
 
-// What gVisor itself needs beside the program.
+// The overhead of gVisor.
 const (
 	sentryMemory    = 64 << 20
 	sentryThreads   = 256
@@ -49,12 +48,12 @@ func findRunsc(folder string) (string, error) {
 	}
 	path, err := exec.LookPath(Runsc)
 	if err != nil {
-		return "", errors.New("there is no runsc")
+		return "", errors.New("runsc is not installed")
 	}
 	return filepath.Abs(path)
 }
 
-// bundle is the part of a runtime bundle's config.json that is used here.
+// bundle is the used part of an OCI bundle's config.json.
 type bundle struct {
 	Version  string        `json:"ociVersion"`
 	Process  bundleProcess `json:"process"`
@@ -97,14 +96,14 @@ type bundleLinux struct {
 	Namespaces []map[string]string `json:"namespaces"`
 }
 
-// arrangeStrong writes a bundle into a folder of the run's own, and makes gVisor's
+// prepareBundle writes an OCI bundle to the run's private folder, and sets gVisor's
 // arguments.
-func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
+func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 	var err error
 	if r.folder, err = TempDir(); err != nil {
 		return err
 	}
-	// What is given to the run's user is within what stays ambit's.
+	// The user's folder is inside one that only ambit can enter.
 	own := filepath.Join(r.folder, "bundle")
 	root, state := filepath.Join(own, "root"), filepath.Join(own, "state")
 	for _, dir := range []string{own, root, state} {
@@ -112,7 +111,7 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 			return err
 		}
 	}
-	// As it is seen from where gVisor runs.
+	// The path in gVisor's mount namespace.
 	within := func(source string) string {
 		if p.User == 0 {
 			return source
@@ -122,19 +121,19 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 	}
 	folder, runsc := within(own), within(runsc)
 	b := newBundle(r.shape, p.FileSize)
-	if err := b.furnish(root, r.shape); err != nil {
+	if err := b.addSystem(root, r.shape); err != nil {
 		return err
 	}
 	for _, m := range r.shape.mounts {
 		if m.Write {
-			return &setupError{"mounts", "a folder cannot be given to write in at this tier"}
+			return &setupError{"mounts", "writable folders are not supported at this tier"}
 		}
-		if err := b.place(root, m.Source, m.To); err != nil {
+		if err := b.addMount(root, m.Source, m.To); err != nil {
 			return err
 		}
 		b.Mounts[len(b.Mounts)-1].Source = within(m.Source)
 	}
-	if err := b.inMemory(root, r.shape.disk); err != nil {
+	if err := b.addMemoryMounts(root, r.shape.disk); err != nil {
 		return err
 	}
 	if err := b.write(own); err != nil {
@@ -146,7 +145,7 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 		}
 	}
 	if r.shape.egress {
-		r.listener = newHanded()
+		r.listener = newDialListener()
 	}
 	p.Exec = []string{
 		runsc, "--rootless", "--root", filepath.Join(folder, "state"), "--platform", "systrap", "--network", "none", "--ignore-cgroups", "--overlay2", "none",
@@ -160,8 +159,7 @@ func (r *running) arrangeStrong(p *shim.Plan, runsc string) error {
 	return nil
 }
 
-// newBundle is one in which the shim runs, with what every sandbox of its shape
-// has beside files.
+// newBundle returns a bundle that runs the shim, without files.
 func newBundle(s shape, fileSize uint64) *bundle {
 	b := &bundle{Version: "1.0.0", Root: bundleRoot{"root", true}, Hostname: "sandbox"}
 	b.Process.User.UID, b.Process.User.GID = insideUser, insideUser
@@ -178,31 +176,31 @@ func newBundle(s shape, fileSize uint64) *bundle {
 	return b
 }
 
-// furnish fills the folder root with what is there to read in every sandbox: the
-// machine's programs, a few of its settings, and files that are made.
-func (b *bundle) furnish(root string, s shape) error {
-	if err := b.place(root, "/usr", "/usr"); err != nil {
+// addSystem adds the files that every sandbox has: the machine's programs, public files
+// in /etc, and generated files.
+func (b *bundle) addSystem(root string, s shape) error {
+	if err := b.addMount(root, "/usr", "/usr"); err != nil {
 		return err
 	}
-	for _, dir := range roots {
+	for _, dir := range systemDirs {
 		if to, err := os.Readlink(dir); err == nil {
 			if err := os.Symlink(to, filepath.Join(root, dir)); err != nil {
 				return err
 			}
 		} else if _, err := os.Stat(dir); err == nil {
-			if err := b.place(root, dir, dir); err != nil {
+			if err := b.addMount(root, dir, dir); err != nil {
 				return err
 			}
 		}
 	}
-	for _, file := range settings {
+	for _, file := range systemFiles {
 		if _, err := os.Stat(file); err == nil {
-			if err := b.place(root, file, file); err != nil {
+			if err := b.addMount(root, file, file); err != nil {
 				return err
 			}
 		}
 	}
-	for _, f := range made(s) {
+	for _, f := range syntheticFiles(s) {
 		at := filepath.Join(root, f[0])
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(f[1]), 0o444)); err != nil {
 			return err
@@ -211,9 +209,9 @@ func (b *bundle) furnish(root string, s shape) error {
 	return nil
 }
 
-// inMemory adds the folders that no disk holds. They come last, so that they lie
-// over what else was put there.
-func (b *bundle) inMemory(root string, disk int64) error {
+// addMemoryMounts adds /proc and the memory disks. They come last, so that they cover
+// earlier mounts.
+func (b *bundle) addMemoryMounts(root string, disk int64) error {
 	for _, dir := range []string{"proc", "dev", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			return err
@@ -227,8 +225,8 @@ func (b *bundle) inMemory(root string, disk int64) error {
 	return os.Symlink("tmp", filepath.Join(root, scratch))
 }
 
-// place lets a file or folder of the machine be read in the folder root.
-func (b *bundle) place(root, source, to string) error {
+// addMount adds a read-only file or folder of the machine.
+func (b *bundle) addMount(root, source, to string) error {
 	info, err := os.Stat(source)
 	if err != nil {
 		return &setupError{"mounts", err.Error()}
@@ -245,7 +243,7 @@ func (b *bundle) place(root, source, to string) error {
 	return err
 }
 
-// write writes the bundle where gVisor finds it.
+// write writes the bundle's config.json.
 func (b *bundle) write(folder string) error {
 	text, err := json.Marshal(b)
 	if err == nil {
@@ -257,7 +255,7 @@ func (b *bundle) write(folder string) error {
 	return err
 }
 
-// readable opens what was made to the run's user, whatever ambit's umask took away.
+// readable makes the bundle readable for the run's user, regardless of the umask.
 func readable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -272,9 +270,9 @@ func readable(dir string) error {
 	})
 }
 
-// handed is a listener whose connections are made by ambit, one for each that
-// the shim asks for.
-type handed struct {
+// dialListener is a listener for the connections that the shim requests with
+// [shim.Dial].
+type dialListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
@@ -282,11 +280,11 @@ type handed struct {
 
 const backlog = 128
 
-func newHanded() *handed {
-	return &handed{conns: make(chan net.Conn, backlog), done: make(chan struct{})}
+func newDialListener() *dialListener {
+	return &dialListener{conns: make(chan net.Conn, backlog), done: make(chan struct{})}
 }
 
-func (h *handed) Accept() (net.Conn, error) {
+func (h *dialListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.conns:
 		return c, nil
@@ -295,7 +293,7 @@ func (h *handed) Accept() (net.Conn, error) {
 	}
 }
 
-func (h *handed) Close() error {
+func (h *dialListener) Close() error {
 	h.once.Do(func() {
 		close(h.done)
 		for len(h.conns) > 0 {
@@ -305,19 +303,19 @@ func (h *handed) Close() error {
 	return nil
 }
 
-func (h *handed) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+func (h *dialListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-// dial makes a connection: one end for whoever serves the way out, the other for
-// the guest. Without it, the answer is a no.
+// dial makes a connection between the proxy and the guest. If that fails, the answer
+// carries no descriptor.
 func (r *running) dial() {
-	h, ok := r.listener.(*handed)
+	h, ok := r.listener.(*dialListener)
 	var rights []byte
 	if ok && len(h.conns) < backlog {
 		theirs, ours, err := connection()
 		if err == nil {
 			defer theirs.Close()
 			rights = unix.UnixRights(int(theirs.Fd()))
-			h.conns <- ours // only here are there any put in
+			h.conns <- ours // does not block: only dial sends
 		}
 	}
 	raw, err := r.control.SyscallConn()

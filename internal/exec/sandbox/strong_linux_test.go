@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestStrongIsNeverLess: without gVisor, or with something that only has its
-// name, the tier strong refuses, and says what is missing.
+// TestStrongIsNeverLess: without gVisor, or with another program of its name, the tier
+// strong refuses and reports what is missing.
 func TestStrongIsNeverLess(t *testing.T) {
 	if again() {
 		return

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestAtTheTierStrong builds gVisor, if that has not been done, and runs the
-// same tests on it, as this user and as an ordinary one.
+// TestAtTheTierStrong builds gVisor if necessary and runs the same tests with it, as
+// this user and as an unprivileged one.
 func TestAtTheTierStrong(t *testing.T) {
 	const others = "TestFailsClosed|TestCanariesNotice|Pool|Ahead|Watcher" // of the tier standard
 	if again() {

@@ -3,21 +3,25 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
+	"unsafe"
 
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
-// Survey tells what there is to isolate programs with. The last finding is the
-// sandbox as a whole, as canaries found it; the others say where to look if it
-// does not stand.
+// Survey checks the mechanisms of the tier standard. The last finding is the sandbox
+// as a whole, checked with canaries; the others help to find the cause of a failure.
 func Survey(ctx context.Context, proofs string) []Finding {
-	return []Finding{surveyBubblewrap(ctx), surveyNamespaces(ctx), surveyCgroups(), surveyLandlock(), surveySeccomp(), surveyWhole(ctx, proofs)}
+	return []Finding{
+		surveyBubblewrap(ctx), surveyNamespaces(ctx), surveyCgroups(), surveyLandlock(), surveySeccomp(),
+		surveyTier(ctx, "sandbox", Standard, proofs),
+	}
 }
 
 func surveyBubblewrap(ctx context.Context) Finding {
@@ -37,13 +41,11 @@ func surveyNamespaces(ctx context.Context) Finding {
 	text, err := cmd.CombinedOutput()
 	if err != nil {
 		m := missing(&setupError{"bubblewrap", strings.TrimSpace(string(text))})
-		f.Detail, f.Fix = "bwrap cannot make one", m.Fix
-		if m.Fix == "" {
-			f.Fix = "allow user namespaces: sysctl user.max_user_namespaces above 0"
-		}
+		f.Detail = "bwrap cannot create one"
+		f.Fix = cmp.Or(m.Fix, "allow user namespaces: set sysctl user.max_user_namespaces above 0")
 		return f
 	}
-	f.OK, f.Detail = true, "can be made"
+	f.OK, f.Detail = true, "available"
 	return f
 }
 
@@ -59,10 +61,11 @@ func surveyCgroups() Finding {
 	}
 	if err != nil {
 		if s, ok := errors.AsType[*setupError](err); ok && s.what == "bubblewrap" {
-			f.Detail, f.Fix = "not looked at without bubblewrap", "install bubblewrap first"
+			f.Detail, f.Fix = "not checked without bubblewrap", "install bubblewrap first"
 			return f
 		}
-		f.Detail, f.Fix = "memory, processes and CPU cannot be bounded: "+err.Error(), missing(&setupError{"cgroup", ""}).Fix
+		f.Detail = "memory, processes and CPU cannot be limited: " + err.Error()
+		f.Fix = missing(&setupError{"cgroup", ""}).Fix
 		return f
 	}
 	version := "version 1"
@@ -77,7 +80,7 @@ func surveyLandlock() Finding {
 	f := Finding{Name: "landlock"}
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < 2 {
-		f.Detail, f.Fix = "the kernel has none, or too old a one", missing(&setupError{"landlock", ""}).Fix
+		f.Detail, f.Fix = "the kernel has no Landlock, or a version that is too old", missing(&setupError{"landlock", ""}).Fix
 		return f
 	}
 	f.OK, f.Detail = true, fmt.Sprintf("version %d", version)
@@ -86,25 +89,13 @@ func surveyLandlock() Finding {
 
 func surveySeccomp() Finding {
 	f := Finding{Name: "seccomp"}
-	// Asks whether the kernel knows the action, and changes nothing.
+	// This only asks whether the kernel knows the action.
 	action := uint32(unix.SECCOMP_RET_KILL_PROCESS)
-	if err := seccompKnows(&action); err != nil {
-		f.Detail, f.Fix = "filters cannot be set: "+err.Error(), missing(&setupError{"seccomp", ""}).Fix
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	if errno != 0 {
+		f.Detail, f.Fix = "filters cannot be set: "+errno.Error(), missing(&setupError{"seccomp", ""}).Fix
 		return f
 	}
 	f.OK, f.Detail = true, "filters can be set"
-	return f
-}
-
-func surveyWhole(ctx context.Context, proofs string) Finding {
-	f := Finding{Name: "sandbox"}
-	if err := check(ctx, Standard, proofs); err != nil {
-		f.Detail = err.Error()
-		if u, ok := errors.AsType[*Unavailable](err); ok {
-			f.Detail, f.Fix = u.Message, u.Hint
-		}
-		return f
-	}
-	f.OK, f.Detail = true, "programs can be isolated at the tier standard: canaries were stopped"
 	return f
 }

@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// TempDir makes a folder that nobody else can enter, for what a run needs and does
-// not keep. What processes that were killed left of theirs is removed before the
-// first.
+// TempDir makes a folder that other users cannot enter. The first call removes the
+// folders that killed processes have left.
 func TempDir() (string, error) {
 	prefix, err := groupPrefix(os.Getpid())
 	if err != nil {
@@ -22,10 +21,9 @@ func TempDir() (string, error) {
 	return os.MkdirTemp("", prefix+"*")
 }
 
-// bootID tells this boot of this machine from all others. The first pid namespace has
-// the same number everywhere, and machines may share a folder for what is temporary:
-// without it one of them would take the folders of another's living processes for
-// abandoned ones.
+// bootID identifies this boot of this machine. The first pid namespace has the same
+// number on every machine, and machines may share a temporary folder. Without bootID,
+// the folders of another machine's live processes would look abandoned.
 var bootID = sync.OnceValues(func() (string, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -33,12 +31,12 @@ var bootID = sync.OnceValues(func() (string, error) {
 	}
 	id := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
 	if len(id) < bootLength {
-		return "", errors.New("the kernel does not tell which boot this is")
+		return "", errors.New("/proc does not show the id of this boot")
 	}
 	return id[:bootLength], nil
 })
 
-// bootLength is how much of a boot's id is in names: 48 random bits.
+// bootLength is the length of the boot's id in names: 48 random bits.
 const bootLength = 12
 
 var sweepOnce = sync.OnceFunc(func() {
@@ -47,7 +45,7 @@ var sweepOnce = sync.OnceFunc(func() {
 		if err != nil || !info.IsDir() {
 			continue
 		}
-		// Anybody may put such a name there. Only what is ours is removed.
+		// Other users can create such names. Remove only this user's folders.
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
 			os.RemoveAll(path)
 		}

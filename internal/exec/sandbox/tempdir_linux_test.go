@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// probeTemporary makes a folder, and leaves it.
+// probeTemporary makes a folder and exits without removing it.
 func probeTemporary() {
 	dir, err := TempDir()
 	if err == nil {
@@ -21,8 +21,7 @@ func probeTemporary() {
 	select {}
 }
 
-// TestTempDir: a killed process's folder is removed by the next, and nobody else's
-// is.
+// TestTempDir: the next process removes the folder of a killed one, and no other folder.
 func TestTempDir(t *testing.T) {
 	temp := t.TempDir()
 	begin := func() (string, *exec.Cmd) {
@@ -52,7 +51,7 @@ func TestTempDir(t *testing.T) {
 	dead, cmd := begin()
 	cmd.Process.Kill()
 	cmd.Wait()
-	// The same name on another machine, where its process may live.
+	// The same name from another machine, where its process may be alive.
 	boot, err := bootID()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +60,7 @@ func TestTempDir(t *testing.T) {
 	if elsewhere == dead {
 		t.Fatalf("%s does not tell the machine", dead)
 	}
-	// Names like that of the dead process's, of other kinds and of other people.
+	// Entries with the ended process's prefix that are no folders, or another user's.
 	kept := t.TempDir()
 	link, file, foreign := dead+"1", dead+"2", dead+"3"
 	err = errors.Join(os.Mkdir(elsewhere, 0o700), os.Symlink(kept, link), os.WriteFile(file, nil, 0o600), os.Mkdir(foreign, 0o700), os.WriteFile(filepath.Join(kept, "f"), nil, 0o600))
@@ -73,7 +72,7 @@ func TestTempDir(t *testing.T) {
 	}
 	begin()
 	if there(dead) || !there(lives) || !there(link) || !there(file) || !there(filepath.Join(kept, "f")) || there(foreign) != (os.Geteuid() == 0) {
-		t.Errorf("the dead one's %t, the living one's %t, a link %t, a file %t, what it leads to %t, somebody else's %t",
+		t.Errorf("ended process %t, live process %t, link %t, file %t, link's target %t, another user's %t",
 			there(dead), there(lives), there(link), there(file), there(filepath.Join(kept, "f")), there(foreign))
 	}
 	if !there(elsewhere) {

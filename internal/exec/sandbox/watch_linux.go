@@ -11,14 +11,11 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// watch starts the watcher of this process: when ambit ends, however that comes
-// about, it ends whatever is left in ambit's cgroups. That the kernel ends each
-// process with its parent is not enough: bubblewrap asks for it when it has
-// already divided itself, and if its first half has been killed by then, the
-// second lives on.
+// watch starts the watcher of this process. When ambit ends, the watcher kills what is
+// left in ambit's cgroups. The parent death signal is not enough: bubblewrap requests it
+// after it has forked, so its child survives if bubblewrap was killed before that.
 //
-// Nothing is ever written to the file that it returns: that it is open says that
-// ambit lives.
+// Nothing is written to the returned file: it is open as long as ambit runs.
 func (h hierarchy) watch() (alive *os.File, err error) {
 	prefix, err := groupPrefix(os.Getpid())
 	if err != nil {
@@ -43,7 +40,7 @@ func (h hierarchy) watch() (alive *os.File, err error) {
 		Stdin: theirs, ExtraFiles: []*os.File{told}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err = cmd.Start(); err == nil {
-		err = cmd.Process.Release() // it ends after this process
+		err = cmd.Process.Release() // the watcher outlives this process
 	}
 	if err != nil {
 		alive.Close()

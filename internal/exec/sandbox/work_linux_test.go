@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// dup makes a descriptor that children inherit.
+// dup returns a descriptor that children inherit.
 func dup(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD, 50)
 	if err != nil {
@@ -29,7 +29,7 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "leak"), nil
 }
 
-// TestOrdinaryWork is what makes the refusals worth something.
+// TestOrdinaryWork: ordinary programs run, so the refusals are not vacuous.
 func TestOrdinaryWork(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -51,7 +51,7 @@ func TestOrdinaryWork(t *testing.T) {
 	}
 }
 
-// TestFolderOnThePath: a folder that is called like a program is not one.
+// TestFolderOnThePath: a folder with the name of a program is skipped.
 func TestFolderOnThePath(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "echo"), 0o755), os.Chmod(dir, 0o755)); err != nil {
@@ -70,8 +70,7 @@ func TestFolderOnThePath(t *testing.T) {
 	}
 }
 
-// TestUmask: services keep what they write to themselves, and a run is somebody
-// else's.
+// TestUmask: a restrictive umask of ambit does not hide files from the run's user.
 func TestUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	if got := do(t, Spec{Argv: python("import os; open(os.environ['HOME'] + '/x', 'w'); print(open('/etc/passwd').read()[:5], len(os.listdir('/usr')) > 0)")}); got != "agent True" {
@@ -79,7 +78,7 @@ func TestUmask(t *testing.T) {
 	}
 }
 
-// TestMountsOutOfReach: root's own folders are closed to the user of a run.
+// TestMountsOutOfReach: folders that only root can reach can be mounted.
 func TestMountsOutOfReach(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "closed", "agent")
@@ -101,7 +100,7 @@ func TestMountsOutOfReach(t *testing.T) {
 	}
 }
 
-// TestWayOut goes to an allowed host and to others, by what people use.
+// TestWayOut connects to an allowed host and to others, with common clients.
 func TestWayOut(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -136,9 +135,9 @@ func TestWayOut(t *testing.T) {
 		{"python over http", python("import urllib.request as u\ntry: u.urlopen('http://example.com/')\nexcept OSError as e: print(e)"), "403"},
 		{"python inside", python("import urllib.request as u\ntry: u.urlopen('https://127.0.0.1/')\nexcept OSError as e: print(e)"), "403"},
 		{"node fetch", []string{"node", "-e", "fetch('https://example.com/',{method:'POST',body:' x'}).then(r=>r.text()).then(console.log)"}, "hello from example.com x"},
-		{"node fetch elsewhere", []string{"node", "-e", "fetch('https://other.test/').catch(e=>console.log(String(e.cause)))"}, "does not let this program reach other.test:443 (403)"},
+		{"node fetch elsewhere", []string{"node", "-e", "fetch('https://other.test/').catch(e=>console.log(String(e.cause)))"}, "refused the connection to other.test:443 (403)"},
 		{"node https", []string{"node", "-e", "require('https').get('https://example.com/',r=>r.pipe(process.stdout))"}, "hello from example.com"},
-		{"node https elsewhere", []string{"node", "-e", "require('https').get('https://other.test/').on('error',e=>console.log(e.message))"}, "does not let this program reach other.test:443 (403)"},
+		{"node https elsewhere", []string{"node", "-e", "require('https').get('https://other.test/').on('error',e=>console.log(e.message))"}, "refused the connection to other.test:443 (403)"},
 		{"node itself", []string{"node", "-e", "require('http').createServer((q,r)=>r.end('own')).listen(8080,()=>fetch('http://127.0.0.1:8080/').then(r=>r.text()).then(t=>{console.log(t);process.exit()}))"}, "own"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,13 +148,13 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-// TestProofIsKept: what canaries found out is found out once for a machine.
+// TestProofIsKept: a machine runs its canaries once.
 func TestProofIsKept(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	key := provenMachine().key()
-	remember(dir, Standard, key)
-	if key == "" || !remembered(dir, Standard, key) || remembered(dir, Standard, key+"x") || remembered(dir, Strong, key) || remembered(dir, Standard, "") || remembered("", Standard, key) {
+	storeProof(dir, Standard, key)
+	if key == "" || !proofStored(dir, Standard, key) || proofStored(dir, Standard, key+"x") || proofStored(dir, Strong, key) || proofStored(dir, Standard, "") || proofStored("", Standard, key) {
 		t.Error("a proof is not kept, or kept for something else")
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// userFor is the user of a run. One that keeps files on this machine is always the
-// same, so that what it wrote stays its own; any other is a new one each time.
+// userFor returns the user of a run: always the same one for runs with writable folders,
+// so that it owns its earlier files, and a random one for all others.
 func (m *machine) userFor(s shape) int {
 	if m.users.count > 0 && slices.ContainsFunc(s.mounts, func(mount Mount) bool { return mount.Write }) {
 		return m.users.first
@@ -20,9 +20,9 @@ func (m *machine) userFor(s shape) int {
 	return m.users.pick()
 }
 
-// give makes everything in the mounts that are given away the user's own, where
-// ambit is root and the user another. It follows no link, whatever is put in its way meanwhile.
-func give(s shape, user int) error {
+// chownMounts makes the user the owner of everything in mounts with Give, if ambit is
+// root. It follows no link, also if files are replaced meanwhile.
+func chownMounts(s shape, user int) error {
 	if user == 0 {
 		return nil
 	}
@@ -30,14 +30,14 @@ func give(s shape, user int) error {
 		if !m.Write || !m.Give {
 			continue
 		}
-		if err := giveFolder(m.Source, user); err != nil {
-			return &setupError{"mounts", fmt.Sprintf("the work folder cannot be made writable: %v", err)}
+		if err := chownTree(m.Source, user); err != nil {
+			return &setupError{"mounts", fmt.Sprintf("the owner of the writable folder cannot be changed: %v", err)}
 		}
 	}
 	return nil
 }
 
-func giveFolder(dir string, user int) error {
+func chownTree(dir string, user int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -49,13 +49,13 @@ func giveFolder(dir string, user int) error {
 		}
 		info, err := root.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has gone meanwhile
+			return nil // deleted in the meantime
 		}
 		if err != nil {
 			return err
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
-		// A second name may be that of a file elsewhere, whose owner it would change.
+		// Another hard link of the file may be outside the folder.
 		if ok && (int(st.Uid) == user || !info.IsDir() && st.Nlink > 1) {
 			return nil
 		}

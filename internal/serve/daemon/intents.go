@@ -46,7 +46,7 @@ func (p *Programs) Digests() []string {
 }
 
 // Open returns the gateway of a program, and a function that releases it.
-func (p *Programs) Open(digest string) (dispatch.Door, func(), bool) {
+func (p *Programs) Open(digest string) (dispatch.Gateway, func(), bool) {
 	d := p.of.Load()
 	if d == nil {
 		return nil, nil, false

@@ -57,7 +57,7 @@ func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 		}
 		b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
 		o.Programs = new(Programs)
-		desk, err := dispatch.Open(t.Context(), dispatch.Options{Books: b, Doors: o.Programs, Concurrency: 2, Log: r.tell})
+		desk, err := dispatch.Open(t.Context(), dispatch.Options{Store: b, Gateways: o.Programs, Concurrency: 2, Log: r.tell})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func (a *Agent) gatewayOptions() (gateway.Options, error) {
 	if err != nil {
 		return gateway.Options{NoBooks: err}, err
 	}
-	a.memory = memory.Of(b, ttl)
+	a.memory = memory.New(b, ttl)
 	quotas, err := limit.ReadQuotas(a.options.Home)
 	if err != nil {
 		return gateway.Options{NoBooks: err}, err

@@ -1,4 +1,4 @@
-// Calls what a bundle exports with one input, and writes its answer as one line.
+// Calls the function that a bundle exports with one input, and writes its answer as one line.
 import { readFileSync, writeSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { inspect } from "node:util";
@@ -6,7 +6,7 @@ import { inspect } from "node:util";
 const pause = new Int32Array(new SharedArrayBuffer(4));
 const task = JSON.parse(readFileSync(0, "utf8"));
 
-// What the code prints is for the log.
+// Output of the code goes to the log.
 process.stdout.write = process.stderr.write.bind(process.stderr);
 
 function end(outcome) {
@@ -16,7 +16,7 @@ function end(outcome) {
       line = line.subarray(writeSync(1, line));
     } catch (error) {
       if (error.code !== "EAGAIN") throw error;
-      Atomics.wait(pause, 0, 0, 1); // the reader is slower than we are
+      Atomics.wait(pause, 0, 0, 1); // the pipe is full
     }
   }
   process.exit(0);
@@ -30,9 +30,9 @@ try {
   call = module[task.export] ?? module.default?.[task.export];
 } catch (error) {
   console.error(error);
-  end({ broken: `it cannot be loaded: ${reason(error)}` });
+  end({ broken: `loading failed: ${reason(error)}` });
 }
-if (typeof call !== "function") end({ broken: `it exports no function called ${task.export}` });
+if (typeof call !== "function") end({ broken: `the entry exports no function named ${task.export}` });
 try {
   const value = await call(task.input, task.tool);
   end({ value: value === undefined ? null : value });

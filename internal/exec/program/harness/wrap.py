@@ -1,4 +1,4 @@
-# Calls what a bundle exports with one input, and writes its answer as one line.
+# Calls the function that a bundle exports with one input, and writes its answer as one line.
 import asyncio
 import importlib.util
 import inspect
@@ -9,7 +9,7 @@ import traceback
 
 task = json.loads(sys.stdin.buffer.read())
 answers = os.dup(1)
-os.dup2(2, 1)  # what the code prints is for the log
+os.dup2(2, 1)  # output of the code goes to the log
 
 
 def end(outcome):
@@ -27,7 +27,7 @@ def takes_two(function):
         return True
     except TypeError:
         return False
-    except ValueError:  # it does not say
+    except ValueError:  # it has no signature
         return True
 
 
@@ -44,9 +44,9 @@ try:
     call = getattr(module, task["export"], None)
 except BaseException as error:
     traceback.print_exc()
-    end({"broken": f"it cannot be loaded: {error}"})
+    end({"broken": f"loading failed: {error}"})
 if not callable(call):
-    end({"broken": "it exports no function called " + task["export"]})
+    end({"broken": "the entry exports no function named " + task["export"]})
 try:
     value = call(task["input"], task["tool"]) if takes_two(call) else call(task["input"])
     if inspect.isawaitable(value):

@@ -1,6 +1,5 @@
-// Package sandboxtest says to tests whether programs can be isolated here. There
-// is one answer for all of them: where it is no, a test that runs programs is left
-// out with the reason, and under CI it fails, so that none is left out unseen.
+// Package sandboxtest skips tests that run programs if this machine cannot isolate
+// them. In CI such a test fails instead, so that no test is skipped unnoticed.
 package sandboxtest
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// Need ends a test where programs cannot be isolated.
+// Need skips or fails a test if programs cannot be isolated.
 func Need(t testing.TB) {
 	t.Helper()
 	err := sandbox.Check(t.Context(), sandbox.Standard, "")

@@ -24,8 +24,8 @@ func init() {
 	default:
 		return
 	}
-	// What follows belongs to threads, and the thread that it was done to is the
-	// one that goes on as the next program.
+	// The following settings apply to a thread, and the same thread must execute the
+	// next program.
 	runtime.LockOSThread()
 	switch os.Args[1] {
 	case Enter:
@@ -33,10 +33,10 @@ func init() {
 	case Guest:
 		fail(guest())
 	}
-	fail(wear())
+	fail(restrict())
 }
 
-// failure is a mechanism that could not be put in place.
+// failure is a mechanism that could not be set up.
 type failure struct {
 	what string
 	err  error
@@ -44,9 +44,9 @@ type failure struct {
 
 func (f *failure) Error() string { return f.what + ": " + f.err.Error() }
 
-func lacking(what string, err error) error { return &failure{what, err} }
+func mechanismError(what string, err error) error { return &failure{what, err} }
 
-// fail reports an error and ends the process.
+// fail reports an error and exits.
 func fail(err error) {
 	m := Message{Kind: Failed, What: "sandbox", Text: err.Error()}
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -56,14 +56,14 @@ func fail(err error) {
 	syscall.Exit(125)
 }
 
-// send is best effort where nobody listens: then ambit is gone.
+// send ignores errors: if the socket is closed, ambit has ended.
 func send(m Message, rights []byte) {
 	if text, err := json.Marshal(m); err == nil {
 		unix.Sendmsg(FDControl, text, rights, nil, unix.MSG_NOSIGNAL)
 	}
 }
 
-// read reads a memory file, wherever it was left off.
+// read reads a memory file from its start.
 func read[T any](fd uintptr, name string) (*T, error) {
 	var v T
 	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(fd, name), 0, MaxOrder))
@@ -71,56 +71,55 @@ func read[T any](fd uintptr, name string) (*T, error) {
 		err = json.Unmarshal(text, &v)
 	}
 	if err != nil {
-		return nil, lacking(name, err)
+		return nil, mechanismError(name, err)
 	}
 	return &v, nil
 }
 
-// enter prepares what only the starting user may do, and becomes bubblewrap.
+// enter does what only the starting user may do, and executes bubblewrap.
 func enter() error {
 	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
 		return err
 	}
-	// Whatever ambit's own parent left open is not for the program. It is closed
-	// as bubblewrap starts: among it are files that Go's runtime still uses.
+	// Descriptors that ambit inherited must not reach the program. They are closed when
+	// bubblewrap is executed, because Go's runtime still uses some of the others.
 	if err := unix.CloseRange(uint(FDData+p.Data), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return lacking("close_range", err)
+		return mechanismError("close_range", err)
 	}
 	for _, tasks := range p.Join {
 		if err := os.WriteFile(tasks, []byte("0"), 0); err != nil {
-			return lacking("cgroup", err)
+			return mechanismError("cgroup", err)
 		}
 	}
 	if p.User != 0 {
 		if err := stage(p.Stage); err != nil {
-			return lacking("mounts", err)
+			return mechanismError("mounts", err)
 		}
-		if err := become(p.User); err != nil {
-			return lacking("user", err)
+		if err := setUser(p.User); err != nil {
+			return mechanismError("user", err)
 		}
 	}
-	// A change of user clears it. Should ambit have ended before, nobody would
-	// send the signal any more.
+	// Changing the user clears the signal. If ambit has ended before this call, the
+	// signal never comes, so the parent is checked.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return lacking("parent", err)
+		return mechanismError("parent", err)
 	}
 	if os.Getppid() != p.Parent {
-		return lacking("parent", errors.New("ambit has ended"))
+		return mechanismError("parent", errors.New("ambit has ended"))
 	}
 	what, env := "bubblewrap", []string{}
 	if p.Guest {
-		// Among what it starts itself with, there must be something to find.
+		// gVisor needs a PATH to start its own processes.
 		what, env = "gvisor", []string{"PATH=/usr/bin:/bin"}
 	}
-	return lacking(what, syscall.Exec(p.Exec[0], p.Exec, env))
+	return mechanismError(what, syscall.Exec(p.Exec[0], p.Exec, env))
 }
 
-// become gives up being root for good. Only this thread does: it is the one that
-// goes on. To tell all others, as package syscall would, is to stop each of them
-// and wait until it has had its turn, which on a busy machine takes longer than
-// everything else here.
-func become(user int) error {
+// setUser drops root for this thread only, which executes the next program. Package
+// syscall would change all threads: it has to stop each of them, which takes longer on
+// a busy machine than everything else here.
+func setUser(user int) error {
 	id := uintptr(user)
 	for _, c := range [][4]uintptr{
 		{unix.SYS_SETGROUPS, 0, 0, 0},
@@ -134,8 +133,8 @@ func become(user int) error {
 	return nil
 }
 
-// stage binds paths to where an unprivileged user reaches them. Folders on the
-// way, such as root's home, may be closed to it.
+// stage binds paths to places that an unprivileged user can reach. Their own parents,
+// such as root's home, may be closed to that user.
 func stage(paths []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
@@ -162,8 +161,8 @@ func stage(paths []string) error {
 	return nil
 }
 
-// OpenPlain opens a path that leads through no symbolic link: whoever put one
-// there would decide what is shown.
+// OpenPlain opens a path without following symbolic links: the owner of a link would
+// decide what is mounted.
 func OpenPlain(path string) (int, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -172,7 +171,7 @@ func OpenPlain(path string) (int, error) {
 	return fd, nil
 }
 
-// StagePath is where the i-th staged path is found.
+// StagePath returns the path of the i-th staged path.
 func StagePath(i int) string { return StageDir + "/" + strconv.Itoa(i) }
 
 func bind(fd int, to string) error {

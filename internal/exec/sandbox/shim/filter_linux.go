@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filter refuses by name what a program has no need of and what has been a
-// way out before, and everything that is newer than this list.
+// refused are the system calls that programs do not need or that have been used to
+// escape. The filter also refuses all that are newer than this list.
 var refused = []uint32{
 	// other processes
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
 	// namespaces and mounts
 	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT,
-	// files by other ways than paths
+	// files without paths
 	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
-	// io_uring does what the filter would refuse, out of its sight
+	// io_uring bypasses the filter
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	// programs and pages in the kernel
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
@@ -31,8 +31,8 @@ var refused = []uint32{
 	unix.SYS_NFSSERVCTL, unix.SYS_LOOKUP_DCOOKIE,
 }
 
-// Offsets in struct seccomp_data. Arguments are little-endian 64-bit words, of
-// which the kernel looks at the lower half for those that are judged here.
+// Offsets in struct seccomp_data. Arguments are little-endian 64-bit words. For those
+// that the filter checks, the kernel uses only the lower half.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -49,26 +49,25 @@ var (
 	killAll = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
 )
 
-// rules is the filter's program.
+// rules returns the filter's program.
 func rules() []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
 		killAll,
 		bpf.LoadAbsolute{Off: offNumber, Size: 4},
-		// Newer than this list, or of the x32 numbers.
+		// Newer than this list, or an x32 call.
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: newest, SkipFalse: 1},
 		enosys,
 	}
-	for _, number := range append(refused, refusedHere...) {
+	for _, number := range append(refused, refusedOnArch...) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, eperm)
 	}
 	when := func(number uint32, body ...bpf.Instruction) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
 		prog = append(prog, body...)
 	}
-	// Its flags are in memory, where a filter cannot look. Without it libraries
-	// use clone.
+	// A filter cannot read the flags of clone3. Without clone3, libraries use clone.
 	when(unix.SYS_CLONE3, enosys)
 	when(
 		unix.SYS_CLONE,
@@ -88,8 +87,8 @@ func rules() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
 		eperm, allow,
 	)
-	// A pair that stays one leads nowhere else; event loops wake themselves with
-	// it. Datagrams could be sent to other sockets than the pair's.
+	// Event loops use stream pairs to wake themselves, and such a pair reaches no other
+	// socket. Datagram sockets could send to others.
 	when(
 		unix.SYS_SOCKETPAIR,
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
@@ -100,7 +99,7 @@ func rules() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
 		eperm, allow,
 	)
-	// Typing into somebody's terminal.
+	// These type into the user's terminal.
 	when(
 		unix.SYS_IOCTL,
 		bpf.LoadAbsolute{Off: offArg1, Size: 4},
@@ -110,7 +109,7 @@ func rules() []bpf.Instruction {
 	return append(prog, allow)
 }
 
-// filter puts the filter on every thread, and with them on all that follows.
+// filter sets the filter for all threads; executed programs inherit it.
 func filter() error {
 	raw, err := bpf.Assemble(rules())
 	if err != nil {
@@ -129,7 +128,7 @@ func filter() error {
 		return errno
 	}
 	if thread != 0 {
-		return fmt.Errorf("thread %d could not be given the filter", thread)
+		return fmt.Errorf("the filter could not be set for thread %d", thread)
 	}
 	return nil
 }

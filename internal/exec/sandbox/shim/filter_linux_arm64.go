@@ -7,4 +7,4 @@ const (
 	newest    = unix.SYS_LSM_LIST_MODULES
 )
 
-var refusedHere = []uint32{unix.SYS_KEXEC_FILE_LOAD}
+var refusedOnArch = []uint32{unix.SYS_KEXEC_FILE_LOAD}

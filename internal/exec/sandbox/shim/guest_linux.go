@@ -9,47 +9,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guest is the shim where gVisor is the kernel, which has been told everything
-// that there is to put on.
+// guest is the shim inside gVisor, which enforces the restrictions itself.
 func guest() error {
 	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
 		return err
 	}
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return lacking("close_range", err)
+		return mechanismError("close_range", err)
 	}
 	for _, dir := range p.ReadWrite {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return lacking("mounts", err)
+			return mechanismError("mounts", err)
 		}
 	}
 	out := -1
 	if p.Listen {
 		if out, err = listener(); err != nil {
-			return lacking("network namespace", err)
+			return mechanismError("network namespace", err)
 		}
 	}
-	send(Message{Kind: Worn}, nil)
-	o, err := await()
+	send(Message{Kind: Restricted}, nil)
+	o, err := awaitOrder()
 	if err != nil {
 		return err
 	}
 	if !p.Listen {
-		return obey(o)
+		return execute(o)
 	}
-	return beside(o, out)
+	return executeChild(o, out)
 }
 
-// beside runs the program as a child, and leads what connects to the proxy's
-// address outside.
-func beside(o *Order, out int) error {
+// executeChild runs the program as a child, and relays connections to the proxy's
+// address.
+func executeChild(o *Order, out int) error {
 	if err := os.Chdir(o.Dir); err != nil {
-		return lacking("mounts", err)
+		return mechanismError("mounts", err)
 	}
-	// The program has no business in here, of the same user though it is.
+	// The program has the same user; it must not inspect this process.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return lacking("dumpable", err)
+		return mechanismError("dumpable", err)
 	}
 	go func() {
 		for {
@@ -67,7 +66,7 @@ func beside(o *Order, out int) error {
 				from.Close()
 				continue
 			}
-			go lead(from, to)
+			go relay(from, to)
 		}
 	}()
 	send(Message{Kind: Ready}, nil)
@@ -78,11 +77,11 @@ func beside(o *Order, out int) error {
 		syscall.Exit(127)
 	}
 	for _, f := range streams {
-		f.Close() // they are the program's, to close when it wants
+		f.Close() // only the program holds them now
 	}
 	end, err := child.Wait()
 	if err != nil {
-		return lacking("program", err)
+		return mechanismError("program", err)
 	}
 	code := end.ExitCode()
 	if status, ok := end.Sys().(syscall.WaitStatus); ok && status.Signaled() {
@@ -92,7 +91,7 @@ func beside(o *Order, out int) error {
 	return nil
 }
 
-// dial asks ambit for a connection. Only one asks at a time.
+// dial asks ambit for a connection. It is called by one goroutine only.
 func dial() (*os.File, error) {
 	send(Message{Kind: Dial}, nil)
 	var word [1]byte
@@ -115,7 +114,7 @@ func dial() (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "way out"), nil
 }
 
-func lead(from, to *os.File) {
+func relay(from, to *os.File) {
 	defer from.Close()
 	defer to.Close()
 	done := make(chan struct{})

@@ -1,149 +1,146 @@
-// Package shim is what runs between ambit and a program in the sandbox.
+// Package shim is the code that runs between ambit and a program in the sandbox.
 //
-// ambit starts itself again, twice. As [Enter], outside, it joins the run's
-// cgroups, brings the mounts within reach of an unprivileged user, becomes that
-// user and turns into bubblewrap. As [Shim], inside, it puts on what bubblewrap
-// cannot (rlimits, Landlock, seccomp), says so, waits for its order, and turns
-// into the program. A sandbox can so be made ready before there is anything to
-// run in it: the plan says what it is, the order what happens there. As [Watcher]
-// it is started once, and outlives ambit by the moment that it takes to end what
-// was left running.
+// ambit starts its own binary again in three roles. As [Enter], outside the sandbox,
+// it joins the run's cgroups, makes the mounts reachable for an unprivileged user,
+// switches to that user and executes bubblewrap. As [Shim], inside, it applies the
+// restrictions that bubblewrap does not have (rlimits, Landlock, seccomp), reports
+// that they are in force, waits for its order, and executes the program. So a
+// sandbox can be made before its program is known: the [Plan] describes the sandbox,
+// the [Order] the program. As [Watcher], started once, it waits for the end of ambit
+// and kills what is left running.
 //
-// Both happen in an init function, so that any binary which can start a sandbox
-// can also be started as its parts, a test binary too, and before most packages
-// that ambit needs for other things have been initialised. Those that this one
-// imports come before it, so that it does without net, os/exec and path/filepath:
-// they alone would let a hundred others go first, twice a start.
+// The roles start in an init function. So any binary that can start a sandbox also
+// contains its parts, test binaries included, and most of ambit's packages are not
+// initialised first. Imported packages are initialised before this one. That is why
+// it avoids net, os/exec and path/filepath: they would add about a hundred packages
+// to each of the two starts of a run.
 //
-// Nothing is best effort. What fails is reported on the control socket and the
-// process ends; the program is then never started. What the two are told is a
-// [Plan] and an [Order] in memory files and not in arguments or environment,
-// which others on the machine can read.
+// Nothing is best effort. A failure is reported on the control socket and the
+// process exits, so the program is never started. Plan and order are passed in
+// memory files, because other users can read arguments and environments.
 package shim
 
-// The words that make a process one of the parts.
+// The arguments that select a role.
 const (
 	Enter = "ambit-sandbox-enter"
 	Shim  = "ambit-sandbox-shim"
 	// Guest is the shim inside gVisor.
 	Guest = "ambit-sandbox-guest"
-	// Watcher is beside ambit, and ends what is left when ambit has ended.
+	// Watcher runs beside ambit and kills what is left when ambit has ended.
 	Watcher = "ambit-sandbox-watcher"
 )
 
-// The file descriptors that the parts find open.
+// The open file descriptors of the roles.
 const (
-	// FDControl is a socket to ambit. [Message] is what goes over it.
+	// FDControl is a socket to ambit that carries [Message] values.
 	FDControl = 3 + iota
-	// FDExe is ambit's own file. Inside there is no path to it.
+	// FDExe is ambit's binary, which has no path inside.
 	FDExe
-	// FDPlan holds the plan.
+	// FDPlan contains the plan.
 	FDPlan
-	// FDStatus is where bubblewrap tells the pid of its first process.
+	// FDStatus receives the pid of the first process from bubblewrap.
 	FDStatus
-	// FDOrder holds the order, once it has been given.
+	// FDOrder contains the order, once it is written.
 	FDOrder
-	// FDGate is a pipe that a pre-started interpreter waits at.
+	// FDGate is a pipe at which a prestarted interpreter waits.
 	FDGate
 	// FDData is the first of the files that bubblewrap copies in.
 	FDData
 )
 
-// ProxyAddress is where a program finds the way out.
+// ProxyAddress is the address of the network proxy inside.
 const ProxyAddress = "127.0.0.1:3128"
 
-// Plan is what both parts are told.
+// Plan describes a sandbox.
 type Plan struct {
 	// Parent is the process that the run must not outlive.
 	Parent int
-	// Join are the tasks files of the run's cgroups of the first version. The
-	// thread that goes on as bubblewrap writes itself to them: to move a thread
-	// that asks for it costs the kernel nothing, to move a process makes it wait
-	// for every processor.
+	// Join lists the tasks files of the run's version 1 cgroups. The thread that
+	// executes bubblewrap writes itself to them: moving the calling thread is free,
+	// moving a process makes the kernel wait for every processor.
 	Join []string
-	// User is who bubblewrap runs as; 0 is whoever starts it.
+	// User is the user of bubblewrap; 0 means the current user.
 	User int
-	// Stage are paths that the user may be unable to reach. They are found
-	// as StagePath says.
+	// Stage lists paths that the user may be unable to reach. Path i is available
+	// at StagePath(i).
 	Stage []string
-	// Exec is what [Enter] becomes: bubblewrap or gVisor, and its arguments.
+	// Exec is the command that [Enter] executes: bubblewrap or gVisor.
 	Exec []string
-	// Guest says that it is gVisor.
+	// Guest reports that Exec is gVisor.
 	Guest bool
-	// Data is how many files from FDData on are for it.
+	// Data is the number of files from FDData on.
 	Data int
 
-	// ReadOnly are files and folders, ReadWrite folders, Devices files; nothing
-	// else is open to the program.
+	// ReadOnly are files and folders, ReadWrite folders, Devices files. The program
+	// can open nothing else.
 	ReadOnly, ReadWrite, Devices []string
 	FileSize                     uint64
-	// Listen asks for a listener at ProxyAddress, which is handed out.
+	// Listen requests a listener at ProxyAddress, which is passed to ambit.
 	Listen bool
 }
 
-// Order is what happens in a sandbox that stands.
+// Order describes what runs in a sandbox.
 type Order struct {
 	Argv, Env []string
 	Dir       string
-	// Gate leaves FDGate open: the program is an interpreter that waits there.
+	// Gate leaves FDGate open for an interpreter that waits there.
 	Gate bool
-	// Canary, if set, is what is tried in place of a program.
+	// Canary, if set, runs instead of a program.
 	Canary string
 }
 
-// MaxOrder is how long a plan or an order may be. The kernel starts no program
-// with as much.
+// MaxOrder bounds the size of a plan or an order. It exceeds the kernel's limit for
+// arguments and environment.
 const MaxOrder = 1 << 24
 
-// Go is the word that an order has been given. It answers [Worn]: whoever says it
-// lived when all that ends with ambit had been arranged.
+// Go is the message that the order is written. It is ambit's answer to [Restricted], and
+// proves that ambit was alive after everything was set up to end with ambit.
 const Go = "go"
 
-// StageDir is where staged paths appear to bubblewrap, in a mount namespace of
-// the run's own.
+// StageDir is where bubblewrap finds staged paths, in the run's own mount namespace.
 const StageDir = "/tmp"
 
 // Message is one message over the control socket.
 type Message struct {
-	// Kind is one of the kinds below.
 	Kind string
-	// What names the mechanism that failed; Text says how.
+	// What names the mechanism that failed; Text is the error.
 	What, Text string
 }
 
 // The kinds of messages.
 const (
-	// Listener comes with the listener's file descriptor.
+	// Listener carries the listener's file descriptor.
 	Listener = "listener"
-	// Worn says that every restriction is in place, and that the order is waited
-	// for.
-	Worn = "worn"
-	// Ready says that the program comes next.
+	// Restricted reports that all restrictions are in force and the shim waits for
+	// its order.
+	Restricted = "restricted"
+	// Ready is sent immediately before the program is executed.
 	Ready = "ready"
-	// Failed says that a mechanism could not be put in place.
+	// Failed reports a mechanism that could not be set up.
 	Failed = "failed"
-	// NotStarted says that the program could not be executed.
+	// NotStarted reports that the program could not be executed.
 	NotStarted = "not-started"
-	// Dial asks for a connection to the way out; the answer comes with it.
+	// Dial requests a network connection; the answer carries its descriptor.
 	Dial = "dial"
-	// Sang is what became of a canary.
-	Sang = "sang"
+	// CanaryReport is the result of a canary.
+	CanaryReport = "canary-report"
 )
 
 // The canaries.
 const (
-	// CanaryRules tries what Landlock and seccomp must refuse.
+	// CanaryRules tries actions that Landlock and seccomp must refuse.
 	CanaryRules = "rules"
 	// CanaryForks starts processes until it is stopped.
 	CanaryForks = "forks"
-	// CanaryMemory takes memory until it is stopped.
+	// CanaryMemory allocates memory until it is stopped.
 	CanaryMemory = "memory"
 	// CanaryDisk writes until it is stopped.
 	CanaryDisk = "disk"
-	// CanaryKernel looks whose kernel it is; its second word is the release of
-	// this machine's.
+	// CanaryKernel checks that the kernel is gVisor's; its second argument is the
+	// release of this machine's kernel.
 	CanaryKernel = "kernel"
 )
 
-// CanaryFile is there, readable to everybody, and not among ReadOnly.
+// CanaryFile exists in every sandbox, is readable by its mode, and is not in
+// Plan.ReadOnly.
 const CanaryFile = "/canary"

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Watch is what the watcher is told: the names of ambit's cgroups.
+// Watch identifies ambit's cgroups for the watcher.
 type Watch struct {
-	// Folders are where they are, and Prefix how they begin.
+	// Folders contain the cgroups; Prefix is the prefix of their names.
 	Folders []string
 	Prefix  string
 }
 
-// fdWatch holds the [Watch].
+// fdWatch contains the [Watch].
 const fdWatch = 3
 
-// watchTime bounds how long the kernel may take to bury what was killed.
+// watchTime bounds how long the kernel may take to remove killed processes.
 const watchTime = 10 * time.Second
 
-// watch waits for the end of its input, which is ambit's end, and then ends what
-// ambit left. What asks ambit to end asks the watcher too; it goes last.
+// watch waits for the end of its input, which is ambit's end, and then kills what ambit
+// left. It ignores signals, because those to ambit's group reach the watcher too.
 func watch() error {
 	w, err := read[Watch](fdWatch, "watch")
 	if err != nil {
@@ -38,8 +38,8 @@ func watch() error {
 	return nil
 }
 
-// clear kills what is in the cgroups, removes those that are empty, and reports
-// whether all are gone.
+// clear kills the processes in the cgroups, removes empty cgroups, and reports whether
+// all were removed.
 func (w *Watch) clear() bool {
 	gone := true
 	for _, folder := range w.Folders {
@@ -60,8 +60,8 @@ func (w *Watch) clear() bool {
 	return gone
 }
 
-// KillAll kills a cgroup's processes and tells how many there were. New ones may
-// have come meanwhile, but never from what is not in the list.
+// KillAll kills the processes of a cgroup and returns their number. Processes that they
+// started in the meantime may remain.
 func KillAll(dir string) int {
 	text, err := os.ReadFile(dir + "/cgroup.procs")
 	if err != nil {

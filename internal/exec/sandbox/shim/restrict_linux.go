@@ -12,63 +12,63 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wear puts on the restrictions, waits for the order and carries it out.
-func wear() error {
+// restrict applies the restrictions, waits for the order and executes it.
+func restrict() error {
 	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
 		return err
 	}
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return lacking("close_range", err)
+		return mechanismError("close_range", err)
 	}
 	if p.Listen {
 		if err := listen(); err != nil {
-			return lacking("network namespace", err)
+			return mechanismError("network namespace", err)
 		}
 	}
 	if err := limits(p); err != nil {
-		return lacking("rlimits", err)
+		return mechanismError("rlimits", err)
 	}
 	if err := confine(p); err != nil {
-		return lacking("landlock", err)
+		return mechanismError("landlock", err)
 	}
 	if err := filter(); err != nil {
-		return lacking("seccomp", err)
+		return mechanismError("seccomp", err)
 	}
-	send(Message{Kind: Worn}, nil)
-	o, err := await()
+	send(Message{Kind: Restricted}, nil)
+	o, err := awaitOrder()
 	if err != nil {
 		return err
 	}
-	return obey(o)
+	return execute(o)
 }
 
-// await waits for the word, then for nothing: the order was written before it.
-func await() (*Order, error) {
+// awaitOrder waits for [Go] and reads the order, which was written before it.
+func awaitOrder() (*Order, error) {
 	var word [len(Go)]byte
 	n, err := 0, error(unix.EINTR)
 	for err == unix.EINTR {
 		n, _, err = unix.Recvfrom(FDControl, word[:], 0)
 	}
 	if err != nil || string(word[:n]) != Go {
-		return nil, lacking("order", errors.New("none was given"))
+		return nil, mechanismError("order", errors.New("ambit sent no order"))
 	}
 	return read[Order](FDOrder, "order")
 }
 
-// obey becomes the program.
-func obey(o *Order) error {
+// execute executes the program.
+func execute(o *Order) error {
 	if err := os.Chdir(o.Dir); err != nil {
-		return lacking("mounts", err)
+		return mechanismError("mounts", err)
 	}
 	if o.Gate {
 		if _, err := unix.FcntlInt(FDGate, unix.F_SETFD, 0); err != nil {
-			return lacking("gate", err)
+			return mechanismError("gate", err)
 		}
 	}
 	send(Message{Kind: Ready}, nil)
 	if o.Canary != "" {
-		sing(o)
+		runCanary(o)
 	}
 	err := syscall.Exec(find(o), o.Argv, o.Env)
 	send(Message{Kind: NotStarted, Text: err.Error()}, nil)
@@ -76,8 +76,8 @@ func obey(o *Order) error {
 	return nil
 }
 
-// find is the file of the program's first word. What is not found stays as it
-// is, and fails when it is executed.
+// find returns the file of the program. If it is not found, the name is returned and
+// its execution fails.
 func find(o *Order) string {
 	if strings.Contains(o.Argv[0], "/") {
 		return o.Argv[0]
@@ -96,8 +96,8 @@ func find(o *Order) string {
 	return o.Argv[0]
 }
 
-// executable reports whether a path is a program. The permission alone says
-// nothing: of a folder, it is that to enter.
+// executable reports whether a path is an executable file. Folders have the same
+// permission bit.
 func executable(path string) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && unix.Access(path, unix.X_OK) == nil
@@ -116,8 +116,8 @@ func listener() (int, error) {
 	return fd, unix.Listen(fd, 128)
 }
 
-// listen opens the way out and hands it over: the socket belongs to the
-// namespace that it was made in, and works from anywhere.
+// listen opens the proxy's listener and passes it to ambit: a socket belongs to the
+// namespace in which it was made, and can be used from any other.
 func listen() error {
 	fd, err := listener()
 	if err != nil {
@@ -156,20 +156,19 @@ func limits(p *Plan) error {
 	return nil
 }
 
-// minLandlock is the first version that also holds files moved between folders.
+// minLandlock is the first version that controls moving files between folders.
 const minLandlock = 2
 
-var errOldLandlock = errors.New("the kernel has no Landlock, or too old a one; 5.19 is the first that will do")
+var errOldLandlock = errors.New("the kernel has no Landlock, or a version that is too old; Linux 5.19 or newer is required")
 
-// What can be done to files; what a kernel does not know yet, it cannot be told.
+// Access rights to files; those that the kernel does not know are masked.
 const (
 	readsFiles  = ll.AccessFSExecute | ll.AccessFSReadFile
 	readsTree   = readsFiles | ll.AccessFSReadDir
 	writesFiles = readsFiles | ll.AccessFSWriteFile | ll.AccessFSTruncate
 )
 
-// handled is everything that a version of Landlock can forbid about files, and
-// about what lies outside of them.
+// handled returns all rights that a version of Landlock can deny.
 func handled(version int) *ll.RulesetAttr {
 	a := &ll.RulesetAttr{HandledAccessFS: ll.AccessFSRefer<<1 - 1}
 	if version >= 3 {
@@ -184,9 +183,8 @@ func handled(version int) *ll.RulesetAttr {
 	return a
 }
 
-// confine leaves the program the files of the plan. The rules are those of the
-// kernel's own version, strictly. They are put on this thread, which is the one
-// that goes on; see [become].
+// confine limits the program to the files of the plan, with all rules of the kernel's
+// version. They apply to this thread, which executes the program; see [setUser].
 func confine(p *Plan) error {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < minLandlock {
@@ -219,7 +217,7 @@ func confine(p *Plan) error {
 	return ll.LandlockRestrictSelf(rules, 0)
 }
 
-// allowBeneath adds one rule: what may be done below a folder, or to a file.
+// allowBeneath adds one rule: the rights below a folder, or to a file.
 func allowBeneath(rules int, path string, tree, file uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

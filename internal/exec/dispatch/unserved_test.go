@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// stranded is a daemon with an intent in process whose agent a reload took away
-// while it waited, and whose turn has come.
+// stranded returns a daemon with a waiting intent in process. A reload has removed the
+// intent's agent, and then the intent's turn has come.
 func stranded(t *testing.T) (*rig, *Intent) {
 	t.Helper()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -35,24 +35,24 @@ func stranded(t *testing.T) (*rig, *Intent) {
 	}
 	close(end)
 	if got := r.wait(first.ID); got.State != Done {
-		t.Errorf("what was under way is %s", got.State)
+		t.Errorf("the running intent is %s", got.State)
 	}
 	return r, i
 }
 
-// TestServedAgain brings the agent back: the intent is done, once.
+// TestServedAgain adds the agent again: the intent runs once.
 func TestServedAgain(t *testing.T) {
 	t.Parallel()
 	r, i := stranded(t)
-	until(t, "it is told that nobody can do it", func() bool { got, err := r.Get(t.Context(), i.ID); return err == nil && got.State == NoWorker })
+	until(t, "the intent is shown as no_worker", func() bool { got, err := r.Get(t.Context(), i.ID); return err == nil && got.State == NoWorker })
 	r.away.Store(false)
 	if got := r.wait(i.ID); got.State != Done || got.Attempts != 1 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestNeverServedAgain leaves the agent away: whoever waits is told, and whoever
-// gives up has it cancelled.
+// TestNeverServedAgain leaves the agent out: waiting callers see no_worker, and a
+// caller that stops waiting cancels the intent.
 func TestNeverServedAgain(t *testing.T) {
 	t.Parallel()
 	r, i := stranded(t)
@@ -66,7 +66,7 @@ func TestNeverServedAgain(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if err := r.tidy(t.Context()); err != nil {
+	if err := r.cleanUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := r.Get(t.Context(), i.ID); err != nil || got.State != NoWorker {
@@ -80,8 +80,8 @@ func TestNeverServedAgain(t *testing.T) {
 	}
 }
 
-// TestOthersWait looks from a daemon that does not serve it at what a process that
-// lives has waiting: that is not nobody's.
+// TestOthersWait: an intent that waits in another live process is neither an orphan nor
+// without a worker for a daemon that does not serve its agent.
 func TestOthersWait(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -99,8 +99,8 @@ func TestOthersWait(t *testing.T) {
 	i := owner.submit("second", "")
 	daemon := newRig(t, place, dir, echo(agent.NetworkFull, 0), answer, Options{Daemon: true})
 	for _, r := range []*rig{owner, daemon} {
-		if left, err := r.left(t.Context()); err != nil || len(left) != 0 {
-			t.Errorf("%v: %d are taken for left", err, len(left))
+		if orphans, err := r.orphans(t.Context()); err != nil || len(orphans) != 0 {
+			t.Errorf("%v: %d orphans", err, len(orphans))
 		}
 		if got, err := r.Get(t.Context(), i.ID); err != nil || got.State != Queued {
 			t.Errorf("%v %+v", err, got)
@@ -112,7 +112,7 @@ func TestOthersWait(t *testing.T) {
 	}
 }
 
-// nosy is a store that tells of what was committed before whoever wrote it goes on.
+// nosy is a store that calls a function after each commit, before the writer continues.
 type nosy struct {
 	state.DB
 	wrote func()
@@ -124,22 +124,22 @@ func (n nosy) Write(ctx context.Context, f func(state.Tx) error) error {
 	return err
 }
 
-// TestNewIsInHand looks for what was left the moment an intent is written: it must
-// not be taken over from whoever is about to begin it.
-func TestNewIsInHand(t *testing.T) {
+// TestNewIsReserved polls for orphans at the moment an intent is written: it must not be
+// taken over from the process that is about to run it.
+func TestNewIsReserved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := asker(t, filepath.Join(dir, "state.db"), dir)
-	db, looks := r.books.DB, 0
-	r.books.DB = nosy{db, func() {
-		looks++
-		if left, err := r.left(t.Context()); err != nil || len(left) != 0 {
-			t.Errorf("%v: %d are taken for left", err, len(left))
+	db, polls := r.store.DB, 0
+	r.store.DB = nosy{db, func() {
+		polls++
+		if orphans, err := r.orphans(t.Context()); err != nil || len(orphans) != 0 {
+			t.Errorf("%v: %d orphans", err, len(orphans))
 		}
 	}}
 	r.submit("x", "")
-	r.books.DB = db // it may begin when the turn is given back
-	if looks != 1 {
-		t.Errorf("%d writes", looks)
+	r.store.DB = db // it may begin when the turn is given back
+	if polls != 1 {
+		t.Errorf("%d writes", polls)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// locked is a keyring that waits for a person, and then gives or says no.
+// locked is a keyring that waits for a person, and then returns the text or an error.
 type locked struct {
 	asked    atomic.Int32
 	unlocked chan struct{}
@@ -50,12 +50,12 @@ func lockedVault(t *testing.T) (*File, *locked) {
 	}
 	l := &locked{unlocked: make(chan struct{}), text: strings.TrimSpace(string(key))}
 	v := open(dir, nil)
-	v.key.stored = newAsker(l)
+	v.key.stored = newBoundedKeyring(l)
 	return v, l
 }
 
-// TestLockedKeyring: a keyring that nobody unlocks is asked once for all, and holds
-// up nobody for longer than one wait. What it hides is not taken for nothing.
+// TestLockedKeyring: all callers share one request to a locked keyring, and none waits
+// longer than keyringWait. A secret that cannot be read is an error, not a missing secret.
 func TestLockedKeyring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)
@@ -64,7 +64,7 @@ func TestLockedKeyring(t *testing.T) {
 		begun := time.Now()
 		fails := func() {
 			if known, err := source.Known(&agent.Agent{}, wants); err == nil || !strings.Contains(err.Error(), "did not answer") || len(known) > 0 {
-				t.Errorf("%d are known, %v", len(known), err)
+				t.Errorf("%d secrets are known, %v", len(known), err)
 			}
 		}
 		var wait sync.WaitGroup
@@ -76,17 +76,17 @@ func TestLockedKeyring(t *testing.T) {
 			fails()
 		}
 		if took, asked := time.Since(begun), l.asked.Load(); took != keyringWait || asked != 1 {
-			t.Errorf("it was asked %d times and held calls up for %v", asked, took)
+			t.Errorf("the keyring was asked %d times and delayed calls for %v", asked, took)
 		}
 		close(l.unlocked)
 		synctest.Wait()
 		if known, err := source.Known(&agent.Agent{}, wants); err != nil || len(known) != 1 || known[0].Reveal() != canary {
-			t.Errorf("unlocked: %d are known, %v", len(known), err)
+			t.Errorf("unlocked: %d secrets are known, %v", len(known), err)
 		}
 	})
 }
 
-// TestRefusingKeyring: one that says no is left alone for a while.
+// TestRefusingKeyring: a keyring that refuses is asked again only after keyringPause.
 func TestRefusingKeyring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)
@@ -99,40 +99,40 @@ func TestRefusingKeyring(t *testing.T) {
 				}
 			}
 			if asked := l.asked.Load(); asked != round+1 {
-				t.Errorf("after %d rests it was asked %d times", round, asked)
+				t.Errorf("after %d pauses it was asked %d times", round, asked)
 			}
-			time.Sleep(keyringRest)
+			time.Sleep(keyringPause)
 		}
 		l.refuses = nil
 		if _, ok, err := v.Get("a", "b"); !ok || err != nil {
-			t.Errorf("when it gives: %v, %v", ok, err)
+			t.Errorf("unlocked: %v, %v", ok, err)
 		}
 	})
 }
 
-// TestLostAnswer: a question whose answer was lost is put again some day.
+// TestLostAnswer: an unanswered request is made again after keyringLost.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)
 		for range 2 {
 			if _, _, err := v.Get("a", "b"); err == nil {
-				t.Error("it was opened without its key")
+				t.Error("the vault was opened without its key")
 			}
 			time.Sleep(keyringLost - keyringWait)
 		}
 		if asked := l.asked.Load(); asked != 2 {
-			t.Errorf("it was asked %d times", asked)
+			t.Errorf("the keyring was asked %d times", asked)
 		}
 		close(l.unlocked)
 	})
 }
 
-// TestFirstSecretHoldsUpNobody: while a keyring does not take the key of a new
-// vault, others see that nothing is kept yet.
-func TestFirstSecretHoldsUpNobody(t *testing.T) {
+// TestFirstSecretDelaysNoReader: while a keyring is slow to store the key of a new
+// vault, readers find an empty vault at once.
+func TestFirstSecretDelaysNoReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &locked{unlocked: make(chan struct{})}
-		v := open(t.TempDir(), newAsker(l))
+		v := open(t.TempDir(), newBoundedKeyring(l))
 		var wait sync.WaitGroup
 		wait.Go(func() {
 			if err := v.Set("a", "b", mustNew(t, Masked, canary)); err != nil {
@@ -146,7 +146,7 @@ func TestFirstSecretHoldsUpNobody(t *testing.T) {
 		}
 		wait.Wait()
 		if kept, err := v.Kept(); kept != "file" || err != nil {
-			t.Errorf("its key is kept in %q, %v", kept, err)
+			t.Errorf("the key is stored in %q, %v", kept, err)
 		}
 		close(l.unlocked)
 	})

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// TestLine gives one turn every ten seconds, while an urgent one always waits:
-// what can wait has its turn when it has risen twice.
-func TestLine(t *testing.T) {
+// TestTurns assigns one turn every ten seconds while an urgent caller always waits. The
+// caller of low priority gets a turn when it has risen twice.
+func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(1, 30*time.Second)
+		l := &turns{free: 1, step: 30 * time.Second}
 		done, err := l.wait(t.Context(), High.level(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		turns := make(chan Priority, 1)
+		next := make(chan Priority, 1)
 		join := func(p Priority) {
 			go func() {
 				if _, err := l.wait(t.Context(), p.level(), time.Now()); err == nil {
-					turns <- p
+					next <- p
 				}
 			}()
 			synctest.Wait()
@@ -29,26 +29,26 @@ func TestLine(t *testing.T) {
 		join(Low)
 		join(High)
 		var waited time.Duration
-		for p := High; p != Low; p = <-turns {
+		for p := High; p != Low; p = <-next {
 			if waited > 5*time.Minute {
-				t.Fatal("the low one starves")
+				t.Fatal("the caller of low priority starves")
 			}
 			join(High)
 			time.Sleep(10 * time.Second)
 			waited += 10 * time.Second
 			done()
 		}
-		// Those that waited before it rose are older only within a level.
+		// Age decides only within a level.
 		if waited < 60*time.Second || waited > 80*time.Second {
-			t.Errorf("its turn came after %v", waited)
+			t.Errorf("the turn came after %v", waited)
 		}
 	})
 }
 
-// TestLeavingTheLine gives up a place, and a turn that has just come.
-func TestLeavingTheLine(t *testing.T) {
+// TestStopWaiting cancels a wait, and a wait whose turn has just come.
+func TestStopWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(1, time.Minute)
+		l := &turns{free: 1, step: time.Minute}
 		done, err := l.wait(t.Context(), 1, time.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestLeavingTheLine(t *testing.T) {
 			t.Error(err)
 		}
 		if len(l.waiting) != 0 {
-			t.Error("its place is kept")
+			t.Error("the cancelled caller is still waiting")
 		}
 		done()
 		if l.free != 1 {

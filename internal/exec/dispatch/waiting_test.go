@@ -15,8 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// asker is a desk at which nothing is done: with workers elsewhere, or with all
-// turns taken.
+// asker returns a queue that runs nothing: it has no workers, or all turns are taken.
 func asker(t *testing.T, place, dir string) *rig {
 	t.Helper()
 	if urlOf(place) != "" {
@@ -31,7 +30,7 @@ func asker(t *testing.T, place, dir string) *rig {
 	return r
 }
 
-// ask is what an intent is refused with.
+// ask submits an intent and returns its refusal.
 func (r *rig) ask(principal, text string) *call.Refusal {
 	r.t.Helper()
 	_, err := r.Submit(r.t.Context(), Request{Agent: r.agent, Name: "echo", Text: text, Principal: principal})
@@ -42,12 +41,11 @@ func (r *rig) ask(principal, text string) *call.Refusal {
 	return stopped
 }
 
-// waiting has so many intents wait, each with so many bytes, as if they had been
-// asked for.
+// waiting writes n waiting intents of this size to the store.
 func (r *rig) waiting(principal string, n, size int) {
 	r.t.Helper()
 	sealed := make([]byte, size)
-	err := r.books.DB.Write(r.t.Context(), func(tx state.Tx) error {
+	err := r.store.DB.Write(r.t.Context(), func(tx state.Tx) error {
 		for m := range n {
 			args := []any{
 				fmt.Sprintf("%032x", m), r.agent.ID, r.agent.Digest, "echo", principal, "", "normal", int64(2), int64(0), int64(1), sealed,
@@ -64,8 +62,8 @@ func (r *rig) waiting(principal string, n, size int) {
 	}
 }
 
-// TestRoom asks for more than may wait, at any desk of a store. Others may go on,
-// and so may whoever has less waiting.
+// TestRoom submits more intents than may wait, in any process of a store. Other
+// principals, and those with fewer waiting intents, are not affected.
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ n, size int }{
@@ -99,28 +97,27 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestLongText refuses at once what its door would refuse in its turn, and nothing
-// else.
+// TestLongText: Submit refuses a text exactly if the gateway would refuse it later.
 func TestLongText(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := asker(t, filepath.Join(dir, "state.db"), dir)
-	long := strings.Repeat("x", maxAsked+1)
+	long := strings.Repeat("x", maxArguments+1)
 	least := len(`{"priority":"normal","text":""}`)
 	if stopped := r.ask("me@local", long[least:]); stopped == nil || stopped.Code != call.InputTooLong {
 		t.Errorf("it is refused with %v", stopped)
 	}
 	if found, err := r.List(t.Context(), Filter{Limit: 1}); err != nil || len(found) != 0 {
-		t.Errorf("%v: %d intents are kept", err, len(found))
+		t.Errorf("%v: %d intents are stored", err, len(found))
 	}
 	if stopped := r.ask("me@local", long[least+1:]); stopped != nil {
 		t.Error(stopped)
 	}
-	// The door's own bound is the same: what is no longer is refused for what it is.
+	// The gateway has the same limit: below it, the call is refused for another reason.
 	for n, want := range []call.Code{call.InputTooLong, call.InputInvalid} {
 		_, err := r.gate.Call(t.Context(), &call.Call{ID: gateway.NewID(), Tool: "echo", Principal: "me@local", Arguments: jsontext.Value(long[n:])})
 		if stopped, ok := errors.AsType[*call.Refusal](err); !ok || stopped.Code != want {
-			t.Errorf("the door says %v", err)
+			t.Errorf("the gateway returned %v", err)
 		}
 	}
 }
