@@ -209,7 +209,7 @@ func TestRemoteServerComesBack(t *testing.T) {
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 		there.set(server)
 		r.works(m, "web")
-		if strings.Contains(r.log(), "went away") {
+		if strings.Contains(r.log(), "the server stopped") {
 			t.Errorf("log:\n%s", r.log())
 		}
 	})

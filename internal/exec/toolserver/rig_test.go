@@ -49,7 +49,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.agent = &agent.Agent{ID: "matrix://agent/rig"}
 	r.o = Options{
-		Home: home.At(r.path("home")), Folder: r.dir, StartTimeout: time.Minute,
+		Home: home.At(r.path("home")), Folder: r.dir, startTimeout: time.Minute,
 		probe: time.Minute, pause: time.Millisecond,
 		Log: func(alias, line string) {
 			r.mu.Lock()
@@ -73,7 +73,7 @@ func prime(t *testing.T) {
 	t.Helper()
 	primed.Do(func() {
 		before := runtime.NumGoroutine()
-		p, err := start(spec{argv: []string{"true"}, log: func(string) {}})
+		p, err := start(program{argv: []string{"true"}, log: func(string) {}})
 		if err != nil {
 			t.Fatal(err)
 		}

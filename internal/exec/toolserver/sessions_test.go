@@ -230,7 +230,7 @@ func TestWatchedAgain(t *testing.T) {
 				m.Release("one")
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				if len(s.watched)+len(s.apart) != 0 {
+				if len(s.watched)+len(s.private) != 0 {
 					t.Error("it would be asked again for a client that has gone")
 				}
 			})

@@ -98,7 +98,7 @@ func TestServerThatKeepsEnding(t *testing.T) {
 		// The clock stands still, so whoever waited would wait for ever.
 		_, refusal := r.act(t.Context(), m, "one", "echo", &call.Call{})
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-		if refusal.RetryAfter != hand.waits() || !strings.Contains(refusal.Message, "it is tried again in "+short(hand.waits()).String()) {
+		if refusal.RetryAfter != hand.waits() || !strings.Contains(refusal.Message, "next attempt in "+short(hand.waits()).String()) {
 			t.Errorf("refused with %q, to be tried again after %v", refusal.Message, refusal.RetryAfter)
 		}
 		if p := m.Proofs()[0]; p.OK || p.Refusal == nil || p.Refusal.Message != refusal.Message {
@@ -136,7 +136,7 @@ func TestRetryAfterRuns(t *testing.T) {
 	hand.advance(rests - 2*time.Second)
 	_, refusal := r.call(m, "one", "echo", `{}`)
 	is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-	if refusal.RetryAfter != 2*time.Second || !strings.Contains(refusal.Message, "it is tried again in 2s") {
+	if refusal.RetryAfter != 2*time.Second || !strings.Contains(refusal.Message, "next attempt in 2s") {
 		t.Errorf("refused with %q, to be tried again after %v", refusal.Message, refusal.RetryAfter)
 	}
 }

@@ -135,7 +135,7 @@ func TestBadServers(t *testing.T) {
 // longer.
 func TestServersThatHang(t *testing.T) {
 	r := newRig(t)
-	r.o.StartTimeout = 5 * time.Second
+	r.o.startTimeout = 5 * time.Second
 	r.fake("silent", []string{"echo"}, "-do", "hang")
 	r.fake("mute", []string{"echo"}, "-do", "mute-on-discover,mute")
 	r.fake("good", []string{"echo"})
@@ -183,7 +183,7 @@ func TestOddServersWork(t *testing.T) {
 			r := newRig(t)
 			r.o.probe = tt.probe
 			if strings.HasPrefix(tt.do, "mute") {
-				r.o.StartTimeout = 8 * time.Second // half of it is spent on the first life
+				r.o.startTimeout = 8 * time.Second // half of it is spent on the first life
 			}
 			r.fake("odd", []string{"echo"}, "-do", tt.do)
 			m := r.proven()

@@ -1,6 +1,7 @@
 package toolserver
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -8,10 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
 // said is what a contained shell script says.
-func said(t *testing.T, script string, change ...func(*spec)) string {
+func said(t *testing.T, script string, change ...func(*program)) string {
 	t.Helper()
 	p := shell(t, script, change...)
 	<-p.exited
@@ -39,7 +44,7 @@ func TestSessionIsHidden(t *testing.T) {
 	defer l.Close()
 	script := fmt.Sprintf("ls -A %s /run/user 2>/dev/null | grep -c -v -e : -e '^$'; test -e %s && echo there || echo gone; echo x > %s/forged; env | grep -c -e XDG_ -e DBUS_", session, bus, session)
 	for name, hide := range map[string][]string{"": nil, "ambit's home is within": {filepath.Join(session, "home")}} {
-		if got := said(t, script, func(s *spec) { s.hide = hide }); len(hide) == 0 && got != "0\ngone\n0" || len(hide) > 0 && got != "1\ngone\n0" {
+		if got := said(t, script, func(s *program) { s.hide = hide }); len(hide) == 0 && got != "0\ngone\n0" || len(hide) > 0 && got != "1\ngone\n0" {
 			t.Errorf("%s: it sees %q", name, got)
 		}
 	}
@@ -83,7 +88,7 @@ func TestLinkedProgramsAreFound(t *testing.T) {
 	}
 	t.Setenv("XDG_RUNTIME_DIR", session)
 	t.Setenv("PATH", strings.Join(append(path, os.Getenv("PATH"), session), ":"))
-	got := said(t, "hello; cd "+session+"; ls; cat bus keys/secrets all/home/secrets root"+home+"/secrets self/bus; echo x > node/bin/hello", func(s *spec) { s.hide = []string{home} })
+	got := said(t, "hello; cd "+session+"; ls; cat bus keys/secrets all/home/secrets root"+home+"/secrets self/bus; echo x > node/bin/hello", func(s *program) { s.hide = []string{home} })
 	if got != "hello\nnode" {
 		t.Errorf("it sees %q", got)
 	}
@@ -108,4 +113,72 @@ test -c /dev/ptmx && test -c /dev/tty && test -e /dev/stdin && test -e /dev/fd/0
 	if os.Geteuid() == 0 && disks != "0" {
 		t.Errorf("it sees %s disks", disks)
 	}
+}
+
+// TestEnvironmentStaysInside: what a manifest sets is the server's alone. What
+// contains the server does not have it, neither as its environment, where it
+// could make it load or run something, nor among its arguments.
+func TestEnvironmentStaysInside(t *testing.T) {
+	if !contained(t) {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("tool servers are not contained here")
+		}
+		t.Skip("tool servers are not contained here")
+	}
+	const secret = "canary-5e1f"
+	p := shell(t, `echo "$TOKEN|$EMPTY|${EMPTY-unset}|$LD_LIBRARY_PATH|$BASH_ENV|$(env | sort | cut -d= -f1 | tr '\n' ' ')"; read x`, func(s *program) {
+		s.env = append(s.env, "TOKEN="+secret+"=x y", "EMPTY=", "LD_LIBRARY_PATH=/none", "BASH_ENV=/none")
+	})
+	if got, want := line(t, bufio.NewReader(p.stdout)), secret+"=x y|||/none|/none|BASH_ENV EMPTY LD_LIBRARY_PATH PATH PWD TOKEN"; got != want {
+		t.Errorf("the server has %q", got)
+	}
+	for _, name := range []string{"environ", "cmdline"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "environ" && len(text) > 0 || strings.Contains(string(text), secret) {
+			t.Errorf("%s of what contains it is %q", name, text)
+		}
+	}
+	// Inside, the first process is bubblewrap's too.
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.initPID))
+	if err != nil || strings.Contains(string(text), secret) {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// Where programs have to be contained and cannot be, none is started, and nothing
+// reaches one. It is not tried again, and says so each time.
+func TestMustBeContained(t *testing.T) {
+	r := newRig(t)
+	was := bubblewrap
+	t.Cleanup(func() { bubblewrap = was })
+	bubblewrap = func() string { return "" }
+	r.o.Contain, r.o.Persist = true, true
+	for _, alias := range []string{"one", "two"} {
+		r.fake(alias, []string{"echo"})
+	}
+	m := r.start()
+	for _, p := range m.Proofs() {
+		if p.OK || p.Contained {
+			t.Errorf("%s is proven: %+v", p.Alias, p)
+		}
+		is(t, p.Refusal, call.IsolationUnavailable, call.NoEffect, false)
+		_, refusal := r.call(m, p.Alias, "echo", `{}`)
+		is(t, refusal, call.IsolationUnavailable, call.NoEffect, false)
+		_, err := m.Forward(t.Context(), &call.Forward{Server: p.Alias, Method: "resources/list", Params: jsontext.Value(`{}`)})
+		is(t, call.AsRefusal(stage, err), call.IsolationUnavailable, call.NoEffect, false)
+		if lives := r.read(p.Alias + "/lives"); lives != "" {
+			t.Errorf("%s was started %s times", p.Alias, lives)
+		}
+	}
+}
+
+func TestCanBeContained(t *testing.T) {
+	requireContainment(t)
+	r := newRig(t)
+	r.o.Contain = true
+	r.fake("one", []string{"echo"})
+	r.works(r.proven(), "one")
 }
