@@ -55,7 +55,7 @@ func TestAnswers(t *testing.T) {
 		{"unsaid text", 200, "", "hello", "text hello", "", false},
 		{"unsaid binary", 200, "", "\x00\x01", "resource https://api.example.com/v1 application/octet-stream AAE=", "", false},
 		{"odd type", 200, ";;;", "hello", "text hello", "", false},
-		{"nothing", 204, "", "", "text api.example.com answered 204 No Content, with nothing in it", "", false},
+		{"nothing", 204, "", "", "text api.example.com answered 204 No Content with an empty body", "", false},
 		{"not found", 404, "application/json", `{"error":"no such range"}`, "text api.example.com answered 404 Not Found\n\n{\"error\":\"no such range\"}", "", true},
 		{"failed", 500, "text/html", "", "text api.example.com answered 500 Internal Server Error", "", true},
 		{"binary error", 502, "application/octet-stream", "\x00\x01", "text api.example.com answered 502 Bad Gateway", "", true},
@@ -115,9 +115,9 @@ func TestLargeAnswers(t *testing.T) {
 		text    string
 	}{
 		{"just so", maxResponse, false, 0, false, ""},
-		{"one more", maxResponse + 1, false, 0, true, "api.example.com answered with more than 1 MiB; the answer was not taken"},
-		{"a bomb", 64 << 20, true, 0, true, "api.example.com answered with more than 1 MiB; the answer was not taken"},
-		{"a smaller bound", 101, false, 100, true, "api.example.com answered with more than 100 bytes; the answer was not taken"},
+		{"one more", maxResponse + 1, false, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
+		{"a bomb", 64 << 20, true, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
+		{"a smaller bound", 101, false, 100, true, "api.example.com answered with more than 100 bytes; the answer was discarded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, agent.HTTP{}, func(w http.ResponseWriter, r *http.Request) {

@@ -88,7 +88,7 @@ func TestAddress(t *testing.T) {
 			if tt.code != "" {
 				r := wantCode(t, err, tt.code, call.NoEffect)
 				if authority, _, _ := strings.Cut(strings.TrimPrefix(tt.url, "https://"), "/"); strings.Contains(authority, "{") && !strings.Contains(authority, "?") &&
-					!strings.Contains(r.Message, "would choose where the request goes") {
+					!strings.Contains(r.Message, "would choose the host of the request") {
 					t.Error(r.Message)
 				}
 			} else if err != nil || req.URL.String() != tt.want {

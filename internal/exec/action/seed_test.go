@@ -182,8 +182,8 @@ func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 	trap := ca.server(t, func(http.ResponseWriter, *http.Request) {}, "evil.test", "sub.api.example.com")
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		for location, want := range map[string]string{
-			"https://evil.test/path-" + canary: `the host "evil.test"`, "https://user:pw@evil.test/": `the host "evil.test"`, "//evil.test/": `the host "evil.test"`,
-			"https://sub.api.example.com/": `the host "sub.api.example.com"`, "/other": `the host "api.example.com"`, "http://169.254.169.254/": `the host "169.254.169.254"`,
+			"https://evil.test/path-" + canary: `host "evil.test"`, "https://user:pw@evil.test/": `host "evil.test"`, "//evil.test/": `host "evil.test"`,
+			"https://sub.api.example.com/": `host "sub.api.example.com"`, "/other": `host "api.example.com"`, "http://169.254.169.254/": `host "169.254.169.254"`,
 			"https://%zz": "elsewhere", "data:text/plain,x": "elsewhere",
 		} {
 			api := ca.server(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -110,7 +110,7 @@ func TestExecuteEnds(t *testing.T) {
 func TestExecuteFills(t *testing.T) {
 	sandboxtest.Need(t)
 	work := t.TempDir()
-	c := talk(t, Options{Work: work, Own: true, Home: home.At(t.TempDir()), most: size{1 << 20, 20}})
+	c := talk(t, Options{Work: work, Own: true, Home: home.At(t.TempDir()), maxWork: size{1 << 20, 20}})
 	for _, tt := range []struct {
 		name, command string
 		full          bool
@@ -125,7 +125,7 @@ func TestExecuteFills(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, r := execute(t, c, tt.command)
-			if r.WorkFull != tt.full || r.TimedOut || got.IsError != tt.full || tt.full && !strings.Contains(r.Stderr, "the work folder may hold") {
+			if r.WorkFull != tt.full || r.TimedOut || got.IsError != tt.full || tt.full && !strings.Contains(r.Stderr, "the work folder is limited to") {
 				t.Errorf("%+v, error %v", r, got.IsError)
 			}
 		})

@@ -161,14 +161,16 @@ func (p *process) exitReport() string {
 // the thread, not to the process.
 var spawner = sync.OnceValue(func() chan func() {
 	work := make(chan func())
-	go func() {
-		lockThread()
-		for f := range work {
-			f()
-		}
-	}()
+	go startPrograms(work)
 	return work
 })
+
+func startPrograms(work <-chan func()) {
+	lockThread()
+	for f := range work {
+		f()
+	}
+}
 
 func spawn(cmd *exec.Cmd) error {
 	done := make(chan error, 1)

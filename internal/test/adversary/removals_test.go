@@ -46,7 +46,7 @@ var removals = []removal{
 	{"P22", "internal/gateway/egress/proxy.go", `if !agent.Covers(p.policy.Hosts, name) {`, `if false && !agent.Covers(p.policy.Hosts, name) {`, "./internal/gateway/egress", "TestProxyRefuses"},
 	{"P23", "internal/gateway/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/gateway/egress", "TestSwapMasksEchoes"},
 	{"P24", "internal/exec/action/request.go", `	if !httpguts.ValidHeaderFieldValue(text) {`, `	if false {`, "./internal/exec/action", "TestHeaders"},
-	{"P25", "internal/exec/action/request.go", `		if leads(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
+	{"P25", "internal/exec/action/request.go", `		if changesPath(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
 	{"P26", "internal/store/journal/check.go", `!bytes.Equal(sum[:], hash) {`, `!bytes.Equal(sum[:], hash) && len(hash) == 0 {`, "./internal/store/journal", "TestVerifyFindsTampering"},
 	{"P27", "internal/store/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/store/journal", "TestVerifyDemandsEveryStride"},
 	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > told {`, `!c.erasable && s.to > told && s.to < 0 {`, "./internal/store/journal", "TestEraseIsToldAndProven"},
