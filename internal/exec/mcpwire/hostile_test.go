@@ -286,7 +286,7 @@ func TestSampleCutsNoWord(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"malformed": malformed("odd", []byte(body)),
-		"status":    &HTTPError{Status: 500, Sample: begin(body)},
+		"status":    &HTTPError{Status: 500, Sample: beginning(body)},
 		"redirect":  &RedirectError{Status: 302, Location: body},
 	} {
 		if said := err.Error(); strings.Contains(said, "hunter2") || !strings.Contains(said, "no luck, ") {
@@ -298,7 +298,7 @@ func TestSampleCutsNoWord(t *testing.T) {
 		strings.Repeat("x", maxSample+1): "",
 		strings.Repeat("é", maxSample):   strings.Repeat("é", maxSample/2-1), // no word of a credential
 	} {
-		if got := begin(text); got != want {
+		if got := beginning(text); got != want {
 			t.Errorf("%q begins with %q", text, got)
 		}
 	}

@@ -199,7 +199,7 @@ func TestPoolThrowsAwayWhatTheServerTouched(t *testing.T) {
 			}
 			c, _ := p.resting()
 			touch(<-served)
-			eventually(t, "the touch", func() bool { return !quiet(c.raw) })
+			eventually(t, "the touch", func() bool { return !isQuiet(c.raw) })
 			if said, err := p.ask(t.Context(), "b"); said != "200 2b" || err != nil {
 				t.Error(said, err)
 			}
