@@ -104,7 +104,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestLargeAnswers: the bound counts what is unpacked.
+// TestLargeAnswers: the limit applies to the decompressed bytes.
 func TestLargeAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -144,7 +144,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestEndlessAnswers: what goes over the bound is not even read.
+// TestEndlessAnswers: bytes beyond the limit are not read.
 func TestEndlessAnswers(t *testing.T) {
 	const all = 256 << 20
 	taken := make(chan int64, 1)
@@ -165,8 +165,8 @@ type endless64 struct{}
 
 func (endless64) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }
 
-// TestCutAnswers: whoever got half an answer does not know what was done,
-// unless it only asked. A method that reads is not enough: the tool must.
+// TestCutAnswers: after half an answer the effect is unknown, unless the tool only reads. A method that
+// reads is not enough.
 func TestCutAnswers(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")

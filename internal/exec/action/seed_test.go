@@ -104,10 +104,10 @@ func TestSeedExample(t *testing.T) {
 		t.Errorf("the server saw %d requests", len(seen))
 	}
 	if strings.Contains(string(result.Raw), canary) {
-		t.Error("the result tells the token")
+		t.Error("the result contains the token")
 	}
 
-	// Without the token the agent is there, and says what it lacks.
+	// Without the token the agent is served, and its calls report the missing credential.
 	if _, err := vault.Remove("reporter", "analytics_token"); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 		a := seedAgent(t)
 		h := a.Tools[0].Binding.(agent.HTTP)
 		h.URL = address
-		// Whatever a reader of the manifest might have taken for its host.
+		// Hosts that a reader of the manifest might mistake for the right one.
 		for _, host := range []string{hostOf(address), "api.example.com", "evil.test"} {
 			h.Host = host
 			a.Tools[0].Binding = h

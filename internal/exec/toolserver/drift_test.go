@@ -131,7 +131,7 @@ func TestLockedDefinitions(t *testing.T) {
 	}
 }
 
-// The lock and the manifest must tell of the same thing.
+// The lock and the manifest must agree.
 func TestLockAndManifestDisagree(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -200,7 +200,7 @@ func TestAnnouncedChanges(t *testing.T) {
 			if _, refusal := r.call(m, "one", "announce", `{}`); refusal != nil {
 				t.Fatal(refusal)
 			}
-			// From the announcement on nothing is called before it is proven again.
+			// After the announcement no call is made before the next proof.
 			if tt.words == "" {
 				r.works(m, "one")
 				if r.read("one/lists") == lists {
@@ -215,14 +215,14 @@ func TestAnnouncedChanges(t *testing.T) {
 			}
 			r.until("the server has ended", func() bool { return len(r.processes()) == r.perServer() })
 			if got := string(m.Definition(r.tool("one", "echo"))); got != definition("echo") {
-				t.Errorf("the drifted definition is given out: %s", got)
+				t.Errorf("the drifted definition is returned: %s", got)
 			}
 			r.works(m, "two")
 		})
 	}
 }
 
-// perServer is how many processes make one server.
+// perServer is the number of processes of one server.
 func (r *rig) perServer() int {
 	if contained(r.t) {
 		return 3 // bubblewrap outside, the first process inside, the program
@@ -230,8 +230,7 @@ func (r *rig) perServer() int {
 	return 1
 }
 
-// A server that announces a change and then does not say which is started
-// again, and proven.
+// A server that announces a change and then lists nothing is restarted and proven.
 func TestAnnouncedAndNotTold(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"announce", "echo"}, "-do", "list-error-later")
@@ -243,7 +242,7 @@ func TestAnnouncedAndNotTold(t *testing.T) {
 	}
 }
 
-// Another tool after a restart is as bad as after an announcement.
+// Another tool after a restart counts as drift, too.
 func TestDriftAfterACrash(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"crash", "echo"})
@@ -294,8 +293,8 @@ func TestHiddenInstructionsAreWarnedOf(t *testing.T) {
 	})
 }
 
-// A server that cannot be started at first is tried again as one that ended, says
-// why meanwhile, and is proven and announced when it comes up.
+// A server that cannot start at first is retried like a server that ended. Its refusals contain the reason,
+// and its tools are announced when it comes up.
 func TestFirstStartFails(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -333,8 +332,7 @@ func TestFirstStartFails(t *testing.T) {
 	}
 }
 
-// One that is not what the manifest says is not tried again; and where nobody
-// asked for it, neither is one that does not start.
+// A drifted server is not retried. Without Persist, neither is a server that does not start.
 func TestFirstStartIsFinal(t *testing.T) {
 	t.Run("drifted", func(t *testing.T) {
 		r := newRig(t)
@@ -352,7 +350,7 @@ func TestFirstStartIsFinal(t *testing.T) {
 	})
 }
 
-// over wants a server that is refused for good.
+// over checks that a server is refused for good.
 func over(t *testing.T, r *rig, code call.Code) {
 	t.Helper()
 	m := r.start()

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// said is what a contained shell script says.
+// said returns the output of a contained shell script.
 func said(t *testing.T, script string, change ...func(*program)) string {
 	t.Helper()
 	p := shell(t, script, change...)
@@ -27,8 +27,7 @@ func said(t *testing.T, script string, change ...func(*program)) string {
 	return strings.TrimSpace(string(b))
 }
 
-// A tool server does not reach the bus of the session, by which it would have
-// something started outside.
+// A tool server does not reach the session bus, which could start programs outside.
 func TestSessionIsHidden(t *testing.T) {
 	requireContainment(t)
 	session := t.TempDir()
@@ -52,7 +51,7 @@ func TestSessionIsHidden(t *testing.T) {
 		t.Error("it wrote into what is hidden from it")
 	}
 
-	// A folder that everybody may use is no session's.
+	// A folder that every user may use does not belong to a session.
 	if err := os.Chmod(session, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +60,8 @@ func TestSessionIsHidden(t *testing.T) {
 	}
 }
 
-// Programs that a version manager has linked among the sockets are still found, and
-// nothing hidden comes back by such a link.
+// Programs that a version manager links into a session folder are found, and such links expose no hidden
+// folder.
 func TestLinkedProgramsAreFound(t *testing.T) {
 	requireContainment(t)
 	all := t.TempDir()
@@ -97,8 +96,8 @@ func TestLinkedProgramsAreFound(t *testing.T) {
 	}
 }
 
-// Root's tool servers have the devices that programs need, and none that holds
-// files; those of others have what their user may use anyway.
+// Root's tool servers have the basic devices and no disks. Other users' servers have the devices of their
+// user.
 func TestDevices(t *testing.T) {
 	requireContainment(t)
 	const script = `find /dev -type b | wc -l
@@ -115,9 +114,8 @@ test -c /dev/ptmx && test -c /dev/tty && test -e /dev/stdin && test -e /dev/fd/0
 	}
 }
 
-// TestEnvironmentStaysInside: what a manifest sets is the server's alone. What
-// contains the server does not have it, neither as its environment, where it
-// could make it load or run something, nor among its arguments.
+// TestEnvironmentStaysInside: only the server gets the manifest's variables. bubblewrap has them neither in
+// its environment, where they could load code, nor in its arguments.
 func TestEnvironmentStaysInside(t *testing.T) {
 	if !contained(t) {
 		if os.Getenv("CI") == "true" {
@@ -141,15 +139,15 @@ func TestEnvironmentStaysInside(t *testing.T) {
 			t.Errorf("%s of what contains it is %q", name, text)
 		}
 	}
-	// Inside, the first process is bubblewrap's too.
+	// Inside, the first process belongs to bubblewrap, too.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.initPID))
 	if err != nil || strings.Contains(string(text), secret) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
 
-// Where programs have to be contained and cannot be, none is started, and nothing
-// reaches one. It is not tried again, and says so each time.
+// Where containment is required and unavailable, no program starts, calls are refused, and nothing is
+// retried.
 func TestMustBeContained(t *testing.T) {
 	r := newRig(t)
 	was := bubblewrap

@@ -42,8 +42,7 @@ func line(t *testing.T, r *bufio.Reader) string {
 	return strings.TrimSpace(s)
 }
 
-// gone waits until a file that a process holds a lock on is free: until the
-// process has ended, whatever namespace its pid was in.
+// gone waits until a process has released its file lock: until it has ended, in whatever pid namespace.
 func waitUnlocked(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
@@ -214,8 +213,7 @@ func TestStartRefusesWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// A value that goes on behind a NUL would be more options of bubblewrap, which
-// take the covers off.
+// Text after a NUL in a value would become options of bubblewrap and could unhide folders.
 func TestVariableWithANUL(t *testing.T) {
 	home := t.TempDir()
 	s := program{argv: []string{"sh", "-c", "exit"}, env: []string{"X=a\x00--bind\x00" + home + "\x00" + home}, hide: []string{home}, log: func(string) {}}
