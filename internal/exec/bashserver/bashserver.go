@@ -59,7 +59,7 @@ type Options struct {
 	Home    home.Home
 	Version string
 
-	maxWork size                                                         // limit of the work folder; zero means the default
+	maxWork size                                                         // zero means the default
 	run     func(context.Context, sandbox.Spec) (sandbox.Outcome, error) // nil means the sandbox
 }
 

@@ -163,7 +163,9 @@ var (
 )
 
 // newRequest makes a request and returns the session that it belongs to.
-func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoing) (req *http.Request, session string, err error) {
+func (t *httpTransport) newRequest(
+	ctx context.Context, method string, m outgoing,
+) (req *http.Request, session string, err error) {
 	h := make(http.Header, 8)
 	if t.opts.Header != nil {
 		if err := t.opts.Header(ctx, h); err != nil {

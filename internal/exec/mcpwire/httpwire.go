@@ -36,7 +36,7 @@ func appendRequest(b []byte, req *http.Request, length int) ([]byte, error) {
 		}
 		for _, v := range values {
 			if !httpguts.ValidHeaderFieldValue(v) {
-				return b, fmt.Errorf("the value of the header %s is not valid", name) // without the value, which may be a secret
+				return b, fmt.Errorf("the value of the header %s is not valid", name) // it may be a secret
 			}
 			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
 		}

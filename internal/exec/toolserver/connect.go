@@ -96,7 +96,8 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 		return nil, nil, err
 	}
 	if p.Contained = proc.contained; !p.Contained {
-		p.notes = append(l.warnings, "the server is not contained and can read ambit's files; bubblewrap (Linux) prevents that")
+		p.notes = append(l.warnings,
+			"the server is not contained and can read ambit's files; bubblewrap (Linux) prevents that")
 	}
 	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.wire(log, owner))
 	err = s.greet(ctx, conn, p)

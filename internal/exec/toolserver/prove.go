@@ -92,7 +92,8 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	if how := p.drift(); how != "" && p.Refusal == nil {
 		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.alias, how)
 		if len(p.Missing) > 0 || len(p.Unexpected) > 0 {
-			p.Refusal.Hint = "declare exactly the advertised tools in the manifest, or use a server version with the declared ones"
+			p.Refusal.Hint = "declare exactly the advertised tools in the manifest, " +
+				"or use a server version with the declared ones"
 		}
 	}
 	p.OK = p.Refusal == nil

@@ -136,7 +136,8 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 			return
 		}
 		status, _ := errors.AsType[*mcpwire.HTTPError](err)
-		if _, no := errors.AsType[*mcpwire.RPCError](err); no && (status == nil || status.Status < http.StatusInternalServerError) {
+		_, refused := errors.AsType[*mcpwire.RPCError](err)
+		if refused && (status == nil || status.Status < http.StatusInternalServerError) {
 			s.log(fmt.Sprintf("a resource cannot be watched: %v", err))
 			return
 		}
