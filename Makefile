@@ -63,7 +63,7 @@ HEAVY    = zombiezen\.com/go/sqlite|jackc/pgx|go-sdk/mcp|internal/([a-z]+/)?(san
 UNIT     = $(GO) list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' ./... | \
 	awk '$$1 ~ /\.test$$/ && !/($(subst /,\/,$(HEAVY)))( |$$)/ { sub(/\.test$$/, "", $$1); print $$1 }'
 
-# Modules of their own: gitleaks and its forty dependencies, the benchmarks, and the programs that make runs.
+# A separate module, because gitleaks has forty dependencies.
 GITLEAKS = internal/gateway/guard/secret/gitleaks
 
 # Lint tools are built once for each version of Go and of tools/go.mod.

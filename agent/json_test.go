@@ -12,8 +12,13 @@ import (
 
 func TestJSONRoundTrip(t *testing.T) {
 	bindings := []agent.Binding{
-		nil, agent.OnServer{Alias: "fs"}, agent.HTTP{Method: "GET", URL: "https://a.example/", Headers: map[string]string{"A": "b"}},
-		agent.Prompt{Template: "x"}, agent.Compose{Agent: "a", Tool: "t"}, agent.RunProgram{}, agent.Native{Namespace: "n"},
+		nil,
+		agent.OnServer{Alias: "fs"},
+		agent.HTTP{Method: "GET", URL: "https://a.example/", Headers: map[string]string{"A": "b"}},
+		agent.Prompt{Template: "x"},
+		agent.Compose{Agent: "a", Tool: "t"},
+		agent.RunProgram{},
+		agent.Native{Namespace: "n"},
 	}
 	want := agent.Agent{
 		Name: "x", Program: &agent.Program{Runtime: agent.Python3, Entry: "main.py", Contract: agent.OneLine},

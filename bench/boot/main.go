@@ -1,20 +1,15 @@
-// Command boot measures how long it takes until an agent's tool servers are
-// ready, from the start of the program to its answer to tools/list.
+// Command boot measures the time from the start of an agent until its tool servers have answered tools/list.
 //
 //	bench/run boot
 //
-// The agent is agents/default.json, with its four servers from npm. Three ways
-// are compared: the servers together, through "ambit run" with the lock that
-// ships, each package hashed anew before it runs; the same one server after the
-// other; and the same commands as people have them in their clients today, npx
-// -y package@version, all four together and without ambit, from a warm cache.
-// Even then npx asks the registry whether the package is still there, so it is
-// measured a second time with --prefer-offline, which does not ask. All take
-// turns in every round, so that whatever else the machine does hits all; what is
-// shown is the median of the rounds.
+// The agent is agents/default.json with its four servers from npm. Three ways are compared: all servers through
+// "ambit run" with the lock that ships, which hashes each package before it runs; the same servers one after the other;
+// and the commands that people have in their clients today, npx -y package@version, all four together and from a warm
+// cache. npx still asks the registry for the package, so it is measured again with --prefer-offline, which does not. The
+// ways take turns in every round, and the median of the rounds is shown.
 //
-// The first start of each downloads the packages, into a folder that is removed
-// in the end, and does not count. bin/ambit must be there: make build.
+// The first start of each way downloads the packages into a temporary folder and does not count. The command needs
+// bin/ambit: make build.
 package main
 
 import (
@@ -37,8 +32,8 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 7, "how many rounds count")
-	ambit := flag.String("ambit", "bin/ambit", "the program to measure")
+	rounds := flag.Int("rounds", 7, "number of rounds")
+	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	flag.Parse()
 	if err := run(*ambit, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -49,7 +44,7 @@ func main() {
 // way is one way to start servers.
 type way struct {
 	name  string
-	start func(ctx context.Context) (time.Duration, error) // until all are ready
+	start func(ctx context.Context) (time.Duration, error) // returns the time until all are ready
 	took  []time.Duration
 }
 
@@ -118,12 +113,12 @@ func report(rounds int, together, npx, offline *way, alone []*way) error {
 	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
 	fmt.Printf("\none after the other : together      %.2f (%d ms : %d ms)\n", ratio(sum, together.median()), sum.Milliseconds(), together.median().Milliseconds())
 	fmt.Printf("together : the slowest server       %.2f\n", ratio(together.median(), slowest))
-	fmt.Printf("npx : ambit, both together          %.2f (wanted: at least 2)\n", ratio(npx.median(), together.median()))
+	fmt.Printf("npx : ambit, both together          %.2f (goal: at least 2)\n", ratio(npx.median(), together.median()))
 	fmt.Printf("npx --prefer-offline : ambit        %.2f\n", ratio(offline.median(), together.median()))
 	return nil
 }
 
-// bench is the agent to start, in a folder of its own.
+// bench is a temporary folder with the agent to start.
 type bench struct {
 	ambit, dir string
 	servers    []server
@@ -135,11 +130,10 @@ type server struct {
 	Args    []string `json:"args"`
 }
 
-// all is the name of the manifest with every server; those with one are named
-// after it.
+// all is the name of the manifest with every server. Manifests with one server are named after it.
 const all = "all servers"
 
-// write makes the manifests, beside the lock that ships with them.
+// write writes the manifests and the lock that ships.
 func (b *bench) write(agents string) error {
 	text, err := os.ReadFile(filepath.Join(agents, "default.json"))
 	if err != nil {
@@ -179,13 +173,12 @@ func (b *bench) write(agents string) error {
 
 func (b *bench) together(ctx context.Context) (time.Duration, error) { return b.run(ctx, all) }
 
-// run starts an agent as people do.
+// run starts an agent with ambit run.
 func (b *bench) run(ctx context.Context, name string) (time.Duration, error) {
 	return b.ready(ctx, b.ambit, "run", name+".json")
 }
 
-// npx starts every server at the same time, as its command says, with options of
-// npx in front.
+// npx starts the commands of all servers at the same time, with the given options of npx.
 func (b *bench) npx(ctx context.Context, options ...string) (time.Duration, error) {
 	took, errs := make([]time.Duration, len(b.servers)), make([]error, len(b.servers))
 	var wg sync.WaitGroup
@@ -196,8 +189,7 @@ func (b *bench) npx(ctx context.Context, options ...string) (time.Duration, erro
 	return slices.Max(took), errors.Join(errs...)
 }
 
-// ready starts a program, and tells how long it took until that had told its
-// tools. Then it is ended, so that it is out of the way of whoever comes next.
+// ready starts a program, returns the time until it has listed its tools, and ends it.
 func (b *bench) ready(ctx context.Context, program string, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.WaitDelay = b.dir, time.Second
@@ -219,12 +211,12 @@ func (b *bench) ready(ctx context.Context, program string, args ...string) (time
 		_, err = conn.ListTools(ctx)
 	}
 	took := time.Since(began)
-	conn.Close() // which ends its input
+	conn.Close() // closes the program's input
 	_ = cmd.Wait()
 	return took, err
 }
 
-// removeAll also removes what the package store has sealed.
+// removeAll also removes the read-only folders of the package store.
 func removeAll(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {

@@ -1,3 +1,2 @@
-// Package cpu tells the processor time of the benchmark's own process, which says more
-// than the clock on a machine that does other things too.
+// Package cpu measures the CPU time of its own process. On a busy machine it is more meaningful than wall-clock time.
 package cpu

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Used is what this process has used so far, user and system.
+// Used returns the CPU time of this process so far, user and system.
 func Used() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // of these arguments it never fails
+		panic(err) // never fails with these arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// doing makes the door that does intents.
+// doing makes the gateway that carries out intents.
 type doing func(context.Context, home.Home, *store.Store, *manifest.Manifest) (dispatch.Door, func())
 
 // sandboxed runs the program as ambit does.
@@ -46,7 +46,7 @@ func (e echo) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result, 
 	return call.Result{Raw: fmt.Appendf(nil, `{"content":[],"structuredContent":{"intent_id":%q,"status":"ok","text":"","sources":[]}}`, dispatch.UUID(c.ID))}, nil
 }
 
-// one is a single door.
+// one contains a single gateway.
 type one struct{ door dispatch.Door }
 
 func (o one) Digests() []string { return []string{o.door.Agent().Digest} }

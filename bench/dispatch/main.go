@@ -1,7 +1,6 @@
-// Command dispatch measures the queue of intents: how many a machine does in a
-// second, in process and with four workers on one PostgreSQL, beside starting the
-// same program bare; what the queue itself costs, with a program that does
-// nothing; and how long an urgent intent waits while a flood of others does.
+// Command dispatch measures the queue of intents: the throughput in process and with four workers on one PostgreSQL,
+// compared with starting the program directly; the cost of the queue itself, with a program that does nothing; and how
+// long an urgent intent waits during a flood of others.
 package main
 
 import (
@@ -28,14 +27,14 @@ import (
 
 const (
 	real    = 200  // intents for a real program
-	nothing = 2000 // intents for one that does nothing
+	nothing = 2000 // intents for a program that does nothing
 	workers = 4
 	flood   = 1000
-	many    = 64                   // who ask at the same time
-	pace    = 5 * time.Millisecond // what one of the flood takes
+	many    = 64                   // concurrent callers of the queue
+	pace    = 5 * time.Millisecond // duration of an intent of the flood
 )
 
-// few ask for programs at the same time: enough to keep the CPUs busy.
+// few is the number of concurrent callers that keeps the CPUs busy with programs.
 var few = 2 * runtime.NumCPU()
 
 func main() {
@@ -92,7 +91,7 @@ entry = "echo"
 network = "off"
 `
 
-// build makes the agent.
+// build builds the agent.
 func build(ctx context.Context, dir string) (*manifest.Manifest, string, error) {
 	folder := filepath.Join(dir, "echo")
 	err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(folder, 0o755),
@@ -109,7 +108,7 @@ func build(ctx context.Context, dir string) (*manifest.Manifest, string, error) 
 	return m, filepath.Join(folder, "echo"), err
 }
 
-// bare starts the program with nothing around it.
+// bare starts the program directly.
 func bare(ctx context.Context, program string) error {
 	return report("bare spawn", real, few, func(int) error {
 		cmd := exec.CommandContext(ctx, program)
@@ -118,15 +117,15 @@ func bare(ctx context.Context, program string) error {
 	})
 }
 
-// report runs something often, so many at a time.
-func report(name string, times, atOnce int, once func(n int) error) error {
+// report runs a function many times, with so many callers, and prints the durations.
+func report(name string, times, callers int, once func(n int) error) error {
 	var mu sync.Mutex
 	var took []time.Duration
 	var failed error
 	turns := make(chan int)
 	var wg sync.WaitGroup
 	begun := time.Now()
-	for range atOnce {
+	for range callers {
 		wg.Go(func() {
 			for n := range turns {
 				start := time.Now()
@@ -152,7 +151,7 @@ func print(name string, times int, all time.Duration, took []time.Duration) {
 	fmt.Printf("  %-44s %7.0f/s   p50 %-8v p99 %v\n", name, float64(times)/all.Seconds(), at(50), at(99))
 }
 
-// onOne is one process with SQLite.
+// onOne measures one process with SQLite.
 func onOne(ctx context.Context, dir string, m *manifest.Manifest) error {
 	d, err := newDesk(ctx, filepath.Join(dir, "one"), "", m, sandboxed, runtime.NumCPU())
 	if err != nil {
@@ -162,7 +161,7 @@ func onOne(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return report("in process, SQLite, sandboxed", real, few, d.ask)
 }
 
-// onFour is four workers on one PostgreSQL.
+// onFour measures four workers on one PostgreSQL.
 func onFour(ctx context.Context, dir string, m *manifest.Manifest) error {
 	asker, end, err := four(ctx, filepath.Join(dir, "four"), m, sandboxed, max(1, runtime.NumCPU()/2))
 	if err != nil {
@@ -172,7 +171,7 @@ func onFour(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return report(fmt.Sprintf("%d workers, PostgreSQL, sandboxed", workers), real, few, asker.ask)
 }
 
-// overhead is the queue alone.
+// overhead measures the queue alone.
 func overhead(ctx context.Context, dir string, m *manifest.Manifest) error {
 	d, err := newDesk(ctx, filepath.Join(dir, "alone"), "", m, idle, runtime.NumCPU())
 	if err != nil {
@@ -191,7 +190,7 @@ func overhead(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return report(fmt.Sprintf("%d workers, PostgreSQL, no program", workers), nothing, many, asker.ask)
 }
 
-// urgent asks for something urgent while a flood waits.
+// urgent measures urgent intents during a flood.
 func urgent(ctx context.Context, dir string, m *manifest.Manifest) error {
 	d, err := newDesk(ctx, filepath.Join(dir, "flood"), "", m, slow, runtime.NumCPU())
 	if err != nil {
@@ -210,7 +209,7 @@ func urgent(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return asker.flooded(fmt.Sprintf("%d workers, PostgreSQL", workers))
 }
 
-// four opens four workers, and a desk that only asks.
+// four opens four workers, and a desk that only submits.
 func four(ctx context.Context, dir string, m *manifest.Manifest, does doing, each int) (*desk, func(), error) {
 	url, err := statetest.Database(ctx)
 	if err != nil {
@@ -277,19 +276,19 @@ func (d *desk) request(p dispatch.Priority) dispatch.Request {
 	return dispatch.Request{Agent: d.m.Agent(), Name: "echo", Text: "hello", Priority: p, Principal: "bench@local"}
 }
 
-// ask waits for one answer.
+// ask submits an intent and waits for its answer.
 func (d *desk) ask(int) error {
 	i, err := d.Call(d.ctx, d.request(""), nil)
 	if err == nil && i.Refusal != nil {
 		err = i.Refusal
 	}
 	if err == nil && !json.Valid(i.Answer()) {
-		err = errors.New("there is no answer")
+		err = errors.New("the intent has no answer")
 	}
 	return err
 }
 
-// flooded asks for much that can wait, and then for a little that cannot.
+// flooded submits many intents of low priority, then a few of high priority.
 func (d *desk) flooded(name string) error {
 	begun := time.Now()
 	var mu sync.Mutex
@@ -303,7 +302,7 @@ func (d *desk) flooded(name string) error {
 		}
 		return err
 	}
-	if err := report(name+", to ask", flood, many, func(int) error { return put(&low, dispatch.Low) }); err != nil {
+	if err := report(name+", submit", flood, many, func(int) error { return put(&low, dispatch.Low) }); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(20 * time.Millisecond)
@@ -325,7 +324,7 @@ func (d *desk) flooded(name string) error {
 		}
 	}
 	all := time.Since(begun)
-	print(name+", wait of the low in a flood", len(low), all, waited[0])
-	print(name+", wait of the high in it", len(high), all, waited[1])
+	print(name+", low priority waits", len(low), all, waited[0])
+	print(name+", high priority waits", len(high), all, waited[1])
 	return nil
 }

@@ -25,8 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// BenchmarkDoor is for profiles: a whole ambit in this process, between a plain
-// HTTP client and a server that costs next to nothing.
+// BenchmarkDoor is for profiles: it runs a whole ambit in this process, between a plain HTTP client and a cheap server.
 func BenchmarkDoor(b *testing.B) {
 	for _, way := range []string{"read", "write"} {
 		for _, size := range sizes {
@@ -113,11 +112,11 @@ func benchDoor(b *testing.B, way string, size int) {
 			return "", nil
 		}
 		defer resp.Body.Close()
-		said, err := io.ReadAll(resp.Body)
+		text, err := io.ReadAll(resp.Body)
 		if err != nil {
 			b.Error(err)
 		}
-		return resp.Header.Get("Mcp-Session-Id"), said
+		return resp.Header.Get("Mcp-Session-Id"), text
 	}
 	session, _ := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"b","version":"1"}}}`)
 	ask := `,"method":"tools/call","params":{"name":"echo","arguments":{"text":"` + text + `"}}}`
@@ -125,8 +124,8 @@ func benchDoor(b *testing.B, way string, size int) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, said := post(session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d`, ids.Add(1))+ask); !bytes.Contains(said, []byte(text)) {
-				b.Errorf("it said %.300s", said)
+			if _, got := post(session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d`, ids.Add(1))+ask); !bytes.Contains(got, []byte(text)) {
+				b.Errorf("the answer is %.300s", got)
 				return
 			}
 		}

@@ -1,17 +1,16 @@
-// Command door measures one tool call that goes straight to a server, through
-// httputil.ReverseProxy, and through ambit with the journal and every guard on.
+// Command door measures one tool call directly to a server, through httputil.ReverseProxy, and through ambit with journal
+// and guardrails.
 //
 //	make build && bench/run door
 //
-// The server is the official Go SDK's, with one tool, echo; the client is the
-// SDK's too. Client, server, proxy and ambit are programs of their own, so that
-// what each costs can be read from the kernel: the columns CPU and RSS are those
-// of the process in the middle. A proxy of the client's own binary is there to
-// show how much that helps it, and one that has a block on the disk before each
-// answer to show what ambit's promise costs without ambit. Ways take turns
-// every few calls, several rounds in one run, and every answer is checked. The server answers in
-// JSON: its event streams, through ReverseProxy, now and then end without an
-// answer. A read costs ambit one durable commit, a write two, and a quota one more.
+// Server and client use the official Go SDK; the server has one tool, echo. Client, server, proxy and ambit are separate
+// programs, so that the kernel reports the cost of each: the columns CPU and RSS belong to the process in the middle. One
+// proxy runs in the client's binary, to show how much that helps it. Another writes a block to the disk before each
+// answer, to show the least cost of a durable journal.
+//
+// The ways take turns every few calls, in several rounds of one run, and every answer is checked. The server answers in
+// JSON, because its event streams sometimes end without an answer behind ReverseProxy. A read costs ambit one durable
+// commit, a write two, and a quota one more.
 package main
 
 import (
@@ -35,21 +34,21 @@ import (
 
 func main() {
 	var size int
-	proxy := flag.Bool("proxy", false, "be a proxy to an address; for the benchmark's own use")
-	calls := flag.Int("calls", 400, "calls one after another in a round")
+	proxy := flag.Bool("proxy", false, "run as a proxy to an address; the benchmark uses this itself")
+	calls := flag.Int("calls", 400, "sequential calls in a round")
 	span := flag.Duration("span", time.Second, "how long 32 clients call at once in a round")
 	rounds := flag.Int("rounds", 5, "rounds")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
-	before := flag.String("before", "", "another ambit, which takes turns with the one to measure")
-	only := flag.String("only", "", "measure the ways whose names hold this, and what they are held against")
-	flag.IntVar(&size, "size", 0, "measure with so many bytes only")
+	before := flag.String("before", "", "another ambit binary to compare with")
+	only := flag.String("only", "", "measure only the ways whose names contain this, and their baselines")
+	flag.IntVar(&size, "size", 0, "measure only this number of bytes")
 	flag.Parse()
 	if size > 0 {
 		sizes = []int{size}
 	}
 	var err error
 	if *calls < slice || *calls%slice != 0 || *rounds < 1 {
-		fmt.Fprintf(os.Stderr, "bench: calls go by %d, and there is at least one round\n", slice)
+		fmt.Fprintf(os.Stderr, "bench: -calls must be a multiple of %d, and -rounds at least 1\n", slice)
 		os.Exit(2)
 	}
 	if *proxy {
@@ -63,33 +62,33 @@ func main() {
 	}
 }
 
-// sizes are how many bytes go there and back.
+// sizes lists the bytes in a call and its answer.
 var sizes = []int{64, 8 << 10}
 
 const together = 32
 
-// key tells measurements apart.
+// key identifies a measurement.
 type key struct {
 	way  string
 	size int
 }
 
-// tally is what the rounds of one way added up to.
+// tally collects the measurements of one way.
 type tally struct {
 	one  *mcp.ClientSession
 	text string
 
-	times    []time.Duration // of this round's calls, one by one
+	times    []time.Duration // of this round's sequential calls
 	cpu      time.Duration   // of this round, in the middle
-	made     int64           // calls of this round
+	made     int64           // calls in this round
 	p50, p99 []time.Duration
 	rate     []float64       // calls a second, 32 at once
 	cpus     []time.Duration // per call
 	rss      int64
 }
 
-// slice is how many calls are made one by one before it is another way's turn:
-// few, so that whatever the machine does meanwhile meets all of them.
+// slice is the number of sequential calls before the next way's turn. It is small, so that other load on the machine
+// affects all ways alike.
 const slice = 50
 
 func run(ambit, before, only string, calls, rounds int, span time.Duration) error {
@@ -113,8 +112,7 @@ func run(ambit, before, only string, calls, rounds int, span time.Duration) erro
 	return nil
 }
 
-// measure has every way called with one size, in rounds; the first is not
-// counted.
+// measure calls every way with one size, in rounds. The first round does not count.
 func measure(ctx context.Context, ways []*way, size, calls, rounds int, span time.Duration, tallies map[key]*tally) error {
 	for _, w := range ways {
 		one, err := w.connect(ctx)
@@ -143,7 +141,7 @@ func measure(ctx context.Context, ways []*way, size, calls, rounds int, span tim
 	return nil
 }
 
-// oneByOne makes a slice of calls.
+// oneByOne makes a slice of sequential calls.
 func oneByOne(ctx context.Context, w *way, t *tally) error {
 	before := w.used()
 	for range slice {
@@ -172,8 +170,7 @@ func (t *tally) close(w *way, counts bool) {
 	t.times, t.cpu, t.made = t.times[:0], 0, 0
 }
 
-// crowd has many clients call at once, each with a session of its own; where a
-// way has one client only, as on stdio, they share it.
+// crowd makes concurrent calls, each client with its own session. On stdio, which has one client, they share a session.
 func crowd(ctx context.Context, w *way, t *tally, span time.Duration) error {
 	sessions := make([]*mcp.ClientSession, together)
 	for i := range sessions {
@@ -222,8 +219,8 @@ func echo(ctx context.Context, s *mcp.ClientSession, tool, text string) error {
 		return err
 	}
 	if content, ok := result.Content[0].(*mcp.TextContent); !ok || content.Text != text {
-		said, _ := json.Marshal(result)
-		return fmt.Errorf("the answer is another text: %.300s", said)
+		got, _ := json.Marshal(result)
+		return fmt.Errorf("the answer has another text: %.300s", got)
 	}
 	return nil
 }
@@ -233,8 +230,7 @@ func median[T int64 | float64 | time.Duration](list []T) T {
 	return list[len(list)/2]
 }
 
-// ratio is the median of the ratios in each round: whatever else the machine
-// does meets both sides of one.
+// ratio returns the median of the ratios of each round, because other load affects both sides of a round alike.
 func ratio[T int64 | float64 | time.Duration](list, beside []T) string {
 	var ratios []float64
 	for i := range list {
@@ -262,5 +258,5 @@ func report(ways []*way, tallies map[key]*tally, calls, rounds int) {
 		}
 		table.Flush()
 	}
-	fmt.Println("\n× is beside the ReverseProxy in the same round, median of the rounds; for ways on stdio, beside the direct one (whose CPU is not in the middle)")
+	fmt.Println("\n× is the ratio to ReverseProxy in the same round, median of the rounds; on stdio, to the direct way (which has no process in the middle)")
 }

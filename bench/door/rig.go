@@ -23,17 +23,17 @@ import (
 type way struct {
 	name, beside string
 	tool         string
-	shared       bool // there is one client only
+	shared       bool // all clients share one session
 	connect      func(context.Context) (*mcp.ClientSession, error)
-	middle       *os.Process // what is measured; nil if there is nothing between
+	middle       *os.Process // the measured process; nil on a direct way
 }
 
-// rig is everything that runs.
+// rig holds the running processes and the ways through them.
 type rig struct {
 	ways  []*way
 	procs []*exec.Cmd
 	dir   string
-	home  string // of the next process
+	home  string // AMBIT_HOME of the next process
 }
 
 func (r *rig) close() {
@@ -48,7 +48,7 @@ func (r *rig) close() {
 	_ = os.RemoveAll(r.dir)
 }
 
-// keep leaves out ways that were not asked for.
+// keep drops the ways whose names do not contain a text, except their baselines.
 func (r *rig) keep(only string) {
 	wanted := map[string]bool{}
 	for _, w := range r.ways {
@@ -79,20 +79,19 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 	r.procs = append(r.procs, cmd)
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		said, _ := os.ReadFile(log.Name())
-		return nil, "", fmt.Errorf("%s did not start: %w: %.500s", name, err, said)
+		text, _ := os.ReadFile(log.Name())
+		return nil, "", fmt.Errorf("%s did not start: %w: %.500s", name, err, text)
 	}
 	return cmd.Process, strings.TrimSpace(line), nil
 }
 
-// compile makes a program of its own. Processes of one binary have their code at
-// the same addresses and help each other's branches and caches along, which no
-// proxy and its clients do.
+// compile builds a separate program. Processes of one binary share code addresses, which helps branch prediction and
+// caches; a real proxy and its clients do not.
 func (r *rig) compile(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(r.dir, name)
-	said, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./door/"+name).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./door/"+name).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("%s cannot be built: %w: %.500s", name, err, said)
+		return "", fmt.Errorf("building %s: %w: %.500s", name, err, out)
 	}
 	return path, nil
 }
@@ -121,7 +120,7 @@ func build(ctx context.Context, ambit, before string) (*rig, error) {
 	if err := r.proxies(ctx, echo); err != nil {
 		return r, err
 	}
-	if err := r.doors(ctx, ambit, before, agents); err != nil {
+	if err := r.gateways(ctx, ambit, before, agents); err != nil {
 		return r, err
 	}
 	stdio := &way{name: "direct, stdio", beside: "direct, stdio", tool: "echo", shared: true}
@@ -132,7 +131,7 @@ func build(ctx context.Context, ambit, before string) (*rig, error) {
 	return r, nil
 }
 
-// proxies starts what only forwards.
+// proxies starts the proxies.
 func (r *rig) proxies(ctx context.Context, echo string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -159,10 +158,9 @@ func (r *rig) proxies(ctx context.Context, echo string) error {
 	return nil
 }
 
-// doors starts ambit: with what cannot be switched off, with every rail and,
-// if there is one to compare with, another build of it.
-func (r *rig) doors(ctx context.Context, ambit, before, agents string) error {
-	rails, err := writeRails(r.dir)
+// gateways starts ambit with its mandatory checks only, ambit with all guardrails and, if given, another build of ambit.
+func (r *rig) gateways(ctx context.Context, ambit, before, agents string) error {
+	guarded, err := writeGuardrails(r.dir)
 	if err != nil {
 		return err
 	}
@@ -170,9 +168,15 @@ func (r *rig) doors(ctx context.Context, ambit, before, agents string) error {
 		program, home string
 		ways          [][2]string // the name, and the agent
 	}{
-		{ambit, filepath.Join(r.dir, "home"), [][2]string{{"ambit, HTTP to HTTP, read", "reads"}, {"ambit, HTTP to HTTP, write", "writes"}, {"ambit, HTTP to stdio", "pipe"}}},
-		{ambit, rails, [][2]string{{"ambit, HTTP to HTTP, read, every rail", "reads"}, {"ambit, HTTP to HTTP, write, every rail", "writes"}}},
-		{before, filepath.Join(r.dir, "home-before"), [][2]string{{"before, HTTP to HTTP, read", "reads"}, {"before, HTTP to HTTP, write", "writes"}}},
+		{ambit, filepath.Join(r.dir, "home"), [][2]string{
+			{"ambit, HTTP to HTTP, read", "reads"}, {"ambit, HTTP to HTTP, write", "writes"}, {"ambit, HTTP to stdio", "pipe"},
+		}},
+		{ambit, guarded, [][2]string{
+			{"ambit, HTTP to HTTP, read, all guardrails", "reads"}, {"ambit, HTTP to HTTP, write, all guardrails", "writes"},
+		}},
+		{before, filepath.Join(r.dir, "home-before"), [][2]string{
+			{"before, HTTP to HTTP, read", "reads"}, {"before, HTTP to HTTP, write", "writes"},
+		}},
 	} {
 		if d.program == "" {
 			continue
@@ -189,7 +193,7 @@ func (r *rig) doors(ctx context.Context, ambit, before, agents string) error {
 	return nil
 }
 
-// serve starts a daemon in the home that is next.
+// serve starts a daemon in r.home.
 func (r *rig) serve(ctx context.Context, ambit, agents string) (p *os.Process, url, bearer string, err error) {
 	p, line, err := r.start(ctx, ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
 	if err != nil {
@@ -200,17 +204,16 @@ func (r *rig) serve(ctx context.Context, ambit, agents string) (p *os.Process, u
 		KeyFile string `json:"key_file"`
 	}
 	if err := json.Unmarshal([]byte(line), &ready); err != nil {
-		return nil, "", "", fmt.Errorf("ambit said %q: %w", line, err)
+		return nil, "", "", fmt.Errorf("ambit printed %q: %w", line, err)
 	}
 	secret, err := os.ReadFile(ready.KeyFile)
 	return p, ready.URL, strings.TrimSpace(string(secret)), err
 }
 
-// writeRails makes a home with every rail that an operator can set for all agents,
-// with rules, and with a quota: nothing of what is sent here meets one, and all of it
-// is held against each.
-func writeRails(dir string) (home string, err error) {
-	home = filepath.Join(dir, "home-rails")
+// writeGuardrails makes a home with every guardrail that an operator can set for all agents, a policy and a quota. Every
+// call is checked against all of them, and none of them stops one.
+func writeGuardrails(dir string) (home string, err error) {
+	home = filepath.Join(dir, "home-guarded")
 	err = os.MkdirAll(home, 0o700)
 	for name, text := range map[string]string{
 		"guardrails.json": `{"input": {"max_length": 100000, "deny_patterns": ["drop table", "rm -rf"], "deny_defaults": true, "pii_redaction": ["email", "phone", "credit_card", "iban"]}, "output": {"on_leak": "block"}}`,
@@ -242,7 +245,7 @@ func writeAgents(dir, echo, program string) error {
 	}
 	for name, server := range map[string]any{"reads": remote("read"), "writes": remote("write"), "pipe": pipe} {
 		text, err := json.Marshal(map[string]any{
-			"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Says what it is told.",
+			"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Repeats its input.",
 			"allowed_side_effects": []string{"read", "write"}, "servers": []any{server},
 		})
 		if err == nil {
@@ -294,9 +297,8 @@ func (w *way) overStdio(r *rig, measured bool, name string, args ...string) func
 	}
 }
 
-// used is the processor time that the middle has used: of its threads, which a
-// Go program does not end. The times of the process as a whole are in ticks of
-// 10 ms, too coarse for a few calls.
+// used returns the CPU time of the process in the middle, summed over its threads; a Go program does not end threads. The
+// time of the process as a whole has a resolution of 10 ms, too coarse for a few calls.
 func (w *way) used() (total time.Duration) {
 	if w.middle == nil {
 		return 0
@@ -312,7 +314,7 @@ func (w *way) used() (total time.Duration) {
 	return total
 }
 
-// memory is the middle's resident memory.
+// memory returns the resident memory of the process in the middle.
 func (w *way) memory() int64 {
 	if w.middle == nil {
 		return 0

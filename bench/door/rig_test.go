@@ -7,9 +7,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Every rail means the quota too, and one that no run of the benchmark meets.
-func TestRails(t *testing.T) {
-	dir, err := writeRails(t.TempDir())
+// TestGuardrails checks that a quota is set and that no run of the benchmark reaches it.
+func TestGuardrails(t *testing.T) {
+	dir, err := writeGuardrails(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Every work is measured for both sizes of rows.
+// TestRun checks that every work is measured for both sizes of rows.
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(&out, 1, 2, 3); err != nil {
@@ -17,12 +17,12 @@ func TestRun(t *testing.T) {
 	}
 	for _, want := range []string{"2 deleted, a commit each    600", "3 erased in one commit    600", "2 deleted, a commit each  20000", "3 erased in one commit  20000"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("it says nothing of %q:\n%s", want, out.String())
+			t.Errorf("the output does not contain %q:\n%s", want, out.String())
 		}
 	}
 }
 
-// One way leaves what was there in the file, the other does not.
+// TestWays checks that only SQLite without secure_delete leaves deleted content in the file.
 func TestWays(t *testing.T) {
 	for _, j := range []work{{size: 600, rows: 5, do: deleteEach}, {size: 20_000, rows: 5, do: eraseAll}} {
 		for secure, holds := range []bool{true, false} {
@@ -39,9 +39,9 @@ func TestWays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// More than the hashes of 32 bytes, which stay.
+			// Longer than the hashes of 32 bytes, which stay in the file.
 			if got := bytes.Contains(text, bytes.Repeat([]byte("x"), 100)); got != holds {
-				t.Errorf("secure_delete %d, rows of %d bytes: what was there is found: %v", secure, j.size, got)
+				t.Errorf("secure_delete %d, rows of %d bytes: found in the file: %v", secure, j.size, got)
 			}
 		}
 	}

@@ -1,13 +1,12 @@
-// Command erase measures what it costs that deleted rows become zeros in the file:
-// SQLite with PRAGMA secure_delete, as ambit's store has it, beside SQLite without.
+// Command erase measures the cost of overwriting deleted rows with zeros: SQLite with PRAGMA secure_delete, as in ambit's
+// store, compared with SQLite without it.
 //
 //	bench/run erase
 //
-// It is the database alone, with the store's other settings: write-ahead log, and
-// every commit on the disk. Deleted is one row at a time, each with a commit, as calls
-// are when they are settled; erased are the contents of many rows in one commit, as a
-// journal's are when their time is over. Rows of 600 bytes fit a page; of 20,000 they
-// have pages of their own, which are written again. Both ways take turns.
+// It measures the database alone, with the store's other settings: write-ahead log, and every commit synced. "Deleted"
+// deletes rows one at a time with a commit each, as when calls are settled. "Erased" clears the content of many rows in
+// one commit, as when journal records expire. Rows of 600 bytes fit into a page; rows of 20,000 bytes have pages of their
+// own, which are written again. Both ways take turns.
 package main
 
 import (
@@ -25,12 +24,12 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 7, "how many rounds count")
-	deleted := flag.Int("deleted", 200, "rows that are deleted in a round, each with a commit")
-	erased := flag.Int("erased", 1000, "rows that are erased in a round, in one commit")
+	rounds := flag.Int("rounds", 7, "number of rounds")
+	deleted := flag.Int("deleted", 200, "rows to delete in a round, each with a commit")
+	erased := flag.Int("erased", 1000, "rows to erase in a round, in one commit")
 	flag.Parse()
 	if *rounds < 1 || *deleted < 1 || *erased < 1 {
-		fmt.Fprintln(os.Stderr, "bench: there is at least one round, and one row")
+		fmt.Fprintln(os.Stderr, "bench: -rounds, -deleted and -erased must be at least 1")
 		os.Exit(2)
 	}
 	if err := run(os.Stdout, *rounds, *deleted, *erased); err != nil {
@@ -39,7 +38,7 @@ func main() {
 	}
 }
 
-// work is done by both ways.
+// work is one kind of work that both ways do.
 type work struct {
 	name string
 	size int // bytes of a row
@@ -47,7 +46,7 @@ type work struct {
 	do   func(c *sqlite.Conn, rows int) error
 }
 
-// times are what each round of a work took, for a row.
+// times contains the time per row of each round.
 type times struct{ plain, zeroed []time.Duration }
 
 func run(w io.Writer, rounds, deleted, erased int) error {
@@ -81,7 +80,7 @@ func run(w io.Writer, rounds, deleted, erased int) error {
 			if err != nil {
 				return err
 			}
-			if round > 0 { // the first makes the files grow
+			if round > 0 { // the files grow in the first round
 				took[i].plain, took[i].zeroed = append(took[i].plain, without), append(took[i].zeroed, with)
 			}
 		}
@@ -99,7 +98,7 @@ func run(w io.Writer, rounds, deleted, erased int) error {
 	return table.Flush()
 }
 
-// open makes a database with the settings of ambit's store, but for the one.
+// open creates a database with the settings of ambit's store and the given secure_delete.
 func open(file string, secure int) (*sqlite.Conn, error) {
 	c, err := sqlite.OpenConn(file, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
 	if err != nil {
@@ -121,16 +120,16 @@ func open(file string, secure int) (*sqlite.Conn, error) {
 		}})
 	}
 	if err == nil && is != secure {
-		err = fmt.Errorf("secure_delete is %d, not %d", is, secure)
+		err = fmt.Errorf("secure_delete is %d, want %d", is, secure)
 	}
 	if err != nil {
-		_ = c.Close() // it was of no use
+		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// time fills the table and tells how long the work took for each row.
+// time fills the table and returns the time per row of the work.
 func (j *work) time(c *sqlite.Conn) (time.Duration, error) {
 	if err := j.fill(c); err != nil {
 		return 0, err
@@ -142,7 +141,7 @@ func (j *work) time(c *sqlite.Conn) (time.Duration, error) {
 	return time.Since(start) / time.Duration(j.rows), nil
 }
 
-// fill leaves so many rows in the table and no other, and nothing in the log.
+// fill replaces the rows of the table and empties the log.
 func (j *work) fill(c *sqlite.Conn) (err error) {
 	if err := sqlitex.ExecuteTransient(c, `DELETE FROM leaves`, nil); err != nil {
 		return err

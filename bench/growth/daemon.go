@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// writeAgent writes an agent whose one server has so many tools.
+// writeAgent writes an agent with one server of so many tools.
 func (s *setup) writeAgent(dir, name string, tools int) error {
 	list := make([]any, tools)
 	for i := range list {
 		list[i] = map[string]any{"name": toolName(i), "side_effect_class": "read"}
 	}
 	text, err := json.Marshal(map[string]any{
-		"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Says what it is told.", "allowed_side_effects": []string{"read"},
+		"schema_version": 1, "agent": "matrix://agent/" + name, "description": "Repeats its input.", "allowed_side_effects": []string{"read"},
 		"servers": []any{map[string]any{"alias": "stub", "transport": "http", "endpoint": fmt.Sprintf("%s/%d", s.stub.url, tools), "version": "1.0.0", "tools": list}},
 	})
 	if err != nil {
@@ -36,18 +36,17 @@ func (s *setup) writeAgent(dir, name string, tools int) error {
 	return os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600)
 }
 
-// daemon is an ambit that serves.
+// daemon is a running ambit serve.
 type daemon struct {
 	cmd    *exec.Cmd
 	url    string
 	bearer string
-	up     time.Duration // from its start to the line that says it is up
-	ready  time.Duration // until every agent was proven
+	up     time.Duration // from its start until it listens
+	ready  time.Duration // from its start until every agent is proven
 	client *http.Client
 }
 
-// serve starts a daemon with the agents of a folder in a home of its own, and waits
-// until all of them are ready.
+// serve starts a daemon with the agents of a folder in a new home and waits until all are ready.
 func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, error) {
 	home, err := os.MkdirTemp(s.dir, "home-")
 	if err != nil {
@@ -56,12 +55,12 @@ func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, er
 	return s.serveIn(ctx, home, agents, want)
 }
 
-// serveIn does so in a home that may hold something.
+// serveIn starts a daemon in an existing home.
 func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*daemon, error) {
 	cmd := exec.CommandContext(ctx, s.ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
 	cmd.Env = append(os.Environ(), "AMBIT_HOME="+home)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*da
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		d.close()
-		return nil, fmt.Errorf("ambit did not start: %w: %.500s", err, said.String())
+		return nil, fmt.Errorf("ambit did not start: %w: %.500s", err, stderr.String())
 	}
 	d.up = time.Since(start)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
@@ -99,7 +98,7 @@ func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*da
 	return d, nil
 }
 
-// wait asks until every agent is ready.
+// wait polls until every agent is ready.
 func (d *daemon) wait(ctx context.Context, want int) error {
 	for {
 		var list struct {
@@ -146,7 +145,7 @@ func (d *daemon) get(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// memory is what the kernel counts as the daemon's own.
+// memory returns the daemon's resident memory.
 func (d *daemon) memory() int64 {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
 	if err != nil {
@@ -156,14 +155,13 @@ func (d *daemon) memory() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// used is the processor time that the daemon has used.
+// used returns the daemon's CPU time.
 func (d *daemon) used() time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
-	// The name in parentheses may hold spaces; utime and stime are the 12th and
-	// 13th fields after it, in ticks of 10 ms.
+	// The name in parentheses may contain spaces. utime and stime are the 12th and 13th fields after it, in ticks of 10 ms.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	f := strings.Fields(rest)
 	user, _ := strconv.ParseInt(f[11], 10, 64)
@@ -225,9 +223,9 @@ func (s *session) ask(ctx context.Context, method, params string) ([]byte, error
 	return text, nil
 }
 
-var errWrong = errors.New("the answer is another one")
+var errWrong = errors.New("unexpected answer")
 
-// call calls a tool and looks at what it says.
+// call calls a tool and checks the answer.
 func (s *session) call(ctx context.Context, tool string) error {
 	text, err := s.ask(ctx, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"text":"sixty-four bytes or so of a text that goes there and back"}}`, tool))
 	if err == nil && (!bytes.Contains(text, []byte("there and back")) || bytes.Contains(text, []byte(`"isError":true`))) {

@@ -19,11 +19,10 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// batch is how many records are appended in one transaction.
+// batch is the number of records that one transaction appends.
 const batch = 5000
 
-// growJournal fills a journal, asks the command line about it and starts a daemon
-// over it.
+// growJournal fills a journal, queries it with the command line and starts a daemon with it.
 func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	lines := map[string]*chart.Line{}
 	line := func(name string) *chart.Line {
@@ -55,7 +54,7 @@ func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 			args []string
 			want func([]byte) bool
 		}{
-			{"verify", []string{"verify", "--json"}, holds("records", n)},
+			{"verify", []string{"verify", "--json"}, verified(n)},
 			{"prove", []string{"prove", strconv.Itoa(n / 2)}, nil},
 			{"newest 100", []string{"show", "--json"}, counts(100)},
 			{"a tool used often", []string{"show", "--json", "--tool", toolName(7)}, counts(100)},
@@ -64,7 +63,7 @@ func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 			{"a tool never used", []string{"show", "--json", "--tool", "never"}, counts(0)},
 			{"a call by its id", []string{"show", "--json", "--call", callName(1)}, counts(1)},
 			{"unknown outcomes", []string{"show", "--json", "--unknown"}, counts(0)},
-			// The last: the disk goes on writing it down for a while.
+			// Export runs last, because the disk is busy for a while after it.
 			{"export", []string{"export", "-o", export}, nil},
 		} {
 			took, most, err := s.journal(ctx, where, ask.args, ask.want)
@@ -101,10 +100,10 @@ func pick(lines map[string]*chart.Line, names ...string) (list []chart.Line) {
 	return list
 }
 
-// rare is the tool of the very first record, and of no other; so is its principal.
+// rare is the tool of the first record only, and part of its principal.
 const rare = "used_once"
 
-// fill appends records until there are as many as wanted, one a second.
+// fill appends records, with times one second apart, until the journal has want of them.
 func fill(ctx context.Context, where home.Home, have, want int) (err error) {
 	b, err := store.Open(ctx, where, "")
 	if err != nil {
@@ -128,7 +127,7 @@ func fill(ctx context.Context, where home.Home, have, want int) (err error) {
 	return nil
 }
 
-// record is a call as the door writes them down, of about 600 bytes.
+// record returns a record like the gateway's, of about 600 bytes.
 func record(i int, at time.Time) *journal.Record {
 	tool, principal := toolName(i%32), "someone@local"
 	if i == 0 {
@@ -143,9 +142,8 @@ func record(i int, at time.Time) *journal.Record {
 
 func callName(i int) string { return fmt.Sprintf("01J%023d", i) }
 
-// starts starts a daemon with one agent over the journal, and tells how long the
-// quickest of a few took, and how much memory one took at most. Nothing is called, so
-// nothing is added to the journal.
+// starts starts a daemon with one agent over the journal a few times. It returns the fastest start and the largest memory.
+// It makes no calls, so the journal does not grow.
 func (s *setup) starts(ctx context.Context, where home.Home, agents string) (up, ready time.Duration, most int64, err error) {
 	for run := 0; run < 3; run++ {
 		d, err := s.serveIn(ctx, where.Dir(), agents, 1)
@@ -157,21 +155,20 @@ func (s *setup) starts(ctx context.Context, where home.Home, agents string) (up,
 		if run == 0 || d.ready < ready {
 			up, ready = d.up, d.ready
 		}
-		if d.ready > 2*time.Second { // once is enough
+		if d.ready > 2*time.Second { // long enough to measure once
 			break
 		}
 	}
 	return up, ready, most, nil
 }
 
-// journal runs ambit journal, and tells how long the quickest of a few runs took, and
-// how much memory one took at most.
+// journal runs ambit journal a few times. It returns the fastest run and the largest memory.
 func (s *setup) journal(ctx context.Context, where home.Home, args []string, want func([]byte) bool) (best time.Duration, most int64, err error) {
 	for run := 0; run < 5; run++ {
 		cmd := exec.CommandContext(ctx, s.ambit, append([]string{"journal"}, args...)...)
 		cmd.Env = append(os.Environ(), "AMBIT_HOME="+where.Dir())
-		var out, said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &said
+		var out, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &stderr
 		start := time.Now()
 		if err := cmd.Start(); err != nil {
 			return 0, 0, err
@@ -183,7 +180,7 @@ func (s *setup) journal(ctx context.Context, where home.Home, args []string, wan
 		close(ended)
 		most = max(most, <-had)
 		if err != nil {
-			return 0, 0, fmt.Errorf("%w: %.300s", err, said.Bytes())
+			return 0, 0, fmt.Errorf("%w: %.300s", err, stderr.Bytes())
 		}
 		if want != nil && !want(out.Bytes()) {
 			return 0, 0, fmt.Errorf("%w: %.300s", errWrong, out.Bytes())
@@ -191,17 +188,17 @@ func (s *setup) journal(ctx context.Context, where home.Home, args []string, wan
 		if run == 0 || took < best {
 			best = took
 		}
-		if took > 2*time.Second { // once is enough
+		if took > 2*time.Second { // long enough to measure once
 			break
 		}
 	}
 	return best, most, nil
 }
 
-func holds(member string, want int) func([]byte) bool {
+func verified(records int) func([]byte) bool {
 	return func(out []byte) bool {
 		var doc map[string]any
-		return json.Unmarshal(out, &doc) == nil && doc["ok"] == true && doc[member] == float64(want)
+		return json.Unmarshal(out, &doc) == nil && doc["ok"] == true && doc["records"] == float64(records)
 	}
 }
 
@@ -212,7 +209,7 @@ func counts(want int) func([]byte) bool {
 	}
 }
 
-// weigh is what the store takes on the disk.
+// weigh returns the store's size on the disk.
 func weigh(where home.Home) (sum int64, err error) {
 	files, err := filepath.Glob(where.State() + "*")
 	for _, f := range files {

@@ -15,7 +15,7 @@ import (
 
 const envAmbit = "AMBIT_TEST_BE_AMBIT"
 
-// The test binary is ambit when it is told so.
+// TestMain makes the test binary run as ambit if the variable is set.
 func TestMain(m *testing.M) {
 	if os.Getenv(envAmbit) != "" {
 		os.Exit(cli.Main())
@@ -23,11 +23,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Time and memory of a daemon, and the memory of those that read all of it, are told
-// for each size of the journal, on Linux, which tells memory. A daemon leaves no records that would count.
+// TestJournal checks that every line has a value for each size. Memory is measured on Linux only.
 func TestJournal(t *testing.T) {
 	t.Setenv(envAmbit, "1")
-	t.Setenv("GORACE", "atexit_sleep_ms=0") // with the race detector, ending takes a second unless told
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector sleeps for a second at exit by default
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +36,7 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stub.close()
-	// What this process has is not what ambit has.
+	// A measurement that includes this memory is of this process instead of ambit.
 	ballast, err := syscall.Mmap(-1, 0, 512<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_POPULATE)
 	if err != nil {
 		t.Fatal(err)
@@ -59,14 +58,14 @@ func TestJournal(t *testing.T) {
 					t.Errorf("%s is %v at %v records", l.Name, point[1], point[0])
 				}
 				if strings.HasSuffix(l.Name, "resident") && point[1] >= 512 {
-					t.Errorf("%s is %v MiB, which is this process's", l.Name, point[1])
+					t.Errorf("%s is %v MiB, the memory of this process", l.Name, point[1])
 				}
 			}
 		}
 	}
 	for _, want := range []string{"daemon listening", "daemon's agent proven", "daemon, resident", "export, resident", "verify, resident"} {
 		if !slices.Contains(names, want) {
-			t.Errorf("there is no %q among %q", want, names)
+			t.Errorf("%q is missing in %q", want, names)
 		}
 	}
 }

@@ -1,16 +1,13 @@
-// Command growth measures how ambit's costs grow with what it is given: agents
-// in one daemon, tools in one agent, clients at once, records in the journal.
+// Command growth measures how ambit's costs grow with the number of agents in a daemon, tools in an agent, concurrent
+// clients, and records in the journal.
 //
 //	make build && bench/run growth
 //
-// Tool servers are stubs over HTTP in this process, on loopback: they cost next
-// to nothing, and a thousand of them are one. ambit is the real binary in a
-// process of its own, and its memory is what the kernel says. What is measured
-// is printed as tables and written as JSON, from which bench/plot draws.
+// Tool servers are cheap HTTP stubs in this process. ambit is the real binary in its own process, and the kernel reports
+// its memory. The command prints tables and writes JSON for bench/plot.
 //
-// Each part takes a list of sizes. The journal goes to five million records, which
-// takes some minutes and 8 GB in the folder for temporary files: -journal 10000,100000
-// is quick.
+// Each part takes a list of sizes. The journal grows to five million records, which takes some minutes and 8 GB of
+// temporary files; -journal 10000,100000 is quick.
 package main
 
 import (
@@ -30,7 +27,7 @@ import (
 	"github.com/ambit-run/ambit/bench/plot/chart"
 )
 
-// sizes are a list of numbers on the command line.
+// sizes is a flag with a list of numbers.
 type sizes []int
 
 func (s *sizes) String() string {
@@ -46,7 +43,7 @@ func (s *sizes) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || n < 1 {
-			return fmt.Errorf("%q is no size", part)
+			return fmt.Errorf("%q is not a positive number", part)
 		}
 		*s = append(*s, n)
 	}
@@ -54,7 +51,7 @@ func (s *sizes) Set(text string) error {
 	return nil
 }
 
-// setup is what every part needs.
+// setup is shared by all parts.
 type setup struct {
 	ambit string
 	dir   string
@@ -62,7 +59,7 @@ type setup struct {
 	span  time.Duration
 }
 
-// part is one thing that grows.
+// part measures one kind of growth.
 type part struct {
 	name  string
 	sizes *sizes
@@ -71,13 +68,13 @@ type part struct {
 
 func main() {
 	agents, tools, clients, records := sizes{10, 100, 1000}, sizes{100, 1000, 10000}, sizes{1, 32, 500}, sizes{10_000, 100_000, 1_000_000, 5_000_000}
-	flag.Var(&agents, "agents", "how many `agents` in one daemon")
-	flag.Var(&tools, "tools", "how many `tools` in one agent")
-	flag.Var(&clients, "clients", "how many `clients` at once")
-	flag.Var(&records, "journal", "how many `records` in the journal")
+	flag.Var(&agents, "agents", "numbers of `agents` in one daemon")
+	flag.Var(&tools, "tools", "numbers of `tools` in one agent")
+	flag.Var(&clients, "clients", "numbers of concurrent `clients`")
+	flag.Var(&records, "journal", "numbers of `records` in the journal")
 	span := flag.Duration("span", 4*time.Second, "how long clients call at once")
 	only := flag.String("only", "", "only these `parts`, separated by commas: agents, tools, clients, journal")
-	out := flag.String("o", "bench/results/growth.json", "where the numbers are written; parts that were not run stay as they are")
+	out := flag.String("o", "bench/results/growth.json", "the output file; it keeps the results of parts that were not run")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	flag.Parse()
 	parts := []part{{"agents", &agents, growAgents}, {"tools", &tools, growTools}, {"clients", &clients, growClients}, {"journal", &records, growJournal}}
@@ -150,7 +147,7 @@ func table(c chart.Chart) {
 	fmt.Println()
 }
 
-// keep writes a chart into the file, in the place of an older one.
+// keep writes a chart into the file and replaces an older one.
 func keep(file string, c chart.Chart) error {
 	var all []chart.Chart
 	text, err := os.ReadFile(file)

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/bench/plot/chart"
 )
 
-// growAgents puts more and more agents into one daemon.
+// growAgents measures a daemon with more and more agents.
 func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	var up, ready, rss chart.Line
 	up.Name, ready.Name, rss.Name = "listening", "all agents proven", "resident"
@@ -38,7 +38,7 @@ func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error)
 	}, nil
 }
 
-// growTools gives one agent more and more tools.
+// growTools measures an agent with more and more tools.
 func growTools(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	var list, call, ready, rss chart.Line
 	list.Name, call.Name, ready.Name, rss.Name = "tools/list p50", "call p50", "agent proven", "resident"
@@ -80,7 +80,7 @@ func growTools(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) 
 	}, nil
 }
 
-// listAll reads the list of tools, page by page, and counts them.
+// listAll reads all pages of the list of tools and counts the tools.
 func (s *session) listAll(ctx context.Context, want int) error {
 	n, params := 0, `{}`
 	for {
@@ -97,12 +97,12 @@ func (s *session) listAll(ctx context.Context, want int) error {
 		params = fmt.Sprintf(`{"cursor":%q}`, cursor)
 	}
 	if n != want {
-		return fmt.Errorf("tools/list has %d tools, not %d", n, want)
+		return fmt.Errorf("tools/list has %d tools, want %d", n, want)
 	}
 	return nil
 }
 
-// median is that of n runs, after one that does not count.
+// median returns the median time of n runs, after one that does not count.
 func median(n int, f func(int) error) (time.Duration, error) {
 	took := make([]time.Duration, 0, n)
 	for i := range n + 1 {
@@ -118,7 +118,7 @@ func median(n int, f func(int) error) (time.Duration, error) {
 	return took[n/2], nil
 }
 
-// growClients lets more and more clients call at once.
+// growClients measures more and more concurrent clients.
 func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	var rate, p50, p99, cpu, rss chart.Line
 	rate.Name, p50.Name, p99.Name, cpu.Name, rss.Name = "calls", "p50", "p99", "daemon's CPU", "resident"
@@ -153,8 +153,7 @@ func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 	}, nil
 }
 
-// crowd has clients call for a while and returns how long each call took, the
-// quickest first.
+// crowd makes concurrent calls for a while and returns their durations, sorted.
 func crowd(ctx context.Context, d *daemon, n int, span time.Duration) ([]time.Duration, time.Duration, error) {
 	clients := make([]*session, n)
 	for i := range clients {

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// peak follows the most memory that a process has had, until it has ended. What the
-// kernel tells of one that has ended will not do: it counts the memory of the process
-// that started it, too.
+// peak polls the peak memory of a process until it ends. The kernel's value for an ended process is useless here, because
+// it includes the memory of the parent before exec.
 func peak(pid int, ended <-chan struct{}) (most int64) {
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// stub is many tool servers at one address: the one at /N has N tools.
+// stub serves many tool servers at one address: the server at /N has N tools.
 type stub struct {
 	url    string
 	server *http.Server
@@ -31,7 +31,7 @@ func newStub() (*stub, error) {
 
 func (s *stub) close() { _ = s.server.Close() }
 
-// toolName is that of the nth tool.
+// toolName returns the name of the nth tool.
 func toolName(n int) string { return fmt.Sprintf("tool_%05d", n) }
 
 func (s *stub) list(n int) json.RawMessage {
@@ -44,7 +44,7 @@ func (s *stub) list(n int) json.RawMessage {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `{"name":%q,"description":"Says what it is told, as number %d of its kind.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}}`, toolName(i), i)
+		fmt.Fprintf(&b, `{"name":%q,"description":"Repeats its input, as number %d of its kind.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}}`, toolName(i), i)
 	}
 	b.WriteString(`]}`)
 	list := json.RawMessage(b.String())

@@ -1,10 +1,9 @@
-// Command idle tells how much memory a daemon with many idle agents needs.
+// Command idle measures the memory of a daemon with many idle agents.
 //
 //	make build && bench/run idle
 //
-// Each agent has a tool server of its own, which the daemon proves at its start
-// and ends when nobody has used it for a while. The numbers are the daemon's
-// resident memory, and how many processes it has below it, at each moment.
+// Each agent has its own tool server. The daemon proves it at its start and stops it when it is idle. The numbers are the
+// daemon's resident memory and the number of its child processes.
 package main
 
 import (
@@ -24,8 +23,8 @@ import (
 )
 
 func main() {
-	server := flag.Bool("server", false, "be a tool server; for the benchmark's own use")
-	agents := flag.Int("agents", 100, "how many agents")
+	server := flag.Bool("server", false, "run as a tool server; the benchmark uses this itself")
+	agents := flag.Int("agents", 100, "number of agents")
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	flag.Parse()
 	err := error(nil)
@@ -94,7 +93,7 @@ func run(ambit string, agents int) error {
 	}()
 	start := time.Now()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return fmt.Errorf("it did not start: %w", err)
+		return fmt.Errorf("ambit did not start: %w", err)
 	}
 	fmt.Printf("%d agents with a server each; ready after %v\n", agents, time.Since(start).Round(time.Millisecond))
 	most := 0
@@ -112,7 +111,7 @@ func run(ambit string, agents int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes are still there, with %.1f MiB", n, float64(rss)/(1<<20))
+			return fmt.Errorf("%d processes are still running, with %.1f MiB", n, float64(rss)/(1<<20))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -69,7 +69,7 @@ func (c sdkClient) echo(ctx context.Context, arguments json.RawMessage, text []b
 
 func (c sdkClient) close() { _ = c.session.Close() }
 
-// connect starts the servers and connects both clients in every way.
+// connect starts the servers and connects both clients over every transport.
 func connect(ctx context.Context) (settings []setting, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
@@ -138,12 +138,12 @@ func connect(ctx context.Context) (settings []setting, closeAll func(), err erro
 	return settings, closeAll, nil
 }
 
-// addEverything adds the reference server, if it is there.
+// addEverything adds the reference server, if it is installed.
 func addEverything(add func(string, []int, bool, mcpwire.Transport, mcp.Transport) error, closers *[]func()) error {
 	script := "bench/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 	node, err := exec.LookPath("node")
 	if _, missing := os.Stat(script); err != nil || missing != nil {
-		fmt.Fprintln(os.Stderr, "bench: without server-everything: node or its package is missing; npm ci --prefix bench brings it")
+		fmt.Fprintln(os.Stderr, "bench: skipping server-everything: node or its package is missing; run npm ci --prefix bench")
 		return nil
 	}
 	var ends [2]pipePair
@@ -167,7 +167,7 @@ func addEverything(add func(string, []int, bool, mcpwire.Transport, mcp.Transpor
 		mcpwire.Stdio(ends[0].out, ends[0].in), &mcp.IOTransport{Reader: ends[1].out, Writer: ends[1].in})
 }
 
-// pipePair is the client's end of two pipes: in is the server's input.
+// pipePair is the client's end of two pipes; in is the server's input.
 type pipePair struct {
 	in  io.WriteCloser
 	out io.ReadCloser

@@ -1,18 +1,15 @@
-// Command mcpwire measures a tool call through ambit's own MCP client beside the
-// same call through the client of the official Go SDK.
+// Command mcpwire compares a tool call through ambit's own MCP client with the same call through the client of the
+// official Go SDK.
 //
 //	bench/run mcpwire
 //
-// Both call the same tool of the same server process with the same arguments
-// and take turns, a few hundred calls each, in one run. The columns are for one
-// call, on the client's side only: processor time by getrusage, allocations and
-// bytes allocated, and the time until the answer is there. The two do not do
-// quite the same: the SDK decodes the result into its types, ambit checks that
-// it is JSON and passes it on as it is. That is the point.
+// Both call the same tool of the same server process with the same arguments, and take turns of a few hundred calls. The
+// columns are per call and of the client only: CPU time by getrusage, allocations, bytes allocated, and the time until
+// the answer. The two clients differ on purpose: the SDK decodes the result into its types, while ambit checks that it is
+// JSON and passes it on.
 //
-// The server is echoserver, which costs little; with
-// @modelcontextprotocol/server-everything installed under bench/node_modules and
-// node at hand, also that one, each client with a process of its own.
+// The server is the cheap echoserver. If node and @modelcontextprotocol/server-everything are installed in
+// bench/node_modules, that server is measured too, with one process for each client.
 package main
 
 import (
@@ -42,23 +39,23 @@ func main() {
 	}
 }
 
-// A client calls the tool echo once and checks that the text has come back.
+// A client calls the tool echo once and checks that the text comes back.
 type client interface {
 	echo(ctx context.Context, arguments json.RawMessage, text []byte) error
 	close()
 }
 
-var errAnotherText = errors.New("the answer is another text")
+var errAnotherText = errors.New("the answer has another text")
 
 // setting is one way to reach the server.
 type setting struct {
 	name  string
-	size  int // bytes that go there and back
+	size  int // bytes of the text
 	ours  client
 	peers client
 }
 
-// tally is what one side used.
+// tally collects the costs of one side.
 type tally struct {
 	calls     int
 	cpu       time.Duration
@@ -132,7 +129,7 @@ func (t *tally) perCall() []float64 {
 	}
 }
 
-// measure lets the two sides take turns. Who begins changes with every turn.
+// measure lets the two sides take turns. The first side changes with every turn.
 func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *tally, err error) {
 	text := strings.Repeat("ambit ", s.size/6+1)[:s.size]
 	arguments, err := json.Marshal(map[string]string{"message": text})
@@ -150,7 +147,7 @@ func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *ta
 			if turn == 0 {
 				kept = new(tally) // to warm up
 			}
-			if err := kept.take(ctx, side.client, arguments, []byte(text), calls); err != nil {
+			if err := kept.turn(ctx, side.client, arguments, []byte(text), calls); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -159,9 +156,8 @@ func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *ta
 	return ours, peers, nil
 }
 
-// take makes a turn's calls. The garbage of the turn before is cleared first; a
-// collection that this turn's own garbage causes is on its account.
-func (t *tally) take(ctx context.Context, c client, arguments json.RawMessage, text []byte, calls int) error {
+// turn makes the calls of one turn. It first collects the garbage of the previous turn, so that each turn pays for its own.
+func (t *tally) turn(ctx context.Context, c client, arguments json.RawMessage, text []byte, calls int) error {
 	runtime.GC()
 	debug.FreeOSMemory()
 	latencies := make([]time.Duration, 0, calls)

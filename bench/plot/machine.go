@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// describe says what a reader needs to weigh the numbers, and no more: neither
-// names nor paths.
+// describe writes what a reader needs to judge the numbers, without names or paths of the machine.
 func describe(w io.Writer) error {
 	lines := [][2]string{
 		{"measured", time.Now().UTC().Format(time.DateOnly)},
@@ -30,9 +29,9 @@ func describe(w io.Writer) error {
 	return nil
 }
 
-const unknown = "not known"
+const unknown = "unknown"
 
-// field is the value of a name in a file of "name : value" lines.
+// field returns the value of a name in a file of "name : value" lines.
 func field(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -54,7 +53,7 @@ func memory() string {
 	return fmt.Sprintf("%.0f GiB", float64(kib)/(1<<20))
 }
 
-// kernel is its version, without what a distribution or host adds.
+// kernel returns the kernel's version without the suffix of a distribution or host.
 func kernel() string {
 	out, err := exec.Command("uname", "-r").Output()
 	if err != nil {

@@ -1,13 +1,11 @@
-// Command plot turns what the benchmarks measured into docs/benchmarks.md.
+// Command plot writes the results of the benchmarks into docs/benchmarks.md.
 //
 //	bin/bench/plot            draw the charts and rewrite the tables of the page
-//	bin/bench/plot -machine   describe this machine as it is now
+//	bin/bench/plot -machine   describe this machine
 //
-// The words of the page are written by hand. What lies between the two comments
-// "bench NAME" and "/bench" is replaced: by a table of bench/results/growth.json
-// for a chart of that name, and otherwise by the text in bench/results/NAME.txt,
-// as the benchmark printed it. Where there are no results, the page stays as it
-// is.
+// The text of the page is written by hand. The command replaces the text between the comments "bench NAME" and "/bench":
+// with a table from bench/results/growth.json if it contains a chart of that name, and otherwise with the output of the
+// benchmark in bench/results/NAME.txt. Without results the page stays unchanged.
 package main
 
 import (
@@ -26,7 +24,7 @@ import (
 
 func main() {
 	machine := flag.Bool("machine", false, "describe this machine")
-	results := flag.String("results", "bench/results", "the `folder` with what was measured")
+	results := flag.String("results", "bench/results", "the `folder` with the results")
 	page := flag.String("page", "docs/benchmarks.md", "the page to rewrite")
 	images := flag.String("images", "docs/images", "the `folder` for the charts")
 	flag.Parse()
@@ -70,11 +68,11 @@ func run(results, page, images string) error {
 		if table, ok := tables[name]; ok {
 			return table, nil
 		}
-		said, err := os.ReadFile(filepath.Join(results, name+".txt"))
+		text, err := os.ReadFile(filepath.Join(results, name+".txt"))
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", nil
 		}
-		return "```text\n" + strings.TrimRight(string(said), "\n") + "\n```\n", err
+		return "```text\n" + strings.TrimRight(string(text), "\n") + "\n```\n", err
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", page, err)
@@ -87,8 +85,7 @@ const (
 	closing = "<!-- /bench -->"
 )
 
-// rewrite replaces what lies between the marks of a page. A part for which
-// there is nothing new stays.
+// rewrite replaces the text between the marks of a page. A part without new text stays.
 func rewrite(page string, fresh func(name string) (string, error)) (string, error) {
 	var out strings.Builder
 	for {
@@ -114,7 +111,7 @@ func rewrite(page string, fresh func(name string) (string, error)) (string, erro
 	}
 }
 
-// markdown is a chart as a table, under its command.
+// markdown renders a chart as a table below its command.
 func markdown(c *chart.Chart) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "`%s`\n\n| %s |", c.Command, c.X)

@@ -26,7 +26,7 @@ func sample() chart.Chart {
 	}
 }
 
-// A page keeps its words, and gets new tables and charts.
+// TestPage checks that a page keeps its text and gets new tables and charts.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -55,7 +55,7 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != want {
-			t.Fatalf("the page is\n%s\nand should be\n%s", got, want)
+			t.Fatalf("got\n%s\nwant\n%s", got, want)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "bench-things.svg")); err != nil {
@@ -71,7 +71,7 @@ func TestPageWithoutEnd(t *testing.T) {
 	}
 }
 
-// The pictures are XML, with every point and every name in them.
+// TestPicture checks that a picture is XML and contains every point and name.
 func TestPicture(t *testing.T) {
 	c := sample()
 	picture := draw(&c)
@@ -95,11 +95,11 @@ func TestPicture(t *testing.T) {
 		}
 	}
 	if circles != 6 {
-		t.Errorf("there are %d points, not 6", circles)
+		t.Errorf("the picture has %d points, want 6", circles)
 	}
 	for _, want := range []string{"slow & <big>", "flat", `More "things"`, "Time, ms", "1k", "prefers-color-scheme"} {
 		if !strings.Contains(texts, want) {
-			t.Errorf("the picture does not say %s", want)
+			t.Errorf("the picture does not contain %s", want)
 		}
 	}
 }

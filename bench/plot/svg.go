@@ -10,16 +10,15 @@ import (
 	"github.com/ambit-run/ambit/bench/plot/chart"
 )
 
-// The measures of a chart, in pixels.
+// The dimensions of a chart, in pixels.
 const (
-	width, height = 300.0, 190.0 // of what is inside a panel's axes
-	left, right   = 62.0, 22.0   // beside it
-	top, legend   = 58.0, 16.0   // above it, and for each line of the legend
+	width, height = 300.0, 190.0 // the area inside a panel's axes
+	left, right   = 62.0, 22.0   // margins
+	top, legend   = 58.0, 16.0   // margin above, and height of a legend's line
 	below         = 46.0
 )
 
-// Colours that are told apart on white and on black, also by people who do not
-// see all of them; lines differ in their dashes too.
+// The colours are distinguishable on white and black, and for colour-blind readers. Lines also differ in their dashes.
 var (
 	colours = []string{"#3b82c4", "#d9822b", "#2f9e77", "#c2569b", "#8a7f2e", "#6a5acd", "#b8443a", "#5f6b73"}
 	dashes  = []string{"", "6 3", "2 3", "8 3 2 3", "1 3"}
@@ -32,7 +31,7 @@ text{font:11px system-ui,sans-serif;fill:#333}.title{font-size:14px;font-weight:
 </style>
 `
 
-// draw makes a chart's picture: its panels beside each other.
+// draw renders a chart as SVG, with its panels side by side.
 func draw(c *chart.Chart) []byte {
 	lines := 0
 	for _, p := range c.Panels {
@@ -93,8 +92,8 @@ type axis struct {
 	ticks    []float64
 }
 
-// newAxis covers the numbers: whole powers of ten on a logarithmic axis, and
-// from 0 to a round number on another.
+// newAxis returns an axis that covers the values: between powers of ten if logarithmic, otherwise from 0 to a round
+// number.
 func newAxis(values []float64, log bool) axis {
 	low, high := math.Inf(1), 0.0
 	for _, v := range values {
@@ -134,7 +133,7 @@ func (a axis) at(v float64) float64 {
 	return (v - a.from) / (a.to - a.from)
 }
 
-// short writes a tick: 10k, 1M.
+// short formats a tick: 10k, 1M.
 func short(v float64) string {
 	for _, unit := range []struct {
 		size float64

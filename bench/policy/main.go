@@ -1,6 +1,5 @@
-// Command policy measures what a decision of the user's policy costs: ambit with
-// 200 rules, beside Cedar alone that is given the same rules and evaluates all of
-// them on every call.
+// Command policy measures the cost of a policy decision with 200 rules: through ambit, and with Cedar alone, which
+// evaluates all rules on every call.
 package main
 
 import (
@@ -27,8 +26,7 @@ const (
 	calls = 20_000
 )
 
-// usual is what people's policies look like: most rules are about one agent, a few
-// are about everybody.
+// usual returns a typical policy: most rules are about one agent, a few about all agents.
 func usual() string {
 	var b strings.Builder
 	for i := range rules - 5 {
@@ -45,8 +43,7 @@ forbid (principal, action, resource) when { context.time < datetime("2020-01-01"
 	return b.String()
 }
 
-// guards has no rule that is about somebody else: each asks for one text of an
-// argument.
+// guards returns rules that all apply to the call; each compares an argument with one text.
 func guards() string {
 	var b strings.Builder
 	b.WriteString("permit (principal, action, resource);\n")
@@ -57,10 +54,10 @@ func guards() string {
 	return b.String()
 }
 
-// patterns asks each time whether an argument has a form.
+// patterns returns rules that all match an argument with a pattern.
 func patterns() string { return strings.ReplaceAll(guards(), `mode == "m`, `mode like "m`) }
 
-// sums calculates each time.
+// sums returns rules that all calculate with an argument.
 func sums() string {
 	var b strings.Builder
 	b.WriteString("permit (principal, action, resource);\n")
@@ -70,7 +67,7 @@ func sums() string {
 	return b.String()
 }
 
-// permits all permit the call.
+// permits returns rules that all permit the call.
 func permits() string {
 	var b strings.Builder
 	for i := range rules {
@@ -141,8 +138,7 @@ func measure(w *tabwriter.Writer, dir, name, text, arguments string) error {
 	return nil
 }
 
-// plain is the same call with everything made beforehand: Cedar alone has only to
-// evaluate.
+// plain returns the same call with entities and context prepared, so that Cedar alone only evaluates.
 func plain() (types.EntityMap, cedar.Request) {
 	server := types.NewEntityUID("Server", "registry.openmcp.org/filesystem")
 	tool := types.NewEntityUID("Tool", "registry.openmcp.org/filesystem/read_file")
@@ -171,7 +167,7 @@ type measured struct {
 	p50  time.Duration
 }
 
-// row measures one way of deciding.
+// row measures one kind of decision.
 func row(name string, decide func()) measured {
 	for range calls / 10 {
 		decide()

@@ -1,8 +1,6 @@
-// Command sandbox measures what the sandbox adds to the start of a program: the
-// same program started bare and with an empty environment, by plain bubblewrap
-// with only namespaces and mounts, in a sandbox made for the run (cold), in one
-// that waited (warm), and with the interpreter started ahead. They take turns.
-// Each time is a whole run, of the sandbox to the removal of its cgroup.
+// Command sandbox measures what the sandbox adds to a program's run. The ways are: bare with an empty environment, plain
+// bubblewrap with namespaces and mounts, a sandbox made for the run (cold), a sandbox from the pool (warm), and an
+// interpreter started ahead. They take turns. Each time is a whole run, including the removal of the cgroup.
 package main
 
 import (
@@ -16,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/ambit-run/ambit/internal/cli" // the shim starts as it does in ambit, among all its packages
+	_ "github.com/ambit-run/ambit/internal/cli" // the shim starts with all of ambit's packages, as in ambit
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
@@ -32,7 +30,7 @@ func main() {
 // way is one way to start a program.
 type way struct {
 	name    string
-	prepare func(argv []string) error // while no clock runs, before and after
+	prepare func(argv []string) error // before and after a run, not measured
 	run     func(argv []string) error
 	took    []time.Duration
 }

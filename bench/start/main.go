@@ -1,12 +1,9 @@
-// Command start measures how long a client waits for its first answer: from the
-// start of the program to its answer to initialize.
+// Command start measures the time from the start of a program to its answer to initialize.
 //
 //	bench/run start
 //
-// "ambit run" with the default agent is beside the least that a program in Go
-// can do: read a line and write one. Both are started anew every time and take
-// turns, so that whatever else the machine does hits both. bin/ambit must be
-// there: make build.
+// It compares "ambit run" with the default agent to a minimal Go program, which reads a line and writes one. Both take
+// turns. The command needs bin/ambit: make build.
 package main
 
 import (
@@ -26,9 +23,9 @@ import (
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}` + "\n"
 
 func main() {
-	rounds := flag.Int("rounds", 51, "starts of each")
-	ambit := flag.String("ambit", "bin/ambit", "the program to measure")
-	agent := flag.String("agent", "agents/default.json", "the agent that it runs")
+	rounds := flag.Int("rounds", 51, "number of starts")
+	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
+	agent := flag.String("agent", "agents/default.json", "the agent to run")
 	flag.Parse()
 	if err := run(*ambit, *agent, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -57,7 +54,7 @@ func run(ambit, agent string, rounds int) error {
 		if err != nil {
 			return err
 		}
-		if i > 0 { // the first start reads the program from the disk
+		if i > 0 { // the first start reads the binary from the disk
 			theirs, ours = append(theirs, took), append(ours, took2)
 		}
 	}
@@ -75,7 +72,7 @@ func run(ambit, agent string, rounds int) error {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// first is the time until a program's first line. Then it is ended.
+// first returns the time until a program's first line, and kills the program.
 func first(env []string, argv ...string) (time.Duration, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = env
@@ -94,14 +91,14 @@ func first(env []string, argv ...string) (time.Duration, error) {
 	_, err = io.WriteString(in, hello)
 	line, readErr := bufio.NewReader(out).ReadString('\n')
 	took := time.Since(began)
-	// What it is still doing in the background is no business of the next one.
+	// Its background work must not disturb the next start.
 	killErr := cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
 	if err := errors.Join(err, readErr, killErr); err != nil {
 		return 0, err
 	}
 	if !strings.Contains(line, `"result"`) {
-		return 0, fmt.Errorf("%s said %s", argv[0], line)
+		return 0, fmt.Errorf("%s printed %s", argv[0], line)
 	}
 	return took, nil
 }

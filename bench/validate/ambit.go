@@ -54,7 +54,7 @@ func serveAmbit(folder string) error {
 	return nil
 }
 
-// readGroups reads the files of a folder, those of each dialect together.
+// readGroups reads the files of a folder, grouped by dialect.
 func readGroups(folder string) ([][]file, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -77,7 +77,7 @@ func readGroups(folder string) ([][]file, error) {
 	return groups, nil
 }
 
-// measure takes the time of each group and counts the valid files of all.
+// measure returns the cost of each group and the number of valid files.
 func measure(groups [][]file, isValid func(*file) bool) (costs []cost, valid int) {
 	for _, files := range groups {
 		wall, used := time.Now(), cpu.Used()

@@ -7,8 +7,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// BenchmarkParse is ambit's side of the comparison alone, from memory, for
-// profiles.
+// BenchmarkParse is for profiles: ambit's side of the comparison, from memory.
 func BenchmarkParse(b *testing.B) {
 	dir := b.TempDir()
 	if _, err := generate(dir, 1000); err != nil {

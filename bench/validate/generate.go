@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// generate writes count manifests of mixed dialects, the same every time. One
-// in ten breaks a rule that a schema can express. It returns their size.
+// generate writes count manifests of mixed dialects, the same every time, and returns their size. One in ten breaks a rule
+// that a schema can express.
 func generate(folder string, count int) (size int, err error) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range count {
@@ -42,7 +42,7 @@ func indented(v any) []byte {
 	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
-		panic(err) // of values made here
+		panic(err) // never fails for these values
 	}
 	return b.Bytes()
 }

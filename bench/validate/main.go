@@ -1,20 +1,15 @@
-// Command validate measures how fast manifests are validated, beside ajv with
-// compiled schemas on the same files in the same run, both on the same core.
+// Command validate compares the validation of manifests by ambit with ajv and compiled schemas, on the same files and the
+// same core.
 //
 //	bench/run validate
 //
-// It writes 10,000 manifests of all four dialects, nine in ten of them valid,
-// into a folder of its own. Both sides start once and then take turns, a round
-// each, so that whatever else the machine does hits both; the first rounds warm
-// them up and do not count. Two things are timed for both: from the file to the
-// verdict, and from bytes in memory to the verdict.
+// It writes 10,000 manifests of all four dialects, nine in ten of them valid, into a temporary folder. Both sides start
+// once and take turns, a round each; the first rounds warm them up and do not count. Both are measured from the file to
+// the verdict, and from bytes in memory to the verdict.
 //
-// Time is given twice: the CPU time of the whole process, user and system, with
-// its garbage collection and its compiler threads, and the time on the wall,
-// which also has what other programs took. ambit does more on each manifest: it
-// tells the dialect by itself, where ajv is told which schema to take, keeps
-// places, looks for secrets and hidden characters, resolves references between
-// fields and words every problem.
+// The table shows CPU time of the whole process, with garbage collection and compiler threads, and wall-clock time. ambit
+// does more for each manifest: it detects the dialect, while ajv gets the schema to use; it keeps locations, searches for
+// secrets and hidden characters, resolves references between fields, and writes a message for every problem.
 package main
 
 import (
@@ -34,18 +29,17 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
-// round is what one side measured in one round, in the order of agent.Dialects.
+// round is one side's result of one round, in the order of agent.Dialects.
 type round struct {
 	Valid  int    `json:"valid"`
 	Disk   []cost `json:"disk"`
 	Memory []cost `json:"memory"`
-	// Allocs and Bytes are allocated for one manifest from memory; only ambit
-	// counts them.
+	// Allocs and Bytes are the allocations per manifest from memory, of ambit only.
 	Allocs uint64 `json:"allocs"`
 	Bytes  uint64 `json:"bytes"`
 }
 
-// cost is what the manifests of one dialect took, in nanoseconds.
+// cost is the time for the manifests of one dialect, in nanoseconds.
 type cost struct {
 	Files int   `json:"files"`
 	Wall  int64 `json:"wall"`
@@ -53,9 +47,9 @@ type cost struct {
 }
 
 func main() {
-	count := flag.Int("n", 10_000, "how many manifests")
-	rounds := flag.Int("rounds", 15, "how many rounds count")
-	serve := flag.String("serve", "", "be ambit's side: measure this folder once for each line of input")
+	count := flag.Int("n", 10_000, "number of manifests")
+	rounds := flag.Int("rounds", 15, "number of rounds")
+	serve := flag.String("serve", "", "run as ambit's side: measure this folder once for each line of input")
 	flag.Parse()
 	var err error
 	if *serve != "" {
@@ -69,7 +63,7 @@ func main() {
 	}
 }
 
-// warmUp is how many rounds do not count: ajv's compiler needs a few.
+// warmUp is the number of rounds that do not count, because ajv's compiler needs a few.
 const warmUp = 4
 
 func compare(count, rounds int) error {
@@ -116,15 +110,14 @@ func compare(count, rounds int) error {
 		return err
 	}
 	if ours[0].Valid != theirs[0].Valid {
-		return fmt.Errorf("they disagree: ambit finds %d of %d valid, ajv %d", ours[0].Valid, count, theirs[0].Valid)
+		return fmt.Errorf("ambit finds %d of %d manifests valid, ajv %d", ours[0].Valid, count, theirs[0].Valid)
 	}
 	fmt.Printf("validate %d manifests (%.1f MB, %d valid), one core, median of %d rounds in turn\n", count, float64(size)/1e6, ours[0].Valid, rounds)
 	report(ours[warmUp:], theirs[warmUp:])
 	return nil
 }
 
-// report prints manifests per second of each side and how many times as many
-// ambit does.
+// report prints the manifests per second of each side, and the ratio.
 func report(ours, theirs []round) {
 	fmt.Printf("  %-30s %30s   %30s\n", "", "per second of CPU time", "per second on the wall")
 	fmt.Printf("  %-30s %10s %10s %8s   %10s %10s %8s\n", "", "ambit", "ajv 8.20.0", "ratio", "ambit", "ajv 8.20.0", "ratio")
@@ -162,7 +155,7 @@ func sum(costs []cost) (all cost) {
 	return all
 }
 
-// perSecond is the median over the rounds.
+// perSecond returns the median over the rounds.
 func perSecond(rounds []round, pick func(*round) cost, time func(cost) int64) float64 {
 	rates := make([]float64, len(rounds))
 	for i := range rounds {
@@ -180,7 +173,7 @@ type side struct {
 	out *bufio.Reader
 }
 
-// start starts a side, on one core where that can be had.
+// start starts a side, on one core if taskset is installed.
 func start(command string, args ...string) (*side, error) {
 	if _, err := exec.LookPath("taskset"); err == nil {
 		args = append([]string{"-c", "0", command}, args...)

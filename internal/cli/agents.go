@@ -27,10 +27,7 @@ func newAgents(t *terminal) *cobra.Command {
 		Example: "  ambit agents\n  ambit agents --json | jq -r '.agents[] | select(.state != \"ready\").name'",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			cards, url, trouble, err := listAgents(cmd.Context(), h, folder)
 			if err != nil {
 				return err
@@ -48,12 +45,12 @@ func newAgents(t *terminal) *cobra.Command {
 			defer t.policyTrouble(trouble)
 			if len(cards) == 0 {
 				t.notef("there are no agents")
-				t.notef("  %s put a manifest into %s, or start with: ambit new NAME", t.paint(dim, "hint:"), h.Agents())
+				t.hintf("put a manifest into %s, or start with: ambit new NAME", h.Agents())
 				return nil
 			}
 			t.agentTable(cards, url)
 			if url == "" {
-				t.notef("%s", t.paint(dim, "no daemon is running; start it with: ambit serve"))
+				t.remarkf("no daemon is running; start it with: ambit serve")
 			}
 			return nil
 		},
@@ -87,7 +84,7 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []daemon
 	}
 	found, err := daemon.List(folders...)
 	if err != nil {
-		return nil, "", "", &failure{code: exitMissing, err: err}
+		return nil, "", "", err
 	}
 	for i := range found {
 		f := &found[i]
@@ -108,7 +105,7 @@ func daemonFailure(err error) error {
 	if errors.Is(err, daemon.ErrNoDaemon) {
 		return &failure{code: exitMissing, err: err, hint: "start one with: ambit serve"}
 	}
-	return &failure{code: exitMissing, err: err}
+	return err
 }
 
 // agentTable shows agents, with their addresses where there is a daemon.

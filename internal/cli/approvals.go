@@ -18,7 +18,7 @@ func newApprovals(t *terminal) *cobra.Command {
 	var store, reason string
 	cmd := &cobra.Command{
 		Use:     "approvals",
-		GroupID: groupRun,
+		GroupID: groupDecide,
 		Short:   "Decide about calls that wait for a person",
 		Long: "List the calls that wait for a person's approval, with their exact arguments, and decide about them.\n" +
 			"An approval lets one very call through, once: other arguments are another question.",
@@ -26,7 +26,7 @@ func newApprovals(t *terminal) *cobra.Command {
 		Args:    exactly(0, "no arguments of its own"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
 	}
-	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, that of the daemon of AMBIT_HOME, or the one in there")
+	sharedStoreFlag(cmd.PersistentFlags(), &store)
 	list := &cobra.Command{
 		Use: "list", Short: "Show what waits", Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
@@ -38,7 +38,7 @@ func newApprovals(t *terminal) *cobra.Command {
 				return t.decide(cmd.Context(), store, args[0], yes, reason)
 			},
 		}
-		c.Flags().StringVar(&reason, "reason", "", "`why`, for whoever called")
+		c.Flags().StringVar(&reason, "reason", "", "`why`, for the caller")
 		return c
 	}
 	cmd.AddCommand(list, decide("approve", "Let the call through, once", true), decide("deny", "Refuse the call", false))
@@ -105,11 +105,7 @@ func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reaso
 	if yes {
 		decision = "approved"
 	}
-	if t.json {
-		return t.document(map[string]any{"id": q.ID, "decision": decision, "agent": q.Agent, "tool": q.Tool, "arguments": json.RawMessage(q.Arguments)})
-	}
-	t.printf("%s %s of %s with %s\n", decision, diag.Printable(q.Tool), diag.Printable(q.Agent), diag.Printable(string(q.Arguments)))
-	return nil
+	return t.say(map[string]any{"id": q.ID, "decision": decision, "agent": q.Agent, "tool": q.Tool, "arguments": json.RawMessage(q.Arguments)}, "%s %s of %s with %s\n", decision, diag.Printable(q.Tool), diag.Printable(q.Agent), diag.Printable(string(q.Arguments)))
 }
 
 // fullApproval finds an approval by its id, or by the beginning of the id of

@@ -34,14 +34,10 @@ func (f *asOther) who() (principal, by string, err error) {
 func checkOwner(rule string) error {
 	h, err := home.Find()
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
-	err = identity.CheckOwner(h.Root())
-	if errors.Is(err, identity.ErrNotOwner) {
+	if err = identity.CheckOwner(h.Root()); errors.Is(err, identity.ErrNotOwner) {
 		return no("do it as the user who owns "+h.Dir(), "%s: %w", rule, err)
 	}
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
-	return nil
+	return err
 }

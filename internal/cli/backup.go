@@ -36,7 +36,7 @@ func newBackup(t *terminal) *cobra.Command {
 	var f sealing
 	cmd := &cobra.Command{
 		Use:     "backup FILE",
-		GroupID: groupRun,
+		GroupID: groupRecords,
 		Short:   "Copy everything that ambit keeps into one encrypted file",
 		Long: "Copy the store, the keys, the vault, the installed agents, what registries gave, policy and settings into one file,\n" +
 			"while everything goes on running. The file holds the keys, so it is encrypted: to a passphrase, which is asked for or\n" +
@@ -47,8 +47,8 @@ func newBackup(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.passphrase, "passphrase-file", "", "a `file` with the passphrase, instead of asking for it")
 	cmd.Flags().StringArrayVar(&f.recipients, "recipient", nil, "encrypt to this age `key` (age1…); more than one may be given")
-	cmd.Flags().BoolVar(&f.plain, "plain", false, "do not encrypt it: whoever reads the file has your keys")
-	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	cmd.Flags().BoolVar(&f.plain, "plain", false, "do not encrypt it: anyone who reads the file has your keys")
+	storeFlag(cmd.Flags(), &f.store)
 	return cmd
 }
 
@@ -56,7 +56,7 @@ func newRestore(t *terminal) *cobra.Command {
 	var f sealing
 	cmd := &cobra.Command{
 		Use:     "restore FILE",
-		GroupID: groupRun,
+		GroupID: groupRecords,
 		Short:   "Bring back what ambit backup copied",
 		Long: "Bring back what ambit backup copied, into an AMBIT_HOME and a store that are empty: nothing is overwritten. The store\n" +
 			"comes back whole or not at all, and after the files; a restore that was broken off is simply done again. Calls that\n" +
@@ -67,15 +67,12 @@ func newRestore(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.passphrase, "passphrase-file", "", "a `file` with the passphrase, instead of asking for it")
 	cmd.Flags().StringVar(&f.identity, "identity", "", "a `file` with the age identity of a recipient")
-	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.Flags(), &f.store)
 	return cmd
 }
 
 func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	lock, err := t.lockFor(ctx, f)
 	if err != nil {
 		return err
@@ -89,7 +86,7 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 	}
 	defer b.Close()
 	if err := b.Journal.Post(ctx); err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("what lies in daybooks cannot be posted: %w", err)}
+		return &failure{code: exitMissing, err: fmt.Errorf("the write-ahead log cannot be posted: %w", err)}
 	}
 	out, finish, err := t.backupTo(file)
 	if err != nil {
@@ -114,10 +111,10 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 func (t *terminal) leftOut(names []string) {
 	const most = 5
 	for _, name := range names[:min(len(names), most)] {
-		t.notef("%s %s is not in the backup: it is a link, or no plain file; keep what it leads to yourself", t.paint(boldRed, "ambit:"), diag.Printable(name))
+		t.alertf("%s is not in the backup: it is a link, or no plain file; keep what it leads to yourself", diag.Printable(name))
 	}
 	if more := len(names) - most; more > 0 {
-		t.notef("%s the same goes for %s; --json names them all", t.paint(boldRed, "ambit:"), count(more, "more file"))
+		t.alertf("the same goes for %s; --json names them all", count(more, "more file"))
 	}
 }
 
@@ -242,10 +239,7 @@ func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
 	if err := isStore(f.store); err != nil {
 		return err
 	}
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	key, err := t.keyFor(ctx, file, f)
 	if err != nil {
 		return err
@@ -268,11 +262,9 @@ func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
 	if err != nil {
 		return restoreFailed(err, file, f)
 	}
-	if t.json {
-		return t.document(summary)
-	}
-	t.notef("%s and %s of %s are back; check them: ambit journal verify", count(int(summary.Rows), "row"), count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
-	return nil
+	return t.show(summary, func() {
+		t.notef("%s and %s of %s are back; check them: ambit journal verify", count(int(summary.Rows), "row"), count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
+	})
 }
 
 // keyFor finds out what opens a backup, if it needs opening.
@@ -319,7 +311,7 @@ func restoreFailed(err error, file string, f *sealing) error {
 	case errors.Is(err, backup.ErrSealed):
 		return no(f.otherKey(), "%w", err)
 	case errors.Is(err, backup.ErrHalf):
-		return &failure{code: exitMissing, err: fmt.Errorf("the restore was broken off: %w", err), hint: "start nothing there yet; mend this, and restore again: what is back stays as it is"}
+		return &failure{code: exitMissing, err: fmt.Errorf("the restore was broken off: %w", err), hint: "start nothing there yet; fix this, and restore again: restored files stay as they are"}
 	case errors.Is(err, backup.ErrNotEmpty):
 		hint := "restore into a new home: AMBIT_HOME=FOLDER ambit restore " + diag.ShellWord(file)
 		if f.store != "" {
@@ -331,7 +323,7 @@ func restoreFailed(err error, file string, f *sealing) error {
 	case errors.Is(err, backup.ErrFormat):
 		return no("is it a file of ambit backup, and all of it? If it was cut short or damaged, use another copy", "nothing was restored: %w", err)
 	case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrFull):
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	return &failure{code: exitMissing, err: fmt.Errorf("nothing was restored: %w", err)}
 }

@@ -29,7 +29,7 @@ func (t *terminal) books(ctx context.Context, storeURL string) (*store.Store, er
 func (t *terminal) elsewhere(ctx context.Context, storeURL string) {
 	if storeURL == "" {
 		if d := daemonElsewhere(ctx); d != nil {
-			t.notef("%s the daemon at %s keeps its state at %s, and this looks at the store in AMBIT_HOME; name the other one with --store", t.paint(yellow, "warning:"), d.URL, diag.Printable(d.Store))
+			t.warnf("the daemon at %s keeps its state at %s, and this looks at the store in AMBIT_HOME; name the other one with --store", d.URL, diag.Printable(d.Store))
 		}
 	}
 }
@@ -55,10 +55,7 @@ func sharedDaemon(ctx context.Context) *daemon.Client {
 // begun reports whether there is a store to look into, whatever else the home has: one
 // would be made, with keys of its own, just to be called whole and copied.
 func (t *terminal) begun(ctx context.Context, storeURL string) (bool, error) {
-	h, err := home.Find()
-	if err != nil {
-		return false, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	if _, err := os.Stat(h.State()); storeURL != "" || !errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -81,7 +78,7 @@ func wantBegun(ok bool, err error) error {
 	}
 	h, err := home.Find()
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	return &failure{code: exitMissing, err: fmt.Errorf("there is no journal in %s yet", h.Dir()), hint: "it begins with the first call; if there were some, check AMBIT_HOME"}
 }
@@ -126,10 +123,7 @@ func (t *terminal) openBooks(ctx context.Context, storeURL string, open func(con
 	if err := isStore(storeURL); err != nil {
 		return nil, err
 	}
-	h, err := home.Find()
-	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	b, err := open(ctx, h, storeURL)
 	if err != nil {
 		return nil, notOpened(h, storeURL, err)

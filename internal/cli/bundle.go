@@ -29,21 +29,13 @@ import (
 func newBundle(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "bundle",
-		GroupID: groupRun,
+		GroupID: groupInstall,
 		Short:   "Pack, check, review and run bundles of code",
 		Long: "Pack, check, review and run bundles of code: a folder with a findagent.json of kind code-bundle at its top,\n" +
 			"or an archive of one. The code runs in a sandbox, which reaches the manifest's allowed_hosts and nothing\n" +
 			"else. Settings of its env come from [bundles.NAME.env] in config.toml.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("use pack, scan, review or run", "there is no ambit bundle %s", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBundlePack(t), newBundleScan(t), newBundleReview(t), newBundleRun(t))
-	return cmd
+	return group(cmd, newBundlePack(t), newBundleScan(t), newBundleReview(t), newBundleRun(t))
 }
 
 // openBundle reads and checks a bundle.
@@ -103,8 +95,8 @@ func newBundleScan(t *terminal) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "scan FILE|DIR",
-		Short: "Tell everything that is wrong with a bundle",
-		Long: "Tell everything that is wrong with a bundle, without running anything of it: paths that lead out, links,\n" +
+		Short: "Report every problem of a bundle",
+		Long: "Report every problem of a bundle, without running any of it: paths that lead out, links,\n" +
 			"too much of anything, secrets, hosts that are not declared, compiled code. Exits 1 if there is an error,\n" +
 			"with --strict also if there is a warning. What a code means: ambit explain CODE.",
 		Example: "  ambit bundle scan ./my-agent\n  ambit bundle scan my-agent.tgz --json",
@@ -180,19 +172,17 @@ func newBundlePack(t *terminal) *cobra.Command {
 				file = agent.Slug(b.Agent().Name) + ".tgz"
 			}
 			if err := home.ReplaceBy(file, 0o644, b.Tree.Pack); err != nil {
-				return &failure{code: exitMissing, err: err}
+				return err
 			}
 			r := reportOf(b)
 			r.Path = file
-			if t.json {
-				return t.document(r)
-			}
-			t.bundleProblems(b)
-			t.printf("%s %s: %s, %s\n  %s\n", t.paint(green, "packed:"), diag.Printable(file), count(r.Files, "file"), size(r.Bytes), r.Digest)
-			if len(r.LeftOut) > 0 {
-				t.notef("left out: %s", diag.Printable(strings.Join(r.LeftOut, ", ")))
-			}
-			return nil
+			return t.show(r, func() {
+				t.bundleProblems(b)
+				t.printf("%s %s: %s, %s\n  %s\n", t.paint(green, "packed:"), diag.Printable(file), count(r.Files, "file"), size(r.Bytes), r.Digest)
+				if len(r.LeftOut) > 0 {
+					t.notef("left out: %s", diag.Printable(strings.Join(r.LeftOut, ", ")))
+				}
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the `file` to write (default NAME.tgz, here)")
@@ -224,7 +214,7 @@ func newBundleReview(t *terminal) *cobra.Command {
 	cmd.Flags().BoolVar(&approve, "approve", false, "record that you have read it, and that it may run")
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "record that it may no longer run")
 	cmd.Flags().StringVar(&note, "note", "", "a `remark`, kept with the review")
-	cmd.Flags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.Flags(), &store)
 	return cmd
 }
 
@@ -233,7 +223,7 @@ func (t *terminal) review(ctx context.Context, b *bundle.Bundle, store, note str
 		if !t.json {
 			t.bundleProblems(b)
 		}
-		return no("see: ambit bundle scan "+b.Path, "%s cannot be approved: %s", b.Path, count(b.Errors(), "error"))
+		return no("see: ambit bundle scan "+diag.ShellWord(b.Path), "%s cannot be approved: %s", b.Path, count(b.Errors(), "error"))
 	}
 	k, err := t.books(ctx, store)
 	if err != nil {
@@ -255,7 +245,7 @@ func (t *terminal) review(ctx context.Context, b *bundle.Bundle, store, note str
 	}
 	last, err := review.Last(ctx, k, digest)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	if t.json {
 		return t.document(struct {
@@ -267,7 +257,7 @@ func (t *terminal) review(ctx context.Context, b *bundle.Bundle, store, note str
 	t.toReview(b)
 	switch {
 	case last == nil:
-		t.printf("%s nobody has reviewed it; if you have read it: ambit bundle review %s --approve\n", t.paint(yellow, "review:"), diag.Printable(b.Path))
+		t.printf("%s not reviewed yet; if you have read it: ambit bundle review %s --approve\n", t.paint(yellow, "review:"), diag.ShellWord(b.Path))
 	default:
 		t.printf("%s %s by %s on %s %s\n", t.paint(green, "review:"), last.Verdict, diag.Printable(last.Principal), last.Time.Format(time.DateOnly), diag.Printable(last.Note))
 	}
@@ -318,7 +308,7 @@ func newBundleRun(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "run FILE|DIR TOOL",
 		Short:   "Call a tool of a bundle, in the sandbox",
-		Long:    "Call a tool of a bundle through the door, with the bundle's code in the sandbox. Nothing of an archive is\nunpacked into the current folder.",
+		Long:    "Call a tool of a bundle through the gateway, with the bundle's code in the sandbox. Nothing of an archive is\nunpacked into the current folder.",
 		Example: "  ambit bundle run ./my-agent summarize --input '{\"text\": \"…\"}'\n  ambit bundle run my-agent.tgz summarize --input @text.json --json",
 		Args:    exactly(2, "an archive or a folder, and a tool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -344,7 +334,7 @@ func newBundleRun(t *terminal) *cobra.Command {
 	}
 	f.flags(cmd)
 	f.development.flags(cmd)
-	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.Flags(), &f.store)
 	cmd.Flags().StringVar(&isolation, "isolation", string(sandbox.Standard), "how far the code is kept away: standard or strong")
 	complete(cmd, "isolation", []string{string(sandbox.Standard), string(sandbox.Strong)})
 	return cmd
@@ -361,7 +351,7 @@ func (t *terminal) bundleManifest(path string) (m *manifest.Manifest, end func()
 		if !t.json {
 			t.bundleProblems(b)
 		}
-		return nil, nil, no("see: ambit bundle scan "+path, "%s may not run: %w", path, &bundle.Invalid{Bundle: b})
+		return nil, nil, no("see: ambit bundle scan "+diag.ShellWord(path), "%s may not run: %w", path, &bundle.Invalid{Bundle: b})
 	}
 	end = func() {}
 	file := path
@@ -370,12 +360,12 @@ func (t *terminal) bundleManifest(path string) (m *manifest.Manifest, end func()
 	} else if filepath.Base(path) != bundle.ManifestName {
 		dir, err := os.MkdirTemp("", "ambit-unpacked-")
 		if err != nil {
-			return nil, nil, &failure{code: exitMissing, err: err}
+			return nil, nil, err
 		}
 		end = func() { os.RemoveAll(dir) }
 		if err := b.Tree.Write(dir); err != nil {
 			end()
-			return nil, nil, &failure{code: exitMissing, err: err}
+			return nil, nil, err
 		}
 		file = filepath.Join(dir, bundle.ManifestName)
 	}

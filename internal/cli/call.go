@@ -66,8 +66,8 @@ func newCall(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "call PATH TOOL",
 		GroupID: groupRun,
-		Short:   "Make one call through the door",
-		Long:    "Make one call through the door: the agent's servers are started and proven, the call is resolved, gated\nand carried out, and its result printed. TOOL is a name or a matrix:// URI.",
+		Short:   "Make one call through the gateway",
+		Long:    "Make one call through the gateway: the agent's servers are started and proven, the call is resolved, checked\nand carried out, and its result printed. TOOL is a name or a matrix:// URI.",
 		Example: "  ambit call agents/default.json list_directory --input '{\"path\": \".\"}'\n  ambit call agents/default.json matrix://tool/mcp/thinking/sequentialthinking@2026.8.31 --input @thought.json",
 		Args:    exactly(2, "a manifest and a tool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,7 +91,7 @@ func newCall(t *terminal) *cobra.Command {
 	f.development.flags(cmd)
 	f.development.isolation.flag(cmd)
 	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "a `key` that makes a repeated call the same call: it is made once, and answered alike")
-	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.Flags(), &f.store)
 	return cmd
 }
 
@@ -110,7 +110,7 @@ func hintOn(r *call.Refusal, c *call.Call, t *agent.Tool) string {
 	case r.Code == call.InputInvalid && r.Stage == "remember":
 		return "use another --idempotency-key"
 	case r.Code == call.ApprovalDenied && !r.Retryable: // no key ends on a command line
-		return "call again once whoever refused it agrees"
+		return "call again once the person who refused it agrees"
 	case r.Code == call.TimedOut && r.Effect == call.EffectUnknown:
 		return "see whether an answer came: ambit journal show --unknown; " + moreTime
 	case r.Code == call.TimedOut && c.Timeout > 0:
@@ -157,7 +157,7 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 	}
 	door, err := host.Closed(m, o, nil)
 	if err != nil {
-		return call.Result{}, &failure{code: exitMissing, err: err}
+		return call.Result{}, err
 	}
 	var broken *failure
 	var down *call.Refusal
@@ -171,7 +171,7 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 			return call.Result{}, err
 		default:
 			if door, err = host.Closed(m, o, down); err != nil {
-				return call.Result{}, &failure{code: exitMissing, err: err}
+				return call.Result{}, err
 			}
 		}
 	}
@@ -241,6 +241,6 @@ func (t *terminal) result(r call.Result) {
 		t.printf("%s\n", t.paint(dim, "("+diag.Printable(strings.TrimSpace(c.Type+" "+c.MIMEType+" "+c.URI))+"; --json shows it)"))
 	}
 	if r.IsError {
-		t.notef("%s the tool reports an error", t.paint(boldRed, "ambit:"))
+		t.alertf("the tool reports an error")
 	}
 }

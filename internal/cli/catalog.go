@@ -24,21 +24,13 @@ import (
 func newCatalog(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "catalog",
-		GroupID: groupRead,
+		GroupID: groupInstall,
 		Short:   "Show and extend the tool servers that are known by their ids",
 		Long: "Show and extend the catalogue: the tool servers that GPARS manifests can require by id without a registry\n" +
 			"being asked. Each entry is one exact package with its sha256, its tools, and what each scope covers.",
 		Example: "  ambit catalog list\n  ambit catalog show registry.openmcp.org/filesystem",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("use list, show, add or rm", "there is no ambit catalog %s", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCatalogList(t), newCatalogShow(t), newCatalogAdd(t), newCatalogRemove(t))
-	return cmd
+	return group(cmd, newCatalogList(t), newCatalogShow(t), newCatalogAdd(t), newCatalogRemove(t))
 }
 
 // entryReport is an entry as --json tells of it.
@@ -48,13 +40,10 @@ type entryReport struct {
 }
 
 func (t *terminal) catalogue() (*catalog.Catalog, home.Home, error) {
-	h, err := home.Find()
-	if err != nil {
-		return nil, h, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	c, err := catalog.Open(h)
 	if err != nil {
-		return nil, h, no("mend the file, or take it away", "%w", err)
+		return nil, h, no("fix or remove the file", "%w", err)
 	}
 	return c, h, nil
 }
@@ -81,15 +70,13 @@ func newCatalogList(t *terminal) *cobra.Command {
 					reports = append(reports, entryReport{id, c.Entries[id]})
 				}
 			}
-			if t.json {
-				return t.document(map[string]any{"servers": reports})
-			}
-			rows := make([][]string, len(reports))
-			for i, r := range reports {
-				rows[i] = []string{t.paint(bold, diag.Printable(r.ID)), r.Version, strings.Join(slices.Sorted(maps.Keys(r.Scopes)), ", "), diag.Printable(r.Description)}
-			}
-			t.table("", rows)
-			return nil
+			return t.show(map[string]any{"servers": reports}, func() {
+				rows := make([][]string, len(reports))
+				for i, r := range reports {
+					rows[i] = []string{t.paint(bold, diag.Printable(r.ID)), r.Version, strings.Join(slices.Sorted(maps.Keys(r.Scopes)), ", "), diag.Printable(r.Description)}
+				}
+				t.table("", rows)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&host, "registry", "", "ask the registry of this `host` instead")
@@ -103,21 +90,19 @@ const maxSearched = 500
 func (t *terminal) searchRegistry(ctx context.Context, h home.Home, host, text string) error {
 	config, err := registry.ReadConfig(h)
 	if err != nil {
-		return no("mend the file", "%w", err)
+		return no("fix the file", "%w", err)
 	}
 	list, err := registry.NewClient(h, config).Search(ctx, host, text, maxSearched)
 	if err != nil {
 		return registryFailure(err)
 	}
-	if t.json {
-		return t.document(map[string]any{"registry": host, "servers": list})
-	}
-	rows := make([][]string, len(list))
-	for i, l := range list {
-		rows[i] = []string{t.paint(bold, diag.Printable(host+"/"+l.Name)), diag.Printable(l.Version), diag.Printable(l.Description)}
-	}
-	t.table("", rows)
-	return nil
+	return t.show(map[string]any{"registry": host, "servers": list}, func() {
+		rows := make([][]string, len(list))
+		for i, l := range list {
+			rows[i] = []string{t.paint(bold, diag.Printable(host+"/"+l.Name)), diag.Printable(l.Version), diag.Printable(l.Description)}
+		}
+		t.table("", rows)
+	})
 }
 
 func registryFailure(err error) error {
@@ -137,13 +122,10 @@ func newCatalogShow(t *terminal) *cobra.Command {
 		Example: "  ambit catalog show registry.openmcp.org/git\n  ambit catalog show registry.modelcontextprotocol.io/io.github.example/weather --version '^1.2'",
 		Args:    exactly(1, "the id of a server"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			r, err := registry.NewResolver(h, nil)
 			if err != nil {
-				return no("mend the file that the message names", "%w", err)
+				return no("fix the file that the message names", "%w", err)
 			}
 			f := r.One(cmd.Context(), &agent.Agent{}, "NAME", agent.Requirement{Server: args[0], Version: constraint})
 			if f.Problem != nil && f.Recipe.Kind == "" {
@@ -208,7 +190,7 @@ func (t *terminal) showEntry(id string, f *registry.Found, e *catalog.Entry) err
 	}
 	t.table("  ", rows)
 	if f.Problem != nil {
-		t.notef("%s %s", t.paint(yellow, "warning:"), diag.Printable(f.Problem.Error()))
+		t.warnf("%s", diag.Printable(f.Problem.Error()))
 	}
 	return nil
 }
@@ -265,16 +247,14 @@ func newCatalogRemove(t *terminal) *cobra.Command {
 				return no("see what there is: ambit catalog list", "there is no server %s in the catalogue", diag.Quote(id))
 			}
 			if c, err = catalog.Open(h); err != nil {
-				return no("mend the file", "%w", err)
+				return no("fix the file", "%w", err)
 			}
 			own := c.Entries[id]
-			if t.json {
-				return t.document(map[string]any{"id": id, "removed": true, "shipped": own != nil})
-			}
-			if t.printf("%s is out of the catalogue\n", diag.Printable(id)); own != nil {
-				t.printf("the one that ambit brings counts again: %s %s\n", diag.Printable(own.Package.Name), own.Version)
-			}
-			return nil
+			return t.show(map[string]any{"id": id, "removed": true, "shipped": own != nil}, func() {
+				if t.printf("%s is out of the catalogue\n", diag.Printable(id)); own != nil {
+					t.printf("the one that ambit brings counts again: %s %s\n", diag.Printable(own.Package.Name), own.Version)
+				}
+			})
 		},
 	}
 }
@@ -331,10 +311,7 @@ func (t *terminal) addEntry(ctx context.Context, id, spec string, f adding) erro
 	if err != nil {
 		return err
 	}
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	store := pack.Store{Dir: h.Packages()}
 	ref := pack.Ref{Kind: pack.Kind(e.Package.Kind), Name: e.Package.Name, Version: e.Package.Version}
 	show := t.progress()
@@ -351,18 +328,14 @@ func (t *terminal) addEntry(ctx context.Context, id, spec string, f adding) erro
 	if err := catalog.Add(h, id, e); err != nil {
 		return no("", "%w", err)
 	}
-	if t.json {
-		return t.document(entryReport{id, e})
-	}
-	t.printf("%s is in the catalogue: %s %s, %s\n", diag.Printable(id), e.Package.Name, e.Package.Version, count(len(e.Tools), "tool"))
-	return nil
+	return t.say(entryReport{id, e}, "%s is in the catalogue: %s %s, %s\n", diag.Printable(id), e.Package.Name, e.Package.Version, count(len(e.Tools), "tool"))
 }
 
 // discover starts the server of an entry once and gives its definitions.
 func (t *terminal) discover(ctx context.Context, h home.Home, id string, e *catalog.Entry) (map[string][]byte, error) {
 	config, err := registry.ReadConfig(h)
 	if err != nil {
-		return nil, no("mend the file", "%w", err)
+		return nil, no("fix the file", "%w", err)
 	}
 	set := config.Servers[id]
 	work := set.Work

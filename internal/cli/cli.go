@@ -1,23 +1,22 @@
 // Package cli is the command line: one file per verb.
 //
-// A verb reads its arguments, asks the packages below for the answer and
-// prints it through a [terminal], which alone writes to the screen (its rules
-// are at the top of terminal.go). A verb ends with nil or with a [failure],
-// which carries the exit code:
+// A verb reads its arguments, asks the packages below for the answer and prints
+// it through a [terminal], which alone writes to the screen (terminal.go starts
+// with its rules). A verb returns nil, a [failure] with its exit code, or any
+// other error, which means that something it needs is missing:
 //
 //	0  yes
 //	1  no: invalid, widened, refused, failed
 //	2  wrong usage
 //	3  something needed is missing here
 //
-// Every verb takes --json and then prints one JSON document on stdout,
-// whatever happens; a failure is {"error":{"message","hint"}} unless the verb
-// has a document of its own for saying no. Verbs, flags, exit codes and the
-// fields of these documents are a contract: they are added to, never renamed.
+// Every verb accepts --json and then prints exactly one JSON document on stdout;
+// a failure is {"error":{"message","hint"}} unless the verb has a document of its
+// own for a negative answer. Verbs, flags, exit codes and the fields of these
+// documents are a contract: they are added to, never renamed.
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,20 +47,23 @@ const (
 	exitInterrupted = 130
 )
 
-// failure is an error that knows its exit code and what to do about it.
+// failure is an error with an exit code and a hint how to fix it.
 type failure struct {
 	code int
 	err  error
 	hint string
-	// told says that the verb has already printed everything.
-	told bool
+	// printed means that the verb has already printed everything.
+	printed bool
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// errNo ends a verb whose output already said no.
-var errNo = &failure{code: exitNo, err: errors.New("no"), told: true}
+// errNo ends a verb whose output already contains the negative answer.
+var errNo = &failure{code: exitNo, err: errors.New("no"), printed: true}
+
+// errMissing ends a verb whose output already names what is missing.
+var errMissing = &failure{code: exitMissing, err: errors.New("something is missing"), printed: true}
 
 func no(hint, format string, args ...any) error {
 	return &failure{code: exitNo, err: fmt.Errorf(format, args...), hint: hint}
@@ -70,14 +73,18 @@ func usage(hint, format string, args ...any) error {
 	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: hint}
 }
 
+func missing(hint, format string, args ...any) error {
+	return &failure{code: exitMissing, err: fmt.Errorf(format, args...), hint: hint}
+}
+
 // Main runs the command line of this process and returns its exit code.
 func Main() int {
 	// A command is short-lived: collecting less often is worth some memory.
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Servers get a moment to end. Whatever does not notice is ended, and a
-	// second signal ends everything at once.
+	// After a signal, servers have three seconds to exit before the process does; a
+	// second signal ends it immediately.
 	context.AfterFunc(ctx, func() {
 		stop()
 		time.AfterFunc(3*time.Second, func() { os.Exit(exitInterrupted) })
@@ -95,39 +102,42 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if flushErr := t.flush(); err == nil && flushErr != nil {
-		err = &failure{code: exitMissing, err: fmt.Errorf("cannot write the output: %w", flushErr)}
+		err = fmt.Errorf("cannot write the output: %w", flushErr)
 	}
 	if err == nil {
 		return 0
 	}
-	f, ok := errors.AsType[*failure](err)
-	if !ok {
-		// Everything that a verb returns is a failure; the rest is cobra's word
-		// on how it was called.
-		f = &failure{code: exitUsage, err: err, hint: "see: ambit --help"}
-	}
+	f := failureOf(err)
 	switch {
 	case t.interrupted:
-		f = errInterrupted // whatever a verb made of it
+		f = errInterrupted // whatever the verb returned
 	case ctx.Err() != nil:
-		// What came of it until then is told; it ends as other programs do then.
+		// The verb's message stays; the exit code is that of interrupted programs.
 		ended := *f
 		ended.code, f = exitInterrupted, &ended
 	}
-	if f.hint == "" && nowhereToKeep(f) {
-		f.hint = writableHome
-	}
-	if !f.told {
+	if !f.printed {
 		t.fail(f)
 	}
 	return f.code
 }
 
-// writableHome is what to do where nothing can be kept.
+// failureOf returns the failure that ends a verb with err.
+func failureOf(err error) *failure {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		f = &failure{code: exitMissing, err: err}
+	}
+	if f.hint == "" && homeUnwritable(err) {
+		f.hint = writableHome
+	}
+	return f
+}
+
 const writableHome = "set AMBIT_HOME to a folder that can be written"
 
-// nowhereToKeep reports whether an error comes from a home that cannot be written.
-func nowhereToKeep(err error) bool {
+// homeUnwritable reports whether an error comes from a home that cannot be written.
+func homeUnwritable(err error) bool {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
 		return false
@@ -137,12 +147,35 @@ func nowhereToKeep(err error) bool {
 	return err == nil && within && h.Writable() != nil
 }
 
+// The groups of verbs, in the order in which help --all lists them.
+const (
+	groupWrite   = "write"
+	groupReview  = "review"
+	groupInstall = "install"
+	groupRun     = "run"
+	groupDecide  = "decide"
+	groupSecrets = "secrets"
+	groupRecords = "records"
+	groupHelp    = "help"
+)
+
+// everyday are the verbs that bare ambit shows, in the order of a person's day.
+var everyday = []string{
+	"init", "import", "validate", "inspect", "install", "serve", "call", "why", "approvals", "journal", "doctor",
+}
+
+// homeless are the verbs that work where there is no home folder at all.
+var homeless = []string{
+	"", " help", " completion", " version", " man", " schema", " explain", " doctor", " validate", " tools", " diff",
+	" convert", " new", " import", " export", " bundle scan", " bundle pack",
+}
+
 func newRoot(t *terminal) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ambit",
 		Short: "An agent does what its manifest says, and nothing else.",
-		Long: "ambit reads an agent's manifest, proves that the world matches it, and runs the agent so that\n" +
-			"every call goes through one door. It speaks four dialects: Matrix, GPARS, Covenant and FindAgent.",
+		Long: "ambit reads an agent's manifest, proves that its tool servers match it, and runs the agent so that every\n" +
+			"call goes through one gateway. It reads four dialects: Matrix, GPARS, Covenant and FindAgent.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
@@ -150,7 +183,7 @@ func newRoot(t *terminal) *cobra.Command {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return usage(cmp.Or(nearVerb(cmd, args[0]), "see: ambit --help"), "there is no verb %q", args[0])
+			return noVerb(cmd, args)
 		},
 	}
 	root.SetOut(t.out)
@@ -173,44 +206,100 @@ func newRoot(t *terminal) *cobra.Command {
 	complete(root, "color", []string{"auto", "always", "never"})
 	root.Version = version
 	root.SetVersionTemplate("ambit {{.Version}}\n")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return t.setUp() }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return t.setUp(cmd) }
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddGroup(
-		&cobra.Group{ID: groupRead, Title: "Read and review"},
-		&cobra.Group{ID: groupWrite, Title: "Write"},
-		&cobra.Group{ID: groupRun, Title: "Prove and run"},
+		&cobra.Group{ID: groupWrite, Title: "Write an agent"},
+		&cobra.Group{ID: groupReview, Title: "Review an agent"},
+		&cobra.Group{ID: groupInstall, Title: "Prove and install"},
+		&cobra.Group{ID: groupRun, Title: "Run and call"},
+		&cobra.Group{ID: groupDecide, Title: "Decide what is allowed"},
+		&cobra.Group{ID: groupSecrets, Title: "Credentials and keys"},
+		&cobra.Group{ID: groupRecords, Title: "Records and backups"},
 		&cobra.Group{ID: groupHelp, Title: "Help"},
 	)
-	root.SetHelpCommandGroupID(groupHelp)
-	root.SetCompletionCommandGroupID(groupHelp)
 	root.AddCommand(
-		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t), newJournal(t),
 		newNew(t), newInit(t), newConvert(t), newImport(t), newExport(t), newSchema(t),
-		newVerify(t), newLock(t), newCall(t), newWhy(t), newRun(t), newApprovals(t),
-		newServe(t), newAgents(t), newReload(t), newKey(t), newSecret(t), newLogin(t), newLogout(t), newWhoami(t),
-		newInstall(t), newUninstall(t), newCatalog(t), newToolServer(t), newBundle(t),
-		newDoctor(t), newDispatch(t), newWorker(t), newConsole(t), newBackup(t), newRestore(t), newRotate(t), newGrant(t), newRevoke(t), newGrants(t), newPolicy(t), newMemory(t), newVersion(t), newMan(t),
+		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t),
+		newVerify(t), newLock(t), newInstall(t), newUninstall(t), newCatalog(t), newBundle(t),
+		newRun(t), newServe(t), newCall(t), newDispatch(t), newWorker(t), newToolServer(t), newAgents(t), newReload(t), newConsole(t),
+		newWhy(t), newApprovals(t), newPolicy(t), newGrant(t), newRevoke(t), newGrants(t),
+		newSecret(t), newLogin(t), newLogout(t), newWhoami(t), newKey(t), newRotate(t),
+		newJournal(t), newMemory(t), newBackup(t), newRestore(t),
+		newDoctor(t), newVersion(t), newMan(t),
 	)
-	refuseUnknown(root)
+	ownHelp(t, root)
 	hintVerbs(root)
 	return root
 }
 
-const (
-	groupRead  = "read"
-	groupWrite = "write"
-	groupRun   = "run"
-	groupHelp  = "help"
-)
+// Verbs returns the tree of all verbs, from which the reference pages are generated.
+func Verbs() *cobra.Command {
+	return newRoot(newTerminal(strings.NewReader(""), io.Discard, io.Discard))
+}
 
-// exactly wants n arguments and says what they are.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == n {
+// group makes cmd a verb that has only verbs of its own.
+func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(verbs...)
+	var names []string
+	for _, v := range verbs {
+		names = append(names, v.Name())
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
 			return nil
 		}
-		return usage("see: "+cmd.CommandPath()+" --help", "%s takes %s, and got %s", cmd.CommandPath(), what, count(len(args), "argument"))
+		// The argument is not repeated: it may be a value that was meant for a prompt.
+		return usage("use "+diag.Words(names, "or"), "%s has no such verb", cmd.CommandPath())
 	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return cmd
+}
+
+// exactly requires n arguments; what describes them.
+func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
+
+func atMost(n int, what string) cobra.PositionalArgs { return between(0, n, what) }
+
+func atLeast(n int, what string) cobra.PositionalArgs { return between(n, 1<<16, what) }
+
+func between(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && len(args) <= most {
+			return nil
+		}
+		path := cmd.CommandPath()
+		return usage("see: "+path+" --help", "%s takes %s, and got %s", path, what, count(len(args), "argument"))
+	}
+}
+
+// complete offers words as the values of a flag.
+func complete(cmd *cobra.Command, flag string, words []string) {
+	// It fails only for a flag that does not exist, which every test would show.
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}
+
+func dialectFlag(cmd *cobra.Command, dialect *string) {
+	cmd.Flags().StringVar(dialect, "dialect", "", "read the manifest as this `dialect` instead of detecting it: "+strings.Join(dialectNames(), ", "))
+	complete(cmd, "dialect", dialectNames())
+}
+
+// storeFlag adds --store to a verb that uses the store of the home by default.
+func storeFlag(set *pflag.FlagSet, store *string) {
+	set.StringVar(store, "store", "", "the store as a postgres:// `URL`; the default is the one in AMBIT_HOME")
+}
+
+// sharedStoreFlag adds --store to a verb that uses the daemon's store by default.
+func sharedStoreFlag(set *pflag.FlagSet, store *string) {
+	set.StringVar(store, "store", "", "the store as a postgres:// `URL`; the default is that of the daemon of AMBIT_HOME, or the one in there")
+}
+
+// outputFlags add -o and --force to a verb that writes a new file.
+func outputFlags(cmd *cobra.Command, output *string, force *bool, usage string) {
+	cmd.Flags().StringVarP(output, "output", "o", "", usage)
+	cmd.Flags().BoolVar(force, "force", false, "overwrite what is there")
 }
 
 func count(n int, noun string) string {
@@ -218,4 +307,10 @@ func count(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// needsHome reports whether a verb cannot do without a home folder.
+func needsHome(cmd *cobra.Command) bool {
+	path := strings.TrimPrefix(cmd.CommandPath(), "ambit")
+	return !slices.Contains(homeless, path) && !strings.HasPrefix(path, " completion") && !strings.HasPrefix(path, " __complete")
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 
@@ -19,9 +18,9 @@ func newConvert(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "convert --to DIALECT PATH",
 		GroupID: groupWrite,
-		Short:   "Say a manifest in another dialect",
-		Long: "Say a manifest in another dialect: " + strings.Join(dialectNames(), ", ") + ". What the other dialect has no word for\n" +
-			"is listed on stderr, and so is what had to be filled in. Where nothing would be left, it is refused.",
+		Short:   "Convert a manifest to another dialect",
+		Long: "Convert a manifest to another dialect: " + strings.Join(dialectNames(), ", ") + ". Parts that the other dialect cannot\n" +
+			"express are listed on stderr, and so are parts that had to be filled in. A conversion that would leave nothing is refused.",
 		Example: "  ambit convert --to gpars agents/default.json\n  ambit convert --to matrix -o research.json agents/examples/research/agent.toml",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -38,7 +37,7 @@ func newConvert(t *terminal) *cobra.Command {
 			}
 			c, err := manifest.Convert(m, target)
 			if errors.Is(err, convert.ErrNothingSurvives) {
-				return no("ambit inspect "+args[0]+" shows what it does", "cannot convert %s to %s: %w", m.Dialect, target, err)
+				return no("ambit inspect "+diag.ShellWord(args[0])+" shows what it does", "cannot convert %s to %s: %w", m.Dialect, target, err)
 			}
 			if err != nil {
 				return no("", "%w", err)
@@ -59,22 +58,15 @@ func newConvert(t *terminal) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the `dialect` to convert to")
-	cmd.Flags().StringVar(&from, "dialect", "", "read the manifest as this `dialect` instead of finding out")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file` instead of standard output")
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite the output file")
+	dialectFlag(cmd, &from)
+	outputFlags(cmd, &output, &force, "write to `file` instead of standard output")
 	complete(cmd, "to", dialectNames())
-	complete(cmd, "dialect", dialectNames())
 	return cmd
 }
 
 func (t *terminal) convertedJSON(target agent.Dialect, c *manifest.Converted) error {
-	// A JSON dialect's manifest is a document within the document, TOML a text.
-	var text any = string(c.Text)
-	if target != agent.Covenant {
-		text = json.RawMessage(c.Text)
-	}
 	return t.document(map[string]any{
-		"dialect": target, "manifest": text,
+		"dialect": target, "manifest": manifestValue(target, c.Text),
 		"lost": append([]convert.Note{}, c.Lost...), "added": append([]convert.Note{}, c.Added...),
 	})
 }

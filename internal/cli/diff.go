@@ -10,10 +10,10 @@ import (
 func newDiff(t *terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:     "diff OLD NEW",
-		GroupID: groupRead,
-		Short:   "Tell what NEW may do that OLD could not",
-		Long: "Tell what NEW may do that OLD could not: a new tool, host, scope, side effect or secret, a larger budget, a\n" +
-			"looser guardrail. Exits 1 if NEW wants more, 0 if it does not.",
+		GroupID: groupReview,
+		Short:   "Show what NEW may do that OLD could not",
+		Long: "Show what NEW may do that OLD could not: a new tool, host, scope, side effect or secret, a larger budget, a\n" +
+			"looser guardrail. Exits 1 if NEW may do more, 0 if not.",
 		Example: "  ambit diff installed.json update.json\n  git show HEAD:agents/default.json | ambit diff - agents/default.json",
 		Args:    exactly(2, "two manifests"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -61,9 +61,9 @@ func (t *terminal) delta(d manifest.Delta) {
 	part("changed", "~", yellow, d.Changed)
 	switch {
 	case len(d.Widened) > 0:
-		t.printf("%s: %s\n", t.paint(boldRed, "it wants more than before"), count(len(d.Widened), "widening"))
+		t.printf("%s: %s\n", t.paint(boldRed, "it may do more than before"), count(len(d.Widened), "widening"))
 	case len(d.Narrowed)+len(d.Changed) > 0:
-		t.printf("%s\n", t.paint(green, "it wants no more than before"))
+		t.printf("%s\n", t.paint(green, "it may do no more than before"))
 	default:
 		t.printf("%s\n", t.paint(green, "no difference"))
 	}

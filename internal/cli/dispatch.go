@@ -46,7 +46,7 @@ func newDispatch(t *terminal) *cobra.Command {
 	cmd.Flags().StringVar(&f.priority, "priority", "", "low, normal or high; without it, what the manifest says")
 	cmd.Flags().StringVar(&f.parent, "parent", "", "the `intent` that this one is part of")
 	f.flags(cmd)
-	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.Flags(), &f.store)
 	f.isolation.flag(cmd)
 	complete(cmd, "priority", dispatch.Priorities)
 	return cmd
@@ -78,7 +78,7 @@ func (i *isolating) apply(t *terminal, o *host.Options, production bool) error {
 	if production {
 		return usage("leave it out", "--production does not go with --isolation none")
 	}
-	t.notef("%s programs run WITHOUT isolation: they can do whatever you can, and no limit but time holds. For trusted local development only.", t.paint(boldRed, "ambit:"))
+	t.alertf("programs run WITHOUT isolation: they can do whatever you can, and no limit but time holds. For trusted local development only.")
 	o.Unconfined = true
 	return nil
 }
@@ -120,7 +120,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Request) error {
 	d, err := dispatch.Open(ctx, o)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	defer func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
@@ -147,7 +147,7 @@ func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
 		t.notef("%s no worker that is running has %s with the digest %s: the intent %s waits; start one with ambit worker",
 			t.paint(boldRed, "ambit:"), diag.Printable(i.Agent), i.Digest, dispatch.UUID(i.ID))
 	case i.State == dispatch.Queued && i.OverBudget:
-		t.notef("%s %s has used its %d credits of this hour: this runs at low priority", t.paint(boldRed, "ambit:"), diag.Printable(i.Agent), a.Settlement.CreditsPerHour)
+		t.alertf("%s has used its %d credits of this hour: this runs at low priority", diag.Printable(i.Agent), a.Settlement.CreditsPerHour)
 	}
 }
 
@@ -193,7 +193,7 @@ func programFolders(h home.Home) []string {
 func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error) {
 	found, err := daemon.Find(programFolders(h)...)
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
+		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f daemon.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
 	// An id comes first, as for the daemon: a folder can have any name.

@@ -37,9 +37,9 @@ func newDoctor(t *terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:     "doctor",
 		GroupID: groupHelp,
-		Short:   "Tell what works on this machine, and how to get the rest",
-		Long: "Tell what works on this machine, and how to get the rest. What isolates programs is tried out, not looked for.\n" +
-			"Exits 3 if something is missing that agents need; gVisor and npm, which most do without, are not among that.",
+		Short:   "Check what works on this machine, and how to install the rest",
+		Long: "Check what works on this machine, and how to install the rest. Isolation is tried out, not looked up.\n" +
+			"Exits 3 if something that agents need is missing; gVisor and npm are optional.",
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTime)
@@ -53,7 +53,7 @@ func newDoctor(t *terminal) *cobra.Command {
 			}
 			for _, c := range checks {
 				if err == nil && !c.OK && !c.Spare {
-					return &failure{code: exitMissing, err: errors.New("something is missing"), told: true}
+					return errMissing
 				}
 			}
 			return err
@@ -89,7 +89,7 @@ func examineSandbox(found []sandbox.Finding) (checks []ailment) {
 
 func examineSettings(h home.Home) ailment {
 	if err := checkSettings(h); err != nil {
-		return ailment{Name: "settings", Detail: err.Error(), Fix: "mend " + diag.ShellWord(h.Config())}
+		return ailment{Name: "settings", Detail: err.Error(), Fix: "edit " + diag.ShellWord(h.Config())}
 	}
 	if _, err := os.Stat(h.Config()); err != nil {
 		return ailment{Name: "settings", OK: true, Detail: "there are none; they would be in " + h.Config()}
@@ -197,11 +197,11 @@ func examineVault(h home.Home) ailment {
 func (t *terminal) ailments(checks []ailment) {
 	missing := 0
 	for _, c := range checks {
-		mark, detail, remedy := t.paint(green, "✓"), diag.Printable(c.Detail), "to mend it: "
+		mark, detail, remedy := t.paint(green, "✓"), diag.Printable(c.Detail), "to fix it: "
 		switch {
 		case c.OK:
 		case c.Spare:
-			mark, detail, remedy = t.paint(yellow, "-"), "not here, and most agents do without: "+detail, "to have it: "
+			mark, detail, remedy = t.paint(yellow, "-"), "not installed, and most agents work without it: "+detail, "to have it: "
 		default:
 			mark = t.paint(red, "✗")
 			missing++

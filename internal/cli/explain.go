@@ -47,11 +47,11 @@ func meanings() []meaning {
 func newExplain(t *terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain [CODE]",
-		GroupID: groupRead,
-		Short:   "Tell what a code means and how to mend it",
-		Long:    "Tell what the code of a diagnostic (MX010), of a refusal (rate_limited), of a rule's problem (no_guard) or of the\ndaemon's API (key_missing) means, why it matters and how to mend it. Without a code, list them all.",
+		GroupID: groupReview,
+		Short:   "Explain a code and how to fix it",
+		Long:    "Explain the code of a diagnostic (MX010), of a refusal (rate_limited), of a rule's problem (no_guard) or of the\ndaemon's API (key_missing): what it means, why it matters and how to fix it. Without a code, list them all.",
 		Example: "  ambit explain MX022\n  ambit explain side_effect_denied",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMost(1, "one code, or none"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var codes []string
 			for _, m := range meanings() {
@@ -81,33 +81,29 @@ func newExplain(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) explain(m meaning) error {
-	if t.json {
-		return t.document(m)
-	}
-	kind := m.Kind
-	if m.Severity != "" {
-		kind = m.Severity
-	}
-	t.printf("%s  %s %s\n\n", t.paint(bold, m.Code), m.Title, t.paint(dim, "("+kind+")"))
-	t.printf("%s\n", wrap(m.Why, "  ", t.width))
-	if m.Fix != "" {
-		t.printf("\n%s\n%s\n", t.paint(bold, "To mend it"), wrap(m.Fix, "  ", t.width))
-	}
-	return nil
+	return t.show(m, func() {
+		kind := m.Kind
+		if m.Severity != "" {
+			kind = m.Severity
+		}
+		t.printf("%s  %s %s\n\n", t.paint(bold, m.Code), m.Title, t.paint(dim, "("+kind+")"))
+		t.printf("%s\n", wrap(m.Why, "  ", t.width))
+		if m.Fix != "" {
+			t.printf("\n%s\n%s\n", t.paint(bold, "To fix it"), wrap(m.Fix, "  ", t.width))
+		}
+	})
 }
 
 func (t *terminal) listMeanings(all []meaning) error {
-	if t.json {
-		return t.document(map[string]any{"codes": all})
-	}
-	rows := make([][]string, len(all))
-	for i, m := range all {
-		kind := m.Severity
-		if kind == "" {
-			kind = m.Kind
+	return t.show(map[string]any{"codes": all}, func() {
+		rows := make([][]string, len(all))
+		for i, m := range all {
+			kind := m.Severity
+			if kind == "" {
+				kind = m.Kind
+			}
+			rows[i] = []string{t.paint(bold, m.Code), t.paint(dim, kind), m.Title}
 		}
-		rows[i] = []string{t.paint(bold, m.Code), t.paint(dim, kind), m.Title}
-	}
-	t.table("", rows)
-	return nil
+		t.table("", rows)
+	})
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -54,11 +53,9 @@ func newExport(t *terminal) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "the `form` to write: "+strings.Join(exportForms, ", "))
-	cmd.Flags().StringVar(&dialect, "dialect", "", "read the manifest as this `dialect` instead of finding out")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file` instead of standard output; for skills a folder")
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite what is there")
+	dialectFlag(cmd, &dialect)
+	outputFlags(cmd, &output, &force, "write to `file` instead of standard output; for skills a folder")
 	complete(cmd, "as", exportForms)
-	complete(cmd, "dialect", dialectNames())
 	return cmd
 }
 
@@ -109,14 +106,14 @@ func skillsOf(ctx context.Context, m *manifest.Manifest) (*skill.Bundle, error) 
 	}
 	h, err := home.Find()
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
+		return nil, err
 	}
 	b, err := host.ReadSkills(ctx, m, h, &credential.Source{Vault: credential.Open(h)})
 	if invalid, ok := errors.AsType[*skill.Invalid](err); ok {
 		return nil, no(invalid.Hint(), "%w", err)
 	}
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
+		return nil, err
 	}
 	return b, nil
 }
@@ -136,22 +133,23 @@ func (e *export) entry(m *manifest.Manifest) error {
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	path, err := filepath.Abs(m.Path)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	entry := map[string]any{"command": program, "args": []string{"run", path}}
 	// A client does not inherit what a terminal has set.
 	if dir := os.Getenv("AMBIT_HOME"); dir != "" {
 		if dir, err = filepath.Abs(dir); err != nil {
-			return &failure{code: exitMissing, err: err}
+			return err
 		}
 		entry["env"] = map[string]string{"AMBIT_HOME": dir}
 	}
-	text, err := indented(map[string]any{"mcpServers": map[string]any{e.name: entry}})
-	e.text = text
+	var text strings.Builder
+	err = writeJSON(&text, map[string]any{"mcpServers": map[string]any{e.name: entry}})
+	e.text = text.String()
 	return err
 }
 
@@ -203,14 +201,4 @@ func (t *terminal) export(e *export, output string, force bool) error {
 		t.notef("%s", t.paint(dim, diag.Printable(n)))
 	}
 	return nil
-}
-
-// indented is a value as people read JSON.
-func indented(v any) (string, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	err := e.Encode(v)
-	return b.String(), err
 }

@@ -21,8 +21,8 @@ func newGrant(t *terminal) *cobra.Command {
 	var f granting
 	cmd := &cobra.Command{
 		Use:     "grant PRINCIPAL ACTION…",
-		GroupID: groupRun,
-		Short:   "Let a principal do what agents require of whoever gives them work",
+		GroupID: groupDecide,
+		Short:   "Grant a principal the capabilities that agents require",
 		Long: "Grant capabilities to a principal. An agent that requires actions takes work only from principals who hold all\n" +
 			"of them. A grant is signed, and checked whenever it is used; it ends when it expires, or by ambit revoke.",
 		Example: "  ambit grant me@local tool.web_search\n  ambit grant ci@example.com tool.web_search memory.write --scope research@local --expires 1h\n  ambit grant coder --server registry.openmcp.org/filesystem --scope read,write",
@@ -33,23 +33,9 @@ func newGrant(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.scope, "scope", "", "the `id` of the only agent that it is for; without it, every agent")
 	cmd.Flags().StringVar(&f.expires, "expires", "", "when it ends: a `time` from now (30d, 1h) or a date (2027-01-31T00:00:00Z)")
-	f.storeFlag(cmd)
+	storeFlag(cmd.Flags(), &f.store)
 	t.onServer(cmd, &f, (*terminal).grantScope)
 	return cmd
-}
-
-func (f *granting) storeFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
-}
-
-// atLeast wants n arguments or more and says what they are.
-func atLeast(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) >= n {
-			return nil
-		}
-		return usage("see: "+cmd.CommandPath()+" --help", "%s takes %s, and got %s", cmd.CommandPath(), what, count(len(args), "argument"))
-	}
 }
 
 func (t *terminal) grantActions(ctx context.Context, principal string, actions []string, f granting) error {
@@ -70,15 +56,13 @@ func (t *terminal) grantActions(ctx context.Context, principal string, actions [
 			return usage("actions are such as tool.web_search or memory.write", "nothing was granted: %w", problems)
 		}
 		if err != nil {
-			return &failure{code: exitMissing, err: err}
+			return err
 		}
-		if t.json {
-			return t.document(map[string]any{"grants": grantDocuments(given)})
-		}
-		for _, g := range given {
-			t.printf("%s %s\n", t.paint(green, "granted:"), sentence(g))
-		}
-		return nil
+		return t.show(map[string]any{"grants": grantDocuments(given)}, func() {
+			for _, g := range given {
+				t.printf("%s %s\n", t.paint(green, "granted:"), sentence(g))
+			}
+		})
 	})
 }
 
@@ -86,7 +70,7 @@ func newRevoke(t *terminal) *cobra.Command {
 	var f granting
 	cmd := &cobra.Command{
 		Use:     "revoke PRINCIPAL ACTION…",
-		GroupID: groupRun,
+		GroupID: groupDecide,
 		Short:   "Take granted capabilities back, at once",
 		Long: "Take granted capabilities back. It counts from the next call on, also in a daemon that runs. If one of the actions\n" +
 			"is not granted, nothing is revoked.",
@@ -97,7 +81,7 @@ func newRevoke(t *terminal) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.scope, "scope", "", "only what was granted for the agent of this `id`; without it, whatever the scope")
-	f.storeFlag(cmd)
+	storeFlag(cmd.Flags(), &f.store)
 	t.onServer(cmd, &f, (*terminal).revokeScope)
 	return cmd
 }
@@ -109,15 +93,13 @@ func (t *terminal) revokeActions(ctx context.Context, principal string, actions 
 			return no("see what is granted: ambit grants", "nothing was revoked: %s does not hold %s", diag.Quote(principal), diag.Printable(strings.Join(absent, ", ")))
 		}
 		if err != nil {
-			return &failure{code: exitMissing, err: err}
+			return err
 		}
-		if t.json {
-			return t.document(map[string]any{"revoked": grantDocuments(revoked)})
-		}
-		for _, g := range revoked {
-			t.printf("%s %s\n", t.paint(green, "revoked:"), diag.Printable(held(g, "from")))
-		}
-		return nil
+		return t.show(map[string]any{"revoked": grantDocuments(revoked)}, func() {
+			for _, g := range revoked {
+				t.printf("%s %s\n", t.paint(green, "revoked:"), diag.Printable(held(g, "from")))
+			}
+		})
 	})
 }
 

@@ -15,7 +15,7 @@ func newGrants(t *terminal) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:     "grants",
-		GroupID: groupRun,
+		GroupID: groupDecide,
 		Short:   "List who was granted what",
 		Long: "List the capabilities that are granted, and to whom. A grant whose row in the store was changed is listed as\n" +
 			"changed: it counts for nothing until it is granted anew.",
@@ -26,7 +26,7 @@ func newGrants(t *terminal) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "list also what has expired or was revoked")
-	cmd.Flags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.Flags(), &store)
 	return cmd
 }
 
@@ -43,7 +43,7 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 		}
 		defer b.Close()
 		if list, err = grant.Of(b).List(ctx); err != nil {
-			return &failure{code: exitMissing, err: err}
+			return err
 		}
 	}
 	now := time.Now()
@@ -57,39 +57,37 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 	if err != nil {
 		return err
 	}
-	if t.json {
-		return t.document(map[string]any{"grants": append(grantDocuments(shown), scopeDocuments(scoped)...)})
-	}
-	for _, g := range scoped {
-		t.printf("%s %s\n", scopeState(g), scopeSentence(g))
-	}
-	if len(shown) == 0 && len(scoped) > 0 {
-		return nil
-	}
-	if len(shown) == 0 {
-		t.notef("nothing is granted; grant with: ambit grant PRINCIPAL ACTION")
-		return nil
-	}
-	rows := [][]string{}
-	for _, g := range shown {
-		state, colour := g.State(now), dim
-		switch state {
-		case grant.Active:
-			colour = green
-		case "changed":
-			colour = boldRed
+	return t.show(map[string]any{"grants": append(grantDocuments(shown), scopeDocuments(scoped)...)}, func() {
+		for _, g := range scoped {
+			t.printf("%s %s\n", scopeState(g), scopeSentence(g))
 		}
-		scope, until := "every agent", "no end"
-		if g.Scope != "" {
-			scope = diag.Printable(g.Scope)
+		if len(shown) == 0 && len(scoped) > 0 {
+			return
 		}
-		if !g.Expires.IsZero() {
-			until = "until " + moment(g.Expires)
+		if len(shown) == 0 {
+			t.notef("nothing is granted; grant with: ambit grant PRINCIPAL ACTION")
+			return
 		}
-		rows = append(rows, []string{t.paint(colour, state), diag.Printable(g.Subject), diag.Printable(g.Action), scope, until, "by " + diag.Printable(g.GrantedBy)})
-	}
-	t.table("", rows)
-	return nil
+		rows := [][]string{}
+		for _, g := range shown {
+			state, colour := g.State(now), dim
+			switch state {
+			case grant.Active:
+				colour = green
+			case "changed":
+				colour = boldRed
+			}
+			scope, until := "every agent", "no end"
+			if g.Scope != "" {
+				scope = diag.Printable(g.Scope)
+			}
+			if !g.Expires.IsZero() {
+				until = "until " + moment(g.Expires)
+			}
+			rows = append(rows, []string{t.paint(colour, state), diag.Printable(g.Subject), diag.Printable(g.Action), scope, until, "by " + diag.Printable(g.GrantedBy)})
+		}
+		t.table("", rows)
+	})
 }
 
 // grantDocument is a grant as --json tells it.

@@ -37,7 +37,7 @@ func (t *terminal) onServer(cmd *cobra.Command, f *granting, do func(t *terminal
 			return args(cmd, given)
 		}
 		if f.scope == "" {
-			return usage("name it with --scope, several separated by commas", "--server wants a scope")
+			return usage("name it with --scope, several separated by commas", "--server needs a scope")
 		}
 		return exactly(1, "an agent, with --server and --scope")(cmd, given)
 	}
@@ -105,19 +105,17 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *granting) err
 		return f
 	}
 	if err != nil {
-		return no("mend it first: ambit policy check", "nothing was granted: %w", err)
+		return no("fix the policy first: ambit policy check", "nothing was granted: %w", err)
 	}
-	if t.json {
-		return t.document(map[string]any{"grants": scopeDocuments(grants), "policy": h.Policy(), "changed": fresh})
-	}
-	for _, g := range grants {
-		t.printf("%s %s\n", t.paint(green, "granted:"), scopeSentence(g))
-	}
-	if !fresh {
-		t.notef("%s", t.paint(dim, "it was granted already"))
-	}
-	t.scopeNotes(h, grants)
-	return nil
+	return t.show(map[string]any{"grants": scopeDocuments(grants), "policy": h.Policy(), "changed": fresh}, func() {
+		for _, g := range grants {
+			t.printf("%s %s\n", t.paint(green, "granted:"), scopeSentence(g))
+		}
+		if !fresh {
+			t.remarkf("it was granted already")
+		}
+		t.scopeNotes(h, grants)
+	})
 }
 
 // manifestOf is the manifest in a file that was named where no file is taken; nil if
@@ -138,35 +136,35 @@ func manifestOf(file string) *manifest.Manifest {
 func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 	scopes, err := policy.ReadScopes(h.Config())
 	if err != nil {
-		t.notef("%s %v", t.paint(yellow, "warning:"), err)
+		t.warnf("%v", err)
 		return
 	}
 	catalogue, err := catalog.Open(h)
 	if err != nil {
-		t.notef("%s %v", t.paint(yellow, "warning:"), err)
+		t.warnf("%v", err)
 		return
 	}
 	for _, g := range grants {
 		m := scopes.Map(catalogue, g.Server, g.Scope)
 		if len(m.Tools) == 0 {
-			t.notef("%s the scope %s of %s is mapped to no tool, so it covers none", t.paint(yellow, "warning:"), diag.Quote(g.Scope), diag.Printable(g.Server))
+			t.warnf("the scope %s of %s is mapped to no tool, so it covers none", diag.Quote(g.Scope), diag.Printable(g.Server))
 			hint := fmt.Sprintf("map it in %s: [scopes.%q] %s = [TOOL, …]", h.Config(), g.Server, g.Scope)
-			t.notef("  %s %s", t.paint(dim, "hint:"), cmp.Or(diag.DidYouMean(g.Scope, catalogue.ScopesOf(g.Server)), hint))
+			t.hintf("%s", cmp.Or(diag.DidYouMean(g.Scope, catalogue.ScopesOf(g.Server)), hint))
 			continue
 		}
 		t.notef("%s", t.paint(dim, fmt.Sprintf("it covers %s (%s)", diag.Printable(strings.Join(m.Tools, ", ")), m.From)))
 	}
 	file := installedAs(h, grants[0].Agent)
 	if file == "" {
-		t.notef("%s no agent is registered as %s yet", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent))
-		t.notef("  %s it counts for a manifest file of that name; to keep the agent here: ambit install PATH", t.paint(dim, "hint:"))
+		t.warnf("no agent is registered as %s yet", diag.Quote(grants[0].Agent))
+		t.hintf("it counts for a manifest file of that name; to keep the agent here: ambit install PATH")
 		return
 	}
 	m, err := t.load(file, "")
 	switch {
 	case err != nil:
 	case m.Dialect != agent.GPARS:
-		t.notef("%s %s is a %s agent: its manifest is its permit, and a grant of a scope changes nothing", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent), m.Dialect)
+		t.warnf("%s is a %s agent: its manifest is its permit, and a grant of a scope changes nothing", diag.Quote(grants[0].Agent), m.Dialect)
 	default:
 		t.unasked(m.Agent(), grants)
 	}
@@ -186,8 +184,8 @@ func (t *terminal) unasked(a *agent.Agent, grants []policy.Grant) {
 		if slices.Contains(asked, name) {
 			return
 		}
-		t.notef("%s %s asks for no %s %s", t.paint(yellow, "warning:"), diag.Quote(grants[0].Agent), what, diag.Quote(name))
-		t.notef("  %s it asks for %s", t.paint(dim, "hint:"), diag.Printable(cmp.Or(diag.Words(asked, "and"), "none")))
+		t.warnf("%s asks for no %s %s", diag.Quote(grants[0].Agent), what, diag.Quote(name))
+		t.hintf("it asks for %s", diag.Printable(cmp.Or(diag.Words(asked, "and"), "none")))
 	}
 	if !slices.Contains(servers, grants[0].Server) {
 		warn("server", grants[0].Server, servers)
@@ -227,18 +225,16 @@ func (t *terminal) revokeScope(ctx context.Context, name string, f *granting) er
 	case errors.Is(err, policy.ErrChanged):
 		return no("change "+h.Policy()+" by hand", "nothing was revoked: %w", err)
 	case err != nil:
-		return no("mend it first: ambit policy check", "nothing was revoked: %w", err)
+		return no("fix the policy first: ambit policy check", "nothing was revoked: %w", err)
 	case len(removed) < len(grants):
 		return no("see what is granted: ambit grants", "nothing was revoked: %s was not granted all of %s on %s", diag.Quote(name), diag.Quote(f.scope), diag.Quote(f.server))
 	}
-	if t.json {
-		return t.document(map[string]any{"revoked": scopeDocuments(removed), "policy": h.Policy()})
-	}
-	for _, g := range removed {
-		g.Expires = time.Time{} // it has ended
-		t.printf("%s %s\n", t.paint(green, "revoked:"), scopeSentence(g))
-	}
-	return nil
+	return t.show(map[string]any{"revoked": scopeDocuments(removed), "policy": h.Policy()}, func() {
+		for _, g := range removed {
+			g.Expires = time.Time{} // it has ended
+			t.printf("%s %s\n", t.paint(green, "revoked:"), scopeSentence(g))
+		}
+	})
 }
 
 // journalScopes writes down who gives or takes which scopes, before the policy
@@ -272,17 +268,14 @@ func (t *terminal) journalScopes(ctx context.Context, store, verb, what string, 
 func ownHome(rule string) (home.Home, error) {
 	h, err := home.Find()
 	if err != nil {
-		return h, &failure{code: exitMissing, err: err}
+		return h, err
 	}
 	return h, checkOwner(rule)
 }
 
 // scopesGranted are the grants in the user's policy.
 func (t *terminal) scopesGranted() ([]policy.Grant, error) {
-	h, err := home.Find()
-	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	text, err := os.ReadFile(h.Policy())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -292,7 +285,7 @@ func (t *terminal) scopesGranted() ([]policy.Grant, error) {
 	}
 	rules, err := policy.Parse(h.Policy(), text)
 	if err != nil {
-		return nil, no("mend it: ambit policy check", "%w", err)
+		return nil, no("fix it: ambit policy check", "%w", err)
 	}
 	all := rules.Grants()
 	slices.SortStableFunc(all, func(a, b policy.Grant) int {

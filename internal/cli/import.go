@@ -38,8 +38,7 @@ func newImport(t *terminal) *cobra.Command {
 			return t.importAgent(src, output, force)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file` instead of standard output")
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite the output file")
+	outputFlags(cmd, &output, &force, "write to `file` instead of standard output")
 	return cmd
 }
 

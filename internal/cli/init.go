@@ -11,7 +11,6 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 	"github.com/ambit-run/ambit/manifest"
@@ -34,7 +33,7 @@ func newInit(t *terminal) *cobra.Command {
 			"  ambit init reader --dialect gpars --server filesystem --allow read\n" +
 			"  ambit init greeter --dialect covenant --runtime python3\n" +
 			"  ambit init users --dialect findagent --http 'get_user=GET https://api.example.com/users/{id}' --credential token=api.example.com",
-		Args: cobra.MaximumNArgs(1),
+		Args: atMost(1, "one NAME, or none"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				d.Name = args[0]
@@ -43,13 +42,10 @@ func newInit(t *terminal) *cobra.Command {
 			if d.Dialect, err = parseDialect(dialect); err != nil {
 				return err
 			}
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			known, err := catalog.Open(h)
 			if err != nil {
-				return no("mend the file: "+catalog.File(h), "%w", err)
+				return no("fix the file: "+catalog.File(h), "%w", err)
 			}
 			if d.Name == "" || d.Dialect == "" {
 				if !t.canAsk() {
@@ -70,7 +66,7 @@ func newInit(t *terminal) *cobra.Command {
 	f.StringVar(&d.Runtime, "runtime", "", "what runs the program: python3, node or binary (covenant; default python3) (`name`)")
 	f.StringVar(&d.Entry, "entry", "", "the program's `file` (covenant)")
 	f.StringVar(&d.Network, "network", "", "its network: off, outbound-https-only or full (covenant; default off) (`kind`)")
-	f.StringSliceVar(&d.Requires, "requires", nil, "a `capability` that it wants of whoever gives it work (covenant)")
+	f.StringSliceVar(&d.Requires, "requires", nil, "a `capability` that its callers must hold (covenant)")
 	f.StringVar(&d.Prompt, "prompt", "", "its instructions (findagent) (`text`)")
 	f.StringArrayVar(&d.Examples, "example", nil, "an example of what to ask it (findagent) (`text`)")
 	f.StringArrayVar(&d.HTTP, "http", nil, "a tool that makes a request: `NAME=METHOD URL`, with {holes} for its arguments (findagent)")
@@ -126,11 +122,7 @@ func (t *terminal) writeDraft(d *draft.Draft, known *catalog.Catalog, output str
 		return no("", "%w", err)
 	}
 	if output == "-" {
-		if t.json {
-			return t.document(map[string]any{"name": d.Name, "dialect": d.Dialect, "manifest": manifestValue(d.Dialect, r.Text)})
-		}
-		t.printf("%s", r.Text)
-		return nil
+		return t.say(map[string]any{"name": d.Name, "dialect": d.Dialect, "manifest": manifestValue(d.Dialect, r.Text)}, "%s", r.Text)
 	}
 	if output == "" {
 		output = placeOf(d.Dialect, d.Name)
@@ -148,14 +140,12 @@ func (t *terminal) writeDraft(d *draft.Draft, known *catalog.Catalog, output str
 		}
 	}
 	next := nextAfterInit(d, r, output)
-	if t.json {
-		return t.document(map[string]any{"name": d.Name, "dialect": d.Dialect, "path": output, "digest": r.Manifest.Digest(), "next": next})
-	}
-	t.printf("%s\n", output)
-	for _, line := range next {
-		t.notef("%s", t.paint(dim, "next: "+line))
-	}
-	return nil
+	return t.show(map[string]any{"name": d.Name, "dialect": d.Dialect, "path": output, "digest": r.Manifest.Digest(), "next": next}, func() {
+		t.printf("%s\n", output)
+		for _, line := range next {
+			t.notef("%s", t.paint(dim, "next: "+line))
+		}
+	})
 }
 
 // badDraft tells everything that is wrong with the answers.
@@ -183,11 +173,12 @@ func (t *terminal) badAnswers(m *manifest.Manifest) {
 	for _, d := range m.Diagnostics {
 		t.notef("%s %s %s", t.paint(red, d.Severity.String()+":"), d.Message, t.paint(dim, "["+d.Code+"]"))
 		if d.Hint != "" {
-			t.notef("  %s %s", t.paint(dim, "hint:"), d.Hint)
+			t.hintf("%s", d.Hint)
 		}
 	}
 }
 
+// manifestValue returns a manifest for a JSON document: JSON as it is, TOML as a string.
 func manifestValue(d agent.Dialect, text []byte) any {
 	if d == agent.Covenant {
 		return string(text)

@@ -22,10 +22,10 @@ func newInspect(t *terminal) *cobra.Command {
 	var dev development
 	cmd := &cobra.Command{
 		Use:     "inspect PATH",
-		GroupID: groupRead,
-		Short:   "Tell what an agent is and may do",
-		Long: "Tell what an agent is and may do, for whoever has to say yes to it: side effects, hosts, files, secrets,\n" +
-			"programs and limits at a glance, then every tool, then what to look at twice. Nothing is started.",
+		GroupID: groupReview,
+		Short:   "Show what an agent is and may do",
+		Long: "Show what an agent is and may do, before you approve it: side effects, hosts, files, secrets,\n" +
+			"programs and limits at a glance, then every tool, then the risks. Nothing is started.",
 		Example: "  ambit inspect agents/default.json\n  ambit inspect agents/examples/mcp-tool --json | jq .hosts",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,17 +42,14 @@ func newInspect(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.json {
-				return t.document(inspection(m, needs, rails))
-			}
-			t.inspect(m, needs, rails)
-			t.showNeeds(needs)
-			return nil
+			return t.show(inspection(m, needs, rails), func() {
+				t.inspect(m, needs, rails)
+				t.showNeeds(needs)
+			})
 		},
 	}
 	dev.manifestFlag(cmd.Flags())
-	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out")
-	complete(cmd, "dialect", dialectNames())
+	dialectFlag(cmd, &dialect)
 	return cmd
 }
 
@@ -105,7 +102,7 @@ type effective struct {
 func effectiveRails(a *agent.Agent) (effective, error) {
 	h, err := home.Find()
 	if err != nil {
-		return effective{}, &failure{code: exitMissing, err: err}
+		return effective{}, err
 	}
 	operator, err := operatorRails(h)
 	if err != nil {

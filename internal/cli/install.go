@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/exec/lock"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/client"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
@@ -30,19 +31,19 @@ func newInstall(t *terminal) *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:     "install PATH --client CLIENT[,CLIENT]",
-		GroupID: groupRun,
+		GroupID: groupInstall,
 		Short:   "Put an agent into the clients that people use",
 		Long: "Keep a copy of an agent among the installed ones, and let clients start it: their files get an entry that\n" +
 			"runs ambit by its full path, and never a secret. Each edit is shown, the file is kept aside, and everything\n" +
 			"else in it stays as it is. An agent that is installed again is compared with the one that is there; if it\n" +
-			"wants more, a person has to say yes, or --force. Clients: " + strings.Join(client.Names(), ", ") + ".",
+			"may do more, it needs your consent, or --force. Clients: " + strings.Join(client.Names(), ", ") + ".",
 		Example: "  ambit install agents/default.json --client claude-code,cursor\n  ambit install agents/examples/mcp-tool --client vscode --dry-run",
 		Args:    exactly(1, "one manifest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return t.install(cmd.Context(), args[0], f) },
 	}
 	cmd.Flags().StringSliceVar(&f.clients, "client", nil, "the `clients` to install into, with commas between")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, and change nothing")
-	cmd.Flags().BoolVar(&f.force, "force", false, "also if the agent wants more than before, is not meant for the client, or replaces an entry")
+	cmd.Flags().BoolVar(&f.force, "force", false, "also if the agent may do more than before, is not meant for the client, or replaces an entry")
 	complete(cmd, "client", client.Names())
 	return cmd
 }
@@ -104,10 +105,7 @@ func (t *terminal) install(ctx context.Context, path string, f installFlags) err
 	if path == "-" {
 		return usage("name the manifest's file", "an agent is installed from its file, not from standard input")
 	}
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	// What is named here is what is installed, also where it has the name of an
 	// agent that is there already.
 	if _, err := os.Stat(path); err == nil && installed(path) != "" {
@@ -119,7 +117,7 @@ func (t *terminal) install(ctx context.Context, path string, f installFlags) err
 	}
 	system, err := client.Here(h.Dir())
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	in := &installing{t: t, flags: f, home: h, system: system, m: m, clients: clients}
 	in.doc = installDocument{DryRun: f.dryRun, Agent: m.Agent().ID, Changes: []changeRow{}, Widened: []string{}, Warnings: []string{}, Missing: []missingSecret{}, Watch: []string{}}
@@ -214,7 +212,7 @@ func (in *installing) warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	in.doc.Warnings = append(in.doc.Warnings, text)
 	if !in.t.json {
-		in.t.notef("%s %s", in.t.paint(yellow, "warning:"), diag.Printable(text))
+		in.t.warnf("%s", diag.Printable(text))
 	}
 }
 
@@ -222,7 +220,7 @@ func (in *installing) warn(format string, args ...any) {
 func (in *installing) compare(ctx context.Context) error {
 	path, err := filepath.Abs(in.m.Path)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	in.name = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	if alwaysManifest(filepath.Base(path)) {
@@ -234,7 +232,7 @@ func (in *installing) compare(ctx context.Context) error {
 	in.doc.Name, in.doc.Path = in.name, filepath.Join(in.home.Agents(), in.name)
 	found, err := daemon.Find(in.home.Agents())
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	a := in.m.Agent()
 	for i := range found {
@@ -255,7 +253,7 @@ func (in *installing) compare(ctx context.Context) error {
 		case mine:
 			in.there = other
 		case other.Agent().ID == a.ID:
-			return no("take the other one out first: ambit uninstall "+found[i].Name, "%s is installed already, as %s", a.ID, found[i].Name)
+			return no("take the other one out first: ambit uninstall "+diag.ShellWord(found[i].Name), "%s is installed already, as %s", a.ID, found[i].Name)
 		}
 	}
 	if a.Program != nil && !in.inPlace() && !alwaysManifest(filepath.Base(path)) {
@@ -301,11 +299,11 @@ func (in *installing) consent(ctx context.Context, d manifest.Delta) error {
 	if a.ID != old.ID {
 		d.Widened = append(d.Widened, manifest.Change{What: "identity", Detail: fmt.Sprintf("another agent: %s → %s", old.ID, a.ID)})
 	}
-	lock, err := relocked(in.there, in.m)
+	relocked, err := lock.Relocked(in.there, in.m)
 	if err != nil {
-		return err
+		return no(pack.HintOf(err), "%w", err)
 	}
-	d.Widened = append(d.Widened, lock...)
+	d.Widened = append(d.Widened, relocked...)
 	for _, c := range d.Widened {
 		in.doc.Widened = append(in.doc.Widened, c.What+": "+c.Detail)
 	}
@@ -319,16 +317,16 @@ func (in *installing) consent(ctx context.Context, d manifest.Delta) error {
 		return err
 	}
 	if in.t.json {
-		return no("look at it with ambit diff, then use --force", "%s wants more than the installed agent: %s", in.m.Path, strings.Join(in.doc.Widened, "; "))
+		return no("look at it with ambit diff, then use --force", "%s may do more than the installed agent: %s", in.m.Path, strings.Join(in.doc.Widened, "; "))
 	}
-	return no("use --force if that is right", "%s wants more than the installed agent", in.m.Path)
+	return no("use --force if that is right", "%s may do more than the installed agent", in.m.Path)
 }
 
 // plan works out every edit, so that a file that cannot be edited stops all.
 func (in *installing) plan() error {
 	ambit, err := ownPath()
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	in.entry = client.NewEntry(ambit, in.name, "")
 	if os.Getenv("AMBIT_HOME") != "" {
@@ -378,7 +376,7 @@ func fileFailure(err error) error {
 	if e, ok := errors.AsType[*client.FileError](err); ok {
 		return no(e.Hint, "%w", err)
 	}
-	return &failure{code: exitMissing, err: err}
+	return err
 }
 
 // copyAgent puts the agent among the installed ones.
@@ -404,7 +402,7 @@ func (in *installing) copyAgent(ctx context.Context) error {
 	defer s.Discard()
 	// What was read and shown is what is installed.
 	if err := s.Write(base, []byte(in.m.Source.Text)); err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	if err := in.alone(base); err != nil {
 		return err
@@ -416,7 +414,7 @@ func (in *installing) copyAgent(ctx context.Context) error {
 		return &failure{code: exitMissing, err: fmt.Errorf("the agent cannot be kept: %w", err)}
 	}
 	if err := in.ledger.Copied(in.name); err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	return in.rememberLock(ctx, base)
 }
@@ -447,7 +445,7 @@ func (in *installing) localFiles(base string) ([]string, error) {
 func (in *installing) alone(base string) error {
 	found, err := daemon.Find(in.staged.Dir)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	for i := range found {
 		if filepath.Base(found[i].Path) != base {

@@ -39,7 +39,7 @@ func (in *installing) credentials(ctx context.Context) error {
 			}
 		}
 		if former := source.Former(a, w.Ref); former != "" && !in.t.json {
-			in.t.notef("%s %s: %s", in.t.paint(yellow, "warning:"), diag.Printable(w.Ref), diag.Printable(former))
+			in.t.warnf("%s: %s", diag.Printable(w.Ref), diag.Printable(former))
 		}
 		in.doc.Missing = append(in.doc.Missing, missingSecret{w.Ref, w.Required, "ambit secret set " + diag.ShellWord(in.name) + " " + diag.ShellWord(w.Ref)})
 	}
@@ -76,7 +76,7 @@ func (in *installing) ask(ctx context.Context, vault *credential.File, w credent
 		t.notef("%s", t.paint(dim, "it is sent only to "+diag.Printable(diag.Words(w.Hosts, "and"))))
 	}
 	if w.Type == credential.JSON {
-		t.notef("%s", t.paint(dim, "give it on one line, or @FILE for what is in a file"))
+		t.remarkf("give it on one line, or @FILE for what is in a file")
 	}
 	question := diag.Printable(label) + " (empty: later): "
 	for range 3 {

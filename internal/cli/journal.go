@@ -28,33 +28,23 @@ func newJournal(t *terminal) *cobra.Command {
 	var chosen shown
 	cmd := &cobra.Command{
 		Use:     "journal",
-		GroupID: groupRead,
+		GroupID: groupRecords,
 		Short:   "Read and prove the journal of every decision and outcome",
-		Long: "Read and prove the journal, in which every decision and outcome of every call is kept so that nobody can\n" +
-			"change it unnoticed. Keep a checkpoint elsewhere now and then: it binds everything up to it. Whoever has\n" +
-			"both the store and its key can rewrite what no checkpoint elsewhere binds.",
+		Long: "Read and prove the journal, the tamper-evident record of every decision and outcome of every call. Keep a\n" +
+			"checkpoint elsewhere now and then: it binds everything before it. A process that has both the store and its\n" +
+			"key can rewrite only records that no checkpoint elsewhere binds.",
 		Example: "  ambit journal show --agent default --decision deny\n  ambit journal checkpoint -o /mnt/elsewhere/checkpoint\n" +
 			"  ambit journal verify --checkpoint /mnt/elsewhere/checkpoint",
 		Args: exactly(0, "one of its verbs"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.journalShow(cmd.Context(), store, &chosen) },
 	}
-	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, that of the daemon of AMBIT_HOME, or the one in there")
+	sharedStoreFlag(cmd.PersistentFlags(), &store)
 	chosen.flags(cmd)
 	cmd.AddCommand(
 		newJournalShow(t, &store), newJournalVerify(t, &store), newJournalErase(t, &store), newJournalProve(t, &store),
 		newJournalCheckpoint(t, &store), newJournalExport(t, &store), newSettle(t, &store),
 	)
 	return cmd
-}
-
-// atMost wants up to n arguments and says what they are.
-func atMost(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) <= n {
-			return nil
-		}
-		return exactly(n, what)(cmd, args)
-	}
 }
 
 // withJournal opens the books for one piece of work.
@@ -89,7 +79,7 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 		Use:   "verify [FILE]",
 		Short: "Check every record, hash and checkpoint, or those of an export",
 		Long: "Check every record, hash and checkpoint of the journal, and name the first record that is not as it was.\n" +
-			"With --checkpoint, also hold it to checkpoints that were kept elsewhere: that finds a journal that was cut\n" +
+			"With --checkpoint, also compare it with checkpoints that were kept elsewhere: that finds a journal that was cut\n" +
 			"short, replaced by an older copy, or written anew. FILE is an export, for which no store is needed.",
 		Example: "  ambit journal verify\n  ambit journal verify --checkpoint /mnt/elsewhere/checkpoint\n  ambit journal verify journal.jsonl --key ambit+5a0c3f1e+AQ…",
 		Args:    atMost(1, "at most one export"),
@@ -119,7 +109,7 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&kept, "checkpoint", nil, "a `file` with a checkpoint that was kept elsewhere; may be given again")
 	cmd.Flags().StringVar(&key, "key", "", "the `key` of the journal that was exported")
-	cmd.Flags().BoolVar(&erased, "allow-erased", false, "accept erased records of which the journal does not tell; without it, one is the first bad record")
+	cmd.Flags().BoolVar(&erased, "allow-erased", false, "accept erased records that the journal does not mention; without it, one is the first bad record")
 	return cmd
 }
 
@@ -205,7 +195,7 @@ func (t *terminal) tellKey(key journal.Key, known *bool) {
 		return
 	}
 	t.notef("it is signed with the key %s", diag.Printable(key.String()))
-	t.notef("  %s this machine does not know that key: compare it with the one you were told, or give that one with --key", t.paint(dim, "hint:"))
+	t.hintf("this machine does not know that key: compare it with the expected one, or give that one with --key")
 }
 
 // isOurs reports whether a key is that of this home. It makes nothing.
@@ -336,8 +326,8 @@ func newJournalCheckpoint(t *terminal, store *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
 		Short: "Sign how far the journal has come",
-		Long: "Sign how far the journal has come, and print the note. Keep it where whoever can write the store cannot:\n" +
-			"ambit journal verify --checkpoint holds the journal to it.",
+		Long: "Sign how far the journal has come, and print the note. Keep it where a process that can write the store cannot:\n" +
+			"ambit journal verify --checkpoint compares the journal with it.",
 		Example: "  ambit journal checkpoint -o /mnt/elsewhere/checkpoint",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -403,11 +393,9 @@ func (t *terminal) deliver(file string, write func(io.Writer) error) (err error)
 	if err != nil {
 		return no("", "cannot write %s: %w", file, err)
 	}
-	if t.json {
-		return t.document(map[string]any{"file": file})
-	}
-	t.notef("written: %s", diag.Printable(file))
-	return nil
+	return t.show(map[string]any{"file": file}, func() {
+		t.notef("written: %s", diag.Printable(file))
+	})
 }
 
 func writeJSON(w io.Writer, v any) error {

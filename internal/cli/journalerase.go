@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -36,11 +38,9 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 				if err != nil {
 					return no("what was erased so far is journaled; run it again", "the journal cannot be erased: %w", err)
 				}
-				if t.json {
-					return t.document(map[string]any{"erased": n, "before": at.UTC()})
-				}
-				t.notef("erased the content of %s", count(int(n), "record"))
-				return nil
+				return t.show(map[string]any{"erased": n, "before": at.UTC()}, func() {
+					t.notef("erased the content of %s", count(int(n), "record"))
+				})
 			})
 		},
 	}
@@ -86,7 +86,7 @@ const retentionCheck = time.Hour
 func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) error {
 	age, err := readRetention(h)
 	if err != nil {
-		return no("mend "+diag.ShellWord(h.Config()), "%w", err)
+		return no("fix "+diag.ShellWord(h.Config()), "%w", err)
 	}
 	if age == "" {
 		return nil
@@ -112,4 +112,47 @@ func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) 
 		}
 	}()
 	return nil
+}
+
+// newSettle is a verb under journal.
+func newSettle(t *terminal, store *string) *cobra.Command {
+	var done, notDone bool
+	cmd := &cobra.Command{
+		Use:   "settle ID",
+		Short: "Say what became of a call whose outcome is unknown",
+		Long: "Say what became of a call that was sent and whose answer never came. Find out on the other side first:\n" +
+			"after --not-done a call of the same idempotency key is made again. Your word is journaled with your name.",
+		Example: "  ambit journal show --unknown\n  ambit journal settle 4f2a… --done",
+		Args:    exactly(1, "the id of a call"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if done == notDone {
+				return usage("say one of --done and --not-done", "settle needs to know whether the call was carried out")
+			}
+			if err := wantBegun(t.sharedBegun(cmd.Context(), *store)); err != nil {
+				return err
+			}
+			b, err := t.sharedBooks(cmd.Context(), *store)
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			err = gateway.Settle(cmd.Context(), b, args[0], done, identity.LocalName())
+			switch {
+			case errors.Is(err, gateway.ErrNotUnknown):
+				return no("see which there are: ambit journal show --unknown", "%w", err)
+			case err != nil:
+				return no("", "the call cannot be settled: %w", err)
+			}
+			return t.show(map[string]any{"call": args[0], "done": done}, func() {
+				said := "was not carried out"
+				if done {
+					said = "was carried out"
+				}
+				t.printf("settled: call %s %s\n", diag.Printable(args[0]), said)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&done, "done", false, "it was carried out")
+	cmd.Flags().BoolVar(&notDone, "not-done", false, "it was surely not carried out")
+	return cmd
 }

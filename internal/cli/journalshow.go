@@ -33,7 +33,7 @@ func (s *shown) flags(cmd *cobra.Command) {
 	f.StringVar(&s.call, "call", "", "only the call with this `id`")
 	f.StringVar(&s.since, "since", "", "only from this `time` on: RFC 3339, a date, or how long ago, like 90m")
 	f.StringVar(&s.until, "until", "", "only up to this `time`")
-	f.BoolVar(&s.unknown, "unknown", false, "only calls whose outcome nobody knows yet")
+	f.BoolVar(&s.unknown, "unknown", false, "only calls whose outcome is unknown")
 	f.BoolVar(&s.follow, "follow", false, "go on showing records as they come")
 	complete(cmd, "decision", []string{"allow", "deny", "unknown"})
 }

@@ -22,21 +22,13 @@ func newKey(t *terminal) *cobra.Command {
 	var store string
 	cmd := &cobra.Command{
 		Use:     "key",
-		GroupID: groupRun,
+		GroupID: groupSecrets,
 		Short:   "Make, list, rotate and revoke the API keys of the daemon",
 		Long: "Make, list, rotate and revoke the API keys that a daemon takes. A key is shown once, when it is made; only its hash is\n" +
 			"kept. A revoked key opens nothing from that moment on, also in a daemon that runs.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("use new, list, rotate or revoke", "there is no ambit key %s", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&store, "store", "", "the store as a postgres:// `URL`; without it, that of the daemon of AMBIT_HOME, or the one in there")
-	cmd.AddCommand(newKeyNew(t, &store), newKeyList(t, &store), newKeyRotate(t, &store), newKeyRevoke(t, &store))
-	return cmd
+	sharedStoreFlag(cmd.PersistentFlags(), &store)
+	return group(cmd, newKeyNew(t, &store), newKeyList(t, &store), newKeyRotate(t, &store), newKeyRevoke(t, &store))
 }
 
 // apiKeys opens the keys of a store for the time of f. What becomes of them meanwhile
@@ -95,10 +87,10 @@ func newKeyNew(t *terminal, store *string) *cobra.Command {
 				}
 				t.printf("%s\n", text)
 				for _, name := range strange {
-					t.notef("%s no agent here is called %s: the key opens it once there is one", t.paint(yellow, "warning:"), diag.Quote(name))
+					t.warnf("no agent here is called %s: the key opens it once there is one", diag.Quote(name))
 				}
 				if len(strange) > 0 {
-					t.notef("  %s agents are named as ambit agents lists them", t.paint(dim, "hint:"))
+					t.hintf("agents are named as ambit agents lists them")
 				}
 				t.notef("%s", t.paint(dim, "this is shown only now; its id is "+k.ID+", and it opens "+opens(k)))
 				return nil
@@ -160,7 +152,7 @@ func newKeyList(t *terminal, store *string) *cobra.Command {
 			if some {
 				err := t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) (err error) {
 					if list, err = keys.List(cmd.Context()); err != nil {
-						return &failure{code: exitMissing, err: err}
+						return err
 					}
 					return nil
 				})
@@ -212,21 +204,17 @@ func newKeyRevoke(t *terminal, store *string) *cobra.Command {
 			id := args[0]
 			if identity.LooksLikeKey(id) {
 				// The key itself does not belong into a command line, or in our answer.
-				return usage("its id stands between the first two _ of it, and in: ambit key list", "revoke takes the id of a key, not the key")
+				return usage("its id is between its first two _, and in: ambit key list", "revoke takes the id of a key, not the key")
 			}
 			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
 				ok, err := keys.Revoke(cmd.Context(), id)
 				if err != nil {
-					return &failure{code: exitMissing, err: err}
+					return err
 				}
 				if !ok {
 					return no("see: ambit key list", "there is no key %q that could be revoked", id)
 				}
-				if t.json {
-					return t.document(map[string]any{"id": id, "revoked": true})
-				}
-				t.printf("%s %s\n", t.paint(green, "revoked:"), id)
-				return nil
+				return t.say(map[string]any{"id": id, "revoked": true}, "%s %s\n", t.paint(green, "revoked:"), id)
 			})
 		},
 	}

@@ -117,7 +117,7 @@ func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Man
 	}
 	if !m.Valid() {
 		if t.json {
-			return nil, no("see: ambit validate "+path, "%w", &manifest.InvalidError{Manifest: m})
+			return nil, no("see: ambit validate "+diag.ShellWord(path), "%w", &manifest.InvalidError{Manifest: m})
 		}
 		t.problems(t.err, m)
 		return nil, no("", "%s is not a valid manifest: %s", m.Path, count(len(m.Errors()), "error"))

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"net/url"
 	"slices"
@@ -34,7 +36,7 @@ func newLogin(t *terminal) *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
 		Use:     "login",
-		GroupID: groupRun,
+		GroupID: groupSecrets,
 		Short:   "Sign in at an OpenID provider, on any device",
 		Long: "Sign in at an OpenID provider by the device flow: open the page it shows on any device, enter the code and\n" +
 			"agree. The token is kept in the vault and renewed when it is needed. It is sent to the hosts that --host\n" +
@@ -59,14 +61,11 @@ func newLoginToken(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "token",
 		Short:   "Print the access token, renewed if need be",
-		Long:    "Print the access token of a sign-in, renewed if need be. It is a secret: whoever has it is you until it ends.",
+		Long:    "Print the access token of a sign-in, renewed if necessary. It is a secret: until it expires, its holder acts as you.",
 		Example: "  curl -H \"Authorization: Bearer $(ambit login token)\" https://ambit.example.com/api/v1/agents",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			l, err := keeper(h).Fresh(cmd.Context(), f.Issuer)
 			if err != nil {
 				return signInFailure(err)
@@ -88,9 +87,9 @@ func newLogout(t *terminal) *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
 		Use:     "logout",
-		GroupID: groupRun,
+		GroupID: groupSecrets,
 		Short:   "Forget a sign-in",
-		Long:    "Forget a sign-in: tell the provider that its tokens are not needed any more, and take them out of the vault.",
+		Long:    "Forget a sign-in: revoke its tokens at the provider, and remove them from the vault.",
 		Example: "  ambit logout\n  ambit logout --issuer https://login.example.com",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.logout(cmd.Context(), f.Issuer) },
@@ -101,10 +100,7 @@ func newLogout(t *terminal) *cobra.Command {
 
 // login signs somebody in.
 func (t *terminal) login(ctx context.Context, asked loginFlags) error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	c, err := loginConfig(h, asked.LoginConfig)
 	if err != nil {
 		return err
@@ -126,7 +122,7 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 	if code.CompleteURL != "" {
 		t.notef("or open %s", diag.Printable(code.CompleteURL))
 	}
-	t.notef("%s", t.paint(dim, "waiting until "+code.Expires.Format("15:04")+" for somebody to agree there"))
+	t.notef("%s", t.paint(dim, "waiting until "+code.Expires.Format("15:04")+" for your consent there"))
 	l, err := d.Wait(ctx, code)
 	if err != nil {
 		return signInFailure(err)
@@ -139,7 +135,7 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 		doc["hosts"] = hosts
 		return t.document(doc)
 	}
-	t.printf("%s at %s as %s\n", t.paint(green, "signed in"), diag.Printable(l.Issuer), diag.Printable(cmp.Or(l.Subject, "somebody whom the provider does not name")))
+	t.printf("%s at %s as %s\n", t.paint(green, "signed in"), diag.Printable(l.Issuer), diag.Printable(cmp.Or(l.Subject, "a person whom the provider does not name")))
 	if len(hosts) > 0 {
 		t.printf("its token is sent to %s, and to no other host\n", diag.Words(hosts, "and"))
 	}
@@ -173,13 +169,13 @@ func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig,
 	file := h.Config()
 	c, err := identity.ReadLogin(file)
 	if err != nil {
-		return c, usage("mend the file, or take the table out", "%w", err)
+		return c, usage("fix the file, or remove the table", "%w", err)
 	}
 	if c.Issuer == "" && asked.Issuer == "" {
 		// The provider whose tokens the daemon here takes.
 		o, err := identity.ReadOIDC(file)
 		if err != nil {
-			return c, usage("mend the file, or take the table out", "%w", err)
+			return c, usage("fix the file, or remove the table", "%w", err)
 		}
 		if o != nil {
 			c.Issuer = o.Issuer
@@ -196,7 +192,7 @@ func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig,
 	case c.Issuer == "":
 		return c, usage("add --issuer URL, or [login] with issuer to "+file, "there is no provider to sign in at")
 	case c.ClientID == "":
-		return c, usage("add --client-id ID, or client_id to [login] in "+file, "the provider wants to know which program asks")
+		return c, usage("add --client-id ID, or client_id to [login] in "+file, "the provider needs a client id")
 	}
 	if err := identity.CheckIssuer(c.Issuer); err != nil {
 		return c, usage("write it as the provider's discovery document does", "%w", err)
@@ -218,7 +214,7 @@ func signInFailure(err error) error {
 	case errors.Is(err, identity.ErrProvider):
 		return &failure{code: exitMissing, err: err, hint: "check the issuer's address, and that it can be reached from here"}
 	case errors.Is(err, identity.ErrNoDevice):
-		return no("ask whoever runs it to allow the device flow (RFC 8628) for this client", "%w", err)
+		return no("ask its administrator to allow the device flow (RFC 8628) for this client", "%w", err)
 	case errors.Is(err, identity.ErrCodeExpired):
 		return no("run it again", "%w", err)
 	case errors.Is(err, identity.ErrSignedOut):
@@ -230,10 +226,7 @@ func signInFailure(err error) error {
 // logout forgets a sign-in. What the provider says to that does not matter to
 // what is kept here.
 func (t *terminal) logout(ctx context.Context, issuer string) error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	k := keeper(h)
 	l, _, err := k.Kept(issuer)
 	if err != nil {
@@ -247,13 +240,9 @@ func (t *terminal) logout(ctx context.Context, issuer string) error {
 		return signInFailure(removeErr)
 	}
 	if err != nil {
-		t.notef("%s the provider was not told, so the tokens are good there until they end: %s", t.paint(yellow, "ambit:"), diag.Printable(err.Error()))
+		t.notef("%s the provider could not be reached, so the tokens stay valid there until they expire: %s", t.paint(yellow, "ambit:"), diag.Printable(err.Error()))
 	}
-	if t.json {
-		return t.document(map[string]any{"issuer": l.Issuer, "removed": true, "revoked": err == nil})
-	}
-	t.printf("%s at %s\n", t.paint(green, "signed out"), diag.Printable(l.Issuer))
-	return nil
+	return t.say(map[string]any{"issuer": l.Issuer, "removed": true, "revoked": err == nil}, "%s at %s\n", t.paint(green, "signed out"), diag.Printable(l.Issuer))
 }
 
 // loginDocument is a sign-in without its tokens.
@@ -266,4 +255,27 @@ func loginDocument(l *identity.Login) map[string]any {
 		doc["expires_at"] = l.Expires.Format(time.RFC3339)
 	}
 	return doc
+}
+
+func newWhoami(t *terminal) *cobra.Command {
+	return &cobra.Command{
+		Use:     "whoami",
+		GroupID: groupSecrets,
+		Short:   "Show who calls from here, and which key this ambit signs with",
+		Long: "Show who calls from here: the name that grants and the journal use, and the public key that programs see with it.\n" +
+			"signer is the key by which this ambit signs grants and the journal.",
+		Args: exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			h := t.home
+			keys, err := identity.OpenKeys(h.Root())
+			if err != nil {
+				return notOpened(h, "", err)
+			}
+			name := identity.LocalName()
+			signer := base64.StdEncoding.EncodeToString(keys.Signer().Public().(ed25519.PublicKey))
+			return t.show(map[string]string{"principal": name, "pubkey": keys.PublicOf(name), "signer": signer}, func() {
+				t.table("", [][]string{{"principal", name}, {"pubkey", keys.PublicOf(name)}, {"signer", signer}})
+			})
+		},
+	}
 }

@@ -29,7 +29,7 @@ func openProvider(t *testing.T, ttl string) (issuer string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"package.json", "package-lock.json", "device.mjs", ".npmrc"} {
-		text, err := os.ReadFile(filepath.Join("..", "identity", "testdata", "provider", name))
+		text, err := os.ReadFile(filepath.Join("..", "store", "identity", "testdata", "provider", name))
 		if err != nil {
 			t.Fatal(err)
 		}

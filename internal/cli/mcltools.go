@@ -14,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 	"github.com/ambit-run/ambit/tooluri"
@@ -63,10 +64,11 @@ func mclTools(ctx context.Context, args []string, in io.Reader, out, errOut io.W
 		fmt.Fprintf(errOut, "mcl-tools: %v\n\n%s", err, mclUsage)
 		return mclNo
 	}
-	err = run(ctx)
-	failed, ok := errors.AsType[*failure](err)
-	if ok && !failed.told {
-		c.t.fail(failed)
+	if c.t.home, err = home.Find(); err == nil {
+		err = run(ctx)
+	}
+	if err != nil && !failureOf(err).printed {
+		c.t.fail(failureOf(err))
 	}
 	if flushErr := c.t.flush(); err == nil {
 		err = flushErr
@@ -82,7 +84,7 @@ func mclTools(ctx context.Context, args []string, in io.Reader, out, errOut io.W
 	return mclFailed
 }
 
-var errTool = &failure{err: errors.New("the tool reported an error"), told: true}
+var errTool = &failure{err: errors.New("the tool reported an error"), printed: true}
 
 // saidNo reports whether a call was refused before anything was started.
 func (c *mcl) saidNo(err error) bool {

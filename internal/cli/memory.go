@@ -20,21 +20,14 @@ func newMemory(t *terminal) *cobra.Command {
 	var storeURL string
 	cmd := &cobra.Command{
 		Use:     "memory",
-		GroupID: groupRun,
+		GroupID: groupRecords,
 		Short:   "See and purge what programs remember",
-		Long: "See and purge what programs remember of their answers. Answers are kept while whoever gives the work holds\n" +
-			"memory.write, and shown to the agent's own program, and no other, while they hold memory.read. AGENT is an agent's\n" +
+		Long: "See and purge what programs remember of their answers. Answers are kept while the caller holds memory.write,\n" +
+			"and shown to the agent's own program, and no other, while the caller holds memory.read. AGENT is an agent's\n" +
 			"id or name, or the path of its manifest.",
 		Example: "  ambit memory list research@local\n  ambit memory search research@local landlock\n  ambit memory purge research@local --older-than 7d",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("use list, search, show or purge", "there is no ambit memory %s", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&storeURL, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.PersistentFlags(), &storeURL)
 	list := &cobra.Command{
 		Use: "list AGENT", Short: "List what an agent remembers, oldest first", Args: exactly(1, "an agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,8 +55,7 @@ func newMemory(t *terminal) *cobra.Command {
 			})
 		},
 	}
-	cmd.AddCommand(list, search, show, newMemoryPurge(t, &storeURL))
-	return cmd
+	return group(cmd, list, search, show, newMemoryPurge(t, &storeURL))
 }
 
 func newMemoryPurge(t *terminal, storeURL *string) *cobra.Command {
@@ -93,13 +85,9 @@ func newMemoryPurge(t *terminal, storeURL *string) *cobra.Command {
 					return no("see: ambit memory list "+diag.ShellWord(id), "nothing was purged: %w", err)
 				}
 				if err != nil {
-					return &failure{code: exitMissing, err: err}
+					return err
 				}
-				if t.json {
-					return t.document(map[string]any{"agent": id, "purged": gone})
-				}
-				t.printf("%s %s of %s\n", t.paint(green, "purged:"), count(int(gone), "record"), diag.Printable(id))
-				return nil
+				return t.say(map[string]any{"agent": id, "purged": gone}, "%s %s of %s\n", t.paint(green, "purged:"), count(int(gone), "record"), diag.Printable(id))
 			})
 		},
 	}
@@ -109,13 +97,10 @@ func newMemoryPurge(t *terminal, storeURL *string) *cobra.Command {
 
 // memory opens the memory of an agent, by the agent's id, for the time of f.
 func (t *terminal) memory(ctx context.Context, storeURL, name string, f func(*memory.Memory, string) error) error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	ttl, err := memory.TTL(h)
 	if err != nil {
-		return no("mend the setting, or take it away", "%w", err)
+		return no("fix or remove the setting", "%w", err)
 	}
 	id, err := t.agentID(h, name)
 	if err != nil {
@@ -134,7 +119,7 @@ func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	}
 	found, err := daemon.Find(programFolders(h)...)
 	if err != nil {
-		return "", &failure{code: exitMissing, err: err}
+		return "", err
 	}
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest != nil && f.Manifest.Agent() != nil && f.Name == name })
 	if f != nil {
@@ -167,7 +152,7 @@ func newMemoryDocument(r memory.Record) memoryDocument {
 
 func (t *terminal) remembered(id string, records []memory.Record, err error) error {
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	if t.json {
 		docs := make([]memoryDocument, len(records))
@@ -210,7 +195,7 @@ func (t *terminal) showMemory(id string, r memory.Record, err error) error {
 	case errors.Is(err, memory.ErrUnknown):
 		return no("see which there are: ambit memory list AGENT", "%w: %s", err, diag.Printable(id))
 	case err != nil:
-		return &failure{code: exitMissing, err: err}
+		return err
 	case r.Changed:
 		return no("forget it: ambit memory purge AGENT "+diag.ShellWord(id), "the record %s was changed in the store, and cannot be read", diag.Printable(id))
 	case t.json:

@@ -64,8 +64,7 @@ func newNew(t *terminal) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `agent` to fork: a shipped one by name, or a manifest by path")
 	cmd.Flags().StringVar(&dialect, "dialect", "", "the `dialect` of the new agent: "+strings.Join(dialectNames(), ", "))
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `file`, and what belongs to the agent beside it; - prints the manifest to standard output")
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file")
+	outputFlags(cmd, &output, &force, "write to `file`, and what belongs to the agent beside it; - prints the manifest to standard output")
 	complete(cmd, "from", agents.Names())
 	complete(cmd, "dialect", dialectNames())
 	return cmd
@@ -132,17 +131,10 @@ func (t *terminal) origin(from string, d agent.Dialect) (*origin, error) {
 func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string, text []byte, force bool) error {
 	text = append([]byte(strings.TrimRight(string(text), "\n")), '\n')
 	if output == "-" {
-		if t.json {
-			return t.document(map[string]any{"name": name, "dialect": d, "manifest": string(text)})
-		}
-		t.printf("%s", text)
-		return nil
+		return t.say(map[string]any{"name": name, "dialect": d, "manifest": string(text)}, "%s", text)
 	}
 	if output == "" {
-		output = map[agent.Dialect]string{
-			agent.Matrix: name + ".json", agent.GPARS: name + ".json",
-			agent.Covenant: filepath.Join(name, "agent.toml"), agent.FindAgent: filepath.Join(name, "findagent.json"),
-		}[d]
+		output = placeOf(d, name)
 	}
 	beside, err := filesBeside(files, filepath.Dir(output))
 	if err != nil {
@@ -162,15 +154,13 @@ func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string
 			return err
 		}
 	}
-	if t.json {
-		return t.document(map[string]any{"name": name, "dialect": d, "path": output})
-	}
-	t.printf("%s\n", output)
-	t.notef("%s", t.paint(dim, "next: edit it, then ambit validate "+output))
-	if d == agent.Covenant && files == "" {
-		t.notef("%s", t.paint(dim, "it is a program: write its entry beside it (one JSON line in, one JSON line out)"))
-	}
-	return nil
+	return t.show(map[string]any{"name": name, "dialect": d, "path": output}, func() {
+		t.printf("%s\n", output)
+		t.remarkf("next: edit it, then ambit validate %s", diag.ShellWord(output))
+		if d == agent.Covenant && files == "" {
+			t.remarkf("it is a program: write its entry beside it (one JSON line in, one JSON line out)")
+		}
+	})
 }
 
 // besideFile is a file that belongs to a shipped agent.

@@ -20,21 +20,13 @@ import (
 func newPolicy(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "policy",
-		GroupID: groupRun,
+		GroupID: groupDecide,
 		Short:   "Write, check and test your own rules for what agents may do",
 		Long: "Write, check and test your own rules for what agents may do: policy.cedar in AMBIT_HOME, in Cedar. A GPARS agent\n" +
 			"may do what a rule permits and none forbids. For every other agent the manifest is the permit, and rules can only\n" +
 			"forbid. A rule counts from the next call on, also in a daemon that runs.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("use check, test or init", "there is no ambit policy %s", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyCheck(t), newPolicyTest(t), newPolicyInit(t))
-	return cmd
+	return group(cmd, newPolicyCheck(t), newPolicyTest(t), newPolicyInit(t))
 }
 
 // schemaFile is where the schema of a policy file is.
@@ -44,22 +36,14 @@ func newPolicyCheck(t *terminal) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Tell what is wrong with the rules: syntax, types, missing has, unused and shadowed ones",
-		Long: "Tell what is wrong with the rules. They are parsed and held to the schema; every argument counts as one that may be\n" +
-			"absent. Rules that apply to nothing registered here, and rules that others leave nothing to decide, are told too.\n" +
+		Short: "Check the rules: syntax, types, missing has, unused and shadowed ones",
+		Long: "Check the rules: they are parsed and compared with the schema, and every argument counts as one that may be\n" +
+			"absent. Rules that apply to nothing registered here, and rules that others leave nothing to decide, are reported too.\n" +
 			"Exits 1 if there are errors, with --strict also if there are warnings.",
 		Example: "  ambit policy check\n  ambit policy check new-policy.cedar --strict --json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly(1, "one file, or none")(cmd, args)
-			}
-			return nil
-		},
+		Args:    atMost(1, "one file, or none"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			file := h.Policy()
 			if len(args) == 1 {
 				file = args[0]
@@ -97,7 +81,7 @@ func (t *terminal) policyCheck(h home.Home, file string, named, strict bool) err
 		if at, ok := errors.AsType[*policy.SyntaxError](err); ok {
 			line, message = at.Line, "it is not valid Cedar: "+at.What
 		}
-		report.Problems = append(report.Problems, policy.Problem{Code: policy.NotCedar, Severity: policy.Error, Line: line, Message: message, Hint: "mend it; until then the last good rules count where ambit runs, and nothing is allowed where it starts"})
+		report.Problems = append(report.Problems, policy.Problem{Code: policy.NotCedar, Severity: policy.Error, Line: line, Message: message, Hint: "fix it; until then a running ambit applies the last good rules, and one that starts allows nothing"})
 		return t.policyChecked(report)
 	}
 	report.Rules = rules.Len()
@@ -129,10 +113,10 @@ func (t *terminal) checking(h home.Home, schema string, report *policyReport) (p
 	}
 	var err error
 	if c.Scopes, err = policy.ReadScopes(h.Config()); err != nil {
-		return c, no("mend the file", "%w", err)
+		return c, no("fix the file", "%w", err)
 	}
 	if c.Catalogue, err = catalog.Open(h); err != nil {
-		return c, no("mend the file", "%w", err)
+		return c, no("fix the file", "%w", err)
 	}
 	folders, err := agentFolders(h, "")
 	if err != nil {
@@ -140,7 +124,7 @@ func (t *terminal) checking(h home.Home, schema string, report *policyReport) (p
 	}
 	found, err := daemon.Find(folders...)
 	if err != nil {
-		return c, &failure{code: exitMissing, err: err}
+		return c, err
 	}
 	for i := range found {
 		if m := found[i].Manifest; m != nil && m.Agent() != nil {
@@ -186,15 +170,12 @@ func newPolicyTest(t *terminal) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:     "test FILE",
-		Short:   "Hold the rules to a file of calls and expected verdicts",
-		Long:    "Hold the rules to a file of calls and expected verdicts; docs/policy.md describes it. Exits 1 if one is another.",
+		Short:   "Test the rules with a file of calls and expected verdicts",
+		Long:    "Compare the verdicts of the rules with a file of calls and expected verdicts, which docs/policy.md describes.\nExits 1 if one differs.",
 		Example: "  ambit policy test policy-cases.toml\n  ambit policy test policy-cases.toml --policy new-policy.cedar",
 		Args:    exactly(1, "a file of cases"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			s, err := policy.ReadSuite(args[0])
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 				return unreadable(args[0], err)
@@ -210,7 +191,7 @@ func newPolicyTest(t *terminal) *cobra.Command {
 				return unreadable(s.Policy, err)
 			}
 			o := policyOptions(h)
-			o.Log = func(message string) { t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(message)) }
+			o.Log = func(message string) { t.alertf("%s", diag.Printable(message)) }
 			return t.policyTested(s.Run(o))
 		},
 	}
@@ -260,16 +241,9 @@ func newPolicyInit(t *terminal) *cobra.Command {
 		Args:    exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if printSchema {
-				if t.json {
-					return t.document(map[string]any{"schema": policy.Schema})
-				}
-				t.printf("%s", policy.Schema)
-				return nil
+				return t.say(map[string]any{"schema": policy.Schema}, "%s", policy.Schema)
 			}
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			return t.policyInit(h)
 		},
 	}
@@ -286,23 +260,21 @@ func (t *terminal) policyInit(h home.Home) error {
 		made, err := makeFile(one.file, one.text)
 		switch {
 		case err != nil:
-			return &failure{code: exitMissing, err: err}
+			return err
 		case made:
 			written = append(written, one.file)
 		default:
 			kept = append(kept, one.file)
 		}
 	}
-	if t.json {
-		return t.document(map[string]any{"policy": h.Policy(), "schema": schemaFile(h.Policy()), "written": written, "kept": kept})
-	}
-	for _, file := range written {
-		t.printf("%s %s\n", t.paint(green, "written:"), file)
-	}
-	for _, file := range kept {
-		t.printf("%s %s\n", t.paint(dim, "kept:"), file)
-	}
-	return nil
+	return t.show(map[string]any{"policy": h.Policy(), "schema": schemaFile(h.Policy()), "written": written, "kept": kept}, func() {
+		for _, file := range written {
+			t.printf("%s %s\n", t.paint(green, "written:"), file)
+		}
+		for _, file := range kept {
+			t.printf("%s %s\n", t.paint(dim, "kept:"), file)
+		}
+	})
 }
 
 // makeFile writes a file that is not there yet, and reports whether it did.

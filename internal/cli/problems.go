@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -73,94 +74,37 @@ func (t *terminal) reportGitHub(c *checked) error {
 	return nil
 }
 
-// The parts of SARIF 2.1.0 that code scanners read.
-type (
-	sarifLog struct {
-		Schema  string     `json:"$schema"`
-		Version string     `json:"version"`
-		Runs    []sarifRun `json:"runs"`
-	}
-	sarifRun struct {
-		Tool struct {
-			Driver sarifDriver `json:"driver"`
-		} `json:"tool"`
-		ColumnKind string        `json:"columnKind"`
-		Results    []sarifResult `json:"results"`
-	}
-	sarifDriver struct {
-		Name    string      `json:"name"`
-		Version string      `json:"version"`
-		Rules   []sarifRule `json:"rules"`
-	}
-	sarifRule struct {
-		ID               string    `json:"id"`
-		ShortDescription sarifText `json:"shortDescription"`
-		FullDescription  sarifText `json:"fullDescription"`
-		Help             sarifText `json:"help"`
-		Default          struct {
-			Level string `json:"level"`
-		} `json:"defaultConfiguration"`
-	}
-	sarifText struct {
-		Text string `json:"text"`
-	}
-	sarifResult struct {
-		RuleID    string          `json:"ruleId"`
-		RuleIndex int             `json:"ruleIndex"`
-		Level     string          `json:"level"`
-		Message   sarifText       `json:"message"`
-		Locations []sarifLocation `json:"locations"`
-	}
-	sarifLocation struct {
-		Physical struct {
-			Artifact struct {
-				URI string `json:"uri"`
-			} `json:"artifactLocation"`
-			Region sarifRegion `json:"region"`
-		} `json:"physicalLocation"`
-		Logical []sarifLogical `json:"logicalLocations,omitempty"`
-	}
-	sarifRegion struct {
-		StartLine   int `json:"startLine"`
-		StartColumn int `json:"startColumn"`
-		EndLine     int `json:"endLine"`
-		EndColumn   int `json:"endColumn"`
-	}
-	sarifLogical struct {
-		Name string `json:"fullyQualifiedName"`
-	}
-)
-
+// reportSARIF prints the parts of SARIF 2.1.0 that code scanners read.
 func (t *terminal) reportSARIF(c *checked) error {
-	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: []sarifResult{}}
-	run.Tool.Driver = sarifDriver{Name: "ambit", Version: version, Rules: []sarifRule{}}
-	index := map[string]int{}
+	type object = map[string]any
+	text := func(s string) object { return object{"text": s} }
+	rules, results, index := []object{}, []object{}, map[string]int{}
 	for _, r := range slices.Concat(manifest.Rules(), skill.Rules) {
-		index[r.Code] = len(run.Tool.Driver.Rules)
-		rule := sarifRule{ID: r.Code, ShortDescription: sarifText{r.Title}, FullDescription: sarifText{r.Why}, Help: sarifText{r.Fix}}
-		if rule.Help.Text == "" {
-			rule.Help.Text = "ambit explain " + r.Code
-		}
-		rule.Default.Level = r.Severity.String()
-		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
+		index[r.Code] = len(rules)
+		rules = append(rules, object{
+			"id": r.Code, "shortDescription": text(r.Title), "fullDescription": text(r.Why),
+			"help": text(cmp.Or(r.Fix, "ambit explain "+r.Code)), "defaultConfiguration": object{"level": r.Severity.String()},
+		})
 	}
 	for _, m := range c.files {
 		for _, d := range m.Diagnostics {
-			res := sarifResult{RuleID: d.Code, RuleIndex: index[d.Code], Level: d.Severity.String(), Message: sarifText{d.Message}}
+			message := d.Message
 			if d.Hint != "" {
-				res.Message.Text += " (hint: " + d.Hint + ")"
+				message += " (hint: " + d.Hint + ")"
 			}
-			var l sarifLocation
-			l.Physical.Artifact.URI = fileURI(m.Path)
-			l.Physical.Region = sarifRegion{d.Line, d.Column, d.EndLine, d.EndColumn}
+			region := object{"startLine": d.Line, "startColumn": d.Column, "endLine": d.EndLine, "endColumn": d.EndColumn}
+			place := object{"physicalLocation": object{"artifactLocation": object{"uri": fileURI(m.Path)}, "region": region}}
 			if d.Pointer != "" {
-				l.Logical = []sarifLogical{{d.Pointer}}
+				place["logicalLocations"] = []object{{"fullyQualifiedName": d.Pointer}}
 			}
-			res.Locations = []sarifLocation{l}
-			run.Results = append(run.Results, res)
+			results = append(results, object{
+				"ruleId": d.Code, "ruleIndex": index[d.Code], "level": d.Severity.String(), "message": text(message), "locations": []object{place},
+			})
 		}
 	}
-	return t.document(sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}})
+	driver := object{"name": "ambit", "version": version, "rules": rules}
+	run := object{"tool": object{"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+	return t.document(object{"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": []object{run}})
 }
 
 // fileURI is a path as a relative reference: slashes, and what a URI may not

@@ -86,6 +86,6 @@ func (t *terminal) rules(h home.Home) *policy.Live {
 // policyTrouble tells a person that the rules are not those of the file.
 func (t *terminal) policyTrouble(problem string) {
 	if problem != "" {
-		t.notef("%s the policy is not what its file says: %s", t.paint(boldRed, "ambit:"), diag.Printable(problem))
+		t.alertf("the policy is not what its file says: %s", diag.Printable(problem))
 	}
 }

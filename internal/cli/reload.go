@@ -26,11 +26,7 @@ func newReload(t *terminal) *cobra.Command {
 			if err := tellDaemon(cmd.Context(), "/api/v1/reload", &c); err != nil {
 				return err
 			}
-			if t.json {
-				return t.document(c)
-			}
-			t.printf("%s %s\n", t.paint(green, "reloaded:"), changes(c))
-			return nil
+			return t.say(c, "%s %s\n", t.paint(green, "reloaded:"), changes(c))
 		},
 	}
 }
@@ -39,7 +35,7 @@ func newReload(t *terminal) *cobra.Command {
 func tellDaemon(ctx context.Context, path string, into any) error {
 	h, err := home.Find()
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	d, err := daemon.FindDaemon(h)
 	if err == nil {
@@ -72,4 +68,25 @@ func changes(c daemon.Change) string {
 		}
 	}
 	return strings.Join(append(parts, fmt.Sprintf("%d as before", len(c.Kept))), ", ")
+}
+
+func newConsole(t *terminal) *cobra.Command {
+	return &cobra.Command{
+		Use:     "console",
+		GroupID: groupRun,
+		Short:   "Print a link that signs you into the daemon's console",
+		Long: "Print a link that signs you into the console of the daemon that runs here: what agents may do and did, calls that\n" +
+			"wait for your approval, credentials, the journal. The link is good once, for ten minutes.",
+		Example: "  ambit console\n  xdg-open \"$(ambit console)\"",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var made struct {
+				URL string `json:"url"`
+			}
+			if err := tellDaemon(cmd.Context(), "/api/v1/console", &made); err != nil {
+				return err
+			}
+			return t.say(made, "%s\n", made.URL)
+		},
+	}
 }

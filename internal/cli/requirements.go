@@ -17,7 +17,6 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
-	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
@@ -63,16 +62,13 @@ type needed struct {
 // starts nothing.
 func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
 	a := m.Agent()
-	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.LookTwice(a)}
+	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
 		return n, err
 	}
 	found := resolved.Found()
-	h, err := home.Find()
-	if err != nil {
-		return n, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	scopes, err := policy.ReadScopes(h.Config())
 	if err != nil {
 		return n, no("fix the file", "%w", err)
@@ -133,7 +129,7 @@ func (n *needed) with(found []registry.Found, may func(*agent.Tool) bool) {
 		on, ok := t.Binding.(agent.OnServer)
 		return ok && shells[on.Alias]
 	})
-	n.reach, n.watch = others.Reach(), daemon.LookTwice(&others)
+	n.reach, n.watch = others.Reach(), daemon.Warnings(&others)
 	n.reach.SideEffects = n.agent.Reach().SideEffects
 	for _, s := range n.agent.Servers {
 		if shells[s.Alias] {

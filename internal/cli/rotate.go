@@ -21,7 +21,7 @@ func newRotate(t *terminal) *cobra.Command {
 	var storeURL string
 	cmd := &cobra.Command{
 		Use:       "rotate root",
-		GroupID:   groupRun,
+		GroupID:   groupSecrets,
 		Short:     "Replace the root key, from which the keys of journal, seals and grants come",
 		ValidArgs: []string{"root"},
 		Long: "Make a new root key, and with it new keys that sign the journal and grants, and that seal what the store keeps. The\n" +
@@ -38,15 +38,12 @@ func newRotate(t *terminal) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotateRoot(cmd.Context(), storeURL) },
 	}
-	cmd.Flags().StringVar(&storeURL, "store", "", "the store as a postgres:// `URL`; without it, the one in AMBIT_HOME")
+	storeFlag(cmd.Flags(), &storeURL)
 	return cmd
 }
 
 func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	if err := wantBegun(t.begun(ctx, storeURL)); err != nil {
 		return err
 	}
@@ -69,23 +66,21 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	})
 	if err != nil {
 		b.Journal = nil
-		err = no("nothing is lost: run it again when that is mended", "the root key cannot be rotated: %w", err)
+		err = no("nothing is lost: run it again when that is fixed", "the root key cannot be rotated: %w", err)
 		return errors.Join(err, b.DB.Close())
 	}
 	now := b.Journal.Key().String()
 	if err := closing(b); err != nil {
 		return err
 	}
-	if t.json {
-		return t.document(map[string]any{"old_key": was, "key": now, "grants": grants, "root": h.Root()})
-	}
-	t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
-	t.notef("signed anew: %s; before, the journal was signed with %s", count(grants, "grant"), was)
-	if resumed {
-		t.notef("this ended a rotation that was begun before: if others may have seen its key since, run it once more")
-	}
-	t.notef("restart every daemon, worker and client of this store; where machines share it, copy %s to all of them first", h.Root())
-	return nil
+	return t.show(map[string]any{"old_key": was, "key": now, "grants": grants, "root": h.Root()}, func() {
+		t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
+		t.notef("signed anew: %s; before, the journal was signed with %s", count(grants, "grant"), was)
+		if resumed {
+			t.notef("this ended a rotation that was begun before: if others may have seen its key since, run it once more")
+		}
+		t.notef("restart every daemon, worker and client of this store; where machines share it, copy %s to all of them first", h.Root())
+	})
 }
 
 func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
@@ -101,7 +96,7 @@ func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if identity.LooksLikeKey(args[0]) {
 				// The key itself does not belong into a command line, or in our answer.
-				return usage("its id stands between the first two _ of it, and in: ambit key list", "rotate takes the id of a key, not the key")
+				return usage("its id is between its first two _, and in: ambit key list", "rotate takes the id of a key, not the key")
 			}
 			lap, err := parseOverlap(overlap)
 			if err != nil {
@@ -113,7 +108,7 @@ func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 				case errors.Is(err, identity.ErrNoKey):
 					return no("see: ambit key list", "there is no key %q that is good and could be rotated", args[0])
 				case err != nil:
-					return &failure{code: exitMissing, err: err}
+					return err
 				}
 				ends := old.Expires.UTC().Format(time.RFC3339)
 				if t.json {

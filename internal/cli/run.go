@@ -37,7 +37,7 @@ func newRun(t *terminal) *cobra.Command {
 		Short:   "Serve an agent over MCP on standard input and output",
 		Long: "Serve an agent to an MCP client on standard input and output, or with --http over streamable HTTP. The\n" +
 			"client is answered at once, while the tool servers are started and proven. If any is not what the\n" +
-			"manifest says, nothing can be called, and the client is told why. What servers write goes to stderr.",
+			"manifest says, nothing can be called, and the client gets the reason. The output of servers goes to stderr.",
 		Example: "  ambit run agents/default.json\n  ambit run agents/default.json --http 127.0.0.1:0\n  claude mcp add files -- ambit run /path/to/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,7 +74,7 @@ func newRun(t *terminal) *cobra.Command {
 	f.development.flags(cmd)
 	f.isolation.flag(cmd)
 	f.approving.flags(cmd)
-	cmd.Flags().BoolVar(&f.remote, "remote", false, "serve a hosted agent from where it is hosted, through the door here")
+	cmd.Flags().BoolVar(&f.remote, "remote", false, "serve a hosted agent from where it is hosted, through the gateway here")
 	cmd.Flags().StringVar(&f.address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
 	cmd.Flags().StringSliceVar(&f.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	return cmd
@@ -207,7 +207,7 @@ func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, list
 	if t.json {
 		file, err := writeKey(h, key)
 		if err != nil {
-			return &failure{code: exitMissing, err: err}
+			return err
 		}
 		defer os.Remove(file)
 		line, err := json.Marshal(map[string]string{"url": url, "key_file": file})
@@ -219,9 +219,9 @@ func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, list
 		}
 	} else {
 		t.notef("serving at %s; for this run only:", url)
-		t.notef("claude mcp add --transport http %s %s --header 'Authorization: Bearer %s'", a.Name(), url, key)
+		t.notef("%s", connectLine(a.Name(), url, key))
 	}
-	face := front.NewHTTP(front.HTTPOptions{Keys: keys})
+	face := front.NewHTTP(a.Front(), front.HTTPOptions{Keys: keys})
 	defer face.Close()
 	want := sha256.Sum256([]byte("Bearer " + key))
 	server := &http.Server{
@@ -235,7 +235,7 @@ func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, list
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				http.Error(w, "the key is missing or wrong", http.StatusUnauthorized)
 			default:
-				face.Serve(w, r, a.Front(), identity.LocalName())
+				face.Serve(w, r, identity.LocalName())
 			}
 		}),
 	}

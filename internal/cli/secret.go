@@ -25,9 +25,9 @@ import (
 func newSecret(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "secret",
-		GroupID: groupRun,
-		Short:   "Keep the credentials that agents need",
-		Long: "Keep the credentials that agents need, in an encrypted vault. AGENT is a manifest or the name of an installed\n" +
+		GroupID: groupSecrets,
+		Short:   "Store the credentials that agents need",
+		Long: "Store the credentials that agents need, in an encrypted vault. AGENT is a manifest or the name of an installed\n" +
 			"agent, REF a credential slot of it or a NAME of its $env:NAME references. A credential is kept for the name\n" +
 			"under which the agent acts, which is that of its file or folder: a copy of an installed agent does not get it\n" +
 			"elsewhere. Before it is installed, every file of its name and id does. A credential is kept\n" +
@@ -35,18 +35,10 @@ func newSecret(t *terminal) *cobra.Command {
 			"there until it is set again. Values are never shown, and never given on a command line.\n\n" +
 			"What is not in the vault is looked for in the environment: as AMBIT_SECRET_<AGENT>__<REF>, then under the\n" +
 			"name that the manifest gives.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("use set, list or rm", "there is no such ambit secret verb")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var dev development
 	dev.manifestFlag(cmd.PersistentFlags())
-	cmd.AddCommand(newSecretSet(t, &dev), newSecretList(t, &dev), newSecretRemove(t, &dev))
-	return cmd
+	return group(cmd, newSecretSet(t, &dev), newSecretList(t, &dev), newSecretRemove(t, &dev))
 }
 
 // owner is the agent that secrets are kept for.
@@ -81,7 +73,7 @@ func (t *terminal) ownerFor(dev development, h home.Home, asked string) (*owner,
 	}
 	found, err := daemon.FindAs(manifest.Options{LoopbackHTTP: dev.loopbackHTTP}, h.Agents())
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
+		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f daemon.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
 	if f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == asked }); f != nil {
@@ -150,16 +142,13 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 			return exactly(2, "an agent and a ref")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			o, err := t.ownerFor(*dev, h, args[0])
 			if err != nil {
 				return err
 			}
 			if o.broken != "" {
-				return no("see what is wrong with it: ambit validate "+diag.ShellWord(o.broken), "%s is broken: it cannot be told which agent and which hosts a secret would be for", o.broken)
+				return no("see what is wrong with it: ambit validate "+diag.ShellWord(o.broken), "%s is broken, so the agent and hosts of the secret are unknown", o.broken)
 			}
 			w, err := o.want(args[1])
 			if err != nil {
@@ -238,14 +227,14 @@ func (t *terminal) keepSecret(v *credential.File, o *owner, w credential.Wanted,
 }
 
 func vaultFailure(err error) error {
-	f := &failure{code: exitMissing, err: err}
 	switch {
 	case errors.Is(err, credential.ErrDamaged):
-		f.hint = "restore the file from a backup, or remove it and set the secrets again"
-	case !nowhereToKeep(err):
-		f.hint = "if its key is lost, take keys and secrets from a backup (AMBIT_HOME=FOLDER ambit restore BACKUP makes a new folder that has them), or remove secrets and set them again"
+		return missing("restore the file from a backup, or remove it and set the secrets again", "%w", err)
+	case homeUnwritable(err):
+		return missing(writableHome, "%w", err)
 	}
-	return f
+	return missing("if its key is lost, restore keys and secrets from a backup into a new folder (AMBIT_HOME=FOLDER ambit "+
+		"restore BACKUP), or remove the file secrets and set them again", "%w", err)
 }
 
 // secretReportRow is a credential as list tells it.
@@ -266,20 +255,13 @@ func newSecretList(t *terminal, dev *development) *cobra.Command {
 		Use:     "list [AGENT]",
 		Short:   "List credentials: what is set, what is missing and where it is kept",
 		Example: "  ambit secret list\n  ambit secret list agents/examples/mcp-tool --json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly(1, "one agent, or none")(cmd, args)
-			}
-			return nil
-		},
+		Args:    atMost(1, "one agent, or none"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			v := credential.Open(h)
 			rows := []secretReportRow{}
 			var o *owner
+			var err error
 			if len(args) == 1 {
 				if o, err = t.ownerFor(*dev, h, args[0]); err != nil {
 					return err
@@ -291,11 +273,9 @@ func newSecretList(t *terminal, dev *development) *cobra.Command {
 			if rows, err = addKept(rows, v, o); err != nil {
 				return vaultFailure(err)
 			}
-			if t.json {
-				return t.document(map[string]any{"secrets": rows})
-			}
-			t.secretTable(rows)
-			return nil
+			return t.show(map[string]any{"secrets": rows}, func() {
+				t.secretTable(rows)
+			})
 		},
 	}
 }
@@ -315,7 +295,7 @@ func (t *terminal) declaredSecrets(s *credential.Source, o *owner) ([]secretRepo
 				r.Hosts = append([]string{}, secret.Hosts()...)
 			}
 		} else if former := s.Former(o.agent, w.Ref); former != "" {
-			t.notef("%s %s: %s. If it is meant for this one, set it again: ambit secret set %s %s", t.paint(yellow, "warning:"), diag.Printable(w.Ref), diag.Printable(former), diag.ShellWord(o.name), diag.ShellWord(w.Ref))
+			t.warnf("%s: %s. If it is meant for this one, set it again: ambit secret set %s %s", diag.Printable(w.Ref), diag.Printable(former), diag.ShellWord(o.name), diag.ShellWord(w.Ref))
 		}
 		rows = append(rows, r)
 	}
@@ -370,10 +350,7 @@ func newSecretRemove(t *terminal, dev *development) *cobra.Command {
 		Example: "  ambit secret rm reports analytics_token",
 		Args:    exactly(2, "an agent and a ref"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			o, err := t.ownerFor(*dev, h, args[0])
 			if err != nil {
 				return err
@@ -392,11 +369,7 @@ func newSecretRemove(t *terminal, dev *development) *cobra.Command {
 			if !removed {
 				return no(t.nearSecret(v, o, args[1]), "no credential %s of %s is kept", diag.Quote(args[1]), diag.Quote(o.name))
 			}
-			if t.json {
-				return t.document(map[string]any{"agent": o.name, "ref": args[1], "removed": true})
-			}
-			t.printf("%s %s of %s\n", t.paint(green, "forgotten:"), diag.Printable(args[1]), diag.Printable(o.name))
-			return nil
+			return t.say(map[string]any{"agent": o.name, "ref": args[1], "removed": true}, "%s %s of %s\n", t.paint(green, "forgotten:"), diag.Printable(args[1]), diag.Printable(o.name))
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -47,9 +48,9 @@ func newServe(t *terminal) *cobra.Command {
 		Use:     "serve",
 		GroupID: groupRun,
 		Short:   "Serve every agent of a folder over HTTP",
-		Long: "Serve every agent of a folder: each at /mcp/NAME, with a JSON API beside them. Everything wants a key: make\n" +
+		Long: "Serve every agent of a folder: each at /mcp/NAME, with a JSON API beside them. Everything needs a key: make\n" +
 			"one with ambit key new, or take the one in the key file, which is made for this run and gone after it. An\n" +
-			"agent that cannot be served is listed as rejected, and the rest go on. SIGHUP, or ambit reload, reads the\n" +
+			"agent that cannot be served is listed as rejected, and the rest run. SIGHUP, or ambit reload, reads the\n" +
 			"folder again; SIGTERM and SIGINT finish the calls that are under way.",
 		Example: "  ambit serve\n  ambit serve --agents ./agents --listen 127.0.0.1:0 --json\n  ambit serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --production",
 		Args:    exactly(0, "no arguments"),
@@ -66,7 +67,7 @@ func newServe(t *terminal) *cobra.Command {
 	f.BoolVar(&s.BehindProxy, "behind-proxy", false, "listen beyond loopback without TLS: a proxy in front does it")
 	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that people know it by")
 	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "let everybody read /metrics")
-	f.DurationVar(&s.Idle, "idle", 0, "end the servers of an agent that nobody has used for this `time`; they come back when needed")
+	f.DurationVar(&s.Idle, "idle", 0, "stop the servers of an agent that was idle for this `time`; they start again when needed")
 	f.StringSliceVar(&s.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	s.dev.flags(cmd)
 	s.approval.flags(cmd)
@@ -78,10 +79,8 @@ func newServe(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) serve(ctx context.Context, s *serving) error {
-	h, err := home.Find()
-	if err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
+	h := t.home
+	var err error
 	if s.Folders, err = agentFolders(h, s.folders...); err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	}
 	oidc, err := identity.ReadOIDC(h.Config())
 	if err != nil {
-		return usage("mend the file, or take the table out", "%w", err)
+		return usage("fix the file, or remove the table", "%w", err)
 	}
 	if oidc != nil {
 		s.OIDC = identity.NewOIDC(*oidc)
@@ -179,15 +178,15 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *st
 	}
 	if err := desk.Reload(ctx); err != nil {
 		d.Close()
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
-	err = d.OpenConsole(ctx, &daemon.Room{
-		Books: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
+	err = d.OpenConsole(ctx, &daemon.ConsoleOptions{
+		Store: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
 		Needs: t.consoleNeeds,
 	})
 	if err != nil {
 		d.Close()
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	return t.listen(ctx, s, h, d, key, reloads)
 }
@@ -322,13 +321,20 @@ func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serving, p da
 		if line := installLine(s.Folders, name); line != "" {
 			t.printf("  into a client: %s\n", t.paint(bold, line))
 		}
-		t.printf("  or over HTTP:  claude mcp add --transport http %s %s/mcp/%s --header \"Authorization: Bearer $(%s key new%s --agents %s)\"\n", name, p.URL, name, myself(), storeFlag(s.store), name)
+		key := fmt.Sprintf("$(%s key new%s --agents %s)", myself(), storeArgument(s.store), diag.ShellWord(name))
+		t.printf("  or over HTTP:  %s\n", connectLine(name, p.URL+"/mcp/"+url.PathEscape(name), key))
 	}
 	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", diag.ShellWord(p.KeyFile), p.URL)
 	if s.serverLog != "" {
 		t.printf("  %s\n", t.paint(dim, "what tool servers write: "+nearest(s.serverLog)))
 	}
 	return t.flush()
+}
+
+// connectLine is the command that connects a client to an agent. A shell runs it, so
+// the name and the address are quoted; key is a text or a $(command) without quotes.
+func connectLine(name, address, key string) string {
+	return "claude mcp add --transport http " + diag.ShellWord(name) + " " + diag.ShellWord(address) + ` --header "Authorization: Bearer ` + key + `"`
 }
 
 // takeSignals takes the signals over: the end of a daemon takes longer than the
@@ -363,7 +369,7 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 		}
 		folder, err := filepath.Abs(name)
 		if err != nil {
-			return nil, &failure{code: exitMissing, err: err}
+			return nil, err
 		}
 		folders = append(folders, folder)
 	}
@@ -372,27 +378,20 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 	}
 	if dir := os.Getenv("COVENANT_HOME"); dir != "" {
 		covenant := filepath.Join(dir, "agents")
-		if !slices.ContainsFunc(folders, func(folder string) bool { return sameFolder(covenant, folder) }) {
+		if !slices.ContainsFunc(folders, func(folder string) bool { return sameFile(covenant, folder) }) {
 			folders = append(folders, covenant)
 		}
 	}
 	return folders, nil
 }
 
-// storeFlag is what a verb beside this daemon has to be told that cannot find it
+// storeArgument is what a verb beside this daemon has to be told that cannot find it
 // by itself; whoever reads it fills in the password themselves.
-func storeFlag(url string) string {
+func storeArgument(url string) string {
 	if _, left := withoutPassword(url); !left {
 		return ""
 	}
 	return " --store postgres://…"
-}
-
-// sameFolder reports whether two paths lead to one folder.
-func sameFolder(a, b string) bool {
-	one, err1 := os.Stat(a)
-	two, err2 := os.Stat(b)
-	return err1 == nil && err2 == nil && os.SameFile(one, two)
 }
 
 // fitForProduction refuses switches that only development may use, and a store
@@ -406,7 +405,7 @@ func fitForProduction(store string) error {
 	}
 	if host := postgres.Unproven(store); host != "" && store != "" {
 		return usage("add sslmode=verify-full to the URL, and sslrootcert=FILE if an authority of your own signed its certificate",
-			"--production wants PostgreSQL at %s to prove that it is that", diag.Quote(host))
+			"--production requires PostgreSQL at %s to prove its identity", diag.Quote(host))
 	}
 	return nil
 }
@@ -424,9 +423,9 @@ func (t *terminal) cannotServe(err error) error {
 				}
 			}
 		}
-		return no("mend them, or leave --strict out to serve the rest", "%w", err)
+		return no("fix them, or leave --strict out to serve the rest", "%w", err)
 	}
-	return &failure{code: exitMissing, err: err}
+	return err
 }
 
 // tell writes a line of the daemon's log.

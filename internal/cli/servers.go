@@ -27,13 +27,10 @@ import (
 
 // serverOptions are what every verb that starts servers needs.
 func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, error) {
-	h, err := home.Find()
-	if err != nil {
-		return toolserver.Options{}, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	folder, err := filepath.Abs(filepath.Dir(m.Path))
 	if err != nil {
-		return toolserver.Options{}, &failure{code: exitMissing, err: err}
+		return toolserver.Options{}, err
 	}
 	lock, err := readLock(folder)
 	if err != nil {
@@ -75,7 +72,7 @@ func (t *terminal) whole(ctx context.Context, m *manifest.Manifest) (*host.Resol
 	}
 	for _, f := range r.Found() {
 		for _, w := range f.Warnings {
-			t.notef("%s %s: %s", t.paint(yellow, "warning:"), diag.Printable(f.Requirement.Server), diag.Printable(w))
+			t.warnf("%s: %s", diag.Printable(f.Requirement.Server), diag.Printable(w))
 		}
 	}
 	return r, nil
@@ -138,16 +135,13 @@ func (d *development) manifestFlag(f *pflag.FlagSet) {
 // announce says loudly which development switches are on.
 func (t *terminal) announce(s egress.Switches) {
 	if loud := s.Announce(); loud != "" {
-		t.notef("%s %s", t.paint(boldRed, "ambit:"), loud)
+		t.alertf("%s", loud)
 	}
 }
 
 // hosting is how agents are brought to life here.
 func (t *terminal) hosting(d development, production bool) (host.Options, error) {
-	h, err := home.Find()
-	if err != nil {
-		return host.Options{}, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	if err := checkSettings(h); err != nil {
 		return host.Options{}, err
 	}
@@ -183,7 +177,7 @@ func operatorRails(h home.Home) (guard.Operator, error) {
 		operator, err = guard.ParseOperator(h.Guardrails(), text)
 	}
 	if err != nil {
-		return operator, no("mend the file, or take it away", "%w", err)
+		return operator, no("fix or remove the file", "%w", err)
 	}
 	return operator, nil
 }

@@ -17,7 +17,7 @@ import (
 // a setting that only the daemon reads is not taken for one that works.
 func checkSettings(h home.Home) error {
 	file := h.Config()
-	failed := func(err error) error { return no("mend "+diag.ShellWord(file), "%w", err) }
+	failed := func(err error) error { return no("fix "+diag.ShellWord(file), "%w", err) }
 	if err := home.CheckConfig(file); err != nil {
 		return failed(err)
 	}

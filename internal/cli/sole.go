@@ -19,11 +19,11 @@ func soleID(m *manifest.Manifest) error {
 	}
 	h, err := home.Find()
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	found, err := daemon.Find(programFolders(h)...)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	f := daemon.Pick(found, func(f *daemon.Found) bool {
 		return f.Manifest != nil && f.Manifest.Agent() != nil && f.Manifest.Agent().ID == m.Agent().ID
@@ -33,7 +33,7 @@ func soleID(m *manifest.Manifest) error {
 	}
 	mine, err := os.Stat(m.Path)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	if theirs, err := os.Stat(f.Path); err == nil && os.SameFile(mine, theirs) {
 		return nil

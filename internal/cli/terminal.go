@@ -18,7 +18,6 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,18 +25,19 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 type terminal struct {
@@ -53,7 +53,8 @@ type terminal struct {
 	width  int
 	cut    bool         // lines are cut to the width: somebody looks at them
 	bar    *bar         // how far servers are, for a person who watches
-	policy *policy.Live // the user's rules, once somebody has asked
+	policy *policy.Live // the user's rules, once they were read
+	home   home.Home    // zero for a verb of homeless without one
 	// lastRead is the manifest that the verb is about, or the last of them.
 	lastRead string
 	// interrupted says that the signal came in place of an answer.
@@ -87,8 +88,11 @@ func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
 	return t
 }
 
-// setUp takes the flags into account.
-func (t *terminal) setUp() error {
+// setUp applies the flags of every verb and finds the home.
+func (t *terminal) setUp(cmd *cobra.Command) (err error) {
+	if t.home, err = home.Find(); err != nil && needsHome(cmd) {
+		return err
+	}
 	switch t.colour {
 	case "always":
 		t.styled = true
@@ -221,7 +225,7 @@ func (t *terminal) text(document string) {
 	})
 	t.printf("%s\n", shown)
 	if shown != document {
-		t.notef("%s", t.paint(dim, "characters that nobody sees are shown as escapes; -o FILE writes them as they are"))
+		t.notef("%s", t.paint(dim, "invisible characters are shown as escapes; -o FILE writes them as they are"))
 	}
 }
 
@@ -231,6 +235,40 @@ func (t *terminal) notef(format string, args ...any) {
 	// the end.
 	_ = t.flush()
 	fmt.Fprintln(t.err, t.tamed(fmt.Sprintf(format, args...), printableLines))
+}
+
+// show prints the answer of a verb: the document with --json, or what text prints.
+func (t *terminal) show(document any, text func()) error {
+	if t.json {
+		return t.document(document)
+	}
+	text()
+	return nil
+}
+
+// say is show for an answer of one line, or a few.
+func (t *terminal) say(document any, format string, args ...any) error {
+	return t.show(document, func() { t.printf(format, args...) })
+}
+
+// warnf writes a warning to stderr.
+func (t *terminal) warnf(format string, args ...any) {
+	t.notef("%s %s", t.paint(yellow, "warning:"), fmt.Sprintf(format, args...))
+}
+
+// hintf writes what to do about the line above it.
+func (t *terminal) hintf(format string, args ...any) {
+	t.notef("  %s %s", t.paint(dim, "hint:"), fmt.Sprintf(format, args...))
+}
+
+// remarkf writes a line that a person may skip.
+func (t *terminal) remarkf(format string, args ...any) {
+	t.notef("%s", t.paint(dim, fmt.Sprintf(format, args...)))
+}
+
+// alertf writes a line that a person must not miss.
+func (t *terminal) alertf(format string, args ...any) {
+	t.notef("%s %s", t.paint(boldRed, "ambit:"), fmt.Sprintf(format, args...))
 }
 
 // document prints the one JSON document of a verb.
@@ -360,76 +398,6 @@ func wrap(text, indent string, width int) string {
 	return b.String()
 }
 
-// help prints the help of a verb.
-func (t *terminal) help(cmd *cobra.Command) {
-	t.printf("%s\n\n", cmp.Or(cmd.Long, cmd.Short))
-	use := cmd.UseLine()
-	if !cmd.HasParent() {
-		use = "ambit VERB [flags]"
-	}
-	t.printf("%s\n  %s\n", t.paint(bold, "Usage"), use)
-	if cmd.Example != "" {
-		t.printf("\n%s\n%s\n", t.paint(bold, "Examples"), cmd.Example)
-	}
-	for _, g := range cmd.Groups() {
-		var rows [][]string
-		for _, c := range cmd.Commands() {
-			if c.GroupID == g.ID && c.IsAvailableCommand() {
-				rows = append(rows, []string{t.paint(cyan, c.Name()), c.Short})
-			}
-		}
-		if len(rows) > 0 {
-			t.printf("\n%s\n", t.paint(bold, g.Title))
-			t.table("  ", rows)
-		}
-	}
-	var plain [][]string
-	for _, c := range cmd.Commands() {
-		if c.GroupID == "" && c.IsAvailableCommand() {
-			plain = append(plain, []string{t.paint(cyan, c.Name()), c.Short})
-		}
-	}
-	if len(plain) > 0 {
-		t.printf("\n%s\n", t.paint(bold, "Verbs"))
-		t.table("  ", plain)
-	}
-	t.flags("Flags", cmd.LocalFlags())
-	if cmd.HasParent() {
-		for at := cmd.Parent(); at.HasParent(); at = at.Parent() {
-			t.flags("Flags of all verbs of "+at.CommandPath(), at.PersistentFlags())
-		}
-		t.flags("Flags of every verb", cmd.Root().PersistentFlags())
-	} else {
-		t.printf("\n%s\n", t.paint(bold, "Exit codes"))
-		t.printf("  0 yes · 1 no (invalid, refused, failed) · 2 wrong usage · 3 something needed is missing here · 130 interrupted\n")
-	}
-}
-
-func (t *terminal) flags(title string, set *pflag.FlagSet) {
-	var rows [][]string
-	set.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
-			return
-		}
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + ", " + name
-		}
-		kind, text := pflag.UnquoteUsage(f)
-		text = strings.TrimSuffix(text, " ("+kind+")") // it is there only for its name
-		if kind == "string" || kind == "strings" {
-			kind = f.Name
-		}
-		if kind != "" && kind != "bool" {
-			name += " " + strings.ToUpper(kind)
-		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0s" {
-			text += " (default " + f.DefValue + ")"
-		}
-		rows = append(rows, []string{t.paint(cyan, name), text})
-	})
-	if len(rows) > 0 {
-		t.printf("\n%s\n", t.paint(bold, title))
-		t.table("  ", t.hang(rows))
-	}
-}
+// moment formats a time for people, in this machine's zone and with its name: the
+// console and other machines write UTC.
+func moment(at time.Time) string { return at.Local().Format("2006-01-02 15:04:05 MST") }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/ambit-run/ambit/internal/exec/lock"
 )
 
 // TestOnlyColoursDrive shows names of files that drive a terminal, in the places where
@@ -32,12 +34,12 @@ func TestOnlyColoursDrive(t *testing.T) {
 			t.Errorf("a part of the answer is\n%q, want\n%q", got, want)
 		}
 		out.Reset()
-		term.locked(name, name, true, nil)
+		term.locked(name, &lock.Result{File: name, Changed: true}, &lockDocument{})
 		if err := term.flush(); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := out.String(), line+" is locked; "+line+" is written\n"; got != want {
-			t.Errorf("a lock is told as\n%q, want\n%q", got, want)
+			t.Errorf("a lock is shown as\n%q, want\n%q", got, want)
 		}
 	}
 }

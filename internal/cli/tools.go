@@ -141,7 +141,7 @@ func newTools(t *terminal) *cobra.Command {
 	var dialect string
 	cmd := &cobra.Command{
 		Use:     "tools PATH",
-		GroupID: groupRead,
+		GroupID: groupReview,
 		Short:   "List an agent's tools with their URIs",
 		Example: "  ambit tools agents/default.json\n  ambit tools agents/default.json --json | jq -r '.tools[].uri'",
 		Args:    exactly(1, "one manifest"),
@@ -155,34 +155,31 @@ func newTools(t *terminal) *cobra.Command {
 				return err
 			}
 			reports := toolReports(resolved.Agent())
-			if t.json {
-				return t.document(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports})
-			}
-			if len(reports) == 0 {
-				t.notef("%s declares no tools", diag.Printable(m.Path))
-				if len(m.Agent().Requirements) > 0 {
-					t.notef("  %s its servers do, and which those are is decided where it runs: ambit inspect %s", t.paint(dim, "hint:"), args[0])
+			return t.show(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports}, func() {
+				if len(reports) == 0 {
+					t.notef("%s declares no tools", diag.Printable(m.Path))
+					if len(m.Agent().Requirements) > 0 {
+						t.hintf("its servers declare them, and are resolved where it runs: ambit inspect %s", diag.ShellWord(args[0]))
+					}
+					return
 				}
-				return nil
-			}
-			rows := make([][]string, len(reports))
-			for i, r := range reports {
-				name := r.URI
-				if name == "" {
-					name = r.Name
+				rows := make([][]string, len(reports))
+				for i, r := range reports {
+					name := r.URI
+					if name == "" {
+						name = r.Name
+					}
+					note := ""
+					if !r.Callable {
+						note = t.paint(dim, "not callable: "+r.Why)
+					}
+					rows[i] = []string{t.paint(classStyle(r.SideEffect), string(r.SideEffect)), diag.Printable(name), note}
 				}
-				note := ""
-				if !r.Callable {
-					note = t.paint(dim, "not callable: "+r.Why)
-				}
-				rows[i] = []string{t.paint(classStyle(r.SideEffect), string(r.SideEffect)), diag.Printable(name), note}
-			}
-			t.table("", rows)
-			return nil
+				t.table("", rows)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out")
-	complete(cmd, "dialect", dialectNames())
+	dialectFlag(cmd, &dialect)
 	return cmd
 }
 

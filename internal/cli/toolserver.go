@@ -20,18 +20,16 @@ func newToolServer(t *terminal) *cobra.Command {
 		Short:   "Be one of ambit's own MCP tool servers",
 		Long: "Be one of ambit's own MCP tool servers, on standard input and output. There is one, bash: its tool execute\n" +
 			"runs a shell command in a sandbox without network, with bounded memory, processes and time, that sees\n" +
-			"nothing of this machine but its programs and one work folder. Where the sandbox cannot be had, it exits 3.",
+			"nothing of this machine but its programs and one work folder. Without a sandbox it exits 3.",
 		Example: "  ambit tool-server bash --work ~/project",
 		Args:    exactly(1, "the name of a server"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != bashserver.Name {
 				return usage("there is one: bash", "there is no tool server %q", args[0])
 			}
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			if work != "" {
+				var err error
 				if work, err = workFolder(work, h); err != nil {
 					return err
 				}

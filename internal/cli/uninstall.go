@@ -20,18 +20,15 @@ func newUninstall(t *terminal) *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:     "uninstall NAME",
-		GroupID: groupRun,
+		GroupID: groupInstall,
 		Short:   "Take an agent out of clients again",
 		Long: "Take an installed agent out of every client that install put it into, and away itself; with --client only out\n" +
-			"of those. A file that nobody has changed since gets its old bytes back; of any other only the entry goes.\n" +
+			"of those. A file that was not changed since gets its old bytes back; from any other only the entry is removed.\n" +
 			"Credentials stay in the vault.",
 		Example: "  ambit uninstall default\n  ambit uninstall ga-report-builder --client cursor",
 		Args:    exactly(1, "the name of an agent"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			h, err := home.Find()
-			if err != nil {
-				return &failure{code: exitMissing, err: err}
-			}
+			h := t.home
 			return t.uninstall(h, args[0], f)
 		},
 	}
@@ -54,7 +51,7 @@ func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
 	}
 	ledger, err := client.OpenLedger(h.Dir())
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	defer ledger.Close()
 	in := ledger.Agents[name]
@@ -102,22 +99,20 @@ func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
 			return err
 		}
 	}
-	if t.json {
-		return t.document(map[string]any{"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun})
-	}
-	if f.dryRun {
-		t.notef("nothing was changed: this was a dry run")
-		return nil
-	}
-	done, left := "uninstalled:", ""
-	if !gone {
-		done, left = "taken out:", whereLeft(name, ledger.Agents[name])
-	}
-	t.printf("%s %s%s\n", t.paint(green, done), diag.Printable(name), left)
-	for _, row := range rows {
-		t.notef("  %s: taken out", row.Client)
-	}
-	return nil
+	return t.show(map[string]any{"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun}, func() {
+		if f.dryRun {
+			t.notef("nothing was changed: this was a dry run")
+			return
+		}
+		done, left := "uninstalled:", ""
+		if !gone {
+			done, left = "taken out:", whereLeft(name, ledger.Agents[name])
+		}
+		t.printf("%s %s%s\n", t.paint(green, done), diag.Printable(name), left)
+		for _, row := range rows {
+			t.notef("  %s: taken out", row.Client)
+		}
+	})
 }
 
 // whereLeft says what stays of an agent that was taken out of some clients only.
@@ -148,20 +143,17 @@ func (t *terminal) removeAgent(h home.Home, ledger *client.Ledger, name string) 
 			t.keptSecrets(h, o)
 		}
 		if err := os.RemoveAll(filepath.Join(h.Agents(), name)); err != nil {
-			return &failure{code: exitMissing, err: err}
+			return err
 		}
 	}
-	if err := ledger.Forget(name); err != nil {
-		return &failure{code: exitMissing, err: err}
-	}
-	return nil
+	return ledger.Forget(name)
 }
 
 // keptSecrets says which credentials stay, and how to forget them.
 func (t *terminal) keptSecrets(h home.Home, o *owner) {
 	entries, err := credential.Open(h).List()
 	if err != nil {
-		t.notef("whether credentials of it are kept cannot be told: %s", diag.Printable(err.Error()))
+		t.notef("the vault cannot be read, so its credentials are not listed: %s", diag.Printable(err.Error()))
 		return
 	}
 	for _, e := range entries {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -23,11 +26,11 @@ func newValidate(t *terminal) *cobra.Command {
 	var dev development
 	cmd := &cobra.Command{
 		Use:     "validate PATH...",
-		GroupID: groupRead,
-		Short:   "Tell every problem of every manifest",
-		Long: "Tell every problem of every manifest, with its place, its code and how to mend it. A folder is walked:\n" +
-			"every file in it that is a manifest is checked, except in hidden folders and in node_modules. The skills that\n" +
-			"a manifest lists are checked too, if they lie beside it. - stands for standard input.",
+		GroupID: groupReview,
+		Short:   "Check manifests and report every problem",
+		Long: "Check manifests and report every problem with its location, code and fix. In a folder, every manifest is\n" +
+			"checked, except in hidden folders and in node_modules. The skills that a manifest lists are checked too if\n" +
+			"they are beside it. - is standard input.",
 		Example: "  ambit validate agents/\n  ambit validate --strict agent.toml\n  ambit validate --format sarif . > problems.sarif",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -74,13 +77,6 @@ func newValidate(t *terminal) *cobra.Command {
 	complete(cmd, "dialect", dialectNames())
 	complete(cmd, "format", []string{"text", "json", "sarif", "github"})
 	return cmd
-}
-
-func complete(cmd *cobra.Command, flag string, words []string) {
-	// It fails only for a flag that does not exist, which a test would show.
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err)
-	}
 }
 
 // checked is what validate found.
@@ -263,7 +259,7 @@ func (t *terminal) reportText(c *checked) error {
 		t.printf("\n")
 	}
 	if c.errors+c.warnings > 0 {
-		t.notef("%s", t.paint(dim, "what a code means: ambit explain CODE"))
+		t.remarkf("what a code means: ambit explain CODE")
 	}
 	return nil
 }
@@ -291,4 +287,28 @@ func (t *terminal) reportJSON(c *checked) error {
 		})
 	}
 	return t.document(report)
+}
+
+// readSkills checks the skills that manifests list. Skills that are kept elsewhere are not fetched.
+func (c *checked) readSkills(ctx context.Context, strict bool) {
+	for _, m := range slices.Clone(c.files) {
+		a := m.Agent()
+		if a == nil || a.Skills == nil || len(a.Skills.List) == 0 || m.Path == stdinName {
+			continue
+		}
+		folder, err := host.SkillsFolder(m)
+		if err != nil {
+			c.skipped = append(c.skipped, skipped{m.Path, "its skills are not beside it, so they were not checked"})
+			continue
+		}
+		found, err := skill.Check(ctx, folder, a.Skills, host.SkillTools(a), strict)
+		if err != nil {
+			c.pass(folder.Name(), err)
+		}
+		folder.Close()
+		for _, r := range found {
+			c.add(&manifest.Manifest{Path: r.Source.Name, Dialect: m.Dialect, Source: r.Source, Diagnostics: r.Finish()})
+			c.attached++
+		}
+	}
 }

@@ -27,13 +27,13 @@ func newVerify(t *terminal) *cobra.Command {
 	var offline bool
 	cmd := &cobra.Command{
 		Use:     "verify PATH",
-		GroupID: groupRun,
-		Short:   "Prove that the world matches a manifest",
-		Long: "Prove that the world matches a manifest: start its tool servers, compare what they advertise with what is\n" +
+		GroupID: groupInstall,
+		Short:   "Prove that tool servers match a manifest",
+		Long: "Prove that an agent's tool servers match its manifest: start them, compare what they advertise with what is\n" +
 			"declared, and the packages with their digests. With a lock beside the manifest, whole definitions are\n" +
-			"compared. Exits 1 and names every difference if anything is not as declared. For a GPARS agent, every\n" +
-			"required server must be available exactly as locked; an optional server that is not is a warning. An agent\n" +
-			"without tool servers has nothing to prove.",
+			"compared. Exits 1 and names every difference if there is one. For a GPARS agent, every required server must\n" +
+			"be available exactly as locked; an optional one that is not is a warning. An agent without tool servers has\n" +
+			"nothing to prove.",
 		Example: "  ambit verify agents/default.json\n  ambit verify --offline agents/default.json",
 		Args:    exactly(1, "one manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,23 +58,17 @@ func newVerify(t *terminal) *cobra.Command {
 // verifyNothing tells of an agent without tool servers. Whether what it runs can
 // run here is another question, and others answer it.
 func (t *terminal) verifyNothing(m *manifest.Manifest, offline bool) error {
-	if t.json {
-		return t.document(map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": nothingToProve(m)})
-	}
-	t.printf("%s %s: the file is valid; %s\n", t.paint(green, "ok:"), diag.Printable(m.Agent().ID), nothingToProve(m))
-	if m.Agent().Program != nil {
-		t.notef("  %s whether its program can run here: ambit doctor", t.paint(dim, "hint:"))
-	}
-	return nil
+	return t.show(map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": nothingToProve(m)}, func() {
+		t.printf("%s %s: the file is valid; %s\n", t.paint(green, "ok:"), diag.Printable(m.Agent().ID), nothingToProve(m))
+		if m.Agent().Program != nil {
+			t.hintf("whether its program can run here: ambit doctor")
+		}
+	})
 }
 
 func (t *terminal) verifyOffline(m *manifest.Manifest) error {
 	a := m.Agent()
-	if t.json {
-		return t.document(map[string]any{"ok": true, "offline": true, "servers": []any{}})
-	}
-	t.printf("%s %s: %s, %s; the file is valid, nothing was started\n", t.paint(green, "ok:"), diag.Printable(a.ID), count(len(a.Servers), "server"), count(len(a.Tools), "tool"))
-	return nil
+	return t.say(map[string]any{"ok": true, "offline": true, "servers": []any{}}, "%s %s: %s, %s; the file is valid, nothing was started\n", t.paint(green, "ok:"), diag.Printable(a.ID), count(len(a.Servers), "server"), count(len(a.Tools), "tool"))
 }
 
 // verify proves that each server is what was declared, required or locked. An optional
@@ -202,7 +196,7 @@ func guided(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolse
 			if ref, err := pack.Identify(*s); err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI) && s.Version == importer.UnknownVersion {
 				verb = "lock --update"
 			}
-			r.Hint = "make these its tools in the manifest, whose classes are the server's own word: correct them; and then: ambit " + verb + " PATH"
+			r.Hint = "Paste these into \"tools\", check each side-effect class (the server chose them), then run: ambit " + verb + " PATH"
 		}
 		p.Refusal = &r
 	}
@@ -224,7 +218,7 @@ func verdict(proofs []toolserver.Proof) error {
 		case !p.Lacking:
 			return errNo
 		default:
-			end = &failure{code: exitMissing, err: p.Refusal, told: true}
+			end = &failure{code: exitMissing, err: p.Refusal, printed: true}
 		}
 	}
 	return end
@@ -306,7 +300,7 @@ func (t *terminal) requirements(reports []provenServer, proofs []toolserver.Proo
 	}
 	switch {
 	case !ok:
-		t.printf("%s\n", t.paint(boldRed, "a required server is unavailable, or not what was locked"))
+		t.printf("%s\n", t.paint(boldRed, "a required server is unavailable or does not match"))
 	case offline:
 		t.printf("%s\n", t.paint(green, "every required server is known here; nothing was started"))
 	case locked:
@@ -396,10 +390,10 @@ func (t *terminal) differences(indent string, list []pack.Difference) {
 			t.printf("%s%s %s was %s\n", indent, t.paint(red, "~"), what, d.What)
 		}
 		for _, c := range d.Changes {
-			was, is := around(diag.Printable(c.Old), diag.Printable(c.New))
+			was, is := c.Excerpt()
 			t.printf("%s%s %s of %s changed\n", indent, t.paint(red, "~"), diag.Printable(c.Field), what)
-			t.printf("%s  %s %s\n", indent, t.paint(red, "was"), atLength(was))
-			t.printf("%s  %s %s\n", indent, t.paint(green, "is "), atLength(is))
+			t.printf("%s  %s %s\n", indent, t.paint(red, "was"), atLength(diag.Printable(was)))
+			t.printf("%s  %s %s\n", indent, t.paint(green, "is "), atLength(diag.Printable(is)))
 		}
 	}
 }
@@ -414,33 +408,4 @@ func atLength(text string) string {
 		return text
 	}
 	return fmt.Sprintf("%s… (%d more characters; --json has them all)", string(r[:mostShown]), len(r)-mostShown)
-}
-
-// around leaves out most of what two long texts begin and end with alike, so that
-// their difference is seen. Where there is nothing, it says so.
-func around(a, b string) (string, string) {
-	const context = 60
-	x, y := []rune(a), []rune(b)
-	begin := 0
-	for begin < len(x) && begin < len(y) && x[begin] == y[begin] {
-		begin++
-	}
-	end := 0
-	for end < len(x)-begin && end < len(y)-begin && x[len(x)-1-end] == y[len(y)-1-end] {
-		end++
-	}
-	cut := func(r []rune) string {
-		if len(r) == 0 {
-			return "(nothing)"
-		}
-		from, to, before, after := 0, len(r), "", ""
-		if begin > 2*context {
-			from, before = begin-context, "…"
-		}
-		if end > 2*context {
-			to, after = len(r)-end+context, "…"
-		}
-		return before + string(r[from:to]) + after
-	}
-	return cut(x), cut(y)
 }

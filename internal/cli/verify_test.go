@@ -18,7 +18,7 @@ func TestGuided(t *testing.T) {
 	npm := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "npx", Args: []string{"notes"}, Version: importer.UnknownVersion}
 	remote := agent.Server{Alias: "s", Transport: agent.StreamableHTTP, Endpoint: "https://b.example/mcp"}
 	lockAgain := "put back what is locked; or lock what is declared, if the change is yours: ambit lock PATH"
-	write := "make these its tools in the manifest, whose classes are the server's own word: correct them; and then: ambit "
+	write := "Paste these into \"tools\", check each side-effect class (the server chose them), then run: ambit "
 	imported := toolserver.Proof{Missing: []string{importer.UnknownTool}, Unexpected: []string{"list"}}
 	for name, tt := range map[string]struct {
 		server        agent.Server

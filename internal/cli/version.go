@@ -19,7 +19,7 @@ func newVersion(t *terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		GroupID: groupHelp,
-		Short:   "Tell which ambit this is",
+		Short:   "Print the version of ambit",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if t.json {
@@ -47,11 +47,7 @@ func newMan(t *terminal) *cobra.Command {
 				return no("", "cannot make the manual page: %w", err)
 			}
 			text := page.Build(roff.NewDocument())
-			if t.json {
-				return t.document(map[string]string{"man": text})
-			}
-			t.printf("%s", text)
-			return nil
+			return t.say(map[string]string{"man": text}, "%s", text)
 		},
 	}
 }

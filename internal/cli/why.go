@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -28,11 +27,11 @@ func newWhy(t *terminal) *cobra.Command {
 	var f asked
 	cmd := &cobra.Command{
 		Use:     "why PATH TOOL",
-		GroupID: groupRun,
-		Short:   "Tell whether a call would be allowed, stage by stage",
-		Long: "Tell whether a call would be allowed, stage by stage and with every reason, without making it or starting\n" +
-			"anything. What cannot be told that way, such as what depends on arguments that were not given, is listed too.\n" +
-			"Exits 1 if it would be refused, and 3 if only something that it needs, such as a credential, is missing here.",
+		GroupID: groupDecide,
+		Short:   "Explain whether a call would be allowed, and why",
+		Long: "Explain whether a call would be allowed, stage by stage and with every reason, without making it or starting\n" +
+			"anything. Open questions, such as those that depend on arguments that were not given, are listed too. Exits 1\n" +
+			"if the call would be refused, and 3 if only something that it needs, such as a credential, is missing here.",
 		Example: "  ambit why agents/default.json write_file --input '{\"path\": \"notes.txt\", \"content\": \"\"}'\n  ambit why agents/forge.json shell_exec --skill SKILL.md",
 		Args:    exactly(2, "a manifest and a tool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,7 +61,7 @@ func newWhy(t *terminal) *cobra.Command {
 			case err != nil || v.Allowed:
 				return err
 			case v.lacking:
-				return &failure{code: exitMissing, err: errors.New("something is missing"), told: true}
+				return errMissing
 			}
 			return errNo
 		},
@@ -93,19 +92,17 @@ type openQuestion struct {
 // why asks a door that carries out nothing. Where there is a store already, what
 // was used up so far counts.
 func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (*whyVerdict, error) {
-	h, err := home.Find()
-	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
-	}
+	h := t.home
 	if err := checkSettings(h); err != nil {
 		return nil, err
 	}
 	o := gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
+	var err error
 	if o.Operator, err = operatorRails(h); err != nil {
 		return nil, err
 	}
 	if o.Quotas, err = limit.ReadQuotas(h); err != nil {
-		return nil, &failure{code: exitMissing, err: err}
+		return nil, err
 	}
 	resolved, err := t.whole(ctx, m)
 	if err != nil {

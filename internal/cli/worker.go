@@ -120,7 +120,7 @@ func (t *terminal) work(ctx context.Context, f *working, b *store.Store, w *work
 		Books: b, URL: f.store, Doors: w, Concurrency: f.concurrency, Log: t.tell,
 	})
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	if t.json {
 		line, err := json.Marshal(map[string]any{"programs": w.names(), "concurrency": f.concurrency})
@@ -162,7 +162,7 @@ type seat struct {
 func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error {
 	found, err := daemon.Find(programFolders(o.Home)...)
 	if err != nil {
-		return &failure{code: exitMissing, err: err}
+		return err
 	}
 	usable := map[string]daemon.Found{}
 	for _, f := range found {
@@ -267,7 +267,7 @@ func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*
 	}
 	d, err := dispatch.Open(ctx, options)
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: err}
+		return nil, err
 	}
 	s.Intents = d
 	return d, nil

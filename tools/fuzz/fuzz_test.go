@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// The targets in testdata are built as a user's would be, without the instruments
-// that take minutes to build; the fuzzer does the same without them.
+// TestTarget builds the targets in testdata without coverage instrumentation, which takes minutes to build. The fuzzer
+// behaves the same without it.
 func TestTarget(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "targets.test")
 	if _, err := output(t.Context(), "testdata/targets", "test", "-c", "-vet=off", "-o", binary, "."); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name   string
-		says   string // in its error; it has none if this is empty
-		silent string // not in its error
-		kept   int    // inputs
+		name    string
+		want    string // in the error; no error if empty
+		without string // not in the error
+		kept    int    // number of inputs
 	}{
 		{name: "FuzzHolds"},
-		{name: "FuzzBreaks", says: "broken by another input", kept: 1},
-		{name: "FuzzSeedBreaks", says: "broken by its seed"},
+		{name: "FuzzBreaks", want: "broken by another input", kept: 1},
+		{name: "FuzzSeedBreaks", want: "broken by its seed"},
 		{name: "FuzzKilledOnce"},
-		{name: "FuzzKilledAlways", says: killed[0], silent: "is kept in"},
-		{name: "FuzzHangs", says: "hung or terminated unexpectedly", kept: 1},
-		{name: "FuzzNobody", says: "it never began"},
+		{name: "FuzzKilledAlways", want: killed[0], without: "is kept in"},
+		{name: "FuzzHangs", want: "hung or terminated unexpectedly", kept: 1},
+		{name: "FuzzMissing", want: "it never began"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -39,14 +39,14 @@ func TestTarget(t *testing.T) {
 			}
 			runs, err := target.run(t.Context())
 			switch {
-			case c.says == "" && (err != nil || runs == 0):
+			case c.want == "" && (err != nil || runs == 0):
 				t.Errorf("%d runs, %v", runs, err)
-			case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
-				t.Errorf("the error is %v, want one that says %q", err, c.says)
-			case c.silent != "" && strings.Contains(err.Error(), c.silent):
-				t.Errorf("the error is %v, which says %q", err, c.silent)
-			case c.says != "" && !strings.Contains(err.Error(), "go test example.com/targets -run '^$' -fuzz '^"+c.name+"$'"):
-				t.Errorf("the error does not say how to fuzz it again:\n%v", err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("the error is %v, want one with %q", err, c.want)
+			case c.without != "" && strings.Contains(err.Error(), c.without):
+				t.Errorf("the error is %v, want one without %q", err, c.without)
+			case c.want != "" && !strings.Contains(err.Error(), "go test example.com/targets -run '^$' -fuzz '^"+c.name+"$'"):
+				t.Errorf("the error does not contain the command that fuzzes it again:\n%v", err)
 			}
 			inputs, failure := target.inputs()
 			if failure != nil || len(inputs) != c.kept {
@@ -57,12 +57,12 @@ func TestTarget(t *testing.T) {
 				text, _ := os.ReadFile(file)
 				for _, want := range []string{file, strings.TrimSpace(string(text)), "-run '^" + c.name + "$/^" + name + "$'"} {
 					if err == nil || !strings.Contains(err.Error(), want) {
-						t.Errorf("the error does not say %s:\n%v", want, err)
+						t.Errorf("the error does not contain %s:\n%v", want, err)
 					}
 				}
 			}
 			if _, err := os.Stat(target.tmp); err == nil {
-				t.Error("the folder for what workers leave behind is still there")
+				t.Error("the workers' temporary folder still exists")
 			}
 		})
 	}
@@ -82,6 +82,6 @@ func TestList(t *testing.T) {
 func TestNothingToFuzz(t *testing.T) {
 	t.Chdir("../..")
 	if err := fuzz(t.Context(), time.Second, []string{"./cmd/ambit"}); err == nil || !strings.Contains(err.Error(), "found no fuzz target") {
-		t.Errorf("a run of nothing ends with %v", err)
+		t.Errorf("a run without targets returns %v", err)
 	}
 }

@@ -21,8 +21,7 @@ type pkg struct {
 	targets []string
 }
 
-// list finds the packages with fuzz targets from their source: to ask each test
-// binary, all of them would have to be built first.
+// list finds the packages with fuzz targets in their source. Asking the test binaries would require building all of them.
 func list(ctx context.Context, patterns []string) ([]*pkg, error) {
 	text, err := output(ctx, "", append([]string{"list", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "--"}, patterns...)...)
 	if err != nil {
@@ -49,7 +48,7 @@ func list(ctx context.Context, patterns []string) ([]*pkg, error) {
 	}
 }
 
-// targetsIn are the functions Fuzz… of one argument in a file.
+// targetsIn returns the functions Fuzz… of one argument in a file.
 func targetsIn(file string) (names []string, err error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {

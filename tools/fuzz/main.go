@@ -2,23 +2,17 @@
 //
 //	make fuzz && bin/tools/fuzz -time 3s ./manifest/...
 //
-// It is not a loop over go test, for four reasons.
+// It is not a loop over go test, for four reasons:
 //
-// A package is built once, and not once for each of its targets. With nothing
-// cached, building is most of the work.
-//
-// The time of a target begins when its seeds have passed and ends with an
-// interrupt. Given a -fuzztime, Go's own fuzzer can take the end of that time for a
-// failure ("context deadline exceeded") on a busy machine; an interrupt it never does.
-//
-// What fails is told apart. An input that breaks a target is a finding: it is
-// printed, it stays in the package's testdata/fuzz, and nothing is tried again. A
-// worker killed from outside, with no input written, says nothing about the target,
-// and the target gets one more try. Anything else fails as it is.
-//
-// An input that hangs is found. Go's fuzzer takes ten seconds to call it that, and
-// at the end of a shorter time drops the worker without a word. Here a worker that
-// has to be dropped earns its target another try that is long enough.
+//   - It builds a package once, not once for each target. Without a cache, building is most of the work.
+//   - The time of a target starts when its seeds have passed, and ends with an interrupt. With -fuzztime, Go's fuzzer may
+//     report the end of the time as a failure ("context deadline exceeded") on a busy machine. With an interrupt it does
+//     not.
+//   - It distinguishes failures. An input that breaks a target is a finding: it is printed, stays in the package's
+//     testdata/fuzz, and is not retried. A worker that was killed from outside without writing an input shows nothing about
+//     the target, so the target is retried once. All other failures are reported as they are.
+//   - It finds inputs that hang. Go's fuzzer needs ten seconds to detect a hang, and silently drops a busy worker at the end
+//     of a shorter time. If that happens, this command retries the target for long enough.
 package main
 
 import (
@@ -51,8 +45,7 @@ func main() {
 	os.Exit(code)
 }
 
-// fuzz builds and runs the packages one after the other. What fails does not keep
-// the rest from being run.
+// fuzz builds and runs the packages one after the other, and continues after failures.
 func fuzz(ctx context.Context, each time.Duration, patterns []string) error {
 	begun := time.Now()
 	packages, err := list(ctx, patterns)
@@ -70,9 +63,9 @@ func fuzz(ctx context.Context, each time.Duration, patterns []string) error {
 	defer os.RemoveAll(work)
 
 	var failed []string
-	fails := func(what string, err error) {
-		failed = append(failed, what)
-		fmt.Fprintf(os.Stderr, "fuzz: %s: %v\n", what, err)
+	fail := func(name string, err error) {
+		failed = append(failed, name)
+		fmt.Fprintf(os.Stderr, "fuzz: %s: %v\n", name, err)
 	}
 	targets := 0
 	for _, p := range packages {
@@ -84,7 +77,7 @@ func fuzz(ctx context.Context, each time.Duration, patterns []string) error {
 			return fmt.Errorf("interrupted while building %s", p.ImportPath)
 		}
 		if err != nil {
-			fails(p.ImportPath, err)
+			fail(p.ImportPath, err)
 			continue
 		}
 		fmt.Printf("fuzz: built %s in %.0fs\n", p.ImportPath, time.Since(building).Seconds())
@@ -103,7 +96,7 @@ func fuzz(ctx context.Context, each time.Duration, patterns []string) error {
 				return fmt.Errorf("interrupted in %s", t)
 			}
 			if err != nil {
-				fails(t.String(), err)
+				fail(t.String(), err)
 				continue
 			}
 			fmt.Printf("fuzz: %s: %d runs\n", t, runs)
@@ -113,21 +106,21 @@ func fuzz(ctx context.Context, each time.Duration, patterns []string) error {
 		return fmt.Errorf("found no fuzz target in %s", strings.Join(patterns, " "))
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("of %d targets in %d packages, these failed:\n  %s", targets, len(packages), strings.Join(failed, "\n  "))
+		return fmt.Errorf("%d of %d targets failed:\n  %s", len(failed), targets, strings.Join(failed, "\n  "))
 	}
 	fmt.Printf("fuzz: %d targets in %d packages, %v\n", targets, len(packages), time.Since(begun).Round(time.Second))
 	return nil
 }
 
-// output runs go, and has what it printed in the error.
+// output runs go and returns its output. An error contains what go wrote to stderr.
 func output(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	var wrong strings.Builder
-	cmd.Stderr = &wrong
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, wrong.String())
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
 	}
 	return string(out), nil
 }

@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// startup is how long a target's seeds and kept inputs may take.
+	// startup bounds the time for a target's seeds and kept inputs.
 	startup = 5 * time.Minute
-	// grace is how long Go's fuzzer lets a worker finish before it kills it. A healthy
-	// one needs a tenth of a second.
+	// grace is the time that Go's fuzzer gives a worker to finish. A healthy worker needs a tenth of a second.
 	grace = 2 * time.Second
-	// hang is more than Go's fuzzer takes to call an input one that hangs.
+	// hang is longer than Go's fuzzer needs to detect an input that hangs.
 	hang = 15 * time.Second
-	// ending is how long all of it may take to end.
+	// ending bounds the time from the interrupt to the exit.
 	ending = 30 * time.Second
-	// shown bounds what is printed of a failing input, and kept of a run's output.
+	// shown bounds the printed part of a failing input, and the kept part of a run's output.
 	shown = 16 << 10
 )
 
@@ -34,40 +33,39 @@ const (
 type target struct {
 	pkg, name string
 	binary    string
-	dir       string // of the package: testdata is there
-	cache     string // of the inputs that reach more code, as go test keeps them
+	dir       string // the package's folder
+	cache     string // go test's folder of inputs that reach more code
 	tmp       string
 	each      time.Duration
 }
 
 func (t *target) String() string { return t.pkg + " " + t.name }
 
-// killed are the whole lines with which Go's fuzzer reports that a worker was killed
-// from outside: the kernel does that where memory is short. Every other end of a worker
-// is put down to the target.
+// killed lists the lines with which Go's fuzzer reports that a worker was killed from outside, as by the kernel when
+// memory is short. Every other end of a worker is the target's fault.
 var killed = []string{
 	"fuzzing process terminated by unexpected signal; no crash will be recorded: signal: killed",
 	"fuzzing process hung or terminated unexpectedly: signal: killed",
 }
 
-// An again is a failure that names no input. It is worth another try of this time.
-type again struct {
+// A retry is a failure without an input. The target is tried again for this time.
+type retry struct {
 	each time.Duration
 	err  error
 	busy bool // a worker did not end in time
 }
 
-func (a *again) Error() string { return a.err.Error() }
+func (r *retry) Error() string { return r.err.Error() }
 
-// run fuzzes for the target's time, and says how often the target was run.
+// run fuzzes for the target's time and returns the number of runs.
 func (t *target) run(ctx context.Context) (int64, error) {
 	runs, err := t.try(ctx, t.each)
-	if a, ok := errors.AsType[*again](err); ok && ctx.Err() == nil {
-		fmt.Printf("fuzz: %s: %v\nfuzz: %s: no input is to blame so far; once more, for %v\n", t, a, t, a.each)
-		runs, err = t.try(ctx, a.each)
-		// An input that hangs would have been found by now: it is the machine.
-		if a, ok := errors.AsType[*again](err); ok && a.busy {
-			fmt.Printf("fuzz: %s: %v, again; the machine is busy\n", t, a)
+	if r, ok := errors.AsType[*retry](err); ok && ctx.Err() == nil {
+		fmt.Printf("fuzz: %s: %v\nfuzz: %s: no failing input found; retrying for %v\n", t, r, t, r.each)
+		runs, err = t.try(ctx, r.each)
+		// The second try was long enough to find an input that hangs, so the machine is busy.
+		if r, ok := errors.AsType[*retry](err); ok && r.busy {
+			fmt.Printf("fuzz: %s: %v, again; the machine is busy\n", t, r)
 			err = nil
 		}
 	}
@@ -82,7 +80,7 @@ func (t *target) try(ctx context.Context, each time.Duration) (runs int64, err e
 	if err != nil {
 		return 0, err
 	}
-	// What a killed worker leaves behind goes with this folder.
+	// Killed workers leave files behind; they are removed with this folder.
 	if err := os.MkdirAll(t.tmp, 0o700); err != nil {
 		return 0, err
 	}
@@ -92,7 +90,7 @@ func (t *target) try(ctx context.Context, each time.Duration) (runs int64, err e
 	defer stop()
 	watch := &watch{clock: time.AfterFunc(startup, stop), each: each}
 	defer watch.clock.Stop()
-	// The -fuzztime is never reached. It is for a run that nobody is left to interrupt.
+	// The run is interrupted before -fuzztime, which only bounds it if this process dies.
 	cmd := exec.CommandContext(ctx, t.binary, "-test.run=^$", "-test.fuzz=^"+t.name+"$",
 		"-test.fuzztime="+(startup+each+ending).String(), "-test.fuzzminimizetime=100x", "-test.fuzzcachedir="+t.cache)
 	cmd.Dir = t.dir
@@ -120,21 +118,22 @@ func (t *target) try(ctx context.Context, each time.Duration) (runs int64, err e
 		return watch.runs, t.finding(found, watch.text())
 	case !cmd.ProcessState.Success():
 		err = fmt.Errorf("%w\n%s", failure, watch.text())
-		if watch.says(killed) {
-			err = &again{each: each, err: err}
+		if watch.contains(killed) {
+			err = &retry{each: each, err: err}
 		}
 		return watch.runs, err
 	case !watch.begun:
 		return 0, fmt.Errorf("it never began:\n%s", watch.text())
 	case dropped:
-		return watch.runs, &again{each: each + hang, err: fmt.Errorf("a worker was still busy with an input %v after the end", grace), busy: true}
+		err = fmt.Errorf("a worker was still busy with an input %v after the end", grace)
+		return watch.runs, &retry{each: each + hang, err: err, busy: true}
 	}
 	return watch.runs, nil
 }
 
 func (t *target) corpus() string { return filepath.Join(t.dir, "testdata", "fuzz", t.name) }
 
-// inputs are the files of the target's corpus.
+// inputs returns the file names of the target's corpus.
 func (t *target) inputs() (names []string, err error) {
 	entries, err := os.ReadDir(t.corpus())
 	if errors.Is(err, os.ErrNotExist) {
@@ -146,10 +145,10 @@ func (t *target) inputs() (names []string, err error) {
 	return names, err
 }
 
-// finding shows the inputs that a run wrote, for whoever has only the output.
+// finding returns an error with the content of the inputs that a run wrote: a CI log may be all that is left.
 func (t *target) finding(names []string, text string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "an input breaks it\n%s", text)
+	fmt.Fprintf(&b, "found a failing input\n%s", text)
 	for _, name := range names {
 		file := filepath.Join(t.corpus(), name)
 		input, err := os.ReadFile(file)
@@ -169,14 +168,14 @@ func cut(text []byte) []byte {
 	return fmt.Appendf(slices.Clip(text[:shown]), "… and %d bytes more", len(text)-shown)
 }
 
-// A watch reads what a run prints, and starts its time once the seeds have passed.
+// A watch reads a run's output and starts the clock when the seeds have passed.
 type watch struct {
 	clock *time.Timer
 	each  time.Duration
 
 	mu    sync.Mutex
 	line  []byte
-	kept  []byte // without the lines of progress
+	kept  []byte // all but progress lines
 	begun bool
 	runs  int64
 }
@@ -192,12 +191,12 @@ func (w *watch) Write(p []byte) (int, error) {
 		if !ok {
 			return len(p), nil
 		}
-		w.take(line)
+		w.readLine(line)
 		w.line = rest
 	}
 }
 
-func (w *watch) take(line []byte) {
+func (w *watch) readLine(line []byte) {
 	m := progress.FindSubmatch(line)
 	if m == nil {
 		if len(w.kept) < shown {
@@ -216,8 +215,8 @@ func (w *watch) take(line []byte) {
 
 func (w *watch) text() string { return string(w.kept) }
 
-// says tells whether one of these is a line of the output.
-func (w *watch) says(texts []string) bool {
+// contains reports whether one of the texts is a line of the output.
+func (w *watch) contains(texts []string) bool {
 	for line := range strings.Lines(w.text()) {
 		if slices.Contains(texts, strings.TrimSpace(line)) {
 			return true

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// part is something by others that is in the binaries: a module, or a table made
-// of what others have gathered.
+// part is third-party content of the binaries: a module, or a table made from third-party data.
 type part struct {
 	path, version string
-	sum           string   // as go.sum has it
+	sum           string   // from go.sum
 	texts         []string // its licences and notices
-	table         string   // the file that is embedded, if it is no code
-	from          string   // package URL of what the table was made of
-	only          []string // the platforms whose binaries it is in, if it is not in all
+	table         string   // the embedded file, if the part is a table
+	from          string   // package URL of the table's source
+	only          []string // the platforms whose binaries contain it, if not all do
 }
 
 // ownPath is the module that is released.
 const ownPath = "github.com/ambit-run/ambit"
 
-// The words of CycloneDX 1.6, as far as they are used.
+// The parts of CycloneDX 1.6 that are used here.
 type (
 	billDocument struct {
 		Format       string      `json:"bomFormat"`
@@ -68,7 +67,7 @@ type (
 	}
 )
 
-// billOf writes the bill of materials. It is the same for the same parts.
+// billOf encodes the bill of materials. The same parts give the same bytes.
 func billOf(version, goVersion string, made time.Time, parts []part) ([]byte, error) {
 	self := componentOf(part{path: ownPath, version: version})
 	self.Type, self.Licences = "application", []licensed{{licenceName{ID: "Apache-2.0"}}}
@@ -89,7 +88,7 @@ func billOf(version, goVersion string, made time.Time, parts []part) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	// A number of its own for each content, in the form of a UUID of version 8.
+	// The serial number is a hash of the content, as a UUID of version 8.
 	id := sha256.Sum256(text)
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80
 	doc.Serial = fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:16])
@@ -113,7 +112,7 @@ func componentOf(p part) component {
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		if name == "" { // not known for sure: a reader has to look
+		if name == "" {
 			c.Licences = append(c.Licences, licensed{licenceName{Name: "see LICENSES.txt"}})
 			continue
 		}
@@ -128,8 +127,7 @@ func componentOf(p part) component {
 	return c
 }
 
-// packageURL names a module as the type golang has it: in small letters, and with
-// no plus sign.
+// packageURL returns a module's package URL of the type golang: in lower case, with the plus sign escaped.
 func packageURL(path, version string) string {
 	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }

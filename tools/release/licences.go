@@ -15,16 +15,16 @@ import (
 	"strings"
 )
 
-// source is where a module lies, with the folders of its packages that are built.
+// source is a module's folder and the folders of its packages that are built.
 type source struct {
 	module  string
 	version string
 	root    string
 	folders []string
-	embeds  []string // files in the binary, if it is our own module
+	embeds  []string // embedded files
 }
 
-// sources asks go which packages the binaries of all platforms are made of.
+// sources returns the modules of the binaries of all platforms.
 func sources(env environment, platforms []string) (map[string]*source, error) {
 	root, err := env.run("env", "GOROOT")
 	if err != nil {
@@ -49,7 +49,7 @@ func sources(env environment, platforms []string) (map[string]*source, error) {
 				return nil, err
 			}
 			if p.Standard {
-				continue // all of it is under the one licence of Go
+				continue // Go's library has one licence
 			}
 			m := p.Module.effective()
 			s := all[m.Path]
@@ -73,7 +73,7 @@ func sources(env environment, platforms []string) (map[string]*source, error) {
 	return all, nil
 }
 
-// module is one as go list tells of it.
+// module is a module in the output of go list.
 type module struct {
 	Path, Version, Dir string
 	Replace            *module
@@ -86,14 +86,13 @@ func (m module) effective() module {
 	return m
 }
 
-// linked is a module that the linker has put into the binaries of some platforms.
+// linked is a module in the binaries of some platforms.
 type linked struct {
 	*debug.Module
 	platforms []string
 }
 
-// modules are the parts that are Go modules, with Go's own library. all is the
-// number of platforms.
+// modules returns the parts that are Go modules, and Go's own library. all is the number of platforms.
 func modules(in map[string]*linked, where map[string]*source, all int) ([]part, error) {
 	var parts []part
 	var missing error
@@ -107,15 +106,15 @@ func modules(in map[string]*linked, where map[string]*source, all int) ([]part, 
 			p.texts, err = s.licences()
 		}
 		if err != nil || len(p.texts) == 0 {
-			missing = errors.Join(missing, fmt.Errorf("%s %s has no licence that could be read", path, p.version), err)
+			missing = errors.Join(missing, fmt.Errorf("%s %s has no readable licence", path, p.version), err)
 		}
 		parts = append(parts, p)
 	}
 	return parts, missing
 }
 
-// licences are those at the top of a module, and those on the way from there to a
-// package: code that a module has taken from elsewhere keeps its own.
+// licences returns the licences in a module's top folder and in the folders between it and its packages: vendored code
+// keeps its own.
 func (s *source) licences() ([]string, error) {
 	texts, err := licenceTexts(s.root)
 	if err != nil || len(texts) == 0 {
@@ -136,7 +135,7 @@ func (s *source) licences() ([]string, error) {
 	return texts, nil
 }
 
-// licences are the texts of all parts. Those that are the same are written once.
+// licences returns the licence texts of all parts. Equal texts are written once.
 func licences(version, own string, parts []part) []byte {
 	users := map[string][]string{own: {ownPath + " " + version}}
 	order := []string{own}
@@ -155,7 +154,7 @@ func licences(version, own string, parts []part) []byte {
 		}
 	}
 	var b bytes.Buffer
-	b.WriteString("ambit is under the Apache License 2.0. Its binaries hold parts by others, under these licences.\n")
+	b.WriteString("ambit is licensed under the Apache License 2.0. Its binaries contain third-party code under these licences.\n")
 	for _, text := range order {
 		fmt.Fprintf(&b, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(users[text], "\n"), strings.TrimSpace(text))
 	}
@@ -164,10 +163,10 @@ func licences(version, own string, parts []part) []byte {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|unlicense)([-._].*)?$`)
 
-// licenceTexts are those in a folder, the licence before the notices.
+// licenceTexts returns the licences in a folder, before its notices.
 func licenceTexts(dir string) ([]string, error) {
 	if dir == "" {
-		return nil, errors.New("its folder is not known: run make modules")
+		return nil, errors.New("its folder is unknown: run make modules")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -187,7 +186,7 @@ func licenceTexts(dir string) ([]string, error) {
 	return texts, nil
 }
 
-// known are sentences that stand in one licence only, the narrower first.
+// known lists sentences that identify a licence, the more specific first.
 var known = []struct{ name, sentence string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MPL-2.0", "Mozilla Public License Version 2.0"},
@@ -202,8 +201,7 @@ var known = []struct{ name, sentence string }{
 	{"Unlicense", "This is free and unencumbered software released into the public domain"},
 }
 
-// nameOf is the SPDX name of a licence's text, empty where it is not known for
-// sure: one that holds the sentences of two is left to a reader.
+// nameOf returns the SPDX name of a licence, or "" if its text matches none or several.
 func nameOf(text string) string {
 	flat := strings.Join(strings.Fields(text), " ")
 	found := ""
@@ -214,8 +212,8 @@ func nameOf(text string) string {
 		switch {
 		case found == "":
 			found = k.name
-		case found == "BSD-3-Clause" && k.name == "BSD-2-Clause": // which is in it
-		case found == "Unicode-3.0" && k.name == "MIT": // whose first words it has
+		case found == "BSD-3-Clause" && k.name == "BSD-2-Clause": // it contains the two clauses
+		case found == "Unicode-3.0" && k.name == "MIT": // it starts with MIT's words
 		default:
 			return ""
 		}

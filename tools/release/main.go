@@ -1,17 +1,17 @@
-// Command release builds what is published: the binary for every platform, their
-// digests, a bill of materials, and the licences of everything inside.
+// Command release builds a release: the binary for every platform, digests, a bill of materials, and the licences of all
+// third-party code.
 //
 //	bin/tools/release -version v1.2.3 -o dist linux/amd64 darwin/arm64 …
 //
-// The same sources with the same version of Go give the same bytes, on any
-// machine and in any folder: no path, time, user or machine gets in, C is off, and
-// the one time that is written down, in the bill of materials, is SOURCE_DATE_EPOCH.
-// The bill is in CycloneDX and tells of the modules that the linker says are in
-// the binaries, not of all that go.mod names, of those that are in some only, and
-// of the tables by others that are embedded. Nothing is fetched: modules come from Go's own cache, and are hashed
-// again first, since Go believes what it has unpacked once. A part without a
-// licence, a table that is not accounted for, or a file that the commit does not
-// hold stops the release, and what was released before stays until all is done.
+// The same sources with the same version of Go give the same bytes on any machine and in any folder: the binaries contain
+// no path, time, user or machine, cgo is off, and the only time, in the bill of materials, is SOURCE_DATE_EPOCH.
+//
+// The bill is in CycloneDX. It lists the modules that the linker put into the binaries, with their platforms, and embedded
+// third-party tables. It does not list modules that are only in go.mod.
+//
+// Nothing is fetched: modules come from Go's cache and are hashed again first, because Go does not check them again by
+// itself. A part without a licence, an unlisted table or an uncommitted file fails the release. The previous release stays
+// until the new one is complete.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 
 func main() {
 	version := flag.String("version", "", "the `version` to stamp")
-	out := flag.String("o", "dist", "the `folder` to write to, which may hold a former release")
+	out := flag.String("o", "dist", "the `folder` to write to; an earlier release in it is replaced")
 	flag.Parse()
 	if err := run(*version, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -44,29 +44,29 @@ func main() {
 	}
 }
 
-// A version is a part of file names and of the linker's flags.
+// The version becomes part of file names and linker flags.
 var versionForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`)
 
 func run(version, out string, platforms []string) error {
 	made, err := epoch(os.Getenv("SOURCE_DATE_EPOCH"))
 	if !versionForm.MatchString(version) {
-		err = errors.Join(err, fmt.Errorf("%q cannot be a version: give -version with letters, digits and . + _ -", version))
+		err = errors.Join(err, fmt.Errorf("%q is not a version: set -version to letters, digits and . + _ -", version))
 	}
 	for i, p := range platforms {
 		if system, arch, ok := strings.Cut(p, "/"); !ok || system == "" || arch == "" {
-			err = errors.Join(err, fmt.Errorf("%q is no platform: write linux/amd64", p))
+			err = errors.Join(err, fmt.Errorf("%q is not a platform: use the form linux/amd64", p))
 		}
 		if slices.Contains(platforms[:i], p) {
-			err = errors.Join(err, fmt.Errorf("%q is named twice", p))
+			err = errors.Join(err, fmt.Errorf("%q appears twice", p))
 		}
 	}
 	if len(platforms) == 0 {
-		err = errors.Join(err, errors.New("name platforms, such as linux/amd64"))
+		err = errors.Join(err, errors.New("no platforms: add some as arguments, such as linux/amd64"))
 	}
 	if err = errors.Join(err, committed(version), replaceable(out)); err != nil {
 		return err
 	}
-	out = filepath.Clean(out) // dist/ lies beside dist, not in it
+	out = filepath.Clean(out) // Dir("dist/") is "dist"
 	env, err := settings()
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func run(version, out string, platforms []string) error {
 	return os.Rename(stage, out)
 }
 
-// publish writes all that a release holds into a folder.
+// publish writes the files of a release into a folder.
 func publish(env environment, version, out string, platforms []string, made time.Time) error {
 	var files []string
 	in := map[string]*linked{}
@@ -154,24 +154,22 @@ func publish(env environment, version, out string, platforms []string, made time
 	return sums(out, files)
 }
 
-// committed refuses files that a version does not tell of. One that ends in
-// -dirty says itself that nobody can build it again.
+// committed returns an error if files are not committed, unless the version ends in -dirty or there is no repository.
 func committed(version string) error {
 	if _, err := os.Lstat(".git"); err != nil || strings.HasSuffix(version, "-dirty") {
-		return nil // sources without a history are what they are
+		return nil
 	}
-	said, err := exec.Command("git", "status", "--porcelain").Output()
+	changes, err := exec.Command("git", "status", "--porcelain").Output()
 	if err != nil {
 		return fmt.Errorf("git status: %w", err)
 	}
-	if len(said) > 0 {
-		return fmt.Errorf("the commit does not hold what would be built; commit or remove these, or let the version end in -dirty:\n%s", said)
+	if len(changes) > 0 {
+		return fmt.Errorf("some files are not committed; commit or remove them, or end the version in -dirty:\n%s", changes)
 	}
 	return nil
 }
 
-// replaceable tells whether a folder may be emptied: it is empty, not there, or a
-// former release.
+// replaceable returns an error unless the folder is missing, empty, or an earlier release.
 func replaceable(out string) error {
 	entries, err := os.ReadDir(out)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
@@ -181,60 +179,57 @@ func replaceable(out string) error {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(out, fileSums)); err != nil {
-		return fmt.Errorf("%s holds files and is no former release: name another folder with -o", out)
+		return fmt.Errorf("%s contains files and is not an earlier release: choose another folder with -o", out)
 	}
 	return nil
 }
 
-// epoch is the time of the sources.
+// epoch parses SOURCE_DATE_EPOCH.
 func epoch(text string) (time.Time, error) {
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < 0 {
-		return time.Time{}, errors.New("SOURCE_DATE_EPOCH must hold the time of the sources, in seconds: git log -1 --format=%ct")
+		return time.Time{}, errors.New("set SOURCE_DATE_EPOCH to the commit's time in seconds: git log -1 --format=%ct")
 	}
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// environment is what go gets to see.
+// environment is the environment of the go command.
 type environment []string
 
-// settings fixes what would change the bytes, or fetch something. Neither the
-// variables of whoever builds count nor what go env -w has kept for them; only
-// where the caches are is theirs.
+// settings fixes the settings that would change the bytes or fetch something. Of the user's variables and go env -w
+// settings, only the locations of the caches are kept.
 func settings() (environment, error) {
-	said, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
-	caches := strings.Split(strings.TrimSpace(string(said)), "\n")
-	if err != nil {
-		return nil, fmt.Errorf("go env does not tell where the caches are: %w", err)
-	}
-	if len(caches) != 2 {
-		return nil, fmt.Errorf("go env tells of %d caches, not of two", len(caches))
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	caches := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil || len(caches) != 2 {
+		return nil, fmt.Errorf("go env GOCACHE GOMODCACHE printed %q: %v", out, err)
 	}
 	return append(os.Environ(), "GOENV=off", "GOCACHE="+caches[0], "GOMODCACHE="+caches[1],
 		"GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local",
 		"CGO_ENABLED=0", "GOEXPERIMENT=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0"), nil
 }
 
-// on is the environment to build for a platform.
+// on returns the environment that builds for a platform.
 func (e environment) on(platform string) environment {
 	system, arch, _ := strings.Cut(platform, "/")
 	return append(slices.Clone(e), "GOOS="+system, "GOARCH="+arch)
 }
 
-// run calls go, and tells what it answers.
+// run runs go and returns its output.
 func (e environment) run(arguments ...string) ([]byte, error) {
 	cmd := exec.Command("go", arguments...)
 	cmd.Env = e
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s: %w; what is missing is fetched by make modules\n%s", strings.Join(arguments, " "), err, said.Bytes())
+		return nil, fmt.Errorf("go %s: %w; if a module is missing, run make modules\n%s",
+			strings.Join(arguments, " "), err, stderr.Bytes())
 	}
 	return out, nil
 }
 
-// build makes the binary of one platform, and tells its name.
+// build builds the binary for one platform and returns its name.
 func build(env environment, version, out, platform string) (string, error) {
 	system, arch, _ := strings.Cut(platform, "/")
 	name := "ambit-" + version + "-" + system + "-" + arch
@@ -242,16 +237,17 @@ func build(env environment, version, out, platform string) (string, error) {
 		name += ".exe"
 	}
 	ldflags := "-s -w -buildid= -X github.com/ambit-run/ambit/internal/cli.version=" + version
-	if _, err := env.on(platform).run("build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", filepath.Join(out, name), "./cmd/ambit"); err != nil {
+	if _, err := env.on(platform).run("build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags,
+		"-o", filepath.Join(out, name), "./cmd/ambit"); err != nil {
 		return "", fmt.Errorf("%s: %w", platform, err)
 	}
 	return name, nil
 }
 
-// fileSums is there when all else is.
+// fileSums is written last, so it marks a complete release.
 const fileSums = "SHA256SUMS"
 
-// sums writes the digests, as sha256sum --check reads them.
+// sums writes the digests in the format of sha256sum --check.
 func sums(out string, files []string) error {
 	slices.Sort(files)
 	var b strings.Builder

@@ -14,9 +14,8 @@ import (
 	"testing"
 )
 
-// Two releases of the same sources are the same, byte for byte, also when the
-// second is made elsewhere, with an empty cache, and by somebody with other
-// settings.
+// TestSameBytes builds the same sources twice, the second time in another folder, with an empty cache and other settings,
+// and compares the bytes.
 func TestSameBytes(t *testing.T) {
 	here, elsewhere := filepath.Join(t.TempDir(), "here"), filepath.Join(t.TempDir(), "else", "where")
 	copySources(t, filepath.Join("..", ".."), here)
@@ -50,33 +49,32 @@ func TestSameBytes(t *testing.T) {
 	}
 	binary := "ambit-v0.0.0-test-" + runtime.GOOS + "-" + runtime.GOARCH
 	if out, err := exec.Command(filepath.Join(first, binary), "version").Output(); err != nil || !strings.Contains(string(out), "v0.0.0-test") {
-		t.Errorf("it says %q, %v", out, err)
+		t.Errorf("ambit version prints %q, %v", out, err)
 	}
 	bill, licences := read(t, first, "sbom.cdx.json"), read(t, first, "LICENSES.txt")
 	for name, text := range map[string]string{"binary": read(t, first, binary), "bill": bill, "list of licences": licences} {
 		if strings.Contains(text, here) {
-			t.Errorf("the %s tells in which folder it was made", name)
+			t.Errorf("the %s contains the path of the build folder", name)
 		}
 	}
 	doc := checkBill(t, []byte(bill))
 	if doc.Metadata.Time != "2026-01-01T00:00:00Z" {
-		t.Errorf("the bill is of %s", doc.Metadata.Time)
+		t.Errorf("the bill's time is %s", doc.Metadata.Time)
 	}
 	for platform, file := range map[string]string{platforms[0]: binary, platforms[1]: "ambit-v0.0.0-test-windows-arm64.exe"} {
 		inside := inBinary(t, filepath.Join(first, file))
-		if told := inBill(doc, platform); !slices.Equal(told, inside) {
-			t.Errorf("in the binary for %s are\n%q\nand the bill tells of\n%q", platform, inside, told)
+		if listed := inBill(doc, platform); !slices.Equal(listed, inside) {
+			t.Errorf("the binary for %s contains\n%q\nand the bill lists\n%q", platform, inside, listed)
 		}
 		for _, module := range inside {
 			if !strings.Contains(licences, "\n"+module+"\n") {
-				t.Errorf("the licence of %s is not there", module)
+				t.Errorf("the licence of %s is missing", module)
 			}
 		}
 	}
 }
 
-// inBinary are the modules in a binary, as go version tells of them, and Go's own
-// library.
+// inBinary returns the modules that go version lists for a binary, and Go's own library.
 func inBinary(t *testing.T, file string) []string {
 	t.Helper()
 	out, err := exec.Command("go", "version", "-m", file).Output()
@@ -95,7 +93,7 @@ func inBinary(t *testing.T, file string) []string {
 	return all
 }
 
-// inBill are the modules that a bill tells of for a platform.
+// inBill returns the modules that a bill lists for a platform.
 func inBill(doc billDocument, platform string) []string {
 	var all []string
 	for _, c := range doc.Components {
@@ -108,7 +106,7 @@ func inBill(doc billDocument, platform string) []string {
 	return all
 }
 
-// copySources copies what a build reads.
+// copySources copies the files that a build reads.
 func copySources(t *testing.T, from, to string) {
 	t.Helper()
 	skip := map[string]bool{".git": true, "bin": true, "dist": true, "node_modules": true, ".home": true}

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// What a build takes has a licence, and every packed table says whose it is: a
-// release would stop here, and that is known before.
-func TestEverythingHasItsLicence(t *testing.T) {
+// TestEveryPartHasALicence finds a missing licence or an unlisted table before a release does.
+func TestEveryPartHasALicence(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
-	// Nothing that is built needs it, so it may not be here yet.
-	if said, err := exec.Command("go", "-C", gitleaks, "mod", "download", "github.com/zricethezav/gitleaks/v8").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	// A build does not need gitleaks, so Go's cache may not contain it.
+	download := exec.Command("go", "-C", gitleaks, "mod", "download", "github.com/zricethezav/gitleaks/v8")
+	if out, err := download.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	env, err := settings()
 	if err != nil {
@@ -31,15 +31,16 @@ func TestEverythingHasItsLicence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	where["std"].version = "1.26" // which the binaries tell
+	where["std"].version = "1.26" // a release reads it from the binaries
 	in := map[string]*linked{}
 	for path, s := range where {
 		if path != ownPath {
 			in[path] = &linked{Module: &debug.Module{Path: path, Version: s.version}}
 		}
 	}
-	if in["std"] == nil || in["github.com/spf13/cobra"] == nil || in["github.com/chromedp/chromedp"] != nil { // the last is for tests only
-		t.Errorf("a build takes %q", slices.Sorted(maps.Keys(in)))
+	// Only tests use chromedp.
+	if in["std"] == nil || in["github.com/spf13/cobra"] == nil || in["github.com/chromedp/chromedp"] != nil {
+		t.Errorf("a build uses %q", slices.Sorted(maps.Keys(in)))
 	}
 	parts, err := modules(in, where, 0)
 	if err != nil {
@@ -64,7 +65,7 @@ func TestEverythingHasItsLicence(t *testing.T) {
 		"internal/gateway/guard/pii/phones.json.gz MIT", "internal/gateway/guard/pii/phones.json.gz Apache-2.0",
 		"internal/gateway/guard/view/confusables.txt.gz Unicode-3.0",
 	}; !slices.Equal(named, want) {
-		t.Errorf("the tables are under %q, not %q", named, want)
+		t.Errorf("the tables' licences are %q, want %q", named, want)
 	}
 	bill, err := billOf("v1", "go1.26", time.Unix(0, 0).UTC(), append(parts, made...))
 	if err != nil {
@@ -75,15 +76,15 @@ func TestEverythingHasItsLicence(t *testing.T) {
 	self := where[ownPath]
 	self.embeds = append(self.embeds, "internal/new.json.gz")
 	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "internal/new.json.gz is embedded without an owner") {
-		t.Errorf("with a table that is not listed it says %v", err)
+		t.Errorf("an unlisted table: got %v", err)
 	}
 	self.embeds = nil
 	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "is no longer embedded") {
-		t.Errorf("with a table that is gone it says %v", err)
+		t.Errorf("a removed table: got %v", err)
 	}
 }
 
-// The rules of CycloneDX 1.6 for the words that are used here.
+// The rules of CycloneDX 1.6 for the fields that are used here.
 var (
 	serialForm  = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	urlForm     = regexp.MustCompile(`^pkg:(golang/[0-9a-z._~/-]+@[0-9A-Za-z.%_-]+(#[0-9a-z./]+)?|generic/[a-z.]+@[0-9.]+\?download_url=https://[0-9A-Za-z./]+)$`)
@@ -91,7 +92,7 @@ var (
 	partsOfKind = map[string]bool{"application": true, "library": true, "data": true}
 )
 
-// checkBill holds a bill to what its format demands, and to being whole.
+// checkBill checks a bill's format and completeness.
 func checkBill(t *testing.T, text []byte) billDocument {
 	t.Helper()
 	var doc billDocument
@@ -110,28 +111,28 @@ func checkBill(t *testing.T, text []byte) billDocument {
 	for _, c := range append([]component{doc.Metadata.Component}, doc.Components...) {
 		switch {
 		case slices.Contains(refs, c.Ref) || c.Ref == "" || c.Name == "" || c.Version == "" || !partsOfKind[c.Type]:
-			t.Errorf("the component %+v is not whole, or there twice", c)
+			t.Errorf("the component %+v is incomplete or a duplicate", c)
 		case !urlForm.MatchString(c.PURL):
-			t.Errorf("%q is no package URL", c.PURL)
+			t.Errorf("%q is not a package URL", c.PURL)
 		case len(c.Licences) == 0:
 			t.Errorf("%s has no licence", c.Name)
 		case (c.Type == "data") != slices.Equal(c.Data, []contents{{"dataset"}}):
-			t.Errorf("%s is %s and holds %v", c.Name, c.Type, c.Data)
+			t.Errorf("%s has the type %s and the data %v", c.Name, c.Type, c.Data)
 		}
-		for _, l := range c.Licences { // one of the two, and a name that SPDX has given
+		for _, l := range c.Licences { // either an SPDX id or a name
 			if (l.Licence.ID == "") == (l.Licence.Name == "") || l.Licence.ID != "" && !slices.Contains(spdxNames, l.Licence.ID) {
-				t.Errorf("%s is under %+v", c.Name, l)
+				t.Errorf("%s has the licence %+v", c.Name, l)
 			}
 		}
 		refs = append(refs, c.Ref)
 	}
 	if len(doc.Dependencies) != 1 || doc.Dependencies[0].Ref != refs[0] || !slices.Equal(doc.Dependencies[0].Uses, refs[1:]) {
-		t.Errorf("used are %+v, and there are %q", doc.Dependencies, refs)
+		t.Errorf("the dependencies are %+v, want %q", doc.Dependencies, refs)
 	}
 	return doc
 }
 
-func TestBillIsSame(t *testing.T) {
+func TestBillIsReproducible(t *testing.T) {
 	parts := []part{
 		{path: "example.com/Some/a", version: "v1.0.0+incompatible", sum: "h1:x", texts: []string{"Mozilla Public License Version 2.0"}, only: []string{"windows/arm64"}},
 		{path: "example.com/b", version: "v2.0.0", texts: []string{"Do as you like."}},
@@ -144,10 +145,10 @@ func TestBillIsSame(t *testing.T) {
 	doc := checkBill(t, one)
 	if a := doc.Components[0]; a.Name != "example.com/Some/a" || a.PURL != "pkg:golang/example.com/some/a@v1.0.0%2Bincompatible" ||
 		a.Licences[0].Licence.ID != "MPL-2.0" || !slices.Equal(a.Properties, []property{{"ambit:go.sum", "h1:x"}, {"ambit:only", "windows/arm64"}}) {
-		t.Errorf("a part is told as %+v", a)
+		t.Errorf("a part becomes %+v", a)
 	}
 	if b := doc.Components[1]; b.Licences[0].Licence.Name != "see LICENSES.txt" {
-		t.Errorf("a part under a licence that is not known is told as %+v", b)
+		t.Errorf("a part with an unknown licence becomes %+v", b)
 	}
 	two, err := billOf("v1", "go1.26", at, parts)
 	if err != nil || string(one) != string(two) {
@@ -155,7 +156,7 @@ func TestBillIsSame(t *testing.T) {
 	}
 	other, err := billOf("v1", "go1.26", at, parts[:1])
 	if err != nil || checkBill(t, other).Serial == doc.Serial {
-		t.Errorf("bills of other parts have the same number: %v", err)
+		t.Errorf("bills of different parts have the same serial number: %v", err)
 	}
 }
 
@@ -172,13 +173,12 @@ func TestLicenceNames(t *testing.T) {
 		{"All rights reserved.", ""},
 	} {
 		if got := nameOf(tt.text); got != tt.want {
-			t.Errorf("%.40q is %q, not %q", tt.text, got, tt.want)
+			t.Errorf("%.40q: got %q, want %q", tt.text, got, tt.want)
 		}
 	}
 }
 
-// Code that a module has taken from elsewhere keeps its licence, folders that are
-// not built do not count, and a module without any stops all.
+// TestLicencesOfAModule covers vendored code, folders that are not built, and modules without a licence.
 func TestLicencesOfAModule(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -198,18 +198,24 @@ func TestLicencesOfAModule(t *testing.T) {
 	if err != nil || len(parts) != 1 || !slices.Equal(parts[0].texts, []string{"top\n", "notice", "taken"}) || !slices.Equal(parts[0].only, []string{"linux/amd64"}) {
 		t.Errorf("the parts are %+v, %v", parts, err)
 	}
-	said := string(licences("v1", "ours", append(parts, part{path: "example.com/b", version: "v2.0.0", texts: []string{"top\n"}})))
-	if strings.Count(said, "\ntop\n") != 1 || !strings.Contains(said, "example.com/a v1.0.0\nexample.com/b v2.0.0\n\ntop\n") || !strings.Contains(said, ownPath+" v1\n\nours\n") {
-		t.Errorf("the licences are %s", said)
+	all := string(licences("v1", "ours", append(parts, part{path: "example.com/b", version: "v2.0.0", texts: []string{"top\n"}})))
+	if strings.Count(all, "\ntop\n") != 1 || !strings.Contains(all, ownPath+" v1\n\nours\n") ||
+		!strings.Contains(all, "example.com/a v1.0.0\nexample.com/b v2.0.0\n\ntop\n") {
+		t.Errorf("the licences are %s", all)
 	}
-	for name, s := range map[string]*source{"not known": nil, "without": {root: filepath.Join(root, "taken", "deep")}, "not there": {root: filepath.Join(root, "gone")}, "not fetched": {}} {
-		if _, err := modules(in, map[string]*source{"example.com/a": s}, 1); err == nil || !strings.Contains(err.Error(), "example.com/a v1.0.0 has no licence that could be read") {
-			t.Errorf("a module that is %s: %v", name, err)
+	for name, s := range map[string]*source{
+		"unknown module":   nil,
+		"no licence":       {root: filepath.Join(root, "taken", "deep")},
+		"missing folder":   {root: filepath.Join(root, "gone")},
+		"unfetched module": {},
+	} {
+		if _, err := modules(in, map[string]*source{"example.com/a": s}, 1); err == nil || !strings.Contains(err.Error(), "example.com/a v1.0.0 has no readable licence") {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
 
-// Everything that is wrong is told, and nothing is touched.
+// TestWrongUse checks that all problems are reported at once and nothing is deleted.
 func TestWrongUse(t *testing.T) {
 	dir := t.TempDir()
 	stays := filepath.Join(dir, "stays")
@@ -221,17 +227,19 @@ func TestWrongUse(t *testing.T) {
 		platforms      []string
 		want           []string
 	}{
-		"platforms":       {"1", "v1", []string{"linux", "/", "/"}, []string{`"linux" is no platform`, `"/" is no platform`, `"/" is named twice`, "is no former release"}},
-		"no platforms":    {"1", "v1", nil, []string{"name platforms"}},
-		"time":            {"yesterday", "v1", []string{"linux/amd64"}, []string{"SOURCE_DATE_EPOCH"}},
-		"version":         {"1", "v1 -X main.other=1", []string{"linux/amd64"}, []string{"cannot be a version"}},
-		"somebody's file": {"1", "v1", []string{"linux/amd64"}, []string{"holds files and is no former release"}},
+		"platforms": {"1", "v1", []string{"linux", "/", "/"}, []string{
+			`"linux" is not a platform`, `"/" is not a platform`, `"/" appears twice`, "is not an earlier release",
+		}},
+		"no platforms": {"1", "v1", nil, []string{"no platforms"}},
+		"time":         {"yesterday", "v1", []string{"linux/amd64"}, []string{"SOURCE_DATE_EPOCH"}},
+		"version":      {"1", "v1 -X main.other=1", []string{"linux/amd64"}, []string{"is not a version"}},
+		"other files":  {"1", "v1", []string{"linux/amd64"}, []string{"contains files and is not an earlier release"}},
 	} {
 		t.Setenv("SOURCE_DATE_EPOCH", tt.epoch)
 		err := run(tt.version, dir, tt.platforms)
 		for _, want := range tt.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: it says %v, not %s", name, err, want)
+				t.Errorf("%s: got %v, want %s", name, err, want)
 			}
 		}
 	}
@@ -240,25 +248,24 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// Nothing is released under the name of a commit that does not hold it.
-func TestOnlyWhatIsCommitted(t *testing.T) {
+func TestUncommittedFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := committed("v1"); err != nil {
-		t.Errorf("sources without a history: %v", err)
+		t.Errorf("without a repository: %v", err)
 	}
 	if out, err := exec.Command("git", "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v\n%s", err, out)
 	}
 	if err := committed("v1"); err != nil {
-		t.Errorf("with nothing besides: %v", err)
+		t.Errorf("without other files: %v", err)
 	}
 	if err := os.WriteFile("more.go", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := committed("v1"); err == nil || !strings.Contains(err.Error(), "more.go") {
-		t.Errorf("with a file besides: %v", err)
+		t.Errorf("with an uncommitted file: %v", err)
 	}
 	if err := committed("v1-3-gabc-dirty"); err != nil {
-		t.Errorf("a version that says so: %v", err)
+		t.Errorf("with a dirty version: %v", err)
 	}
 }

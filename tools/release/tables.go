@@ -8,28 +8,25 @@ import (
 	"slices"
 )
 
-// table is a file in the binary that was made of what others have gathered. Their
-// code is not in the binary, so no linker knows of them.
+// table is an embedded file made from third-party data. The linker does not know its source.
 type table struct {
 	file   string
-	module string // that it was made of
-	folder string // whose go.mod names the module
-	part   string // of the module
-	// name, version and from are of one that no module has.
+	module string // its source, if that is a module
+	folder string // the folder whose go.mod requires the module
+	part   string // the file in the module
+	// name, version and from describe a source that is not a module.
 	name, version, from string
-	terms               string // that hold besides those of the module; empty if none
+	terms               string // terms in addition to the module's licence
 }
 
-// Unicode's terms are named and not repeated: no module carries their text, and so
-// none can be read.
+// unicodeTerms refers to Unicode's licence, because no module contains its text.
 const unicodeTerms = `Copyright © 1991-2025 Unicode, Inc. The table is a part of Unicode's confusables.txt in another form, under the
 UNICODE LICENSE V3 (SPDX-License-Identifier: Unicode-3.0): https://www.unicode.org/license.txt`
 
-// gitleaks has a module of its own, that nobody needs for building.
+// gitleaks is the folder of a separate module, which a build does not need.
 const gitleaks = "internal/gateway/guard/secret/gitleaks"
 
-// tables are all of them. own is our licence, under which libphonenumber is too,
-// whose numbers the module about phones carries.
+// tables returns all tables. own is ambit's licence, which is also that of libphonenumber, the source of the phone numbers.
 func tables(own string) []table {
 	return []table{
 		{file: "internal/gateway/guard/secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", folder: gitleaks, part: "config/gitleaks.toml"},
@@ -42,12 +39,12 @@ func tables(own string) []table {
 	}
 }
 
-// tablesIn are the tables by others. Every packed file in the binary has to be
-// among them: ours are plain.
+// tablesIn returns the tables as parts. Every embedded .gz file must be listed, because ambit's own files are not
+// compressed.
 func tablesIn(env environment, where map[string]*source, own string) ([]part, error) {
 	self := where[ownPath]
 	if self == nil {
-		return nil, fmt.Errorf("go list does not tell of %s", ownPath)
+		return nil, fmt.Errorf("go list does not list %s", ownPath)
 	}
 	listed := tables(own)
 	for _, file := range self.embeds {
@@ -78,10 +75,10 @@ func tablesIn(env environment, where map[string]*source, own string) ([]part, er
 			}
 			p.texts, err = licenceTexts(m.Dir)
 			if err == nil && len(p.texts) == 0 {
-				err = errors.New("there is none")
+				err = errors.New("not found")
 			}
 			if err != nil {
-				return nil, fmt.Errorf("the licence of %s %s, of which %s was made: %w", m.Path, m.Version, t.file, err)
+				return nil, fmt.Errorf("the licence of %s %s, the source of %s: %w", m.Path, m.Version, t.file, err)
 			}
 		}
 		if t.terms != "" {

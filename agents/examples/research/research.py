@@ -55,7 +55,7 @@ def search(question, folder=CORPUS):
     """Return the best passages for the question, best first."""
     wanted = set(terms(question))
     found = list(passages(folder))
-    # A heading says what its paragraphs are about, so it counts as part of them.
+    # A heading names the topic of its paragraphs, so it counts as part of them.
     counts = [Counter(terms(f"{heading} {text}")) for _, heading, text in found]
     if not wanted or not found:
         return []
@@ -96,7 +96,7 @@ def main():
         intent = json.loads(sys.stdin.readline())
         intent_id = intent["id"]
     except (ValueError, KeyError, TypeError) as error:
-        # Without an id there is no valid answer to give.
+        # An answer without the intent's id would be invalid.
         print(f"research: not an intent: {error!r}", file=sys.stderr)
         return 1
     print(json.dumps({"intent_id": intent_id, **answer(intent)}, ensure_ascii=False))

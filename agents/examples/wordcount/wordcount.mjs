@@ -1,8 +1,8 @@
 // Counts the words, sentences, paragraphs and characters of one text.
 //
 // Reads one JSON line (an intent) from standard input and writes one JSON line
-// (the result) to standard output. Words and sentences are found by the rules of
-// Unicode, so the counts hold for any language the runtime knows.
+// (the result) to standard output. Words and sentences follow the rules of Unicode,
+// so the counts are right for every language that the runtime knows.
 
 import { createInterface } from "node:readline";
 
@@ -38,7 +38,7 @@ async function main() {
     intent = JSON.parse(line);
     if (intent?.id === undefined) throw new Error("it has no id");
   } catch (error) {
-    // Without an id there is no valid answer to give.
+    // An answer without the intent's id would be invalid.
     console.error(`wordcount: not an intent: ${error.message}`);
     process.exitCode = 1;
     return;

@@ -1,5 +1,5 @@
-// Command echo is the MCP server of the benchmark of the door, on a loopback
-// port whose address it prints, or with -stdio on stdin and stdout.
+// Command echo is the MCP server of the gateway benchmark. It listens on a loopback port and prints its address, or with
+// -stdio serves stdin and stdout.
 package main
 
 import (

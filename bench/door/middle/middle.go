@@ -1,6 +1,5 @@
-// Package middle is what calls go to and, beside ambit, what they go through in
-// the benchmark of the door: an MCP server with one tool, and Go's own reverse
-// proxy.
+// Package middle contains the server and the proxy of the gateway benchmark: an MCP server with one tool, and Go's own
+// reverse proxy.
 package middle
 
 import (
@@ -16,31 +15,29 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// MaxIdle is how many connections to one server are kept, so that no client has
-// to wait for a new one.
+// MaxIdle is the number of idle connections to keep to one server, so that no client waits for a new one.
 const MaxIdle = 64
 
 type echoArgs struct {
 	Text string `json:"text"`
 }
 
-// Echo is a server whose one tool says what it is told.
+// Echo returns a server with one tool that repeats its input.
 func Echo() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1.0.0"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says what it is told."}, func(_ context.Context, _ *mcp.CallToolRequest, in echoArgs) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Repeats its input."}, func(_ context.Context, _ *mcp.CallToolRequest, in echoArgs) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
 	})
 	return s
 }
 
-// ServeEcho serves it over HTTP, where it answers in JSON.
+// ServeEcho serves Echo over HTTP with JSON responses.
 func ServeEcho() error {
 	s := Echo()
 	return listen(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true}))
 }
 
-// ServeProxy forwards everything to the server at target. before, unless it is
-// nil, is done before an answer is given.
+// ServeProxy forwards every request to the server at target. before, if not nil, runs before each answer.
 func ServeProxy(target string, before func() error) error {
 	to, err := url.Parse(target)
 	if err != nil {
@@ -51,7 +48,7 @@ func ServeProxy(target string, before func() error) error {
 		Transport: &http.Transport{MaxIdleConnsPerHost: MaxIdle},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
-			// Without this, larger answers break off now and then.
+			// Without this, larger answers are sometimes truncated.
 			if body, err := io.ReadAll(r.In.Body); err == nil {
 				r.Out.Body = io.NopCloser(bytes.NewReader(body))
 			}

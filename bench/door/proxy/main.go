@@ -1,7 +1,5 @@
-// Command proxy is Go's reverse proxy, in front of the server whose address it
-// is given. With -sync it also writes one block of a file, and has it on the
-// disk, before it gives an answer: what any journal that keeps its word costs,
-// and the least of it.
+// Command proxy is Go's reverse proxy in front of a server. With -sync it writes one block of a file to the disk before
+// each answer: the least cost of a durable journal.
 package main
 
 import (
@@ -14,7 +12,7 @@ import (
 )
 
 func main() {
-	path := flag.String("sync", "", "the file to write to")
+	path := flag.String("sync", "", "the file to write blocks to")
 	flag.Parse()
 	if err := run(flag.Arg(0), *path); err != nil {
 		fmt.Fprintln(os.Stderr, "proxy:", err)
@@ -38,18 +36,17 @@ const (
 	blocks = 256
 )
 
-// journal is a file of blocks that are written over and over. Commits that come
-// together share one.
+// journal is a file of blocks that are overwritten in turn. Concurrent commits share a block.
 type journal struct {
 	f *os.File
 
-	writing sync.Mutex // held by whoever writes
+	writing sync.Mutex // held by the writer
 	mu      sync.Mutex
 	next    int64
 	waiting *round
 }
 
-// round is one write to the disk, for everybody who waits for it.
+// round is one write to the disk, shared by all its waiters.
 type round struct {
 	once sync.Once
 	err  error
@@ -66,7 +63,7 @@ func open(path string) (*journal, error) {
 	return &journal{f: f, waiting: &round{}}, err
 }
 
-// commit returns when a write that began after it was called is on the disk.
+// commit returns when a write that began after the call is on the disk.
 func (j *journal) commit() error {
 	j.mu.Lock()
 	r := j.waiting
@@ -75,8 +72,7 @@ func (j *journal) commit() error {
 	return r.err
 }
 
-// write is done by one at a time. Whoever comes while it waits for its turn is
-// in the same round, and whoever comes later in the next.
+// write writes one block. Commits that arrive while it waits for its turn join the round; later ones join the next.
 func (j *journal) write() error {
 	j.writing.Lock()
 	defer j.writing.Unlock()

@@ -1,12 +1,10 @@
-// Command echoserver is a tiny MCP server with one tool, echo, that answers with
-// its arguments. It speaks both protocol generations, and several clients at
-// once, so that clients can be measured beside each other on one process:
+// Command echoserver is a tiny MCP server with one tool, echo, that returns its arguments. It speaks both protocol
+// generations and serves several clients at once, so that clients can be compared on one process:
 //
 //	echoserver            on stdin and stdout
 //	echoserver -pipes 2   also on the file descriptors 3 and 4, 5 and 6
-//	echoserver -http      also on a loopback port: /json and /sse answer in the
-//	                      form that their name says; the base URL is the first
-//	                      line on stdout, which then carries nothing else
+//	echoserver -http      also on a loopback port: /json answers in JSON, /sse with an
+//	                      event stream; stdout contains only the base URL
 package main
 
 import (
@@ -39,7 +37,7 @@ func main() {
 	fmt.Printf("http://%s\n", l.Addr())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0) // whoever started us has gone
+		os.Exit(0) // the parent has exited
 	}()
 	fmt.Fprintln(os.Stderr, "echoserver:", http.Serve(l, http.HandlerFunc(post)))
 	os.Exit(1)
@@ -100,7 +98,7 @@ const (
 	tools       = `{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"message":{"type":"string"}}}}]}`
 )
 
-// answer appends the answer to a message; nothing to a notification.
+// answer appends the answer to a message. A notification has none.
 func answer(out, msg []byte) []byte {
 	var m message
 	if err := json.Unmarshal(msg, &m); err != nil || len(m.ID) == 0 {

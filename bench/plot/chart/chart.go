@@ -1,6 +1,5 @@
-// Package chart is what bench/growth measures and bench/plot draws: numbers in
-// panels beside each other, over one x axis that is always logarithmic, since
-// sizes grow by factors.
+// Package chart is the format between bench/growth and bench/plot: panels of lines over one x axis, which is always
+// logarithmic because sizes grow by factors.
 package chart
 
 import (
@@ -8,7 +7,7 @@ import (
 	"math"
 )
 
-// Chart is one thing that grows, and what that does.
+// Chart shows how measurements grow with x.
 type Chart struct {
 	Name    string  `json:"name"`
 	Title   string  `json:"title"`
@@ -34,8 +33,7 @@ type Line struct {
 // Add adds a point.
 func (l *Line) Add(x int, y float64) { l.Points = append(l.Points, [2]float64{float64(x), y}) }
 
-// Rows are the numbers as a table: x, and then every line. All lines of a chart
-// have the same x.
+// Rows returns the chart as a table: x, then the value of every line. All lines of a chart have the same x.
 func (c *Chart) Rows() [][]float64 {
 	var rows [][]float64
 	for _, p := range c.Panels {
@@ -51,7 +49,7 @@ func (c *Chart) Rows() [][]float64 {
 	return rows
 }
 
-// Number writes a measurement with about three digits.
+// Number formats a measurement with about three digits.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100:

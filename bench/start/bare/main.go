@@ -1,4 +1,4 @@
-// Command bare answers one line with another, and does nothing else.
+// Command bare answers one line with another.
 package main
 
 import (

@@ -24,7 +24,7 @@ func TestAbuseIndex(t *testing.T) {
 	if again() {
 		t.Skip("the source is looked at once")
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "sandbox-abuse.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "sandbox-abuse.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestAbuseIndex(t *testing.T) {
 		for _, m := range tests {
 			where, name, tried := m[1], m[2], m[3]
 			if sources[where] == nil {
-				sources[where] = testsIn(t, filepath.Join("..", "..", filepath.FromSlash(where)))
+				sources[where] = testsIn(t, filepath.Join("..", "..", "..", filepath.FromSlash(where)))
 			}
 			f := sources[where][name]
 			if f == nil {

@@ -146,11 +146,11 @@ func documentedPath(t *testing.T) []string {
 			dir, text = filepath.Join(dir, ".."), nil
 		}
 	}
-	_, rest, _ := strings.Cut(string(text), "## How a call travels")
+	_, rest, _ := strings.Cut(string(text), "## The path of a call")
 	_, rest, _ = strings.Cut(rest, "\n```text\n")
 	list, _, ok := strings.Cut(rest, "\n```\n")
 	if !ok {
-		t.Fatal("ARCHITECTURE.md lists no functions under How a call travels")
+		t.Fatal("ARCHITECTURE.md lists no functions under The path of a call")
 	}
 	var functions []string
 	for line := range strings.Lines(list) {

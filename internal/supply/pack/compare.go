@@ -112,3 +112,32 @@ func compareText(c []Change, field, a, b string) []Change {
 func bothKeys[V any](a, b map[string]V) []string {
 	return sorted(slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))))
 }
+
+// Excerpt returns both texts without most of what they begin and end with alike, so
+// that their difference is seen. An absent text is "(nothing)".
+func (c Change) Excerpt() (was, is string) {
+	const context = 60
+	x, y := []rune(c.Old), []rune(c.New)
+	begin := 0
+	for begin < len(x) && begin < len(y) && x[begin] == y[begin] {
+		begin++
+	}
+	end := 0
+	for end < len(x)-begin && end < len(y)-begin && x[len(x)-1-end] == y[len(y)-1-end] {
+		end++
+	}
+	cut := func(r []rune) string {
+		if len(r) == 0 {
+			return "(nothing)"
+		}
+		from, to, before, after := 0, len(r), "", ""
+		if begin > 2*context {
+			from, before = begin-context, "…"
+		}
+		if end > 2*context {
+			to, after = len(r)-end+context, "…"
+		}
+		return before + string(r[from:to]) + after
+	}
+	return cut(x), cut(y)
+}

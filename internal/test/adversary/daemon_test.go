@@ -19,19 +19,19 @@ import (
 	"github.com/ambit-run/ambit/internal/test/output"
 )
 
-// daemon is ambit serve.
+// daemon is a running ambit serve.
 type daemon struct {
 	*world
 	url, console, key string
-	said              *output.Buffer
+	log               *output.Buffer
 }
 
 // serve starts a daemon for the agents in the folder agents.
 func (w *world) serve(args ...string) *daemon {
 	w.t.Helper()
-	d := &daemon{world: w, said: &output.Buffer{}}
+	d := &daemon{world: w, log: &output.Buffer{}}
 	cmd := w.command(append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Join(w.dir, "agents")}, args...)...)
-	cmd.Stderr = d.said
+	cmd.Stderr = d.log
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -51,7 +51,7 @@ func (w *world) serve(args ...string) *daemon {
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil {
-		w.t.Fatalf("it said %q, %v: %s", line, err, d.said.String())
+		w.t.Fatalf("ambit serve printed %q, %v: %s", line, err, d.log.String())
 	}
 	key, err := os.ReadFile(ready.KeyFile)
 	if err != nil {
@@ -87,7 +87,7 @@ func (d *daemon) send(method, path, body string, change func(*http.Request)) (*h
 	return resp, string(text)
 }
 
-// signIn is a person with a browser that has used the link, and where their pages are.
+// signIn signs in with a link, and returns the client and the address of its pages.
 func (d *daemon) signIn() (c *http.Client, home string) {
 	d.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -110,7 +110,7 @@ func (d *daemon) signIn() (c *http.Client, home string) {
 	return c, strings.TrimSuffix(resp.Request.URL.Path, "/")
 }
 
-// markup reports what of a page a server or manifest has put there as markup.
+// markup returns the elements of a page that come from a server or manifest.
 func markup(page string) (found []string) {
 	doc, err := html.Parse(strings.NewReader(page))
 	if err != nil {
@@ -139,8 +139,8 @@ func markup(page string) (found []string) {
 	return found
 }
 
-// What tools, manifests, results, callers and records say stays text in every
-// page of the console, and the policy of every page lets no script in.
+// TestConsoleShowsTextAsText checks that text of tools, manifests, results, callers and records stays text in every page of
+// the console, and that the content security policy of every page allows no inline script.
 func TestConsoleShowsTextAsText(t *testing.T) {
 	w := newWorld(t)
 	w.matrix("agents/poisoned.json", "poison")
@@ -180,12 +180,12 @@ func TestConsoleShowsTextAsText(t *testing.T) {
 		}
 	}
 	if shown < 4 {
-		t.Errorf("only %d pages show what the others say, so little was tried", shown)
+		t.Errorf("only %d pages show text of others, so the test checked little", shown)
 	}
 }
 
-// Nobody begins a line in the daemon's log, or drives the terminal of whoever
-// reads it; and no key stands in it.
+// TestLogIsTheDaemonsOwn checks that callers cannot start a line in the daemon's log or control the reader's terminal, and
+// that the log contains no key.
 func TestLogIsTheDaemonsOwn(t *testing.T) {
 	w := newWorld(t)
 	w.matrix("agents/poisoned.json", "poison")
@@ -196,22 +196,22 @@ func TestLogIsTheDaemonsOwn(t *testing.T) {
 	d.send("POST", "/api/v1/agents/poisoned/call", `{"tool":"look"}`, nil)
 	d.send("POST", "/api/v1/agents/poisoned/call", `{"tool":"look\nforged line\u001b[2J"}`, nil)
 	d.send("GET", "/api/v1/agents/x%0Aforged%20line%1B", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer nobody\u009b") })
-	said := d.said.String()
-	if r := harm(said); r != 0 {
-		t.Errorf("%U stands in the log: %q", r, around(said, r))
+	log := d.log.String()
+	if r := harm(log); r != 0 {
+		t.Errorf("the log contains %U: %q", r, around(log, r))
 	}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "forged line") {
-			t.Errorf("somebody wrote a line: %q", line)
+			t.Errorf("a caller wrote the line %q", line)
 		}
 	}
-	if strings.Contains(said, d.key) {
-		t.Error("the key stands in the log")
+	if strings.Contains(log, d.key) {
+		t.Error("the log contains the key")
 	}
 }
 
-// A page of another site, or a name that was made to lead here, gets nowhere,
-// and neither does a form without the token of its session.
+// TestDaemonIsNotABrowsersPuppet checks that the daemon refuses pages of other sites, rebound names, and forms without their
+// session's token.
 func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	w := newWorld(t)
 	w.matrix("agents/poisoned.json", "poison")
@@ -244,7 +244,7 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	if resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a form without its token: %d", resp.StatusCode)
 	}
-	// The link was used.
+	// The link was used once.
 	link, _ := url.Parse(d.console)
 	resp, err = http.PostForm(d.url+"/login", url.Values{"ticket": {link.Query().Get("ticket")}})
 	if err != nil {
@@ -252,7 +252,7 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a link that was used: %d", resp.StatusCode)
+		t.Errorf("a used link: %d", resp.StatusCode)
 	}
 	// The session opens the pages and nothing of the API.
 	resp, err = c.Post(d.url+"/api/v1/agents/poisoned/call", "application/json", strings.NewReader(call))

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// deputies are two agents: whatever the first one is asked, it asks the second
-// one, and nothing of its own stands in the way.
+// deputies writes two agents. The first forwards every call to the second and has no guardrails of its own.
 func (w *world) deputies() {
 	w.t.Helper()
 	tools := func(action func(name string) map[string]any) (list []any) {
 		for _, name := range []string{"free", "forbidden", "rationed", "asked"} {
 			list = append(list, map[string]any{
-				"name": name, "description": "Says what it was told.", "action": action(name),
+				"name": name, "description": "Repeats its input.", "action": action(name),
 				"input_schema": map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}},
 			})
 		}
@@ -24,7 +23,7 @@ func (w *world) deputies() {
 	}
 	write := func(name string, tools []any, rails map[string]any) {
 		doc, err := json.Marshal(map[string]any{
-			"name": name, "system_prompt": "You say what you were told, in the words that you were told it in.", "kind": "mcp-tool",
+			"name": name, "system_prompt": "You repeat your input, word for word and without any change.", "kind": "mcp-tool",
 			"tools": tools, "guardrails": rails, "example_prompts": []string{"Say it."},
 		})
 		if err != nil {
@@ -36,7 +35,7 @@ func (w *world) deputies() {
 		return map[string]any{"type": "compose", "agent": "bank", "tool": name}
 	}), map[string]any{})
 	write("bank", tools(func(string) map[string]any {
-		return map[string]any{"type": "prompt-template", "template": "The bank was told: {text}"}
+		return map[string]any{"type": "prompt-template", "template": "The bank got: {text}"}
 	}), map[string]any{
 		"input":   map[string]any{"max_length": 40},
 		"actions": map[string]any{"rationed": map[string]any{"rate_limit": "1/day"}, "asked": map[string]any{"approval": "human"}},
@@ -44,9 +43,8 @@ func (w *world) deputies() {
 	w.write("home/policy.cedar", `forbid (principal == Agent::"bank", action == Action::"call", resource == Tool::"bank/forbidden");`)
 }
 
-// Whoever has a key for an agent gets no more of the agents that it is composed
-// of than these give: their gate, rails, limits and approvals refuse the call, in
-// the name of who asked, and the journal tells it of both.
+// TestDeputyIsNotConfused checks that a key for an agent gives no rights over the agents it is composed of: their gate,
+// guardrails, limits and approvals apply to the original caller, and the journal records both calls.
 func TestDeputyIsNotConfused(t *testing.T) {
 	w := newWorld(t)
 	w.deputies()
@@ -61,7 +59,7 @@ func TestDeputyIsNotConfused(t *testing.T) {
 		t.Fatalf("the key opens the other agent: %+v", a)
 	}
 	for _, tool := range []string{"free", "rationed"} {
-		if a := d.ask(key, "deputy", tool, "hello"); a.status != http.StatusOK || !strings.Contains(a.body, "The bank was told: hello") {
+		if a := d.ask(key, "deputy", tool, "hello"); a.status != http.StatusOK || !strings.Contains(a.body, "The bank got: hello") {
 			t.Fatalf("%s, which the bank allows: %+v", tool, a)
 		}
 	}
@@ -74,40 +72,40 @@ func TestDeputyIsNotConfused(t *testing.T) {
 		came := make(chan answer, 1)
 		go func() { came <- d.ask(key, "deputy", tt.tool, tt.text) }()
 		a := d.refuse(came)
-		if a.status < 400 || !strings.Contains(a.body, `"code":"`+tt.code+`"`) || !strings.Contains(a.body, "agent bank: ") || strings.Contains(a.body, "The bank was told") {
+		if a.status < 400 || !strings.Contains(a.body, `"code":"`+tt.code+`"`) || !strings.Contains(a.body, "agent bank: ") || strings.Contains(a.body, "The bank got") {
 			t.Errorf("%s: %+v", tt.code, a)
 		}
-		outer, inner := d.told("deputy", tt.code), d.told("bank", tt.code)
+		outer, inner := d.recorded("deputy", tt.code), d.recorded("bank", tt.code)
 		if outer.Call == "" || inner.Parent != outer.Call {
 			t.Errorf("%s: the bank's record is of %q, the deputy's call is %q", tt.code, inner.Parent, outer.Call)
 		}
-		for agent, r := range map[string]told{"deputy": outer, "bank": inner} {
+		for agent, r := range map[string]record{"deputy": outer, "bank": inner} {
 			if r.Decision != "deny" || r.Tool != tt.tool || r.Principal != who {
-				t.Errorf("%s: the journal tells of %s: %+v", tt.code, agent, r)
+				t.Errorf("%s: the journal records for %s: %+v", tt.code, agent, r)
 			}
 		}
 	}
 }
 
-// told is what a record tells of a call.
-type told struct{ Call, Parent, Tool, Principal, Decision string }
+// record is a call's record in the journal.
+type record struct{ Call, Parent, Tool, Principal, Decision string }
 
-// told is the one record of an agent with a code.
-func (d *daemon) told(agent, code string) told {
+// recorded returns the only record of an agent with a code.
+func (d *daemon) recorded(agent, code string) record {
 	d.t.Helper()
 	_, body := d.send("GET", "/api/v1/journal?agent="+agent+"&code="+code, "", nil)
-	var found struct{ Records []told }
+	var found struct{ Records []record }
 	if err := json.Unmarshal([]byte(body), &found); err != nil {
 		d.t.Fatal(err)
 	}
 	if len(found.Records) != 1 {
 		d.t.Errorf("%s: the journal of %s has %d records: %s", code, agent, len(found.Records), body)
-		return told{}
+		return record{}
 	}
 	return found.Records[0]
 }
 
-// answer is what came of a call.
+// answer is the outcome of a call.
 type answer struct {
 	status int
 	body   string
@@ -132,14 +130,14 @@ func (d *daemon) ask(key, agent, tool, text string) (a answer) {
 	return answer{resp.StatusCode, string(came), err}
 }
 
-// refuse waits for the answer of a call, and says no where it asks a person.
+// refuse waits for the answer of a call, and denies it if it asks a person.
 func (d *daemon) refuse(came <-chan answer) answer {
 	d.t.Helper()
 	for {
 		select {
 		case a := <-came:
 			return a
-		case <-time.After(10 * time.Millisecond): // between two looks
+		case <-time.After(10 * time.Millisecond): // poll interval
 		}
 		_, body := d.send("GET", "/api/v1/approvals", "", nil)
 		var waiting struct{ Approvals []struct{ ID string } }

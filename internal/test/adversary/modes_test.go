@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Whoever else is on this machine reads and writes nothing of what ambit keeps,
-// also where files are made for everybody unless a program says otherwise.
+// TestHomeIsForItsUserAlone checks that other users of the machine cannot read or write ambit's files, even with an open
+// umask.
 func TestHomeIsForItsUserAlone(t *testing.T) {
 	w := newWorld(t)
 	w.openly = true
@@ -46,7 +46,7 @@ func TestHomeIsForItsUserAlone(t *testing.T) {
 	}
 	for _, want := range []string{"keys/root", "state.db", "daemon.json", "policy.cedar", "run/serve-"} {
 		if !strings.Contains(strings.Join(seen, "\n"), want) {
-			t.Errorf("there is no %s among %q", want, seen)
+			t.Errorf("%s is missing in %q", want, seen)
 		}
 	}
 }

@@ -1,20 +1,18 @@
 package adversary
 
-// removal takes one mechanism away. The text in file is replaced, and the test,
-// which stands for the promise, has to fail.
+// removal removes one mechanism: it replaces a text in a file, and the test of the promise must fail.
 type removal struct {
-	id   string // of the promise in docs/threat-model.md
+	id   string // the promise in docs/threat-model.md
 	file string
 	old  string
 	new  string
-	// pkg and test are what has to go red; the document names the same test.
+	// pkg and test name the test that must fail; the document names the same test.
 	pkg  string
 	test string
 }
 
-// removals are the mechanisms that are really taken away, one after the other,
-// by TestWithoutItsMechanism: at least one for every promise. Each text stands
-// exactly once in its file.
+// removals lists the mechanisms that TestWithoutItsMechanism removes one after the other, at least one for every promise.
+// Each text occurs exactly once in its file.
 var removals = []removal{
 	{"P01", "internal/gateway/admit.go", `if deeper(p.Arguments, maxDepth) {`, `if false && deeper(p.Arguments, maxDepth) {`, "./internal/gateway", "TestCall"},
 	{"P02", "internal/gateway/gate/gate.go", `deny(call.SideEffectDenied, "its side effect "+string(t.SideEffect)+" is not in allowed_side_effects")`, `allow("anything goes")`, "./internal/gateway/gate", "TestDecide"},
@@ -51,7 +49,7 @@ var removals = []removal{
 	{"P27", "internal/store/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/store/journal", "TestVerifyDemandsEveryStride"},
 	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > told {`, `!c.erasable && s.to > told && s.to < 0 {`, "./internal/store/journal", "TestEraseIsToldAndProven"},
 	{"P29", "internal/store/journal/post.go", `e.Left > 0 && over {`, `e.Left < 0 && over {`, "./internal/store/journal", "TestTornDaybookIsTold"},
-	{"P30", "internal/store/journal/wal/daybook.go", `	if err == nil {
+	{"P30", "internal/store/journal/wal/wal.go", `	if err == nil {
 		err = b.sync(b.file)
 	}`, ``, "./internal/store/journal/wal", "TestFailedSync"},
 	{"P31", "internal/gateway/approval/approval.go", `AND state = 'approved' AND expires`, `AND expires`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
@@ -59,7 +57,7 @@ var removals = []removal{
 	{"P32", "internal/serve/daemon/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/test/adversary", "TestEveryPathKnowsItsHost"},
 	{"P33", "internal/serve/daemon/shield.go", `case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:`, `case false:`, "./internal/serve/daemon", "TestHostAndOrigin"},
 	{"P34", "internal/serve/daemon/auth.go", `r.Header.Del("Authorization")`, ``, "./internal/serve/daemon", "TestKeyIsNotPassedOn"},
-	{"P35", "internal/serve/front/remote.go", `t.Principal != principal || t.Agent != a.Door.Agent().ID ||`, ``, "./internal/serve/front", "TestForeignSessions"},
+	{"P35", "internal/serve/front/httpsession.go", `t.Principal != principal || t.Agent != h.agent.Gateway.Agent().ID ||`, ``, "./internal/serve/front", "TestForeignSessions"},
 	{"P36", "internal/serve/front/rounds.go", `err != nil || !slices.Equal(s.Binding, a.binding(r)) {`, `err != nil {`, "./internal/serve/front", "TestRequestState"},
 	{"P37", "internal/exec/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/exec/toolserver", "TestLockedDefinitions"},
 	{"P37", "internal/exec/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/test/adversary", "TestServerTurns"},
@@ -77,17 +75,17 @@ var removals = []removal{
 	{"P47", "internal/cli/servers.go", `	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))`, `	t.err.Write([]byte(diag.Printable(alias) + line + "\n"))`, "./internal/test/adversary", "TestLogIsTheDaemonsOwn"},
 	{"P48", "internal/serve/console/console.go", `"html/template"`, `"text/template"`, "./internal/test/adversary", "TestConsoleShowsTextAsText"},
 	{"P49", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PostFormValue("token")), []byte(s.Token)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./internal/test/adversary", "TestDaemonIsNotABrowsersPuppet"},
-	{"P50", "internal/serve/console/session.go", `if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {`, `if err != nil {`, "./internal/test/adversary", "TestDaemonIsNotABrowsersPuppet"},
+	{"P50", "internal/serve/console/session.go", `if good, err = c.o.SingleUse.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {`, `if err != nil {`, "./internal/test/adversary", "TestDaemonIsNotABrowsersPuppet"},
 	{"P51", "internal/exec/toolserver/prepare.go", `	var env []string
 	for _, name := range agent.PlainEnv {`, `	env := os.Environ()
 	for _, name := range agent.PlainEnv {`, "./internal/test/adversary", "TestServerSeesNoOtherEnvironment"},
 	{"P52", "internal/exec/action/answer.go", `io.ReadAll(io.LimitReader(resp.Body, b.MaxResponse+1))`, `io.ReadAll(resp.Body)`, "./internal/exec/action", "TestEndlessAnswers"},
-	{"P53", "internal/store/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/serve/daemon", "TestWhoMayDoWhat"},
-	{"P53", "internal/serve/daemon/routes.go", `if !principalOf(r).Admin {`, `if principalOf(r) == nil {`, "./internal/serve/daemon", "TestWhoMayDoWhat"},
-	{"P54", "internal/serve/console/session.go", `	err := c.o.House.Standing(ctx, s.Who)`, `	var err error`, "./internal/serve/daemon", "TestConsoleEndsWithItsKey"},
+	{"P53", "internal/store/identity/principal.go", `return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)`, `return p != nil || slices.Contains(p.Agents, agent)`, "./internal/serve/daemon", "TestPermissions"},
+	{"P53", "internal/serve/daemon/routes.go", `if !principalOf(r).Admin {`, `if principalOf(r) == nil {`, "./internal/serve/daemon", "TestPermissions"},
+	{"P54", "internal/serve/console/session.go", `	err := c.o.Backend.Standing(ctx, s.Who)`, `	var err error`, "./internal/serve/daemon", "TestConsoleEndsWithItsKey"},
 	{"P54", "internal/gateway/admit.go", `	if p.Waited {`, `	if false {`, "./internal/exec/dispatch", "TestKeyEndsWhileItWaits"},
 	{"P54", "internal/serve/daemon/intents.go", `		r.Key = p.KeyID`, `		_ = p.KeyID`, "./internal/serve/daemon", "TestRevokedWhileIntentsWait"},
-	{"P54", "internal/serve/daemon/auth.go", `	if mayEnd(p) {`, `	if false {`, "./internal/serve/daemon", "TestRevokedWhileAPersonThinks"},
+	{"P54", "internal/serve/daemon/auth.go", `	if mayEnd(p) {`, `	if false {`, "./internal/serve/daemon", "TestRevokedWhileApprovalPending"},
 	{"P54", "internal/serve/daemon/standing.go", `!over {
 		return`, `!over || over {
 		return`, "./internal/serve/daemon", "TestStreamsEndWithTheirKey"},
@@ -177,8 +175,8 @@ var removals = []removal{
 	{"P82", "internal/serve/daemon/ui.go", `if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {`, `if false {`, "./internal/serve/daemon", "TestUIOutside"},
 	{"P82", "internal/serve/daemon/ui.go", `"sandbox allow-scripts; default-src`, `"default-src`, "./internal/serve/daemon", "TestUIPages"},
 	{"P82", "internal/serve/daemon/ui.go", `|| json.Unmarshal(open, &t) != nil || time.Now().Unix() >= t.Until {`, `|| json.Unmarshal(open, &t) != nil {`, "./internal/serve/daemon", "TestUITickets"},
-	{"P83", "internal/serve/front/remote.go", ` && time.Now().Unix() <= p.until {`, ` {`, "./internal/serve/front", "TestHeldSessionEnds"},
-	{"P84", "internal/store/journal/wal/daybook.go", `	if p.crowd {
+	{"P83", "internal/serve/front/httpsession.go", ` && time.Now().Unix() <= p.until {`, ` {`, "./internal/serve/front", "TestHeldSessionEnds"},
+	{"P84", "internal/store/journal/wal/wal.go", `	if p.crowd {
 `, `	if false {
 `, "./internal/store/journal/wal", "TestCrowdSharesASync"},
 	{"P85", "internal/exec/credential/source.go", `		if ok && isFor(secret, a) {`, `		if ok {`, "./internal/exec/credential", "TestCopyGetsNothing"},
@@ -224,9 +222,9 @@ var removals = []removal{
 	{"P103", "internal/serve/front/rounds.go", `if r.round >= maxRounds {`, `if false {`, "./internal/serve/front", "TestQuestionsHaveAnEnd"},
 	{"P103", "internal/gateway/quota.go", `if g.quotas == nil {`, `if g.quotas == nil || p.Continues != "" {`, "./internal/gateway", "TestQuotaHoldsAcrossDoors"},
 	{"P104", "internal/serve/console/session.go", `	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
-`, ``, "./internal/serve/console", "TestStrangersFormIsBounded"},
-	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve/console", "TestSessionEndsWithThePassingKey"},
-	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.own)`, `true`, "./internal/serve/daemon", "TestConsoleEndsWithTheDaemon"},
+`, ``, "./internal/serve/console", "TestLoginFormIsBounded"},
+	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.daemonKey)`, `true`, "./internal/serve/console", "TestSessionEndsWithTheTemporaryKey"},
+	{"P105", "internal/serve/console/session.go", `(who.Kind != identity.Local || who.KeyID == c.daemonKey)`, `true`, "./internal/serve/daemon", "TestConsoleEndsWithTheDaemon"},
 	{"P106", "internal/serve/console/session.go", `if subtle.ConstantTimeCompare([]byte(r.PathValue("home")), []byte(s.Home)) != 1 {`, `if subtle.ConstantTimeCompare(nil, nil) != 1 {`, "./internal/serve/console", "TestSessionHasItsOwnAddress"},
 	{"P106", "internal/serve/console/session.go", `Path: s.base(), `, `Path: "/", `, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
 	{"P106", "internal/serve/console/console.go", `"Referrer-Policy", "strict-origin"`, `"Referrer-Policy", "unsafe-url"`, "./internal/serve/console", "TestSessionStaysAtItsAddress"},
@@ -244,7 +242,7 @@ var removals = []removal{
 	{"P113", "internal/serve/front/exposed.go", `	case p.watched[uri] == on:
 		return false, nil
 `, ``, "./internal/serve/front", "TestWatchingIsForwardedOnce"},
-	{"P114", "internal/serve/front/http.go", `make([]byte, min(n, trusted))`, `make([]byte, n)`, "./internal/serve/front", "TestAnnouncedBodyTakesNoRoom"},
+	{"P114", "internal/serve/front/http.go", `make([]byte, min(n, trusted))`, `make([]byte, n)`, "./internal/serve/front", "TestAnnouncedBodyIsNotAllocated"},
 	{"P115", "internal/gateway/guards.go", `if rawjson.Twice(raw) {`, `if false {`, "./internal/gateway", "TestAnswersAreReadInOneWay"},
 	{"P115", "internal/gateway/guard/schema.go", `|| result.IsValid() {`, `|| true {`, "./internal/gateway/guard", "TestCheckedValueIsReadInOneWay"},
 	{"P116", "internal/gateway/forward.go", `if len(f.Params) > 0 {`, `if false {`, "./internal/gateway", "TestForwardIsReadInOneWay"},
@@ -261,7 +259,7 @@ var removals = []removal{
 	{"P125", "internal/supply/registry/given.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/supply/registry", "TestStrangersLists"},
 	{"P125", "internal/supply/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/supply/pack", "TestDependenciesOfALock"},
 	{"P125", "internal/supply/registry/resolve.go", `case locked == nil:`, `case locked == nil || locked.Resolved == nil:`, "./internal/supply/registry", "TestStrangersLists"},
-	{"P126", "internal/store/journal/wal/daybook.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
+	{"P126", "internal/store/journal/wal/wal.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
 	{"P127", "internal/store/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/store/journal", "TestMarkStaysUntilTheFileIsGoneForGood"},
 	{"P128", "internal/store/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/store/journal", "TestForgedErasures"},
 	{"P129", "internal/store/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/store/backup", "TestRestoreThatIsBrokenOff"},
@@ -276,9 +274,9 @@ var removals = []removal{
 	}
 	return strings.Map(func(r rune) rune {`, "./internal/gateway/policy", "TestNamesOfArguments"},
 	{"P133", "internal/gateway/policy/places.go", `p.touch(joined, folders(joined))`, `_ = joined`, "./internal/gateway/policy", "TestRelativeToAnArgument"},
-	{"P134", "internal/supply/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/cli", "TestRelocked"},
-	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, lock...)`, `_ = lock`, "./internal/cli", "TestScripts/install-no"},
-	{"P134", "internal/cli/installlock.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/cli", "TestRelocked"},
+	{"P134", "internal/supply/pack/compare.go", `if key == platform() {`, `if false {`, "./internal/exec/lock", "TestRelocked"},
+	{"P134", "internal/cli/install.go", `d.Widened = append(d.Widened, relocked...)`, `_ = relocked`, "./internal/cli", "TestScripts/install-no"},
+	{"P134", "internal/exec/lock/review.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/exec/lock", "TestRelocked"},
 	{"P135", "internal/store/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/store/state/postgres", "TestUnproven"},
 	{"P136", "internal/gateway/policy/live.go", `		select {
 		case l.turn <- struct{}{}:
@@ -299,10 +297,10 @@ var removals = []removal{
 	{"P139", "internal/store/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/store/backup", "TestTrustComesBack"},
 	{"P140", "internal/store/identity/begun.go", `return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)`, `_ = cmp.Or[error]; return keys[0], nil`, "./internal/store", "TestOtherRoot"},
 	{"P140", "internal/store/identity/begun.go", `			return look(tx)`, `			inForce = first; return nil`, "./internal/store/identity", "TestBeginOvertaken"},
-	{"P140", "internal/store/books.go", `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
-	{"P140", "internal/store/books.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
+	{"P140", "internal/store/store.go", `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
+	{"P140", "internal/store/store.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
 	{"P140", "internal/store/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/store/identity", "TestLostRootIsNotReplaced"},
-	{"P141", "internal/cli/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
+	{"P141", "internal/exec/lock/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
 	{"P142", "internal/store/identity/apikey.go", `	return a.Note(tx, c)`, `	return nil`, "./internal/cli", "TestScripts/key"},
 	{"P143", "internal/exec/toolserver/prove.go", `		s.first = now
 `, ``, "./internal/serve/host", "TestLazyComesBackAsItWas"},
@@ -340,13 +338,13 @@ var removals = []removal{
 		if n == 0 {`, "./internal/exec/sandbox", "TestDescriptorsOfMessages"},
 	{"P73", "internal/store/state/sqlite/errors.go", `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):`, `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTTY):`, "./internal/test/faults", "TestReadOnlyHome"},
 	{"P149", "internal/store/identity/keys.go", `	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {`, `	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {`, "./internal/store/identity", "TestRootIsForItsUserAlone"},
-	{"P149", "internal/store/journal/wal/daybook.go", `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)`, `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
+	{"P149", "internal/store/journal/wal/wal.go", `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)`, `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
 	{"P149", "internal/store/home/replace.go", `	if mode != 0o600 {`, `	if mode |= 0o044; mode != 0o600 {`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
-	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve/daemon", "TestReloadGivesUpNoAgent"},
-	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve/daemon", "TestReloadGivesUpNoAgent"},
+	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve/daemon", "TestReloadKeepsWorkingAgents"},
+	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve/daemon", "TestReloadKeepsWorkingAgents"},
 	{"P81", "internal/supply/importer/arguments.go", `		w.sure = joined && !w.short(arg)`, `		w.sure = true`, "./internal/supply/importer", "TestSomethingElse"},
 	{"P117", "internal/gateway/gateway.go", `return g.guards.redact(&own)`, `return &own`, "./internal/gateway", "TestShutTellsNoSecret"},
 	{"P117", "internal/serve/host/host.go", `		return g.Hush(r)
 `, `		return r
-`, "./internal/serve/host", "TestFailureTellsNoSecret"},
+`, "./internal/serve/host", "TestFailureIsRedacted"},
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/ambit-run/ambit/internal/test/overlay"
 )
 
-// TestWithoutItsMechanism takes every listed mechanism away and wants the test
-// of its promise to fail. The tree stays as it is: go test reads the changed file
-// in place of the other.
+// TestWithoutItsMechanism removes every listed mechanism and requires the test of its promise to fail. The working tree stays
+// unchanged: go test reads the changed file through an overlay.
 func TestWithoutItsMechanism(t *testing.T) {
 	for _, r := range removals {
 		t.Run(r.id, func(t *testing.T) {
@@ -26,15 +25,15 @@ func TestWithoutItsMechanism(t *testing.T) {
 			list := overlay.Files(t, map[string]string{file: strings.Replace(string(text), r.old, r.new, 1)})
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-overlay", list, "-timeout", "3m", "-run", "^"+r.test+"$", r.pkg)
 			cmd.Dir = root
-			cmd.Env = append(os.Environ(), "CI=true") // what cannot be tried fails, and is not skipped
+			cmd.Env = append(os.Environ(), "CI=true") // fail instead of skip if something is missing
 			out, err := cmd.CombinedOutput()
-			switch said := string(out); {
-			case strings.Contains(said, "[build failed]") || strings.Contains(said, "[setup failed]"):
-				t.Fatalf("without its mechanism it does not build:\n%s", said)
+			switch text := string(out); {
+			case strings.Contains(text, "[build failed]") || strings.Contains(text, "[setup failed]"):
+				t.Fatalf("without its mechanism it does not build:\n%s", text)
 			case err == nil:
 				t.Fatalf("%s: %s passes without its mechanism in %s", r.pkg, r.test, r.file)
-			case !strings.Contains(said, "--- FAIL: "+r.test):
-				t.Fatalf("%s did not fail, but something else did:\n%s", r.test, said)
+			case !strings.Contains(text, "--- FAIL: "+r.test):
+				t.Fatalf("%s did not fail, but something else did:\n%s", r.test, text)
 			}
 		})
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/ambit-run/ambit/internal/test/output"
 )
 
-// findagent is a FindAgent manifest with the given text wherever text may stand.
+// findagent returns a FindAgent manifest with the given text in every field that allows it.
 func findagent(t *testing.T, text string) string {
 	t.Helper()
-	short := string([]rune(text)[:min(len([]rune(text)), 60)]) // of a valid name
+	short := string([]rune(text)[:min(len([]rune(text)), 60)]) // names are bounded
 	doc, err := json.Marshal(map[string]any{
 		"name": "Evil " + short, "description": "It does things. " + text, "system_prompt": "You help whoever asks, and say what you did and why. " + text, "kind": "mcp-tool", "category": text,
 		"tools": []any{map[string]any{
@@ -36,8 +36,8 @@ func findagent(t *testing.T, text string) string {
 	return string(doc)
 }
 
-// Whatever a manifest, a tool server, a file's name or a caller says, nothing that
-// is printed drives the terminal, hides text or begins a line of its own.
+// TestNothingDrivesTheTerminal checks that text from manifests, tool servers, file names and callers cannot control the
+// terminal, hide text or start a line.
 func TestNothingDrivesTheTerminal(t *testing.T) {
 	w := newWorld(t)
 	evil := w.write("evil/findagent.json", findagent(t, poison))
@@ -198,7 +198,7 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		for _, form := range []string{"", "--json"} {
 			if form != "" {
 				if args[0] == "validate" && len(args) > 2 {
-					continue // it has a form of its own
+					continue // it has its own format
 				}
 				args = append(args[:len(args):len(args)], form)
 			}
@@ -213,7 +213,7 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 			for _, out := range []string{stdout, stderr} {
 				for line := range strings.Lines(out) {
 					if strings.HasPrefix(line, "forged line") && args[0] != "call" && args[0] != "export" {
-						t.Errorf("%q prints a line that somebody else wrote: %.200q", name, line)
+						t.Errorf("%q prints a forged line: %.200q", name, line)
 					}
 				}
 			}
@@ -221,7 +221,7 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 	}
 }
 
-// notRun are the verbs that the list has no use for, and why.
+// notRun lists the commands that the test does not run, and why.
 var notRun = map[string]string{
 	"ambit":                "prints its help; a word that is no verb is in the list",
 	"ambit completion":     "prints a script of its own",
@@ -229,12 +229,12 @@ var notRun = map[string]string{
 	"ambit journal export": "writes records as they are, because their bytes count: docs/threat-model.md, Limits",
 	"ambit man":            "prints its own texts",
 	"ambit serve":          "TestLogIsTheDaemonsOwn",
-	"ambit tool-server":    "speaks MCP to whoever started it",
+	"ambit tool-server":    "speaks MCP to its parent process",
 	"ambit version":        "prints its own texts",
 	"ambit worker":         "takes from a queue until it is stopped, and has the log of serve",
 }
 
-// everyVerb wants each verb of ambit to be run, or to be named with a reason.
+// everyVerb checks that the test runs each command, or that notRun names it.
 func everyVerb(t *testing.T, runs [][]string) {
 	t.Helper()
 	root, missing := cli.Verbs(), map[string]bool{}
@@ -252,21 +252,21 @@ func everyVerb(t *testing.T, runs [][]string) {
 	walk(root)
 	for verb := range notRun {
 		if _, is := missing[verb]; !is {
-			t.Errorf("there is no verb %q that need not be run", verb)
+			t.Errorf("notRun names %q, which does not exist", verb)
 		}
 		missing[verb] = false
 	}
 	for _, args := range runs {
 		if c, _, err := root.Find(args); err == nil {
 			if notRun[c.CommandPath()] != "" && c != root {
-				t.Errorf("%q is run, and named among those that are not", c.CommandPath())
+				t.Errorf("%q is run, but notRun names it", c.CommandPath())
 			}
 			missing[c.CommandPath()] = false
 		}
 	}
 	for verb, is := range missing {
 		if is {
-			t.Errorf("nobody looks at what %q prints", verb)
+			t.Errorf("the test does not run %q", verb)
 		}
 	}
 }
@@ -291,8 +291,8 @@ func (w *world) pending() {
 	}
 	asks := filepath.Dir(w.write("asks\u202e\x1b[2J/findagent.json", string(doc)))
 	cmd := w.command("call", asks, "say", "--input", string(input))
-	var said output.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var printed output.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &printed
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func (w *world) pending() {
 	})
 	for deadline := time.Now().Add(30 * time.Second); w.waiting() == ""; time.Sleep(20 * time.Millisecond) { // between two looks
 		if time.Now().After(deadline) {
-			w.t.Fatalf("nothing waits for a person: %q", said.String())
+			w.t.Fatalf("nothing waits for a person: %q", printed.String())
 		}
 	}
 }

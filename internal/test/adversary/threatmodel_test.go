@@ -50,8 +50,7 @@ func promises(t *testing.T) []promise {
 	return list
 }
 
-// TestEveryPromiseHasItsTest holds the document to the code: every promise names
-// at least one test, and every test that is named exists.
+// TestEveryPromiseHasItsTest checks that every promise of the document names at least one test, and that each test exists.
 func TestEveryPromiseHasItsTest(t *testing.T) {
 	list := promises(t)
 	if len(list) < 60 {
@@ -61,7 +60,7 @@ func TestEveryPromiseHasItsTest(t *testing.T) {
 	declared := map[string]map[string]bool{}
 	for _, p := range list {
 		if seen[p.id] {
-			t.Errorf("%s is there twice", p.id)
+			t.Errorf("%s appears twice", p.id)
 		}
 		seen[p.id] = true
 		if p.text == "" || p.mechanism == "" || len(p.tests) == 0 {
@@ -74,16 +73,16 @@ func TestEveryPromiseHasItsTest(t *testing.T) {
 			}
 			test, script, is := strings.Cut(test, "/")
 			if _, err := os.Stat(filepath.Join(root, dir, "testdata", script+".txtar")); is && err != nil {
-				t.Errorf("%s names the script %s in %s, which is not there", p.id, script, dir)
+				t.Errorf("%s names the script %s in %s, which does not exist", p.id, script, dir)
 			}
 			if !declared[dir][test] {
-				t.Errorf("%s names %s in %s, which is not there", p.id, test, dir)
+				t.Errorf("%s names %s in %s, which does not exist", p.id, test, dir)
 			}
 		}
 	}
 }
 
-// testsIn are the names of the tests in a folder, of every build.
+// testsIn returns the names of the tests in a folder, for all build tags.
 func testsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -105,8 +104,7 @@ func testsIn(t *testing.T, dir string) map[string]bool {
 	return names
 }
 
-// TestRemovalsFit holds the list of removals to the code and to the document, so
-// that none of them rots until somebody runs them, and every promise has one.
+// TestRemovalsFit checks that every removal fits the code and the document, and that every promise has one.
 func TestRemovalsFit(t *testing.T) {
 	named, removed := map[string][]string{}, map[string]bool{}
 	for _, r := range removals {
@@ -114,7 +112,7 @@ func TestRemovalsFit(t *testing.T) {
 	}
 	for _, p := range promises(t) {
 		if named[p.id] = p.tests; !removed[p.id] {
-			t.Errorf("the mechanism of %s is never taken away", p.id)
+			t.Errorf("no removal removes the mechanism of %s", p.id)
 		}
 	}
 	for _, r := range removals {
@@ -123,7 +121,7 @@ func TestRemovalsFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(text), r.old); n != 1 {
-			t.Errorf("%s: %q stands %d times in %s", r.id, r.old, n, r.file)
+			t.Errorf("%s: %q occurs %d times in %s", r.id, r.old, n, r.file)
 		}
 		want, found := strings.TrimPrefix(r.pkg, "./")+" "+r.test, false
 		for _, have := range named[r.id] {

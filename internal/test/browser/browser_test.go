@@ -17,8 +17,8 @@ import (
 
 const spend = `{"campaign":"spring","amount":10.50,"currency":"EUR","reason":"it sold out twice"}`
 
-// TestConsole takes a person through an agent's life: what it may do, a
-// credential, a call, a decision about somebody else's call, and the journal.
+// TestConsole uses the console like a person: permissions of an agent, a credential, a call, an approval of another caller's
+// call, and the journal.
 func TestConsole(t *testing.T) {
 	d := start(t)
 	b := d.browse(t)
@@ -27,7 +27,7 @@ func TestConsole(t *testing.T) {
 	b.text(".card.rejected", "wrong")
 	b.look("agents")
 
-	// A manifest that is wrong, with its diagnostics in place.
+	// An invalid manifest, with its diagnostics.
 	b.open("/agents/wrong")
 	b.text(".problem.error", "reed")
 	b.text(".problem.error pre", "allowed_side_effects")
@@ -41,7 +41,7 @@ func TestConsole(t *testing.T) {
 	b.text("main", "api.example.com")
 	b.text(".slot", "not set")
 
-	// Without its credential a tool refuses, and says what to do.
+	// A tool without its credential refuses and shows the fix.
 	b.do(chromedp.Click(chromedp.CSS(`a[href$="/agents/report/tools/get_traffic_summary"]`)), chromedp.WaitVisible(chromedp.CSS("#arg-range")),
 		chromedp.SendKeys(chromedp.CSS("#arg-range"), "last-7-days"), chromedp.Click(chromedp.CSS("button.primary")))
 	b.text(".outcome", "credential_missing")
@@ -51,14 +51,14 @@ func TestConsole(t *testing.T) {
 	b.text(".slot .state", "set")
 	b.look("agent")
 
-	// What to look at twice, and what it may never do.
+	// Warnings, and what the agent may never do.
 	b.open("/agents/loose")
 	b.text(".watch", "it may run shell commands")
 	b.text(".watch", "server away: it runs elsewhere")
 	b.text(".facts", "Never")
 	b.look("watch")
 
-	// What an agent only asks for, and whether it was granted.
+	// Requested scopes, and whether they are granted.
 	b.open("/agents/researcher")
 	b.text("#needs + .server", "not granted")
 	b.text(".facts", "Side effects")
@@ -67,17 +67,17 @@ func TestConsole(t *testing.T) {
 	b.open("/agents/report/tools/get_traffic_summary")
 	b.do(chromedp.SendKeys(chromedp.CSS("#arg-range"), "last-7-days"), chromedp.Click(chromedp.CSS("button.primary")))
 	b.text(".outcome", `"visits": 4711`)
-	b.text(".outcome", "<b>not markup</b>") // what a service says stays text
+	b.text(".outcome", "<b>not markup</b>") // a service's response stays text
 	b.look("tool")
 
-	// A form that is filled in wrongly is refused by the door, not by a crash.
+	// The gateway refuses a form with invalid values.
 	b.open("/agents/report/tools/get_traffic_summary")
 	b.do(chromedp.SendKeys(chromedp.CSS("#arg-range"), "everything"), chromedp.Click(chromedp.CSS("button.primary")))
 	b.text(".outcome", "input_invalid")
 
-	// Another process waits for this person, whose page changes by itself.
+	// Another process waits for approval, and the page updates by itself.
 	b.open("/approvals")
-	b.text("#approvals", "Nothing waits")
+	b.text("#approvals", "No calls are waiting")
 	other := d.command("call", d.agentPath(), "increase_campaign_budget", "--input", spend, "--json")
 	var said output.Buffer
 	other.Stdout, other.Stderr = &said, &said
@@ -91,14 +91,14 @@ func TestConsole(t *testing.T) {
 	b.text("#waiting", "1")
 	b.look("approvals")
 
-	// By keyboard alone: from the reason to the first button behind it.
+	// By keyboard alone: from the reason to the next button.
 	b.do(chromedp.Focus(chromedp.CSS(".approval input[name=reason]")), chromedp.SendKeys(chromedp.CSS(".approval input[name=reason]"), "fine"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
-	b.text("#approvals", "Nothing waits")
+	b.text("#approvals", "No calls are waiting")
 	if err := <-ended; err != nil {
 		t.Errorf("the call ended with %v: %s", err, said.String())
 	}
 
-	// The journal has all of it, and can be filtered.
+	// The journal shows all calls and has filters.
 	b.open("/journal")
 	b.text("#records", "increase_campaign_budget")
 	b.look("journal")
@@ -108,7 +108,7 @@ func TestConsole(t *testing.T) {
 	b.text("main", "in the journal")
 	b.look("record")
 
-	// It follows by itself.
+	// The journal updates by itself.
 	b.open("/journal?code=unknown_tool")
 	b.text("#records", "No records")
 	_ = d.command("call", d.agentPath(), "no_such_tool").Run() // it is refused
@@ -126,7 +126,7 @@ func TestConsole(t *testing.T) {
 	b.look("queue")
 }
 
-// TestKeyboard goes through the page by the Tab key alone.
+// TestKeyboard moves through the page with the Tab key alone.
 func TestKeyboard(t *testing.T) {
 	b := start(t).browse(t)
 	b.signIn()
@@ -145,8 +145,8 @@ func TestKeyboard(t *testing.T) {
 	b.text("h1", "Journal")
 }
 
-// TestDoorOfTheConsole is about who gets in.
-func TestDoorOfTheConsole(t *testing.T) {
+// TestAccessToTheConsole checks who can open the console.
+func TestAccessToTheConsole(t *testing.T) {
 	d := start(t)
 	b := d.browse(t)
 	b.signIn()
@@ -154,7 +154,7 @@ func TestDoorOfTheConsole(t *testing.T) {
 	if len(cookies) != 1 || !cookies[0].HTTPOnly || cookies[0].SameSite != network.CookieSameSiteStrict || cookies[0].Path != b.home+"/" {
 		t.Errorf("the cookie is %+v", cookies)
 	}
-	// The link was used.
+	// The link was used once.
 	again, err := http.PostForm(d.url+"/login", map[string][]string{"ticket": {strings.TrimPrefix(d.link, d.url+"/login?ticket=")}})
 	if err != nil || again.StatusCode != http.StatusForbidden {
 		t.Errorf("a link works twice: %v, error %v", again, err)
@@ -212,8 +212,8 @@ func TestDoorOfTheConsole(t *testing.T) {
 	}
 }
 
-// TestOtherPorts has somebody who is signed in look at a page of another port of the
-// same host, to which a browser sends cookies too: the console's come to none.
+// TestOtherPorts opens a page on another port of the same host. A browser sends cookies to all ports, but the console's
+// cookie must not be sent there.
 func TestOtherPorts(t *testing.T) {
 	paths := []string{"/again", "/console", "/console/", "/console/x", "/login", "/journal"}
 	list, err := json.Marshal(paths)
@@ -242,7 +242,7 @@ Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answ
 	for _, path := range append(paths, "/") {
 		h, ok := came[path]
 		if !ok || path != "/" && !strings.Contains(h.Get("Cookie"), "theirs=yes") {
-			t.Errorf("%s was not asked for with cookies, so nothing was tried: %v", path, h)
+			t.Errorf("the request for %s has no cookies, so the test checked nothing: %v", path, h)
 		}
 		for name, values := range h {
 			if text := strings.Join(values, " "); strings.Contains(text, "ambit_console") || strings.Contains(text, b.home) {
@@ -252,12 +252,12 @@ Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answ
 	}
 	mu.Unlock()
 	if got := ask[string](b, `document.referrer`); strings.Contains(got, b.home) {
-		t.Errorf("the page knows that it was come to from %s", got)
+		t.Errorf("the page knows its referrer %s", got)
 	}
-	// The person goes on where they were.
+	// The session still works.
 	b.open("/journal")
 	b.text("h1", "Journal")
 	if strings.Contains(d.said.String(), b.home) {
-		t.Error("the daemon's log tells where the session is")
+		t.Error("the daemon's log contains the session's address")
 	}
 }

@@ -1,7 +1,4 @@
-// Package browser tests the console as people use it: a real daemon, and a real
-// Chromium.
-//
-// Screenshots go to bin/screenshots, for people to look at.
+// Package browser tests the console with a real daemon and a real Chromium. It writes screenshots to bin/screenshots.
 package browser
 
 import (
@@ -31,7 +28,7 @@ import (
 	"github.com/ambit-run/ambit/internal/test/output"
 )
 
-// envAmbit makes this program be ambit.
+// envAmbit makes this program run as ambit.
 const envAmbit = "AMBIT_TEST_BE_AMBIT"
 
 func TestMain(m *testing.M) {
@@ -41,8 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// daemon is ambit serve with the example agent, whose service runs here, and a
-// manifest that is wrong.
+// daemon is a running ambit serve with an example agent, whose service runs in the test, and an invalid manifest.
 type daemon struct {
 	t    *testing.T
 	env  []string
@@ -52,7 +48,7 @@ type daemon struct {
 	said *output.Buffer
 }
 
-// agentPath is the manifest of the example, for a process that calls it itself.
+// agentPath returns the path of the example's manifest.
 func (d *daemon) agentPath() string {
 	return filepath.Join(d.dir, "agents", "report", "findagent.json")
 }
@@ -106,13 +102,13 @@ func start(t *testing.T) *daemon {
 		_ = cmd.Wait()
 		timer.Stop()
 		if t.Failed() {
-			t.Logf("the daemon said: %s", d.said.String())
+			t.Logf("the daemon printed: %s", d.said.String())
 		}
 	})
 	var ready struct{ URL, Console string }
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil || ready.Console == "" {
-		t.Fatalf("it said %q, %v: %s", line, err, d.said.String())
+		t.Fatalf("the daemon printed %q, %v: %s", line, err, d.said.String())
 	}
 	d.link, d.url = ready.Console, ready.URL
 	return d
@@ -124,12 +120,12 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// browser is a person at a window of Chromium.
+// browser is a window of Chromium.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
 	d   *daemon
-	// home is what the addresses of the session's pages begin with.
+	// home is the prefix of the session's addresses.
 	home string
 
 	mu       sync.Mutex
@@ -141,9 +137,9 @@ func (d *daemon) browse(t *testing.T) *browser {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("there is no chromium: run scripts/setup")
+			t.Fatal("chromium is not installed: run scripts/setup")
 		}
-		t.Skip("there is no chromium")
+		t.Skip("chromium is not installed")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1200, 900))
@@ -210,7 +206,7 @@ func (b *browser) fatal(err error) {
 	b.t.Helper()
 	url, _ := chromedp.Run(b.ctx, chromedp.Location())
 	body, _ := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS("body")))
-	b.t.Fatalf("%v; at %s the page says:\n%s", err, url, body)
+	b.t.Fatalf("%v; %s shows:\n%s", err, url, body)
 }
 
 // ask evaluates a script.
@@ -223,13 +219,13 @@ func ask[T any](b *browser, script string) T {
 	return v
 }
 
-// open goes to a page of the console.
+// open opens a page of the console.
 func (b *browser) open(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.d.url+b.home+path), chromedp.WaitReady(chromedp.CSS("#main")))
 }
 
-// text waits until an element holds a text.
+// text waits until an element contains a text.
 func (b *browser) text(selector, want string) {
 	b.t.Helper()
 	quoted, err := json.Marshal([]string{selector, want})
@@ -239,18 +235,18 @@ func (b *browser) text(selector, want string) {
 	b.until(`(([s, w]) => [...document.querySelectorAll(s)].some((e) => e.textContent.includes(w)))(` + string(quoted) + `)`)
 }
 
-// until waits until a script says yes.
+// until waits until a script returns true.
 func (b *browser) until(script string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	for {
-		// A page that is just being left cannot be asked.
+		// Scripts fail while a page is being replaced.
 		if yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script)); err == nil && yes {
 			return
 		}
 		if ctx.Err() != nil {
-			b.fatal(fmt.Errorf("it never becomes true that %s", script))
+			b.fatal(fmt.Errorf("timed out waiting for %s", script))
 		}
 	}
 }
@@ -262,8 +258,7 @@ func (b *browser) signIn() {
 	b.home = strings.TrimSuffix(ask[string](b, `location.pathname`), "/")
 }
 
-// look keeps a picture of the page, as it is on a desk by day and by night and
-// on a phone.
+// look saves screenshots of the page: on a desktop in light and dark mode, and on a phone.
 func (b *browser) look(name string) {
 	b.t.Helper()
 	dir := filepath.Join("..", "..", "..", "bin", "screenshots")
@@ -288,8 +283,7 @@ func (b *browser) look(name string) {
 	must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
 }
 
-// shot is a picture of the page. A browser under load may never draw the frame that
-// it waits for, so it is asked again.
+// shot returns a screenshot. It retries, because a browser under load may never draw the frame that it waits for.
 func (b *browser) shot() []byte {
 	b.t.Helper()
 	beyond := true
@@ -306,7 +300,7 @@ func (b *browser) shot() []byte {
 	}
 }
 
-// must gives the browser a command of its protocol.
+// must sends a command of the DevTools protocol.
 func must[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
 	r, err := chromedp.Call(b.ctx, command, params)
@@ -316,7 +310,7 @@ func must[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 	return r
 }
 
-// fits checks that nobody has to scroll sideways.
+// fits checks that the page needs no horizontal scrolling.
 func (b *browser) fits(name, way string, width int64) {
 	b.t.Helper()
 	if wide := ask[int64](b, `document.documentElement.scrollWidth`); wide > width {
@@ -324,8 +318,8 @@ func (b *browser) fits(name, way string, width int64) {
 	}
 }
 
-// contrast checks every text against what is behind it: 4.5 to 1, or 3 to 1 for
-// large ones, as WCAG 2.2 AA asks.
+// contrast checks the contrast of every text with its background: 4.5 to 1, or 3 to 1 for large text, as WCAG 2.2 AA
+// requires.
 func (b *browser) contrast(name string) {
 	b.t.Helper()
 	for _, p := range ask[[]string](b, contrastScript) {

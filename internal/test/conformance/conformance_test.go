@@ -1,7 +1,5 @@
-// Package conformance holds ambit to the official conformance suite of MCP. A
-// gateway has no tools of its own, so what can be told is whether the suite
-// finds the same in front of ambit as in front of the server that it was
-// written for.
+// Package conformance runs the official MCP conformance suite. A gateway has no tools of its own, so the test compares the
+// suite's results for its own server with the results for the same server through ambit.
 package conformance
 
 import (
@@ -29,9 +27,9 @@ func TestConformance(t *testing.T) {
 		revision  string
 		args      []string
 		stateless bool
-		least     int // that pass, so that nobody compares nothing with nothing
-		// hidden are the scenarios that differ where nothing is exposed: they are
-		// about resources, prompts, completion, sampling and roots.
+		least     int // minimum of passed checks, so that the comparison is not empty
+		// hidden lists the scenarios that differ if nothing is exposed: they are about resources, prompts, completion,
+		// sampling and roots.
 		hidden []string
 	}{
 		{
@@ -60,15 +58,13 @@ func TestConformance(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.revision, func(t *testing.T) {
 			url := fixture(t, program, tt.stateless)
-			// It also makes the fixture add the tool that it adds when it is asked to
-			// change its tools; ambit would rightly take that for drift.
+			// The direct run also makes the fixture add its extra tool, which ambit would rightly report as drift.
 			direct := suite(t, url, tt.args...)
 			if got := total(direct); got.passed < tt.least {
 				t.Errorf("direct: %d passed, fewer than %d", got.passed, tt.least)
 			}
-			// Several times: some scenarios want an announcement within a second
-			// and a half, and count one that is late as none. What really differs does
-			// so again.
+			// Some scenarios require a notification within a second and a half, and fail on a busy machine. A real
+			// difference fails in every try.
 			same := func(t *testing.T, differ []string, expose ...string) {
 				t.Helper()
 				address := serve(t, url, expose...)
@@ -92,8 +88,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// compare wants the same counts for every scenario, except that those which
-// differ are exactly the ones named.
+// compare checks that exactly the scenarios in differ have different counts.
 func compare(direct, through map[string]counts, differ []string) (problems []string) {
 	tell := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, name := range slices.Sorted(maps.Keys(direct)) {

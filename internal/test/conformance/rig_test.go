@@ -30,8 +30,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// lacks ends a test that needs something which is not here: it fails where
-// everything must be.
+// lacks skips a test if a program is missing. Under CI it fails the test.
 func lacks(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -82,7 +81,7 @@ func nodeFor(t *testing.T) string {
 // address. It ends with the test.
 func fixture(t *testing.T, program string, stateless bool) string {
 	t.Helper()
-	for range 5 { // it cannot be told to take any port, and a free one may be taken meanwhile
+	for range 5 { // the fixture needs a fixed port, which another process may take meanwhile
 		if address := listening(t, program, stateless); address != "" {
 			return "http://" + address + "/mcp"
 		}
@@ -91,8 +90,7 @@ func fixture(t *testing.T, program string, stateless bool) string {
 	return ""
 }
 
-// listening starts the fixture on a port that is free now: its address is empty
-// if it ended instead.
+// listening starts the fixture on a port that is free now. The address is empty if the fixture exits.
 func listening(t *testing.T, program string, stateless bool) (address string) {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,7 +107,7 @@ func listening(t *testing.T, program string, stateless bool) (address string) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // killed, or it said why in the log
+		_ = cmd.Wait() // killed, or the log contains the reason
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -139,19 +137,19 @@ func listening(t *testing.T, program string, stateless bool) (address string) {
 	}
 }
 
-// build builds a program of a module that ambit's own go.mod names.
+// build builds a program of a module in ambit's go.mod.
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "program")
 	command := exec.Command("go", "build", "-o", program, pkg)
-	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build did, so that Go has it in its cache
+	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as in make build, to use Go's cache
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s: %v\n%s", pkg, err, out)
 	}
 	return program
 }
 
-// declare writes the manifest of an agent that has every tool of a server.
+// declare writes the manifest of an agent with every tool of a server.
 func declare(t *testing.T, url string) *manifest.Manifest {
 	t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -203,13 +201,13 @@ func serve(t *testing.T, url string, expose ...string) string {
 	if err := a.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	face := front.NewHTTP(front.HTTPOptions{Keys: b.Keys})
-	url = http1test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, a.Front(), "tester") }))
+	face := front.NewHTTP(a.Front(), front.HTTPOptions{Keys: b.Keys})
+	url = http1test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, "tester") }))
 	t.Cleanup(face.Close)
 	return url + "/mcp"
 }
 
-// counts are what came of a scenario.
+// counts is the result of a scenario.
 type counts struct{ passed, failed int }
 
 var summary = regexp.MustCompile(`(?m)^[✓✗] ([\w-]+): (\d+) passed, (\d+) failed$`)
@@ -220,7 +218,7 @@ func suite(t *testing.T, url string, args ...string) map[string]counts {
 	args = append([]string{filepath.Join("node_modules", "@modelcontextprotocol", "conformance", "dist", "index.js"), "server", "--url", url, "--output-dir", t.TempDir()}, args...)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
-	// Its own exit code tells of scenarios that count for others; ours compares.
+	// The suite's exit code does not matter, because the test compares the counts.
 	out, err := exec.CommandContext(ctx, nodeFor(t), args...).CombinedOutput()
 	found := map[string]counts{}
 	for _, m := range summary.FindAllSubmatch(out, -1) {
@@ -229,7 +227,7 @@ func suite(t *testing.T, url string, args ...string) map[string]counts {
 		found[string(m[1])] = counts{passed, failed}
 	}
 	if len(found) == 0 {
-		t.Fatalf("the suite says nothing: %v\n%s", err, out)
+		t.Fatalf("the suite printed no results: %v\n%s", err, out)
 	}
 	return found
 }

@@ -1,5 +1,5 @@
-// Package deploy checks that the recipes in the deploy folder use verbs and flags that exist, and
-// that they keep their promises.
+// Package deploy checks that the files in the deploy folder use existing verbs and flags, and follow their own rules: no root,
+// no secret, probes, and time to finish.
 package deploy
 
 import (
@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -29,15 +28,15 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// folder is where the recipes are.
+// folder contains the files to check.
 const folder = "../../../deploy/"
 
-// flags are those that a verb knows, by its own help.
+// flags returns the flags in a verb's help.
 func flags(t *testing.T, verb string) []string {
 	t.Helper()
 	var out bytes.Buffer
 	if code := cli.Run(t.Context(), []string{verb, "--help"}, strings.NewReader(""), &out, &out); code != 0 {
-		t.Fatalf("there is no verb %s: %s", verb, out.String())
+		t.Fatalf("no verb %s: %s", verb, out.String())
 	}
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^  (?:-\w, )?(--[a-z-]+)`).FindAllStringSubmatch(out.String(), -1) {
@@ -46,9 +45,8 @@ func flags(t *testing.T, verb string) []string {
 	return names
 }
 
-// holds checks a command line: a verb that there is, flags that it knows, and
-// time to finish that is shorter than what is left to it.
-func holds(t *testing.T, where string, argv []string, end time.Duration) {
+// checkCommand checks a command line: the verb and its flags exist, and --grace is shorter than the time until the kill.
+func checkCommand(t *testing.T, where string, argv []string, end time.Duration) {
 	t.Helper()
 	known := flags(t, argv[0])
 	grace := time.Duration(0)
@@ -67,20 +65,20 @@ func holds(t *testing.T, where string, argv []string, end time.Duration) {
 			grace, _ = time.ParseDuration(value)
 		}
 		if strings.HasPrefix(value, "postgres://") && strings.Contains(strings.Split(value, "@")[0][len("postgres://"):], ":") {
-			t.Errorf("%s: there is a password in the URL", where)
+			t.Errorf("%s: the URL contains a password", where)
 		}
 		if strings.HasPrefix(value, "postgres://") {
 			if u, err := url.Parse(value); err != nil || u.Query().Get("sslmode") != "verify-full" || !slices.Contains(argv, "--production") {
-				t.Errorf("%s: the database does not have to prove that it is the one: %s %v", where, value, err)
+				t.Errorf("%s: the URL does not verify the database's identity: %s %v", where, value, err)
 			}
 		}
 	}
 	if end > 0 && (grace == 0 || grace+10*time.Second > end) {
-		t.Errorf("%s: %s to finish, and killed after %s", where, grace, end)
+		t.Errorf("%s: --grace is %s, but the process is killed after %s", where, grace, end)
 	}
 }
 
-// workOf is where the work folders of agents are, beside the home.
+// workOf returns the folder of the agents' work folders, beside the home.
 func workOf(dir string) string { return filepath.Dir(catalog.Work(home.At(dir), "NAME")) }
 
 func TestUnits(t *testing.T) {
@@ -112,7 +110,7 @@ func TestUnits(t *testing.T) {
 		if argv[0] != "/usr/bin/ambit" {
 			t.Errorf("%s starts %s", file, argv[0])
 		}
-		holds(t, file, argv[1:], end)
+		checkCommand(t, file, argv[1:], end)
 		for key, want := range map[string]string{"User": "ambit", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "Delegate": "cpu memory pids", "CapabilityBoundingSet": ""} {
 			if got := strings.Join(settings[key], ","); settings[key] == nil || got != want {
 				t.Errorf("%s: %s is %q", file, key, got)
@@ -122,25 +120,24 @@ func TestUnits(t *testing.T) {
 		dir, _, _ = strings.Cut(dir, " ")
 		for _, path := range []string{dir, workOf(dir)} {
 			if kept := strings.Fields(strings.Join(settings["StateDirectory"], " ")); !slices.Contains(kept, strings.TrimPrefix(path, "/var/lib/")) {
-				t.Errorf("%s: %s cannot be written", file, path)
+				t.Errorf("%s: %s is not writable", file, path)
 			}
 		}
-		// With any of these, every program is refused.
+		// With any of these settings the sandbox does not work.
 		for _, key := range []string{"ProtectProc", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectControlGroups", "ProcSubset", "MemoryDenyWriteExecute", "PrivateUsers"} {
 			if settings[key] != nil {
-				t.Errorf("%s: %s leaves no room for the sandbox", file, key)
+				t.Errorf("%s: the sandbox does not work with %s", file, key)
 			}
 		}
 		verify(t, file, text)
 	}
 }
 
-// verify asks systemd, where it is. What it complains of is either a setting or
-// the program, which is not installed here.
+// verify checks a unit with systemd-analyze, if it is installed. It ignores the complaint that ambit is not installed.
 func verify(t *testing.T, file string, text []byte) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Log("systemd-analyze is not here: settings are not checked by systemd")
+		t.Log("systemd-analyze is not installed: systemd does not check the settings")
 		return
 	}
 	unit := filepath.Join(t.TempDir(), filepath.Base(file))
@@ -166,7 +163,7 @@ func TestContainerfile(t *testing.T) {
 	installed := regexp.MustCompile(`apt-get install (.*) \\\n`).FindString(last)
 	for _, needed := range []string{"bubblewrap", "ca-certificates", "nodejs", "npm", "python3", "python3-pip"} {
 		if !slices.Contains(strings.Fields(installed), needed) {
-			t.Errorf("the image has no %s, and programs or tool servers need it", needed)
+			t.Errorf("the image has no %s, which programs or tool servers need", needed)
 		}
 	}
 	dir := regexp.MustCompile(`(?m)^ENV AMBIT_HOME=(\S+)$`).FindStringSubmatch(last)
@@ -175,9 +172,9 @@ func TestContainerfile(t *testing.T) {
 	}
 	var argv []string
 	if command := regexp.MustCompile(`(?m)^CMD (\[.*\])$`).FindStringSubmatch(last); command == nil || json.Unmarshal([]byte(command[1]), &argv) != nil {
-		t.Fatal("there is no command")
+		t.Fatal("the image has no command")
 	}
-	holds(t, "Containerfile", argv, 0)
+	checkCommand(t, "Containerfile", argv, 0)
 	for _, m := range regexp.MustCompile(`(?m)^(?:ENV|ARG) (\w+)`).FindAllStringSubmatch(string(text), -1) {
 		if secretlike.Name(m[1]) {
 			t.Errorf("%s looks like a secret", m[1])
@@ -185,7 +182,7 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// pod is what is looked at of a pod's description.
+// pod is the checked part of a pod's description.
 type pod struct {
 	Grace     int   `yaml:"terminationGracePeriodSeconds"`
 	Token     *bool `yaml:"automountServiceAccountToken"`
@@ -228,7 +225,7 @@ type probe struct {
 	Exec *struct{ Command []string }
 }
 
-// readPods reads what is to be deployed, by name.
+// readPods returns the pods of the manifests, by name.
 func readPods(t *testing.T) map[string]pod {
 	t.Helper()
 	files, err := filepath.Glob(folder + "kubernetes/*.yaml")
@@ -272,7 +269,7 @@ func TestManifests(t *testing.T) {
 	for _, name := range []string{"gateway", "worker", "postgres"} {
 		p, ok := pods[name]
 		if !ok || len(p.Containers) != 1 {
-			t.Fatalf("there is no %s", name)
+			t.Fatalf("%s is missing", name)
 		}
 		if !p.Security.NonRoot || p.Security.User == 0 || p.Token == nil || *p.Token || p.Security.Seccomp.Type == "" {
 			t.Errorf("%s: %+v", name, p.Security)
@@ -283,7 +280,7 @@ func TestManifests(t *testing.T) {
 				t.Errorf("%s %s: %+v", name, c.Name, s)
 			}
 			if s.ProcMount == "Unmasked" && (p.HostUsers == nil || *p.HostUsers) {
-				t.Errorf("%s %s: the whole of /proc, as a user of the node", name, c.Name)
+				t.Errorf("%s %s: an unmasked /proc without a user namespace", name, c.Name)
 			}
 			for _, e := range c.Env {
 				if e.Value != "" && secretlike.Name(e.Name) && !strings.HasPrefix(e.Value, "/") {
@@ -292,7 +289,7 @@ func TestManifests(t *testing.T) {
 			}
 		}
 		if name != "postgres" {
-			holds(t, name, p.Containers[0].Args, time.Duration(p.Grace)*time.Second)
+			checkCommand(t, name, p.Containers[0].Args, time.Duration(p.Grace)*time.Second)
 			writable(t, name, &p)
 			knowsTheDatabase(t, name, &p)
 		}
@@ -330,13 +327,12 @@ func writable(t *testing.T, name string, p *pod) {
 		if !slices.ContainsFunc(p.Containers[0].Mounts, func(m mount) bool {
 			return m.Path == path && !m.ReadOnly && slices.Contains(p.Volumes, struct{ Name string }{m.Name})
 		}) {
-			t.Errorf("%s: %q cannot be written", name, path)
+			t.Errorf("%s: %q is not writable", name, path)
 		}
 	}
 }
 
-// knowsTheDatabase checks that what the database's certificate is held to is in the
-// pod, and cannot be changed there.
+// knowsTheDatabase checks that the pod contains the authority of the database's certificate, read-only.
 func knowsTheDatabase(t *testing.T, name string, p *pod) {
 	t.Helper()
 	var ca string
@@ -350,12 +346,12 @@ func knowsTheDatabase(t *testing.T, name string, p *pod) {
 	if !slices.ContainsFunc(p.Containers[0].Mounts, func(m mount) bool {
 		return m.Path == filepath.Dir(ca) && m.ReadOnly && slices.Contains(p.Volumes, struct{ Name string }{m.Name})
 	}) {
-		t.Errorf("%s: there is no %q", name, ca)
+		t.Errorf("%s: %q is missing", name, ca)
 	}
 }
 
-// TestAgents follows the README to an image with agents: there is a program for the
-// workers in it, and gateways and workers find it.
+// TestAgents builds the image's folder as in the README, and checks that it contains a program and that gateways and workers
+// find it.
 func TestAgents(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(folder + file)
@@ -367,7 +363,7 @@ func TestAgents(t *testing.T) {
 	readme, layer := read("README.md"), read("container/agents.Containerfile")
 	place := regexp.MustCompile(`\nFROM ambit\nCOPY agents (\S+)/agents\nENV COVENANT_HOME=(\S+)\n$`).FindStringSubmatch(layer)
 	if place == nil || place[1] != place[2] {
-		t.Fatalf("agents are not where ambit looks for them: %s", layer)
+		t.Fatalf("ambit does not look for agents in that folder: %s", layer)
 	}
 	var set struct {
 		Images []struct {
@@ -381,7 +377,7 @@ func TestAgents(t *testing.T) {
 	}
 	built := regexp.MustCompile(`(?m)^podman build -f deploy/container/agents.Containerfile -t (\S+) (\S+)$`).FindStringSubmatch(readme)
 	if image := set.Images[0]; built == nil || built[1] != image.New+":"+image.Tag {
-		t.Fatalf("the README builds %q, and %+v is deployed", built, image)
+		t.Fatalf("the README builds %q, but %+v is deployed", built, image)
 	}
 	pods := readPods(t)
 	for _, name := range []string{"gateway", "worker"} {
@@ -409,11 +405,11 @@ func TestAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(found, func(f daemon.Found) bool { return f.Problem == nil && dispatch.TakesIntents(f.Manifest.Agent()) }) {
-		t.Errorf("there is no program for a worker in %+v", found)
+		t.Errorf("no program for a worker in %+v", found)
 	}
 }
 
-// TestReady asks a daemon that runs, and one that does not.
+// TestReady runs the probe with and without a daemon.
 func TestReady(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "home")
 	t.Setenv("AMBIT_HOME", home)
@@ -427,7 +423,7 @@ func TestReady(t *testing.T) {
 		return string(out), err
 	}
 	if out, err := ask(); err == nil || !strings.HasPrefix(out, "not ready") {
-		t.Errorf("there is no daemon: %v %s", err, out)
+		t.Errorf("without a daemon: %v %s", err, out)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	in, out := io.Pipe()
@@ -438,7 +434,7 @@ func TestReady(t *testing.T) {
 	}()
 	var up struct{ URL string }
 	if err := json.NewDecoder(in).Decode(&up); err != nil || up.URL == "" {
-		t.Fatal(fmt.Errorf("it is not up: %w", err))
+		t.Fatalf("the daemon is not up: %v", err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, err := ask()
@@ -452,6 +448,6 @@ func TestReady(t *testing.T) {
 	stop()
 	<-ended
 	if _, err := ask(); err == nil {
-		t.Error("it is ready after its end")
+		t.Error("the probe succeeds after the daemon's end")
 	}
 }

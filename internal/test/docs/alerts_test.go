@@ -19,15 +19,14 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 )
 
-// series are the labels and the kind of a metric.
+// series is the labels and the kind of a metric.
 type series struct {
 	kind   string
 	labels []string
 }
 
-// TestAlerts reads the alerts of docs/metrics.md as Prometheus would: the file, and
-// in each expression the form, the names and the labels. The table above them is held
-// to the code where the metrics are.
+// TestAlerts parses the alerts of docs/metrics.md as Prometheus would: the file, and the syntax, names and labels of each
+// expression. The package of the metrics checks the table above them.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
 	if err != nil {
@@ -36,14 +35,14 @@ func TestAlerts(t *testing.T) {
 	known := documented(string(text))
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1)
 	if len(blocks) != 1 || len(known) == 0 {
-		t.Fatalf("there are %d blocks of alerts and %d metrics", len(blocks), len(known))
+		t.Fatalf("the page has %d blocks of alerts and %d metrics", len(blocks), len(known))
 	}
 	if err := readAlerts(blocks[0][1], known); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestBrokenAlerts: what Prometheus would refuse, or never find, is told.
+// TestBrokenAlerts checks that an alert is reported if Prometheus would refuse it or it would never fire.
 func TestBrokenAlerts(t *testing.T) {
 	known := documented("| `ambit_up` | gauge | | x |\n| `ambit_n` | gauge | `state` | x |\n| `ambit_c` | counter | `agent`, `result` | x |\n| `ambit_h` | histogram | | x |\n")
 	const before = "groups:\n  - name: a\n    rules:\n      - alert: A\n        expr: "
@@ -55,25 +54,25 @@ func TestBrokenAlerts(t *testing.T) {
 		{"not YAML", before + "min(ambit_up)\n      for: 1m", "yaml:"},
 		{"another field", before + "min(ambit_up)\n        form: 1m", "field form not found"},
 		{"two documents", before + "min(ambit_up)\n---\ngroups: []\n", "more than one document"},
-		{"no alerts", "groups: []\n", "there are no alerts"},
+		{"no alerts", "groups: []\n", "contains no alerts"},
 		{"no rules", "groups:\n  - name: a\n", "no rules"},
-		{"two of a name", before + "min(ambit_up)\n      - alert: A\n        expr: min(ambit_up)", `an alert "A" already`},
-		{"no time", before + "min(ambit_up)\n        for: soon", `"soon" is no time`},
-		{"no expression", before + `""`, `there is no metric and no function ""`},
-		{"another name", before + `min(ambit_upp) == 0`, `no function "ambit_upp"`},
-		{"another function", before + `mean(ambit_up) == 0`, `no function "mean"`},
-		{"a histogram without its parts", before + `min(ambit_h) == 0`, `no function "ambit_h"`},
-		{"open", before + `min(ambit_up == 0`, `there is "" where ")" belongs`},
-		{"closed twice", before + `min(ambit_up)) == 0`, `")" is too much`},
-		{"crossed", before + `min(ambit_n{state="ready")} == 0`, `there is ")" where "}" belongs`},
-		{"nothing to compare with", before + `min(ambit_up) ==`, `no function ""`},
-		{"assigned", before + `min(ambit_up) = 0`, `"=" is too much`},
+		{"two of a name", before + "min(ambit_up)\n      - alert: A\n        expr: min(ambit_up)", `the alert "A" is empty or a duplicate`},
+		{"no time", before + "min(ambit_up)\n        for: soon", `"soon" is not a duration`},
+		{"no expression", before + `""`, `no metric or function ""`},
+		{"another name", before + `min(ambit_upp) == 0`, `function "ambit_upp"`},
+		{"another function", before + `mean(ambit_up) == 0`, `function "mean"`},
+		{"a histogram without its parts", before + `min(ambit_h) == 0`, `function "ambit_h"`},
+		{"open", before + `min(ambit_up == 0`, `got "", want ")"`},
+		{"closed twice", before + `min(ambit_up)) == 0`, `unexpected ")"`},
+		{"crossed", before + `min(ambit_n{state="ready")} == 0`, `got ")", want "}"`},
+		{"nothing to compare with", before + `min(ambit_up) ==`, `function ""`},
+		{"assigned", before + `min(ambit_up) = 0`, `unexpected "="`},
 		{"another label", before + `ambit_n{stat="ready"} > 0`, `has no label "stat"`},
 		{"another value", before + `ambit_n{state=~"ready|quarantine"} > 0`, `state is never "quarantine"`},
 		{"a pattern that is none", before + `ambit_c{agent=~"("} > 0`, "missing closing )"},
-		{"a value without quotes", before + `ambit_n{state=ready} > 0`, "cannot read what is asked"},
+		{"a value without quotes", before + `ambit_n{state=ready} > 0`, "cannot read the matcher"},
 		{"a label that is summed away", before + `sum by (agent) (sum by (result) (ambit_c)) > 0`, `no label "agent"`},
-		{"no time to count in", before + `increase(ambit_c) > 0`, `there is ")" where "[" belongs`},
+		{"no time to count in", before + `increase(ambit_c) > 0`, `got ")", want "["`},
 		{"no counter", before + `increase(ambit_up[5m]) > 0`, "increase is for counters"},
 		{"no buckets", before + `histogram_quantile(0.9, sum(rate(ambit_h_bucket[5m]))) > 1`, "no buckets"},
 		{"a sign of another language", before + `min(ambit_up) && 1`, "cannot read"},
@@ -81,17 +80,16 @@ func TestBrokenAlerts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			err := readAlerts([]byte(c.text), known)
 			if c.want == "" && err != nil {
-				t.Errorf("it is refused: %v", err)
+				t.Errorf("unexpected error: %v", err)
 			}
 			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("it is refused with %v, want %s", err, c.want)
+				t.Errorf("got the error %v, want %s", err, c.want)
 			}
 		})
 	}
 }
 
-// documented are the metrics of the page's table. A histogram is three series, of
-// which one has the bounds of its buckets.
+// documented returns the metrics of the page's table. A histogram is three series, one of them with the label le.
 func documented(page string) map[string]series {
 	known := map[string]series{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(ambit_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(page, -1) {
@@ -125,7 +123,7 @@ func readAlerts(text []byte, known map[string]series) error {
 		return err
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return errors.New("there is more than one document")
+		return errors.New("the file contains more than one document")
 	}
 	var problems []error
 	var names []string
@@ -135,11 +133,11 @@ func readAlerts(text []byte, known map[string]series) error {
 		}
 		for _, r := range g.Rules {
 			if r.Alert == "" || slices.Contains(names, r.Alert) {
-				problems = append(problems, fmt.Errorf("there is an alert %q already, or it has no name", r.Alert))
+				problems = append(problems, fmt.Errorf("the name of the alert %q is empty or a duplicate", r.Alert))
 			}
 			names = append(names, r.Alert)
 			if r.For != "" && !period.MatchString(r.For) {
-				problems = append(problems, fmt.Errorf("%s: %q is no time", r.Alert, r.For))
+				problems = append(problems, fmt.Errorf("%s: %q is not a duration", r.Alert, r.For))
 			}
 			if err := readPromQL(r.Expr, known); err != nil {
 				problems = append(problems, fmt.Errorf("%s: %s: %w", r.Alert, r.Expr, err))
@@ -147,13 +145,13 @@ func readAlerts(text []byte, known map[string]series) error {
 		}
 	}
 	if len(names) == 0 {
-		problems = append(problems, errors.New("there are no alerts"))
+		problems = append(problems, errors.New("the file contains no alerts"))
 	}
 	return errors.Join(problems...)
 }
 
-// promQL reads as much of the language as alerts here need: comparisons of numbers
-// and of what functions make of series. What it does not know is an error.
+// promQL parses the part of the language that the alerts use: comparisons of numbers, and functions of series. Everything
+// else is an error.
 type promQL struct {
 	tokens []string
 	known  map[string]series
@@ -167,7 +165,7 @@ var (
 	aggregates = []string{"sum", "min", "max", "avg", "count"}
 )
 
-// values are those of labels that have no others: an alert about another never comes.
+// values lists all values of some labels; an alert about another value would never fire.
 var values = map[string][]string{
 	"state":    {string(daemon.Starting), string(daemon.Ready), string(daemon.Quarantined), string(daemon.Failed), string(daemon.Rejected)},
 	"result":   {"ok", "failed"},
@@ -187,12 +185,12 @@ func readPromQL(expr string, known map[string]series) error {
 		return err
 	}
 	if len(p.tokens) > 0 {
-		return fmt.Errorf("%q is too much", p.tokens[0])
+		return fmt.Errorf("unexpected %q", p.tokens[0])
 	}
 	return nil
 }
 
-// next takes a token, which is empty at the end.
+// next returns the next token, or "" at the end.
 func (p *promQL) next() string {
 	if len(p.tokens) == 0 {
 		return ""
@@ -202,7 +200,7 @@ func (p *promQL) next() string {
 	return t
 }
 
-// at takes a token if it is this one.
+// at consumes the next token if it is t.
 func (p *promQL) at(t string) bool {
 	if len(p.tokens) == 0 || p.tokens[0] != t {
 		return false
@@ -213,12 +211,12 @@ func (p *promQL) at(t string) bool {
 
 func (p *promQL) want(t string) error {
 	if got := p.next(); got != t {
-		return fmt.Errorf("there is %q where %q belongs", got, t)
+		return fmt.Errorf("got %q, want %q", got, t)
 	}
 	return nil
 }
 
-// expr reads terms between operators, and tells the labels of the first that has some.
+// expr parses terms between operators, and returns the labels of the first term that has any.
 func (p *promQL) expr() ([]string, error) {
 	labels, err := p.term()
 	for err == nil && len(p.tokens) > 0 && slices.Contains(operators, p.tokens[0]) {
@@ -252,7 +250,7 @@ func (p *promQL) term() ([]string, error) {
 	}
 }
 
-// closed reads to the bracket that closes what is open.
+// closed parses an expression and its closing bracket.
 func (p *promQL) closed() ([]string, error) {
 	labels, err := p.expr()
 	return labels, errors.Join(err, p.want(")"))
@@ -280,13 +278,13 @@ func (p *promQL) aggregate() ([]string, error) {
 	have, err := p.closed()
 	for _, l := range kept {
 		if !slices.Contains(have, l) {
-			err = errors.Join(err, fmt.Errorf("there is no label %q", l))
+			err = errors.Join(err, fmt.Errorf("no label %q", l))
 		}
 	}
 	return kept, err
 }
 
-// window reads a counter over a time.
+// window parses a counter over a duration.
 func (p *promQL) window(function string) ([]string, error) {
 	name := p.next()
 	s, err := p.selector(name)
@@ -300,7 +298,7 @@ func (p *promQL) window(function string) ([]string, error) {
 		return nil, err
 	}
 	if t := p.next(); !period.MatchString(t) {
-		return nil, fmt.Errorf("%q is no time", t)
+		return nil, fmt.Errorf("%q is not a duration", t)
 	}
 	return s.labels, errors.Join(p.want("]"), p.want(")"))
 }
@@ -310,23 +308,23 @@ func (p *promQL) quantile() ([]string, error) {
 		return nil, err
 	}
 	if t := p.next(); !number.MatchString(t) {
-		return nil, fmt.Errorf("%q is no part of one", t)
+		return nil, fmt.Errorf("%q is not a quantile", t)
 	}
 	if err := p.want(","); err != nil {
 		return nil, err
 	}
 	labels, err := p.closed()
 	if err == nil && !slices.Contains(labels, "le") {
-		err = errors.New("there are no buckets, by le, to find a quantile in")
+		err = errors.New("no buckets: a quantile needs the label le")
 	}
 	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == "le" }), err
 }
 
-// selector reads a series and what is asked of its labels.
+// selector parses a series and its label matchers.
 func (p *promQL) selector(name string) (series, error) {
 	s, ok := p.known[name]
 	if !ok {
-		return s, fmt.Errorf("there is no metric and no function %q", name)
+		return s, fmt.Errorf("no metric or function %q", name)
 	}
 	if !p.at("{") {
 		return s, nil
@@ -337,7 +335,7 @@ func (p *promQL) selector(name string) (series, error) {
 		case !label.MatchString(l) || !slices.Contains(s.labels, l):
 			return s, fmt.Errorf("%s has no label %q", name, l)
 		case !slices.Contains([]string{"=", "!=", "=~", "!~"}, op) || !strings.HasPrefix(value, `"`):
-			return s, fmt.Errorf("cannot read what is asked of %s: %s %s", l, op, value)
+			return s, fmt.Errorf("cannot read the matcher of %s: %s %s", l, op, value)
 		}
 		asked := []string{strings.Trim(value, `"`)}
 		if op == "=~" || op == "!~" {

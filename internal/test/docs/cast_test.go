@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// cast are the commands of the picture of a terminal in README.md.
+// cast lists the commands in README.md's picture of a terminal.
 var cast = []string{
 	"ambit new counter --from wordcount",
 	"ambit inspect counter",
@@ -21,8 +21,7 @@ var cast = []string{
 	"ambit journal verify",
 }
 
-// TestCast runs them and compares what they print with the picture; -update draws
-// it anew.
+// TestCast runs the commands and compares their output with the picture. -update draws it again.
 func TestCast(t *testing.T) {
 	s := newShell(t, ambit(t), "", []string{"CLICOLOR_FORCE=1"})
 	s.send("unset NO_COLOR; mkdir mine; cd mine\n")
@@ -48,13 +47,14 @@ func TestCast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != picture {
-		t.Errorf("%s is not what the commands print: draw it anew with go test ./internal/test/docs -run TestCast -update\n%s", file, firstDifference(string(got), picture))
+		t.Errorf("%s differs from the commands' output: run go test ./internal/test/docs -run TestCast -update\n%s",
+			file, firstDifference(string(got), picture))
 	}
 }
 
 var colour = regexp.MustCompile("\x1b\\[([0-9;]*)m")
 
-// draw makes a picture of a screen.
+// draw renders a screen as SVG.
 func draw(screen []string) string {
 	const lineHeight, charWidth, margin = 19, 8.43, 20
 	wide := 0

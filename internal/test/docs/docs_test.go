@@ -1,13 +1,10 @@
 //go:build unix
 
-// Package docs holds the documents to what the program does: every command in a
-// Markdown page is run, or says why not, and what the page says that it prints is
-// compared.
+// Package docs checks the documents against the program: it runs every command of a Markdown page, unless the page gives a
+// reason not to, and compares the output.
 //
-// A page is read by readPage, whose comment tells how to write one. All commands
-// of a page run in one shell, in an empty home that holds a copy of agents/, with
-// an ambit that is this test's own program: document and code cannot be of
-// different ages.
+// The comment of readPage describes how to write a page. All commands of a page run in one shell, in an empty home with a
+// copy of agents/. The ambit they run is the test binary, so documents and code always have the same version.
 package docs
 
 import (
@@ -26,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write the reference pages")
 
-// TestMain is ambit when it is called so.
+// TestMain makes the test binary run as ambit if it is called by that name.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "ambit", "mcl-tools", "findagent-mcp":
@@ -35,10 +32,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// root is where the pages are.
+// root is the folder of the pages.
 const root = "../../.."
 
-// pages are all documents for people.
+// pages returns the paths of all documents.
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "agents/README.md", "deploy/README.md"}
@@ -65,7 +62,7 @@ func TestPages(t *testing.T) {
 			}
 			steps = slices.DeleteFunc(steps, func(s step) bool { return s.reason != "" && !proving })
 			if len(steps) == 0 {
-				return // it is read, and there is nothing to run
+				return // nothing to run
 			}
 			t.Parallel()
 			s := newShell(t, bin, filepath.Dir(page), needs(t, page))
@@ -76,8 +73,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// needs is the environment of a page that wants more than a home: a comment
-// <!-- needs: postgres --> gives it a database, as $STORE.
+// needs returns extra environment of a page: the comment <!-- needs: postgres --> gives it a database, as $STORE.
 func needs(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -97,7 +93,7 @@ func needs(t *testing.T, page string) []string {
 	return []string{"STORE=" + store}
 }
 
-// ambit puts this program where a shell finds it, under the names of ambit.
+// ambit puts this program into a folder for PATH, under the names of ambit.
 func ambit(t *testing.T) (bin string) {
 	t.Helper()
 	self, err := os.Executable()

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// stubs let bash read examples and run nothing: ambit tells its arguments, each
-// with a NUL behind it, and what stands beside it on a line does nothing.
+// stubs let bash parse examples without running them: ambit prints its arguments, separated by NUL, and the other commands
+// of a line do nothing.
 const stubs = `set -e -o pipefail
 PATH=
 ambit() { printf '%s\0' "$@" >&3; printf '\n' >&3; }
@@ -24,14 +24,13 @@ claude() { "${@:5}"; }
 curl() { :; }; git() { :; }; jq() { :; }; man() { :; }; pass() { :; }; xdg-open() { :; }
 `
 
-// TestExamples holds the examples of the verbs, which docs/reference/verbs.md lists,
-// to the command line. They are about files, agents and keys of the reader's, so they
-// are not run.
+// TestExamples parses the examples of the verbs, which docs/reference/verbs.md lists, with the command line. They use the
+// reader's files, agents and keys, so they are not run.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
-		if c.Example != "" && c.IsAvailableCommand() && c.Parent().Name() != "completion" { // whose examples are cobra's
+		if c.Example != "" && c.IsAvailableCommand() && c.Parent().Name() != "completion" { // its examples come from cobra
 			t.Run(c.CommandPath(), func(t *testing.T) {
 				for line := range strings.Lines(c.Example) {
 					if err := readExample(t, line); err != nil {
@@ -47,19 +46,19 @@ func TestExamples(t *testing.T) {
 	walk(cli.Verbs())
 }
 
-// TestBrokenExamples: an example that ambit would refuse is told.
+// TestBrokenExamples checks that an example that ambit would refuse is reported.
 func TestBrokenExamples(t *testing.T) {
 	for line, want := range map[string]string{
 		"ambit diff a b | jq '.x'":                 "",
 		"ambit inspekt a.json":                     "no such verb",
-		"ambit key fetch":                          "there is no ambit key fetch",
+		"ambit key fetch":                          "ambit key has no such verb",
 		"ambit inspect a.json --colour x":          "unknown flag",
 		"ambit inspect a.json b.json":              "takes",
 		"ambit serve --grace soon":                 "invalid argument",
 		"ambit inspect 'a.json":                    "exit status",
 		"frobnicate | ambit inspect a.json":        "exit status",
-		"xdg-open a.json":                          "there is no ambit in it",
-		`git "$(ambit key fetch)" && ambit agents`: "there is no ambit key fetch",
+		"xdg-open a.json":                          "the example does not run ambit",
+		`git "$(ambit key fetch)" && ambit agents`: "ambit key has no such verb",
 	} {
 		if err := readExample(t, line); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
@@ -87,7 +86,7 @@ func readExample(t *testing.T, line string) error {
 	}
 	calls := strings.Split(string(text), "\x00\n")
 	if len(calls) == 1 {
-		return errors.New("there is no ambit in it")
+		return errors.New("the example does not run ambit")
 	}
 	for _, call := range calls[:len(calls)-1] {
 		err = errors.Join(err, parse(strings.Split(call, "\x00")))
@@ -95,14 +94,14 @@ func readExample(t *testing.T, line string) error {
 	return err
 }
 
-// parse reads a command line as far as it can be read without doing anything.
+// parse parses a command line without running it.
 func parse(args []string) error {
 	c, rest, err := cli.Verbs().Find(args)
 	if err != nil {
 		return err
 	}
 	if !c.Runnable() || !c.HasParent() {
-		return errors.New("there is no such verb")
+		return errors.New("no such verb")
 	}
 	if err := c.ParseFlags(rest); err != nil {
 		return err

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// step is one thing that a page says, and that is checked.
+// step is one checked part of a page.
 type step struct {
 	line int
 	kind kind
 	text string // the commands, the file's content, or what to see
 	// Of commands:
-	reason     string // why they are run only by make prove
+	reason     string // why only make prove runs them
 	background bool
 	exit       int
-	want       []string // the lines that they print; nil if the page does not say
+	want       []string // the expected output; nil if the page shows none
 	// Of a file: its name. Of a look at the console: the path, and what is filled in.
 	name   string
 	fields []string
@@ -37,13 +37,13 @@ const (
 
 var (
 	directive  = regexp.MustCompile(`^ *<!-- (.*) -->$`)
-	unfenced   = regexp.MustCompile("^[ >]*( {4}|\t)|```|~~~|<pre") // the other ways to show something as it is
+	unfenced   = regexp.MustCompile("^[ >]*( {4}|\t)|```|~~~|<pre") // other forms of preformatted text
 	command    = regexp.MustCompile(`^( *\$ )?ambit [a-z]`)
 	lookAt     = regexp.MustCompile(`^console (/\S*)((?: [a-z_]+="[^"]*")*) shows "([^"]+)"$`)
 	fieldValue = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 )
 
-// mark is what a comment says about the block below it.
+// mark is the content of a comment about the block below it.
 type mark struct {
 	line          int
 	notRun, prove string
@@ -54,23 +54,20 @@ type mark struct {
 	said          bool
 }
 
-// readPage finds the steps of a page. What a page shows is run, or says why not: a
-// command that nobody runs is one that lies one day.
+// readPage returns the steps of a page. Every block is run or carries a reason, because a command that is never run becomes
+// wrong sooner or later.
 //
-//	sh       commands; all of a page run in one shell
-//	output   what the commands just above print; … stands for anything, and
-//	         alone on a line for any lines
+//	sh       commands; all blocks of a page run in one shell
+//	output   the output of the commands above; … matches any text, and alone on a
+//	         line any lines
 //	text     pictures and tables, without commands
-//	others   written to a file, which commands below read: <!-- file: NAME -->
-//	         stands above
+//	others   saved as a file for commands below: <!-- file: NAME --> above the block
 //
-// Any other block is an error, and so is whatever Markdown would show as it is
-// without a block.
+// Any other block is an error, and so is preformatted text outside a block.
 //
-// Comments above a block: "not run: REASON", "prove: REASON" (only make prove
-// runs it), "background", "exit N", "file: NAME". A comment
-// <!-- console /PATH shows "TEXT" --> looks at the console, after filling in its
-// form if fields stand in front of shows: text="one two".
+// Comments above a block: "not run: REASON", "prove: REASON" (only make prove runs it), "background", "exit N",
+// "file: NAME". The comment <!-- console /PATH shows "TEXT" --> checks a page of the console. Fields before "shows", as in
+// text="one two", are filled into its form first.
 func readPage(path string) ([]step, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -96,8 +93,8 @@ func readPage(path string) ([]step, error) {
 		}
 		lang, ok := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
 		if !ok {
-			if unfenced.MatchString(line) && path != filepath.Join(root, "docs", "reference", "verbs.md") { // which TestExamples reads
-				return nil, fmt.Errorf("%s: what is shown as it is stands in a block of its own, between lines of ```", at)
+			if unfenced.MatchString(line) && path != filepath.Join(root, "docs", "reference", "verbs.md") { // TestExamples checks that page
+				return nil, fmt.Errorf("%s: preformatted text must be a block between lines of ```", at)
 			}
 			if strings.TrimSpace(line) != "" {
 				if m.said {
@@ -128,7 +125,7 @@ func readPage(path string) ([]step, error) {
 		case lang == "output" && after >= 0:
 			steps[after].want = body
 		case lang == "output":
-			return nil, fmt.Errorf("%s: output stands below the commands that print it", at)
+			return nil, fmt.Errorf("%s: output must follow the commands that print it", at)
 		case lang == "text":
 			if n := slices.IndexFunc(body, command.MatchString); n >= 0 && !m.measured {
 				return nil, fmt.Errorf("%s:%d: %s", path, start+1+n, ofSh)
@@ -138,7 +135,7 @@ func readPage(path string) ([]step, error) {
 		case lang == "":
 			return nil, fmt.Errorf("%s: a block without a language: is it sh, output, text?", at)
 		default:
-			return nil, fmt.Errorf("%s: a block of %s is a file that commands read, or says why it is not run", at, lang)
+			return nil, fmt.Errorf("%s: a block of %s needs the comment file: NAME or not run: REASON", at, lang)
 		}
 		m, after = mark{}, -1
 	}
@@ -150,7 +147,7 @@ func readPage(path string) ([]step, error) {
 	return steps, nil
 }
 
-const ofSh = "commands are a block of sh, and are run, or say why not"
+const ofSh = "commands are a block of sh; to leave them out, add the comment not run: REASON"
 
 func (m *mark) read(text string, line int) (*step, error) {
 	key, value, _ := strings.Cut(text, ":")
@@ -184,7 +181,7 @@ func (m *mark) read(text string, line int) (*step, error) {
 	return nil, nil
 }
 
-// matches reports whether lines are what a page says.
+// matches reports whether the output matches the page.
 func matches(want, got []string) bool {
 	if len(want) == 0 {
 		return len(got) == 0

@@ -2,5 +2,5 @@
 
 package docs
 
-// proving runs the blocks that are marked prove, too.
+// proving is true if blocks with the comment prove are run.
 const proving = false

@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// TestReadPage: what a page shows is run, compared, saved for a command to read, or
-// says why not. Nothing passes unread.
+// TestReadPage checks that every block of a page is run, compared, saved as a file, or carries a reason.
 func TestReadPage(t *testing.T) {
 	const run = "\n\n```sh\ntrue\n```\n"
 	for _, c := range []struct {
 		name, page string
-		want       string // of the error; empty if the page is good
+		want       string // part of the error; empty if the page is valid
 	}{
 		{"prose", "# A page\n\n- a list\n  of two lines\n", ""},
 		{"commands", "```sh\ntrue\n```\n```output\n```\n", ""},
@@ -25,9 +24,9 @@ func TestReadPage(t *testing.T) {
 		{"a reason", "<!-- not run: it is long -->\n```yaml\n```\n", ""},
 		{"a reason, in a list", "1. one\n\n   <!-- not run: it is long -->\n   ```toml\n   ```\n", ""},
 
-		{"another language", "text\n\n```yaml\na: 1\n```\n", "page.md:3: a block of yaml is a file that commands read, or says why it is not run"},
+		{"another language", "text\n\n```yaml\na: 1\n```\n", "page.md:3: a block of yaml needs the comment file: NAME or not run: REASON"},
 		{"no language", "```\nls\n```\n", "page.md:1: a block without a language"},
-		{"words after the language", "```sh title=x\nls\n```\n", "a block of sh title=x is"},
+		{"words after the language", "```sh title=x\nls\n```\n", "a block of sh title=x needs"},
 		{"another shell", "```bash\nls\n```\n", "commands are a block of sh"},
 		{"a reason that is none", "<!-- not run: -->\n```yaml\n```\n", "cannot read the comment"},
 		{"a remark is no reason", "<!-- for people -->\n```yaml\n```\n", "a block of yaml"},
@@ -36,16 +35,16 @@ func TestReadPage(t *testing.T) {
 		{"commands in a picture", "```text\nambit grant me ACTION…\n```\n", "page.md:2: commands are a block of sh"},
 		{"commands behind what make bench writes", "<!-- bench agents -->\n| a |\n<!-- /bench -->\n\n```text\nambit run x\n```\n", "page.md:6: commands are"},
 		{"commands at a prompt in a picture", "```text\n  $ ambit grants\n```\n", "commands are a block of sh"},
-		{"a file that nobody reads", "```sh\ntrue\n```\n\n<!-- file: a.toml -->\n```toml\n```\n", "page.md:6: no command below reads this file"},
-		{"indented", "text\n\n    kubectl apply -k x\n", "page.md:3: what is shown as it is stands in a block"},
-		{"indented by a tab", "text\n\n\tkubectl apply -k x\n", "page.md:3: what is shown"},
-		{"indented in a list", "1. one\n\n       a = 1\n", "page.md:3: what is shown"},
-		{"indented in a quotation", ">     a = 1\n", "page.md:1: what is shown"},
-		{"waves", "~~~\nls\n~~~\n", "page.md:1: what is shown"},
-		{"a fence in a quotation", "> ```\n> ls\n> ```\n", "page.md:1: what is shown"},
-		{"a fence at a bullet", "- ```\n  ls\n  ```\n", "page.md:1: what is shown"},
-		{"HTML", "<pre>ls</pre>\n", "page.md:1: what is shown"},
-		{"output of nothing", "```output\n```\n", "output stands below"},
+		{"an unused file", "```sh\ntrue\n```\n\n<!-- file: a.toml -->\n```toml\n```\n", "page.md:6: no command below reads this file"},
+		{"indented", "text\n\n    kubectl apply -k x\n", "page.md:3: preformatted text must be a block"},
+		{"indented by a tab", "text\n\n\tkubectl apply -k x\n", "page.md:3: preformatted text"},
+		{"indented in a list", "1. one\n\n       a = 1\n", "page.md:3: preformatted text"},
+		{"indented in a quotation", ">     a = 1\n", "page.md:1: preformatted text"},
+		{"waves", "~~~\nls\n~~~\n", "page.md:1: preformatted text"},
+		{"a fence in a quotation", "> ```\n> ls\n> ```\n", "page.md:1: preformatted text"},
+		{"a fence at a bullet", "- ```\n  ls\n  ```\n", "page.md:1: preformatted text"},
+		{"HTML", "<pre>ls</pre>\n", "page.md:1: preformatted text"},
+		{"output of nothing", "```output\n```\n", "output must follow"},
 		{"no end", "```sh\ntrue\n", "never ends"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -55,10 +54,10 @@ func TestReadPage(t *testing.T) {
 			}
 			_, err := readPage(path)
 			if c.want == "" && err != nil {
-				t.Errorf("it is refused: %v", err)
+				t.Errorf("unexpected error: %v", err)
 			}
 			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("it is refused with %v, want %s", err, c.want)
+				t.Errorf("got the error %v, want %s", err, c.want)
 			}
 		})
 	}

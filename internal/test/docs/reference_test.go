@@ -41,7 +41,8 @@ func TestReference(t *testing.T) {
 				t.Fatal(err)
 			}
 			if string(got) != text {
-				t.Errorf("%s is not what the code says: write it anew with go test ./internal/test/docs -run TestReference -update\n%s", file, firstDifference(string(got), text))
+				t.Errorf("%s differs from the code: run go test ./internal/test/docs -run TestReference -update\n%s",
+					file, firstDifference(string(got), text))
 			}
 		})
 	}
@@ -59,7 +60,7 @@ func firstDifference(page, code string) string {
 
 const made = "<!-- Made from the code: go test ./internal/test/docs -run TestReference -update -->\n\n"
 
-// verbs is the page of all verbs.
+// verbs returns the page of all verbs.
 func verbs() string {
 	var b strings.Builder
 	r := cli.Verbs()
@@ -89,7 +90,7 @@ func verb(b *strings.Builder, c *cobra.Command) {
 	level := strings.Repeat("#", 1+strings.Count(c.CommandPath(), " "))
 	fmt.Fprintf(b, "%s %s\n\n%s.\n\n", level, c.CommandPath(), c.Short)
 	if c.Parent().Name() == "completion" {
-		return // what it says is about shells
+		return // its help is about shells
 	}
 	if c.Runnable() {
 		fmt.Fprintf(b, "    %s\n\n", c.UseLine())
@@ -124,12 +125,12 @@ func flagTable(b *strings.Builder, title string, set *pflag.FlagSet) {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		kind, text := pflag.UnquoteUsage(f)
-		text = strings.TrimSuffix(text, " ("+kind+")") // it is there only for its name
+		text = strings.TrimSuffix(text, " ("+kind+")") // the suffix only names the kind
 		if kind != "" && kind != "bool" {
 			name += " " + strings.ToUpper(kind)
 		}
 		switch {
-		case f.Name == "concurrency": // as many as this machine has
+		case f.Name == "concurrency": // the default depends on the machine
 			text += " (default: one for each CPU)"
 		case f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0s" && f.DefValue != "0":
 			text += " (default `" + f.DefValue + "`)"
@@ -146,8 +147,7 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n    ") }
 
-// escape keeps a text from being taken for Markdown or HTML; what stands between
-// backticks is code already.
+// escape escapes Markdown and HTML in a text, except between backticks.
 func escape(s string) string {
 	parts := strings.Split(s, "`")
 	for i := range parts {
@@ -158,7 +158,7 @@ func escape(s string) string {
 	return strings.ReplaceAll(strings.Join(parts, "`"), "|", `\|`)
 }
 
-// codes is the page of all codes, from what ambit explain says.
+// codes returns the page of all codes, from the output of ambit explain.
 func codes(t *testing.T) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -190,14 +190,14 @@ func codes(t *testing.T) string {
 			}
 			fmt.Fprintf(&b, "**%s.** %s\n\n", escape(strings.TrimSuffix(c.Title, ".")), escape(oneLine(c.Why)))
 			if c.Fix != "" {
-				fmt.Fprintf(&b, "To mend it: %s\n\n", escape(oneLine(c.Fix)))
+				fmt.Fprintf(&b, "To fix it: %s\n\n", escape(oneLine(c.Fix)))
 			}
 		}
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// schemas is the page of every field of every dialect.
+// schemas returns the page of every field of every dialect.
 func schemas(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -215,7 +215,7 @@ func schemas(t *testing.T) string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// node is what is shown of a schema.
+// node is the part of a schema that the page shows.
 type node struct {
 	Ref                  string           `json:"$ref"`
 	Defs                 map[string]*node `json:"$defs"`
@@ -240,7 +240,7 @@ type walker struct {
 	defs map[string]*node
 }
 
-// follow gives a schema with what it refers to.
+// follow resolves a schema's reference.
 func (w *walker) follow(n *node) *node {
 	for range 8 {
 		name, ok := strings.CutPrefix(n.Ref, "#/$defs/")
@@ -271,8 +271,7 @@ func (w *walker) fields(path string, n *node, depth int) {
 	}
 }
 
-// inside goes on with what a field holds: an object, a list of them, or one of
-// several shapes.
+// inside continues with the content of a field: an object, a list of objects, or one of several shapes.
 func (w *walker) inside(at string, p *node, depth int) {
 	w.fields(at, p, depth+1)
 	if p.Items != nil {
@@ -354,7 +353,7 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			if _, err := os.Stat(filepath.Join(root, filepath.Dir(page), target)); err != nil {
-				t.Errorf("%s links to %s, which is not there", page, l[1])
+				t.Errorf("%s links to %s, which does not exist", page, l[1])
 			}
 		}
 	}

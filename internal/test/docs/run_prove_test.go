@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestMakeRun is make run on a clone without anything: it ends with the link to
-// the console and the line that installs an agent, and nothing drowns them.
+// TestMakeRun runs make run in a fresh clone. Its output must end with the link to the console and the command that installs
+// an agent.
 func TestMakeRun(t *testing.T) {
 	clone := t.TempDir()
 	if out, err := exec.Command("git", "clone", "-q", "--no-hardlinks", root, clone).CombinedOutput(); err != nil {
@@ -44,7 +44,7 @@ func TestMakeRun(t *testing.T) {
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("make run ended with %v", err)
 	}
 	all := strings.Join(screen, "\n")
 	for _, agent := range []string{
@@ -58,13 +58,13 @@ func TestMakeRun(t *testing.T) {
 	}
 	for _, want := range []string{"/login?ticket=", " install agents/default.json --client claude-code", "what tool servers write: bin/servers.log"} {
 		if !strings.Contains(all, want) {
-			t.Errorf("there is no %q in\n%s", want, all)
+			t.Errorf("%q is missing in\n%s", want, all)
 		}
 	}
 	if strings.Contains(all, "rejected") || strings.Contains(all, "starters ") {
-		t.Errorf("something is served that should not be:\n%s", all)
+		t.Errorf("an unexpected agent is served:\n%s", all)
 	}
 	if strings.Contains(all, "running on stdio") {
-		t.Errorf("servers are heard in\n%s", all)
+		t.Errorf("the output contains that of tool servers:\n%s", all)
 	}
 }

@@ -23,11 +23,10 @@ import (
 	"time"
 )
 
-// patience is how long a block may take on a busy machine.
+// patience bounds the time of a block on a busy machine.
 const patience = 5 * time.Minute
 
-// shell runs the commands of one page: all in one bash, as a reader would, in an
-// empty home with a copy of the agents that ship.
+// shell runs the commands of one page in one bash, in an empty home with a copy of the agents that ship.
 type shell struct {
 	t      *testing.T
 	dir    string // the reader's folder
@@ -38,13 +37,12 @@ type shell struct {
 	blocks int
 	jobs   []int // process groups
 
-	link    string // the last one that signs in at the console
+	link    string // the last link to the console
 	browser *http.Client
-	pages   string // what the addresses of its session begin with
+	pages   string // prefix of the session's addresses
 }
 
-// standIn lets pages run at once: a daemon without an address of its own takes any
-// free port, which the page calls 7411.
+// standIn lets pages run in parallel: a daemon without --listen takes a free port, which the page shows as 7411.
 const standIn = `set -e -o pipefail
 ambit() {
 	if [ "${1-}" = serve ] && [[ " $* " != *" --listen "* ]]; then
@@ -68,7 +66,7 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
 	cmd.Dir, cmd.ExtraFiles = s.dir, []*os.File{status}
-	if place == "agents" { // its page speaks of the files beside it
+	if place == "agents" { // its page uses the files beside it
 		cmd.Dir = filepath.Join(s.dir, place)
 	}
 	cmd.Env = append([]string{
@@ -83,18 +81,18 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 		t.Fatal(err)
 	}
 	s.in, s.status = in, bufio.NewReader(said)
-	_ = status.Close() // bash has it now
+	_ = status.Close() // bash has its own copy
 	t.Cleanup(func() {
 		s.end()
 		_ = in.Close()
-		_ = cmd.Wait() // it may have ended by a failed command
+		_ = cmd.Wait() // a failed command may have ended it
 		_ = said.Close()
 	})
 	s.send(standIn)
 	return s
 }
 
-// passedOn is what package managers need to reach their mirrors here.
+// passedOn returns the variables that package managers need to reach their mirrors.
 func passedOn() []string {
 	var env []string
 	for _, v := range os.Environ() {
@@ -113,7 +111,7 @@ func (s *shell) send(text string) {
 	}
 }
 
-// end ends what pages left running: the processes that it started, and no others.
+// end kills the processes that the page left running.
 func (s *shell) end() {
 	for _, group := range s.jobs {
 		_ = syscall.Kill(-group, syscall.SIGTERM)
@@ -146,7 +144,7 @@ func (s *shell) do(path string, st step) {
 	}
 }
 
-// answer is the next line on the shell's third file.
+// answer returns the next line on the shell's file descriptor 3.
 func (s *shell) answer(at string) string {
 	s.t.Helper()
 	type answered struct {
@@ -165,7 +163,7 @@ func (s *shell) answer(at string) string {
 		}
 		return strings.TrimSpace(a.line)
 	case <-time.After(patience):
-		s.t.Fatalf("%s: it takes longer than %v", at, patience)
+		s.t.Fatalf("%s: the block takes longer than %v", at, patience)
 	}
 	return ""
 }
@@ -191,7 +189,7 @@ func (s *shell) run(at string, st step) {
 		s.send(fmt.Sprintf("set -m; {\n%s} >%s 2>&1 </dev/null 3>&- &\nset +m; echo $! >&3\n", text, out))
 		group, err := strconv.Atoi(s.answer(at))
 		if err != nil {
-			s.t.Fatalf("%s: it did not start: %v", at, err)
+			s.t.Fatalf("%s: the block did not start: %v", at, err)
 		}
 		s.jobs = append(s.jobs, group)
 	case st.exit != 0:
@@ -206,14 +204,14 @@ func (s *shell) run(at string, st step) {
 	code := s.answer(at)
 	got := s.printed(out)
 	if code != strconv.Itoa(st.exit) {
-		s.t.Fatalf("%s: it ended with %q, want %d:\n%s", at, code, st.exit, strings.Join(got, "\n"))
+		s.t.Fatalf("%s: the block exits with %q, want %d:\n%s", at, code, st.exit, strings.Join(got, "\n"))
 	}
 	if st.want != nil && !matches(st.want, got) {
 		s.t.Fatalf("%s: it printed\n%s\n\nand the page says\n%s", at, strings.Join(got, "\n"), strings.Join(st.want, "\n"))
 	}
 }
 
-// wait waits until what runs in the background has printed what the page says.
+// wait waits until a background block has printed the output of the page.
 func (s *shell) wait(at string, st step, out string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -230,7 +228,7 @@ var serving = regexp.MustCompile(`(?m)^serving \d+ agents? at http://127\.0\.0\.
 
 var signIn = regexp.MustCompile(`http://127\.0\.0\.1:\d+/login\?ticket=\S+`)
 
-// printed is what a block has printed, with the page's port.
+// printed returns the output of a block, with the page's port.
 func (s *shell) printed(out string) []string {
 	b, err := os.ReadFile(out)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -256,13 +254,12 @@ func (s *shell) printed(out string) []string {
 	return strings.Split(text, "\n")
 }
 
-// homeLink is the console's way home, which has the address of the session.
+// homeLink matches the console's home link, which contains the session's address.
 var homeLink = regexp.MustCompile(`<a class="mark" href="([^"]+)"`)
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
 
-// look opens a page of the console, with the link that the page's commands
-// printed, and fills in its form if there is something to fill in.
+// look opens a page of the console with the last printed link, and fills in its form if the step has fields.
 func (s *shell) look(at string, st step) {
 	s.t.Helper()
 	if s.browser == nil {
@@ -273,7 +270,7 @@ func (s *shell) look(at string, st step) {
 		s.browser = &http.Client{Jar: jar, Timeout: patience}
 		u, err := url.Parse(s.link)
 		if err != nil || s.link == "" {
-			s.t.Fatalf("%s: there is no link to the console", at)
+			s.t.Fatalf("%s: no command printed a link to the console", at)
 		}
 		body := s.post(at, s.base()+"/login", url.Values{"ticket": {u.Query().Get("ticket")}})
 		found := homeLink.FindStringSubmatch(body)

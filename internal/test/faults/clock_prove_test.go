@@ -16,13 +16,11 @@ import (
 	"github.com/ambit-run/ambit/internal/test/overlay"
 )
 
-// The machine's clock cannot be set for one process, and a Go program asks no
-// library for the time. So ambit is built once more, with a standard library whose
-// time.Now adds what a file says; everything else is as it ships.
+// The clock cannot be set for one process, and a Go program does not get the time from a shared library. So the test builds
+// an ambit with a standard library whose time.Now adds the offset in a file; the rest is as it ships.
 
-// jumped is what is added to package time. It must not ask the system for
-// anything, since timers call time.Now where that is not allowed: so the file is
-// memory that is shared.
+// jumped is added to package time. It must make no system calls, because timers call time.Now where none are allowed, so it
+// reads the file through shared memory.
 const jumped = `package time
 
 import (
@@ -54,13 +52,13 @@ func jumped() int64 {
 
 const day = 24 * 60 * 60
 
-// clocked is a house whose ambit goes by a clock that the test sets.
+// clocked is a fixture whose ambit uses a clock that the test sets.
 type clocked struct {
-	*house
+	*fixture
 	clock string
 }
 
-// buildClocked builds that ambit.
+// buildClocked builds an ambit with a settable clock.
 func buildClocked(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -74,7 +72,7 @@ func buildClocked(t *testing.T) string {
 	}
 	const asks = "sec, nsec, mono := runtimeNow()\n"
 	if strings.Count(string(text), asks) != 1 {
-		t.Fatal("time.Now asks for the time in another way now")
+		t.Fatal("time.Now has changed: adapt the replacement")
 	}
 	list := overlay.Files(t, map[string]string{
 		filepath.Join(source, "time.go"):   strings.Replace(string(text), asks, asks+"\tsec += jumped()\n", 1),
@@ -89,14 +87,14 @@ func buildClocked(t *testing.T) string {
 
 func newClocked(t *testing.T, ambit, gate string) *clocked {
 	t.Helper()
-	c := &clocked{house: newHouse(t, gate, 0)}
+	c := &clocked{fixture: newFixture(t, gate, 0)}
 	c.binary, c.clock = ambit, filepath.Join(c.dir, "clock")
 	c.env = append(c.env, "AMBIT_TEST_CLOCK="+c.clock)
 	c.set(0)
 	return c
 }
 
-// set sets the clock, by so many seconds from the true time.
+// set sets the clock to so many seconds from the true time.
 func (c *clocked) set(seconds int) {
 	c.t.Helper()
 	f, err := os.OpenFile(c.clock, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -111,7 +109,7 @@ func (c *clocked) set(seconds int) {
 	}
 }
 
-// Clocks jump by a day, either way, and back.
+// TestClockJumps sets the clock a day forward or back, and then right again.
 func TestClockJumps(t *testing.T) {
 	ambit := buildClocked(t)
 	for name, jump := range map[string]int{"forward": day, "backward": -day} {
@@ -138,15 +136,14 @@ func TestClockJumps(t *testing.T) {
 	})
 }
 
-// A call that is under way when the clock jumps is answered; nobody takes its
-// process for dead, because no clock says who is alive.
+// testJumpUnderACall checks that a call in progress is answered, and that its process is not considered dead.
 func testJumpUnderACall(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	got := make(chan outcome, 1)
 	go func() { a, err := d.pay(); got <- outcome{a, err} }()
 	c.until("the call has its effect", func() bool { return c.done() == 1 })
 	c.set(jump)
-	// Another process looks for calls of dead ones when it starts.
+	// Another process takes over calls of dead processes when it starts.
 	if _, stderr, code := c.ambit("call", c.agent, "look"); code != 0 {
 		t.Errorf("another process: %s", stderr)
 	}
@@ -155,15 +152,15 @@ func testJumpUnderACall(t *testing.T, c *clocked, jump int) {
 		t.Errorf("the call ends with %+v", o)
 	}
 	if list := c.decisions(); !slices.Equal(list, []string{"allow", "allow"}) || c.done() != 1 {
-		t.Errorf("the journal has %v, and there are %d effects", list, c.done())
+		t.Errorf("the journal has %v, with %d effects", list, c.done())
 	}
 	c.set(0)
 	c.whole()
-	c.goesOn(d, 1)
+	c.recovers(d, 1)
 }
 
-// Calls of one key have one effect and one answer: the one that is under way when the
-// clock jumps, one that waits for it, and those that come after.
+// testJumpAndKey checks that calls with one key have one effect and one answer: the call in progress, the call that waits
+// for it, and later calls.
 func testJumpAndKey(t *testing.T, c *clocked, jump int) {
 	pay := func() error {
 		stdout, stderr, code := c.ambit("call", c.agent, "pay", "--idempotency-key", "once")
@@ -195,9 +192,8 @@ func testJumpAndKey(t *testing.T, c *clocked, jump int) {
 	c.whole()
 }
 
-// A question cannot be answered any more once the clock says that its time is over.
-// Whoever waits for the answer waits by another clock: set right again, the question
-// is good, once.
+// testJumpAndApproval checks that a question cannot be answered after its expiry by the clock. The waiting call uses the
+// monotonic clock, so once the clock is right again, the question can be approved once.
 func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
 	agent := c.purse()
 	type end struct {
@@ -234,7 +230,7 @@ func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
 	}
 }
 
-// What was given for an hour is over a day later, and not a day earlier.
+// testJumpAndRights checks that keys and grants for an hour have ended a day later, but not a day earlier.
 func testJumpAndRights(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	stdout, stderr, code := c.ambit("key", "new", "--expires", "1h", "--json")
@@ -265,7 +261,7 @@ func testJumpAndRights(t *testing.T, c *clocked, jump int) {
 		c.set(at)
 		want := at <= 0
 		if keyed, granted := good(); keyed != want || granted != want {
-			t.Errorf("%d s from now: the key is good: %v, the grant: %v", at, keyed, granted)
+			t.Errorf("%d s from now: the key is valid: %v, the grant: %v", at, keyed, granted)
 		}
 	}
 }

@@ -14,8 +14,7 @@ import (
 	"testing"
 )
 
-// speak sends a message to the agent over MCP, within a session unless it is empty.
-// It may be used from another goroutine.
+// speak sends a message to the agent over MCP, in a session unless it is empty. It is safe for use in another goroutine.
 func (d *daemon) speak(session, method, params string) (status int, id, text string, err error) {
 	req, err := http.NewRequestWithContext(d.h.t.Context(), "POST", d.url+"/mcp/till", strings.NewReader(
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)))
@@ -37,7 +36,7 @@ func (d *daemon) speak(session, method, params string) (status int, id, text str
 	return resp.StatusCode, resp.Header.Get("Mcp-Session-Id"), string(body), err
 }
 
-// begin begins a session.
+// begin starts a session.
 func (d *daemon) begin() string {
 	d.h.t.Helper()
 	status, id, text, err := d.speak("", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)
@@ -47,8 +46,8 @@ func (d *daemon) begin() string {
 	return id
 }
 
-// A session of a client ends a day or two later, in words that say what to do, and
-// not before; a call that is under way in it when the clock jumps is answered, once.
+// testJumpAndSession checks that a client's session ends after its time with an error that explains the fix, and that a call
+// in progress during the jump is answered once.
 func testJumpAndSession(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	session := d.begin()
@@ -77,7 +76,7 @@ func testJumpAndSession(t *testing.T, c *clocked, jump int) {
 			t.Errorf("%d s from now: %d %s, %v", at, status, text, err)
 		}
 		if fresh := d.begin(); fresh == session {
-			t.Error("a session is begun twice")
+			t.Error("two sessions have the same id")
 		}
 	}
 	if n := c.done(); n != 1 {
@@ -86,7 +85,7 @@ func testJumpAndSession(t *testing.T, c *clocked, jump int) {
 	c.whole()
 }
 
-// browser is one that signs in to the console.
+// browser is a browser that signs in to the console.
 type browser struct {
 	d *daemon
 	*http.Client
@@ -101,7 +100,7 @@ func (d *daemon) browser() browser {
 	return browser{d, &http.Client{Jar: jar}}
 }
 
-// link makes a link to the console and returns what it holds.
+// link makes a link to the console and returns its ticket.
 func (d *daemon) link() string {
 	d.h.t.Helper()
 	a, err := d.send("POST", "/api/v1/console", "")
@@ -116,7 +115,7 @@ func (d *daemon) link() string {
 	return link.Query().Get("ticket")
 }
 
-// post sends a form, and returns what the page says that comes of it.
+// post sends a form and returns the page in the answer.
 func (b browser) post(path string, form url.Values) (status int, page string) {
 	b.d.h.t.Helper()
 	resp, err := b.PostForm(b.d.url+path, form)
@@ -144,12 +143,11 @@ func (b browser) read(resp *http.Response, err error) (status int, page string) 
 
 var (
 	formToken = regexp.MustCompile(`name="token" value="([^"]+)"`)
-	// homePath finds where the pages of a session are.
+	// homePath matches the address of a session's pages.
 	homePath = regexp.MustCompile(`<a class="mark" href="([^"]+)"`)
 )
 
-// Whoever is signed in to the console is not any more a day later, and is still a day
-// earlier. What was good once stays used, however the clock goes.
+// testJumpAndConsole checks that a console session has ended a day later but not a day earlier, and that used links stay used.
 func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	used, unused := d.link(), d.link()
@@ -163,7 +161,7 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 		}
 		homes[b] = home[1]
 	}
-	// One of them signs out, and somebody has kept what his browser had.
+	// One of them signs out, but its cookie and address were copied.
 	_, page := left.get(homes[left])
 	token := formToken.FindStringSubmatch(page)
 	at, err := url.Parse(d.url + homes[left])
@@ -183,19 +181,19 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 			want = 401
 		}
 		if status, page := person.get(homes[person]); status != want || !strings.Contains(page, map[int]string{200: "till", 401: "Sign in"}[want]) {
-			t.Errorf("%d s from now, who is signed in: %d %s", at, status, page)
+			t.Errorf("%d s from now, signed in: %d %s", at, status, page)
 		}
 		if status, page := d.browser().post("/login", url.Values{"ticket": {d.link()}}); status != 200 {
 			t.Errorf("%d s from now, a new link: %d %s", at, status, page)
 		}
 		if status, page := d.browser().post("/login", url.Values{"ticket": {used}}); status != 403 || !strings.Contains(page, "used before, or is too old") {
-			t.Errorf("%d s from now, a link that was used: %d %s", at, status, page)
+			t.Errorf("%d s from now, a used link: %d %s", at, status, page)
 		}
 		if status, _ := thief.get(homes[left]); status != 401 {
-			t.Errorf("%d s from now, who has signed out: %d", at, status)
+			t.Errorf("%d s from now, signed out: %d", at, status)
 		}
 	}
 	if status, page := d.browser().post("/login", url.Values{"ticket": {unused}}); status != 200 {
-		t.Errorf("a link that was not used: %d %s", status, page)
+		t.Errorf("an unused link: %d %s", status, page)
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// outcome is what a call came to, for whoever waits for it.
+// outcome is the answer of a call in another goroutine.
 type outcome struct {
 	a   answer
 	err error
 }
 
-// paying makes calls that are under way: their intents are in the store, and the
-// first of them has had its effect.
+// paying starts calls and returns when their intents are in the store and the first has had its effect.
 func (d *daemon) paying(n int, cluster *statetest.Cluster) []chan outcome {
 	d.h.t.Helper()
 	var calls []chan outcome
@@ -33,19 +32,18 @@ func (d *daemon) paying(n int, cluster *statetest.Cluster) []chan outcome {
 	return calls
 }
 
-// A database server that crashes under calls, and is started again. Each of them
-// has its effect once, and is in the journal; nobody is told that it did not
-// happen; what nobody can vouch for is listed. Meanwhile nothing is called. The
-// daemon finds the server again by itself.
+// TestPostgresRestarts crashes and restarts the database during calls. Each call has one effect and is in the journal, no
+// caller gets an error that denies its call, and calls with an unknown outcome are listed. No calls are made meanwhile.
+// The daemon reconnects by itself.
 func TestPostgresRestarts(t *testing.T) {
 	t.Run("before the answers", func(t *testing.T) { testRestart(t, true) })
 	t.Run("after the answers", func(t *testing.T) { testRestart(t, false) })
 }
 
 func testRestart(t *testing.T, soon bool) {
-	t.Parallel() // it waits more than it works
+	t.Parallel() // the test mostly waits
 	cluster := statetest.NewCluster(t)
-	h := newHouse(t, "", 0)
+	h := newFixture(t, "", 0)
 	store := []string{"--store", cluster.Place()}
 	d := h.serve(store...)
 	const under = 3
@@ -69,7 +67,7 @@ func testRestart(t *testing.T, soon bool) {
 		case o.a.status == 200:
 			answered++
 		case o.a.Error.Effect != "unknown" || o.a.Error.Message == "":
-			t.Errorf("a caller is told %s", o.a.text)
+			t.Errorf("a caller gets %s", o.a.text)
 		}
 	}
 	if !soon {
@@ -79,31 +77,31 @@ func testRestart(t *testing.T, soon bool) {
 	if n := h.done(); n != under {
 		t.Errorf("%d effects of %d calls", n, under)
 	}
-	h.goesOn(d, under)
+	h.recovers(d, under)
 }
 
-// settled waits until the journal tells of every call under way, and wants those
-// that were answered as such and the others listed for a person.
-func (h *house) settled(calls, answered int, store ...string) {
+// settled waits until the journal contains every call, and checks that answered calls are allowed and the others listed as
+// unknown.
+func (h *fixture) settled(calls, answered int, store ...string) {
 	h.t.Helper()
 	var allowed, unknown int
-	h.until("the journal tells of every call", func() bool {
+	h.until("the journal has every call", func() bool {
 		list := h.decisions(store...)
 		allowed, unknown = count(list, "allow"), count(list, "unknown")
 		return allowed+unknown >= calls
 	})
 	if allowed+unknown != calls || allowed < answered {
-		h.t.Errorf("of %d calls %d were answered; the journal has %d, and %d unknown", calls, answered, allowed, unknown)
+		h.t.Errorf("%d of %d calls were answered; the journal has %d allowed and %d unknown", answered, calls, allowed, unknown)
 	}
 	stdout, stderr, code := h.ambit(append([]string{"journal", "show", "--unknown"}, store...)...)
 	if listed := strings.Count(stdout, "pay"); code != 0 || listed != unknown {
-		h.t.Errorf("%d unknown calls, and %d are listed: %s %s", unknown, listed, stdout, stderr)
+		h.t.Errorf("%d unknown calls, but %d are listed: %s %s", unknown, listed, stdout, stderr)
 	}
 	h.whole(store...)
 }
 
-// goesOn wants the next call to work; so many had effects before.
-func (h *house) goesOn(d *daemon, before int) {
+// recovers checks that the next call works; before is the number of earlier effects.
+func (h *fixture) recovers(d *daemon, before int) {
 	h.t.Helper()
 	got := make(chan outcome, 1)
 	go func() { a, err := d.pay(); got <- outcome{a, err} }()
@@ -114,28 +112,27 @@ func (h *house) goesOn(d *daemon, before int) {
 	}
 }
 
-// A database that fails over to the server that follows it, under a call. What
-// was committed is there, because a commit waits for both.
+// TestPostgresFailsOver fails over to a standby during a call. No commit is lost, because replication is synchronous.
 func TestPostgresFailsOver(t *testing.T) {
 	t.Parallel()
 	first := statetest.NewCluster(t)
 	second := first.Standby()
-	h := newHouse(t, "", 0)
+	h := newFixture(t, "", 0)
 	store := []string{"--store", first.Place(second)}
 	d := h.serve(store...)
-	h.goesOn(d, 0)
+	h.recovers(d, 0)
 	call := d.paying(1, first)[0]
 	first.Kill()
 	second.Promote()
 	h.open()
 	o := <-call
 	if o.err != nil || o.a.status != 200 && (o.a.Error.Effect != "unknown" || o.a.Error.Message == "") {
-		t.Errorf("the caller is told %+v", o)
+		t.Errorf("the caller gets %+v", o)
 	}
-	h.until("the journal tells of both", func() bool { return len(h.decisions(store...)) >= 2 })
+	h.until("the journal has both calls", func() bool { return len(h.decisions(store...)) >= 2 })
 	if list := h.decisions(store...); slices.Contains(list, "deny") || h.done() != 2 {
 		t.Errorf("%v, and %d effects", list, h.done())
 	}
 	h.whole(store...)
-	h.goesOn(d, 2)
+	h.recovers(d, 2)
 }

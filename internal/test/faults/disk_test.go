@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// small puts a command on a disk of 24 MB of its own, at the house's home.
-func (h *house) small(argv ...string) []string {
+// small runs a command with a separate disk of 24 MB as AMBIT_HOME.
+func (h *fixture) small(argv ...string) []string {
 	return append([]string{bubblewrap(h.t), "--dev-bind", "/", "/", "--size", fmt.Sprint(24 << 20), "--tmpfs", h.home(), "--die-with-parent", "--"}, argv...)
 }
 
-// fill leaves no byte free on the disk of a file, and returns what frees it again.
+// fill fills the disk of a file, and returns a function that frees it again.
 func fill(t *testing.T, file string) (free func()) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -43,11 +43,10 @@ func fill(t *testing.T, file string) (free func()) {
 	}
 }
 
-// The disk under a daemon fills up. Whatever is answered is in the journal, reads
-// and effects alike; the rest is refused, in words, without effect; and when there
-// is room again the daemon goes on.
+// TestDaemonOnAFullDisk fills the disk under a daemon. Every answered call is in the journal, all other calls are refused
+// without effect, and the daemon continues when there is space again.
 func TestDaemonOnAFullDisk(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	if err := os.Mkdir(h.home(), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +72,7 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 		call(tool)
 	}
 	free := fill(t, seenBy(d.pid)+filepath.Join(h.home(), "filler"))
-	for range 3000 { // what was set aside for the log and the daybook is used up first
+	for range 3000 { // the preallocated space of the logs is used up first
 		for _, tool := range tools {
 			if refused[tool] < 3 {
 				call(tool)
@@ -82,14 +81,14 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 	}
 	before := answered["pay"]
 	if n := h.done(); n != before {
-		t.Errorf("%d effects, and %d calls that were answered", n, before)
+		t.Errorf("%d effects of %d answered calls", n, before)
 	}
 	free()
 	for _, tool := range tools {
 		call(tool)
 	}
 	if answered["pay"] != before+1 {
-		t.Error("there is room again, and nothing is called")
+		t.Error("the disk has space again, but no call works")
 	}
 	if refused["pay"] == 0 || refused["look"] == 0 {
 		t.Errorf("the disk was never full: %v answered, %v refused", answered, refused)
@@ -97,21 +96,20 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 	t.Logf("%v answered, %v refused", answered, refused)
 	for _, tool := range tools {
 		if n := d.recorded(tool); n != answered[tool] {
-			t.Errorf("%s was answered %d times, and the journal has %d", tool, answered[tool], n)
+			t.Errorf("%s was answered %d times, but the journal has %d", tool, answered[tool], n)
 		}
 	}
 	d.bringHome()
 	if n := h.whole(); n < answered["pay"]+answered["look"] {
-		t.Errorf("%d records verify, and %v was answered", n, answered)
+		t.Errorf("%d records verify, but %v were answered", n, answered)
 	}
 }
 
-// bringHome ends a daemon on a disk of its own, as a crash would, and copies the
-// disk to where the others look.
+// bringHome kills a daemon on a separate disk and copies the disk to the fixture's home.
 func (d *daemon) bringHome() {
 	d.h.t.Helper()
 	inside := seenBy(d.pid)
-	disk, err := os.OpenRoot(inside + d.h.home()) // it lives as long as it is open
+	disk, err := os.OpenRoot(inside + d.h.home()) // keeps the disk alive
 	if err != nil {
 		d.h.t.Fatal(err)
 	}
@@ -120,7 +118,7 @@ func (d *daemon) bringHome() {
 		d.h.t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); err == nil; _, err = os.Readlink(inside) {
-		time.Sleep(time.Millisecond) // between two looks
+		time.Sleep(time.Millisecond) // poll interval
 		if time.Now().After(deadline) {
 			d.h.t.Fatal("the daemon does not end")
 		}
@@ -159,9 +157,9 @@ func (d *daemon) recorded(tool string) (n int) {
 	}
 }
 
-// A backup that does not fit says so, and leaves no part of itself.
+// TestBackupOnAFullDisk checks that a backup that does not fit fails and leaves no file.
 func TestBackupOnAFullDisk(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	if _, stderr, code := h.ambit("call", h.agent, "pay"); code != 0 {
 		t.Fatal(stderr)
 	}
@@ -177,13 +175,13 @@ func TestBackupOnAFullDisk(t *testing.T) {
 		t.Errorf("exit %d: %s; left behind: %s", code, stderr, stdout)
 	}
 	if now := h.whole(); now != records {
-		t.Errorf("%d records, and there were %d", now, records)
+		t.Errorf("%d records, want %d", now, records)
 	}
 }
 
-// A daemon whose home cannot be written does not start, and says why.
+// TestDaemonOnAReadOnlyHome checks that a daemon with a read-only home does not start and reports why.
 func TestDaemonOnAReadOnlyHome(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	if _, stderr, code := h.ambit("call", h.agent, "pay"); code != 0 {
 		t.Fatal(stderr)
 	}

@@ -18,17 +18,17 @@ func bubblewrap(t *testing.T) string {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("there is no bwrap: run scripts/setup")
+			t.Fatal("bwrap is not installed: run scripts/setup")
 		}
-		t.Skip("there is no bwrap")
+		t.Skip("bwrap is not installed")
 	}
 	return path
 }
 
-// A disk that is full refuses calls before they have an effect, says so, and goes
-// on when there is room again. What was recorded stays.
+// TestFullDisk checks that calls on a full disk are refused without effect, that they work when there is space again, and
+// that no record is lost.
 func TestFullDisk(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	if err := os.Mkdir(h.home(), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ ambit journal verify --json || exit 13
 		}
 		switch {
 		case c == "0":
-			paid++ // there was a page left
+			paid++ // a page was left
 		case !strings.Contains(string(said), "space") || strings.Contains(string(said), "panic"):
 			t.Errorf("call %d ended with %s: %s", i+1, c, said)
 		}
@@ -69,13 +69,13 @@ ambit journal verify --json || exit 13
 		t.Error("the disk was never full")
 	}
 	if n := h.done(); n != paid {
-		t.Errorf("%d effects, and %d calls that were answered", n, paid)
+		t.Errorf("%d effects of %d answered calls", n, paid)
 	}
 }
 
-// A home that cannot be written has nothing called, and says what is wrong.
+// TestReadOnlyHome checks that calls with a read-only home are refused with the reason.
 func TestReadOnlyHome(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	if _, stderr, code := h.ambit("call", h.agent, "pay"); code != 0 {
 		t.Fatal(stderr)
 	}
@@ -89,14 +89,13 @@ func TestReadOnlyHome(t *testing.T) {
 		t.Errorf("%d effects", n)
 	}
 	if now := h.whole(); now != records {
-		t.Errorf("%d records, and there were %d", now, records)
+		t.Errorf("%d records, want %d", now, records)
 	}
 }
 
-// A store that is taken away under a daemon has its calls refused, without effect.
-// When it is back, so are they.
+// TestStoreGone moves the store away under a daemon. Calls are refused without effect until it is back.
 func TestStoreGone(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	d := h.serve()
 	if a, err := d.pay(); err != nil || a.status != 200 {
 		t.Fatalf("%+v, %v", a, err)
@@ -110,14 +109,14 @@ func TestStoreGone(t *testing.T) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if n := h.done(); n != 1 {
-		t.Errorf("%d effects while nothing could be written down", n)
+		t.Errorf("%d effects while the store was gone", n)
 	}
 	if err := os.Rename(store+".away", store); err != nil {
 		t.Fatal(err)
 	}
 	h.until("the store is used again", func() bool { a, err := d.pay(); return err == nil && a.status == 200 && a.Error.Code == "" })
 	if n, allowed := h.done(), count(h.decisions(), "allow"); n != allowed {
-		t.Errorf("%d effects, and the journal tells of %d", n, allowed)
+		t.Errorf("%d effects, but the journal has %d calls", n, allowed)
 	}
 	h.whole()
 }
@@ -131,10 +130,9 @@ func count(list []string, what string) (n int) {
 	return n
 }
 
-// An answer that comes after the time is over settles what was unknown; the call
-// is not made again.
+// TestLateAnswer checks that an answer after the timeout settles the unknown call, and that the call is not repeated.
 func TestLateAnswer(t *testing.T) {
-	h := newHouse(t, "", 500)
+	h := newFixture(t, "", 500)
 	d := h.serve()
 	a, err := d.pay()
 	if err != nil || a.Error.Effect != "unknown" || a.Error.Message == "" {
@@ -151,10 +149,9 @@ func TestLateAnswer(t *testing.T) {
 	h.whole()
 }
 
-// A server that goes away in the middle of a call leaves it unknown, and nobody
-// makes it again.
+// TestServerEndsInACall checks that a call is unknown, and not repeated, if its server exits during it.
 func TestServerEndsInACall(t *testing.T) {
-	h := newHouse(t, "dies", 0)
+	h := newFixture(t, "dies", 0)
 	d := h.serve()
 	a, err := d.pay()
 	if err != nil || a.Error.Effect != "unknown" {
@@ -165,7 +162,7 @@ func TestServerEndsInACall(t *testing.T) {
 	}
 	stdout, stderr, code := h.ambit("journal", "show", "--unknown")
 	if code != 0 || !strings.Contains(stdout, "pay") {
-		t.Errorf("nobody is shown it: %s %s", stdout, stderr)
+		t.Errorf("the call is not listed: %s %s", stdout, stderr)
 	}
 	h.whole()
 }

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// An agent whose server cannot be started when the daemon starts is listed with
-// the reason, refuses in words, and is there by itself when the server is.
+// TestServerIsThereLater covers a server that cannot start when the daemon does. The agent is listed with the reason, its
+// calls are refused, and it recovers by itself when the server is available.
 func TestServerIsThereLater(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	program := filepath.Join(h.dir, "not-there-yet")
 	h.declare(map[string]any{
 		"transport": "stdio", "command": program, "args": []string{effector, h.effects, h.gate}, "package_digest": "sha256:" + strings.Repeat("0", 64),
@@ -44,7 +44,7 @@ func TestServerIsThereLater(t *testing.T) {
 	}
 	h.until("it is ready", func() bool { s, _ := state(); return s == "ready" })
 	if a, err := d.pay(); err != nil || a.status != 200 {
-		t.Errorf("when it is there: %+v, %v", a, err)
+		t.Errorf("with the server available: %+v, %v", a, err)
 	}
 	if n := h.done(); n != 1 {
 		t.Errorf("%d effects", n)

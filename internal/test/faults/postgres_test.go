@@ -11,16 +11,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A database that drops every connection in the middle of a call, as one that
-// restarts or fails over does: the effect is there once, and the journal tells
-// of it.
+// TestPostgresDropsConnections drops every connection to the database during a call, as a restart or failover does. The call
+// has one effect and is in the journal.
 func TestPostgresDropsConnections(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		if !strings.HasPrefix(place, "postgres:") {
 			t.Log("SQLite has no connections to drop: see TestStoreGone")
 			return
 		}
-		h := newHouse(t, "", 0)
+		h := newFixture(t, "", 0)
 		d := h.serve("--store", place)
 		type outcome struct {
 			a   answer
@@ -44,9 +43,9 @@ func TestPostgresDropsConnections(t *testing.T) {
 			t.Fatal(o.err)
 		}
 		if o.a.status != 200 && (o.a.Error.Message == "" || o.a.Error.Effect == "none") {
-			t.Errorf("the caller is told %s", o.a.text)
+			t.Errorf("the caller gets %s", o.a.text)
 		}
-		h.until("the journal tells of it", func() bool {
+		h.until("the journal has the call", func() bool {
 			list := h.decisions("--store", place)
 			return len(list) > 0 && list[len(list)-1] != "deny"
 		})
@@ -54,7 +53,7 @@ func TestPostgresDropsConnections(t *testing.T) {
 			t.Errorf("%d effects", n)
 		}
 		h.whole("--store", place)
-		// The daemon goes on.
+		// The daemon continues.
 		go func() { a, err := d.pay(); got <- outcome{a, err} }()
 		h.until("the next call has its effect", func() bool { return h.done() == 2 })
 		h.open()

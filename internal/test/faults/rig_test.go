@@ -1,9 +1,7 @@
 //go:build linux
 
-// Package faults breaks what ambit stands on while it works: the disk, the store,
-// the tool server, the database. Nothing may be lost, nothing done twice, and
-// whoever asked is told in words what happened. Kills at every stage of the door
-// are in package gateway.
+// Package faults breaks the disk, the store, the tool server and the database while ambit works. No call may be lost or
+// repeated, and every caller must learn what happened. Package gateway tests kills at every stage of a call.
 package faults
 
 import (
@@ -30,7 +28,7 @@ const (
 	envAmbit  = "AMBIT_TEST_BE_AMBIT"
 	effector  = "effect-tool-server"
 	neighbour = "neighbour-of-the-store"
-	// patience bounds every wait for something that has to come.
+	// patience bounds every wait for an expected event.
 	patience = 60 * time.Second
 )
 
@@ -52,14 +50,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveEffects is a tool server. A call of pay leaves a line in a file; it is
-// answered when somebody writes a byte to the other file, a named pipe, and not
-// at all if the word is dies.
+// serveEffects is a tool server. A call of pay adds a line to a file. It is answered when the test writes a byte to gate, a
+// named pipe; if gate is "dies", the server exits instead.
 func serveEffects(effects, gate string) {
 	var opened *os.File
 	if filepath.IsAbs(gate) {
 		var err error
-		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // so that it never ends
+		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // open for writing too, so that reads never see the end
 			return
 		}
 	}
@@ -106,7 +103,7 @@ func serveEffects(effects, gate string) {
 	}
 }
 
-// introduce answers what comes before the first call, and calls of look.
+// introduce answers the messages before the first call, and calls of look.
 func introduce(method string, reply map[string]any) {
 	switch method {
 	case "initialize":
@@ -127,24 +124,22 @@ func introduce(method string, reply map[string]any) {
 	}
 }
 
-// house is a home of ambit's with one agent. One of its tools has effects, and
-// the other looks.
-type house struct {
+// fixture is an AMBIT_HOME with one agent, which has a tool with effects, pay, and one that reads, look.
+type fixture struct {
 	t       *testing.T
 	dir     string
 	agent   string
 	effects string
 	gate    string
-	binary  string // ambit
+	binary  string // the ambit to run
 	env     []string
 }
 
-// newHouse makes one; gate is "-", "dies", or empty for a pipe that holds answers
-// back.
-func newHouse(t *testing.T, gate string, timeoutMS int) *house {
+// newFixture returns a fixture. gate is "-", "dies", or empty for a pipe that holds answers back.
+func newFixture(t *testing.T, gate string, timeoutMS int) *fixture {
 	t.Helper()
 	dir := t.TempDir()
-	h := &house{t: t, dir: dir, effects: filepath.Join(dir, "effects"), gate: gate, agent: filepath.Join(dir, "agents", "till.json"), binary: os.Args[0]}
+	h := &fixture{t: t, dir: dir, effects: filepath.Join(dir, "effects"), gate: gate, agent: filepath.Join(dir, "agents", "till.json"), binary: os.Args[0]}
 	if gate == "" {
 		h.gate = filepath.Join(dir, "gate")
 		if err := syscall.Mkfifo(h.gate, 0o600); err != nil {
@@ -158,8 +153,8 @@ func newHouse(t *testing.T, gate string, timeoutMS int) *house {
 	return h
 }
 
-// declare writes the agent's manifest, with this server.
-func (h *house) declare(server map[string]any, timeoutMS int) {
+// declare writes the agent's manifest with this server.
+func (h *fixture) declare(server map[string]any, timeoutMS int) {
 	h.t.Helper()
 	pay, look := map[string]any{"name": "pay", "side_effect_class": "write"}, map[string]any{"name": "look", "side_effect_class": "read"}
 	if timeoutMS > 0 {
@@ -180,10 +175,10 @@ func (h *house) declare(server map[string]any, timeoutMS int) {
 	}
 }
 
-func (h *house) home() string { return filepath.Join(h.dir, "home") }
+func (h *fixture) home() string { return filepath.Join(h.dir, "home") }
 
 // done counts the effects.
-func (h *house) done() int {
+func (h *fixture) done() int {
 	text, err := os.ReadFile(h.effects)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		h.t.Fatal(err)
@@ -192,7 +187,7 @@ func (h *house) done() int {
 }
 
 // open lets one answer through.
-func (h *house) open() {
+func (h *fixture) open() {
 	h.t.Helper()
 	f, err := os.OpenFile(h.gate, os.O_WRONLY, 0)
 	if err != nil {
@@ -204,23 +199,23 @@ func (h *house) open() {
 	}
 }
 
-// until waits for something that has to come.
-func (h *house) until(what string, come func() bool) {
+// until waits for an event.
+func (h *fixture) until(what string, come func() bool) {
 	h.t.Helper()
 	for end := time.Now().Add(patience); !come(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			h.t.Fatalf("in vain: %s", what)
+			h.t.Fatalf("timed out: %s", what)
 		}
 	}
 }
 
-// ambit runs a verb to its end.
-func (h *house) ambit(args ...string) (stdout, stderr string, code int) {
+// ambit runs a command and returns its output and exit code.
+func (h *fixture) ambit(args ...string) (stdout, stderr string, code int) {
 	h.t.Helper()
 	return h.run(exec.CommandContext(h.t.Context(), h.binary, args...))
 }
 
-func (h *house) run(c *exec.Cmd) (stdout, stderr string, code int) {
+func (h *fixture) run(c *exec.Cmd) (stdout, stderr string, code int) {
 	h.t.Helper()
 	var out, errs bytes.Buffer
 	c.Env, c.Dir, c.Stdout, c.Stderr = h.env, h.dir, &out, &errs
@@ -233,8 +228,8 @@ func (h *house) run(c *exec.Cmd) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// whole wants a journal that verifies, and returns how many records it has.
-func (h *house) whole(args ...string) int {
+// whole checks that the journal verifies, and returns the number of its records.
+func (h *fixture) whole(args ...string) int {
 	h.t.Helper()
 	stdout, stderr, _ := h.ambit(append([]string{"journal", "verify", "--json"}, args...)...)
 	var r struct {
@@ -242,13 +237,13 @@ func (h *house) whole(args ...string) int {
 		Records int
 	}
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || !r.OK {
-		h.t.Fatalf("the journal is not whole: %s %s", stdout, stderr)
+		h.t.Fatalf("the journal does not verify: %s %s", stdout, stderr)
 	}
 	return r.Records
 }
 
-// decisions are those about calls in the journal, oldest first.
-func (h *house) decisions(args ...string) (list []string) {
+// decisions returns the journal's decisions about calls, oldest first.
+func (h *fixture) decisions(args ...string) (list []string) {
 	h.t.Helper()
 	stdout, stderr, code := h.ambit(append([]string{"journal", "show", "--json"}, args...)...)
 	var doc struct {
@@ -258,7 +253,7 @@ func (h *house) decisions(args ...string) (list []string) {
 		h.t.Fatalf("%s %s", stdout, stderr)
 	}
 	for _, r := range doc.Records {
-		if r.Decision != "allow" || r.Stage != "approve" { // that is a person's word, not a call
+		if r.Decision != "allow" || r.Stage != "approve" { // an approval is not a call
 			list = append([]string{r.Decision}, list...)
 		}
 	}
@@ -266,13 +261,12 @@ func (h *house) decisions(args ...string) (list []string) {
 }
 
 type daemon struct {
-	h        *house
+	h        *fixture
 	url, key string
 	pid      int
 }
 
-// seenBy is where the files are that a process sees, or the one that it contains:
-// that may have disks of its own.
+// seenBy returns the root of the files that a process, or its child in a container, sees: it may have its own disks.
 func seenBy(pid int) string {
 	if children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid)); err == nil {
 		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(comm) == "bwrap\n" && len(children) > 0 {
@@ -282,19 +276,19 @@ func seenBy(pid int) string {
 	return fmt.Sprintf("/proc/%d/root", pid)
 }
 
-// serving is the command that serves the agent.
-func (h *house) serving(args ...string) []string {
+// serving returns the command that serves the agent.
+func (h *fixture) serving(args ...string) []string {
 	return append([]string{h.binary, "serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Dir(h.agent)}, args...)
 }
 
 // serve starts a daemon that ends with the test.
-func (h *house) serve(args ...string) *daemon {
+func (h *fixture) serve(args ...string) *daemon {
 	h.t.Helper()
 	return h.start(h.serving(args...))
 }
 
-// start starts a daemon by a command.
-func (h *house) start(argv []string) *daemon {
+// start starts a daemon with a command.
+func (h *fixture) start(argv []string) *daemon {
 	h.t.Helper()
 	cmd := exec.CommandContext(h.t.Context(), argv[0], argv[1:]...)
 	said := &output.Buffer{}
@@ -312,7 +306,7 @@ func (h *house) start(argv []string) *daemon {
 		_ = cmd.Wait()
 		timer.Stop()
 		if h.t.Failed() {
-			h.t.Logf("the daemon said: %s", said.String())
+			h.t.Logf("the daemon printed: %s", said.String())
 		}
 	})
 	var ready struct {
@@ -321,7 +315,7 @@ func (h *house) start(argv []string) *daemon {
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil {
-		h.t.Fatalf("it said %q, %v: %s", line, err, said.String())
+		h.t.Fatalf("the daemon printed %q, %v: %s", line, err, said.String())
 	}
 	key, err := os.ReadFile(seenBy(cmd.Process.Pid) + ready.KeyFile)
 	if err != nil {
@@ -330,14 +324,14 @@ func (h *house) start(argv []string) *daemon {
 	return &daemon{h, ready.URL, strings.TrimSpace(string(key)), cmd.Process.Pid}
 }
 
-// answer is what a call came to.
+// answer is the outcome of a call.
 type answer struct {
 	status int
 	text   string
 	Error  struct{ Code, Message, Hint, Effect string }
 }
 
-// pay makes a call that has an effect. It may be used from another goroutine.
+// pay makes a call with an effect. It is safe for use in another goroutine.
 func (d *daemon) pay() (answer, error) { return d.call("pay") }
 
 func (d *daemon) call(tool string) (answer, error) {

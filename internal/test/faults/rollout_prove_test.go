@@ -14,12 +14,12 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// ambitBefore builds ambit as it was before the newest step of the store.
+// ambitBefore builds ambit from before the newest step of the store's schema.
 func ambitBefore(t *testing.T) string {
 	t.Helper()
 	steps, err := filepath.Glob("../../store/state/migrations/*.sql")
 	if err != nil || len(steps) == 0 {
-		t.Fatalf("there are no steps: %v", err)
+		t.Fatalf("found no schema steps: %v", err)
 	}
 	git := func(args ...string) []byte {
 		t.Helper()
@@ -38,7 +38,7 @@ func ambitBefore(t *testing.T) string {
 	}
 	added := strings.TrimSpace(string(git("log", "-1", "--follow", "--diff-filter=A", "--format=%H", "--", newest)))
 	if added == "" {
-		t.Fatalf("the history does not say when %s came: this needs the whole history", newest)
+		t.Fatalf("git does not know when %s was added: this test needs the whole history", newest)
 	}
 	dir := t.TempDir()
 	unpack := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
@@ -56,13 +56,12 @@ func ambitBefore(t *testing.T) string {
 	return binary
 }
 
-// During a rollout a daemon that runs since before the store's newest step, and one of
-// today, serve the same agent from one store: each takes calls, knows the other's answers,
-// and the journal is one. No daemon of before starts any more.
+// TestRollout runs a daemon from before the newest schema step beside a current one, with one agent and one store. Both
+// accept calls, replay each other's answers and share the journal. The old daemon cannot start again.
 func TestRollout(t *testing.T) {
 	before, now := ambitBefore(t), os.Args[0]
 	cluster := statetest.NewCluster(t)
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	store := []string{"--store", cluster.Place()}
 	h.binary = before
 	old := h.serve(store...)
@@ -76,7 +75,7 @@ func TestRollout(t *testing.T) {
 	h.binary = now
 	fresh := h.serve(store...)
 	for i, key := range []string{"one", "two", "three", "two", "four"} {
-		pay([]*daemon{fresh, old}[i%2], key) // each is asked for what the other did
+		pay([]*daemon{fresh, old}[i%2], key) // each replays the other's call
 	}
 	pay(fresh, "three")
 	pay(old, "four")
@@ -87,6 +86,6 @@ func TestRollout(t *testing.T) {
 		t.Errorf("the journal has %d records of eight calls", n)
 	}
 	if stdout, stderr, code := h.run(exec.CommandContext(t.Context(), before, h.serving(store...)[1:]...)); code == 0 || !strings.Contains(stderr+stdout, "newer") {
-		t.Errorf("a daemon of before ended with %d: %s%s", code, stdout, stderr)
+		t.Errorf("the old daemon exits with %d: %s%s", code, stdout, stderr)
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// hold takes the lock that writers of the store queue for, as a process does that
-// is stopped in the middle of a write, and returns what lets go of it.
-func (h *house) hold() (release func()) {
+// hold takes the store's write lock, as a process that is stopped during a write does, and returns a function that releases
+// it.
+func (h *fixture) hold() (release func()) {
 	h.t.Helper()
 	f, err := os.OpenFile(filepath.Join(h.home(), "state.db.lock"), os.O_RDWR, 0)
 	if err != nil {
@@ -32,8 +32,8 @@ func (h *house) hold() (release func()) {
 	return func() { f.Close() }
 }
 
-// queued reports whether somebody waits for that lock: whoever does has the turn.
-func (h *house) queued() bool {
+// queued reports whether a process waits for the lock.
+func (h *fixture) queued() bool {
 	h.t.Helper()
 	f, err := os.OpenFile(filepath.Join(h.home(), "state.db.turn"), os.O_RDWR, 0)
 	if err != nil {
@@ -43,8 +43,7 @@ func (h *house) queued() bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
 
-// keepLocked is a process that writes to the store at a place, says so, and stays in
-// the middle of it until its input ends.
+// keepLocked writes to the store, prints a line, and stays in the transaction until its input ends.
 func keepLocked(place string) error {
 	db, err := statetest.OpenPlace(context.Background(), place)
 	if err != nil {
@@ -61,11 +60,10 @@ func keepLocked(place string) error {
 	return errors.Join(err, db.Close())
 }
 
-// While another process keeps the store locked, a call with an effect waits and
-// nothing is done; reads are answered, since their record is in the daybook. When
-// the lock is free the call goes on, once.
+// TestStoreLocked locks the store from another process. A call with an effect waits and does nothing; reads are answered,
+// because their records go to the write-ahead log. When the lock is free, the call is made once.
 func TestStoreLocked(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	d := h.serve()
 	if a, err := d.pay(); err != nil || a.status != 200 {
 		t.Fatalf("%+v, %v", a, err)
@@ -76,26 +74,25 @@ func TestStoreLocked(t *testing.T) {
 	go func() { a, err := d.pay(); got <- outcome{a, err} }()
 	h.until("the call waits for the store", h.queued)
 	if a, err := d.call("look"); err != nil || a.status != 200 {
-		t.Errorf("a read meanwhile: %+v, %v", a, err)
+		t.Errorf("a read while the store is locked: %+v, %v", a, err)
 	}
 	if n := h.done(); n != 1 {
-		t.Errorf("%d effects while nothing could be written down", n)
+		t.Errorf("%d effects while the store was locked", n)
 	}
 	release()
 	if o := <-got; o.err != nil || o.a.status != 200 {
-		t.Errorf("when the lock was free: %+v", o)
+		t.Errorf("after the lock was released: %+v", o)
 	}
 	if n := h.done(); n != 2 {
 		t.Errorf("%d effects of 2 calls", n)
 	}
 	if allowed := count(h.decisions(), "allow"); allowed != 3 {
-		t.Errorf("the journal tells of %d calls, not 3", allowed)
+		t.Errorf("the journal has %d calls, want 3", allowed)
 	}
 	h.whole()
 }
 
-// A store whose file is deleted, or replaced by a copy from before, is not
-// written any more: its calls are refused, without effect.
+// TestStoreReplaced deletes the store's file or replaces it with an older copy. Calls are refused without effect.
 func TestStoreReplaced(t *testing.T) {
 	for name, spoil := range map[string]func(store string) error{
 		"deleted": os.Remove,
@@ -107,7 +104,7 @@ func TestStoreReplaced(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, "-", 0)
+			h := newFixture(t, "-", 0)
 			d := h.serve()
 			if a, err := d.pay(); err != nil || a.status != 200 {
 				t.Fatalf("%+v, %v", a, err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// purse is an agent whose tools are held by every rail that has to do with time.
+// purse is an agent whose tool has every guardrail that depends on time.
 const purse = `{
  "name": "Purse", "description": "Spends what it is given, and asks before it does anything large.", "kind": "mcp-tool",
  "system_prompt": "You spend what you are given, and tell whoever asks what you spent it on and why you did so.",
@@ -24,8 +24,8 @@ const purse = `{
  "example_prompts": ["Spend ten on tea.", "Spend ten on milk.", "Spend ten on cake."]
 }`
 
-// purse writes it down.
-func (h *house) purse() string {
+// purse writes the agent.
+func (h *fixture) purse() string {
 	h.t.Helper()
 	file := filepath.Join(h.dir, "purse", "findagent.json")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
@@ -37,8 +37,8 @@ func (h *house) purse() string {
 	return file
 }
 
-// waiting are the questions that people are asked.
-func (h *house) waiting() (ids []string) {
+// waiting returns the ids of pending approvals.
+func (h *fixture) waiting() (ids []string) {
 	h.t.Helper()
 	stdout, stderr, code := h.ambit("approvals", "list", "--json")
 	var doc struct{ Approvals []struct{ ID string } }
@@ -51,10 +51,10 @@ func (h *house) waiting() (ids []string) {
 	return ids
 }
 
-// A process is killed while a person thinks. Nothing happens by itself when the
-// person says yes; the same call, made again, uses that word, once.
+// TestKilledWhileAPersonThinks kills a process whose call waits for approval. A later approval does not make the call by
+// itself; the same call, made again, uses it once.
 func TestKilledWhileAPersonThinks(t *testing.T) {
-	h := newHouse(t, "-", 0)
+	h := newFixture(t, "-", 0)
 	agent := h.purse()
 	cmd := exec.CommandContext(t.Context(), h.binary, "call", agent, "ask")
 	cmd.Env, cmd.Dir = h.env, h.dir
@@ -71,16 +71,16 @@ func TestKilledWhileAPersonThinks(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	if list := h.decisions(); slices.Contains(list, "allow") {
-		t.Errorf("it was carried out by itself: %v", list)
+		t.Errorf("the call was made by itself: %v", list)
 	}
 	if _, stderr, code := h.ambit("call", agent, "ask"); code != 0 {
 		t.Errorf("the same call again: exit %d, %s", code, stderr)
 	}
 	if n := count(h.decisions(), "allow"); n != 1 || len(h.waiting()) != 0 {
-		t.Errorf("the journal allows %d, and %d questions wait", n, len(h.waiting()))
+		t.Errorf("the journal allows %d calls, and %d approvals are pending", n, len(h.waiting()))
 	}
 	if _, _, code := h.ambit("approvals", "approve", id); code == 0 {
-		t.Error("a word that was used is given again")
+		t.Error("a used approval is used again")
 	}
 	h.whole()
 }

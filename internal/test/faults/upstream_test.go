@@ -18,18 +18,17 @@ import (
 	"time"
 )
 
-// upstream is a tool server at an address, which may misbehave.
+// upstream is an HTTP tool server that can misbehave.
 type upstream struct {
-	h       *house
+	h       *fixture
 	manner  atomic.Value // of string: how calls of pay are answered
 	release chan struct{}
 }
 
-// newUpstream makes one, and a house whose agent's tools are there. The wire lies
-// between the two.
+// newUpstream returns a server, a fixture whose agent uses it, and the wire between the two.
 func newUpstream(t *testing.T) (*upstream, *wire) {
 	t.Helper()
-	u := &upstream{h: newHouse(t, "-", 0), release: make(chan struct{})}
+	u := &upstream{h: newFixture(t, "-", 0), release: make(chan struct{})}
 	u.manner.Store("")
 	server := httptest.NewServer(u)
 	t.Cleanup(server.Close)
@@ -89,7 +88,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// paid leaves the effect of a call.
+// paid records the effect of a call.
 func (u *upstream) paid() {
 	f, err := os.OpenFile(u.h.effects, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -100,9 +99,8 @@ func (u *upstream) paid() {
 	fmt.Fprintln(f, "paid")
 }
 
-// wire hands on what is said over it, until it is broken: then what was open stays
-// open, and nothing comes through any more. Nobody is told, as where a machine
-// loses its power or a firewall forgets.
+// wire forwards connections until it is broken. Then they stay open but carry nothing, and neither end notices, as when a
+// machine loses power or a firewall drops its state.
 type wire struct {
 	t      *testing.T
 	listen net.Listener
@@ -163,7 +161,7 @@ func (w *wire) carry(near net.Conn) {
 			}
 			if dead.Load() {
 				if err != nil {
-					return // and the other side is not told
+					return // without closing the other side
 				}
 				continue
 			}
@@ -177,8 +175,8 @@ func (w *wire) carry(near net.Conn) {
 	pass(far, near)
 }
 
-// A server that does not answer as it should leaves its call unknown, in words and
-// in time; nobody makes it again; and when the server is well the next call works.
+// TestUpstream checks that a call to a misbehaving server becomes unknown in time and is not repeated, and that the next call
+// works when the server recovers.
 func TestUpstream(t *testing.T) {
 	for _, manner := range []string{"late", "cut", "dripping"} {
 		t.Run(manner, func(t *testing.T) {
@@ -187,7 +185,7 @@ func TestUpstream(t *testing.T) {
 			u.manner.Store(manner)
 			a, err := d.pay()
 			if err != nil || a.Error.Effect != "unknown" || a.Error.Message == "" {
-				t.Errorf("the caller is told %+v, %v", a, err)
+				t.Errorf("the caller gets %+v, %v", a, err)
 			}
 			if got := u.h.decisions(); !slices.Equal(got, []string{"unknown"}) {
 				t.Errorf("the journal has %v", got)
@@ -198,7 +196,7 @@ func TestUpstream(t *testing.T) {
 				want = append(want, "allow") // the late answer settles it
 			}
 			u.manner.Store("")
-			u.h.until("the journal tells what became of it", func() bool { return slices.Equal(u.h.decisions(), want) })
+			u.h.until("the journal has the outcome", func() bool { return slices.Equal(u.h.decisions(), want) })
 			u.h.until("the next call works", func() bool { a, err := d.pay(); return err == nil && a.status == 200 })
 			if n, calls := u.h.done(), len(u.h.decisions())-len(want)+1; n != calls {
 				t.Errorf("%d effects of %d calls", n, calls)
@@ -208,9 +206,8 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// The other end of an open connection is gone, and nobody said so. The call that
-// finds out is unknown, since it cannot be told from one that arrived; calls go
-// on over new connections.
+// TestHalfOpenUpstream loses the server's machine without closing the connection. The call that notices is unknown, because
+// it may have arrived; later calls use new connections.
 func TestHalfOpenUpstream(t *testing.T) {
 	u, w := newUpstream(t)
 	d := u.h.serve()
@@ -220,17 +217,17 @@ func TestHalfOpenUpstream(t *testing.T) {
 	w.broken.Store(true)
 	a, err := d.pay()
 	if err != nil || a.Error.Effect != "unknown" || a.Error.Code != "timed_out" {
-		t.Errorf("the caller is told %+v, %v", a, err)
+		t.Errorf("the caller gets %+v, %v", a, err)
 	}
 	if a, err := d.call("look"); err != nil || a.Error.Code != "timed_out" || a.Error.Effect != "none" {
-		t.Errorf("whoever only looks is told %+v, %v", a, err)
+		t.Errorf("the caller of look gets %+v, %v", a, err)
 	}
 	w.broken.Store(false)
 	tries := 0
 	u.h.until("calls work again", func() bool { tries++; a, err := d.pay(); return err == nil && a.status == 200 })
-	t.Logf("%d calls until one came through", tries)
+	t.Logf("%d calls until one arrived", tries)
 	if n := u.h.done(); n != 2 {
-		t.Errorf("%d effects, and two calls came through", n)
+		t.Errorf("%d effects of two calls that arrived", n)
 	}
 	u.h.whole()
 }

@@ -1,7 +1,6 @@
 //go:build prove
 
-// Package inspector looks at an agent with the official MCP inspector, as people
-// do when something does not work.
+// Package inspector opens an agent with the official MCP inspector.
 package inspector
 
 import (
@@ -34,8 +33,7 @@ func run(t *testing.T, name string, args ...string) (string, error) {
 }
 
 func TestInspector(t *testing.T) {
-	// npm ci refuses the lock: it cannot hold the optional packages of platforms
-	// for which there are none. Installing keeps to it where it can.
+	// npm ci refuses the lock, because it lacks optional packages of other platforms. npm install uses it as far as possible.
 	if out, err := run(t, "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"); err != nil {
 		lacks(t, "the inspector cannot be installed: %v\n%s", err, out)
 	}
@@ -50,7 +48,7 @@ func TestInspector(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
-	t.Setenv("CGO_ENABLED", "0") // as make build did, so that Go has it in its cache
+	t.Setenv("CGO_ENABLED", "0") // as in make build, to use Go's cache
 	ambit, fixture := filepath.Join(dir, "ambit"), filepath.Join(dir, "fixture")
 	for program, pkg := range map[string]string{ambit: "github.com/ambit-run/ambit/cmd/ambit", fixture: "github.com/modelcontextprotocol/go-sdk/examples/server/hello"} {
 		if out, err := run(t, "go", "build", "-o", program, pkg); err != nil {
@@ -90,7 +88,7 @@ func TestInspector(t *testing.T) {
 	t.Run("serve", overHTTP("/mcp/greeter", "serve", "--agents", filepath.Dir(agent), "--listen", "127.0.0.1:0", "--json"))
 }
 
-// start runs ambit until the test ends, and returns where it is and its key.
+// start runs ambit until the test ends, and returns its address and key.
 func start(t *testing.T, ambit string, args ...string) (url, key string) {
 	t.Helper()
 	cmd := exec.Command(ambit, args...)
@@ -104,7 +102,7 @@ func start(t *testing.T, ambit string, args ...string) (url, key string) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("ambit ended with %v", err)
 		}
 	})
 	var ready struct {
@@ -113,7 +111,7 @@ func start(t *testing.T, ambit string, args ...string) (url, key string) {
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil {
-		t.Fatalf("it said %q, %v", line, err)
+		t.Fatalf("ambit printed %q, %v", line, err)
 	}
 	text, err := os.ReadFile(ready.KeyFile)
 	if err != nil {

@@ -14,18 +14,16 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// A use is one command on a shipped agent, and what it prints. PATH is the
-// agent's, ME whoever runs the test.
-type use struct {
+// A command runs ambit on a shipped agent. PATH is the agent's path, ME the principal of the test.
+type command struct {
 	args string // separated by |
 	code int
-	want string // in what is printed
+	want string // in the output
 }
 
-// uses show each agent at work, as far as that needs nothing from elsewhere.
-// Tool servers come from npm: those of the Matrix and GPARS agents are started
-// by the tests behind the tag prove.
-var uses = map[string][]use{
+// commands use each agent without fetching packages. The tests with the tag prove start the tool servers of the Matrix and
+// GPARS agents, which come from npm.
+var commands = map[string][]command{
 	"default": {
 		{"verify|--offline|PATH", 0, "ok: matrix://agent/default"},
 		{`why|PATH|read_file|--input|{"path":"x"}`, 0, "it would be allowed"},
@@ -81,27 +79,28 @@ var uses = map[string][]use{
 	},
 }
 
-// TestShippedAgents uses every agent that ships.
+// TestShippedAgents runs the commands of every agent that ships.
 func TestShippedAgents(t *testing.T) {
-	if names := slices.Sorted(maps.Keys(uses)); !slices.Equal(names, agents.Names()) {
-		t.Fatalf("used are %q, and there are %q", names, agents.Names())
+	if names := slices.Sorted(maps.Keys(commands)); !slices.Equal(names, agents.Names()) {
+		t.Fatalf("the test uses %q, want %q", names, agents.Names())
 	}
 	sandboxtest.Need(t)
-	for name, list := range uses {
+	for name, list := range commands {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("AMBIT_HOME", t.TempDir())
 			t.Setenv("ANALYTICS_TOKEN", "")
 			file, _ := agents.Find(name)
 			path := filepath.Join(root, "agents", filepath.FromSlash(file))
 			fill := strings.NewReplacer("PATH", path, "ME", identity.LocalName())
-			list = append([]use{{"validate|PATH", 0, ", valid"}, {"inspect|PATH", 0, "digest"}}, list...)
-			for _, u := range list {
+			list = append([]command{{"validate|PATH", 0, ", valid"}, {"inspect|PATH", 0, "digest"}}, list...)
+			for _, c := range list {
 				var out bytes.Buffer
-				args := strings.Split(u.args, "|")
+				args := strings.Split(c.args, "|")
 				for i := range args {
 					args[i] = fill.Replace(args[i])
 				}
-				if code := cli.Run(t.Context(), args, strings.NewReader(""), &out, &out); code != u.code || !strings.Contains(out.String(), u.want) {
+				code := cli.Run(t.Context(), args, strings.NewReader(""), &out, &out)
+				if code != c.code || !strings.Contains(out.String(), c.want) {
 					t.Fatalf("ambit %s exits %d:\n%s", strings.Join(args, " "), code, out.String())
 				}
 			}
@@ -109,7 +108,7 @@ func TestShippedAgents(t *testing.T) {
 	}
 }
 
-// TestStarters shows that what people begin with is valid.
+// TestStarters checks that the starters of ambit init are valid.
 func TestStarters(t *testing.T) {
 	t.Setenv("AMBIT_HOME", t.TempDir())
 	for _, dialect := range []string{"matrix", "gpars", "covenant", "findagent"} {

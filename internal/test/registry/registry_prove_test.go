@@ -1,7 +1,6 @@
 //go:build prove
 
-// Package registry_test runs GPARS agents against the official MCP registry, on a
-// real PostgreSQL, and with real packages.
+// Package registry_test runs GPARS agents against the official MCP registry, with a real PostgreSQL and real packages.
 package registry_test
 
 import (
@@ -33,20 +32,20 @@ import (
 
 const namespace = "io.modelcontextprotocol.anonymous"
 
-// official is a registry that runs.
+// official is a running registry.
 type official struct {
 	t   *testing.T
 	url string
 	cmd *exec.Cmd
 }
 
-// start builds the registry and starts it on a database of its own.
+// start builds the registry and starts it with a new database.
 func start(t *testing.T) *official {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "registry")
 	build := exec.Command("go", "build", "-C", "tool", "-o", program, "github.com/modelcontextprotocol/registry/cmd/registry")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the registry cannot be built: %v\n%s", err, out)
+		t.Fatalf("building the registry: %v\n%s", err, out)
 	}
 	database, err := statetest.Database(t.Context())
 	if err != nil {
@@ -121,7 +120,7 @@ func (r *official) send(method, path, token string, body, into any) {
 	}
 }
 
-// publish puts versions of one server into the registry.
+// publish publishes versions of one server.
 func (r *official) publish(name string, versions ...[2]string) {
 	r.t.Helper()
 	var auth struct {
@@ -142,7 +141,7 @@ func (r *official) publish(name string, versions ...[2]string) {
 	}
 }
 
-// ambit runs a verb and reads its document.
+// ambit runs a command and decodes its document.
 func ambit(t *testing.T, want int, into any, args ...string) {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -167,8 +166,7 @@ func place(t *testing.T, name, text string) string {
 	return name
 }
 
-// newHome is an AMBIT_HOME. What is in its store is sealed, and has to be unsealed
-// to be removed.
+// newHome returns an AMBIT_HOME. The package store is read-only and is made writable before it is removed.
 func newHome(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "home")
@@ -212,7 +210,7 @@ func TestOfficialRegistry(t *testing.T) {
 	if ambit(t, 0, &list, "catalog", "list", "--registry", "registry.openmcp.org", "--search", "notes"); len(list.Servers) != 1 {
 		t.Errorf("the registry lists %v", list.Servers)
 	}
-	// What it does not know is in the catalogue.
+	// Servers that the registry does not know come from the catalogue.
 	var got shown
 	if ambit(t, 0, &got, "catalog", "show", "registry.openmcp.org/bash"); got.From != "catalogue" {
 		t.Errorf("bash is from %s", got.From)
@@ -223,7 +221,7 @@ func TestOfficialRegistry(t *testing.T) {
 		{"server_id": "registry.openmcp.org/notes", "version": "^1.0.0", "permission_scopes": ["read"]}]}`)
 	ambit(t, 1, nil, "call", file, "read_graph")
 	ambit(t, 0, nil, "grant", "keeper", "--server", "registry.openmcp.org/notes", "--scope", "read")
-	ambit(t, 1, nil, "call", file, "read_graph") // nobody has seen the tool yet
+	ambit(t, 1, nil, "call", file, "read_graph") // the tool is not known yet
 	var locked struct {
 		Servers []struct{ Alias, Version string }
 	}
@@ -233,7 +231,7 @@ func TestOfficialRegistry(t *testing.T) {
 	ambit(t, 0, nil, "call", file, "read_graph")
 	ambit(t, 1, nil, "call", file, "create_entities", "--input", `{"entities":[]}`)
 
-	// Newer versions come, and the lock holds.
+	// Newer versions are published, and the lock still applies.
 	r.publish("notes", [2]string{"1.20.0", "active"})
 	if err := os.RemoveAll(filepath.Join(home, "registry", "cache")); err != nil {
 		t.Fatal(err)
@@ -248,7 +246,7 @@ func TestOfficialRegistry(t *testing.T) {
 	if ambit(t, 0, &locked, "lock", "--update", file); locked.Servers[0].Version != "1.20.0" {
 		t.Errorf("after an update: %+v", locked)
 	}
-	// And without the registry: from the lock, from what was kept, or not at all.
+	// Without the registry: from the lock, from the cache, or not at all.
 	r.stop()
 	ambit(t, 0, nil, "call", file, "read_graph")
 	if ambit(t, 0, &got, "catalog", "show", "registry.openmcp.org/notes", "--version", "^1"); got.Version != "1.20.0" {
@@ -257,7 +255,7 @@ func TestOfficialRegistry(t *testing.T) {
 	ambit(t, 3, nil, "catalog", "show", "registry.openmcp.org/other")
 }
 
-// client speaks MCP with an agent that runs in this process.
+// client is an MCP client of an agent in this process.
 type client struct {
 	t    *testing.T
 	in   io.WriteCloser
@@ -316,7 +314,7 @@ func (c *client) wait(id int) answer {
 			return a
 		}
 	}
-	c.t.Fatalf("the agent has gone: %v", c.out.Err())
+	c.t.Fatalf("the agent ended: %v", c.out.Err())
 	return answer{}
 }
 
@@ -325,7 +323,7 @@ func (c *client) call(tool, arguments string) answer {
 	return c.wait(c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments)))
 }
 
-// TestServerIsKilled kills a real server in the middle of a conversation.
+// TestServerIsKilled kills a real server between calls.
 func TestServerIsKilled(t *testing.T) {
 	newHome(t)
 	file := place(t, filepath.Join(t.TempDir(), "reader.json"), `{"id": "org:example/agent:reader-v1", "required_mcp_servers": [
@@ -339,7 +337,7 @@ func TestServerIsKilled(t *testing.T) {
 		t.Fatalf("%+v", a.Error)
 	}
 	if a := c.call("write_file", `{"path":"x","content":"y"}`); a.Error == nil || a.Error.Code != -32001 {
-		t.Errorf("what is not granted: %s %+v", a.Result, a.Error)
+		t.Errorf("a tool that is not granted: %s %+v", a.Result, a.Error)
 	}
 	for round := range 3 {
 		began := time.Now()
@@ -368,8 +366,8 @@ func TestServerIsKilled(t *testing.T) {
 	}
 }
 
-// TestServerIsKilledInFlight kills a real server while it works on a call: that
-// call and the next are refused within a second, and one after it is back succeeds.
+// TestServerIsKilledInFlight kills a real server during a call. That call and the next are refused within a second, and calls
+// succeed after the restart.
 func TestServerIsKilledInFlight(t *testing.T) {
 	newHome(t)
 	const id, slow = "example.com/everything", "trigger-long-running-operation"
@@ -393,7 +391,7 @@ func TestServerIsKilledInFlight(t *testing.T) {
 	}
 	for round := range 3 {
 		inFlight := c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"duration":60,"steps":600},"_meta":{"progressToken":"p%d"}}`, slow, round))
-		for !strings.Contains(c.out.Text(), "notifications/progress") { // now it is at work
+		for !strings.Contains(c.out.Text(), "notifications/progress") { // the server works on the call
 			if !c.out.Scan() {
 				t.Fatalf("the agent has gone: %v", c.out.Err())
 			}
@@ -417,17 +415,17 @@ func TestServerIsKilledInFlight(t *testing.T) {
 	}
 }
 
-// waitUntil asks until it is so.
+// waitUntil polls until so returns true.
 func waitUntil(t *testing.T, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it never came to it")
+			t.Fatal("timed out")
 		}
 	}
 }
 
-// kill kills the programs below this process whose command line holds a text.
+// kill kills the descendants of this process whose command line contains a text.
 func kill(t *testing.T, text string) {
 	t.Helper()
 	below := []int{os.Getpid()}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSpellingsReachTheFile: the server of the catalogue reads a file by spellings
-// that begin like another place, and a rule about the folder holds for all of them.
+// TestSpellingsReachTheFile checks that the catalogue's server reads a file by several spellings of its path, and that a rule
+// over the folder applies to all of them.
 func TestSpellingsReachTheFile(t *testing.T) {
 	home := newHome(t)
 	work, err := filepath.EvalSymlinks(t.TempDir())
@@ -36,7 +36,7 @@ func TestSpellingsReachTheFile(t *testing.T) {
 	}
 	for _, path := range spellings {
 		if got, code := read(path); !strings.Contains(got, "the key itself") {
-			t.Errorf("the server does not read %s any more: %s %d", path, got, code)
+			t.Errorf("the server does not read %s: %s %d", path, got, code)
 		}
 	}
 	place(t, filepath.Join(home, "policy.cedar"), fmt.Sprintf(`permit (principal == Agent::"reader", action, resource) when { resource.scopes.contains("read") };
@@ -49,6 +49,6 @@ forbid (principal, action, resource) when { context.paths_any_under.contains(%q)
 		}
 	}
 	if got, _ := read(filepath.Join(work, "open.txt")); !strings.Contains(got, "for all") {
-		t.Errorf("what is not forbidden: %s", got)
+		t.Errorf("a path that is not forbidden: %s", got)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/test/overlay"
 )
 
-// Leaks that are planted where a server is started, one for each start: the soak
-// has to see them, or its silence means nothing.
+// TestPlantedLeaksAreSeen adds a leak to every start of a server and requires the soak test to find it.
 func TestPlantedLeaksAreSeen(t *testing.T) {
 	for name, leak := range map[string]struct{ plant, says string }{
 		"a file":      {`func plant() { _, _ = syscall.Open("/dev/null", syscall.O_RDONLY, 0) }`, "something leaks"},
@@ -23,14 +22,13 @@ func TestPlantedLeaksAreSeen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := soakWith(t, "package toolserver\n\nimport \"syscall\"\n\n"+leak.plant+"\n")
 			if !strings.Contains(out, leak.says) {
-				t.Errorf("it is not seen:\n%s", out)
+				t.Errorf("the leak is not found:\n%s", out)
 			}
 		})
 	}
 }
 
-// soakWith runs a short soak of an ambit with a file more, whose plant is called at
-// every start of a server.
+// soakWith runs a short soak test of an ambit with an extra file, whose function plant runs at every start of a server.
 func soakWith(t *testing.T, planted string) string {
 	t.Helper()
 	const source = "../../exec/toolserver"
@@ -40,7 +38,7 @@ func soakWith(t *testing.T, planted string) string {
 	}
 	const start = "func start(s spec) (*process, error) {\n"
 	if strings.Count(string(text), start) != 1 {
-		t.Fatal("servers are started elsewhere now")
+		t.Fatal("the code that starts servers has changed: adapt the patch")
 	}
 	list := overlay.Files(t, map[string]string{
 		filepath.Join(source, "process.go"): strings.Replace(string(text), start, start+"\tplant()\n", 1),
@@ -50,7 +48,7 @@ func soakWith(t *testing.T, planted string) string {
 	cmd.Env = append(os.Environ(), "AMBIT_SOAK=60s")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		t.Errorf("the soak passes")
+		t.Errorf("the soak test passes")
 	}
 	return string(out)
 }

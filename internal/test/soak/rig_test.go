@@ -35,7 +35,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// The test runs itself again as a tool server.
+// TestMain makes the test binary run as a tool server.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "tool-server" {
 		serve()
@@ -60,15 +60,15 @@ func serve() {
 
 var aliases = []string{"one", "two", "frail"}
 
-// rig is an agent with three servers of this binary, behind its HTTP face.
+// rig is an agent with three servers of this binary, served over HTTP.
 type rig struct {
 	t      *testing.T
-	marker string // what the servers' command lines are known by
+	marker string // identifies the servers' command lines
 	books  *store.Store
 	agent  *host.Agent
 	url    string
 	client *http.Client
-	looks  int64 // calls that are made to see whether the servers are back
+	looks  int64 // calls that check whether the servers are back
 }
 
 func newRig(t *testing.T) *rig {
@@ -87,14 +87,14 @@ func newRig(t *testing.T) *rig {
 	if err := r.agent.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	face := front.NewHTTP(front.HTTPOptions{Keys: r.books.Keys})
+	face := front.NewHTTP(r.agent.Front(), front.HTTPOptions{Keys: r.books.Keys})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As a daemon does, with its times.
+	// The daemon's settings.
 	server := http1.New(&http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, r.agent.Front(), "soak") }),
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, "soak") }),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 	})
 	served := make(chan error, 1)
@@ -136,8 +136,7 @@ func (r *rig) declare(dir string) *manifest.Manifest {
 	return m
 }
 
-// processes are those of one server, or of all if no alias is given: the program
-// and what contains it.
+// processes returns the processes of one server, or of all if the alias is empty: the program and its sandbox.
 func (r *rig) processes(alias string) (found []int) {
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range list {
@@ -152,14 +151,13 @@ func (r *rig) processes(alias string) (found []int) {
 	return found
 }
 
-// kill kills servers until it is stopped, and counts them.
+// kill kills servers until it is stopped, and counts the kills.
 func (r *rig) kill(kills map[string]int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for _, alias := range aliases {
-		// One that is killed less often than every 12 s is always started again at
-		// once.
+		// A server that is killed less often than every 12 s is restarted at once.
 		pause := func() time.Duration { return 14*time.Second + rand.N(8*time.Second) }
 		if alias == "frail" {
 			pause = func() time.Duration { return rand.N(time.Second) }
@@ -193,12 +191,12 @@ func (r *rig) kill(kills map[string]int) (stop func()) {
 
 const workers = 16
 
-// load calls for a while, and counts into the part of it in which a call began.
+// load makes calls for a while. It counts each call in the part of the time in which it began.
 func (r *rig) load(into []counts, span time.Duration) {
 	var wg sync.WaitGroup
 	start := time.Now()
 	for i := range workers {
-		make := r.door
+		make := r.direct
 		if i%2 == 1 {
 			make = r.post
 		}
@@ -210,7 +208,7 @@ func (r *rig) load(into []counts, span time.Duration) {
 				}
 				alias := aliases[n%2]
 				if i < 2 {
-					alias = "frail" // a few only: most are refused
+					alias = "frail" // only a few, because most are refused
 				}
 				c := into[part][alias]
 				c.made.Add(1)
@@ -220,7 +218,7 @@ func (r *rig) load(into []counts, span time.Duration) {
 				case strings.Contains(why, "tried again in"):
 					c.rested.Add(1)
 					c.refused.Add(1)
-					time.Sleep(10 * time.Millisecond) // as a client does that was told to wait, if not as long
+					time.Sleep(10 * time.Millisecond) // a client waits before it retries
 				case strings.HasPrefix(why, string(call.ServerUnavailable)), strings.HasPrefix(why, string(call.OutcomeUnknown)):
 					c.refused.Add(1)
 				default:
@@ -233,8 +231,8 @@ func (r *rig) load(into []counts, span time.Duration) {
 	wg.Wait()
 }
 
-// door makes a call through the door, and tells why it was refused, if it was.
-func (r *rig) door(tool, args string) string {
+// direct makes a call through the gateway, and returns the code if it was refused.
+func (r *rig) direct(tool, args string) string {
 	_, err := r.agent.Gateway().Call(context.Background(), &call.Call{Tool: tool, Arguments: []byte(args), Principal: "soak"})
 	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
 		return string(refusal.Code) + ": " + refusal.Message
@@ -283,20 +281,19 @@ func (r *rig) post(tool, args string) string {
 	return ""
 }
 
-// used is what a leak would make grow.
+// used contains the resources that a leak would make grow.
 type used struct {
 	goroutines, files, children int
 	heap, resident              uint64
 }
 
-// measure is the least that is used in a while: what was closed a moment ago takes
-// a moment to go.
+// measure returns the minimum over a while, because closed resources take a moment to disappear.
 func (r *rig) measure() used {
 	r.t.Helper()
 	r.client.CloseIdleConnections()
 	least := r.look()
 	for calm := 0; calm < 20; calm++ {
-		time.Sleep(50 * time.Millisecond) // between two looks
+		time.Sleep(50 * time.Millisecond) // poll interval
 		now := r.look()
 		if now.goroutines < least.goroutines || now.files < least.files {
 			calm = 0

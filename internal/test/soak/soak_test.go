@@ -1,12 +1,10 @@
 //go:build prove
 
-// Package soak calls an agent at full load for minutes while its servers are
-// killed, and wants every call answered or refused in words, all of them in the
-// journal, and nothing left behind.
+// Package soak calls an agent at full load for minutes while its servers are killed. Every call must be answered or refused
+// with a reason and be in the journal, and nothing may leak.
 //
-// Two servers are killed now and then, and are to be there again at once. A third
-// is killed whenever it comes up: it is to be tried again and again, and to stay
-// when it is left alone. Half of the calls come over HTTP.
+// Two servers are killed now and then and must be restarted at once. A third is killed whenever it starts: ambit must keep
+// restarting it, and it must stay up when the kills end. Half of the calls come over HTTP.
 package soak
 
 import (
@@ -24,16 +22,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// tally is what came of the calls of one server.
+// tally counts the calls of one server.
 type tally struct{ made, answered, refused, rested atomic.Int64 }
 
-// counts are the tallies of every server.
+// counts contains a tally for every server.
 type counts map[string]*tally
 
 func newCounts() counts { return counts{"one": {}, "two": {}, "frail": {}} }
 
-// parts is in how many parts the load is looked at: calls have to succeed in
-// each, not only before the first crash.
+// parts is the number of parts of the time. Calls must succeed in each part, not only before the first crash.
 const parts = 10
 
 // TestSoak runs for AMBIT_SOAK, five minutes if that is not set.
@@ -42,13 +39,13 @@ func TestSoak(t *testing.T) {
 	if s := os.Getenv("AMBIT_SOAK"); s != "" {
 		var err error
 		if span, err = time.ParseDuration(s); err != nil || span < 30*time.Second {
-			t.Fatalf("AMBIT_SOAK is %s; it says how long, 30s at least", s)
+			t.Fatalf("AMBIT_SOAK is %s; set it to a duration of at least 30s", s)
 		}
 	}
 	r := newRig(t)
 	warm := []counts{newCounts()}
 	kills := map[string]int{}
-	// Both are measured with every server up and left alone.
+	// Both measurements are made with every server up.
 	soak := func(into []counts, span time.Duration) used {
 		stop := r.kill(kills)
 		r.load(into, span)
@@ -56,7 +53,7 @@ func TestSoak(t *testing.T) {
 		r.comesBack()
 		return r.measure()
 	}
-	before := soak(warm, span/5) // everything that grows once has grown
+	before := soak(warm, span/5) // caches and pools have grown
 	var full []counts
 	for range parts {
 		full = append(full, newCounts())
@@ -70,9 +67,9 @@ func TestSoak(t *testing.T) {
 			sum.answered.Add(c.answered.Load())
 			sum.refused.Add(c.refused.Load())
 			sum.rested.Add(c.rested.Load())
-			// A crash costs the calls that are under way, and no others.
+			// A crash may fail only the calls in progress.
 			if made := c.made.Load(); alias != "frail" && (made == 0 || float64(c.answered.Load()) < 0.95*float64(made)) {
-				t.Errorf("part %d: of %d calls of %s only %d were answered", i, made, alias, c.answered.Load())
+				t.Errorf("part %d: only %d of %d calls of %s were answered", i, c.answered.Load(), made, alias)
 			}
 		}
 	}
@@ -84,14 +81,14 @@ func TestSoak(t *testing.T) {
 		sum.made.Load(), float64(sum.made.Load())/span.Seconds(), sum.answered.Load(), sum.refused.Load(), sum.rested.Load(), kills)
 	t.Logf("before %+v, after %+v", before, after)
 	if kills["one"] == 0 || kills["two"] == 0 || kills["frail"] < 6 || sum.rested.Load() == 0 {
-		t.Errorf("too few servers were killed for this to mean anything: %v", kills)
+		t.Errorf("too few servers were killed: %v", kills)
 	}
 	if frail == 0 {
-		t.Error("the server that is always killed never answered in between")
+		t.Error("the server that is killed at every start never answered")
 	}
-	// A leak of one for each server that was started is more than this.
+	// A leak of one for each started server exceeds this.
 	if after.goroutines > before.goroutines+2 || after.files > before.files+2 || after.children > before.children {
-		t.Errorf("something leaks: %+v before, %+v after", before, after)
+		t.Errorf("resources leak: %+v before, %+v after", before, after)
 	}
 	if after.heap > before.heap+before.heap/4+8<<20 || after.resident > before.resident+before.resident/4+32<<20 {
 		t.Errorf("memory grows: %+v before, %+v after", before, after)
@@ -99,7 +96,7 @@ func TestSoak(t *testing.T) {
 	r.journaled(&sum)
 }
 
-// comesBack waits until every server is there, now that none is killed any more.
+// comesBack waits until every server is up after the last kill.
 func (r *rig) comesBack() {
 	r.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -107,23 +104,23 @@ func (r *rig) comesBack() {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("the agent is %s a minute after the last kill: %+v", r.agent.State(), r.agent.Proofs())
 		}
-		time.Sleep(10 * time.Millisecond) // between two looks
+		time.Sleep(10 * time.Millisecond) // poll interval
 	}
 	for _, alias := range aliases {
 		r.looks++
-		if got := r.door(alias+"_look", `{"text":"again"}`); got != "" {
+		if got := r.direct(alias+"_look", `{"text":"again"}`); got != "" {
 			r.t.Errorf("%s does not answer: %s", alias, got)
 		}
 	}
 }
 
-// journaled wants one record for each call, with what became of it.
+// journaled checks that the journal has one record with the outcome of each call.
 func (r *rig) journaled(sum *tally) {
 	r.t.Helper()
 	made, answered := sum.made.Load()+r.looks, sum.answered.Load()+r.looks
 	report, err := r.books.Journal.Verify(r.t.Context(), journal.Check{})
 	if err != nil || !report.OK || report.Records != made {
-		r.t.Errorf("%d calls were made, and the journal has %+v, %v", made, report, err)
+		r.t.Errorf("%d calls were made, but the journal has %+v, %v", made, report, err)
 	}
 	out, in := io.Pipe()
 	var wg sync.WaitGroup

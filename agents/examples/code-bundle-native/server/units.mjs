@@ -1,4 +1,4 @@
-// Units by kind: what one of them is in the first of its kind, and where zero is.
+// Units by kind, each with its factor to the first unit of its kind and its offset.
 export const UNITS = {
   length: { m: [1], km: [1000], cm: [0.01], mi: [1609.344], ft: [0.3048], in: [0.0254] },
   mass: { kg: [1], g: [0.001], lb: [0.45359237], oz: [0.028349523125] },

@@ -1,14 +1,14 @@
 // Repository Digest: commits in, a digest by kind of change and author out.
 //
-// handler is what the runtime calls with the tool's input. It fetches commits
-// only when none were handed over, so everything but fetchCommits is pure.
+// The runtime calls handler with the tool's input. It fetches commits only if the
+// input contains none, so everything but fetchCommits is pure.
 
 import { getJSON } from "./http.mjs";
 
 const API = "https://api.github.com";
 const PAGE = 100;
 
-// Conventional Commits types, in the order in which a reader wants them.
+// Conventional Commits types, most interesting first.
 const KINDS = [
   ["breaking", "Breaking changes"],
   ["feat", "Features"],

@@ -26,8 +26,8 @@ func FuzzSeedBreaks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, _ []byte) { t.Fatal("broken by its seed") })
 }
 
-// The first worker that gets another input than the seed kills itself, as the kernel
-// would.
+// In FuzzKilledOnce the first worker with another input than the seed kills itself, as
+// the kernel would.
 func FuzzKilledOnce(f *testing.F) {
 	f.Add([]byte("seed"))
 	f.Fuzz(func(_ *testing.T, b []byte) {

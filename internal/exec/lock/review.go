@@ -1,4 +1,4 @@
-package cli
+package lock
 
 import (
 	"encoding/json"
@@ -13,25 +13,25 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// relocked is how the lock of an agent differs from that of the installed one.
-// Whoever wrote the new lock says what the agent's servers are, so all of it is
-// asked about, as ambit lock does.
-func relocked(old, m *manifest.Manifest) ([]manifest.Change, error) {
-	was, err := lockOf(old)
+// Relocked returns how the lock of m differs from that of the installed agent. The
+// author of the new lock decides what the agent's servers are, so every difference
+// needs consent, as it does in a run of Locking.
+func Relocked(installed, m *manifest.Manifest) ([]manifest.Change, error) {
+	was, err := lockOf(installed)
 	if err != nil {
-		return []manifest.Change{{What: "lock", Detail: fmt.Sprintf("that of the installed one cannot be compared: %v", err)}}, nil
+		return []manifest.Change{{What: "lock", Detail: fmt.Sprintf("the lock of the installed agent cannot be compared: %v", err)}}, nil
 	}
 	now, err := lockOf(m)
 	if err != nil {
-		return nil, no(pack.HintOf(err), "%w", err)
+		return nil, err
 	}
 	var out []manifest.Change
 	add := func(format string, args ...any) {
 		out = append(out, manifest.Change{What: "lock", Detail: fmt.Sprintf(format, args...)})
 	}
-	changed := func(field, of, before, after string) {
-		before, after = around(before, after)
-		add("%s of %s changed: was %s, is %s", field, of, before, after)
+	changed := func(of string, c pack.Change) {
+		was, is := c.Excerpt()
+		add("%s of %s changed: was %s, is %s", c.Field, of, was, is)
 	}
 	switch {
 	case was == nil && now == nil:
@@ -39,7 +39,7 @@ func relocked(old, m *manifest.Manifest) ([]manifest.Change, error) {
 	case was == nil:
 		return lockedFirst(now), nil
 	case now == nil:
-		add("the installed one is locked, and this one is not")
+		add("the installed agent is locked, and this one is not")
 		return out, nil
 	}
 	for _, d := range pack.Compare(was, now) {
@@ -51,28 +51,28 @@ func relocked(old, m *manifest.Manifest) ([]manifest.Change, error) {
 			add("%s was %s", of, d.What)
 		}
 		for _, c := range d.Changes {
-			changed(c.Field, of, c.Old, c.New)
+			changed(of, c)
 		}
 	}
 	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
 		a, b := was.Servers[alias], now.Servers[alias]
 		if a == nil {
-			continue // that it was added is told
+			continue // Compare reports that it was added
 		}
 		of := "server " + diag.Quote(alias)
 		if !a.Resolved.Equal(b.Resolved) {
-			before, _ := json.Marshal(a.Resolved) // texts, which have a form in JSON
+			before, _ := json.Marshal(a.Resolved) // strings always have a JSON form
 			after, _ := json.Marshal(b.Resolved)
-			changed("the recipe", of, string(before), string(after))
+			changed(of, pack.Change{Field: "the recipe", Old: string(before), New: string(after)})
 		}
 		if a.Package.Here() == (pack.Build{}) && b.Package.Here() != (pack.Build{}) {
-			add("the dependencies of %s are chosen by the lock, and were chosen on this machine", of)
+			add("the lock now chooses the dependencies of %s, which this machine chose before", of)
 		}
 	}
 	return out, nil
 }
 
-// lockedFirst is what a lock chooses for an agent that was installed without one.
+// lockedFirst returns what a lock chooses for an agent that was installed without one.
 func lockedFirst(now *pack.LockedAgent) []manifest.Change {
 	var out []manifest.Change
 	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
@@ -80,16 +80,16 @@ func lockedFirst(now *pack.LockedAgent) []manifest.Change {
 		if p.Here() == (pack.Build{}) && len(p.Scripts) == 0 {
 			continue
 		}
-		detail := fmt.Sprintf("what is installed for server %s is chosen by the lock", diag.Quote(alias))
+		detail := fmt.Sprintf("the lock chooses what is installed for server %s", diag.Quote(alias))
 		for _, name := range p.Scripts {
-			detail += fmt.Sprintf(", and install scripts of %s run", diag.Quote(name))
+			detail += fmt.Sprintf(", and runs the install scripts of %s", diag.Quote(name))
 		}
 		out = append(out, manifest.Change{What: "lock", Detail: detail})
 	}
 	return out
 }
 
-// lockOf is what the lock beside a manifest says of its agent; nil if nothing.
+// lockOf returns the agent of a manifest as the lock beside it has it; nil if it has none.
 func lockOf(m *manifest.Manifest) (*pack.LockedAgent, error) {
 	lock, err := pack.ReadLock(filepath.Join(filepath.Dir(m.Path), pack.LockName))
 	if errors.Is(err, pack.LockMissing) {

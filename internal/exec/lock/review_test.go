@@ -1,4 +1,4 @@
-package cli
+package lock
 
 import (
 	"crypto/sha256"
@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Whatever a lock says otherwise than that of the installed agent is named.
+// TestRelocked names every difference between a lock and that of the installed agent.
 func TestRelocked(t *testing.T) {
 	tool := func(description string) map[string]pack.LockedTool {
 		locked, err := pack.LockTool([]byte(`{"name": "read", "description": "` + description + `", "inputSchema": {"type": "object"}}`))
@@ -79,22 +79,22 @@ func TestRelocked(t *testing.T) {
 	}{
 		"the same":               {at(one(nil)), at(one(nil)), ""},
 		"locked for once":        {at(nil), at(one(nil)), ""},
-		"first dependencies":     {at(nil), locked(pack.NPM, map[string]string{there: evil}), `what is installed for server "fs" is chosen by the lock`},
+		"first dependencies":     {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock chooses what is installed for server "fs"`},
 		"first of elsewhere":     {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
-		"first scripts":          {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `chosen by the lock, and install scripts of "evil" run`},
+		"first scripts":          {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `for server "fs", and runs the install scripts of "evil"`},
 		"never locked":           {at(nil), at(nil), ""},
-		"not locked":             {at(one(nil)), at(nil), "the installed one is locked, and this one is not"},
-		"was damaged":            {damaged, at(one(nil)), "that of the installed one cannot be compared"},
+		"not locked":             {at(one(nil)), at(nil), "the installed agent is locked, and this one is not"},
+		"was damaged":            {damaged, at(one(nil)), "the lock of the installed agent cannot be compared"},
 		"another tool":           {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
 		"other words":            {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed: was "Reads.", is "Sends."`},
 		"another package":        {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed: was "1", is "2"`},
 		"one more":               {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
 		"started otherwise":      {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed: was {"version":"1"`},
 		"other dependencies":     {locked(pack.NPM, map[string]string{far: "{}"}), locked(pack.NPM, map[string]string{far: "{}", there: evil}), `builds.` + here + `.lockfile of server "fs" changed`},
-		"dependencies of a lock": {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the dependencies of server "fs" are chosen by the lock`},
+		"dependencies of a lock": {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the lock now chooses the dependencies of server "fs"`},
 		"locked elsewhere too":   {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
 	} {
-		got, err := relocked(tt.was, tt.now)
+		got, err := Relocked(tt.was, tt.now)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -102,7 +102,7 @@ func TestRelocked(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if _, err := relocked(at(one(nil)), damaged); err == nil {
-		t.Error("a lock that cannot be read was taken")
+	if _, err := Relocked(at(one(nil)), damaged); err == nil {
+		t.Error("an unreadable lock was accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package lock
 
 import (
 	"errors"
@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -17,7 +19,7 @@ const unpinned = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowe
    "tools": [{"name": "read", "side_effect_class": "read"}]}]}`
 
 // TestLockKeepsEdits changes a manifest after a lock has read it, as an editor does
-// while a person is asked: what was written is kept, and nothing is locked.
+// while a person is asked: the edit is kept, and nothing is locked.
 func TestLockKeepsEdits(t *testing.T) {
 	const text = unpinned
 	pinned := strings.Replace(text, "1.0.0", "1.0.1", 1)
@@ -25,12 +27,12 @@ func TestLockKeepsEdits(t *testing.T) {
 		before, now, text, want string
 		err                     string
 	}{
-		"nobody changed it":        {text, text, pinned, pinned, ""},
-		"it begins with a mark":    {"\ufeff" + text, "\ufeff" + text, pinned, pinned, ""},
-		"somebody changed it":      {text, text + "\n", pinned, text + "\n", "was changed meanwhile, so nothing was written; look again"},
-		"only the lock is written": {text, text + "\n", "", text + "\n", "was changed meanwhile, so nothing was written; look again"},
-		"it is no text any more":   {text, "\xff", pinned, "\xff", "was changed meanwhile, so nothing was written; look again"},
-		"it is gone":               {text, "", pinned, "", "nothing was written: "},
+		"not edited":                    {text, text, pinned, pinned, ""},
+		"begins with a byte order mark": {"\ufeff" + text, "\ufeff" + text, pinned, pinned, ""},
+		"edited":                        {text, text + "\n", pinned, text + "\n", "was changed meanwhile, so nothing was written; run it again"},
+		"only the lock is written":      {text, text + "\n", "", text + "\n", "was changed meanwhile, so nothing was written; run it again"},
+		"no longer text":                {text, "\xff", pinned, "\xff", "was changed meanwhile, so nothing was written; run it again"},
+		"deleted":                       {text, "", pinned, "", "nothing was written: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -50,13 +52,13 @@ func TestLockKeepsEdits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l := &locking{m: m}
+			l := &Locking{Manifest: m}
 			if tt.text != "" {
 				l.text = []byte(tt.text)
 			}
-			_, _, err = l.replace(lockFile, m.Agent(), &pack.LockedAgent{Servers: map[string]*pack.LockedServer{}})
+			_, _, err = l.replace(lockFile, &pack.LockedAgent{Servers: map[string]*pack.LockedServer{}})
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
-				t.Errorf("it ends with %v", err)
+				t.Errorf("error %v", err)
 			}
 			if got, _ := os.ReadFile(path); string(got) != tt.want {
 				t.Errorf("the manifest is %q", got)
@@ -68,7 +70,8 @@ func TestLockKeepsEdits(t *testing.T) {
 	}
 }
 
-// A lock that could not be read again is not written, and neither is the manifest.
+// TestLockThatCannotBeWritten makes a lock that could not be read again: neither it nor
+// the manifest is written.
 func TestLockThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	path, lockFile := filepath.Join(dir, "notes.json"), filepath.Join(dir, pack.LockName)
@@ -79,15 +82,43 @@ func TestLockThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &locking{m: m, text: []byte(strings.Replace(unpinned, "1.0.0", "1.0.1", 1))}
+	l := &Locking{Manifest: m, text: []byte(strings.Replace(unpinned, "1.0.0", "1.0.1", 1))}
 	entry := &pack.LockedAgent{Servers: map[string]*pack.LockedServer{"s": {Tools: map[string]pack.LockedTool{"read": {Hash: "none", Definition: []byte("{}")}}}}}
-	if _, _, err := l.replace(lockFile, m.Agent(), entry); !errors.Is(err, pack.LockInvalid) {
-		t.Errorf("it ends with %v", err)
+	if _, _, err := l.replace(lockFile, entry); !errors.Is(err, pack.LockInvalid) {
+		t.Errorf("error %v", err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != unpinned {
 		t.Errorf("the manifest is %q, %v", got, err)
 	}
 	if _, err := os.Stat(lockFile); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the lock: %v", err)
+	}
+}
+
+// unfound is an agent with a requirement that nothing met. A call of any other method panics.
+type unfound struct {
+	Resolved
+	found registry.Found
+}
+
+func (u unfound) Found() []registry.Found { return []registry.Found{u.found} }
+
+// TestRequiredServerUnavailable refuses to lock or check an agent before anything is
+// fetched or started.
+func TestRequiredServerUnavailable(t *testing.T) {
+	for _, tt := range []struct {
+		problem error
+		lacking bool
+	}{{registry.ErrUnreachable, true}, {errors.New("no such version"), false}} {
+		f := registry.Found{Requirement: agent.Requirement{Server: "a.example.com/x"}, Problem: tt.problem}
+		l := &Locking{Resolved: unfound{found: f}}
+		_, run := l.Run(t.Context())
+		_, check := l.Check(t.Context())
+		for _, err := range []error{run, check} {
+			missing, ok := errors.AsType[*UnavailableError](err)
+			if !ok || missing.Lacking != tt.lacking || !strings.Contains(err.Error(), "a.example.com/x") {
+				t.Errorf("%v: error %v", tt.problem, err)
+			}
+		}
 	}
 }
