@@ -147,7 +147,7 @@ func (w *openQuestions) references(source *credential.Source, alias string) {
 					continue
 				}
 				seen = append(seen, ref)
-				r := call.Refuse(credential.Stage, call.CredentialMissing, "server %s needs %s, and it is not set", s.Alias, ref)
+				r := call.Refuse(credential.Stage, call.CredentialMissing, "server %s needs %s, which is not set", s.Alias, ref)
 				r.Hint = fmt.Sprintf("store it: ambit secret set %s %s, or set the environment variable %s",
 					diag.ShellWord(source.Agent), diag.ShellWord(ref), ref)
 				w.refuse(r)

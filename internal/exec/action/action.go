@@ -1,27 +1,26 @@
-// Package action does the work of tools whose manifest says what that is: an
-// http request, a prompt that is filled in, a tool of another agent.
+// Package action runs the tools that a manifest defines itself: an HTTP request, a prompt template, or a
+// tool of another agent.
 //
-// Nothing here runs code of an agent. A manifest gives templates; a call gives
-// values; and what matters is that a value stays one:
+// No code of an agent runs here. The manifest has templates, a call has values, and a value must never
+// change the meaning of its template:
 //
-//   - A template is filled in one pass, so that a value that looks like a
-//     placeholder is text.
-//   - Each place has its own escaping: in paths and queries all but the
-//     unreserved characters are percent-encoded, in JSON a placeholder without
-//     quotes takes a JSON value and one within quotes its text, forms and XML
-//     are escaped as such, and a line break in a header is refused.
-//   - The address is read again when it is filled, and must have the scheme,
-//     host and port that the manifest wrote. A path segment that becomes empty,
-//     . or .. would be another path than the one that was reviewed: refused.
-//   - A value that is missing is an error, unless the input schema has a default
-//     for it: an address with a hole in it means something else.
+//   - A template is filled in one pass, so a value that looks like a placeholder
+//     stays text.
+//   - Each place has its own escaping. Paths and queries percent-encode everything
+//     but unreserved characters. In JSON, a placeholder without quotes becomes a
+//     JSON value and a placeholder inside quotes becomes text. Forms and XML have
+//     their own rules, and a line break in a header is refused.
+//   - The filled URL is parsed again and must have the scheme, host and port of
+//     the manifest. A path segment that becomes empty, . or .. is refused, because
+//     it would change the reviewed path.
+//   - A missing value is an error unless the input schema has a default: a URL
+//     with a hole has another meaning.
 //
-// The credential comes last, when everything else stands, and goes only to its
-// audience (package credential). The connection goes only to public addresses
-// (package egress).
+// The credential is attached last and only for its audience (package credential). The connection goes only
+// to public addresses (package egress).
 //
-// What a server answers is the tool's result, also if it is a no: then it is an
-// error that the agent gets to read. Only what got no answer is a refusal.
+// The server's answer is the tool's result, also if it is an error. Only a request without an answer is
+// refused.
 package action
 
 import (
@@ -41,28 +40,28 @@ type Credentials interface {
 	Slot(a *agent.Agent, slot *agent.Slot) (credential.Secret, error)
 }
 
-// Caller takes a call to the door of another agent, by that agent's NAME.
+// Caller calls a tool through the gateway of another agent, by that agent's NAME.
 type Caller interface {
 	CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error)
 }
 
-// Options are what actions are done with.
+// Options are the resources that actions use.
 type Options struct {
-	// Name is what the agent runs under; empty stands for the slug of its name.
+	// Name is the agent's name in this process; empty means the slug of its name.
 	Name string
-	// Credentials finds secrets; without it, no action has one.
+	// Credentials finds secrets; nil means that there are none.
 	Credentials Credentials
-	// Egress sends requests; without it, no http action is done.
+	// Egress sends requests; nil refuses http actions.
 	Egress *egress.Client
-	// Agents reaches other agents; without it, none is there.
+	// Agents reaches other agents; nil means that there are none.
 	Agents Caller
-	// MaxResponse bounds the bytes of an answer; 0 stands for 1 MiB.
+	// MaxResponse bounds the bytes of an answer; 0 means 1 MiB.
 	MaxResponse int64
 }
 
 const maxResponse = 1 << 20
 
-// New makes the binding of an agent's actions.
+// New returns the binding of an agent's actions.
 func New(a *agent.Agent, o Options) call.Binding {
 	if o.Name == "" {
 		o.Name = agent.Slug(a.Name)
@@ -78,7 +77,7 @@ type binding struct {
 	Options
 }
 
-// Act does the work of a call.
+// Act runs the action of a tool.
 func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	start := time.Now()
 	var result call.Result
@@ -88,7 +87,7 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		result, err = b.http(ctx, t, action, c)
 	case agent.Prompt:
 		result, err = prompt(t, action, c)
-		err = call.Unsent(err) // it goes nowhere
+		err = call.Unsent(err) // a prompt sends nothing
 	case agent.Compose:
 		result, err = b.compose(ctx, t, action, c)
 	default:

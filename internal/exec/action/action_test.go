@@ -64,7 +64,7 @@ func TestCompose(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	// A call that can be repeated is made of calls that can.
+	// An idempotent call makes idempotent inner calls.
 	repeatable := tool
 	repeatable.Policy.Idempotent = true
 	if _, err := New(&agent.Agent{}, answers(call.Result{}, nil)).Act(t.Context(), &repeatable, c); err != nil || got.IdempotencyKey != "compose/reporter/parent" {
@@ -76,9 +76,9 @@ func TestCompose(t *testing.T) {
 		t.Errorf("%q, %v", got.IdempotencyKey, err)
 	}
 
-	no := call.Uncertain("guard", call.OutcomeUnknown, "nobody knows")
+	no := call.Uncertain("guard", call.OutcomeUnknown, "unknown")
 	_, err = New(&agent.Agent{}, answers(call.Result{}, no)).Act(t.Context(), &tool, c)
-	if r := wantCode(t, err, call.OutcomeUnknown, call.EffectUnknown); r.Message != "agent wordcount: nobody knows" || no.Message != "nobody knows" || r.Stage != "guard" {
+	if r := wantCode(t, err, call.OutcomeUnknown, call.EffectUnknown); r.Message != "agent wordcount: unknown" || no.Message != "unknown" || r.Stage != "guard" {
 		t.Errorf("%+v", r)
 	}
 	other := errors.New("other")
@@ -89,13 +89,13 @@ func TestCompose(t *testing.T) {
 	wantCode(t, err, call.ServerUnavailable, call.NoEffect)
 }
 
-// house is some agents that call each other.
-type house struct {
+// group is a group of agents that call each other.
+type group struct {
 	agents map[string]*agent.Agent
 	calls  []string
 }
 
-func (h *house) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
+func (h *group) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
 	a := h.agents[name]
 	h.calls = append(h.calls, name+"/"+c.Tool+"<"+c.Parent)
 	inner := *c
@@ -103,8 +103,8 @@ func (h *house) CallAgent(ctx context.Context, name string, c *call.Call) (call.
 	return New(a, Options{Name: name, Agents: h}).Act(ctx, a.Tool("", c.Tool), &inner)
 }
 
-func composing(pairs ...string) *house {
-	h := &house{agents: map[string]*agent.Agent{}}
+func composing(pairs ...string) *group {
+	h := &group{agents: map[string]*agent.Agent{}}
 	for _, p := range pairs { // a/t>b/u
 		from, to, _ := strings.Cut(p, ">")
 		name, tool, _ := strings.Cut(from, "/")
@@ -122,7 +122,7 @@ func composing(pairs ...string) *house {
 }
 
 func TestComposeEnds(t *testing.T) {
-	run := func(h *house) (call.Result, error) {
+	run := func(h *group) (call.Result, error) {
 		return h.CallAgent(t.Context(), "a", &call.Call{Tool: "t", Parent: "top"})
 	}
 	h := composing("a/t>b/t", "b/t>a/u", "a/u>c/t", "c/t")

@@ -24,7 +24,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// maxError bounds what is told of the body of an error.
+// maxError bounds the part of an error's body that is shown.
 const maxError = 4 << 10
 
 // answer is a tools/call result.
@@ -52,16 +52,23 @@ type resource struct {
 func textContent(text string) content { return content{Type: "text", Text: &text} }
 
 func (a answer) result() (call.Result, error) {
+	raw, err := encode(a)
+	if err != nil {
+		return call.Result{}, fmt.Errorf("the result cannot be encoded: %w", err)
+	}
+	return call.Result{Raw: raw, IsError: a.IsError}, nil
+}
+
+// encode returns JSON that keeps <, > and & readable.
+func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(a); err != nil {
-		return call.Result{}, fmt.Errorf("the result cannot be written: %w", err)
-	}
-	return call.Result{Raw: bytes.TrimSuffix(b.Bytes(), []byte("\n")), IsError: a.IsError}, nil
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// failed is a result that tells of an error.
+// failed returns a result that reports an error.
 func failed(resp *http.Response, format string, args ...any) answer {
 	return answer{Content: []content{textContent(fmt.Sprintf(format, args...))}, IsError: true, Meta: status(resp)}
 }
@@ -70,7 +77,7 @@ func status(resp *http.Response) map[string]any {
 	return map[string]any{"ambit/http_status": resp.StatusCode}
 }
 
-// answer makes a result of what a server answered.
+// answer converts the server's answer to a result.
 func (b *binding) answer(req *http.Request, resp *http.Response, effect agent.SideEffect) (call.Result, error) {
 	host := req.URL.Hostname()
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
@@ -83,15 +90,16 @@ func (b *binding) answer(req *http.Request, resp *http.Response, effect agent.Si
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch {
 	case int64(len(body)) > b.MaxResponse && ok:
-		return failed(resp, "%s answered with more than %s; the answer was not taken", host, size(b.MaxResponse)).result()
+		return failed(resp, "%s answered with more than %s; the answer was discarded", host, size(b.MaxResponse)).result()
 	case !ok:
-		return refused(host, resp, body).result()
+		return errorAnswer(host, resp, body).result()
 	case req.Method == http.MethodHead:
-		return headers(resp).result()
+		return headAnswer(resp).result()
 	case len(body) == 0:
-		return answer{Content: []content{textContent(host + " answered " + line(resp) + ", with nothing in it")}, Meta: status(resp)}.result()
+		text := host + " answered " + line(resp) + " with an empty body"
+		return answer{Content: []content{textContent(text)}, Meta: status(resp)}.result()
 	}
-	return taken(req, resp, body).result()
+	return success(req, resp, body).result()
 }
 
 func size(n int64) string {
@@ -101,23 +109,22 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// line is the status of an answer in words of ours: a server's own could be any
-// text.
+// line returns the status without the server's reason phrase, which could be any text.
 func line(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 }
 
-// redirected tells of a redirect; of where it leads, only the host.
+// redirected reports a redirect, but only the host of its target.
 func redirected(host string, resp *http.Response) answer {
 	to := "elsewhere"
 	if u, err := resp.Request.URL.Parse(resp.Header.Get("Location")); err == nil && u.Hostname() != "" {
-		to = "the host " + diag.Quote(u.Hostname())
+		to = "host " + diag.Quote(u.Hostname())
 	}
-	return failed(resp, "%s answered %s and points to %s; redirects are not followed", host, line(resp), to)
+	return failed(resp, "%s answered %s and redirects to %s; redirects are not followed", host, line(resp), to)
 }
 
-// refused tells of an answer that is a no, with the beginning of what it says.
-func refused(host string, resp *http.Response, body []byte) answer {
+// errorAnswer reports an error status with the beginning of its body.
+func errorAnswer(host string, resp *http.Response, body []byte) answer {
 	text := host + " answered " + line(resp)
 	if after := resp.Header.Get("Retry-After"); after != "" && len(after) < 64 {
 		text += " (retry after: " + diag.Printable(after) + ")"
@@ -132,8 +139,8 @@ func refused(host string, resp *http.Response, body []byte) answer {
 	return failed(resp, "%s", text)
 }
 
-// headers tells what a server says of something without giving it.
-func headers(resp *http.Response) answer {
+// headAnswer reports the answer to a HEAD request.
+func headAnswer(resp *http.Response) answer {
 	var b strings.Builder
 	b.WriteString(line(resp))
 	for _, name := range []string{"Content-Type", "Content-Length", "Last-Modified", "Etag"} {
@@ -144,8 +151,8 @@ func headers(resp *http.Response) answer {
 	return answer{Content: []content{textContent(b.String())}, Meta: status(resp)}
 }
 
-// taken is a good answer, in the form that clients show best.
-func taken(req *http.Request, resp *http.Response, body []byte) answer {
+// success returns a successful answer in the form that clients show best.
+func success(req *http.Request, resp *http.Response, body []byte) answer {
 	a := answer{Meta: status(resp)}
 	kind, params := mediaType(resp, body)
 	major, _, _ := strings.Cut(kind, "/")
@@ -153,20 +160,21 @@ func taken(req *http.Request, resp *http.Response, body []byte) answer {
 	case isText(kind):
 		text := decode(body, params["charset"])
 		a.Content = []content{textContent(text)}
-		if object := jsontext.Value(text); isJSON(kind) && object.Kind() == '{' && object.IsValid() && object.Compact() == nil {
+		object := jsontext.Value(text)
+		if isJSON(kind) && object.Kind() == '{' && object.IsValid() && object.Compact() == nil {
 			a.Structured = object
 		}
 	case major == "image" || major == "audio":
 		a.Content = []content{{Type: major, Data: base64.StdEncoding.EncodeToString(body), MIMEType: kind}}
 	default:
 		where := url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path, RawPath: req.URL.RawPath}
-		a.Content = []content{{Type: "resource", Resource: &resource{where.String(), kind, base64.StdEncoding.EncodeToString(body)}}}
+		blob := base64.StdEncoding.EncodeToString(body)
+		a.Content = []content{{Type: "resource", Resource: &resource{where.String(), kind, blob}}}
 	}
 	return a
 }
 
-// mediaType is what an answer says it is; one that does not say is text if it
-// looks like it.
+// mediaType returns the declared media type. Without one, text is recognized by its bytes.
 func mediaType(resp *http.Response, body []byte) (string, map[string]string) {
 	kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err == nil && strings.Contains(kind, "/") {
@@ -180,14 +188,15 @@ func mediaType(resp *http.Response, body []byte) (string, map[string]string) {
 
 func isText(kind string) bool {
 	switch kind {
-	case "application/xml", "application/yaml", "application/x-yaml", "application/javascript", "application/x-ndjson", "application/graphql",
-		"application/toml", "application/sql", typeForm:
+	case "application/xml", "application/yaml", "application/x-yaml", "application/javascript",
+		"application/x-ndjson", "application/graphql", "application/toml", "application/sql", typeForm:
 		return true
 	}
-	return strings.HasPrefix(kind, "text/") || isJSON(kind) || strings.HasSuffix(kind, "+xml") || strings.HasSuffix(kind, "+yaml")
+	return strings.HasPrefix(kind, "text/") || isJSON(kind) ||
+		strings.HasSuffix(kind, "+xml") || strings.HasSuffix(kind, "+yaml")
 }
 
-// decode is a text in UTF-8. What cannot be read becomes U+FFFD.
+// decode converts a text to UTF-8. Invalid bytes become U+FFFD.
 func decode(body []byte, charset string) string {
 	var from encoding.Encoding = unicode.UTF8
 	if e, err := htmlindex.Get(charset); err == nil {

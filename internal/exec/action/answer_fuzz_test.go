@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// FuzzAnswer: whatever a server answers becomes one JSON value in valid UTF-8, an
-// answer that is a no is an error, and where a redirect leads is told on one line.
+// FuzzAnswer: every answer becomes one JSON value in valid UTF-8, an error status becomes an error, and a
+// redirect is reported on one line.
 func FuzzAnswer(f *testing.F) {
 	for _, a := range []struct {
 		status      int
@@ -56,7 +56,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%d is taken for a yes: %s", status, r.Raw)
 		}
 		if status/100 == 3 && strings.Contains(string(r.Raw), `\n`) {
-			t.Errorf("a redirect is told on several lines: %s", r.Raw)
+			t.Errorf("a redirect is reported on several lines: %s", r.Raw)
 		}
 	})
 }

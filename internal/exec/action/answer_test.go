@@ -55,7 +55,7 @@ func TestAnswers(t *testing.T) {
 		{"unsaid text", 200, "", "hello", "text hello", "", false},
 		{"unsaid binary", 200, "", "\x00\x01", "resource https://api.example.com/v1 application/octet-stream AAE=", "", false},
 		{"odd type", 200, ";;;", "hello", "text hello", "", false},
-		{"nothing", 204, "", "", "text api.example.com answered 204 No Content, with nothing in it", "", false},
+		{"nothing", 204, "", "", "text api.example.com answered 204 No Content with an empty body", "", false},
 		{"not found", 404, "application/json", `{"error":"no such range"}`, "text api.example.com answered 404 Not Found\n\n{\"error\":\"no such range\"}", "", true},
 		{"failed", 500, "text/html", "", "text api.example.com answered 500 Internal Server Error", "", true},
 		{"binary error", 502, "application/octet-stream", "\x00\x01", "text api.example.com answered 502 Bad Gateway", "", true},
@@ -104,7 +104,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestLargeAnswers: the bound counts what is unpacked.
+// TestLargeAnswers: the limit applies to the decompressed bytes.
 func TestLargeAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -115,9 +115,9 @@ func TestLargeAnswers(t *testing.T) {
 		text    string
 	}{
 		{"just so", maxResponse, false, 0, false, ""},
-		{"one more", maxResponse + 1, false, 0, true, "api.example.com answered with more than 1 MiB; the answer was not taken"},
-		{"a bomb", 64 << 20, true, 0, true, "api.example.com answered with more than 1 MiB; the answer was not taken"},
-		{"a smaller bound", 101, false, 100, true, "api.example.com answered with more than 100 bytes; the answer was not taken"},
+		{"one more", maxResponse + 1, false, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
+		{"a bomb", 64 << 20, true, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
+		{"a smaller bound", 101, false, 100, true, "api.example.com answered with more than 100 bytes; the answer was discarded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, agent.HTTP{}, func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +144,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestEndlessAnswers: what goes over the bound is not even read.
+// TestEndlessAnswers: bytes beyond the limit are not read.
 func TestEndlessAnswers(t *testing.T) {
 	const all = 256 << 20
 	taken := make(chan int64, 1)
@@ -165,8 +165,8 @@ type endless64 struct{}
 
 func (endless64) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }
 
-// TestCutAnswers: whoever got half an answer does not know what was done,
-// unless it only asked. A method that reads is not enough: the tool must.
+// TestCutAnswers: after half an answer the effect is unknown, unless the tool only reads. A method that
+// reads is not enough.
 func TestCutAnswers(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")

@@ -18,7 +18,7 @@ const (
 	typeText = "text/plain; charset=utf-8"
 )
 
-// body fills in a body's template and says what it is if nobody did.
+// body fills a body's template and returns its default content type.
 func (a arguments) body(template, contentType string) ([]byte, string, error) {
 	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	kind = strings.TrimSpace(kind)
@@ -47,8 +47,8 @@ func isJSON(kind string) bool {
 	return kind == typeJSON || kind == "text/json" || strings.HasSuffix(kind, "+json")
 }
 
-// looksLikeJSON tells the body of a request that does not say what it is. A
-// form or text can start with a placeholder.
+// looksLikeJSON guesses the type of a body without a content type. A form or text can start with a
+// placeholder.
 func looksLikeJSON(template string) bool {
 	template = strings.TrimLeft(template, " \t\r\n")
 	if template == "" || template[0] != '{' && template[0] != '[' {
@@ -58,8 +58,8 @@ func looksLikeJSON(template string) bool {
 	return len(found) == 0 || found[0].Start > 0
 }
 
-// jsonBody fills in a JSON template: a placeholder without quotes takes the
-// value, one within quotes its text.
+// jsonBody fills a JSON template: a placeholder without quotes becomes the value, a placeholder inside
+// quotes its text.
 func (a arguments) jsonBody(template string) ([]byte, error) {
 	found, _ := agent.Placeholders(template)
 	var b bytes.Buffer
@@ -67,14 +67,14 @@ func (a arguments) jsonBody(template string) ([]byte, error) {
 	for _, p := range found {
 		before := template[at:p.Start]
 		b.WriteString(before)
-		quoted = opens(before, quoted)
+		quoted = inString(before, quoted)
 		at = p.End
 		v, err := a.value(p.Name)
 		if err != nil {
 			return nil, err
 		}
 		if quoted {
-			if v, err = within(v, a.missing(p.Name)); err != nil {
+			if v, err = stringContent(v, a.missing(p.Name)); err != nil {
 				return nil, err
 			}
 		}
@@ -82,13 +82,13 @@ func (a arguments) jsonBody(template string) ([]byte, error) {
 	}
 	b.WriteString(template[at:])
 	if !jsontext.Value(b.Bytes()).IsValid() {
-		return nil, call.Refuse(stage, call.InputInvalid, "with these values the body is not JSON")
+		return nil, call.Refuse(stage, call.InputInvalid, "the body is not JSON with these values")
 	}
 	return b.Bytes(), nil
 }
 
-// opens reports whether a JSON string is open after some text.
-func opens(text string, quoted bool) bool {
+// inString reports whether a JSON string is open after some text.
+func inString(text string, quoted bool) bool {
 	for i := 0; i < len(text); i++ {
 		switch {
 		case text[i] == '"':
@@ -100,8 +100,8 @@ func opens(text string, quoted bool) bool {
 	return quoted
 }
 
-// within is a value as it stands inside a JSON string.
-func within(v jsontext.Value, missing error) (jsontext.Value, error) {
+// stringContent returns a value as the content of a JSON string.
+func stringContent(v jsontext.Value, missing error) (jsontext.Value, error) {
 	text, err := textOf(v, missing)
 	if err != nil {
 		return nil, err
@@ -115,16 +115,14 @@ func within(v jsontext.Value, missing error) (jsontext.Value, error) {
 
 func xmlText(text string) (string, error) {
 	var b bytes.Buffer
-	if err := xml.EscapeText(&b, []byte(text)); err != nil {
-		return "", err
-	}
-	return b.String(), nil
+	err := xml.EscapeText(&b, []byte(text))
+	return b.String(), err
 }
 
-// oneLine takes what cannot be read as the end of a part.
+// oneLine refuses values that could end a part of a multipart body.
 func oneLine(text string) (string, error) {
 	if strings.ContainsAny(text, "\r\n\"") {
-		return "", call.Refuse(stage, call.InputInvalid, "a value for a body of several parts has a line break or quote in it")
+		return "", call.Refuse(stage, call.InputInvalid, "a value for a multipart body contains a line break or quote")
 	}
 	return text, nil
 }

@@ -1,12 +1,12 @@
 package action
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
 // definition is a tool as MCP clients see it.
@@ -19,8 +19,7 @@ type definition struct {
 	Annotations  *agent.Annotations `json:"annotations,omitempty"`
 }
 
-// Definition is the MCP definition of a tool that is on no server; nil for one
-// that is not served.
+// Definition returns the MCP definition of a tool without a server; nil if the tool is not served.
 func Definition(a *agent.Agent, t *agent.Tool) []byte {
 	if _, on := t.Binding.(agent.OnServer); on || !a.Callable(t) {
 		return nil
@@ -29,27 +28,23 @@ func Definition(a *agent.Agent, t *agent.Tool) []byte {
 	if d.InputSchema == nil {
 		d.InputSchema = jsontext.Value(`{"type":"object"}`)
 	}
-	// Structured results are objects; a schema of anything else holds for the
-	// text, and clients would not take it.
-	if _, prompts := t.Binding.(agent.Prompt); !prompts && typeOf(t.OutputSchema) == `"object"` {
+	// MCP allows only object schemas; any other schema describes the text.
+	if _, prompts := t.Binding.(agent.Prompt); !prompts && isObject(t.OutputSchema) {
 		d.OutputSchema = jsontext.Value(t.OutputSchema)
 	}
 	if t.Annotations != (agent.Annotations{}) {
 		d.Annotations = &t.Annotations
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(d) != nil {
-		return nil // a schema that is no JSON is in no valid manifest
+	raw, err := encode(d)
+	if err != nil {
+		return nil // impossible: in a valid manifest every schema is JSON
 	}
-	return bytes.TrimSpace(b.Bytes())
+	return raw
 }
 
-// ofObject is an input schema that says that the input is an object, which all
-// inputs are; nil if there is none.
+// ofObject returns an input schema with the type object, which MCP requires; nil without a schema.
 func ofObject(schema string) jsontext.Value {
-	if typeOf(schema) == `"object"` {
+	if isObject(schema) {
 		return jsontext.Value(schema)
 	}
 	var members map[string]jsontext.Value
@@ -64,12 +59,6 @@ func ofObject(schema string) jsontext.Value {
 	return text
 }
 
-func typeOf(schema string) string {
-	var s struct {
-		Type jsontext.Value `json:"type"`
-	}
-	if json.Unmarshal([]byte(schema), &s) != nil {
-		return ""
-	}
-	return string(s.Type)
+func isObject(schema string) bool {
+	return string(rawjson.Lookup([]byte(schema), "type")) == `"object"`
 }

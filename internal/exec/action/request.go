@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -21,10 +22,10 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// http sends a request and makes a result of the answer.
+// http sends a request and converts the answer to a result.
 func (b *binding) http(ctx context.Context, t *agent.Tool, h agent.HTTP, c *call.Call) (call.Result, error) {
 	if b.Egress == nil {
-		return call.Result{}, call.Unsent(call.Refuse(stage, call.ServerUnavailable, "nothing is sent from here"))
+		return call.Result{}, call.Unsent(call.Refuse(stage, call.ServerUnavailable, "http actions are not available here"))
 	}
 	req, err := b.request(ctx, t, h, c)
 	if err != nil {
@@ -38,7 +39,7 @@ func (b *binding) http(ctx context.Context, t *agent.Tool, h agent.HTTP, c *call
 	return b.answer(req, resp, t.SideEffect)
 }
 
-// request fills in an action's request; its credential comes last.
+// request fills an action's request. The credential is attached last.
 func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *call.Call) (*http.Request, error) {
 	args, err := readArguments(t, c)
 	if err != nil {
@@ -53,7 +54,7 @@ func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *c
 	for name, template := range h.Headers {
 		switch {
 		case strings.EqualFold(name, "Accept-Encoding"):
-			// How an answer is packed is between the two ends of the connection.
+			// The transport negotiates the encoding.
 		case credential.Uses(template):
 			secret[name] = template
 		default:
@@ -92,7 +93,7 @@ func (b *binding) attach(req *http.Request, h agent.HTTP, templates map[string]s
 	})
 }
 
-// setDefaults adds what a manifest need not say.
+// setDefaults adds headers that the manifest may omit.
 func setDefaults(req *http.Request, t *agent.Tool, c *call.Call) {
 	set := func(name, value string) {
 		if _, ok := req.Header[name]; !ok {
@@ -110,15 +111,15 @@ func setDefaults(req *http.Request, t *agent.Tool, c *call.Call) {
 	}
 }
 
-// header takes what can stand in a header.
+// header refuses values that a header cannot contain.
 func header(text string) (string, error) {
 	if !httpguts.ValidHeaderFieldValue(text) {
-		return "", call.Refuse(stage, call.InputInvalid, "a value for a header has a line break or control character in it")
+		return "", call.Refuse(stage, call.InputInvalid, "a value for a header contains a line break or control character")
 	}
 	return text, nil
 }
 
-// address fills in an action's address and holds it to what the manifest wrote.
+// address fills an action's URL and checks it against the manifest.
 func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	scheme, rest, ok := strings.Cut(h.URL, "://")
 	host, path := rest, ""
@@ -126,11 +127,11 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 		host, path = rest[:end], rest[end:]
 	}
 	if !ok || strings.ContainsAny(scheme+host, "{}") {
-		return nil, call.Refuse(stage, call.HostNotAllowed, "a placeholder would choose where the request goes")
+		return nil, call.Refuse(stage, call.HostNotAllowed, "a placeholder would choose the host of the request")
 	}
 	base, err := url.Parse(scheme + "://" + host)
 	if err != nil {
-		return nil, call.Refuse(stage, call.HostNotAllowed, "the address of %s cannot be read", a.tool.Name)
+		return nil, call.Refuse(stage, call.HostNotAllowed, "the URL of %s cannot be parsed", a.tool.Name)
 	}
 	path, query, hasQuery := strings.Cut(path, "?")
 	if path, err = a.path(path); err != nil {
@@ -145,17 +146,18 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || !egress.Same(u, base) || u.User != nil || u.Opaque != "" || u.Fragment != "" {
-		return nil, call.Refuse(stage, call.HostNotAllowed, "the filled-in address of %s is not the one that the manifest wrote", a.tool.Name)
+		return nil, call.Refuse(stage, call.HostNotAllowed,
+			"the filled-in URL of %s has another scheme, host or port than the manifest", a.tool.Name)
 	}
 	name, err := egress.Host(u.Hostname())
 	if err != nil {
-		name = strings.ToLower(u.Hostname()) // an address, which the client refuses unless a switch allows it
+		name = strings.ToLower(u.Hostname()) // an IP address: the client refuses it unless a switch allows it
 	}
 	if name != h.Host {
-		return nil, call.Refuse(stage, call.HostNotAllowed, "the address of %s goes to another host than was reviewed", a.tool.Name)
+		return nil, call.Refuse(stage, call.HostNotAllowed, "the URL of %s has another host than was reviewed", a.tool.Name)
 	}
 	if err == nil {
-		// One spelling, so that everything that looks at it sees the same.
+		// One spelling, so that every later check sees the same host.
 		u.Host = name
 		if port := base.Port(); port != "" {
 			u.Host = net.JoinHostPort(name, port)
@@ -164,7 +166,7 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	return u, nil
 }
 
-// path fills in a path, segment by segment.
+// path fills a path, segment by segment.
 func (a arguments) path(template string) (string, error) {
 	segments := strings.Split(template, "/")
 	for i, s := range segments {
@@ -176,9 +178,9 @@ func (a arguments) path(template string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if leads(filled) {
-			r := call.Refuse(stage, call.InputInvalid, "with the value for %s the path would be another one", diag.Quote(found[0].Name))
-			r.Hint = "give a value that is not empty and has no . or .. as a part of a path"
+		if changesPath(filled) {
+			r := call.Refuse(stage, call.InputInvalid, "the value for %s would change the path", diag.Quote(found[0].Name))
+			r.Hint = "use a value that is not empty and contains no . or .. path segment"
 			return "", r
 		}
 		segments[i] = filled
@@ -186,22 +188,17 @@ func (a arguments) path(template string) (string, error) {
 	return strings.Join(segments, "/"), nil
 }
 
-// leads reports whether a segment is one that leads elsewhere, also for a server
-// that decodes it first.
-func leads(segment string) bool {
+// changesPath reports whether a segment changes the path, also for a server that decodes it first.
+func changesPath(segment string) bool {
 	plain, err := url.PathUnescape(segment)
 	if err != nil || plain == "" {
 		return true
 	}
-	for _, part := range strings.FieldsFunc(plain, func(r rune) bool { return r == '/' || r == '\\' }) {
-		if part == "." || part == ".." {
-			return true
-		}
-	}
-	return false
+	parts := strings.FieldsFunc(plain, func(r rune) bool { return r == '/' || r == '\\' })
+	return slices.Contains(parts, ".") || slices.Contains(parts, "..")
 }
 
-// setBody fills in the body, as its content type asks.
+// setBody fills the body according to its content type.
 func (a arguments) setBody(req *http.Request, h agent.HTTP) error {
 	if h.Body == "" || egress.Reads(h.Method) {
 		return nil

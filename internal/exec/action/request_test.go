@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// sent is the request that a call would send, as it stands on the wire.
+// sent returns the request of a call as sent on the wire.
 func sent(t testing.TB, h agent.HTTP, schema, arguments string, change ...func(*agent.Tool, *call.Call)) (*http.Request, string, error) {
 	t.Helper()
 	if h.URL == "" {
@@ -88,7 +88,7 @@ func TestAddress(t *testing.T) {
 			if tt.code != "" {
 				r := wantCode(t, err, tt.code, call.NoEffect)
 				if authority, _, _ := strings.Cut(strings.TrimPrefix(tt.url, "https://"), "/"); strings.Contains(authority, "{") && !strings.Contains(authority, "?") &&
-					!strings.Contains(r.Message, "would choose where the request goes") {
+					!strings.Contains(r.Message, "would choose the host of the request") {
 					t.Error(r.Message)
 				}
 			} else if err != nil || req.URL.String() != tt.want {
@@ -213,7 +213,7 @@ func TestHeaders(t *testing.T) {
 			}
 		})
 	}
-	// A key that no header takes becomes one that does, always the same.
+	// A key that is not valid in a header is replaced by its hash.
 	for range 2 {
 		req, _, err := sent(t, agent.HTTP{}, "", `{}`, keyed("a\nb"))
 		if err != nil || req.Header.Get("Idempotency-Key") != fmt.Sprintf("%x", sha256.Sum256([]byte("a\nb"))) {
@@ -238,8 +238,7 @@ var templates = []string{
 	"https://api.example.com/v1/{a}/x?q={a}&r={b}", "https://api.example.com:8443/{a}{b}", "https://api.example.com?{a}={b}", "https://api.example.com/x/{a}-{b}/?z={b}",
 }
 
-// FuzzAddress: no value changes where a request goes, nor how many segments its
-// path has, nor what the parts of its query are called.
+// FuzzAddress: no value changes the host, the number of path segments or the names of query parameters.
 func FuzzAddress(f *testing.F) {
 	for i := range templates {
 		for _, v := range []string{"", "x", "@evil.test", "://evil.test", "/../..", "?q=1#", "%2f%2e%2e", "\r\n", "\\\\evil.test", "{b}", "é\u2028"} {

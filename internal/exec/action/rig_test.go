@@ -32,7 +32,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// canary is the token; nobody but its audience gets to see it.
+// canary is the token; only its audience may see it.
 const canary = "canary-4c1fe0b7a925"
 
 // authority signs certificates of test servers.
@@ -108,7 +108,7 @@ func (s *server) requests() []string {
 	return append([]string(nil), s.seen...)
 }
 
-// switches lead names, given as name:port, to servers.
+// switches map names, as name:port, to servers.
 func (a *authority) switches(t testing.TB, to map[string]*server) egress.Switches {
 	t.Helper()
 	var pairs []string
@@ -190,7 +190,7 @@ func wantCode(t testing.TB, err error, code call.Code, effect call.Effect) *call
 		t.Fatalf("got %v, want %s with effect %s", err, code, effect)
 	}
 	if strings.Contains(fmt.Sprintf("%+v", r), canary) {
-		t.Fatal("a refusal tells the token")
+		t.Fatal("a refusal contains the token")
 	}
 	return r
 }

@@ -104,10 +104,10 @@ func TestSeedExample(t *testing.T) {
 		t.Errorf("the server saw %d requests", len(seen))
 	}
 	if strings.Contains(string(result.Raw), canary) {
-		t.Error("the result tells the token")
+		t.Error("the result contains the token")
 	}
 
-	// Without the token the agent is there, and says what it lacks.
+	// Without the token the agent is served, and its calls report the missing credential.
 	if _, err := vault.Remove("reporter", "analytics_token"); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 		a := seedAgent(t)
 		h := a.Tools[0].Binding.(agent.HTTP)
 		h.URL = address
-		// Whatever a reader of the manifest might have taken for its host.
+		// Hosts that a reader of the manifest might mistake for the right one.
 		for _, host := range []string{hostOf(address), "api.example.com", "evil.test"} {
 			h.Host = host
 			a.Tools[0].Binding = h
@@ -182,8 +182,8 @@ func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 	trap := ca.server(t, func(http.ResponseWriter, *http.Request) {}, "evil.test", "sub.api.example.com")
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		for location, want := range map[string]string{
-			"https://evil.test/path-" + canary: `the host "evil.test"`, "https://user:pw@evil.test/": `the host "evil.test"`, "//evil.test/": `the host "evil.test"`,
-			"https://sub.api.example.com/": `the host "sub.api.example.com"`, "/other": `the host "api.example.com"`, "http://169.254.169.254/": `the host "169.254.169.254"`,
+			"https://evil.test/path-" + canary: `host "evil.test"`, "https://user:pw@evil.test/": `host "evil.test"`, "//evil.test/": `host "evil.test"`,
+			"https://sub.api.example.com/": `host "sub.api.example.com"`, "/other": `host "api.example.com"`, "http://169.254.169.254/": `host "169.254.169.254"`,
 			"https://%zz": "elsewhere", "data:text/plain,x": "elsewhere",
 		} {
 			api := ca.server(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -2,12 +2,14 @@ package action
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
@@ -25,14 +27,13 @@ func readArguments(t *agent.Tool, c *call.Call) (arguments, error) {
 	return a, nil
 }
 
-// value is a JSON value without its layout: as given, or the default of the
-// input schema.
+// value returns an argument as compact JSON, or the default of the input schema.
 func (a arguments) value(name string) (jsontext.Value, error) {
 	v, ok := a.values[name]
 	if !ok {
-		v, ok = a.fallback(name)
+		v = rawjson.Lookup([]byte(a.tool.InputSchema), "properties", name, "default")
 	}
-	if v = v.Clone(); !ok || v.Compact() != nil {
+	if v = v.Clone(); v == nil || v.Compact() != nil {
 		return nil, a.missing(name)
 	}
 	return v, nil
@@ -40,27 +41,12 @@ func (a arguments) value(name string) (jsontext.Value, error) {
 
 func (a arguments) missing(name string) error {
 	r := call.Refuse(stage, call.InputInvalid, "%s needs a value for %s", a.tool.Name, diag.Quote(name))
-	r.Hint = "give it, or have the manifest's input_schema name a default"
+	r.Hint = "pass the argument, or give it a default in the manifest's input_schema"
 	return r
 }
 
-func (a arguments) fallback(name string) (jsontext.Value, bool) {
-	var schema struct {
-		Properties map[string]jsontext.Value `json:"properties"`
-	}
-	if json.Unmarshal([]byte(a.tool.InputSchema), &schema) != nil || schema.Properties[name].Kind() != '{' {
-		return nil, false
-	}
-	var property map[string]jsontext.Value
-	if json.Unmarshal(schema.Properties[name], &property) != nil {
-		return nil, false
-	}
-	v, ok := property["default"]
-	return v, ok
-}
-
-// text is a value as text: of a string what it says, of anything else its JSON.
-// Nothing can be said with null.
+// text returns a value as text: the content of a string, or the JSON of anything else. Null counts as
+// missing.
 func (a arguments) text(name string) (string, error) {
 	v, err := a.value(name)
 	if err != nil {
@@ -83,12 +69,12 @@ func textOf(v jsontext.Value, missing error) (string, error) {
 	return string(v), nil
 }
 
-// escape makes a value fit where it is put; it may refuse it.
+// escape adapts a value to its place or refuses it.
 type escape func(text string) (string, error)
 
 func plain(text string) (string, error) { return text, nil }
 
-// fill puts values in the place of the placeholders of a template.
+// fill replaces the placeholders of a template.
 func (a arguments) fill(template string, esc escape) (string, error) {
 	found, _ := agent.Placeholders(template)
 	var b strings.Builder
@@ -107,17 +93,7 @@ func (a arguments) fill(template string, esc escape) (string, error) {
 	return b.String() + template[at:], nil
 }
 
-// percent encodes all but the characters that mean the same everywhere.
+// percent encodes all but unreserved characters.
 func percent(text string) (string, error) {
-	const hex = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(text) {
-		switch c := text[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == '_', c == '~':
-			b.WriteByte(c)
-		default:
-			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
-		}
-	}
-	return b.String(), nil
+	return strings.ReplaceAll(url.QueryEscape(text), "+", "%20"), nil
 }

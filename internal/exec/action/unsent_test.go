@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// What is refused before anything leaves says so.
+// A refusal before anything is sent is marked as unsent.
 func TestUnsent(t *testing.T) {
 	unset := func(r *rig) { r.o.Credentials = token("") }
 	other := func(b agent.Binding) func(*rig) { return func(r *rig) { r.agent.Tools[0].Binding = b } }
@@ -37,7 +37,7 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// Whether a call of another agent was sent is that agent's word.
+// Whether a call of another agent was sent is decided by that agent.
 func TestComposeTellsWhatWasSent(t *testing.T) {
 	for _, unsent := range []bool{true, false} {
 		there := callers(func(context.Context, string, *call.Call) (call.Result, error) {

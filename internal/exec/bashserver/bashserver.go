@@ -1,16 +1,14 @@
-// Package bashserver is a small MCP tool server of ambit's own. It has one tool,
-// execute, which runs a shell command in the sandbox.
+// Package bashserver is a small MCP tool server with one tool, execute, which runs a shell command in the
+// sandbox.
 //
-// A shell is the widest tool there is, so what it may do does not depend on the
-// command: the sandbox's standard tier, no network at all, bounded memory,
-// processes, time and output, nothing of this machine to be seen but its programs,
-// and one work folder that can be written. Where that cannot be given, every call is
-// refused with isolation_unavailable; there is no switch that runs it without.
+// The limits do not depend on the command: the sandbox's standard tier, no network, bounded memory,
+// processes, time and output, only the machine's programs visible, and one writable work folder. Where the
+// sandbox is unavailable, every call is refused with isolation_unavailable. No option runs a command
+// without the sandbox.
 //
-// Each command is a run of its own: nothing that it starts is left when it has
-// ended, and only what it wrote to the work folder stays. That folder is bounded too,
-// in bytes and in files: it is looked at while a command runs, which is ended when
-// it is full. One that is full can still be emptied.
+// Each command is a separate run. Its processes end with it, and only the files in the work folder stay.
+// That folder is limited in bytes and in files: it is measured while a command runs, and a command that
+// fills it is ended. Commands can still delete files from a full folder.
 package bashserver
 
 import (
@@ -33,15 +31,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Name is what the server is called.
+// Name is the name of the server.
 const Name = "bash"
 
-// Work is where a command finds its work folder.
+// Work is the path of the work folder inside the sandbox.
 const Work = "/work"
 
 const (
 	maxCommand = 64 << 10
-	// maxOutput is how much of each stream a model is shown.
+	// maxOutput bounds how much of each stream is returned.
 	maxOutput   = 64 << 10
 	defaultTime = 30 * time.Second
 	maxTime     = 10 * time.Minute
@@ -50,20 +48,19 @@ const (
 	processes   = 128
 )
 
-// Options say where the server works.
+// Options configure the server.
 type Options struct {
-	// Work is a folder of this machine, absolute; empty leaves commands without.
+	// Work is the absolute path of the work folder on this machine; empty means none.
 	Work string
-	// Own says that nobody else has files there, so that as root they may be made the
-	// sandbox's own. A folder of somebody's keeps its owners, and commands can change
-	// in it what these allow.
+	// Own allows root to give the files in Work to the sandbox's user, because no other user has files
+	// there. Otherwise files keep their owners, and commands change only what their permissions allow.
 	Own bool
-	// Home is where ambit keeps what it found out about the sandbox.
+	// Home contains the cached checks of the sandbox.
 	Home    home.Home
 	Version string
 
-	most size                                                         // of the work folder; the zero one is the usual
-	run  func(context.Context, sandbox.Spec) (sandbox.Outcome, error) // nil is the sandbox
+	maxWork size                                                         // zero means the default
+	run     func(context.Context, sandbox.Spec) (sandbox.Outcome, error) // nil means the sandbox
 }
 
 const description = "Run a shell command with bash in a sandbox and return what it wrote. The command starts in " + Work +
@@ -75,7 +72,8 @@ const inputSchema = `{"type":"object","additionalProperties":false,"required":["
 
 const outputSchema = `{"type":"object","required":["exit_code","stdout","stderr"],"properties":{` +
 	`"exit_code":{"type":"integer"},"stdout":{"type":"string"},"stderr":{"type":"string"},` +
-	`"truncated":{"type":"boolean"},"timed_out":{"type":"boolean"},"out_of_memory":{"type":"boolean"},"work_full":{"type":"boolean"},"duration_ms":{"type":"integer"}}}`
+	`"truncated":{"type":"boolean"},"timed_out":{"type":"boolean"},"out_of_memory":{"type":"boolean"},` +
+	`"work_full":{"type":"boolean"},"duration_ms":{"type":"integer"}}}`
 
 // Serve speaks MCP until its input ends.
 func Serve(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
@@ -85,7 +83,8 @@ func Serve(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser)
 	s := mcp.NewServer(&mcp.Implementation{Name: "ambit-bash", Title: "A sandboxed shell", Version: o.Version}, nil)
 	destructive, open := true, false
 	s.AddTool(&mcp.Tool{
-		Name: "execute", Description: description, InputSchema: json.RawMessage(inputSchema), OutputSchema: json.RawMessage(outputSchema),
+		Name: "execute", Description: description,
+		InputSchema: json.RawMessage(inputSchema), OutputSchema: json.RawMessage(outputSchema),
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive, OpenWorldHint: &open},
 	}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return o.execute(ctx, r.Params.Arguments), nil
@@ -97,7 +96,7 @@ func Serve(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser)
 	return err
 }
 
-// Result is what a command came to.
+// Result is the outcome of a command.
 type Result struct {
 	ExitCode    int    `json:"exit_code"`
 	Stdout      string `json:"stdout"`
@@ -109,21 +108,23 @@ type Result struct {
 	DurationMS  int64  `json:"duration_ms"`
 }
 
-// execute runs one command. What went wrong is told in the result.
+// execute runs one command. Errors are reported in the result.
 func (o Options) execute(ctx context.Context, arguments []byte) *mcp.CallToolResult {
 	var asked struct {
 		Command string `json:"command"`
 		Timeout int    `json:"timeout_seconds"`
 	}
 	if err := json.Unmarshal(arguments, &asked); err != nil {
-		return failed(call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments are not what execute takes"))
+		return failed(call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments do not match the input schema of execute"))
 	}
 	wall := time.Duration(asked.Timeout) * time.Second
 	switch {
 	case asked.Command == "" || len(asked.Command) > maxCommand || strings.ContainsRune(asked.Command, 0):
-		return failed(call.Refuse(sandbox.Stage, call.InputInvalid, "the command must have 1 to %d bytes, none of them zero", maxCommand))
+		return failed(call.Refuse(sandbox.Stage, call.InputInvalid,
+			"the command must have 1 to %d bytes and no NUL", maxCommand))
 	case asked.Timeout < 0 || asked.Timeout > int(maxTime.Seconds()):
-		return failed(call.Refuse(sandbox.Stage, call.InputInvalid, "timeout_seconds must be 1 to %d", int(maxTime.Seconds())))
+		return failed(call.Refuse(sandbox.Stage, call.InputInvalid,
+			"timeout_seconds must be 1 to %d", int(maxTime.Seconds())))
 	case wall == 0:
 		wall = defaultTime
 	}
@@ -134,7 +135,7 @@ func (o Options) execute(ctx context.Context, arguments []byte) *mcp.CallToolRes
 	full := func() bool { return false }
 	var most size
 	if len(spec.Mounts) > 0 {
-		most = o.room(spec.Mounts[0].Source)
+		most = o.limit(spec.Mounts[0].Source)
 		ctx, full = watch(ctx, spec.Mounts[0].Source, most)
 	}
 	outcome, err := o.run(ctx, spec)
@@ -146,12 +147,12 @@ func (o Options) execute(ctx context.Context, arguments []byte) *mcp.CallToolRes
 		return failed(call.Refuse(sandbox.Stage, call.ProgramFailed, "the command could not be run: %v", err))
 	}
 	if filled {
-		stderr.add("the work folder may hold " + most.String() + ": remove something")
+		stderr.add("the work folder is limited to " + most.String() + ": remove files")
 	}
-	return told(outcome, stderr.String(), filled)
+	return result(outcome, stderr.String(), filled)
 }
 
-// spec is the run of a command. What it writes to stderr is collected.
+// spec describes the run of a command and collects its stderr.
 func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *lines, error) {
 	stderr := &lines{}
 	s := sandbox.Spec{
@@ -161,14 +162,14 @@ func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *lines,
 	if o.Work == "" {
 		return s, stderr, nil
 	}
-	// The sandbox takes no path through a link, so that nobody can turn it.
+	// The sandbox refuses links in paths, because another process could change them.
 	work, err := filepath.EvalSymlinks(o.Work)
 	if err == nil {
 		work, err = filepath.Abs(work)
 	}
 	if err == nil {
 		if info, statErr := os.Stat(work); statErr != nil || !info.IsDir() {
-			err = errors.New("it is not a folder")
+			err = errors.New("not a folder")
 		}
 	}
 	if err != nil {
@@ -178,8 +179,8 @@ func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *lines,
 	return s, stderr, nil
 }
 
-// told is an outcome as a tool's result.
-func told(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
+// result converts an outcome to a tool result.
+func result(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
 	stdout, cut := clip(string(out.Stdout))
 	stderr, cutToo := clip(stderr)
 	r := Result{
@@ -195,14 +196,14 @@ func told(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
 	case r.WorkFull:
 		b.WriteString("\n[the work folder is full]")
 	case r.TimedOut:
-		b.WriteString("\n[ended: its time was over]")
+		b.WriteString("\n[ended: time limit reached]")
 	case r.OutOfMemory:
-		b.WriteString("\n[ended: it took too much memory]")
+		b.WriteString("\n[ended: memory limit reached]")
 	case r.ExitCode != 0:
 		fmt.Fprintf(&b, "\n[exit code %d]", r.ExitCode)
 	}
 	if r.Truncated {
-		b.WriteString("\n[output cut]")
+		b.WriteString("\n[output truncated]")
 	}
 	return &mcp.CallToolResult{
 		Content: []mcp.Content{&mcp.TextContent{Text: strings.TrimPrefix(b.String(), "\n")}}, StructuredContent: r,
@@ -210,24 +211,23 @@ func told(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
 	}
 }
 
-// clip keeps the beginning of a text, as text.
+// clip keeps the beginning of a text, as valid UTF-8.
 func clip(s string) (string, bool) {
-	if len(s) <= maxOutput {
-		return strings.ToValidUTF8(s, "\uFFFD"), false
-	}
-	return strings.ToValidUTF8(diag.Cut(s, maxOutput), "\uFFFD"), true
+	return strings.ToValidUTF8(diag.Cut(s, maxOutput), "\uFFFD"), len(s) > maxOutput
 }
 
-// failed is a refusal as a tool's result. It stands beside the structured content,
-// which clients hold to the schema of an outcome.
+// failed converts a refusal to a tool result. It has no structured content, because clients validate that
+// against the output schema.
 func failed(r *call.Refusal) *mcp.CallToolResult {
 	return &mcp.CallToolResult{
 		Content: []mcp.Content{&mcp.TextContent{Text: r.Error() + " (" + r.Hint + ")"}}, IsError: true,
-		Meta: mcp.Meta{"ambit/error": map[string]any{"code": r.Code, "message": r.Message, "hint": r.Hint, "retryable": r.Retryable}},
+		Meta: mcp.Meta{"ambit/error": map[string]any{
+			"code": r.Code, "message": r.Message, "hint": r.Hint, "retryable": r.Retryable,
+		}},
 	}
 }
 
-// lines collects what a command writes to stderr, as much as is shown.
+// lines collects stderr up to the limit.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -55,7 +55,7 @@ func execute(t *testing.T, c *mcp.ClientSession, command string) (*mcp.CallToolR
 func TestExecute(t *testing.T) {
 	sandboxtest.Need(t)
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("hush"), 0o644); err != nil {
+	if err := os.WriteFile(secret, []byte("quiet"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("CANARY", "a value of this process")
@@ -72,7 +72,7 @@ func TestExecute(t *testing.T) {
 		{"it sees the work folder", "pwd; cat here.txt", 0, "/work\nhello\n", ""},
 		{"it can change it", "echo more >> here.txt && mkdir made && echo x > made/new && cat here.txt", 0, "hello\nmore\n", ""},
 		{"what it changed stays", "cat made/new", 0, "x\n", ""},
-		{"its exit code is told", "echo no >&2; exit 7", 7, "", "no"},
+		{"its exit code is reported", "echo no >&2; exit 7", 7, "", "no"},
 		{"other files are not there", "cat " + secret, 1, "", "No such file"},
 		{"nothing is inherited", "echo [$CANARY]", 0, "[]\n", ""},
 		{"there is no network", "exec 3<>/dev/tcp/127.0.0.1/22 || exit 9", 9, "", "refused"},
@@ -106,33 +106,33 @@ func TestExecuteEnds(t *testing.T) {
 	}
 }
 
-// A work folder that is full ends what fills it, and can be emptied.
+// A command that fills its work folder is ended, and the folder can be emptied.
 func TestExecuteFills(t *testing.T) {
 	sandboxtest.Need(t)
 	work := t.TempDir()
-	c := talk(t, Options{Work: work, Own: true, Home: home.At(t.TempDir()), most: size{1 << 20, 20}})
+	c := talk(t, Options{Work: work, Own: true, Home: home.At(t.TempDir()), maxWork: size{1 << 20, 20}})
 	for _, tt := range []struct {
 		name, command string
 		full          bool
 	}{
 		{"what fits", "head -c 100000 /dev/zero > a", false},
-		{"one that goes on and on", "while :; do i=$(((i + 1) % 15)); head -c 100000 /dev/zero > b$i; done", true},
+		{"an endless writer", "while :; do i=$(((i + 1) % 15)); head -c 100000 /dev/zero > b$i; done", true},
 		{"it stays full", "echo more > c && head -c 900000 /dev/zero > d", true},
 		{"it can be emptied", "rm -f b* c d", false},
 		{"and used again", "head -c 100000 /dev/zero > e", false},
 		{"many files", "for i in $(seq 30); do : > f$i; done", true},
-		{"a file with holes takes no room", "rm -f f*; truncate -s 100M g", false},
+		{"a sparse file uses no space", "rm -f f*; truncate -s 100M g", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, r := execute(t, c, tt.command)
-			if r.WorkFull != tt.full || r.TimedOut || got.IsError != tt.full || tt.full && !strings.Contains(r.Stderr, "the work folder may hold") {
+			if r.WorkFull != tt.full || r.TimedOut || got.IsError != tt.full || tt.full && !strings.Contains(r.Stderr, "the work folder is limited to") {
 				t.Errorf("%+v, error %v", r, got.IsError)
 			}
 		})
 	}
 }
 
-// Where there is no sandbox nothing runs, and it is said why.
+// Without a sandbox no command runs, and the refusal contains the reason.
 func TestExecuteIsNeverWithout(t *testing.T) {
 	ran := 0
 	o := Options{Home: home.At(t.TempDir()), run: func(_ context.Context, s sandbox.Spec) (sandbox.Outcome, error) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestNoise reports what is no message: its beginning, and a copy.
+// TestNoise checks that OnNoise receives a copy of the beginning of each line that is not a message.
 func TestNoise(t *testing.T) {
 	var heard diary
 	var kept []byte
@@ -36,8 +36,7 @@ func TestNoise(t *testing.T) {
 	})
 }
 
-// TestSentences checks that errors say what to do, and that a server's text in
-// them is quoted and short.
+// TestSentences checks that errors name the fix and quote a server's text, shortened.
 func TestSentences(t *testing.T) {
 	evil := "\x1b[2J\u202e" + strings.Repeat("x", 1000)
 	for _, err := range []error{
@@ -98,8 +97,8 @@ func TestHundredMegabyteLine(t *testing.T) {
 	})
 }
 
-// TestBacklog checks that a server that does not read its input gets no more
-// than one message's worth of memory, and that a call which did not fit says so.
+// TestBacklog checks that a server that does not read its input uses at most one message of memory, and
+// that a call beyond that returns ErrNotSent.
 func TestBacklog(t *testing.T) {
 	big := `{"x":"` + strings.Repeat("x", 600<<10) + `"}`
 	play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) { <-f.dead() }), func(t *testing.T, c *Conn) {
@@ -119,7 +118,7 @@ func TestBacklog(t *testing.T) {
 				unsent++
 			}
 		}
-		// One is being written, one waits to be; the others found no room.
+		// One is being written, one is queued; the others found no space.
 		if unsent != 2 {
 			t.Errorf("%d calls were not sent, want 2", unsent)
 		}
@@ -128,8 +127,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// TestBacklogDrains checks that calls which waited for room are sent when the
-// server reads again.
+// TestBacklogDrains checks that calls that waited for space are sent when the server reads again.
 func TestBacklogDrains(t *testing.T) {
 	big := `{"x":"` + strings.Repeat("x", 600<<10) + `"}`
 	play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) {

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Keys of _meta that are between us and the server, whatever a caller puts there.
+// Keys of _meta that belong to the connection; values of callers are replaced.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaClient       = "io.modelcontextprotocol/clientInfo"
@@ -20,23 +20,21 @@ const (
 	metaToken        = "progressToken"
 )
 
-// Call sends a request and returns its result, both as raw JSON. The params are
-// an object or nil. In 2026-07-28 the _meta of the protocol is added to theirs.
+// Call sends a request and returns its result, both as raw JSON. The params are an object or nil. In
+// 2026-07-28 the protocol's _meta is added to them.
 func (c *Conn) Call(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	return c.Do(ctx, Request{Method: method, Params: params})
 }
 
-// Request is any request but the call of a tool.
+// Request is any request other than a tool call.
 type Request struct {
 	Method string
 	Params jsontext.Value // an object, or nil
 
-	// Capabilities are declared with this request instead of the connection's
-	// own. Only 2026-07-28 can do that; before it they are ignored.
+	// Capabilities replace the connection's capabilities for this request, in 2026-07-28 only.
 	Capabilities jsontext.Value
 
-	// OnNotification is that of a [ToolCall]. A progressToken in the params' _meta
-	// is the one that it will see.
+	// OnNotification is like that of [ToolCall]. It sees the progressToken of the params' _meta.
 	OnNotification func(Notification)
 }
 
@@ -48,7 +46,7 @@ func (c *Conn) Do(ctx context.Context, r Request) (jsontext.Value, error) {
 	}
 	params := trim(r.Params)
 	if len(params) > 0 && !isObject(params) {
-		return nil, notSent(errors.New("the params are no JSON object"))
+		return nil, notSent(errors.New("the params are not a JSON object"))
 	}
 	own, err := c.metaFor(s, r.Capabilities)
 	if err != nil {
@@ -80,8 +78,7 @@ func (c *Conn) Do(ctx context.Context, r Request) (jsontext.Value, error) {
 	return c.exchange(ctx, m, box, r.OnNotification)
 }
 
-// metaFor is what a request to this server says of the connection in its _meta:
-// nothing before 2026-07-28.
+// metaFor returns the connection's _meta members for a request; nil before 2026-07-28.
 func (c *Conn) metaFor(s *Server, capabilities jsontext.Value) ([]byte, error) {
 	switch capabilities = trim(capabilities); {
 	case !s.Modern:
@@ -89,12 +86,12 @@ func (c *Conn) metaFor(s *Server, capabilities jsontext.Value) ([]byte, error) {
 	case len(capabilities) == 0:
 		return c.ownMeta, nil
 	case !isObject(capabilities):
-		return nil, errors.New("the capabilities are no JSON object")
+		return nil, errors.New("the capabilities are not a JSON object")
 	}
 	return c.appendOwnMeta(nil, capabilities), nil
 }
 
-// nameOf is what a request's Mcp-Name header holds.
+// nameOf returns the value of a request's Mcp-Name header.
 func nameOf(method string, params []byte) string {
 	key := "name"
 	switch method {
@@ -108,27 +105,24 @@ func nameOf(method string, params []byte) string {
 	return name
 }
 
-// ToolCall is a call of a tool. All JSON in it is sent as it is.
+// ToolCall is a call of a tool. Its JSON is sent unchanged.
 type ToolCall struct {
 	Name      string
 	Arguments jsontext.Value // an object, or nil
 
-	// Meta is the _meta object, or nil. What belongs to the connection in it
-	// (protocol version, client, capabilities) is replaced.
+	// Meta is the _meta object, or nil. Members that belong to the connection (protocol version, client,
+	// capabilities) are replaced.
 	Meta jsontext.Value
 
-	// Capabilities are those of a [Request].
+	// Capabilities are like those of [Request].
 	Capabilities jsontext.Value
 
-	// More holds further params, such as inputResponses and requestState, as an
-	// object, or nil.
+	// More contains further params, such as inputResponses and requestState, as an object, or nil.
 	More jsontext.Value
 
-	// OnNotification gets the progress of this call and, over HTTP, its log
-	// messages. It is called by the goroutine that calls the tool, in order, and
-	// never after CallTool has returned. A progressToken in Meta is the one that
-	// it will see; the server sees one of ours. Without OnNotification no
-	// progress is asked for.
+	// OnNotification receives the progress of this call and, over HTTP, its log messages. It runs in the
+	// calling goroutine, in order, and never after CallTool has returned. It sees the progressToken of
+	// Meta; the server sees another one. Without OnNotification the call requests no progress.
 	OnNotification func(Notification)
 }
 
@@ -138,24 +132,23 @@ func (t *ToolCall) check() error {
 		json *jsontext.Value
 	}{{"arguments", &t.Arguments}, {"_meta", &t.Meta}, {"further params", &t.More}} {
 		if *part.json = trim(*part.json); len(*part.json) > 0 && !isObject(*part.json) {
-			return errors.New("the " + part.name + " are no JSON object")
+			return errors.New("the " + part.name + " are not a JSON object")
 		}
 	}
 	if len(t.More) > 0 {
 		w := rawjson.Walk(t.More)
 		for k, _, ok := w.Member(); ok; k, _, ok = w.Member() {
 			if rawjson.Named(k, "name") || rawjson.Named(k, "arguments") || rawjson.Named(k, "_meta") {
-				return errors.New("the further params hold one that has its own place")
+				return errors.New("the further params contain name, arguments or _meta")
 			}
 		}
 	}
 	return nil
 }
 
-// CallTool calls a tool and returns its result as the server wrote it: also one
-// that reports an error of the tool's (isError) or asks for more
-// (resultType input_required). When ctx ends, the server is told and CallTool
-// returns at once.
+// CallTool calls a tool and returns its result as the server wrote it, also if the result reports an error
+// (isError) or requires input (resultType input_required). When ctx ends, CallTool cancels the call at the
+// server and returns at once.
 func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error) {
 	s := c.server.Load()
 	if s == nil {
@@ -204,7 +197,7 @@ func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error)
 	return c.exchange(ctx, m, box, t.OnNotification)
 }
 
-// Tokens carry a prefix, so that they are not taken for somebody else's numbers.
+// tokenPrefix distinguishes our progress tokens from the numbers of others.
 const tokenPrefix = `"ambit-`
 
 func progressToken(id int64) []byte {
@@ -218,8 +211,8 @@ func tokenID(raw []byte) (int64, bool) {
 	return number(raw[len(tokenPrefix) : len(raw)-1])
 }
 
-// messageBody is the buffer that a request is written into. Over HTTP it is not
-// used again: the pool of connections may hold on to it.
+// messageBody is the buffer of a request. Over HTTP it is not reused, because the pool of connections may
+// still read it.
 type messageBody struct {
 	b      []byte
 	pooled *[]byte
@@ -254,14 +247,14 @@ func appendHead(b []byte, id int64, method string) []byte {
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			b, _ = jsontext.AppendQuote(b, s) // what is not UTF-8 becomes U+FFFD
+			b, _ = jsontext.AppendQuote(b, s) // invalid UTF-8 becomes U+FFFD
 			return b
 		}
 	}
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// appendWithMeta writes params with the protocol's _meta in them.
+// appendWithMeta writes params with the protocol's _meta.
 func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	b = append(b, '{')
 	var meta []byte
@@ -278,15 +271,16 @@ func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	return append(c.appendMeta(append(b, `"_meta":`...), meta, own, token), '}')
 }
 
-// appendMeta writes a _meta object: the caller's members as they are, without
-// those that are the connection's, and then those. Own is nil before 2026-07-28.
+// appendMeta writes a _meta object: the caller's members without those of the connection, then the
+// connection's. Own is nil before 2026-07-28.
 func (c *Conn) appendMeta(b, meta, own, token []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
 	if len(meta) > 0 {
 		w := rawjson.Walk(meta)
 		for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
-			if rawjson.Named(k, metaToken) || rawjson.Named(k, metaVersion) || rawjson.Named(k, metaClient) || rawjson.Named(k, metaCapabilities) {
+			if rawjson.Named(k, metaToken) || rawjson.Named(k, metaVersion) ||
+				rawjson.Named(k, metaClient) || rawjson.Named(k, metaCapabilities) {
 				continue
 			}
 			b = append(append(append(append(b, k...), ':'), v...), ',')
@@ -317,18 +311,8 @@ func (c *Conn) appendClientInfo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// trim takes the white space off the ends of JSON.
-func trim(v jsontext.Value) jsontext.Value {
-	for len(v) > 0 && isSpace(v[0]) {
-		v = v[1:]
-	}
-	for len(v) > 0 && isSpace(v[len(v)-1]) {
-		v = v[:len(v)-1]
-	}
-	return v
-}
+// trim removes white space around JSON.
+func trim(v jsontext.Value) jsontext.Value { return bytes.Trim(v, " \t\r\n") }
 
-func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
-
-// isObject reports whether the JSON is one object and nothing else.
+// isObject reports whether the JSON is exactly one object.
 func isObject(v []byte) bool { return len(v) > 0 && v[0] == '{' && rawjson.Valid(v) }

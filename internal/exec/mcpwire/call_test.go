@@ -225,16 +225,16 @@ func TestListToolsBounds(t *testing.T) {
 		page func(i int) string
 		want string
 	}{
-		"a circle":          {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i%3) }, "circle"},
+		"a circle":          {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i%3) }, "cycle"},
 		"no end":            {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i) }, "more than 1000 pages"},
 		"no end, large":     {func(i int) string { return fmt.Sprintf(`{"tools":[{"name":"%09999d"}],"nextCursor":"%d"}`, i, i) }, "larger than the limit"},
 		"no list":           {func(int) string { return `{}` }, "no list"},
-		"no object":         {func(int) string { return `[]` }, "no object"},
+		"no object":         {func(int) string { return `[]` }, "not an object"},
 		"no name":           {func(int) string { return `{"tools":[{"title":"x"}]}` }, "no name"},
 		"two names":         {func(int) string { return `{"tools":[{"name":"a","n\u0061me":"b"}]}` }, "two names"},
 		"a name of numbers": {func(int) string { return `{"tools":[{"name":1}]}` }, "no name"},
 		"half a character":  {func(int) string { return `{"tools":[{"name":"\ud800"}]}` }, "no name"},
-		"null":              {func(int) string { return `{"tools":[null]}` }, "no object"},
+		"null":              {func(int) string { return `{"tools":[null]}` }, "not an object"},
 		"two lists":         {func(int) string { return `{"tools":[],"tools":[{"name":"x"}]}` }, "twice"},
 		"input required":    {func(int) string { return `{"resultType":"input_required","tools":[]}` }, "input_required"},
 		"a cursor object":   {func(int) string { return `{"tools":[],"nextCursor":{}}` }, "cursor"},

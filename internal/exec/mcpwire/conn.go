@@ -2,6 +2,7 @@ package mcpwire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,48 +13,43 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Options say how a connection behaves. The zero value is good.
+// Options configure a connection. The zero value is usable.
 type Options struct {
-	// Name and Version are what we call ourselves. Default "ambit", "0".
+	// Name and Version identify the client. Default "ambit", "0".
 	Name, Version string
 
-	// Capabilities is the JSON object that we declare. Default {}.
+	// Capabilities is the JSON object that the client declares. Default {}.
 	Capabilities jsontext.Value
 
-	// Legacy skips the question for the 2026-07-28 protocol and goes straight
-	// to initialize. Modern never falls back to it.
+	// Legacy skips the probe for 2026-07-28 and sends initialize. Modern never falls back to initialize.
 	Legacy, Modern bool
 
-	// ProbeTimeout is how long a server may think about server/discover before
-	// it counts as one that does not know it. Default 2 s, over HTTP 5 s.
+	// ProbeTimeout bounds the wait for the answer to server/discover. Default 2 s, over HTTP 5 s.
 	ProbeTimeout time.Duration
 
-	// MaxMessage bounds one message in bytes, either way. Default 32 MiB.
+	// MaxMessage bounds one message in bytes, in both directions. Default 32 MiB.
 	MaxMessage int
 
 	// MaxPending bounds the calls that wait at the same time. Default 1024.
 	MaxPending int
 
-	// MaxNoise bounds the lines in a row that are no messages before the
-	// connection fails. Default 1000; negative means none is allowed.
+	// MaxNoise bounds consecutive lines that are not messages before the connection fails. Default 1000;
+	// negative allows none.
 	MaxNoise int
 
-	// OnNotification gets every notification that belongs to no call. It runs
-	// where messages are read: it must not block, nor wait for this connection.
+	// OnNotification receives every notification that belongs to no call. It runs in the reading goroutine:
+	// it must not block or wait for this connection.
 	OnNotification func(Notification)
 
-	// OnRequest answers the server's own requests, except ping. Each runs in its
-	// own goroutine; an [*RPCError] is sent as it is. Without it they are
-	// answered with "method not found".
+	// OnRequest answers the server's requests, except ping. Each request runs in its own goroutine; an
+	// [*RPCError] is sent as it is. Without OnRequest the answer is "method not found".
 	OnRequest func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
 
-	// OnNoise gets the beginning of every line of output that is no message.
-	// It must not block.
+	// OnNoise receives the beginning of every line of output that is not a message. It must not block.
 	OnNoise func(line []byte)
 
-	// OnGap is told that notifications may have been missed: the session or the
-	// stream that brings them was lost and made again. With forgotten, the server
-	// may not know any more what it was asked before. It must not block.
+	// OnGap reports that notifications may be lost: their session or stream was lost and opened again. With
+	// forgotten, the server may have lost its state, too. It must not block.
 	OnGap func(forgotten bool)
 }
 
@@ -62,11 +58,11 @@ const (
 	defaultPending = 1024
 	defaultNoise   = 1000
 	maxNoiseLine   = 4 << 10
-	sideJobs       = 32 // goroutines that answer the server or tidy up, at once
+	sideJobs       = 32 // concurrent goroutines that answer the server or clean up
 )
 
-// Notification is a message from the server that wants no answer. Params are
-// the server's own bytes, free to keep.
+// Notification is a message from the server without an answer. The caller may keep Params, which are the
+// server's bytes.
 type Notification struct {
 	Method string
 	Params jsontext.Value
@@ -74,15 +70,45 @@ type Notification struct {
 
 // Stats count what was left out, to be looked at when something seems odd.
 type Stats struct {
-	Stray   int64 // answers and progress for calls that are unknown or over
-	Noise   int64 // lines that were no messages
+	Stray   int64 // answers and progress for calls that are unknown or finished
+	Noise   int64 // lines that were not messages
 	Dropped int64 // notifications beyond a slow caller's mailbox, replies beyond the backlog
 }
+
+// Transport carries messages to and from one server, for one connection. [Stdio]
+// and [HTTP] return one.
+type Transport interface {
+	// start is called once, first. The transport then passes every incoming
+	// message to [Conn.deliver] and the end of the connection to [Conn.fail].
+	start(c *Conn)
+
+	// send sends a message. Stdio does not use the message after send has
+	// returned. Over HTTP, send returns when the answer to a request has been
+	// delivered or can no longer arrive.
+	send(ctx context.Context, m outgoing) error
+
+	// shut ends the transport without waiting for the server.
+	shut()
+}
+
+// outgoing is a message to the server, with the values of its HTTP header fields.
+type outgoing struct {
+	body      []byte
+	id        int64  // 0 if it is not a request
+	method    string // of a request
+	version   string // the protocol revision; empty for initialize
+	name      string // of the tool, prompt or resource
+	headers   []header
+	quiet     bool // the server is not notified when the call is abandoned
+	droppable bool // dropped instead of waiting for space in the queue
+}
+
+type header struct{ name, value string }
 
 // Conn is a connection to one server. Its methods may be used concurrently.
 type Conn struct {
 	transport Transport
-	http      *httpTransport // the same, if it is one
+	http      *httpTransport // the same transport, if it is HTTP
 	opts      Options
 	ownMeta   []byte // the _meta members of every modern request
 
@@ -98,7 +124,7 @@ type Conn struct {
 	negotiation negotiation
 
 	mu      sync.Mutex
-	closed  error // why it is closed; nil while it is open
+	closed  error // the cause; nil while the connection is open
 	pending map[int64]*pending
 	pool    sync.Pool                     // of *pending
 	serving map[string]context.CancelFunc // the server's requests being answered, by id
@@ -107,8 +133,8 @@ type Conn struct {
 	stray, noise, dropped atomic.Int64
 }
 
-// New makes a connection over a transport, which belongs to it from here on.
-// Negotiate comes next, Close last.
+// New makes a connection over a transport and owns the transport from then on. Call Negotiate next and
+// Close last.
 func New(t Transport, o Options) *Conn {
 	c := &Conn{
 		transport: t,
@@ -119,12 +145,11 @@ func New(t Transport, o Options) *Conn {
 		side:      make(chan struct{}, sideJobs),
 	}
 	c.http, _ = t.(*httpTransport)
-	if c.opts.ProbeTimeout <= 0 {
-		c.opts.ProbeTimeout = 2 * time.Second
-		if c.http != nil {
-			c.opts.ProbeTimeout = 5 * time.Second
-		}
+	probe := 2 * time.Second
+	if c.http != nil {
+		probe = 5 * time.Second
 	}
+	c.opts.ProbeTimeout = cmp.Or(c.opts.ProbeTimeout, probe)
 	c.negotiation.turn = make(chan struct{}, 1)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.ownMeta = c.appendOwnMeta(nil, c.opts.Capabilities)
@@ -133,41 +158,30 @@ func New(t Transport, o Options) *Conn {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Name == "" {
-		o.Name = "ambit"
-	}
-	if o.Version == "" {
-		o.Version = "0"
-	}
+	o.Name, o.Version = cmp.Or(o.Name, "ambit"), cmp.Or(o.Version, "0")
+	o.MaxMessage = cmp.Or(o.MaxMessage, defaultMessage)
+	o.MaxPending = cmp.Or(o.MaxPending, defaultPending)
+	o.MaxNoise = cmp.Or(o.MaxNoise, defaultNoise)
 	if len(o.Capabilities) == 0 {
 		o.Capabilities = jsontext.Value("{}")
-	}
-	if o.MaxMessage <= 0 {
-		o.MaxMessage = defaultMessage
-	}
-	if o.MaxPending <= 0 {
-		o.MaxPending = defaultPending
-	}
-	if o.MaxNoise == 0 {
-		o.MaxNoise = defaultNoise
 	}
 	return o
 }
 
-// Close ends the connection and every call on it. It does not wait for the
-// server, but over HTTP it takes leave, for at most a second.
+// Close ends the connection and every call on it. It does not wait for the server, except to end an HTTP
+// session, for at most a second.
 func (c *Conn) Close() error {
 	c.fail(nil)
 	return nil
 }
 
-// Server is what the server said about itself; nil before Negotiate.
+// Server returns the server's description of itself; nil before Negotiate.
 func (c *Conn) Server() *Server { return c.server.Load() }
 
-// Done is closed when the connection is over.
+// Done is closed when the connection ends.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is why the connection is over: an [ErrClosed] with its cause, or nil.
+// Err returns an [ErrClosed] with its cause after the connection ended, or nil.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +193,7 @@ func (c *Conn) Stats() Stats {
 	return Stats{Stray: c.stray.Load(), Noise: c.noise.Load(), Dropped: c.dropped.Load()}
 }
 
-// fail ends the connection, once, and tells everybody who waits.
+// fail ends the connection, once, and every waiting call.
 func (c *Conn) fail(cause error) {
 	c.mu.Lock()
 	if c.closed != nil {
@@ -199,8 +213,8 @@ func (c *Conn) fail(cause error) {
 	c.transport.shut()
 }
 
-// pending is a call that waits. Whoever takes it out of the table settles it,
-// exactly once; the caller gives it back to the pool after that.
+// pending is a waiting call. The goroutine that removes it from the table settles it, exactly once; the
+// caller then returns it to the pool.
 type pending struct {
 	settled chan struct{} // holds one token when result and err are set
 	result  jsontext.Value
@@ -213,7 +227,7 @@ func (p *pending) settle(result jsontext.Value, err error) {
 	p.settled <- struct{}{}
 }
 
-func (c *Conn) enter(id int64, box *mailbox) (*pending, error) {
+func (c *Conn) register(id int64, box *mailbox) (*pending, error) {
 	p, _ := c.pool.Get().(*pending)
 	if p == nil {
 		p = &pending{settled: make(chan struct{}, 1)}
@@ -231,8 +245,8 @@ func (c *Conn) enter(id int64, box *mailbox) (*pending, error) {
 	return p, nil
 }
 
-// take removes a call from the table; nil if it is not there any more.
-func (c *Conn) take(id int64) *pending {
+// remove takes a call out of the table; nil if it is not there.
+func (c *Conn) remove(id int64) *pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pending[id]
@@ -240,9 +254,9 @@ func (c *Conn) take(id int64) *pending {
 	return p
 }
 
-// settle ends a call, unless it is over already.
+// settle ends a call, unless it has ended already.
 func (c *Conn) settle(id int64, err error) bool {
-	p := c.take(id)
+	p := c.remove(id)
 	if p != nil {
 		p.settle(nil, err)
 	}
@@ -250,17 +264,19 @@ func (c *Conn) settle(id int64, err error) bool {
 }
 
 // exchange sends a request and waits for its answer.
-func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback func(Notification)) (jsontext.Value, error) {
+func (c *Conn) exchange(
+	ctx context.Context, m outgoing, box *mailbox, callback func(Notification),
+) (jsontext.Value, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.method, notSent(err))
 	}
-	p, err := c.enter(m.id, box)
+	p, err := c.register(m.id, box)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.method, err)
 	}
 	if c.http != nil && box != nil {
-		// The stream is read over there, so that its notifications, and those
-		// that come by another stream, are called back from here.
+		// Another goroutine reads the stream, so that this one runs the callbacks, also for notifications
+		// that arrive by another stream.
 		go func() { c.sent(ctx, m, c.transport.send(ctx, m)) }()
 	} else {
 		c.sent(ctx, m, c.transport.send(ctx, m))
@@ -275,9 +291,9 @@ func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback 
 		case <-p.settled:
 			waiting = false
 		case <-mail:
-			box.empty(callback)
+			box.flush(callback)
 		case <-abandoned:
-			// If the answer is just being settled, it is a moment away.
+			// If another goroutine is settling the answer, it arrives in a moment.
 			abandoned = nil
 			c.settle(m.id, ctx.Err())
 		}
@@ -286,7 +302,7 @@ func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback 
 	p.result, p.err, p.box = nil, nil, nil
 	c.pool.Put(p)
 	if box != nil {
-		box.empty(callback)
+		box.flush(callback)
 	}
 	if err == nil {
 		return result, nil
@@ -297,9 +313,8 @@ func (c *Conn) exchange(ctx context.Context, m outgoing, box *mailbox, callback 
 	return nil, fmt.Errorf("%s: %w", m.method, err)
 }
 
-// sent handles the result of sending a request. Over HTTP the answer has been
-// delivered by then. A session that the server has forgotten is made again, once.
-// A request that can no longer be answered is settled here.
+// sent handles the result of sending a request. Over HTTP the answer has been delivered by then. A session
+// that the server has lost is replaced, once. A request that can no longer be answered is settled here.
 func (c *Conn) sent(ctx context.Context, m outgoing, err error) {
 	if lost, ok := err.(*sessionLost); ok && m.method != methodInitialize {
 		err = c.sendAgain(ctx, m, lost.session)
@@ -312,8 +327,8 @@ func (c *Conn) sent(ctx context.Context, m outgoing, err error) {
 	}
 }
 
-// sendAgain sends a request once more, in a new session. The server has had it
-// before, so that no error of this says that it was not sent.
+// sendAgain sends a request once more, in a new session. The server received it before, so no error here is
+// [ErrNotSent].
 func (c *Conn) sendAgain(ctx context.Context, m outgoing, session string) error {
 	err := c.renew(ctx, session)
 	if err == nil {
@@ -331,15 +346,14 @@ func (c *Conn) sendAgain(ctx context.Context, m outgoing, session string) error 
 	return fmt.Errorf("%w: %v", ErrSessionLost, err)
 }
 
-// Where a message came from, besides the id of the call whose stream it was.
+// The origin of a message; a positive value is the id of the call whose stream it was.
 const (
-	sharedStream = 0  // everything comes by this one
-	sideStream   = -1 // answers to calls do not come by this one
+	sharedStream = 0  // one stream for all messages
+	sideStream   = -1 // a stream without answers to calls
 )
 
-// deliver takes one message, or a batch, from the transport. With owned the
-// bytes are ours to keep. It reports whether the call that the stream belongs
-// to is over, and what is wrong with a message that is none.
+// deliver handles one message, or a batch, from the transport. With owned, the connection may keep the
+// bytes. It reports whether the call of the stream has ended, and the error of a malformed message.
 func (c *Conn) deliver(msg []byte, owned bool, stream int64) (answered bool, err error) {
 	if !isBatch(msg) {
 		return c.deliverOne(msg, owned, stream)
@@ -367,7 +381,7 @@ func (c *Conn) deliverOne(msg []byte, owned bool, stream int64) (answered bool, 
 	case e.kind == kindOrphan && stream > 0:
 		return c.settle(stream, rpcError(e.failure)), nil
 	case e.kind == kindOrphan || badText:
-		c.hear(msg) // nobody waits for it
+		c.reportNoise(msg) // no call waits for it
 	case e.kind == kindNotification:
 		c.notify(e, stream)
 	case e.kind == kindRequest:
@@ -376,8 +390,8 @@ func (c *Conn) deliverOne(msg []byte, owned bool, stream int64) (answered bool, 
 	return false, nil
 }
 
-// hear passes on what is no message, or none that can be used.
-func (c *Conn) hear(line []byte) {
+// reportNoise reports a line that is not a usable message.
+func (c *Conn) reportNoise(line []byte) {
 	c.noise.Add(1)
 	if c.opts.OnNoise != nil {
 		c.opts.OnNoise(bytes.Clone(line[:min(len(line), maxNoiseLine)]))
@@ -386,11 +400,10 @@ func (c *Conn) hear(line []byte) {
 
 func (c *Conn) answer(msg []byte, e envelope, badText, owned bool, stream int64) bool {
 	id, ok := number(e.id)
-	if !ok || stream == sideStream || stream > 0 && id != stream {
-		c.stray.Add(1)
-		return false
+	var p *pending
+	if ok && stream != sideStream && (stream <= 0 || id == stream) {
+		p = c.remove(id)
 	}
-	p := c.take(id)
 	if p == nil {
 		c.stray.Add(1)
 		return false

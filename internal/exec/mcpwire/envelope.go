@@ -2,8 +2,10 @@ package mcpwire
 
 import (
 	"bytes"
+	"strconv"
 
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 type kind uint8
@@ -123,17 +125,8 @@ func methodName(raw []byte) (string, bool) {
 // number reads an id or a progress token as a number that the client may have
 // assigned.
 func number(raw []byte) (int64, bool) {
-	if len(raw) == 0 || len(raw) > 18 {
-		return 0, false
-	}
-	n := int64(0)
-	for _, c := range raw {
-		if !isDigit(c) {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, true
+	n, err := strconv.ParseUint(string(raw), 10, 63)
+	return int64(n), err == nil
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
@@ -162,4 +155,56 @@ func batch(msg []byte) (elements [][]byte, problem string) {
 func looksLikeMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r\n")
 	return len(line) > 0 && (line[0] == '{' || line[0] == '[') && bytes.Contains(line, []byte(`"jsonrpc"`))
+}
+
+// Message is one JSON-RPC message. Its parts are slices of it, as written.
+type Message struct {
+	Method string
+	ID     jsontext.Value // nil in a notification
+	Params jsontext.Value
+	Result jsontext.Value
+	Error  jsontext.Value
+}
+
+// ReadMessage reads the envelope of one message with the checks of [Conn]. Problem describes an invalid
+// message.
+func ReadMessage(raw []byte) (m Message, problem string) {
+	e, badText, problem := open(raw)
+	switch {
+	case problem != "":
+		return Message{}, problem
+	case badText:
+		return Message{}, "a string is not UTF-8"
+	}
+	return Message{Method: e.method, ID: e.id, Params: e.params, Result: e.result, Error: e.failure}, ""
+}
+
+// ReadError reads an error object; nil if it is not one.
+func ReadError(raw []byte) *RPCError {
+	e, _ := rpcError(raw).(*RPCError)
+	return e
+}
+
+// rpcError reads an error object.
+func rpcError(raw []byte) error {
+	e := &RPCError{Raw: bytes.Clone(raw)}
+	var code, message, data []byte
+	w := rawjson.Walk(e.Raw)
+	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
+		switch {
+		case rawjson.Named(name, "code"):
+			code = value
+		case rawjson.Named(name, "message"):
+			message = value
+		case rawjson.Named(name, "data"):
+			data = value
+		}
+	}
+	var err error
+	if e.Code, err = strconv.ParseInt(string(code), 10, 64); err != nil {
+		return malformed("an error without a code", raw)
+	}
+	e.Message, _ = rawjson.Text(message)
+	e.Data = data
+	return e
 }

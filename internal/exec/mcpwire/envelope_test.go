@@ -87,7 +87,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		if badText == utf8.Valid(msg) {
-			t.Errorf("open(%q) says that its text is bad: %v", msg, badText)
+			t.Errorf("open(%q) reports bad text: %v", msg, badText)
 		}
 		ref := reference(msg)
 		if ref == nil {
@@ -118,8 +118,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// reference reads a message with encoding/json and says what its members are;
-// nil if it is no JSON-RPC message.
+// reference reads a message with encoding/json and returns its members; nil if it is not a JSON-RPC
+// message.
 func reference(msg []byte) map[string]json.RawMessage {
 	var m map[string]json.RawMessage
 	d := json.NewDecoder(bytes.NewReader(msg))

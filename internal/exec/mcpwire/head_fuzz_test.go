@@ -10,8 +10,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Whatever a server sends as the head of an answer: ours and the library's reader
-// never take it for two different answers.
+// Our reader and net/http never read one head as two different answers.
 func FuzzHead(f *testing.F) {
 	for _, head := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestHostile plays servers that break the rules. Each case says what happens
-// to one call; play adds that nothing is left behind.
+// TestHostile plays servers that break the rules. Each case describes the result of one call; play checks
+// that no goroutine is left.
 func TestHostile(t *testing.T) {
 	echo := func(f *fake) {
 		for m := f.recv(); m.line != ""; m = f.recv() {
@@ -157,7 +157,7 @@ func TestHostile(t *testing.T) {
 			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
 		},
 		{
-			name: "answers ids that nobody asked for",
+			name: "answers unknown ids",
 			server: legacy(func(f *fake) {
 				m := f.recv()
 				for _, id := range []string{"0", "-1", "999999", `"3"`, "1.5", "1e0", "123456789012345678901234567890", `"x"`} {
@@ -275,8 +275,8 @@ func (f *fake) dead() <-chan struct{} {
 	return ch
 }
 
-// What is told of a server's text does not end within a word: no scan knows the
-// half of a credential.
+// A quoted text of a server does not end inside a word, because scanners do not recognize half of a
+// credential.
 func TestSampleCutsNoWord(t *testing.T) {
 	const secret = "hunter2-hunter2-hunter2"
 	before := `{"error":"` + strings.Repeat("no luck, ", 19)
@@ -286,7 +286,7 @@ func TestSampleCutsNoWord(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"malformed": malformed("odd", []byte(body)),
-		"status":    &HTTPError{Status: 500, Sample: begin(body)},
+		"status":    &HTTPError{Status: 500, Sample: beginning(body)},
 		"redirect":  &RedirectError{Status: 302, Location: body},
 	} {
 		if said := err.Error(); strings.Contains(said, "hunter2") || !strings.Contains(said, "no luck, ") {
@@ -298,7 +298,7 @@ func TestSampleCutsNoWord(t *testing.T) {
 		strings.Repeat("x", maxSample+1): "",
 		strings.Repeat("é", maxSample):   strings.Repeat("é", maxSample/2-1), // no word of a credential
 	} {
-		if got := begin(text); got != want {
+		if got := beginning(text); got != want {
 			t.Errorf("%q begins with %q", text, got)
 		}
 	}

@@ -15,29 +15,28 @@ import (
 	"time"
 )
 
-// HTTPOptions say how a server is reached over streamable HTTP.
+// HTTPOptions configure the transport over streamable HTTP.
 type HTTPOptions struct {
-	// RoundTripper sends the requests. Default: one of our own, with its own
-	// pool of connections. Redirects are not followed, whatever it is.
+	// RoundTripper sends the requests. Default: an own pool of connections. Redirects are never followed.
 	RoundTripper http.RoundTripper
 
-	// Header adds headers, such as credentials, just before a request leaves.
-	// An error keeps the request from being sent.
+	// Header adds headers, such as credentials, just before a request is sent. An error prevents the
+	// request.
 	Header func(ctx context.Context, h http.Header) error
 }
 
-// HTTP makes a transport of a streamable HTTP address. It has no goroutine of
-// its own: a request is sent, and its answer read, by whoever calls.
+// HTTP returns a transport for a streamable HTTP address. It has no goroutine: the calling goroutine sends
+// the request and reads the answer.
 func HTTP(address string, o HTTPOptions) (Transport, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("the address of the server is no URL") // without it: it may hold a secret
+		return nil, errors.New("the server's address is not a URL") // without the address, which may contain a secret
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("the address of the server is no http or https URL: scheme %q, host %q", u.Scheme, u.Host)
+		return nil, fmt.Errorf("the server's address is not an http or https URL: scheme %q, host %q", u.Scheme, u.Host)
 	}
 	if u.User != nil {
-		return nil, errors.New("the address of the server holds a user name or password: credentials belong into headers")
+		return nil, errors.New("the server's address contains a user name or password: put credentials into headers")
 	}
 	u.Fragment = ""
 	t := &httpTransport{url: u, opts: o}
@@ -53,7 +52,7 @@ func HTTP(address string, o HTTPOptions) (Transport, error) {
 	return t, nil
 }
 
-// newTransport is for what our own pool does not do: proxies and HTTP/2.
+// newTransport handles proxies and HTTP/2, which the pool does not support.
 func newTransport() *trips {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -69,14 +68,14 @@ func newTransport() *trips {
 	return &trips{rt: t, idle: t.CloseIdleConnections}
 }
 
-// trips are how requests travel: by our own pool, or by a RoundTripper.
+// trips send requests: with the pool, or with a RoundTripper.
 type trips struct {
 	pool *pool
 	rt   http.RoundTripper
-	idle func() // closes idle connections, if the RoundTripper is ours
+	idle func() // closes idle connections of our own RoundTripper
 }
 
-// trip sends a request and returns its answer when the head of it is there.
+// trip sends a request and returns the answer as soon as its head has arrived.
 func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, error) {
 	by := t.trips.Load()
 	if by.pool != nil {
@@ -84,7 +83,7 @@ func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, er
 		if err != errHTTP2 {
 			return resp, err
 		}
-		// Nothing was sent, and it will be the same the next time.
+		// Nothing was sent. The server requires HTTP/2 for all further requests, too.
 		by.pool.close()
 		next := newTransport()
 		if t.trips.CompareAndSwap(by, next) {
@@ -95,8 +94,8 @@ func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, er
 	}
 	if body != nil {
 		req.ContentLength = int64(len(body))
-		// Without GetBody, so that it is not sent again: over HTTP/2 net/http
-		// believes a server that says that it refused a request.
+		// Without GetBody, net/http cannot send the request again when an HTTP/2 server claims to have
+		// refused it.
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	return by.rt.RoundTrip(req)
@@ -112,10 +111,10 @@ type httpTransport struct {
 	cancel context.CancelFunc
 	once   sync.Once
 
-	// session is the header value as it is sent; nil where there is no session.
+	// session is the header value as it is sent; nil without a session.
 	session atomic.Pointer[[]string]
 
-	// reopened is how often the stream of notifications was, with nothing on it.
+	// reopened counts how often the stream of notifications was opened again without an event.
 	reopened atomic.Int64
 }
 
@@ -123,14 +122,14 @@ var _ Transport = (*httpTransport)(nil)
 
 const (
 	maxSession   = 4 << 10  // bytes of a session id
-	maxErrorBody = 64 << 10 // bytes of an error's body that are looked at
+	maxErrorBody = 64 << 10 // bytes of an error's body that are read
 	lingerTime   = time.Second
 	leaveTime    = time.Second
 )
 
 func (t *httpTransport) start(c *Conn) { t.conn = c }
 
-// shut takes leave of the session and ends every request under way.
+// shut ends the session and every request under way.
 func (t *httpTransport) shut() {
 	t.once.Do(func() {
 		t.cancel()
@@ -156,15 +155,17 @@ func (t *httpTransport) shut() {
 	})
 }
 
-// Header values that never change, shared by all requests.
+// Constant header values, shared by all requests.
 var (
 	typeJSON   = []string{"application/json"}
 	acceptBoth = []string{"application/json, text/event-stream"}
 	acceptSSE  = []string{"text/event-stream"}
 )
 
-// newRequest makes a request and tells which session it is part of.
-func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoing) (req *http.Request, session string, err error) {
+// newRequest makes a request and returns the session that it belongs to.
+func (t *httpTransport) newRequest(
+	ctx context.Context, method string, m outgoing,
+) (req *http.Request, session string, err error) {
 	h := make(http.Header, 8)
 	if t.opts.Header != nil {
 		if err := t.opts.Header(ctx, h); err != nil {
@@ -182,7 +183,7 @@ func (t *httpTransport) newRequest(ctx context.Context, method string, m outgoin
 		h["Accept"] = acceptSSE
 	}
 	if m.version != "" {
-		h["Mcp-Protocol-Version"] = versionHeader(m.version)
+		h["Mcp-Protocol-Version"] = []string{m.version}
 	}
 	if m.version == modernVersion {
 		if m.method != "" {
@@ -205,25 +206,25 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	if len(m.body) > t.conn.opts.MaxMessage {
 		return notSent(&TooLargeError{Limit: t.conn.opts.MaxMessage})
 	}
-	// The request outlives the call when its stream is read to the end for the
-	// sake of the connection, so it has a context of its own.
+	// The request has its own context: its stream is read to the end after the call, so that the connection
+	// can be reused.
 	rctx, cancel := context.WithCancel(t.ctx)
 	stop := context.AfterFunc(ctx, cancel)
-	lingers, err := t.post(rctx, cancel, m)
+	lingering, err := t.post(rctx, cancel, m)
 	if !stop() && ctx.Err() != nil && err != nil {
 		err = ctx.Err()
 	} else if err != nil && t.ctx.Err() != nil {
 		err = &closedError{}
 	}
-	if !lingers {
+	if !lingering {
 		cancel()
 	}
 	return err
 }
 
-// post sends one message and delivers what comes back. With lingers, a
-// goroutine still reads the rest of the stream and will call cancel.
-func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingers bool, err error) {
+// post sends one message and delivers the answer. With lingering, a goroutine still reads the rest of the
+// stream and will call cancel.
+func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingering bool, err error) {
 	req, session, err := t.newRequest(ctx, http.MethodPost, m)
 	if err != nil {
 		return false, notSent(err)
@@ -257,7 +258,8 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 		return linger(body, cancel), nil
 	default:
 		resp.Body.Close()
-		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s", resp.StatusCode, sample(resp.Header.Get("Content-Type"))), nil)
+		kind := sample(resp.Header.Get("Content-Type"))
+		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s", resp.StatusCode, kind), nil)
 	}
 }
 
@@ -267,9 +269,9 @@ func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	if resp.ContentLength > int64(limit) {
 		return &TooLargeError{Limit: limit}
 	}
-	home := readBuffers.Get().(*[readSize]byte)
-	defer readBuffers.Put(home)
-	buf, n := home[:], 0
+	pooled := readBuffers.Get().(*[readSize]byte)
+	defer readBuffers.Put(pooled)
+	buf, n := pooled[:], 0
 	for {
 		k, err := resp.Body.Read(buf[n:])
 		if n += k; n > limit {
@@ -291,7 +293,7 @@ func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	return err
 }
 
-// refusal turns an answer that is no success into an error.
+// refusal converts an answer with an error status to an error.
 func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing) error {
 	if resp.StatusCode/100 == 3 {
 		return &RedirectError{Status: resp.StatusCode, Location: resp.Header.Get("Location")}
@@ -303,13 +305,12 @@ func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing)
 	e := &HTTPError{Status: resp.StatusCode}
 	if env, badText, problem := open(body); problem == "" && !badText && env.failure != nil {
 		if id, ok := number(env.id); env.kind == kindOrphan || ok && id == m.id {
-			if rpc, ok := rpcError(env.failure).(*RPCError); ok {
-				e.RPC = rpc
+			if e.RPC = ReadError(env.failure); e.RPC != nil {
 				return e
 			}
 		}
 	}
-	e.Sample = begin(string(body[:min(len(body), maxSample+1)]))
+	e.Sample = beginning(string(body[:min(len(body), maxSample+1)]))
 	return e
 }
 
@@ -325,8 +326,8 @@ func (t *httpTransport) setSession(id string) error {
 	return nil
 }
 
-// linger reads what is left of a body, in the background and not for long, so
-// that the connection can be used again. It reports whether there is anything.
+// linger reads the rest of a body in the background, for a bounded time, so that the connection can be
+// reused. It reports whether there is a rest.
 func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 	if body == http.NoBody {
 		return false
@@ -340,8 +341,7 @@ func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 	return true
 }
 
-// sendingFailed marks the errors after which the server cannot have got
-// anything.
+// sendingFailed marks the errors that prove that the server received nothing.
 func sendingFailed(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return notSent(err)

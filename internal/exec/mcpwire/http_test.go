@@ -61,7 +61,7 @@ func TestHTTPAnswers(t *testing.T) {
 			want: `"` + strings.Repeat("x", 3*readSize) + `"`,
 		},
 		{
-			name: "an event stream that goes on for ever",
+			name: "an endless event stream",
 			answer: func(w http.ResponseWriter, r *http.Request, m message) {
 				stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n\n", m.ID)
 				<-r.Context().Done()
@@ -126,7 +126,7 @@ func TestHTTPAnswers(t *testing.T) {
 			errors: []any{new(*MalformedError)},
 		},
 		{
-			name: "an answer to somebody else",
+			name: "an answer to another call",
 			answer: func(w http.ResponseWriter, _ *http.Request, _ message) {
 				w.Header().Set("Content-Type", "application/json")
 				io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
@@ -227,7 +227,7 @@ func TestHTTPAnswers(t *testing.T) {
 			if c.Err() != nil {
 				t.Errorf("the connection is over: %v", c.Err())
 			}
-			// The connection is as good as before.
+			// The connection is still usable.
 			mustCall(t, c, "next", `{}`, `{"next":1}`)
 		})
 	}

@@ -14,21 +14,6 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-var versionHeaders = func() map[string][]string {
-	m := map[string][]string{modernVersion: {modernVersion}}
-	for _, v := range legacyVersions {
-		m[v] = []string{v}
-	}
-	return m
-}()
-
-func versionHeader(version string) []string {
-	if h := versionHeaders[version]; h != nil {
-		return h
-	}
-	return []string{version}
-}
-
 // mediaType returns a response's content type without its parameters.
 func mediaType(h http.Header) string {
 	switch raw := h.Get("Content-Type"); raw {
@@ -67,7 +52,7 @@ type paramHeader struct {
 }
 
 // paramHeaders reads the x-mcp-header annotations of a tool's input schema.
-// The error says why the annotations forbid calling the tool.
+// The error is the reason that the annotations forbid calls of the tool.
 func paramHeaders(schema []byte) ([]paramHeader, error) {
 	var found []paramHeader
 	seen := make(map[string]bool)
@@ -130,4 +115,42 @@ func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
 	default:
 		return header{}, false
 	}
+}
+
+// ReadHeader decodes a header value of 2026-07-28: plain text, or base64.
+func ReadHeader(value string) (text string, ok bool) {
+	value = strings.Trim(value, " \t")
+	if !strings.HasPrefix(value, encodedPrefix) || !strings.HasSuffix(value, encodedSuffix) ||
+		len(value) < len(encodedPrefix)+len(encodedSuffix) {
+		return value, printable(value)
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(value[len(encodedPrefix) : len(value)-len(encodedSuffix)])
+	return string(b), err == nil
+}
+
+// HeaderMismatch describes the Mcp-Param header that differs from the argument which the tool's input
+// schema binds to it; empty if all match.
+func HeaderMismatch(h http.Header, schema, arguments []byte) string {
+	wanted, err := paramHeaders(schema)
+	if err != nil {
+		return "" // the tool is not served
+	}
+	for _, p := range wanted {
+		got, sent := h[http.CanonicalHeaderKey(p.name)]
+		want, set := p.fromArguments(arguments)
+		switch {
+		case !set && !sent:
+			continue
+		case set && !sent:
+			return p.name + " is missing, but its argument is present"
+		case !set:
+			return p.name + " is present, but its argument is missing"
+		}
+		text, ok := ReadHeader(got[0])
+		expected, _ := ReadHeader(want.value)
+		if len(got) != 1 || !ok || text != expected {
+			return p.name + " does not match its argument"
+		}
+	}
+	return ""
 }

@@ -110,7 +110,7 @@ func TestHeaderValue(t *testing.T) {
 	}
 }
 
-// TestHTTPCredentials checks that the hook is asked every time and can say no.
+// TestHTTPCredentials checks that the hook runs for every request and can refuse it.
 func TestHTTPCredentials(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)

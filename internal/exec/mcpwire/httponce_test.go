@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A server of HTTP/2 that says that it refused a call may have carried it out. It
-// hangs up on whoever comes a third time.
+// An HTTP/2 server that claims to have refused a call may have acted on it. This server hangs up at the
+// third request.
 func TestHTTP2NeverSendsTwice(t *testing.T) {
 	for name, refuse := range map[string]func(*http2.Framer, uint32) error{
 		"REFUSED_STREAM": func(f *http2.Framer, id uint32) error { return f.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
@@ -62,7 +62,7 @@ func TestHTTP2NeverSendsTwice(t *testing.T) {
 					go serve(conn)
 				}
 			}()
-			by := newTransport() // as for a server that wants HTTP/2
+			by := newTransport() // as for a server that requires HTTP/2
 			defer by.idle()
 			roots := x509.NewCertPool()
 			roots.AddCert(s.Certificate())

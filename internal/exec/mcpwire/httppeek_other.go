@@ -8,4 +8,4 @@ import "net"
 // server closes a connection.
 const canPeek = false
 
-func quiet(*net.TCPConn) bool { return false }
+func isQuiet(*net.TCPConn) bool { return false }

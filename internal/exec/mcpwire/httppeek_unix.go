@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canPeek says that a connection can be looked at without reading from it.
+// canPeek reports that a connection can be checked without reading from it.
 const canPeek = true
 
-// quiet reports whether a connection is open and nothing has arrived on it.
-func quiet(c *net.TCPConn) bool {
+// isQuiet reports whether a connection is open and has no unread data.
+func isQuiet(c *net.TCPConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false

@@ -2,6 +2,7 @@ package mcpwire
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,21 +10,20 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// The pool speaks HTTP/1.1 to one server. [http.Transport] has two goroutines
-// for each connection and hands every request and every answer between them;
-// here the goroutine that calls writes the request, with one write, and reads
-// the answer.
+// The pool speaks HTTP/1.1 to one server. [http.Transport] has two goroutines for each connection and hands
+// every request and answer between them. Here the calling goroutine writes the request, with one write, and
+// reads the answer.
 //
-// A request is never sent twice. A connection that waited in the pool is looked
-// at before it is used: one that the server has closed, or on which it has said
-// something unasked, is thrown away. If the write on such a connection fails with
-// nothing written, another is used; after that, any failure is the caller's.
+// A request is never sent twice. An idle connection is checked before it is reused: if the server has
+// closed it or sent data on it, it is discarded. If the write on a reused connection fails with nothing
+// written, another connection is used. Any later failure is returned to the caller.
 
 const (
 	dialTime      = 30 * time.Second
@@ -32,15 +32,14 @@ const (
 	maxIdle       = 64
 	maxHead       = 1 << 20 // bytes of an answer's head
 	oneWrite      = 64 << 10
-	lastWords     = 100 * time.Millisecond // to read why a request was not taken
+	refusalWait   = 100 * time.Millisecond // to read the answer of a server that stopped reading the request
 )
 
-// errHTTP2 says that the server speaks nothing but HTTP/2.
-var errHTTP2 = errors.New("the server wants HTTP/2")
+// errHTTP2 reports that the server speaks only HTTP/2.
+var errHTTP2 = errors.New("the server requires HTTP/2")
 
 type pool struct {
 	address string // host and port
-	host    string // as the request says it
 	tls     *tls.Config
 
 	mu     sync.Mutex
@@ -49,55 +48,41 @@ type pool struct {
 	closed bool
 }
 
-// newPool makes a pool for a server; nil if [http.Transport] has to be used: for
-// a proxy, or a host that has to be spelled differently on the wire.
+// newPool returns a pool for a server; nil if [http.Transport] is required: for a proxy, or a host that
+// needs encoding on the wire.
 func newPool(u *url.URL) *pool {
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u})
-	if !canPeek || err != nil || proxy != nil || !plainHost(u.Host) {
+	if !canPeek || err != nil || proxy != nil || !printable(u.Host) || strings.ContainsAny(u.Host, " %") {
 		return nil
 	}
-	p := &pool{host: u.Host}
-	port := u.Port()
+	p, port := &pool{}, "80"
 	if u.Scheme == "https" {
+		port = "443"
 		p.tls = &tls.Config{ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
-		if port == "" {
-			port = "443"
-		}
-	} else if port == "" {
-		port = "80"
 	}
-	p.address = net.JoinHostPort(u.Hostname(), port)
+	p.address = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))
 	return p
 }
 
-func plainHost(host string) bool {
-	for i := range len(host) {
-		if c := host[i]; c <= ' ' || c > '~' || c == '%' {
-			return false
-		}
-	}
-	return true
-}
-
-// webConn is one connection. It belongs to one request at a time.
+// webConn is one connection. It serves one request at a time.
 type webConn struct {
 	net.Conn
 	pool  *pool
 	raw   *net.TCPConn
 	read  *bufio.Reader
-	since time.Time // it is idle
+	since time.Time // when it became idle
 	used  bool      // it has served a request before
 
 	aborted atomic.Bool
 }
 
-// abort ends whatever the connection waits for.
+// abort ends a pending read or write.
 func (c *webConn) abort() {
 	c.aborted.Store(true)
 	_ = c.SetDeadline(time.Unix(1, 0))
 }
 
-// do sends a request and returns its answer when the head of it is there.
+// do sends a request and returns the answer as soon as its head has arrived.
 func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 	ctx := req.Context()
 	buffer := heads.Get().(*[]byte)
@@ -111,7 +96,7 @@ func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 		return nil, notSent(err)
 	}
 	for {
-		c := p.take()
+		c := p.idleConn()
 		if c == nil {
 			if c, err = p.dial(ctx); err != nil {
 				return nil, err
@@ -128,7 +113,7 @@ func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case written == 0 && c.used && p.tls == nil:
-			continue // the server had closed it, and got nothing
+			continue // the server had closed it and received nothing
 		case written == 0 && p.tls == nil:
 			return nil, notSent(err)
 		}
@@ -139,7 +124,9 @@ func (p *pool) do(req *http.Request, body []byte) (*http.Response, error) {
 var heads = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
 // exchange writes the request and reads the head of the answer.
-func (c *webConn) exchange(req *http.Request, head *[]byte, body []byte, stop func() bool) (_ *http.Response, written int, err error) {
+func (c *webConn) exchange(
+	req *http.Request, head *[]byte, body []byte, stop func() bool,
+) (_ *http.Response, written int, err error) {
 	if len(*head)+len(body) <= oneWrite {
 		*head = append(*head, body...)
 		body = nil
@@ -152,8 +139,8 @@ func (c *webConn) exchange(req *http.Request, head *[]byte, body []byte, stop fu
 		if written == 0 || c.aborted.Load() {
 			return nil, written, err
 		}
-		// The server may have said why it does not want the rest.
-		_ = c.SetReadDeadline(time.Now().Add(lastWords))
+		// The server may have answered before it read the whole request.
+		_ = c.SetReadDeadline(time.Now().Add(refusalWait))
 		resp, e := c.answer(req, stop)
 		if e != nil || resp.StatusCode < 400 {
 			return nil, written, err
@@ -166,7 +153,7 @@ func (c *webConn) exchange(req *http.Request, head *[]byte, body []byte, stop fu
 	return resp, written, err
 }
 
-// dial opens a connection. Whatever goes wrong, nothing was sent.
+// dial opens a connection. After an error, nothing was sent.
 func (p *pool) dial(ctx context.Context) (*webConn, error) {
 	d := net.Dialer{Timeout: dialTime}
 	conn, err := d.DialContext(ctx, "tcp", p.address)
@@ -185,7 +172,8 @@ func (p *pool) dial(ctx context.Context) (*webConn, error) {
 		defer cancel()
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()
-			if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" && op.Err.Error() == noApplicationProtocol.Error() {
+			op, ok := errors.AsType[*net.OpError](err)
+			if ok && op.Op == "remote error" && op.Err.Error() == noApplicationProtocol.Error() {
 				return nil, errHTTP2
 			}
 			return nil, notSent(err)
@@ -196,12 +184,12 @@ func (p *pool) dial(ctx context.Context) (*webConn, error) {
 	return c, nil
 }
 
-// noApplicationProtocol is the alert of a server that does not speak HTTP/1.1.
-// An alert of the other side has a type of its own, and the same words.
+// noApplicationProtocol is the alert of a server that does not speak HTTP/1.1. Alerts from the peer have
+// another type with the same text.
 const noApplicationProtocol = tls.AlertError(120)
 
-// take gives a connection that waits, if there is a good one.
-func (p *pool) take() *webConn {
+// idleConn returns a usable idle connection, or nil.
+func (p *pool) idleConn() *webConn {
 	for {
 		p.mu.Lock()
 		n := len(p.idle)
@@ -213,7 +201,7 @@ func (p *pool) take() *webConn {
 		p.idle[n-1] = nil
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		if time.Since(c.since) < idleTime && quiet(c.raw) {
+		if time.Since(c.since) < idleTime && isQuiet(c.raw) {
 			return c
 		}
 		c.Close()
@@ -235,23 +223,24 @@ func (p *pool) put(c *webConn) {
 	}
 }
 
-// tidy closes connections that nobody has wanted for long.
+// tidy closes connections that were idle for too long.
 func (p *pool) tidy() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := 0
-	for old < len(p.idle) && time.Since(p.idle[old].since) >= idleTime {
-		p.idle[old].Close()
-		old++
-	}
-	p.idle = append(p.idle[:0], p.idle[old:]...)
+	p.idle = slices.DeleteFunc(p.idle, func(c *webConn) bool {
+		old := time.Since(c.since) >= idleTime
+		if old {
+			c.Close()
+		}
+		return old
+	})
 	p.sweep = nil
 	if len(p.idle) > 0 && !p.closed {
 		p.sweep = time.AfterFunc(idleTime-time.Since(p.idle[0].since), p.tidy)
 	}
 }
 
-// close closes what is idle, and what becomes idle from now on.
+// close closes idle connections, now and from now on.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,6 +254,3 @@ func (p *pool) close() {
 		p.sweep = nil
 	}
 }
-
-// timedOut tells a deadline of ours from a failure.
-func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -18,8 +18,7 @@ import (
 	"time"
 )
 
-// peer is a server that a test writes by hand: it gets each connection with its
-// number.
+// peer is a server scripted by a test: it gets each connection with its number.
 type peer struct {
 	*pool
 	url   *url.URL
@@ -164,7 +163,7 @@ func TestPoolRefusesAnswers(t *testing.T) {
 	}
 }
 
-// resting is a connection that is at rest, if there is one, and how many are.
+// resting returns an idle connection, or nil, and the number of idle ones.
 func (p *pool) resting() (c *webConn, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,7 +198,7 @@ func TestPoolThrowsAwayWhatTheServerTouched(t *testing.T) {
 			}
 			c, _ := p.resting()
 			touch(<-served)
-			eventually(t, "the touch", func() bool { return !quiet(c.raw) })
+			eventually(t, "the touch", func() bool { return !isQuiet(c.raw) })
 			if said, err := p.ask(t.Context(), "b"); said != "200 2b" || err != nil {
 				t.Error(said, err)
 			}
@@ -210,7 +209,7 @@ func TestPoolThrowsAwayWhatTheServerTouched(t *testing.T) {
 	}
 }
 
-// A server that takes a request and says nothing may have acted on it.
+// A server that reads a request and does not answer may have acted on it.
 func TestPoolNeverSendsTwice(t *testing.T) {
 	var got atomic.Int64
 	p := newPeer(t, func(n int64, c net.Conn, r *bufio.Reader) {
@@ -336,7 +335,7 @@ func TestPoolOverTLS(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a server nobody vouches for", func(t *testing.T) {
+	t.Run("an untrusted server", func(t *testing.T) {
 		p, u := start("http/1.1")
 		p.tls.RootCAs = nil
 		_, err := (&peer{pool: p, url: u}).ask(t.Context(), "{}")
@@ -382,7 +381,7 @@ func testCertificate(t *testing.T) []tls.Certificate {
 	return s.TLS.Certificates
 }
 
-// What the pool does not do goes through net/http.
+// net/http handles everything that the pool does not support.
 func TestPoolKnowsItsLimits(t *testing.T) {
 	for address, want := range map[string]bool{
 		"http://127.0.0.1:1/mcp": canPeek, "https://example.com/mcp": canPeek,

@@ -31,8 +31,8 @@ func TestHTTPSession(t *testing.T) {
 	s.log.want(t, "server/discover ", "initialize ", "notifications/initialized s1", "tools/call s1", "DELETE s1")
 }
 
-// TestHTTPSessionLost forgets the session under many calls at once: one new
-// session is made, and every call is answered.
+// TestHTTPSessionLost loses the session under many concurrent calls: one new session is made, and every
+// call is answered.
 func TestHTTPSessionLost(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -46,7 +46,7 @@ func TestHTTPSessionLost(t *testing.T) {
 			if asked.Add(1) == calls {
 				close(together)
 			}
-			await(r, together) // nobody is told before everybody has asked
+			await(r, together) // no answer before all requests have arrived
 			http.Error(w, "session not found", http.StatusNotFound)
 		case "s2":
 			answerJSON(w, m, `{}`)
@@ -72,8 +72,8 @@ func TestHTTPSessionLost(t *testing.T) {
 	}
 }
 
-// TestHTTPSessionLostForGood gives up after one new session. The server got the
-// call, so nothing after that says that it was not sent.
+// TestHTTPSessionLostForGood stops after one new session. The server received the call, so no later error
+// is ErrNotSent.
 func TestHTTPSessionLostForGood(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -242,8 +242,7 @@ func TestHTTPSilentProbe(t *testing.T) {
 	}
 }
 
-// TestHTTPReuse makes many calls whose contexts end with them, and wants few
-// connections.
+// TestHTTPReuse makes many calls whose contexts end with them and checks that they share few connections.
 func TestHTTPReuse(t *testing.T) {
 	for _, kind := range []string{"JSON", "events"} {
 		t.Run(kind, func(t *testing.T) {
@@ -268,8 +267,7 @@ func TestHTTPReuse(t *testing.T) {
 	}
 }
 
-// TestHTTPClose ends calls that wait, and does not wait for a server that does
-// not take leave.
+// TestHTTPClose ends waiting calls and does not wait for a server that does not end the session.
 func TestHTTPClose(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -315,7 +313,7 @@ func TestHTTPClose(t *testing.T) {
 	wantError(t, err, ErrClosed, ErrNotSent)
 }
 
-// TestHTTPUnreachable says that nothing was sent.
+// TestHTTPUnreachable checks that the error is ErrNotSent.
 func TestHTTPUnreachable(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)

@@ -82,7 +82,7 @@ func (t *httpTransport) readEvents(body io.Reader, stream int64) (answered bool,
 		}
 		answered, err := t.conn.deliver(e.data, e.owned, stream)
 		if err != nil && stream == sideStream {
-			t.conn.hear(e.data)
+			t.conn.reportNoise(e.data)
 			continue
 		}
 		if answered || err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// TestHTTPNotifications takes what comes by a call's own stream to the call.
+// TestHTTPNotifications delivers the notifications of a call's own stream to the call.
 func TestHTTPNotifications(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -250,11 +250,11 @@ func TestHTTPListenAfterSessionLost(t *testing.T) {
 			t.Errorf("heard %s, want %s", got, want)
 		}
 	}
-	<-gone // nobody listens to the old one any more
+	<-gone // the old stream is closed
 }
 
-// TestHTTPListenWithoutStream does not take a server that knows no GET for one
-// that lost the session, or it would make sessions for ever.
+// TestHTTPListenWithoutStream checks that a server without GET does not count as a server that lost the
+// session, which would create sessions for ever.
 func TestHTTPListenWithoutStream(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -262,7 +262,7 @@ func TestHTTPListenWithoutStream(t *testing.T) {
 	s.get = http.NotFound
 	s.call = func(w http.ResponseWriter, _ *http.Request, m message) { answerJSON(w, m, `{}`) }
 	c := s.connect(Options{Legacy: true, OnNotification: func(Notification) {}}, HTTPOptions{})
-	negotiate(t, c) // returns when nobody listens any more
+	negotiate(t, c) // returns when the listener has ended
 	mustCall(t, c, "tool", `{}`, `{}`)
 	s.log.want(t, "initialize ", "notifications/initialized s1", "GET s1", "tools/call s1")
 }

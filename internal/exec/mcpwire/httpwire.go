@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,14 +29,14 @@ func appendRequest(b []byte, req *http.Request, length int) ([]byte, error) {
 	for name, values := range req.Header {
 		switch name {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
-			continue // they are not the caller's
+			continue // set by this package
 		}
 		if !httpguts.ValidHeaderFieldName(name) {
-			return b, errors.New("the name of a header cannot be sent")
+			return b, errors.New("a header name is not valid")
 		}
 		for _, v := range values {
-			if !isHeaderValue(v) {
-				return b, fmt.Errorf("the value of the header %s cannot be sent", name) // it may be a secret
+			if !httpguts.ValidHeaderFieldValue(v) {
+				return b, fmt.Errorf("the value of the header %s is not valid", name) // it may be a secret
 			}
 			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
 		}
@@ -46,19 +48,9 @@ func appendRequest(b []byte, req *http.Request, length int) ([]byte, error) {
 	return append(b, "\r\n"...), nil
 }
 
-func isHeaderValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}
+var errHead = errors.New("the server's answer is not HTTP")
 
-var errHead = errors.New("the server did not answer in HTTP")
-
-// answer reads the head of an answer. What comes before the final one is
-// skipped.
+// answer reads the head of the final answer and skips informational ones.
 func (c *webConn) answer(req *http.Request, stop func() bool) (*http.Response, error) {
 	for range 10 {
 		resp, err := readHead(c.read)
@@ -76,7 +68,7 @@ func (c *webConn) answer(req *http.Request, stop func() bool) (*http.Response, e
 	return nil, errHead
 }
 
-// readHead reads a status line and the headers after it.
+// readHead reads a status line and its headers.
 func readHead(r *bufio.Reader) (*http.Response, error) {
 	head, err := headBytes(r)
 	if err != nil {
@@ -97,7 +89,7 @@ func readHead(r *bufio.Reader) (*http.Response, error) {
 	default:
 		return nil, errHead
 	}
-	// One array for the values that stand alone.
+	// One array for all single values.
 	values := make([]string, 0, strings.Count(rest, "\n"))
 	for rest != "" {
 		line, rest, _ = strings.Cut(rest, "\n")
@@ -106,7 +98,7 @@ func readHead(r *bufio.Reader) (*http.Response, error) {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		value = strings.Trim(value, " \t")
-		if !ok || !httpguts.ValidHeaderFieldName(name) || !isHeaderValue(value) {
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return nil, errHead
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
@@ -120,7 +112,7 @@ func readHead(r *bufio.Reader) (*http.Response, error) {
 	return resp, nil
 }
 
-// headBytes reads up to and with the first empty line.
+// headBytes reads up to and including the first empty line.
 func headBytes(r *bufio.Reader) (string, error) {
 	if _, err := r.Peek(1); err != nil {
 		return "", err
@@ -133,12 +125,12 @@ func headBytes(r *bufio.Reader) (string, error) {
 			_, _ = r.Discard(i)
 			return head, nil
 		}
-		// It did not come in one piece: line by line, then.
+		// The head did not arrive in one piece: read line by line.
 		line, err := r.ReadSlice('\n')
 		long = append(long, line...)
 		switch {
 		case len(long) > maxHead:
-			return "", fmt.Errorf("%w: its headers have more than %d bytes", errHead, maxHead)
+			return "", fmt.Errorf("%w: the headers have more than %d bytes", errHead, maxHead)
 		case err == bufio.ErrBufferFull:
 			continue
 		case err == io.EOF:
@@ -152,7 +144,7 @@ func headBytes(r *bufio.Reader) (string, error) {
 	}
 }
 
-// headEnd is where the first empty line ends, or 0.
+// headEnd returns the end of the first empty line, or 0.
 func headEnd(b []byte) int {
 	for from := 0; ; {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -169,7 +161,7 @@ func headEnd(b []byte) int {
 	}
 }
 
-// frame finds out where the body of an answer ends.
+// frame determines where the body of an answer ends.
 func (c *webConn) frame(resp *http.Response, stop func() bool) error {
 	b := &webBody{conn: c, stop: stop, reusable: resp.ProtoMinor == 1}
 	for _, v := range resp.Header["Connection"] {
@@ -186,18 +178,16 @@ func (c *webConn) frame(resp *http.Response, stop func() bool) error {
 		resp.ContentLength = 0
 	case len(encodings) > 0:
 		if len(encodings) > 1 || !strings.EqualFold(encodings[0], "chunked") || resp.ProtoMinor == 0 {
-			return fmt.Errorf("%w: an unknown transfer encoding", errHead)
+			return fmt.Errorf("%w: unknown transfer encoding", errHead)
 		}
 		b.chunks = httputil.NewChunkedReader(c.read)
 	case len(lengths) > 0:
 		n, err := strconv.ParseUint(lengths[0], 10, 63)
 		if err != nil {
-			return fmt.Errorf("%w: its length is no number", errHead)
+			return fmt.Errorf("%w: the content length is not a number", errHead)
 		}
-		for _, other := range lengths[1:] {
-			if other != lengths[0] {
-				return fmt.Errorf("%w: it has two lengths", errHead)
-			}
+		if slices.ContainsFunc(lengths, func(other string) bool { return other != lengths[0] }) {
+			return fmt.Errorf("%w: two content lengths", errHead)
 		}
 		resp.ContentLength, b.left = int64(n), int64(n)
 	default:
@@ -212,14 +202,14 @@ func (c *webConn) frame(resp *http.Response, stop func() bool) error {
 	return nil
 }
 
-// webBody is the body of an answer. Read to its end, it gives its connection
-// back; closed before, it closes it.
+// webBody is the body of an answer. At its end it returns the connection to the pool; closed earlier, it
+// closes the connection.
 type webBody struct {
-	conn     *webConn // nil when it is over
+	conn     *webConn // nil after the end
 	stop     func() bool
 	chunks   io.Reader
 	left     int64
-	toEnd    bool // it ends with the connection
+	toEnd    bool // the body ends with the connection
 	reusable bool
 	err      error
 }
@@ -254,7 +244,7 @@ func (b *webBody) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// trailer reads what may follow the last chunk, up to an empty line.
+// trailer reads the optional trailer after the last chunk, up to an empty line.
 func (b *webBody) trailer() error {
 	for size := 0; ; {
 		line, err := b.conn.read.ReadSlice('\n')
@@ -271,13 +261,13 @@ func (b *webBody) trailer() error {
 	}
 }
 
-// finish lets go of the connection.
+// finish releases the connection.
 func (b *webBody) finish(err error) {
 	c := b.conn
 	b.conn, b.err = nil, err
-	// Once abort may run, the connection has no future.
+	// After abort the connection cannot be reused.
 	unharmed := b.stop()
-	if timedOut(err) && c.aborted.Load() {
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.aborted.Load() {
 		b.err = errAborted
 	}
 	if err == io.EOF && unharmed && b.reusable && c.read.Buffered() == 0 {
@@ -287,7 +277,7 @@ func (b *webBody) finish(err error) {
 	c.Close()
 }
 
-var errAborted = errors.New("the request was given up")
+var errAborted = errors.New("the request was aborted")
 
 func (b *webBody) Close() error {
 	if b.conn != nil {

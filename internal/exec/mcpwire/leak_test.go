@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Whatever a test starts ends with it.
+// Every goroutine of a test must end with it.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

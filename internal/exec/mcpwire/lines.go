@@ -6,41 +6,39 @@ import (
 	"sync"
 )
 
-// readSize is the size of the buffers that ordinary messages are read into.
+// readSize is the size of the pooled read buffers.
 const readSize = 32 << 10
 
 var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
-// lineReader cuts a stream into lines. A line that fits the ordinary buffer is
-// a view into it; for a longer one the buffer grows, at most to the limit, and
-// is then given away with the line.
+// lineReader splits a stream into lines. A line that fits the pooled buffer is a view into it. For a longer
+// line the buffer grows, at most to the limit, and then belongs to that line.
 type lineReader struct {
 	r      io.Reader
-	home   *[readSize]byte // the ordinary buffer, back to the pool in release
+	pooled *[readSize]byte // the pooled buffer, returned in release
 	buf    []byte
-	start  int // of what was not given out yet
-	end    int // of what was read
-	seen   int // up to here there is no line end
+	start  int // of the unread bytes
+	end    int // of the buffered bytes
+	seen   int // there is no line end before this offset
 	limit  int
 	bareCR bool // a carriage return alone ends a line too, as in event streams
-	skipLF bool // the last line ended in a carriage return at the buffer's end
+	skipLF bool // the last line ended with a carriage return
 	err    error
 }
 
 func newLineReader(r io.Reader, limit int) *lineReader {
-	home := readBuffers.Get().(*[readSize]byte)
-	return &lineReader{r: r, home: home, buf: home[:], limit: limit}
+	pooled := readBuffers.Get().(*[readSize]byte)
+	return &lineReader{r: r, pooled: pooled, buf: pooled[:], limit: limit}
 }
 
-// release gives the ordinary buffer back. No line may be in use.
+// release returns the pooled buffer. No line may be in use.
 func (l *lineReader) release() {
-	readBuffers.Put(l.home)
-	l.home, l.buf, l.start, l.end, l.seen, l.err = nil, nil, 0, 0, 0, io.ErrClosedPipe
+	readBuffers.Put(l.pooled)
+	l.pooled, l.buf, l.start, l.end, l.seen, l.err = nil, nil, 0, 0, 0, io.ErrClosedPipe
 }
 
-// next gives the next line without its end. The line is good until the
-// following call, or for ever when owned is true. What stands after the last
-// line end is a line too.
+// next returns the next line without its end. The line is valid until the following call, or for ever if
+// owned. Bytes after the last line end are a line, too.
 func (l *lineReader) next() (line []byte, owned bool, err error) {
 	for {
 		if l.skipLF && l.start < l.end {
@@ -66,7 +64,7 @@ func (l *lineReader) next() (line []byte, owned bool, err error) {
 	}
 }
 
-// lineEnd finds where the next line ends, or returns -1.
+// lineEnd returns the end of the next line, or -1.
 func (l *lineReader) lineEnd() int {
 	fresh := l.buf[l.seen:l.end]
 	i := bytes.IndexByte(fresh, '\n')
@@ -86,7 +84,7 @@ func (l *lineReader) lineEnd() int {
 	return l.seen + i
 }
 
-// cut gives out the line that ends at i; the next one starts at after.
+// cut returns the line that ends at i; the next line starts at after.
 func (l *lineReader) cut(i, after int) (line []byte, owned bool, err error) {
 	if i-l.start > l.limit {
 		return nil, false, &TooLargeError{Limit: l.limit}
@@ -99,26 +97,25 @@ func (l *lineReader) cut(i, after int) (line []byte, owned bool, err error) {
 	}
 	l.start, l.seen = after, after
 	if len(l.buf) > readSize {
-		l.goHome()
+		l.detachBuffer()
 		return line, true, nil
 	}
 	return line, false, nil
 }
 
-// goHome leaves a grown buffer to whoever holds its line and takes what was
-// read beyond it along.
-func (l *lineReader) goHome() {
+// detachBuffer leaves a grown buffer to its line and moves the remaining bytes to another buffer.
+func (l *lineReader) detachBuffer() {
 	rest := l.buf[l.start:l.end]
 	if len(rest) > readSize {
 		l.buf = bytes.Clone(rest)
 	} else {
-		l.buf = l.home[:]
+		l.buf = l.pooled[:]
 		copy(l.buf, rest)
 	}
 	l.start, l.seen, l.end = 0, 0, len(rest)
 }
 
-// fill reads more, making room first.
+// fill makes space and reads more.
 func (l *lineReader) fill() {
 	if l.start > 0 {
 		copy(l.buf, l.buf[l.start:l.end])

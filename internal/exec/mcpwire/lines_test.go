@@ -126,8 +126,8 @@ type silent struct{}
 
 func (silent) Read([]byte) (int, error) { return 0, nil }
 
-// FuzzEvents compares the event reader with a plain one, which takes the stream
-// as a whole, and wants the same however the stream is cut up.
+// FuzzEvents compares the event reader with a plain one that reads the stream as a whole. The chunks of the
+// stream must not matter.
 func FuzzEvents(f *testing.F) {
 	for _, seed := range []string{
 		"data: x\n\n", "\ufeffevent: a\rdata:1\rdata: 2\r\r", "id: 7\r\nretry: 10\r\ndata\r\n\r\n:c\n\ndata:  y\n\n",

@@ -9,18 +9,16 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// listenWait is how long a connection waits for its stream of notifications
-// before it goes on without knowing whether it has one.
+// listenWait bounds the wait for the stream of notifications at the start of a connection.
 const listenWait = time.Second
 
-// listener keeps the notifications coming that belong to no call: by a GET
-// stream from a legacy server over HTTP, by a subscription from a modern one.
-// A legacy server on stdio needs no asking.
+// listener keeps the stream of notifications open that belong to no call: a GET stream of a legacy server
+// over HTTP, or a subscription of a modern server. A legacy server on stdio sends them without a request.
 type listener struct {
 	mu     sync.Mutex
 	id     int64              // of the subscription's request
-	asked  bool               // and it is not acknowledged yet
-	cancel context.CancelFunc // ends the stream of a session that was lost
+	asked  bool               // sent and not acknowledged yet
+	cancel context.CancelFunc // ends the stream of a lost session
 	opened func()
 }
 
@@ -30,8 +28,8 @@ func (l *listener) is(id int64) bool {
 	return l.id != 0 && l.id == id
 }
 
-// acknowledged takes the news that a subscription is open: once for each that was
-// asked for. A server that does not say which one may mean somebody else's.
+// acknowledged handles the acknowledgement of a subscription, once for each request. Without an id it may
+// belong to a subscription of the caller.
 func (l *listener) acknowledged(id int64, said bool) {
 	l.mu.Lock()
 	ours := l.asked && (!said || l.id == id)
@@ -45,8 +43,8 @@ func (l *listener) acknowledged(id int64, said bool) {
 	}
 }
 
-// listen begins to listen, if somebody wants to hear and the server has
-// something to say. It waits a little until it is sure to miss nothing.
+// listen opens the stream of notifications if a callback needs it and the server offers one. It waits a
+// moment until no notification can be missed.
 func (c *Conn) listen(ctx context.Context, s *Server) {
 	var run func(ctx context.Context, opened func())
 	switch filter := subscription(s.Capabilities()); {
@@ -67,7 +65,7 @@ func (c *Conn) listen(ctx context.Context, s *Server) {
 		again := true
 		once.Do(func() { again = false; close(ready) })
 		if again && c.opts.OnGap != nil {
-			// Without a session nothing tells a server that was started again.
+			// Without a session, a restart of the server goes unnoticed.
 			c.opts.OnGap(!s.Modern && c.http.session.Load() == nil)
 		}
 	}
@@ -115,12 +113,12 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 		case time.Since(began) > maxPause:
 			tries = 0
 		case tries >= maxResumes && !errors.Is(err, ErrNotSent):
-			return // it ends as often as it is opened; one that is away may come back
+			return // it keeps ending; a server that is unreachable may come back
 		}
 	}
 }
 
-// subscription is the filter for every list that the server may change.
+// subscription returns the filter for every list that the server may change.
 func subscription(capabilities []byte) string {
 	filter := ""
 	for _, list := range []string{"tools", "prompts", "resources"} {

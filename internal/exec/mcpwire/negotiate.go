@@ -17,35 +17,27 @@ const (
 	offeredVersion = "2025-11-25"
 )
 
-// legacyVersions are the revisions with a handshake that we speak.
+// legacyVersions are the supported revisions with a handshake.
 var legacyVersions = []string{"2024-11-05", "2025-03-26", "2025-06-18", offeredVersion}
 
-// Error codes of 2026-07-28 that only a modern server gives.
+// Error codes that only 2026-07-28 has.
 const (
 	codeHeaderMismatch     = -32020
 	codeMissingCapability  = -32021
 	codeUnsupportedVersion = -32022
 )
 
-// Server is what the server said about itself when it was greeted.
+// Server is the server's description of itself from the greeting.
 type Server struct {
 	Version string         // the protocol revision in use
-	Modern  bool           // whether it is one without a handshake: 2026-07-28
-	Result  jsontext.Value // the answer to server/discover or initialize, as it came
+	Modern  bool           // without a handshake: 2026-07-28
+	Result  jsontext.Value // the answer to server/discover or initialize, as written
 }
 
-// Capabilities are the server's, as it wrote them; nil if it declared none.
+// Capabilities returns the server's capabilities as written, or nil.
 func (s *Server) Capabilities() jsontext.Value { return rawjson.Lookup(s.Result, "capabilities") }
 
-// Info is the server's name and version, as it wrote them, or nil.
-func (s *Server) Info() jsontext.Value {
-	if info := rawjson.Lookup(s.Result, "serverInfo"); info != nil {
-		return info
-	}
-	return rawjson.Lookup(s.Result, "_meta", "io.modelcontextprotocol/serverInfo")
-}
-
-// negotiation is done once; turn is its lock.
+// negotiation happens once; turn is its lock.
 type negotiation struct {
 	turn   chan struct{}
 	done   bool
@@ -53,10 +45,9 @@ type negotiation struct {
 	err    error
 }
 
-// Negotiate agrees on a protocol revision with the server. It asks for
-// 2026-07-28 first; a server that refuses, does not know it or stays silent for
-// [Options.ProbeTimeout] gets the handshake of 2025-11-25 and earlier. It is
-// done once: every further call returns what the first one did.
+// Negotiate agrees on a protocol revision with the server. It probes for 2026-07-28 first; a server that
+// refuses, does not know it or stays silent for [Options.ProbeTimeout] gets the handshake of 2025-11-25 and
+// earlier. Further calls return the result of the first.
 func (c *Conn) Negotiate(ctx context.Context) (*Server, error) {
 	n := &c.negotiation
 	select {
@@ -76,7 +67,7 @@ func (c *Conn) Negotiate(ctx context.Context) (*Server, error) {
 
 func (c *Conn) negotiate(ctx context.Context) (*Server, error) {
 	if !isObject(c.opts.Capabilities) {
-		return nil, notSent(errors.New("the client's capabilities are no JSON object"))
+		return nil, notSent(errors.New("the client's capabilities are not a JSON object"))
 	}
 	if !c.opts.Legacy {
 		if s, err := c.discover(ctx); s != nil || err != nil {
@@ -93,17 +84,16 @@ func (c *Conn) negotiate(ctx context.Context) (*Server, error) {
 			return nil, ErrSSEOnly
 		}
 	case !c.opts.Legacy && (errors.Is(err, ErrClosed) || ctx.Err() != nil):
-		// The question before may be what it could not take.
+		// The probe may have made the server exit.
 		return nil, fmt.Errorf("%w: %w", ErrRespawnLegacy, err)
 	}
 	return nil, err
 }
 
-// noPost are the answers to a POST that an HTTP+SSE address gives.
+// noPost are the statuses of an HTTP+SSE address for a POST.
 var noPost = []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
 
-// discover asks for 2026-07-28. Without a server and an error, the answer is
-// that initialize has to be tried.
+// discover probes for 2026-07-28. It returns neither a server nor an error if initialize must be tried.
 func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	asking := ctx
 	if !c.opts.Modern {
@@ -136,16 +126,16 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	case isRPC && rpc.Code == codeUnsupportedVersion:
 		return nil, c.fallBack(texts(rawjson.Lookup(rpc.Data, "supported")), err)
 	case isRPC && (rpc.Code == codeHeaderMismatch || rpc.Code == codeMissingCapability):
-		return nil, err // a modern server, and we are at fault
+		return nil, err // a modern server, and the client's error
 	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
-		return nil, err // asking in another way changes nothing
+		return nil, err // initialize would be refused, too
 	default:
 		return nil, c.fallBack(nil, err)
 	}
 }
 
-// fallBack decides whether initialize has a chance with a server that speaks
-// these versions; none at all means that it did not say.
+// fallBack decides whether initialize may work with a server that speaks these versions; without versions,
+// the server did not list any.
 func (c *Conn) fallBack(versions []string, err error) error {
 	common := slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(legacyVersions, v) })
 	switch {
@@ -159,7 +149,7 @@ func (c *Conn) fallBack(versions []string, err error) error {
 	return nil
 }
 
-// initialize does the handshake of 2025-11-25 and earlier.
+// initialize performs the handshake of 2025-11-25 and earlier.
 func (c *Conn) initialize(ctx context.Context) (*Server, error) {
 	result, err := c.greet(ctx, methodInitialize, "", func(b []byte) []byte {
 		b = append(b, `{"protocolVersion":"`+offeredVersion+`","capabilities":`...)
@@ -193,8 +183,7 @@ func (c *Conn) greet(ctx context.Context, method, version string, params func([]
 	return c.exchange(ctx, outgoing{body: body, id: id, method: method, version: version, quiet: true}, nil, nil)
 }
 
-// renew makes a new session in the place of one that the server has forgotten,
-// unless somebody else has done so meanwhile.
+// renew replaces a session that the server has lost, unless another call has done so.
 func (c *Conn) renew(ctx context.Context, lost string) error {
 	select {
 	case c.negotiation.turn <- struct{}{}:

@@ -145,7 +145,7 @@ func TestNegotiate(t *testing.T) {
 			errors: []any{new(*VersionError)},
 		},
 		{
-			name: "initializes with a version that nobody knows",
+			name: "initializes with an unknown version",
 			server: func(f *fake) {
 				f.refuse(f.expect(methodDiscover), -32601, "Method not found")
 				initialize(f, `{"protocolVersion":"1999-01-01"}`)
@@ -153,7 +153,7 @@ func TestNegotiate(t *testing.T) {
 			errors: []any{new(*VersionError)},
 		},
 		{
-			name: "wants a capability that we do not have",
+			name: "requires a capability that the client lacks",
 			server: func(f *fake) {
 				f.refuse(f.expect(methodDiscover), -32021, "sampling")
 				f.idle()
@@ -200,8 +200,7 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-// TestModernMeta checks what every modern request carries, and that a caller
-// cannot say otherwise.
+// TestModernMeta checks the _meta of every modern request, which a caller cannot override.
 func TestModernMeta(t *testing.T) {
 	o := Options{Name: `am"bit`, Version: "1.2", Capabilities: []byte(`{ "sampling":{} }`)}
 	const own = `"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
@@ -278,8 +277,8 @@ func TestSubscription(t *testing.T) {
 	})
 }
 
-// TestSubscriptionAcknowledgedOnce does not take what a server says of somebody
-// else's subscription, without saying whose, for a gap.
+// TestSubscriptionAcknowledgedOnce checks that an acknowledgement without an id, for another subscription,
+// is not a gap.
 func TestSubscriptionAcknowledgedOnce(t *testing.T) {
 	gaps := 0
 	o := Options{OnNotification: func(Notification) {}, OnGap: func(bool) { gaps++ }}
@@ -300,7 +299,7 @@ func TestSubscriptionAcknowledgedOnce(t *testing.T) {
 	})
 }
 
-// TestSubscriptionRefused does without, and does not ask for ever.
+// TestSubscriptionRefused works without a subscription and does not repeat it for ever.
 func TestSubscriptionRefused(t *testing.T) {
 	for name, answer := range map[string]func(*fake, message){
 		"by an error":       func(f *fake, m message) { f.refuse(m, -32601, "no") },
@@ -335,14 +334,14 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestSubscriptionAway goes on asking a server that cannot be reached.
+// TestSubscriptionAway keeps asking a server that cannot be reached.
 func TestSubscriptionAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		transport, err := HTTP("http://far.example", HTTPOptions{RoundTripper: roundTrip(func(r *http.Request) (*http.Response, error) {
 			if r.Header.Get("Mcp-Method") == methodListen {
 				asked++
-				return nil, &net.OpError{Op: "dial", Err: errors.New("nobody is there")}
+				return nil, &net.OpError{Op: "dial", Err: errors.New("no server is there")}
 			}
 			result := strings.Replace(discoverResult, `"tools":{}`, `"tools":{"listChanged":true}`, 1)
 			return &http.Response{

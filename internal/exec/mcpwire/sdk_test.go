@@ -109,8 +109,8 @@ func TestSDK(t *testing.T) {
 			if err != nil || s.Version != tc.version {
 				t.Fatalf("Negotiate = %+v, %v; want %s", s, err, tc.version)
 			}
-			if !strings.Contains(string(s.Info()), `"sdk"`) || len(s.Capabilities()) == 0 {
-				t.Errorf("server info %s, capabilities %s", s.Info(), s.Capabilities())
+			if !strings.Contains(string(s.Result), `"sdk"`) || len(s.Capabilities()) == 0 {
+				t.Errorf("result %s, capabilities %s", s.Result, s.Capabilities())
 			}
 			t.Logf("negotiated in %v", time.Since(began))
 

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Names of methods.
+// Method names.
 const (
 	methodDiscover    = "server/discover"
 	methodInitialize  = "initialize"
@@ -28,15 +28,15 @@ const (
 	methodMessage     = "notifications/message"
 	methodPing        = "ping"
 
-	// MethodToolsChanged is the notification that the list of tools is another.
+	// MethodToolsChanged is the notification that the list of tools has changed.
 	MethodToolsChanged = "notifications/tools/list_changed"
 )
 
-// replyTimeout bounds a message over HTTP that nobody waits for.
+// replyTimeout bounds a message over HTTP without an answer.
 const replyTimeout = 5 * time.Second
 
-// notify passes a notification to the call that it belongs to, or to everybody.
-// Progress belongs to a call by its token, a log message by its stream.
+// notify passes a notification to its call, or to [Options.OnNotification]. Progress belongs to a call by
+// its token, a log message by its stream.
 func (c *Conn) notify(e envelope, stream int64) {
 	switch e.method {
 	case methodProgress:
@@ -53,7 +53,7 @@ func (c *Conn) notify(e envelope, stream int64) {
 			return
 		}
 	case methodListening:
-		// Somebody may hold subscriptions of his own, by [Conn.Do].
+		// The caller may have its own subscriptions, by [Conn.Do].
 		c.listener.acknowledged(number(rawjson.Lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
 		return
 	case methodCancelled:
@@ -80,8 +80,7 @@ func (c *Conn) toCall(id int64, e envelope) bool {
 	return true
 }
 
-// cancelledByServer ends a subscription of ours, or a request of the server's
-// that is being answered.
+// cancelledByServer ends our subscription, or the handling of a server's request.
 func (c *Conn) cancelledByServer(raw []byte) {
 	if id, ok := number(raw); ok && c.listener.is(id) {
 		c.settle(id, errUnlistened)
@@ -95,10 +94,10 @@ func (c *Conn) cancelledByServer(raw []byte) {
 	}
 }
 
-// serve answers a request of the server's.
+// serve answers a request of the server.
 func (c *Conn) serve(e envelope) {
 	if s := c.server.Load(); s != nil && s.Modern {
-		c.stray.Add(1) // there are none in 2026-07-28, nor answers to them
+		c.stray.Add(1) // 2026-07-28 has no requests from servers
 		return
 	}
 	id := string(e.id)
@@ -125,7 +124,7 @@ func (c *Conn) serve(e envelope) {
 			c.mu.Unlock()
 			cancel()
 		}
-		if !c.aside(func() {
+		if !c.background(func() {
 			defer finish()
 			result, err := c.opts.OnRequest(ctx, method, params)
 			if ctx.Err() == nil {
@@ -138,8 +137,8 @@ func (c *Conn) serve(e envelope) {
 	}
 }
 
-// aside runs a job in the background if a slot is free.
-func (c *Conn) aside(job func()) bool {
+// background runs a job in a goroutine if a slot is free.
+func (c *Conn) background(job func()) bool {
 	select {
 	case c.side <- struct{}{}:
 	default:
@@ -155,7 +154,7 @@ func (c *Conn) aside(job func()) bool {
 func (c *Conn) reply(id string, result jsontext.Value, err error) {
 	if c.http == nil {
 		c.replyNow(id, result, err) // does not block
-	} else if !c.aside(func() { c.replyNow(id, result, err) }) {
+	} else if !c.background(func() { c.replyNow(id, result, err) }) {
 		c.dropped.Add(1)
 	}
 }
@@ -174,7 +173,7 @@ func (c *Conn) replyNow(id string, result jsontext.Value, err error) {
 func appendError(b []byte, err error) []byte {
 	e, ok := errors.AsType[*RPCError](err)
 	if !ok {
-		e = &RPCError{Code: -32603, Message: "internal error"} // the cause is no business of the server's
+		e = &RPCError{Code: -32603, Message: "internal error"} // the server does not learn the cause
 	}
 	b = strconv.AppendInt(append(b, `{"code":`...), e.Code, 10)
 	b = appendString(append(b, `,"message":`...), e.Message)
@@ -184,7 +183,7 @@ func appendError(b []byte, err error) []byte {
 	return append(b, '}')
 }
 
-// post sends a message that nobody waits for.
+// post sends a message without an answer.
 func (c *Conn) post(body []byte) {
 	m := outgoing{body: body, droppable: true}
 	if s := c.server.Load(); s != nil {
@@ -197,49 +196,25 @@ func (c *Conn) post(body []byte) {
 	}
 }
 
-// sendCancelled tells the server that nobody waits for an answer any more. In
-// 2026-07-28 over HTTP the end of the stream has told it.
+// sendCancelled notifies the server that the caller no longer waits. In 2026-07-28 over HTTP the end of the
+// stream does that.
 func (c *Conn) sendCancelled(m outgoing) {
 	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"`+methodCancelled+`","params":{"requestId":`...)
 	b = strconv.AppendInt(b, m.id, 10)
-	b = append(b, `,"reason":"the caller does not wait any more"}}`...)
+	b = append(b, `,"reason":"the caller no longer waits"}}`...)
 	switch {
 	case c.http == nil:
 		c.post(b)
-	case m.version != modernVersion && !c.aside(func() { c.post(b) }):
+	case m.version != modernVersion && !c.background(func() { c.post(b) }):
 		c.dropped.Add(1)
 	}
 }
 
-// rpcError reads an error object.
-func rpcError(raw []byte) error {
-	e := &RPCError{Raw: bytes.Clone(raw)}
-	var code, message, data []byte
-	w := rawjson.Walk(e.Raw)
-	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
-		switch {
-		case rawjson.Named(name, "code"):
-			code = value
-		case rawjson.Named(name, "message"):
-			message = value
-		case rawjson.Named(name, "data"):
-			data = value
-		}
-	}
-	var err error
-	if e.Code, err = strconv.ParseInt(string(code), 10, 64); err != nil {
-		return malformed("an error without a code", raw)
-	}
-	e.Message, _ = rawjson.Text(message)
-	e.Data = data
-	return e
-}
-
-// mailbox holds notifications for a caller until it looks. Beyond its bounds
-// the oldest go: later progress says more.
+// mailbox holds notifications for a caller. When it is full, the oldest are dropped, because later progress
+// is more useful.
 type mailbox struct {
-	arrived chan struct{}  // holds a token when there is mail
-	token   jsontext.Value // the caller's own progress token, if it has one
+	arrived chan struct{}  // holds a token when there are notifications
+	token   jsontext.Value // the caller's progress token, or nil
 
 	mu    sync.Mutex
 	notes []Notification
@@ -251,7 +226,7 @@ const (
 	maxMail  = 4 << 20
 )
 
-// put adds a notification and tells how many had to go.
+// put adds a notification and returns the number of dropped ones.
 func (b *mailbox) put(e envelope) (dropped int64) {
 	n := Notification{Method: e.method, Params: bytes.Clone(e.params)}
 	if b.token != nil && e.method == methodProgress {
@@ -261,7 +236,7 @@ func (b *mailbox) put(e envelope) (dropped int64) {
 	b.notes = append(b.notes, n)
 	b.size += len(n.Params)
 	if len(b.notes) > maxNotes || b.size > maxMail {
-		leaving := len(b.notes)/4 + 1 // several at once, so that a flood costs little
+		leaving := len(b.notes)/4 + 1 // several at once, so that a flood stays cheap
 		for _, old := range b.notes[:leaving] {
 			b.size -= len(old.Params)
 		}
@@ -269,15 +244,12 @@ func (b *mailbox) put(e envelope) (dropped int64) {
 		dropped = int64(leaving)
 	}
 	b.mu.Unlock()
-	select {
-	case b.arrived <- struct{}{}:
-	default:
-	}
+	signal(b.arrived)
 	return dropped
 }
 
-// empty calls back everything that has arrived.
-func (b *mailbox) empty(callback func(Notification)) {
+// flush passes all notifications to the callback.
+func (b *mailbox) flush(callback func(Notification)) {
 	b.mu.Lock()
 	notes := b.notes
 	b.notes, b.size = nil, 0
@@ -287,8 +259,7 @@ func (b *mailbox) empty(callback func(Notification)) {
 	}
 }
 
-// withToken puts the caller's own token in the place of ours, and leaves every
-// other byte as it is.
+// withToken replaces our progress token by the caller's and leaves all other bytes unchanged.
 func withToken(params, token []byte) jsontext.Value {
 	start, end := rawjson.Find(params, "progressToken")
 	return slices.Concat(params[:start], token, params[end:])

@@ -93,8 +93,8 @@ func TestNoToken(t *testing.T) {
 	})
 }
 
-// TestSlowCallback has one caller that does not come back from its callback. It
-// loses its oldest mail, and others notice nothing.
+// TestSlowCallback has one caller whose callback blocks. It loses its oldest notifications, and other calls
+// are not affected.
 func TestSlowCallback(t *testing.T) {
 	const sent = 3 * maxNotes
 	play(t, Options{}, legacy(func(f *fake) {
@@ -130,7 +130,7 @@ func TestSlowCallback(t *testing.T) {
 	})
 }
 
-// TestServerRequests covers what a legacy server may ask of us.
+// TestServerRequests covers the requests of a legacy server.
 func TestServerRequests(t *testing.T) {
 	handler := func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 		switch method {

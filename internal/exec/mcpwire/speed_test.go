@@ -98,8 +98,8 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// TestStress has many callers who often give up, and a server that answers in
-// any order, late, and twice. Everybody gets their own answer or none.
+// TestStress has many callers that often cancel, and a server that answers in any order, late, and twice.
+// Each caller gets its own answer or none.
 func TestStress(t *testing.T) {
 	noLeaks(t)
 	c, f := pair(t, Options{Legacy: true})

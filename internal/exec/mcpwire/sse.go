@@ -12,21 +12,21 @@ import (
 // event is one server-sent event.
 type event struct {
 	name  string
-	data  []byte // good until the next event, or for ever when owned
+	data  []byte // valid until the next event, or for ever if owned
 	owned bool
 }
 
-// eventReader reads a text/event-stream as the HTML standard interprets it.
+// eventReader reads a text/event-stream according to the HTML standard.
 type eventReader struct {
 	lines  *lineReader
 	limit  int           // of an event's data
 	joined []byte        // the data of the event being read
 	lastID string        // the last event id, for resuming
-	retry  time.Duration // how long the server wants us to wait before that
+	retry  time.Duration // the pause that the server requests before that
 	begun  bool
 }
 
-// maxEventID bounds what a server can make us send back.
+// maxEventID bounds the event id that a server can make the client send back.
 const maxEventID = 4 << 10
 
 var eventReaders = sync.Pool{New: func() any { return new(eventReader) }}
@@ -34,13 +34,13 @@ var eventReaders = sync.Pool{New: func() any { return new(eventReader) }}
 func newEventReader(r io.Reader, limit int) *eventReader {
 	e := eventReaders.Get().(*eventReader)
 	*e = eventReader{joined: e.joined[:0], limit: limit}
-	// The name of the field comes on top of its data.
+	// The line also contains the field name.
 	e.lines = newLineReader(r, limit+len("data: "))
 	e.lines.bareCR = true
 	return e
 }
 
-// release gives the reader's buffers back. No event may be in use.
+// release returns the reader's buffers. No event may be in use.
 func (r *eventReader) release() {
 	r.lines.release()
 	if cap(r.joined) <= readSize {
@@ -48,8 +48,8 @@ func (r *eventReader) release() {
 	}
 }
 
-// next gives the next event that has data. An event that the stream ends in
-// the middle of is dropped, as the standard wants it.
+// next returns the next event that has data. As the standard requires, it drops an incomplete event at the
+// end of the stream.
 func (r *eventReader) next() (event, error) {
 	var e event
 	parts := 0
@@ -94,8 +94,8 @@ func (r *eventReader) next() (event, error) {
 	}
 }
 
-// add puts one more data line to an event. A line is good only until the next
-// is read, so it is copied, unless it was given away with its buffer.
+// add appends a data line to an event. A line is valid only until the next read, so it is copied, unless
+// its buffer is owned.
 func (r *eventReader) add(e event, value []byte, owned bool, parts int) (event, error) {
 	switch {
 	case parts == 0 && owned:
@@ -116,7 +116,7 @@ func (r *eventReader) add(e event, value []byte, owned bool, parts int) (event, 
 	return e, nil
 }
 
-// printable reports whether a server's text may stand in a header of ours.
+// printable reports whether a server's text is safe in a header.
 func printable[T string | []byte](text T) bool {
 	for i := range len(text) {
 		if c := text[i]; c < 0x20 || c > 0x7e {

@@ -9,20 +9,18 @@ import (
 	"sync"
 )
 
-// Stdio makes a transport of a server's standard streams: r is its output, w its
-// input. One message is one line. Closing r and w must end a Read and a Write
-// that are under way, as it does for the pipes of os/exec, sockets and io.Pipe.
+// Stdio returns a transport over a server's standard streams: r is its output, w its input. One message is
+// one line. Closing r and w must end a pending Read and Write, as it does for the pipes of os/exec, sockets
+// and io.Pipe.
 //
-// Two goroutines serve it. One reads; one writes, so that a server that does not
-// read its input blocks nobody but itself. What waits to be written is one
-// buffer: messages that come while a write is under way leave in the next one
-// together.
+// One goroutine reads and one writes, so a server that does not read its input blocks only itself. Waiting
+// messages share one buffer and leave together in the next write.
 func Stdio(r io.ReadCloser, w io.WriteCloser) Transport {
 	return &stdioTransport{
 		r: r, w: w,
-		wake: make(chan struct{}, 1),
-		room: make(chan struct{}, 1),
-		over: make(chan struct{}),
+		wake:  make(chan struct{}, 1),
+		space: make(chan struct{}, 1),
+		over:  make(chan struct{}),
 	}
 }
 
@@ -32,13 +30,13 @@ type stdioTransport struct {
 	conn *Conn
 
 	mu    sync.Mutex
-	queue []byte // whole lines that wait for the writer
-	spare []byte // the buffer that was written last
+	queue []byte // whole lines for the writer
+	spare []byte // the buffer written last
 
-	wake chan struct{} // holds a token when the queue is not empty
-	room chan struct{} // holds a token when the queue may have room again
-	over chan struct{}
-	once sync.Once
+	wake  chan struct{} // holds a token when the queue is not empty
+	space chan struct{} // holds a token when the queue may have space again
+	over  chan struct{}
+	once  sync.Once
 }
 
 var _ Transport = (*stdioTransport)(nil)
@@ -69,7 +67,7 @@ func (t *stdioTransport) send(ctx context.Context, m outgoing) error {
 			return notSent(errBacklog)
 		}
 		select {
-		case <-t.room:
+		case <-t.space:
 		case <-ctx.Done():
 			return notSent(ctx.Err())
 		case <-t.over:
@@ -79,8 +77,8 @@ func (t *stdioTransport) send(ctx context.Context, m outgoing) error {
 	return nil
 }
 
-// enqueue adds a line to the queue, unless there is no room. A message always
-// finds room in an empty queue.
+// enqueue adds a line to the queue and reports whether there was space. An empty queue accepts every
+// message.
 func (t *stdioTransport) enqueue(body []byte) bool {
 	t.mu.Lock()
 	start := len(t.queue)
@@ -96,8 +94,7 @@ func (t *stdioTransport) enqueue(body []byte) bool {
 	return true
 }
 
-// oneLine takes the line ends out of a message. JSON has them only as white
-// space, between its tokens.
+// oneLine replaces the line ends in a message. JSON contains them only as white space between tokens.
 func oneLine(b []byte) {
 	for _, end := range [...]byte{'\n', '\r'} {
 		rest := b
@@ -129,7 +126,7 @@ func (t *stdioTransport) write() {
 		if len(lines) == 0 {
 			continue
 		}
-		signal(t.room)
+		signal(t.space)
 		if _, err := t.w.Write(lines); err != nil {
 			t.conn.fail(err)
 			return
@@ -162,16 +159,16 @@ func (t *stdioTransport) read() {
 			noise = 0
 			continue
 		} else if looksLikeMessage(line) {
-			// Somebody waits for what this was to be.
+			// A call may wait for this message.
 			t.conn.fail(err)
 			return
 		} else if noise++; noise > t.conn.opts.MaxNoise {
-			t.conn.hear(line)
+			t.conn.reportNoise(line)
 			t.conn.fail(err)
 			return
 		}
-		t.conn.hear(line)
+		t.conn.reportNoise(line)
 	}
 }
 
-var errEnded = fmt.Errorf("the server ended its output: %w", io.EOF)
+var errEnded = fmt.Errorf("the server closed its output: %w", io.EOF)

@@ -15,15 +15,15 @@ type Tool struct {
 	Name string
 	Raw  jsontext.Value // the whole definition, as the server wrote it
 
-	// Invalid says why the protocol forbids to use the tool: its x-mcp-header
-	// annotations break the rules. They count only over HTTP in 2026-07-28.
+	// Invalid is the reason that the protocol forbids the tool: invalid x-mcp-header annotations. They
+	// count only over HTTP in 2026-07-28.
 	Invalid error
 }
 
-// maxPages bounds a list of tools. Its size is bounded like a message's.
+// maxPages bounds a list of tools. Its total size is bounded like a message.
 const maxPages = 1000
 
-// ListTools asks for all pages of the server's list of tools.
+// ListTools returns all pages of the server's list of tools.
 func (c *Conn) ListTools(ctx context.Context) ([]Tool, error) {
 	var tools []Tool
 	var cursors []string
@@ -47,7 +47,7 @@ func (c *Conn) ListTools(ctx context.Context) ([]Tool, error) {
 			return tools, nil
 		}
 		if slices.Contains(cursors, string(cursor)) {
-			return nil, fmt.Errorf("%s: %w", methodListTools, malformed("its pages go round in a circle", cursor))
+			return nil, fmt.Errorf("%s: %w", methodListTools, malformed("its pages form a cycle", cursor))
 		}
 		cursors = append(cursors, string(cursor))
 		params = slices.Concat([]byte(`{"cursor":`), cursor, []byte("}"))
@@ -55,11 +55,11 @@ func (c *Conn) ListTools(ctx context.Context) ([]Tool, error) {
 	return nil, fmt.Errorf("%s: the list has more than %d pages", methodListTools, maxPages)
 }
 
-// readTools reads one page; cursor is the raw string that asks for the next.
+// readTools reads one page; cursor is the raw string for the next page.
 func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 	var list, kind []byte
 	if len(result) == 0 || result[0] != '{' {
-		return nil, nil, malformed("the result is no object", result)
+		return nil, nil, malformed("the result is not an object", result)
 	}
 	w := rawjson.Walk(result)
 	for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
@@ -86,7 +86,7 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 	case string(cursor) == "null" || string(cursor) == `""`:
 		cursor = nil
 	case cursor != nil && cursor[0] != '"':
-		return nil, nil, malformed("the cursor is no string", result)
+		return nil, nil, malformed("the cursor is not a string", result)
 	}
 	w = rawjson.Walk(list)
 	for raw, ok := w.Element(); ok; raw, ok = w.Element() {
@@ -99,10 +99,10 @@ func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
 	return tools, cursor, nil
 }
 
-// toolName insists on one name: which of two would be called?
+// toolName requires exactly one name, because a second one would make calls ambiguous.
 func toolName(raw []byte) (string, error) {
 	if raw[0] != '{' {
-		return "", malformed("a tool is no object", raw)
+		return "", malformed("a tool is not an object", raw)
 	}
 	var name []byte
 	w := rawjson.Walk(raw)
@@ -122,8 +122,7 @@ func toolName(raw []byte) (string, error) {
 	return s, nil
 }
 
-// bindHeaders remembers which arguments go into headers. Only a modern server
-// over HTTP can want that.
+// bindHeaders records which arguments a modern server over HTTP requires in headers.
 func (c *Conn) bindHeaders(tools []Tool) {
 	if s := c.server.Load(); c.http == nil || s == nil || !s.Modern {
 		return

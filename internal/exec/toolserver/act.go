@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,8 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// patience is how long a call waits for a server that is being started or
-// proven again.
+// patience is how long a call waits for a server that is being started or proven again.
 const patience = 5 * time.Second
 
 // Act calls a tool on its server.
@@ -45,11 +45,11 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		if !errors.Is(err, mcpwire.ErrNotSent) || !errors.Is(err, mcpwire.ErrClosed) {
 			break
 		}
-		// The server ended just now and never received the call: once more.
+		// The server ended and never received the call: try once more.
 	}
 	if rpc, ok := errors.AsType[*mcpwire.RPCError](err); ok {
-		// The server answered, with a no of its own: that is the tool's result.
-		rpc = s.hushed(rpc)
+		// The server answered with an error, which is the tool's result.
+		rpc = s.redactError(rpc)
 		return call.Result{Raw: failed(rpc), IsError: true, Failure: rpc.Raw, Duration: time.Since(start)}, nil
 	}
 	if err != nil {
@@ -59,11 +59,10 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		}
 		return call.Result{}, stopped
 	}
-	return call.Result{Raw: raw, IsError: isError(raw), Duration: time.Since(start)}, nil
+	return call.Result{Raw: raw, IsError: string(rawjson.Lookup(raw, "isError")) == "true", Duration: time.Since(start)}, nil
 }
 
-// ready is the connection for a call. It waits while it is being found out
-// whether the server is still what it was.
+// ready returns the connection for a call. It waits while the server is being started or proven.
 func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 	var late <-chan time.Time
 	var starting bool
@@ -86,38 +85,34 @@ func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 		}
 		select {
 		case <-settled:
+			continue
 		case <-ctx.Done():
-			if starting {
-				return nil, s.stillStarting()
+			if !starting {
+				return nil, fmt.Errorf("%w: %w", mcpwire.ErrNotSent, ctx.Err())
 			}
-			return nil, fmt.Errorf("%w: %w", mcpwire.ErrNotSent, ctx.Err())
 		case <-late:
-			if starting {
-				return nil, s.stillStarting()
-			}
-			return nil, call.Refuse(stage, call.ServerUnavailable, "server %s is being started or proven again", s.alias).Again()
 		}
+		what := "being restarted or verified again"
+		if starting {
+			what = "still starting"
+		}
+		return nil, call.Refuse(stage, call.ServerUnavailable, "server %s is %s", s.alias, what).Again()
 	}
 }
 
-// stillStarting refuses a call that waited for a lazy server's start.
-func (s *server) stillStarting() *call.Refusal {
-	return call.Refuse(stage, call.ServerUnavailable, "server %s is still being started", s.alias).Again()
-}
-
-// current is the connection in use, or why there is none, and what tells that
-// this holds.
+// current returns the connection in use or the reason that there is none, and the channel that is closed
+// while this answer is final.
 func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil && s.conn.Err() != nil {
-		s.unsettle() // it has gone, and whoever starts it again is about to notice
+		s.unsettle() // the supervisor is about to notice the end
 	}
 	if s.called != nil {
 		close(s.called)
 		s.called = nil
 	}
-	s.ask()
+	s.startOnUse()
 	why := s.proof.Refusal
 	switch {
 	case s.resting != nil:
@@ -128,49 +123,43 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	return s.conn, why, s.settled
 }
 
-// failure says what became of a call that got no answer.
+// failure converts the error of a call without an answer to a refusal.
 func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
-		return r // it was refused on its way out
+		return r // refused before it was sent
 	}
-	// Reading twice does no harm, and what was not sent was not done; anything
-	// else may have been.
+	// A read, or a call that was not sent, changed nothing. Any other call may have had its effect.
 	refuse := call.Uncertain
 	notSent := errors.Is(err, mcpwire.ErrNotSent)
 	if t.SideEffect == agent.Read || notSent {
 		refuse = call.Refuse
 	}
-	if ctx.Err() != nil {
-		return s.waitedFor(ctx, t, refuse)
+	switch ctx.Err() {
+	case nil:
+	case context.DeadlineExceeded:
+		return refuse(stage, call.TimedOut, "%s on server %s did not answer in time", t.Name, s.alias).Again()
+	default:
+		return refuse(stage, call.TimedOut, "the call of %s was cancelled", t.Name)
 	}
 	if _, answered := errors.AsType[*mcpwire.HTTPError](err); s.remote() && !answered {
-		s.doubt() // who knows who answers there the next time
+		s.doubt() // another server may answer there the next time
 	}
-	what := "went away during the call"
+	what := "stopped answering during the call"
 	if notSent {
 		what = "could not be reached"
 	}
 	return refuse(stage, call.ServerUnavailable, "server %s %s: %s", s.alias, what, s.secrets.mask(err.Error())).Again()
 }
 
-// waitedFor is the refusal of a call whose time is over or that is not wanted
-// any more.
-func (s *server) waitedFor(ctx context.Context, t *agent.Tool, refuse func(string, call.Code, string, ...any) *call.Refusal) *call.Refusal {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return refuse(stage, call.TimedOut, "%s on server %s did not answer in time", t.Name, s.alias).Again()
-	}
-	return refuse(stage, call.TimedOut, "the call of %s was cancelled", t.Name)
-}
-
-// hushed is a server's error without the values of its credentials.
-func (s *server) hushed(e *mcpwire.RPCError) *mcpwire.RPCError {
+// redactError removes credential values from a server's error.
+func (s *server) redactError(e *mcpwire.RPCError) *mcpwire.RPCError {
 	if masked := mcpwire.ReadError(s.secrets.maskJSON(e.Raw)); masked != nil {
 		return masked
 	}
-	return &mcpwire.RPCError{Code: e.Code, Message: "the server's error is not told", Raw: fmt.Appendf(nil, `{"code":%d,"message":"the server's error is not told"}`, e.Code)}
+	return mcpwire.ReadError(fmt.Appendf(nil, `{"code":%d,"message":"the server's error is withheld"}`, e.Code))
 }
 
-// failed is a result that tells of the server's own error, and holds it.
+// failed returns a result that contains the server's error.
 func failed(e *mcpwire.RPCError) jsontext.Value {
 	text, err := json.Marshal(e.Error())
 	if err != nil {
@@ -180,7 +169,115 @@ func failed(e *mcpwire.RPCError) jsontext.Value {
 		[]byte(`}],"isError":true,"_meta":{"ambit/rpc_error":`), e.Raw, []byte(`}}`))
 }
 
-// isError reads the one field of a result that the door needs.
-func isError(raw jsontext.Value) bool {
-	return string(rawjson.Lookup(raw, "isError")) == "true"
+// Methods that change the state of a connection.
+const (
+	methodSubscribe   = "resources/subscribe"
+	methodUnsubscribe = "resources/unsubscribe"
+)
+
+// Forward sends a request other than a tool call to a server, unchanged. Only the gateway calls it, and the
+// gateway decides whether the request is allowed.
+func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	s := m.servers[f.Server]
+	if s == nil {
+		return nil, call.Refuse(stage, call.ServerUnavailable, "the agent has no server %s", f.Server)
+	}
+	defer s.use()()
+	raw, err := s.forward(ctx, f)
+	rpc, isRPC := errors.AsType[*mcpwire.RPCError](err)
+	refusal, refused := errors.AsType[*call.Refusal](err)
+	switch {
+	case err == nil:
+		return raw, nil
+	case isRPC:
+		return nil, &call.Answer{Raw: s.redactError(rpc).Raw}
+	case refused:
+		return nil, refusal
+	case ctx.Err() != nil:
+		return nil, call.Refuse(stage, call.TimedOut, "%s on server %s was not answered in time", f.Method, s.alias)
+	}
+	return nil, call.Refuse(stage, call.ServerUnavailable, "server %s: %s", s.alias, s.secrets.mask(err.Error())).Again()
+}
+
+// SetLevel sets the log level of every server that has a connection for this client alone. Shared servers
+// keep their level. The servers are notified in parallel, so that one silent server delays no other.
+func (m *Manager) SetLevel(ctx context.Context, c *call.Client, level string) {
+	params, err := json.Marshal(map[string]string{"level": level})
+	if err != nil {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, s := range m.order {
+		if rawjson.Lookup(m.Capabilities(s.alias), "logging") == nil {
+			continue
+		}
+		wg.Go(func() {
+			conn, _, err := s.connFor(ctx, c, true)
+			if err == nil && conn != nil && !conn.Server().Modern {
+				// The level is optional: ignore errors.
+				_, _ = conn.Call(ctx, "logging/setLevel", params)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Capabilities returns the declared capabilities of a server; nil while it is unavailable.
+func (m *Manager) Capabilities(alias string) jsontext.Value {
+	s := m.servers[alias]
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return nil
+	}
+	return s.conn.Server().Capabilities()
+}
+
+var _ call.Forwarder = (*Manager)(nil)
+
+func (s *server) forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	if f.Method == methodSubscribe || f.Method == methodUnsubscribe {
+		return s.forwardWatching(ctx, f)
+	}
+	conn, capabilities, err := s.connFor(ctx, f.Client, false)
+	if err != nil {
+		return nil, err
+	}
+	r := mcpwire.Request{Method: f.Method, Params: f.Params, Capabilities: capabilities}
+	if f.OnNotify != nil {
+		r.OnNotification = func(n mcpwire.Notification) { f.OnNotify(n.Method, s.secrets.maskJSON(n.Params)) }
+	}
+	return conn.Do(ctx, r)
+}
+
+// forwardWatching begins or ends a subscription to a resource.
+func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	uri, ok := rawjson.Text(rawjson.Lookup(f.Params, "uri"))
+	if !ok {
+		return nil, &mcpwire.RPCError{Code: -32602, Raw: jsontext.Value(`{"code":-32602,"message":"params.uri is missing"}`)}
+	}
+	key := ""
+	if f.Client != nil {
+		key = f.Client.Key
+	}
+	if f.Method == methodUnsubscribe && s.unwatch(key, uri) {
+		return jsontext.Value("{}"), nil
+	}
+	conn, _, err := s.connFor(ctx, f.Client, true)
+	switch shared, _, _ := s.current(); {
+	case err != nil:
+		return nil, err
+	case conn != nil && conn != shared:
+		result, err := conn.Do(ctx, mcpwire.Request{Method: f.Method, Params: f.Params})
+		if err == nil {
+			s.notePrivate(f.Client, f.Method, uri)
+		}
+		return result, err
+	case f.Method == methodUnsubscribe:
+		return jsontext.Value("{}"), nil // it was not watched
+	}
+	return s.watch(ctx, key, uri)
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A call that a server was sent is told apart from one that it never got, also
-// where it only reads.
+// A call that was sent differs from a call that was not, also for a read.
 func TestUnsent(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo", "hang", "crash"}, "-do", "wait-in-second-life")

@@ -106,7 +106,7 @@ func (f *fake) count(name string) int {
 	return n + 1
 }
 
-// await polls for a file, for as long as it is left alive.
+// await polls for a file until it exists.
 func (f *fake) await(name string) {
 	for {
 		if _, err := os.Stat(f.path(name)); err == nil {
@@ -206,8 +206,7 @@ func (f *fake) discover(r fakeRequest) {
 	}
 }
 
-// definitions are what stands in the state's file tools.json, one a line, or
-// plain ones.
+// definitions are the lines of tools.json in the state folder, or plain ones.
 func (f *fake) definitions() []string {
 	if b, err := os.ReadFile(f.path("tools.json")); err == nil {
 		return strings.FieldsFunc(string(b), func(r rune) bool { return r == '\n' })

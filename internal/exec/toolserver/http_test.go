@@ -34,7 +34,7 @@ func handler(s *mcp.Server, stateless bool) http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless})
 }
 
-// there is a place on the network; who answers there can change.
+// there is a network address whose server can change.
 type there struct {
 	url    string
 	answer atomic.Pointer[http.Handler]
@@ -43,7 +43,7 @@ type there struct {
 
 func (h *there) set(now http.Handler) { h.answer.Store(&now) }
 
-// down is nobody answering: connections are cut.
+// down cuts all connections.
 func (h *there) down() {
 	h.set(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 }
@@ -89,8 +89,8 @@ func TestRemoteServers(t *testing.T) {
 			if p := m.Proofs()[0]; p.Package.Status != Unverifiable || p.Protocol == "" {
 				t.Errorf("proof %+v", p)
 			}
-			if all := r.told(m); strings.Contains(all, canary) {
-				t.Errorf("a credential was told:\n%s", all)
+			if all := r.reported(m); strings.Contains(all, canary) {
+				t.Errorf("a credential was leaked:\n%s", all)
 			}
 		})
 	}
@@ -128,8 +128,8 @@ func TestRemoteServersRefused(t *testing.T) {
 			r.o.Lookup = lookup(map[string]string{"CANARY": canary})
 			m := r.start()
 			refused(t, m.Proofs()[0], tt.code, tt.words...)
-			if all := r.told(m); strings.Contains(all, canary) {
-				t.Errorf("a credential was told:\n%s", all)
+			if all := r.reported(m); strings.Contains(all, canary) {
+				t.Errorf("a credential was leaked:\n%s", all)
 			}
 			r.works(m, "local")
 		})
@@ -148,7 +148,7 @@ func TestRemoteCredentialMissing(t *testing.T) {
 	}
 	m.Close()
 
-	// It may also go missing later.
+	// The header may also disappear later.
 	key.Store(true)
 	m = r.proven()
 	r.works(m, "web")
@@ -157,7 +157,7 @@ func TestRemoteCredentialMissing(t *testing.T) {
 	is(t, refusal, call.CredentialMissing, call.NoEffect, false)
 }
 
-// A remote server that was away is not trusted before it is proven again.
+// A remote server that was unreachable is proven again before it is used.
 func TestRemoteServerComesBack(t *testing.T) {
 	t.Run("the same", func(t *testing.T) {
 		r := newRig(t)
@@ -209,7 +209,7 @@ func TestRemoteServerComesBack(t *testing.T) {
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 		there.set(server)
 		r.works(m, "web")
-		if strings.Contains(r.log(), "went away") {
+		if strings.Contains(r.log(), "the server stopped") {
 			t.Errorf("log:\n%s", r.log())
 		}
 	})

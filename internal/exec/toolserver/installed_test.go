@@ -15,8 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// installed declares a server whose file is at this place in ambit's home, among
-// what ambit keeps there.
+// installed declares a server whose file is in ambit's home, next to ambit's own files.
 func (r *rig) installed(file string) {
 	r.t.Helper()
 	for _, name := range []string{"secrets", "state.db", "keys/own", "policy.cedar", "agents/other/agent.json"} {
@@ -33,8 +32,8 @@ func (r *rig) installed(file string) {
 	s.Command, s.Digest, s.Placeholder = filepath.Join(r.o.Home.Dir(), file), "sha256:"+hex.EncodeToString(sum[:]), false
 }
 
-// A server whose file is in the folder of an installed agent sees that folder,
-// and nothing else of what ambit keeps.
+// A server whose file is in the folder of an installed agent sees that folder and none of ambit's other
+// files.
 func TestServerOfAnInstalledAgent(t *testing.T) {
 	requireContainment(t)
 	for _, tt := range []struct {
@@ -79,8 +78,7 @@ func TestServerOfAnInstalledAgent(t *testing.T) {
 	}
 }
 
-// A file elsewhere in ambit's home would bring more into view than itself: it is
-// not seen, and does not start.
+// A file elsewhere in ambit's home stays hidden and does not start.
 func TestServerAmongWhatAmbitKeeps(t *testing.T) {
 	requireContainment(t)
 	for _, file := range []string{"server", "agents/server", "keys/server", "agents/mine/../../keys/server"} {

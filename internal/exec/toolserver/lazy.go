@@ -2,79 +2,17 @@ package toolserver
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
-
-	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/gateway/call"
-	"github.com/ambit-run/ambit/internal/supply/pack"
 )
-
-// Spec is a server and how it is started, as far as its entry does not say it.
-type Spec struct {
-	agent.Server
-	// Tools are the names of the declared tools.
-	Tools []string
-	// Learn accepts the tools that the server advertises when it is first proven, in
-	// place of declared ones.
-	Learn bool
-	// Definitions are those that are known before the first start, by name.
-	Definitions map[string][]byte
-	// Lazy starts the server on first use and stops it when it is idle.
-	Lazy bool
-	// Optional leaves the tools of a lazy server out of lists while it is unavailable.
-	Optional bool
-	// Launch starts the program in place of the command; nil leaves that to this
-	// package. The caller has verified the program.
-	Launch func(context.Context) (*Launched, error)
-	// Package returns the package of a server that no command names, hashed just now;
-	// nil for all others.
-	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
-	// RoundTripper sends requests to a remote server; nil leaves that to mcpwire.
-	RoundTripper http.RoundTripper
-	// Find completes the spec before the first start, and is called again after it
-	// failed. The error may be an [*Unavailable]. Nil means that the spec is complete.
-	Find func(ctx context.Context, progress pack.Progress) (Spec, error)
-	// Problem is the error that Find would return, if that is known already.
-	Problem error
-}
-
-// Unavailable is the error of a server that cannot be prepared for its start.
-type Unavailable struct {
-	Refusal *call.Refusal
-	// Lacking reports that a registry or something on this machine is missing.
-	Lacking bool
-	// NotFound reports that no lock, catalogue or registry provides the server.
-	NotFound bool
-}
-
-func (e *Unavailable) Error() string { return e.Refusal.Error() }
-
-// Unwrap returns the refusal.
-func (e *Unavailable) Unwrap() error { return e.Refusal }
-
-// declared are the servers of an agent as its manifest describes them.
-func declared(a *agent.Agent) []Spec {
-	specs := make([]Spec, len(a.Servers))
-	for i, s := range a.Servers {
-		specs[i].Server = s
-		for j := range a.Tools {
-			if on, ok := a.Tools[j].Binding.(agent.OnServer); ok && on.Alias == s.Alias {
-				specs[i].Tools = append(specs[i].Tools, a.Tools[j].Name)
-			}
-		}
-	}
-	return specs
-}
 
 const (
 	// idleTime is how long an unused lazy server keeps running.
 	idleTime = 10 * time.Minute
 	// listPatience is how long a list of tools waits for lazy servers.
 	listPatience = 5 * time.Second
-	// startPatience is how long a call waits for the lazy server that it starts. Tools
-	// have more time, so the call is refused and its effect is known.
+	// startPatience is how long a call waits for the lazy server that it starts. It is shorter than the
+	// timeout of tools, so the call is refused before it is sent.
 	startPatience = 25 * time.Second
 	// lazyPatience is how long a call waits for a lazy server that has just ended.
 	lazyPatience = 800 * time.Millisecond
@@ -85,20 +23,20 @@ const (
 
 // demand is the use of a lazy server, guarded by the server's lock.
 type demand struct {
-	asleep   bool          // it does not run, and the next use starts it
+	asleep   bool          // stopped; the next use starts it
 	starting bool          // a use has started it
 	wanted   chan struct{} // signals that use
-	retry    time.Time     // no start before, after one failed
+	retry    time.Time     // no start before this time, after one failed
 	busy     int           // requests under way
 	used     time.Time
 }
 
-// onDemand starts the server when it is used and supervises it until it is idle,
-// again and again. It returns when the server is closed or quarantined.
+// onDemand starts the server when it is used and supervises it until it is idle, in a loop. It returns when
+// the server is closed or quarantined.
 func (s *server) onDemand() {
 	pause := firstRetry
 	for s.awaitUse() {
-		conn, err := s.bring(s.ctx)
+		conn, err := s.bringUp(s.ctx)
 		if err == nil {
 			pause = firstRetry
 			for _, w := range s.lastProof().Warnings {
@@ -112,13 +50,13 @@ func (s *server) onDemand() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.putOff(pause)
+		s.postpone(pause)
 		pause = min(2*pause, lastRetry)
 	}
 }
 
-// putOff refuses calls with the reason of a failed start until the next one.
-func (s *server) putOff(pause time.Duration) {
+// postpone refuses calls with the reason of a failed start until the next attempt.
+func (s *server) postpone(pause time.Duration) {
 	s.log(s.lastProof().Refusal.Error())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,9 +65,8 @@ func (s *server) putOff(pause time.Duration) {
 	s.settle(s.doubts)
 }
 
-// awaitUse waits until the server is to be started and reports whether it is. A start
-// that failed is repeated without a use: for as long as the server counts as used, and
-// always if a required server was not found.
+// awaitUse waits until the server must start and reports whether it must. A failed start is repeated
+// without a use while the server counts as used, and always if a required server was not found.
 func (s *server) awaitUse() bool {
 	s.mu.Lock()
 	var again <-chan time.Time
@@ -148,30 +85,30 @@ func (s *server) awaitUse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.demand.asleep {
-		s.rouse()
+		s.markStarting()
 	} else {
 		<-s.demand.wanted // a use came at the same moment
 	}
 	return true
 }
 
-// rouse makes calls wait for the start of the server. The caller holds the lock.
-func (s *server) rouse() {
+// markStarting makes calls wait for the start of the server. The caller holds the lock.
+func (s *server) markStarting() {
 	s.demand.asleep, s.demand.starting = false, true
 	s.unsettle()
 }
 
-// ask starts a lazy server that does not run, unless its last start failed a moment
-// ago. The caller holds the lock.
-func (s *server) ask() {
+// startOnUse starts a lazy server that does not run, unless its last start failed a moment ago. The caller
+// holds the lock.
+func (s *server) startOnUse() {
 	if !s.lazy {
 		return
 	}
 	now := s.options.clock.Now()
 	s.demand.used = now
-	if s.demand.asleep && !s.over && !now.Before(s.demand.retry) {
-		s.rouse()
-		s.demand.wanted <- struct{}{} // it has room: awaitUse takes the signal before the next sleep
+	if s.demand.asleep && !s.finished && !now.Before(s.demand.retry) {
+		s.markStarting()
+		s.demand.wanted <- struct{}{} // never blocks: awaitUse receives the signal before the next sleep
 	}
 }
 
@@ -202,8 +139,7 @@ func (s *server) idleCheck() <-chan time.Time {
 	return s.options.clock.After(max(left, min(s.options.Idle, time.Second)))
 }
 
-// stopIdle stops a lazy server that is neither used nor watched, and reports whether
-// it did.
+// stopIdle stops a lazy server that is neither used nor watched, and reports whether it did.
 func (s *server) stopIdle() bool {
 	s.mu.Lock()
 	d := &s.demand
@@ -211,13 +147,11 @@ func (s *server) stopIdle() bool {
 		s.mu.Unlock()
 		return false
 	}
-	conn, proc := s.conn, s.process
-	s.conn, s.process, s.resting = nil, nil, nil
+	end := s.detach()
 	d.asleep, d.retry = true, time.Time{}
 	s.mu.Unlock()
-	s.releaseAll()
-	end(conn, proc)
-	s.log("stopped: it was not used")
+	end()
+	s.log("stopped: idle")
 	return true
 }
 
@@ -229,7 +163,7 @@ func (s *server) sleeping() bool {
 
 // isWatched reports whether a client watches a resource. The caller holds the lock.
 func (s *server) isWatched() bool {
-	for _, a := range s.apart {
+	for _, a := range s.private {
 		if len(a.uris) > 0 {
 			return true
 		}
@@ -237,8 +171,7 @@ func (s *server) isWatched() bool {
 	return len(s.watched) > 0
 }
 
-// patience is how long a call waits for the server, and starting whether the call
-// waits for a lazy server's start.
+// patience returns how long a call waits for the server, and whether it waits for a lazy server's start.
 func (s *server) patience() (_ time.Duration, starting bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,8 +184,8 @@ func (s *server) patience() (_ time.Duration, starting bool) {
 	return lazyPatience, false
 }
 
-// Wake starts the lazy servers and waits a few seconds for them to come up. Clients
-// are notified of those that come up later.
+// Wake starts the lazy servers and waits a few seconds for them. Clients are notified of those that come up
+// later.
 func (m *Manager) Wake(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
@@ -294,13 +227,13 @@ func (s *server) find(ctx context.Context) error {
 	return nil
 }
 
-// launched starts a program by the function that knows how.
+// launched starts a program with [Spec.Launch].
 func (s *server) launched(ctx context.Context) (*process, error) {
 	l, err := s.spec.Launch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{stdin: l.Stdin, stdout: l.Stdout, contained: true, elsewhere: l.Stop, drained: make(chan struct{})}
-	close(p.drained) // its log goes elsewhere
+	p := &process{stdin: l.Stdin, stdout: l.Stdout, contained: true, stopLaunched: l.Stop, drained: make(chan struct{})}
+	close(p.drained) // Launch handles stderr
 	return p, nil
 }

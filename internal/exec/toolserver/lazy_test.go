@@ -24,7 +24,7 @@ func (r *rig) lazy() {
 	}
 }
 
-// idles lets a lazy server be idle for long enough, and reports whether it stopped.
+// idles lets a lazy server be idle for long enough and reports whether it stopped.
 func (r *rig) idles(s *server) bool {
 	s.mu.Lock()
 	s.demand.used = time.Time{}

@@ -12,56 +12,63 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// owned is a connection to a remote server that one client has to itself.
+// owned is a connection to a remote server for one client alone.
 type owned struct {
-	opened chan struct{} // closed when conn or err is there
+	opened chan struct{} // closed when conn or err is set
 	conn   *mcpwire.Conn
 	err    error
 }
 
 const (
-	// maxOwned bounds the connections of single clients to one server.
+	// maxOwned bounds the separate connections to one server.
 	maxOwned = 1000
-	// ownTimeout bounds the making of one.
+	// ownTimeout bounds the time to open a separate connection.
 	ownTimeout = 30 * time.Second
 )
 
-// owner is the one client that the server's connection belongs to, if there is
-// only one and the server may ask it.
+// owner returns the one client that the server's connection belongs to, or nil.
 func (s *server) owner(ctx context.Context) *call.Client {
 	if s.options.Owner == nil {
 		return nil
 	}
-	c := s.options.Owner(ctx)
-	if c != nil && s.plain {
+	if c := s.options.Owner(ctx); c != nil {
+		return s.allowed(c)
+	}
+	return nil
+}
+
+// allowed returns the client as the server may use it: without capabilities if the server may not ask.
+func (s *server) allowed(c *call.Client) *call.Client {
+	if s.mayNotAsk {
 		return &call.Client{Key: c.Key, Notify: c.Notify}
 	}
 	return c
 }
 
-// asksOwner reports whether the server was told of something to ask.
-func (s *server) asksOwner() bool {
-	if s.options.Owner == nil || s.plain {
+// ownerCanBeAsked reports whether the server's connection declared any capability.
+func (s *server) ownerCanBeAsked() bool {
+	if s.options.Owner == nil || s.mayNotAsk {
 		return false
 	}
-	// It has been asked for before, so this does not wait.
+	// The owner is known by now, so this does not wait.
 	c := s.options.Owner(s.ctx)
-	return c != nil && asksAnything(c.Capabilities)
+	return c != nil && declaresAny(c.Capabilities)
 }
 
-func asksAnything(capabilities jsontext.Value) bool {
+func declaresAny(capabilities jsontext.Value) bool {
 	return len(bytes.Trim(capabilities, " \t\r\n{}")) > 0
 }
 
-// relay takes a server's questions to the client that owns the connection.
+// relay passes a server's requests to the client that owns the connection.
 func relay(owner *call.Client) func(context.Context, string, jsontext.Value) (jsontext.Value, error) {
 	return func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 		capability := call.CapabilityFor(method)
 		if owner.Asker == nil || capability == "" || rawjson.Lookup(owner.Capabilities, capability) == nil {
-			return nil, &mcpwire.RPCError{Code: -32601, Message: "the client cannot be asked that"}
+			return nil, &mcpwire.RPCError{Code: -32601, Message: "the client does not support this request"}
 		}
 		result, err := owner.Asker.Ask(ctx, method, params)
 		if answer, ok := errors.AsType[*call.Answer](err); ok {
@@ -73,9 +80,8 @@ func relay(owner *call.Client) func(context.Context, string, jsontext.Value) (js
 	}
 }
 
-// connFor is the connection for a client's request, and what is declared with
-// the request where the protocol does that. A stateful request changes what the
-// connection does from then on, so it is not made on one that others share; the
+// connFor returns the connection for a client's request, and the capabilities to declare with it where the
+// protocol supports that. A stateful request changes the connection, so it never uses a shared one; the
 // connection is nil if there is no other.
 func (s *server) connFor(ctx context.Context, c *call.Client, stateful bool) (*mcpwire.Conn, jsontext.Value, error) {
 	conn, err := s.ready(ctx)
@@ -84,7 +90,7 @@ func (s *server) connFor(ctx context.Context, c *call.Client, stateful bool) (*m
 	}
 	hello := conn.Server()
 	switch {
-	case hello.Modern && c != nil && !s.plain:
+	case hello.Modern && c != nil && !s.mayNotAsk:
 		return conn, c.Capabilities, nil
 	case hello.Modern || s.options.Owner != nil:
 		return conn, nil, nil
@@ -97,14 +103,14 @@ func (s *server) connFor(ctx context.Context, c *call.Client, stateful bool) (*m
 	return conn, nil, nil
 }
 
-// owns reports whether a client has, or is to have, a connection of its own.
+// owns reports whether a client has, or needs, its own connection.
 func (s *server) owns(c *call.Client) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.owned[c.Key] != nil || asksAnything(c.Capabilities) && !s.plain
+	return s.owned[c.Key] != nil || declaresAny(c.Capabilities) && !s.mayNotAsk
 }
 
-// own is the connection that a client has to itself, made if there is none.
+// own returns a client's own connection and opens it if necessary.
 func (s *server) own(ctx context.Context, c *call.Client) (*mcpwire.Conn, error) {
 	s.mu.Lock()
 	o := s.owned[c.Key]
@@ -115,7 +121,8 @@ func (s *server) own(ctx context.Context, c *call.Client) (*mcpwire.Conn, error)
 	if o == nil {
 		if len(s.owned) >= maxOwned {
 			s.mu.Unlock()
-			return nil, call.Refuse(stage, call.ServerUnavailable, "too many clients have a connection to server %s", s.alias).Again()
+			return nil, call.Refuse(stage, call.ServerUnavailable,
+				"too many clients have a connection to server %s", s.alias).Again()
 		}
 		o = &owned{opened: make(chan struct{})}
 		if s.owned == nil {
@@ -143,26 +150,22 @@ func (o *owned) over() bool {
 	}
 }
 
-// connectFor makes a client's connection and holds it to what was proven.
+// connectFor opens a client's own connection and checks its tools.
 func (s *server) connectFor(c *call.Client, o *owned) {
 	defer close(o.opened)
 	ctx, cancel := context.WithTimeout(s.ctx, ownTimeout)
 	defer cancel()
-	transport, err := mcpwire.HTTP(s.spec.Endpoint, mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.spec.RoundTripper})
+	transport, err := s.transport()
 	if err != nil {
 		o.err = err
 		return
 	}
-	client := c
-	if s.plain {
-		client = &call.Client{Key: c.Key, Notify: c.Notify}
-	}
-	options := s.wire(limited(s.log), client)
+	options := s.wire(limited(s.log), s.allowed(c))
 	options.Legacy, options.Modern = true, false
 	options.OnGap = func(forgotten bool) { s.gapOf(c.Key, forgotten) }
 	conn := mcpwire.New(transport, options)
 	if _, err = conn.Negotiate(ctx); err == nil {
-		err = s.matches(ctx, conn)
+		err = s.checkTools(ctx, conn)
 	}
 	if err != nil {
 		conn.Close()
@@ -172,10 +175,9 @@ func (s *server) connectFor(c *call.Client, o *owned) {
 	o.conn = conn
 }
 
-// matches holds the tools of a client's own connection to those that were
-// proven. Tools beyond them are for clients that can be asked, and cannot be
-// called.
-func (s *server) matches(ctx context.Context, conn *mcpwire.Conn) error {
+// checkTools compares the tools of a client's own connection with the proven tools. Additional tools are
+// allowed, but cannot be called.
+func (s *server) checkTools(ctx context.Context, conn *mcpwire.Conn) error {
 	advertised, err := conn.ListTools(ctx)
 	if err != nil {
 		return err
@@ -192,13 +194,14 @@ func (s *server) matches(ctx context.Context, conn *mcpwire.Conn) error {
 		is, err2 := pack.LockTool(now[name])
 		if now[name] == nil || err1 != nil || err2 != nil || was.Hash != is.Hash {
 			s.doubt()
-			return call.Refuse(stage, call.ServerDrifted, "server %s has another definition of %s for this client than it was proven with", s.alias, quoteAll([]string{name}))
+			return call.Refuse(stage, call.ServerDrifted,
+				"server %s gives this client another definition of %s than was proven", s.alias, diag.Quote(name))
 		}
 	}
 	return nil
 }
 
-// Release ends the connections that a client has to itself, and what it watches.
+// Release ends a client's own connections and subscriptions.
 func (m *Manager) Release(key string) {
 	var wg sync.WaitGroup
 	for _, s := range m.order {
@@ -218,7 +221,7 @@ func (s *server) release(key string) {
 	}
 }
 
-// releaseAll ends the connections of every client.
+// releaseAll ends the own connections of every client.
 func (s *server) releaseAll() {
 	s.mu.Lock()
 	all := s.owned
@@ -231,7 +234,7 @@ func (s *server) releaseAll() {
 	wg.Wait()
 }
 
-// end closes a connection, once it is there.
+// end closes the connection as soon as it is open.
 func (o *owned) end() {
 	<-o.opened
 	if o.conn != nil {

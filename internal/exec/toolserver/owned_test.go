@@ -67,7 +67,7 @@ func TestEachClientIsAskedItself(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Whoever owns no connection is not asked.
+	// A client without an own connection is not asked.
 	for _, c := range []*call.Client{nil, {Key: "Eve", Asker: person("Eve")}} {
 		result, refusal := r.act(t.Context(), m, "far", "ask", &call.Call{Arguments: jsontext.Value("{}"), Client: c})
 		if refusal != nil || result.Failure == nil || strings.Contains(string(result.Raw), "hello") {
@@ -81,7 +81,7 @@ func TestEachClientIsAskedItself(t *testing.T) {
 	r.until("Ann's connection is closed", func() bool { return sessions(s) == 2 })
 	m.Release("Ann")
 	m.Release("nobody")
-	// She comes back.
+	// The client connects again.
 	result, refusal := r.act(t.Context(), m, "far", "ask", &call.Call{Arguments: jsontext.Value("{}"), Client: askable("Ann")})
 	if refusal != nil || !strings.Contains(string(result.Raw), "hello Ann") {
 		t.Errorf("got %s, %v", result.Raw, refusal)
@@ -134,8 +134,7 @@ func TestNobodyIsAskedWhoSharesAServer(t *testing.T) {
 	}
 }
 
-// What a server has depends on what it may ask: then it is used without asking,
-// as it was declared.
+// If the tools depend on the capabilities, the server is used without them, as declared.
 func TestMoreToolsForAClientThatCanBeAsked(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"ask"}, "-do", "more-for-askable")
@@ -195,14 +194,14 @@ func TestForward(t *testing.T) {
 			if _, err := m.Forward(t.Context(), &call.Forward{Server: "nowhere", Method: "resources/list"}); err == nil {
 				t.Error("a server that does not exist answered")
 			}
-			// Two clients watch by one connection: the server is asked once.
+			// Two clients watch over one connection: the server is asked once.
 			two := []*call.Client{{Key: "one"}, {Key: "two"}}
 			for _, client = range two {
 				if _, err := send("resources/subscribe", `{"uri":"test://note"}`); err != nil {
 					t.Fatal(err)
 				}
 			}
-			// Somebody who does not watch ends nothing, however often he asks.
+			// A client that does not watch cannot end a subscription.
 			for range two {
 				client = &call.Client{Key: "three"}
 				if _, err := send("resources/unsubscribe", `{"uri":"test://note"}`); err != nil {
@@ -239,8 +238,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// What a server tells its client, or answers with, is told without its
-// credentials.
+// Notifications and answers of a server reach the client without credentials.
 func TestCredentialsAreNotToldToClients(t *testing.T) {
 	r := newRig(t)
 	s := r.fake("one", []string{"environment", "protocol_error"})
@@ -255,7 +253,7 @@ func TestCredentialsAreNotToldToClients(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	if got := <-told; strings.Contains(got, canary) || !strings.Contains(got, "TOKEN=$env:CANARY") {
-		t.Errorf("the client was told %s", got)
+		t.Errorf("the client received %s", got)
 	}
 	result, refusal := r.call(m, "one", "protocol_error", `{}`)
 	if refusal != nil || strings.Contains(string(result.Raw)+string(result.Failure), canary) || !strings.Contains(string(result.Failure), "$env:CANARY") {

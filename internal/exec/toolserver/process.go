@@ -13,56 +13,49 @@ import (
 	"time"
 )
 
-// spec is a program to be started.
-type spec struct {
+// program describes a program to start.
+type program struct {
 	argv []string
-	// env is all that the program gets.
+	// env is the whole environment of the program.
 	env []string
-	// hide are folders that the program must not see; show is a part of them
-	// that it may read.
+	// hide lists folders that the program must not see; show is a folder inside them that it may read.
 	hide []string
 	show string
-	// log is told each line that the program writes to stderr.
+	// log receives each line of stderr.
 	log func(line string)
 }
 
-// process is a running program and everything it started.
+// process is a running program with its descendants.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout io.ReadCloser
-	// contained says that the program runs in its own pid namespace.
+	// contained reports whether the program runs in its own pid namespace.
 	contained bool
 	// initPID is the first process of that namespace, 0 without one.
 	initPID int
 
-	// elsewhere ends a program that was not started here; nil for any other.
-	elsewhere func() error
+	// stopLaunched ends a program that the caller started; nil for other programs.
+	stopLaunched func() error
 
-	exited  chan struct{} // closed when the program has ended
-	err     error         // how, after exited
-	forced  atomic.Bool   // it was ended by us
-	drained chan struct{} // closed when all of stderr was read
-	said    string        // its last lines, after drained
+	exited     chan struct{} // closed when the program has ended
+	err        error         // the exit error, after exited
+	forced     atomic.Bool   // ambit killed the program
+	drained    chan struct{} // closed when all of stderr was read
+	lastOutput string        // the last lines of stderr, after drained
 }
 
 // Launched is a server that the caller started, in a sandbox.
 type Launched struct {
 	Stdin  io.WriteCloser
 	Stdout io.ReadCloser
-	// Stop ends the server and everything it started. It returns how the program
-	// ended, if it did so by itself, and may be called more than once.
+	// Stop ends the server and its descendants. It returns the exit error if the program ended by itself,
+	// and may be called more than once.
 	Stop func() error
 }
 
-// stopElsewhere ends a program that the caller started.
-func (p *process) stopElsewhere() {
-	p.stdin.Close()
-	p.err = p.elsewhere()
-}
-
-// start starts a program. Its whole tree ends with it, and with this process.
-func start(s spec) (*process, error) {
+// start starts a program. Its descendants end with it, and with this process.
+func start(s program) (*process, error) {
 	if len(s.argv) == 0 {
 		return nil, errors.New("there is no command")
 	}
@@ -78,13 +71,12 @@ func start(s spec) (*process, error) {
 	}
 	p.cmd.Env = s.env
 	if p.contained {
-		p.cmd.Env = []string{} // the program's is given to it inside
+		p.cmd.Env = []string{} // bubblewrap sets the program's environment
 	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	// Pipes of our own: exec's would be closed when the program ends, with what
-	// it last said still in them.
+	// Own pipes: exec would close its pipes when the program ends and lose buffered output.
 	stdout, stderr, err := p.outputs()
 	if err != nil {
 		return nil, err
@@ -97,7 +89,7 @@ func start(s spec) (*process, error) {
 		stdout.Close()
 		stderr.Close()
 		if status != nil {
-			status() // nobody is there to tell it, and its files are closed
+			status() // closes the files; there is no status to read
 		}
 		return nil, err
 	}
@@ -108,7 +100,7 @@ func start(s spec) (*process, error) {
 	go func() {
 		defer close(p.drained)
 		defer stderr.Close()
-		p.said = drain(stderr, s.log)
+		p.lastOutput = drain(stderr, s.log)
 	}()
 	go func() {
 		p.err = p.cmd.Wait()
@@ -130,14 +122,14 @@ func (p *process) outputs() (stdout, stderr *os.File, err error) {
 	return stdout, stderr, nil
 }
 
-// stop asks the program to end by closing its input, and ends it by force if
-// it is still there after grace. Nothing that it started outlives it.
+// stop closes the program's input and kills the program if it still runs after grace. No descendant
+// outlives it.
 func (p *process) stop(grace time.Duration) {
-	if p.elsewhere != nil {
-		p.stopElsewhere()
+	p.stdin.Close()
+	if p.stopLaunched != nil {
+		p.err = p.stopLaunched()
 		return
 	}
-	p.stdin.Close()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -149,25 +141,24 @@ func (p *process) stop(grace time.Duration) {
 	<-p.exited
 }
 
-// lastWords are how a program ended that was stopped, if it did so by itself,
-// and what it said last.
-func (p *process) lastWords() string {
-	words := ""
+// exitReport returns how a stopped program ended, if it ended by itself, and its last output.
+func (p *process) exitReport() string {
+	report := ""
 	if !p.forced.Load() && p.err != nil {
-		words = "; the program ended with " + p.err.Error()
+		report = "; the program ended: " + p.err.Error()
 	}
 	select {
 	case <-p.drained:
-		if p.said != "" {
-			words += "; it said last: " + p.said
+		if p.lastOutput != "" {
+			report += "; last output: " + p.lastOutput
 		}
-	case <-time.After(grace): // somebody else holds its stderr
+	case <-time.After(grace): // another process still holds stderr
 	}
-	return words
+	return report
 }
 
-// spawner starts every program from one thread that never ends: the kernel
-// ties "end with the parent" to the thread, not to the process.
+// spawner starts every program from one thread that never ends: the kernel ties the parent-death signal to
+// the thread, not to the process.
 var spawner = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go startPrograms(work)
@@ -190,15 +181,15 @@ func spawn(cmd *exec.Cmd) error {
 const (
 	maxLogLine  = 8 << 10
 	maxLogBytes = 1 << 20
-	lastLines   = 3 // tell how a program ended
+	lastLines   = 3 // of stderr, in an exit report
 )
 
-// drain reads a program's stderr to its end, so that it never blocks, hands on
-// its lines, and returns the last few: the very last may be no more than a hint, or
-// the end of a trace. Of a line that is too long only the beginning is kept.
+// drain reads a program's stderr to its end, so that the program never blocks. It logs each line and
+// returns the last few, because the very last line may be only a hint or the end of a trace. Long lines are
+// cut.
 func drain(r io.Reader, log func(string)) string {
 	b := bufio.NewReaderSize(r, maxLogLine)
-	var last words
+	var last tail
 	for inside := false; ; {
 		line, err := b.ReadSlice('\n')
 		if text := strings.TrimRight(string(line), "\r\n"); text != "" && !inside {
@@ -212,14 +203,14 @@ func drain(r io.Reader, log func(string)) string {
 	}
 }
 
-// words are the last lines of a program, and before them the last that told of an
-// error. They are whole: half of a credential is not known for one.
-type words struct {
+// tail keeps the last lines of a program and the last error line before them. Lines stay whole: half of a
+// credential could not be recognized.
+type tail struct {
 	lines []string
 	fault string
 }
 
-func (w *words) add(line string) {
+func (w *tail) add(line string) {
 	if line = strings.TrimSpace(line); line == "" {
 		return
 	}
@@ -232,7 +223,7 @@ func (w *words) add(line string) {
 	w.lines = w.lines[1:]
 }
 
-func (w *words) String() string {
+func (w *tail) String() string {
 	text := strings.Join(w.lines, "; ")
 	if w.fault != "" && !strings.Contains(strings.ToLower(text), "error") {
 		return w.fault + " … " + text
@@ -240,7 +231,7 @@ func (w *words) String() string {
 	return text
 }
 
-// limited bounds how much a server can write into the log.
+// limited bounds how much a server can write to the log.
 func limited(log func(string)) func(string) {
 	var mu sync.Mutex
 	total := 0

@@ -19,42 +19,37 @@ import (
 
 func lockThread() { runtime.LockOSThread() }
 
-// bubblewrap is the path of bwrap if it can make a pid namespace here, found
-// out by making one.
+// bubblewrap is the path of bwrap, or empty if bwrap cannot create a pid namespace here.
 var bubblewrap = sync.OnceValue(func() string {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
 		return ""
 	}
-	if exec.Command(path, append(world(), "--unshare-pid", "true")...).Run() != nil {
+	if exec.Command(path, append(baseOptions(), "--unshare-pid", "true")...).Run() != nil {
 		return ""
 	}
 	return path
 })
 
-// world are the options for what a program sees before anything is hidden from it:
-// everything, but no devices of root's. A disk read as it is has every file on it,
-// covers or not.
-func world() []string {
+// baseOptions make the whole file system visible, but give root only the basic devices: a raw disk device
+// would expose hidden files.
+func baseOptions() []string {
 	if os.Geteuid() == 0 {
 		return []string{"--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"}
 	}
 	return []string{"--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"}
 }
 
-// runtimeDirs are where the sockets of people's sessions are. By the session bus
-// a program would have others started outside, which see what is hidden from it,
-// or ask the keyring.
+// runtimeDirs are the folders with the sockets of user sessions. Over the session bus a program could start
+// processes outside, which see hidden files, or query the keyring.
 //
-// This is a cover and not a wall: a tool server works with the person's files and
-// network, and whatever acts for the person on its word acts outside. Left are the
-// system bus, the socket of a container engine, cron and at, what a shell or a
-// desktop runs from the home folder at the next sign-in, sockets without a file
-// (their names go with the network, which is shared) and, for whoever is in a group
-// that may read disks, the disks.
+// Hiding these folders is not a sandbox: a tool server works with the user's files and network, and other
+// processes may act for it outside. Still reachable are the system bus, the socket of a container engine,
+// cron and at, files in the home folder that a shell or desktop runs at the next sign-in, abstract sockets
+// (they belong to the shared network namespace) and, for members of a disk group, the disks.
 func runtimeDirs() []string {
 	dirs := []string{"/run/user"}
-	// Elsewhere it counts if it is private, as it must be: some say /tmp.
+	// Another folder counts only if it is private, as the specification requires: some set /tmp.
 	own := os.Getenv("XDG_RUNTIME_DIR")
 	if info, err := os.Stat(own); err == nil && filepath.IsAbs(own) && info.Mode().Perm()&0o077 == 0 {
 		dirs = append(dirs, own)
@@ -65,28 +60,28 @@ func runtimeDirs() []string {
 	})
 }
 
-// prepare makes the command. With bubblewrap the program gets a pid namespace
-// of its own, in which it can neither see nor signal anything outside, and
-// does not see what it must not. The function it returns waits for the pid of
-// the namespace's first process.
-func (p *process) prepare(s *spec, argv []string) (status func() int, err error) {
+// prepare creates the command. With bubblewrap the program gets its own pid namespace, in which it can
+// neither see nor signal outside processes and does not see hidden folders. The returned function waits for
+// the pid of the namespace's first process.
+func (p *process) prepare(s *program, argv []string) (status func() int, err error) {
 	wrap := bubblewrap()
 	if wrap == "" {
 		p.cmd = exec.Command(argv[0], argv[1:]...)
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		return nil, nil
 	}
-	args := append(world(), "--unshare-pid", "--die-with-parent", "--new-session", "--json-status-fd", "3", "--cap-drop", "ALL")
+	args := append(baseOptions(), "--unshare-pid", "--die-with-parent", "--new-session",
+		"--json-status-fd", "3", "--cap-drop", "ALL")
 	if os.Geteuid() == 0 {
-		// With all of root's powers it could take the covers off again. These are
-		// the ones that it needs to work on other people's files.
+		// With all capabilities, root could unmount the covers. These are enough to work on other users'
+		// files.
 		args = append(args, "--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER", "--cap-add", "CAP_CHOWN")
 	}
-	covers, err := covered(s)
+	covers, err := hideOptions(s)
 	if err != nil {
 		return nil, err
 	}
-	options, err := secretly(append(append(args, covers...), environment(s.env)...))
+	options, err := optionsFile(append(append(args, covers...), environment(s.env)...))
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +100,9 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 		var first struct {
 			Child int `json:"child-pid"`
 		}
-		// It says so before it starts the program, or ends, which is the end of
-		// the pipe too.
+		// bubblewrap writes the status before it starts the program. If it ends, so does the pipe.
 		err := json.NewDecoder(read).Decode(&first)
-		go func() { // later words are of no interest, but must not block it
+		go func() { // discard later messages, so that bubblewrap never blocks
 			defer read.Close()
 			var rest [512]byte
 			for err == nil {
@@ -119,9 +113,8 @@ func (p *process) prepare(s *spec, argv []string) (status func() int, err error)
 	}, nil
 }
 
-// environment are the options that give the program its environment. It is not
-// bubblewrap's own: a variable that makes a program load or run something would
-// have it run outside.
+// environment returns the options that set the program's environment. bubblewrap itself gets none:
+// variables that load code would take effect outside.
 func environment(env []string) []string {
 	options := []string{"--clearenv"}
 	for _, v := range env {
@@ -131,13 +124,13 @@ func environment(env []string) []string {
 	return options
 }
 
-// secretly is a file that bubblewrap reads options from: what stands among its
-// arguments is there for everybody on the machine.
-func secretly(options []string) (*os.File, error) {
+// optionsFile returns a file with bubblewrap's options. Arguments would be visible to every user of the
+// machine.
+func optionsFile(options []string) (*os.File, error) {
 	for _, o := range options {
 		if strings.Contains(o, "\x00") {
-			// It would end the option there, and the rest of it would be others.
-			return nil, errors.New("a path or a variable of the server holds a NUL character")
+			// A NUL separates options, so the rest would become other options.
+			return nil, errors.New("a path or variable of the server contains a NUL character")
 		}
 	}
 	fd, err := unix.MemfdCreate("options", unix.MFD_CLOEXEC)
@@ -155,10 +148,9 @@ func secretly(options []string) (*os.File, error) {
 	return f, nil
 }
 
-// covered are the options that hide folders: those of sessions first, since one
-// of the others may be within. What counts is where they really are: a link to a
-// folder would hide nothing.
-func covered(s *spec) ([]string, error) {
+// hideOptions returns the options that hide folders, session folders first, because they may contain the
+// others. It resolves links: hiding a link would not hide its target.
+func hideOptions(s *program) ([]string, error) {
 	var covers, seal, hidden []string
 	sessions := runtimeDirs()
 	for _, dir := range append(sessions, s.hide...) {
@@ -180,13 +172,12 @@ func covered(s *spec) ([]string, error) {
 		}
 		covers = append(covers, "--ro-bind", show, show)
 	}
-	return slices.Concat(covers, linked(hidden[:len(sessions)], hidden), seal), nil
+	return slices.Concat(covers, linkedPrograms(hidden[:len(sessions)], hidden), seal), nil
 }
 
-// linked are the options that keep programs to be found whose folder in PATH is a
-// link among the sockets of a session, as a version manager may have it. What the
-// link leads to must have nothing to do with what is hidden.
-func linked(sessions, hidden []string) []string {
+// linkedPrograms returns the options that keep PATH entries working that are links in a session folder, as
+// some version managers create. The target of such a link must not overlap a hidden folder.
+func linkedPrograms(sessions, hidden []string) []string {
 	within := func(path, dir string) bool {
 		rel, err := filepath.Rel(dir, path)
 		return err == nil && filepath.IsLocal(rel)
@@ -204,15 +195,13 @@ func linked(sessions, hidden []string) []string {
 	return binds
 }
 
-// kill ends the program and everything it started, at once. The kernel ends a
-// pid namespace with its first process; bubblewrap outside then sees that and
-// ends by itself, which leaves nothing unreaped. If it does not, it is ended
-// too.
+// kill ends the program and its descendants at once. The kernel ends a pid namespace with its first
+// process. bubblewrap then exits by itself, which leaves no zombie; if it does not exit, it is killed too.
 func (p *process) kill() {
 	if p.initPID > 0 {
 		select {
 		case <-p.exited:
-			return // and its namespace with it
+			return // with its namespace
 		default:
 		}
 		syscall.Kill(p.initPID, syscall.SIGKILL)
@@ -227,5 +216,5 @@ func (p *process) kill() {
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
-// containable reports whether programs are contained here.
+// containable reports whether this system can contain programs.
 func containable() bool { return bubblewrap() != "" }

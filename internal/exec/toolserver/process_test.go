@@ -19,9 +19,9 @@ import (
 )
 
 // shell starts a shell script as a tool server would be started.
-func shell(t *testing.T, script string, change ...func(*spec)) *process {
+func shell(t *testing.T, script string, change ...func(*program)) *process {
 	t.Helper()
-	s := spec{argv: []string{"sh", "-c", script}, env: []string{"PATH=" + os.Getenv("PATH")}, log: func(string) {}}
+	s := program{argv: []string{"sh", "-c", script}, env: []string{"PATH=" + os.Getenv("PATH")}, log: func(string) {}}
 	for _, f := range change {
 		f(&s)
 	}
@@ -42,8 +42,7 @@ func line(t *testing.T, r *bufio.Reader) string {
 	return strings.TrimSpace(s)
 }
 
-// gone waits until a file that a process holds a lock on is free: until the
-// process has ended, whatever namespace its pid was in.
+// gone waits until a process has released its file lock: until it has ended, in whatever pid namespace.
 func waitUnlocked(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
@@ -158,7 +157,7 @@ func TestContained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hidden := func(s *spec) { s.hide, s.show = []string{home}, filepath.Join(home, "packages") }
+	hidden := func(s *program) { s.hide, s.show = []string{home}, filepath.Join(home, "packages") }
 	us := strconv.Itoa(os.Getpid())
 	tests := []struct{ name, script, want string }{
 		{"sees no process of ours", "ls /proc | grep -c '^[0-9]*$' | awk '{print ($1 < 8) ? \"few\" : \"many\"}'", "few"},
@@ -188,7 +187,7 @@ func TestContained(t *testing.T) {
 func TestStderrFloodIsBounded(t *testing.T) {
 	var mu sync.Mutex
 	lines, bytes := 0, 0
-	p := shell(t, `head -c 20000000 /dev/zero | tr '\0' y >&2; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done`, func(s *spec) {
+	p := shell(t, `head -c 20000000 /dev/zero | tr '\0' y >&2; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done`, func(s *program) {
 		s.log = limited(func(l string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -206,19 +205,18 @@ func TestStderrFloodIsBounded(t *testing.T) {
 }
 
 func TestStartRefusesWhatIsNotThere(t *testing.T) {
-	if _, err := start(spec{argv: []string{"no-such-program-anywhere"}}); err == nil {
+	if _, err := start(program{argv: []string{"no-such-program-anywhere"}}); err == nil {
 		t.Error("a program that does not exist was started")
 	}
-	if _, err := start(spec{}); err == nil {
+	if _, err := start(program{}); err == nil {
 		t.Error("nothing was started")
 	}
 }
 
-// A value that goes on behind a NUL would be more options of bubblewrap, which
-// take the covers off.
+// Text after a NUL in a value would become options of bubblewrap and could unhide folders.
 func TestVariableWithANUL(t *testing.T) {
 	home := t.TempDir()
-	s := spec{argv: []string{"sh", "-c", "exit"}, env: []string{"X=a\x00--bind\x00" + home + "\x00" + home}, hide: []string{home}, log: func(string) {}}
+	s := program{argv: []string{"sh", "-c", "exit"}, env: []string{"X=a\x00--bind\x00" + home + "\x00" + home}, hide: []string{home}, log: func(string) {}}
 	if p, err := start(s); err == nil {
 		p.kill()
 		<-p.exited

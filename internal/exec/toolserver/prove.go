@@ -1,8 +1,10 @@
 package toolserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,58 +14,56 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// Proof is what was found out about one server.
+// Proof is the result of checking one server.
 type Proof struct {
 	Alias string
 	OK    bool
-	// Refusal says why not, if it is not OK.
+	// Refusal is the reason, if not OK.
 	Refusal *call.Refusal
-	// Lacking says that it could not be started for want of something on this
-	// machine: a runtime, a credential, the way to its package.
+	// Lacking reports that something is missing on this machine: a runtime, a credential, or access to the
+	// package.
 	Lacking bool
-	// Missing are declared and not advertised, Unexpected the reverse, Twice
-	// advertised more than once. Renamed pairs those that look like one tool
-	// under two names.
+	// Missing are declared but not advertised, Unexpected the reverse, Twice advertised more than once.
+	// Renamed pairs names that seem to be the same tool.
 	Missing, Unexpected, Twice []string
 	Renamed                    map[string]string
-	// Changed is what differs from the lock, tool by tool.
+	// Changed lists the differences from the lock, by tool.
 	Changed []pack.Difference
-	// Warnings are for people: hidden text in a description, an unpinned
-	// package, a server that is not contained.
+	// Warnings are for people: hidden text in a description, an unpinned package, a server that is not
+	// contained.
 	Warnings []string
 	Package  PackageDigest
 	// Protocol is the MCP revision in use.
 	Protocol string
-	// Contained says that a program runs in its own pid namespace, with ambit's
-	// own files hidden.
+	// Contained reports whether the program runs in its own pid namespace, with ambit's files hidden.
 	Contained bool
-	// Tools are the definitions as advertised, by name.
+	// Tools are the advertised definitions, by name.
 	Tools map[string][]byte
-	// Lazy reports that the server is started when it is used, so that its agent works
-	// without it; NotFound that the agent requires it and nothing provides it.
+	// Lazy reports that the server starts on use, so that its agent works without it. NotFound reports that
+	// the agent requires the server and nothing provides it.
 	Lazy, NotFound bool
 
-	notes []string // the warnings that do not come from the definitions
+	notes []string // warnings that do not come from the definitions
 }
 
-// Drifted reports whether it is not OK because the server is another than before.
+// Drifted reports whether the proof failed because the server changed.
 func (p *Proof) Drifted() bool {
 	return !p.OK && p.Refusal != nil && p.Refusal.Code == call.ServerDrifted
 }
 
-// compare holds what a server advertises against what is declared and locked.
+// compare checks the advertised tools against the manifest and the lock.
 func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	p.Tools = make(map[string][]byte, len(advertised))
 	p.Warnings = slices.Clone(p.notes)
 	now := make(map[string]pack.LockedTool, len(advertised))
 	var names []string
 	for _, t := range advertised {
-		if t.Invalid != nil { // it must not be used, so it is as good as missing
+		if t.Invalid != nil { // unusable, so it counts as missing
 			p.Warnings = append(p.Warnings, fmt.Sprintf("tool %s: %v", diag.Quote(t.Name), t.Invalid))
 			continue
 		}
 		if _, twice := now[t.Name]; twice {
-			// Two tools of one name cannot both be what is declared.
+			// Two tools with one name cannot both be the declared tool.
 			p.Twice = append(p.Twice, t.Name)
 			continue
 		}
@@ -72,12 +72,13 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 		p.Warnings = append(p.Warnings, hiddenInstructions(t.Name, t.Raw)...)
 		tool, err := pack.LockTool(t.Raw)
 		if err != nil {
-			p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s: the definition of %s cannot be read in one way: %v", s.alias, diag.Quote(t.Name), err)
+			p.Refusal = call.Refuse(stage, call.ServerDrifted,
+				"server %s: the definition of %s is ambiguous: %v", s.alias, diag.Quote(t.Name), err)
 		}
 		now[t.Name] = tool
 	}
 	s.compareNames(p, names)
-	// Without a lock, what was proven first holds for as long as the agent runs.
+	// Without a lock, the tools that were proven first hold while the agent runs.
 	was := s.first
 	if locked := s.locked(); locked != nil {
 		was = locked.Tools
@@ -91,25 +92,25 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	if how := p.drift(); how != "" && p.Refusal == nil {
 		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.alias, how)
 		if len(p.Missing) > 0 || len(p.Unexpected) > 0 {
-			p.Refusal.Hint = "make the server's tools in the manifest those that it advertises, or use the version that has the declared ones"
+			p.Refusal.Hint = "declare exactly the advertised tools in the manifest, " +
+				"or use a server version with the declared ones"
 		}
 	}
 	p.OK = p.Refusal == nil
 	if p.OK {
 		s.first = now
 	}
-	s.hush(p)
+	s.redact(p)
 }
 
-// compareNames holds the names that are advertised against those that are
-// declared.
+// compareNames compares the advertised names with the declared names.
 func (s *server) compareNames(p *Proof, names []string) {
 	declared := s.spec.Tools
 	if s.spec.Learn {
 		if s.first == nil {
 			return
 		}
-		declared = slices.Sorted(maps.Keys(s.first)) // what it advertised first holds
+		declared = slices.Sorted(maps.Keys(s.first)) // the first advertised tools hold
 	}
 	p.Missing, p.Unexpected = without(declared, names), without(names, declared)
 	for _, name := range p.Missing {
@@ -122,7 +123,7 @@ func (s *server) compareNames(p *Proof, names []string) {
 	}
 }
 
-// without lists what is in a and not in b.
+// without returns the elements of a that are not in b.
 func without(a, b []string) (rest []string) {
 	in := make(map[string]bool, len(b))
 	for _, name := range b {
@@ -136,30 +137,30 @@ func without(a, b []string) (rest []string) {
 	return rest
 }
 
-// drift says in words how a server differs, and nothing if it does not.
+// drift describes how a server differs; empty if it does not.
 func (p *Proof) drift() string {
-	var parts []string
-	if len(p.Missing) > 0 {
-		parts = append(parts, "it does not advertise "+quoteAll(p.Missing))
+	var changed, parts []string
+	for _, d := range p.Changed {
+		changed = append(changed, d.Tool)
 	}
-	if len(p.Unexpected) > 0 {
-		parts = append(parts, "it advertises "+quoteAll(p.Unexpected)+", which is not declared")
-	}
-	if len(p.Twice) > 0 {
-		parts = append(parts, "it advertises "+quoteAll(p.Twice)+" more than once")
-	}
-	if len(p.Changed) > 0 {
-		var names []string
-		for _, d := range p.Changed {
-			names = append(names, d.Tool)
+	for _, part := range []struct {
+		format string
+		names  []string
+	}{
+		{"it does not advertise %s", p.Missing},
+		{"it advertises %s, which is not declared", p.Unexpected},
+		{"it advertises %s more than once", p.Twice},
+		{"its definition of %s has changed", changed},
+	} {
+		if len(part.names) > 0 {
+			parts = append(parts, fmt.Sprintf(part.format, quoteAll(part.names)))
 		}
-		parts = append(parts, "its definition of "+quoteAll(names)+" has changed")
 	}
 	return strings.Join(parts, "; ")
 }
 
-// hush takes the values of credentials out of what a proof tells.
-func (s *server) hush(p *Proof) {
+// redact removes credential values from the texts of a proof.
+func (s *server) redact(p *Proof) {
 	if p.Refusal != nil {
 		r := *p.Refusal
 		r.Message, r.Hint = s.secrets.mask(r.Message), s.secrets.mask(r.Hint)
@@ -175,17 +176,77 @@ func (s *server) hush(p *Proof) {
 	}
 }
 
-// maxQuoted bounds the names in one sentence.
+// maxQuoted bounds the names in one message.
 const maxQuoted = 20
 
 func quoteAll(names []string) string {
 	var quoted []string
-	for i, n := range names {
-		if i == maxQuoted {
-			quoted = append(quoted, fmt.Sprintf("%d more", len(names)-maxQuoted))
-			break
-		}
+	for _, n := range names[:min(len(names), maxQuoted)] {
 		quoted = append(quoted, diag.Quote(n))
 	}
+	if more := len(names) - maxQuoted; more > 0 {
+		quoted = append(quoted, fmt.Sprintf("%d more", more))
+	}
 	return diag.Words(quoted, "and")
+}
+
+// modelOrders matches phrases in a tool's description that give orders to the model. The list is precise
+// and cheap, but not complete.
+var modelOrders = regexp.MustCompile(`(?i)(ignore|disregard|forget|override)\s+(\w+\s+){0,3}` +
+	`(previous|prior|above|earlier|preceding|system)\b` +
+	`|do not (tell|inform|mention|show|reveal)\b.{0,40}\buser` +
+	`|<\s*/?\s*(important|system|instructions?|secret)\s*>` +
+	`|\b(before|after) (using|calling) (this|any other) tool\b.{0,80}\b(read|send|call|include)`)
+
+// maxWarnings bounds the warnings about one tool.
+const maxWarnings = 10
+
+// hiddenInstructions checks every text of a definition for invisible characters and for orders to the
+// model.
+func hiddenInstructions(name string, raw []byte) []string {
+	var definition any
+	if json.Unmarshal(raw, &definition) != nil {
+		return nil // hashing reports it
+	}
+	var warnings []string
+	walk(definition, "", func(path, text string) {
+		if len(warnings) >= maxWarnings {
+			return // enough to investigate
+		}
+		if what := diag.Hidden(text); what != "" {
+			warnings = append(warnings, fmt.Sprintf("tool %s: %s contains %s", diag.Quote(name), path, what))
+		}
+		if m := modelOrders.FindString(text); m != "" {
+			warnings = append(warnings,
+				fmt.Sprintf("tool %s: %s gives orders to the model: %s", diag.Quote(name), path, diag.Quote(m)))
+		}
+	})
+	return warnings
+}
+
+func walk(v any, path string, visit func(path, text string)) {
+	switch v := v.(type) {
+	case string:
+		visit(strings.TrimPrefix(path, "."), v)
+	case []any:
+		for i, item := range v {
+			walk(item, cutPath(fmt.Sprintf("%s[%d]", path, i)), visit)
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			visit(strings.TrimPrefix(path, ".")+" (a key)", key)
+			walk(v[key], cutPath(path+"."+diag.Cut(key, maxPath)), visit)
+		}
+	}
+}
+
+// maxPath bounds a path. Every nesting level has its own path of server-chosen keys, so long keys would
+// multiply the memory used.
+const maxPath = 200
+
+func cutPath(path string) string {
+	if len(path) > maxPath {
+		return diag.Cut(path, maxPath) + "…"
+	}
+	return path
 }

@@ -24,8 +24,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// rig is an agent with fake servers. When its test is over, nothing of it may
-// be left: no process, no goroutine.
+// rig is an agent with fake servers. At the end of its test no process and no goroutine may remain.
 type rig struct {
 	t      *testing.T
 	marker string
@@ -49,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.agent = &agent.Agent{ID: "matrix://agent/rig"}
 	r.o = Options{
-		Home: home.At(r.path("home")), Folder: r.dir, StartTimeout: time.Minute,
+		Home: home.At(r.path("home")), Folder: r.dir, startTimeout: time.Minute,
 		probe: time.Minute, pause: time.Millisecond,
 		Log: func(alias, line string) {
 			r.mu.Lock()
@@ -67,13 +66,12 @@ func newRig(t *testing.T) *rig {
 
 var primed sync.Once
 
-// prime makes what is made once and then stays, so that it is not taken for a
-// leak.
+// prime creates long-lived state before the leak check.
 func prime(t *testing.T) {
 	t.Helper()
 	primed.Do(func() {
 		before := runtime.NumGoroutine()
-		p, err := start(spec{argv: []string{"true"}, log: func(string) {}})
+		p, err := start(program{argv: []string{"true"}, log: func(string) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +81,7 @@ func prime(t *testing.T) {
 	})
 }
 
-// until waits for what must become true.
+// until waits for a condition.
 func (r *rig) until(what string, done func() bool) {
 	r.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -126,7 +124,7 @@ func (r *rig) progress() string {
 	return strings.Join(r.steps, "\n")
 }
 
-// processes are the command lines of what this rig started and is still there.
+// processes returns the command lines of the processes that this rig started and that still run.
 func (r *rig) processes() []string {
 	var found []string
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -166,7 +164,7 @@ func (r *rig) fake(alias string, tools []string, args ...string) *agent.Server {
 	r.agent.Servers = append(r.agent.Servers, agent.Server{
 		Alias: alias, Transport: agent.Stdio, Command: program,
 		Args: append([]string{"-marker", r.marker, "-state", state, "-tools", strings.Join(names, ",")}, args...),
-		// A program with the race detector takes a second to end, unless told.
+		// A program with the race detector takes a second to end, unless configured.
 		Env:     []agent.Setting{{Name: fakeEnv, Value: "1"}, {Name: "GORACE", Value: "atexit_sleep_ms=0"}},
 		Version: "1.0.0", Digest: tooluri.ZeroDigest, Placeholder: true,
 	})
@@ -204,7 +202,7 @@ func (r *rig) tool(alias, name string) *agent.Tool {
 	return t
 }
 
-// call calls a tool with a deadline that nothing should need.
+// call calls a tool with a generous deadline.
 func (r *rig) call(m *Manager, alias, name, args string) (call.Result, *call.Refusal) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -260,8 +258,7 @@ func (r *rig) lock(m *Manager) {
 	r.o.Lock.Agents[r.agent.ID] = entry
 }
 
-// refused wants a proof that says no for this reason, in words that hold all of
-// these.
+// refused checks the code and the words of a failed proof.
 func refused(t *testing.T, p Proof, code call.Code, words ...string) {
 	t.Helper()
 	if p.OK || p.Refusal == nil || p.Refusal.Code != code {
@@ -274,7 +271,7 @@ func refused(t *testing.T, p Proof, code call.Code, words ...string) {
 	}
 }
 
-// is wants the refusal of a call.
+// is checks the refusal of a call.
 func is(t *testing.T, r *call.Refusal, code call.Code, effect call.Effect, retryable bool) {
 	t.Helper()
 	if r == nil {

@@ -12,21 +12,20 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// secrets are the values that a server was given for its $env: references. A
-// server may say them back by accident, in its log or in an error, as they are or
-// in an encoding; nothing of that is handed on with them in it. A server that
-// means harm can of course spell them in another way: it was given them.
+// secrets are the values that a server received for its $env: references. A server may repeat them by
+// accident in a log or an error, plain or encoded, so they are removed there. A malicious server can always
+// encode its credentials in some other way.
 type secrets struct {
 	mu     sync.Mutex
 	values map[string]string // by name
 	known  *secret.Known
-	broken bool // they cannot be looked for, so nothing is told
+	broken bool // values cannot be searched for, so no text is shown
 }
 
-// keep remembers a value that must not be told.
+// keep adds a value to remove.
 func (s *secrets) keep(name, value string) {
 	if slices.Contains(agent.PlainEnv, name) {
-		return // no secret
+		return // not a secret
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +39,7 @@ func (s *secrets) keep(name, value string) {
 	var all []secret.Value
 	for name, value := range s.values {
 		all = append(all, secret.Value{Name: name, Secret: value})
-		// Logs and errors are lines, so each line of it is a secret.
+		// Logs and errors contain single lines, so each line of a value is a secret.
 		for part := range strings.Lines(value) {
 			all = append(all, secret.Value{Name: name, Secret: strings.TrimSpace(part)})
 		}
@@ -49,8 +48,7 @@ func (s *secrets) keep(name, value string) {
 	s.known, s.broken = known, err != nil
 }
 
-// maskJSON is mask for what a server says in JSON. What would be no JSON any more
-// is not told at all.
+// maskJSON is mask for JSON. It returns {} if the result is no longer valid JSON.
 func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 	masked := s.mask(string(raw))
 	if masked == string(raw) {
@@ -62,13 +60,13 @@ func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 	return jsontext.Value(masked)
 }
 
-// mask puts the names in the place of the values.
+// mask replaces credential values by their names.
 func (s *secrets) mask(text string) string {
 	s.mu.Lock()
 	known, broken := s.known, s.broken
 	s.mu.Unlock()
 	if broken {
-		return "(not shown: it cannot be looked through for credentials)"
+		return "(not shown: cannot be checked for credentials)"
 	}
 	return known.Replace(text, func(name string) string { return "$env:" + name })
 }

@@ -17,8 +17,8 @@ import (
 
 const canary = "canary-7f3a91c2"
 
-// told is everything that a rig and a manager have told anybody.
-func (r *rig) told(m *Manager, refusals ...*call.Refusal) string {
+// reported returns everything that a rig and a manager have reported.
+func (r *rig) reported(m *Manager, refusals ...*call.Refusal) string {
 	var all strings.Builder
 	all.WriteString(r.log() + r.progress() + strings.Join(r.processes(), "\n"))
 	for _, p := range m.Proofs() {
@@ -55,25 +55,25 @@ func TestCredentialsInTheEnvironment(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	env := string(result.Raw)
-	// The value is put in once: what it holds is not looked at.
+	// References inside a value are not resolved.
 	if !strings.Contains(env, `TOKEN=Bearer `+canary+`$env:OTHER/second-value\n`) || !strings.Contains(env, `PLAIN=/home/me/x`) {
 		t.Errorf("the server's environment is %s", env)
 	}
 	if strings.Contains(env, "NOT_DECLARED") || !strings.Contains(env, "PATH=") {
 		t.Errorf("the server's environment is %s", env)
 	}
-	// It said all of that on stderr, on stdout and as a log message.
+	// The server wrote the values to stderr, to stdout and to its log.
 	r.until("it is logged", func() bool { return strings.Count(r.log(), "Bearer $env:CANARY") >= 3 })
 	_, refusal = r.call(m, "one", "crash", `{}`)
-	if all := r.told(m, refusal); strings.Contains(all, canary) || strings.Contains(all, "second-value") {
-		t.Errorf("a credential was told:\n%s", all)
+	if all := r.reported(m, refusal); strings.Contains(all, canary) || strings.Contains(all, "second-value") {
+		t.Errorf("a credential was leaked:\n%s", all)
 	}
 	if !strings.Contains(r.log(), "PLAIN=/home/me/x") {
 		t.Errorf("what is no secret was masked:\n%s", r.log())
 	}
 }
 
-// A server whose last words before its end hold its credential.
+// A server whose last output contains its credential.
 func TestCredentialsInLastWords(t *testing.T) {
 	r := newRig(t)
 	s := r.fake("one", []string{"echo"}, "-do", "tell-environment")
@@ -81,8 +81,8 @@ func TestCredentialsInLastWords(t *testing.T) {
 	r.o.Lookup = lookup(map[string]string{"CANARY": canary})
 	m := r.start()
 	refused(t, m.Proofs()[0], call.ServerUnavailable, "TOKEN=$env:CANARY")
-	if all := r.told(m); strings.Contains(all, canary) {
-		t.Errorf("a credential was told:\n%s", all)
+	if all := r.reported(m); strings.Contains(all, canary) {
+		t.Errorf("a credential was leaked:\n%s", all)
 	}
 }
 
@@ -123,12 +123,12 @@ func TestMask(t *testing.T) {
 		`said pass"word\ and ` + strconv.Quote(`pass"word\`): `said $env:QUOTED and "$env:QUOTED"`,
 	} {
 		if got := s.mask(in); got != want {
-			t.Errorf("%q is told as %q, want %q", in, got, want)
+			t.Errorf("%q is masked as %q, want %q", in, got, want)
 		}
 	}
 }
 
-// A server sees nothing of what ambit keeps, whichever way it looks.
+// A server sees none of ambit's files, by any path.
 func TestServerCannotReachUs(t *testing.T) {
 	requireContainment(t)
 	for _, link := range []bool{false, true} {

@@ -29,7 +29,7 @@ type keeper struct {
 	lost     string        // the method that it says it does not know the session of
 	streams  chan struct{} // closed when they end; nil if it has none
 	hold     chan int      // what it waits for before it answers a subscription, with this status; nil if it does not
-	deaf     bool          // it does not answer when it is told a log level
+	deaf     bool          // it does not answer a log level
 }
 
 // forget ends all sessions, as a new start does, and their streams.
@@ -149,8 +149,8 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-// A server that says of a call that it does not know the session got the call, and
-// may have carried it out. One that was only started again is called all the same.
+// A server that answers a call with an unknown session received the call and may have acted on it. After a
+// mere restart the call is repeated.
 func TestLostSessionWasSent(t *testing.T) {
 	for effect, unknown := range map[agent.SideEffect]call.Effect{agent.Read: call.NoEffect, agent.Write: call.EffectUnknown} {
 		t.Run(string(effect), func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestLostSessionWasSent(t *testing.T) {
 	}
 }
 
-// A server that does not answer keeps no other from hearing of a log level.
+// A server that does not answer does not delay the log level of the others.
 func TestLevelReachesAllServers(t *testing.T) {
 	r := newRig(t)
 	deaf, keen := &keeper{deaf: true}, &keeper{}
@@ -195,8 +195,8 @@ func TestLevelReachesAllServers(t *testing.T) {
 	<-told
 }
 
-// What clients watch is asked for again of a server that may have forgotten it, and
-// not for those who have gone: they could not say so while it was away.
+// Subscriptions are renewed at a server that may have lost them, except those of clients that have
+// disconnected meanwhile.
 func TestWatchedAgain(t *testing.T) {
 	const subscribe = "resources/subscribe test://note"
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
@@ -215,9 +215,9 @@ func TestWatchedAgain(t *testing.T) {
 				if away {
 					place.down()
 					if _, refusal := r.call(m, "notes", "echo", `{}`); refusal == nil {
-						t.Error("nobody answered")
+						t.Error("no answer")
 					}
-					r.until("it is given up", func() bool { return !m.Proven() })
+					r.until("it is refused", func() bool { return !m.Proven() })
 					place.set(k)
 				}
 				r.until("it answers again", func() bool {
@@ -230,7 +230,7 @@ func TestWatchedAgain(t *testing.T) {
 				m.Release("one")
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				if len(s.watched)+len(s.apart) != 0 {
+				if len(s.watched)+len(s.private) != 0 {
 					t.Error("it would be asked again for a client that has gone")
 				}
 			})

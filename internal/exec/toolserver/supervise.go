@@ -11,19 +11,18 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// How patiently a server that ends is started again: at once a few times, while
-// calls wait for it, and from then on less and less often, while calls are
-// refused at once. It is never given up: what made it end may pass.
+// A server that ends is restarted quickly a few times while calls wait. After that the pauses grow, and
+// calls are refused at once. Attempts never stop, because the cause may disappear.
 const (
 	quickRestarts = 5
 	firstPause    = 200 * time.Millisecond
 	longestPause  = 30 * time.Second
-	// forgiven is how long a server has to run for one of its ends to be
-	// forgotten: one that ends as often as this is always started again at once.
+	// forgiven is the run time that cancels one earlier end: a server that ends less often than this is
+	// always restarted at once.
 	forgiven = time.Minute / quickRestarts
 )
 
-// clock is the time by which servers are started again.
+// clock is the time source for restarts.
 type clock interface {
 	Now() time.Time
 	After(time.Duration) <-chan time.Time
@@ -34,14 +33,13 @@ type wallClock struct{}
 func (wallClock) Now() time.Time                         { return time.Now() }
 func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// supervise keeps the server running until it is closed, has drifted, or is lazy and
-// idle. One whose first start failed, for the reason given, is started again as one
-// that ended.
+// supervise keeps the server running until it is closed, has drifted, or is lazy and idle. With the error
+// of a failed first start, it begins with a restart.
 func (s *server) supervise(conn *mcpwire.Conn, failed error) {
-	r := restarts{first: s.options.pause, since: s.up}
+	r := restarts{first: s.options.pause, since: s.upSince}
 	if failed != nil {
 		if conn = s.restart(&r, failed); conn != nil {
-			s.log("it has started now")
+			s.log("started")
 		}
 	}
 	for conn != nil {
@@ -56,7 +54,7 @@ func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 				return
 			}
 			continue
-		case <-s.again:
+		case <-s.recheck:
 			if why = s.reprove(conn); why == nil {
 				continue
 			}
@@ -67,47 +65,41 @@ func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.log(fmt.Sprintf("the server went away: %v", why))
+		s.log(fmt.Sprintf("the server stopped: %v", why))
 		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being started again", s.alias).Again())
 		conn = s.restart(&r, why)
 	}
 }
 
-// restarts are what was tried to keep a server running.
+// restarts counts the recent ends of a server.
 type restarts struct {
 	first time.Duration
-	ends  int       // that are not forgotten
-	since time.Time // when it last came up; zero if it did not
+	ends  int       // not yet forgiven
+	since time.Time // when the server last came up; zero if it did not
 }
 
-// ended counts an end and tells how long to wait before the next start.
+// ended counts an end and returns the pause before the next start.
 func (r *restarts) ended(now time.Time) (pause time.Duration) {
 	if !r.since.IsZero() {
 		r.ends = max(0, r.ends-int(now.Sub(r.since)/forgiven))
 		r.since = time.Time{}
 	}
 	r.ends++
-	pause = longestPause
-	if doublings := r.ends - 1; doublings < 30 {
-		pause = min(r.first<<doublings, longestPause)
-	}
-	return pause
+	return min(r.first<<min(r.ends-1, 20), longestPause)
 }
 
-func (r *restarts) tooMany() bool { return r.ends > quickRestarts }
-
-// spread takes up to half off a pause, so that servers that ended together do
-// not come back together. The share is from 0 to 1.
+// spread shortens a pause by up to half, so that servers that ended together do not restart together. The
+// share is from 0 to 1.
 func spread(pause time.Duration, share float64) time.Duration {
 	return pause - time.Duration(share*float64(pause)/2)
 }
 
-// restart brings the server up again, nil if that is not to be. It is told why the
-// server is not up.
+// restart brings the server up again; nil if it is closed, idle or drifted. Why is the reason that it is
+// down.
 func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 	for {
 		pause := spread(r.ended(s.options.clock.Now()), rand.Float64())
-		if r.tooMany() {
+		if r.ends > quickRestarts {
 			s.rest(r.ends, pause, why)
 		}
 		select {
@@ -119,39 +111,39 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 			return nil
 		}
 		s.wake()
-		conn, err := s.bring(s.ctx)
+		conn, err := s.bringUp(s.ctx)
 		if err == nil {
-			r.since = s.up
+			r.since = s.upSince
 			return conn
 		}
 		if s.ctx.Err() != nil {
 			return nil
 		}
-		s.log(fmt.Sprintf("it could not be started again: %v", err))
+		s.log(fmt.Sprintf("could not be started again: %v", err))
 		if drifted(err) {
-			return nil // starting it more often would not make it right
+			return nil // another start would not help
 		}
 		why = err
 	}
 }
 
-// resting is a server that ended too often and is left alone for a while.
+// resting is the state of a server that ended too often and waits for its next start.
 type resting struct {
 	ends  int
 	until time.Time
-	why   string // the last time
+	why   string // the last error
 }
 
-// rest lets calls be refused at once until the server is tried again.
+// rest refuses calls at once until the next start.
 func (s *server) rest(ends int, pause time.Duration, why error) {
-	s.log(fmt.Sprintf("it ended or failed to start %d times in short order; it is tried again in %v", ends, short(pause)))
+	s.log(fmt.Sprintf("stopped or failed to start %d times in a row; next attempt in %v", ends, short(pause)))
 	s.mu.Lock()
 	s.resting = &resting{ends, s.options.clock.Now().Add(pause), s.secrets.mask(reason(why))}
 	s.settle(s.doubts)
 	s.mu.Unlock()
 }
 
-// wake lets calls wait for what comes of the next try.
+// wake makes calls wait for the next start.
 func (s *server) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,15 +153,17 @@ func (s *server) wake() {
 	}
 }
 
-// refusal is that of a call now.
+// refusal returns the refusal of a call at this time.
 func (r *resting) refusal(alias string, now time.Time) *call.Refusal {
 	left := max(r.until.Sub(now), time.Millisecond)
-	no := call.Refuse(stage, call.ServerUnavailable, "server %s ended or failed to start %d times in short order; it is tried again in %v. The last time: %s", alias, r.ends, short(left), r.why).Again()
+	no := call.Refuse(stage, call.ServerUnavailable,
+		"server %s stopped or failed to start %d times in a row; next attempt in %v. Last error: %s",
+		alias, r.ends, short(left), r.why).Again()
 	no.RetryAfter = left
 	return no
 }
 
-// reason is why a server is not up, in words.
+// reason returns the message of an error, without the code of a refusal.
 func reason(why error) string {
 	if r, ok := errors.AsType[*call.Refusal](why); ok {
 		return r.Message
@@ -177,7 +171,7 @@ func reason(why error) string {
 	return why.Error()
 }
 
-// short is a duration as people say it.
+// short rounds a duration for people.
 func short(d time.Duration) time.Duration {
 	if d > time.Second {
 		return d.Round(time.Second)
@@ -190,11 +184,10 @@ func drifted(err error) bool {
 	return ok && r.Code == call.ServerDrifted
 }
 
-// reprove compares the server's tools again. If it has drifted it is
-// quarantined: it stays refused until the agent is started again. Any other
-// error means that it could not be told.
+// reprove compares the server's tools again. A server that drifted is quarantined: it stays refused until
+// the agent is started again. With any other error the result is unknown.
 func (s *server) reprove(conn *mcpwire.Conn) error {
-	ctx, cancel := context.WithTimeout(s.ctx, s.options.StartTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
 	was := s.lastProof()
 	p := Proof{Alias: was.Alias, Package: was.Package, Protocol: was.Protocol, Contained: was.Contained, notes: was.notes}
@@ -206,7 +199,7 @@ func (s *server) reprove(conn *mcpwire.Conn) error {
 		s.proof, s.tools = p, p.Tools
 		s.settle(doubts)
 		s.announce()
-		s.remind(conn)
+		s.resubscribe(conn)
 	case drifted(err):
 		s.refuse(&p, err)
 		s.log("quarantined: " + p.Refusal.Message)
@@ -215,22 +208,20 @@ func (s *server) reprove(conn *mcpwire.Conn) error {
 	return err
 }
 
-// retire takes the server out of use, for the reason given. Calls wait for what
-// comes of it.
+// retire takes the server out of use. Calls wait for its restart.
 func (s *server) retire(why *call.Refusal) {
 	p := s.lastProof()
 	p.OK, p.Refusal = false, why
 	s.dismiss(p)
 }
 
-// dismiss ends the server, with a proof that says why.
+// dismiss ends the server with the given proof.
 func (s *server) dismiss(p Proof) {
 	s.mu.Lock()
-	conn, proc := s.conn, s.process
-	s.proof, s.conn, s.process, s.missed = p, nil, nil, true
+	end := s.detach()
+	s.proof, s.missed = p, true
 	s.unsettle()
 	s.mu.Unlock()
-	s.releaseAll()
-	end(conn, proc)
+	end()
 	s.announce()
 }

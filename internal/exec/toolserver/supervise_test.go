@@ -26,7 +26,7 @@ type timer struct {
 	fires chan time.Time
 }
 
-// byHand puts the restarts of a rig's servers under a clock of the test's.
+// byHand gives the rig's servers a clock that the test controls.
 func (r *rig) byHand() *handClock {
 	c := &handClock{r: r, now: time.Unix(1_800_000_000, 0), pending: make(chan timer, 100)}
 	r.o.clock, r.o.pause = c, firstPause
@@ -45,14 +45,14 @@ func (c *handClock) After(d time.Duration) <-chan time.Time {
 	return t.fires
 }
 
-// advance moves the clock, and wakes nobody.
+// advance moves the clock without firing timers.
 func (c *handClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// waits returns when a restart waits for the clock, and tells for how long.
+// waits returns the pause of the restart that waits for the clock.
 func (c *handClock) waits() time.Duration {
 	c.r.t.Helper()
 	if c.next == nil {
@@ -66,7 +66,7 @@ func (c *handClock) waits() time.Duration {
 	return c.next.pause
 }
 
-// pass lets the restart that waits go on.
+// pass ends the pause of the waiting restart.
 func (c *handClock) pass() {
 	c.r.t.Helper()
 	c.advance(c.waits())
@@ -74,8 +74,8 @@ func (c *handClock) pass() {
 	c.next = nil
 }
 
-// A server that keeps ending rests for longer and longer, its calls are refused
-// at once meanwhile, and when it stays up everything is as before.
+// A server that keeps ending rests for longer and longer. Calls are refused at once meanwhile, and work
+// again when the server stays up.
 func TestServerThatKeepsEnding(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -95,10 +95,10 @@ func TestServerThatKeepsEnding(t *testing.T) {
 			t.Errorf("end %d: it rests for %v, want %v or a little less", n, got, want)
 		}
 		want = min(2*want, longestPause)
-		// The clock stands still, so whoever waited would wait for ever.
+		// The clock does not move, so a call that waits would wait for ever.
 		_, refusal := r.act(t.Context(), m, "one", "echo", &call.Call{})
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-		if refusal.RetryAfter != hand.waits() || !strings.Contains(refusal.Message, "it is tried again in "+short(hand.waits()).String()) {
+		if refusal.RetryAfter != hand.waits() || !strings.Contains(refusal.Message, "next attempt in "+short(hand.waits()).String()) {
 			t.Errorf("refused with %q, to be tried again after %v", refusal.Message, refusal.RetryAfter)
 		}
 		if p := m.Proofs()[0]; p.OK || p.Refusal == nil || p.Refusal.Message != refusal.Message {
@@ -122,7 +122,7 @@ func TestServerThatKeepsEnding(t *testing.T) {
 	}
 }
 
-// The time until the next try runs while a server rests.
+// The time until the next attempt runs while a server rests.
 func TestRetryAfterRuns(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -136,13 +136,13 @@ func TestRetryAfterRuns(t *testing.T) {
 	hand.advance(rests - 2*time.Second)
 	_, refusal := r.call(m, "one", "echo", `{}`)
 	is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-	if refusal.RetryAfter != 2*time.Second || !strings.Contains(refusal.Message, "it is tried again in 2s") {
+	if refusal.RetryAfter != 2*time.Second || !strings.Contains(refusal.Message, "next attempt in 2s") {
 		t.Errorf("refused with %q, to be tried again after %v", refusal.Message, refusal.RetryAfter)
 	}
 }
 
-// A server that cannot be started again is tried for as long as the agent runs,
-// says why each time, and is proven before it is used.
+// A server that cannot be restarted is retried while the agent runs. Each refusal contains the reason, and
+// the server is proven before it is used.
 func TestRestartFails(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -167,7 +167,7 @@ func TestRestartFails(t *testing.T) {
 	})
 }
 
-// A server that rests is not started any more once nobody wants it.
+// A resting server is not started again after Close.
 func TestCloseWhileResting(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()

@@ -1,5 +1,5 @@
-// Package toolserver starts the tool servers of an agent, proves that each is
-// what the manifest says, and keeps them running.
+// Package toolserver starts the tool servers of an agent, proves that each is the server that the manifest
+// declares, and keeps them running.
 //
 // # Life of a server
 //
@@ -7,53 +7,55 @@
 //	                            ↘ refused              ↘ drifted: quarantined
 //	                              ↘ with [Options.Persist]: start again
 //
-// A lazy server ([Spec.Lazy]) sleeps until its first use, which is a call or a list of
-// tools, and sleeps again when it was idle for a while. It comes back as what it was
-// first proven to be. While its start fails, calls are refused with the reason, and
-// the start is repeated with growing pauses.
+// Prepare finds the program. The package with the declared digest comes from the package store and is
+// hashed before every start. A remote server cannot be hashed.
 //
-// Prepare finds out what would run: the package of the declared digest comes
-// from the package store, hashed again a moment ago; a remote server runs
-// elsewhere and cannot be hashed. Start gives a program only the environment it
-// declares and, where bubblewrap can be had, a pid namespace of its own in
-// which ambit's own files cannot be seen. Greet agrees on a protocol
-// generation. Prove compares what the server advertises with what is declared:
-// the names must be the same, exactly, and with a lock the whole definitions
-// too; without one, what was proven first holds for as long as the agent runs.
-// Only then can anything be called.
+// Start gives a program only the environment that it declares. With bubblewrap the program also gets its
+// own pid namespace, in which ambit's files are hidden.
 //
-// All servers of an agent are started at the same time, except that their
-// packages are hashed one after the other. A server that ends is
-// started again, with growing pauses, and proven again before it is used. One
-// that keeps ending rests between two tries: its calls are refused at once, with
-// when it is tried again, and it is never given up. One that announces other tools is proven again, and so is a
-// remote one that could not be reached; if it has drifted it is quarantined:
-// its calls are refused, the agent's other servers go on. A call that comes
-// while a server is being started or proven again waits a few seconds for what
-// comes of it; a call that was under way when its server went away is refused,
-// and never made again from here. What clients watch is asked for again when a
-// server is back.
+// Greet agrees on a protocol generation.
 //
-// What a server says, in its log or in an error, is handed on without the values
-// of the credentials it was given.
+// Prove compares the advertised tools with the declared tools. The names must be equal. With a lock, the
+// whole definitions must be equal; without a lock, the definitions that were proven first hold while the
+// agent runs. No tool can be called before its server is proven.
 //
-// # Who is asked
+// All servers of an agent start at the same time, but their packages are hashed one after the other.
 //
-// A server may ask its client something: elicitation, sampling, roots. A
-// connection says what its client can be asked only if one client owns it: every
-// connection where there is only one client ([Options.Owner]), and otherwise
-// one that is made for that client alone, to a remote server of the older
-// generation. In the newer generation a request says so itself. A connection
-// of a client's own is held to the tools that were proven; if a server has
-// others for a client that can be asked, it is used without asking.
+// # Restarts
 //
-// A [Manager] is the [call.Binding] of tools on servers. Only the gateway
-// holds one.
+// A server that ends is started again, with growing pauses, and proven again. A server that ends too often
+// rests between two attempts: calls are refused at once, with the time of the next attempt. Attempts never
+// stop. A server that announces other tools is proven again, and so is a remote server that could not be
+// reached. A server that drifted is quarantined: its calls are refused, and the agent's other servers keep
+// working.
+//
+// A call waits a few seconds for a server that is being started or proven. A call that was under way when
+// its server ended is refused and never repeated here. Subscriptions of clients are renewed when the server
+// is back.
+//
+// A lazy server ([Spec.Lazy]) starts on its first use, a call or a list of tools, and stops when it was
+// idle for a while. It must come back with the tools that were proven first. While its start fails, calls
+// are refused with the reason, and the start is repeated with growing pauses.
+//
+// Credential values are removed from a server's log and errors before anything else sees them.
+//
+// # Requests from servers
+//
+// A server may send requests to its client: elicitation, sampling, roots. A connection declares these
+// capabilities only if it belongs to one client. That is every connection if there is only one client
+// ([Options.Owner]). Otherwise a remote server of the older generation gets a separate connection for each
+// such client; in the newer generation the capabilities travel with each request. The tools of a separate
+// connection must equal the proven ones. A server that advertises other tools to a client that it can ask
+// is used without these capabilities.
+//
+// A [Manager] is the [call.Binding] of tools on servers. Only the gateway holds one.
 package toolserver
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,52 +67,103 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// Options say how the servers of an agent are started.
+// Options configure the servers of an agent.
 type Options struct {
 	Home home.Home
-	// Folder is that of the manifest: local files are found from there.
+	// Folder contains the manifest; paths of local files are relative to it.
 	Folder string
 	// Lookup resolves $env:NAME references.
 	Lookup func(name string) (string, bool)
-	// Authorize adds to a request to a remote server what says who calls, if the
-	// manifest does not; nil adds nothing. It returns what is secret of that.
+	// Authorize adds authorization headers to a request to a remote server if the manifest declares none;
+	// nil adds nothing. It returns the secret part.
 	Authorize func(ctx context.Context, s *agent.Server, h http.Header) (secret string, err error)
-	// Lock is what was proven before; nil if there is none.
+	// Lock contains the locked packages and definitions; nil without a lock.
 	Lock *pack.Lock
-	// Want is what a server's package must be, by alias, where no lock says it;
-	// without it the declared digest decides.
+	// Want is the expected package of a server, by alias, where no lock contains it. By default the
+	// declared digest decides.
 	Want map[string]pack.Want
-	// Log is told what servers write to stderr, and what becomes of them.
+	// Log receives the stderr lines of servers and the events of their lives.
 	Log func(alias, line string)
-	// Progress is told what is being done, for a person who waits.
+	// Progress receives the current step, for a person who waits.
 	Progress func(alias, step string)
-	// Servers are the servers to start; nil means those of the agent, as declared.
+	// Servers are the servers to start; nil starts those of the manifest.
 	Servers []Spec
 	// Idle is how long an unused lazy server keeps running; 0 means 10 minutes.
 	Idle time.Duration
-	// OnProven is called with the definitions that a server was proven with, before
-	// any of its tools can be called.
+	// OnProven receives the proven definitions of a server before any of its tools can be called.
 	OnProven func(alias string, definitions map[string][]byte)
-	// Persist tries a server again whose first start failed, as one that ended: an
-	// agent that stays can wait for what its server lacks.
+	// Persist repeats a failed first start, as after a crash. Long-running agents can wait until the cause
+	// is gone.
 	Persist bool
-	// Contain refuses a server whose program cannot be contained.
+	// Contain refuses servers whose program cannot be contained.
 	Contain bool
-	// StartTimeout bounds the start of one server, after its package is there;
-	// 0 means 90 s.
-	StartTimeout time.Duration
-	// Version is ambit's own, for the greeting.
+	// Version is ambit's version, sent in the greeting.
 	Version string
-	// Owner waits for the one client that every connection belongs to, so that
-	// servers can ask it things; it may give nil. Without it, servers are shared.
+	// Owner waits for the one client that every connection belongs to and returns it, or nil. Without
+	// Owner, clients share the servers.
 	Owner func(context.Context) *call.Client
-	// OnNotify is told what servers announce to whoever listens, and that the
-	// tools of one came back, changed or went. It must not block.
+	// OnNotify receives the notifications of servers and each change of their tools. It must not block.
 	OnNotify func(alias, method string, params jsontext.Value)
 
-	probe time.Duration // how long to wait for the newer greeting; 0 is mcpwire's choice
-	pause time.Duration // before the first restart
-	clock clock         // nil is the wall's
+	startTimeout time.Duration // bounds the start of one server without its download; 0 means 90 s
+	probe        time.Duration // how long to wait for the newer greeting; 0 is mcpwire's choice
+	pause        time.Duration // before the first restart
+	clock        clock         // nil is the system clock
+}
+
+// Spec is a server and how to start it.
+type Spec struct {
+	agent.Server
+	// Tools are the names of the declared tools.
+	Tools []string
+	// Learn accepts the tools of the first proof in place of declared ones.
+	Learn bool
+	// Definitions are the definitions known before the first start, by tool name.
+	Definitions map[string][]byte
+	// Lazy starts the server on first use and stops it when it is idle.
+	Lazy bool
+	// Optional leaves the tools of a lazy server out of lists while it is unavailable.
+	Optional bool
+	// Launch starts the program in place of the command; nil uses the command. The caller has verified the
+	// program.
+	Launch func(context.Context) (*Launched, error)
+	// Package returns the freshly hashed package of a server that has no command; nil for other servers.
+	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
+	// RoundTripper sends requests to a remote server; nil uses mcpwire's own.
+	RoundTripper http.RoundTripper
+	// Find completes the spec before the first start. It is called again after it failed. The error may be
+	// an [*Unavailable]. Nil means that the spec is complete.
+	Find func(ctx context.Context, progress pack.Progress) (Spec, error)
+	// Problem is the error that Find would return, if it is known already.
+	Problem error
+}
+
+// Unavailable is the error of a server that cannot be prepared for its start.
+type Unavailable struct {
+	Refusal *call.Refusal
+	// Lacking reports that a registry or something on this machine is missing.
+	Lacking bool
+	// NotFound reports that no lock, catalogue or registry provides the server.
+	NotFound bool
+}
+
+func (e *Unavailable) Error() string { return e.Refusal.Error() }
+
+// Unwrap returns the refusal.
+func (e *Unavailable) Unwrap() error { return e.Refusal }
+
+// declared returns the servers of the manifest.
+func declared(a *agent.Agent) []Spec {
+	specs := make([]Spec, len(a.Servers))
+	for i, s := range a.Servers {
+		specs[i].Server = s
+		for _, t := range a.Tools {
+			if on, ok := t.Binding.(agent.OnServer); ok && on.Alias == s.Alias {
+				specs[i].Tools = append(specs[i].Tools, t.Name)
+			}
+		}
+	}
+	return specs
 }
 
 // Manager runs the servers of one agent.
@@ -119,16 +172,13 @@ type Manager struct {
 	order   []*server
 }
 
-// Start starts and proves every server of an agent, all at the same time. The
-// manager is returned also if some could not be proven: their proofs say why,
-// and their tools refuse. It must be closed.
+// Start starts and proves every server of an agent, all at the same time. The manager is returned also if
+// some servers failed: their proofs contain the reason, and their tools refuse calls. The caller must close
+// the manager.
 func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
-	if o.StartTimeout == 0 {
-		o.StartTimeout = 90 * time.Second
-	}
-	if o.pause == 0 {
-		o.pause = firstPause
-	}
+	o.startTimeout = cmp.Or(o.startTimeout, 90*time.Second)
+	o.pause = cmp.Or(o.pause, firstPause)
+	o.Idle = cmp.Or(o.Idle, idleTime)
 	if o.clock == nil {
 		o.clock = wallClock{}
 	}
@@ -147,9 +197,6 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	if o.OnProven == nil {
 		o.OnProven = func(string, map[string][]byte) {}
 	}
-	if o.Idle == 0 {
-		o.Idle = idleTime
-	}
 	if o.Servers == nil {
 		o.Servers = declared(a)
 	}
@@ -163,7 +210,7 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 			eager = append(eager, s)
 		}
 	}
-	lineUp(eager, (*server).packageSize)
+	orderHashing(eager, (*server).packageSize)
 	var wg sync.WaitGroup
 	for _, s := range m.order {
 		wg.Go(func() { s.boot(ctx) })
@@ -172,8 +219,8 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	return m
 }
 
-// Proofs are what was found out about each server, in the manifest's order, without
-// lazy servers that no use has started.
+// Proofs returns the proof of each server, in the manifest's order, without lazy servers that were never
+// used.
 func (m *Manager) Proofs() []Proof {
 	proofs := make([]Proof, 0, len(m.order))
 	for _, s := range m.order {
@@ -184,18 +231,12 @@ func (m *Manager) Proofs() []Proof {
 	return proofs
 }
 
-// Proven reports whether every server is what the manifest says.
+// Proven reports whether every server passed its proof.
 func (m *Manager) Proven() bool {
-	for _, p := range m.Proofs() {
-		if !p.OK {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.Proofs(), func(p Proof) bool { return !p.OK })
 }
 
-// Definition is a tool's whole definition as its server gave it when it was
-// last proven, or nil.
+// Definition returns a tool's whole definition as last proven, or nil.
 func (m *Manager) Definition(t *agent.Tool) []byte {
 	on, ok := t.Binding.(agent.OnServer)
 	if !ok || m.servers[on.Alias] == nil {
@@ -215,5 +256,5 @@ func (m *Manager) Close() {
 
 var _ call.Binding = (*Manager)(nil)
 
-// stage is where refusals of this package come from.
+// stage is the stage that refusals of this package name.
 const stage = "act"

@@ -52,7 +52,7 @@ func TestProvenServersAreCalled(t *testing.T) {
 	if refusal != nil || string(result.Raw) != want || result.IsError || result.Duration <= 0 {
 		t.Errorf("echo gave %s, %v", result.Raw, refusal)
 	}
-	// What a server itself says no to is a result.
+	// A server's error answer is a result.
 	for _, tool := range []string{"fail", "protocol_error"} {
 		result, refusal := r.call(m, "one", tool, `{}`)
 		if refusal != nil || !result.IsError || !strings.Contains(string(result.Raw), `"text":`) {
@@ -62,7 +62,7 @@ func TestProvenServersAreCalled(t *testing.T) {
 	if _, refusal := r.call(m, "one", "log", `{}`); refusal != nil {
 		t.Error(refusal)
 	}
-	r.until("the server's log message is told", func() bool { return strings.Contains(r.log(), "one: warning: the disk is full") })
+	r.until("the server's log message is logged", func() bool { return strings.Contains(r.log(), "one: warning: the disk is full") })
 	if got := r.progress(); !strings.Contains(got, "one: ready") || !strings.Contains(got, "two: starting") {
 		t.Errorf("progress %q", got)
 	}
@@ -103,7 +103,7 @@ func TestServersStartTogether(t *testing.T) {
 	r.works(m, "two")
 }
 
-// What is wrong with one server is said exactly, and the other works.
+// The failure of one server is reported exactly, and the other server works.
 func TestBadServers(t *testing.T) {
 	tests := []struct {
 		name, do string
@@ -131,11 +131,10 @@ func TestBadServers(t *testing.T) {
 	}
 }
 
-// Servers that hang hold up the start for as long as they are given, and no
-// longer.
+// Servers that hang delay the start until their timeout, and no longer.
 func TestServersThatHang(t *testing.T) {
 	r := newRig(t)
-	r.o.StartTimeout = 5 * time.Second
+	r.o.startTimeout = 5 * time.Second
 	r.fake("silent", []string{"echo"}, "-do", "hang")
 	r.fake("mute", []string{"echo"}, "-do", "mute-on-discover,mute")
 	r.fake("good", []string{"echo"})
@@ -160,7 +159,7 @@ func TestWhatIsNotHere(t *testing.T) {
 	}
 }
 
-// These are odd, and do no harm.
+// Unusual but harmless servers.
 func TestOddServersWork(t *testing.T) {
 	tests := []struct {
 		name, do string
@@ -175,7 +174,7 @@ func TestOddServersWork(t *testing.T) {
 		{"floods stderr", "flood", "1", "2025-11-25", time.Minute},
 		{"prints to stdout", "noise", "1", "2025-11-25", time.Minute},
 		{"answers twice", "answer-twice", "1", "2025-11-25", time.Minute},
-		{"answers what nobody asked", "answer-unknown-ids", "1", "2025-11-25", time.Minute},
+		{"answers unknown requests", "answer-unknown-ids", "1", "2025-11-25", time.Minute},
 		{"ignores the end of its input and signals", "stubborn", "1", "2025-11-25", time.Minute},
 	}
 	for _, tt := range tests {
@@ -183,7 +182,7 @@ func TestOddServersWork(t *testing.T) {
 			r := newRig(t)
 			r.o.probe = tt.probe
 			if strings.HasPrefix(tt.do, "mute") {
-				r.o.StartTimeout = 8 * time.Second // half of it is spent on the first life
+				r.o.startTimeout = 8 * time.Second // half of it is spent on the first life
 			}
 			r.fake("odd", []string{"echo"}, "-do", tt.do)
 			m := r.proven()
@@ -268,7 +267,7 @@ func TestCrashDuringACall(t *testing.T) {
 	}
 }
 
-// asked is a context that tells when somebody waits for its end.
+// asked is a context that signals when its Done channel is requested.
 type asked struct {
 	context.Context
 	once sync.Once
@@ -280,7 +279,7 @@ func (a *asked) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// A call that comes while its server is away waits for it.
+// A call waits for a server that is being restarted.
 func TestCallsWaitForARestart(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo", "crash"}, "-do", "wait-in-second-life")
@@ -303,7 +302,7 @@ func TestCallsWaitForARestart(t *testing.T) {
 		t.Error(refusal)
 	}
 
-	// But not for ever, and not if nobody wants it any more.
+	// The wait is bounded and ends with the call's context.
 	if err := os.Remove(r.path("one/go")); err != nil {
 		t.Fatal(err)
 	}
@@ -346,13 +345,13 @@ func TestCallsEnd(t *testing.T) {
 			defer cancel()
 			_, refusal := r.act(ctx, m, "one", tt.tool, &call.Call{})
 			is(t, refusal, call.TimedOut, tt.effect, tt.retryable)
-			r.until("the server was told", func() bool { return r.read("one/cancelled") != "" && r.read("one/cancelled") == r.read("one/hanging") })
+			r.until("the server was notified", func() bool { return r.read("one/cancelled") != "" && r.read("one/cancelled") == r.read("one/hanging") })
 			r.works(m, "one")
 		})
 	}
 }
 
-// timeout_ms of the manifest bounds a call that goes through the door.
+// The manifest's timeout_ms bounds a call through the gateway.
 func TestTimeoutOfTheManifest(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"hang:write"})
@@ -388,7 +387,7 @@ func TestProgressPasses(t *testing.T) {
 	}
 }
 
-// A start that nobody waits for any more ends everything that it began.
+// A cancelled start ends everything that it began.
 func TestStartIsCancelled(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo"}, "-do", "hang")

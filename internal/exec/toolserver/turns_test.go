@@ -12,7 +12,7 @@ func row(sizes map[string]int64, aliases ...string) []*server {
 	for _, alias := range aliases {
 		list = append(list, &server{alias: alias})
 	}
-	lineUp(list, func(s *server) int64 { return sizes[s.alias] })
+	orderHashing(list, func(s *server) int64 { return sizes[s.alias] })
 	return list
 }
 

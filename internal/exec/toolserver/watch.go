@@ -15,24 +15,24 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// What clients watch outlives the connection that it was begun on: nobody tells
-// them that a server was started again, so nobody would ask again.
+// Subscriptions outlive their connection. Clients do not learn that a server was restarted, so ambit renews
+// the subscriptions.
 
 // watch is a resource that is watched by clients of the shared connection.
 type watch struct {
-	// by counts how often each client watches it, by its key: nobody ends what
-	// another began. Clients without a key count as one.
+	// by counts the subscriptions of each client, by key, so that no client ends the subscription of
+	// another. Clients without a key count as one.
 	by     map[string]int
 	uri    jsontext.Value
-	conn   *mcpwire.Conn      // that it was begun on
+	conn   *mcpwire.Conn      // the connection of the subscription
 	cancel context.CancelFunc // ends it there; nil in the older generation
 
-	answered chan struct{} // closed when the server has said whether it can be watched
+	answered chan struct{} // closed when the server accepted or refused
 	result   jsontext.Value
 	err      error
 }
 
-// leave takes one watching of a client away, and reports whether nobody is left.
+// leave removes one subscription of a client and reports whether none is left.
 func (w *watch) leave(key string) bool {
 	if w.by[key] > 1 {
 		w.by[key]--
@@ -42,16 +42,15 @@ func (w *watch) leave(key string) bool {
 	return len(w.by) == 0
 }
 
-// apart is what a client watches by the connection that it has to itself.
-type apart struct {
+// privateWatches are the resources that a client watches over its own connection.
+type privateWatches struct {
 	client *call.Client
 	uris   map[string]jsontext.Value
-	forgot bool // the server may not know them any more
+	forgot bool // the server may have lost them
 }
 
-// watch begins the watching of a resource on the shared connection, if the client
-// is the first to watch it. All who watch it get the one answer, which the first
-// does not take along when he goes.
+// watch subscribes to a resource over the shared connection, if the client is the first. All clients share
+// the answer, and the first client's cancellation does not affect the others.
 func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, error) {
 	conn, err := s.ready(ctx)
 	if err != nil {
@@ -90,9 +89,9 @@ func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, er
 	return nil, ctx.Err()
 }
 
-// askFirst asks for a resource that nobody has watched so far.
+// askFirst subscribes to a resource that no other client watches.
 func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsontext.Value, error)) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.options.StartTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
 	result, err := ask(ctx)
 	s.mu.Lock()
@@ -100,12 +99,11 @@ func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsont
 	w.result, w.err = result, err
 	close(w.answered)
 	if err != nil || len(w.by) == 0 {
-		s.drop(uri, w) // a server that gave no answer may have heard it
+		s.drop(uri, w) // after an error the server may still have subscribed
 	}
 }
 
-// begin is how the server is asked, by a connection, to tell of a resource. The
-// caller holds the lock.
+// begin returns the function that asks the server for updates of a resource. The caller holds the lock.
 func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) (jsontext.Value, error)) {
 	if w.cancel != nil {
 		w.cancel()
@@ -126,10 +124,9 @@ func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) 
 	}
 }
 
-// listen keeps a subscription of the newer generation open as long as its
-// connection is there. Its answer comes when it is over; updates come by the
-// connection. One that ends is asked for again, ever later if it ends as often as
-// that. A server that could not be reached is there again when it is called.
+// listen keeps a subscription of the newer generation open while its connection is. The answer comes at the
+// end; updates arrive over the connection. A subscription that ends is repeated with growing pauses, or at
+// the next call if the server could not be reached.
 func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Request) {
 	clock := s.options.clock
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -139,7 +136,8 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 			return
 		}
 		status, _ := errors.AsType[*mcpwire.HTTPError](err)
-		if _, no := errors.AsType[*mcpwire.RPCError](err); no && (status == nil || status.Status < http.StatusInternalServerError) {
+		_, refused := errors.AsType[*mcpwire.RPCError](err)
+		if refused && (status == nil || status.Status < http.StatusInternalServerError) {
 			s.log(fmt.Sprintf("a resource cannot be watched: %v", err))
 			return
 		}
@@ -158,7 +156,7 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 	}
 }
 
-// nextCall is closed when the server is called the next time.
+// nextCall returns a channel that the next call of the server closes.
 func (s *server) nextCall() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +170,8 @@ func subscribe(ctx context.Context, conn *mcpwire.Conn, method string, uri jsont
 	return conn.Do(ctx, mcpwire.Request{Method: method, Params: slices.Concat([]byte(`{"uri":`), uri, []byte(`}`))})
 }
 
-// unwatch takes one watching of a client away, and reports whether there was one
-// on the shared connection. The server may be away; the last watcher ends it.
+// unwatch removes one subscription of a client and reports whether there was one on the shared connection.
+// The last one ends the subscription at the server, which may be down.
 func (s *server) unwatch(key, uri string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +185,8 @@ func (s *server) unwatch(key, uri string) bool {
 	return true
 }
 
-// drop ends what nobody watches any more. What is still being asked for is left to
-// [server.askFirst], or the end could overtake the beginning. The caller holds the lock.
+// drop ends a subscription without clients. A pending subscription is left to [server.askFirst], because
+// the end could overtake the beginning. The caller holds the lock.
 func (s *server) drop(uri string, w *watch) {
 	select {
 	case <-w.answered:
@@ -204,9 +202,9 @@ func (s *server) drop(uri string, w *watch) {
 	go func() { _, _ = subscribe(s.ctx, conn, methodUnsubscribe, w.uri) }()
 }
 
-// unwatchAll ends all that a client watches. The caller holds the lock.
+// unwatchAll ends all subscriptions of a client. The caller holds the lock.
 func (s *server) unwatchAll(key string) {
-	delete(s.apart, key)
+	delete(s.private, key)
 	for uri, w := range s.watched {
 		if w.by[key] > 0 {
 			if delete(w.by, key); len(w.by) == 0 {
@@ -216,15 +214,15 @@ func (s *server) unwatchAll(key string) {
 	}
 }
 
-// noteApart remembers what a client watches by its own connection.
-func (s *server) noteApart(c *call.Client, method, uri string) {
+// notePrivate records a subscription on a client's own connection.
+func (s *server) notePrivate(c *call.Client, method, uri string) {
 	quoted, err := json.Marshal(uri)
 	if err != nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.apart[c.Key]
+	a := s.private[c.Key]
 	switch {
 	case method == methodUnsubscribe:
 		if a != nil {
@@ -232,19 +230,19 @@ func (s *server) noteApart(c *call.Client, method, uri string) {
 		}
 		return
 	case s.owned[c.Key] == nil:
-		return // it has gone meanwhile
-	case s.apart == nil:
-		s.apart = map[string]*apart{}
+		return // the client has disconnected
+	case s.private == nil:
+		s.private = map[string]*privateWatches{}
 	}
 	if a == nil {
-		a = &apart{client: c, uris: map[string]jsontext.Value{}}
-		s.apart[c.Key] = a
+		a = &privateWatches{client: c, uris: map[string]jsontext.Value{}}
+		s.private[c.Key] = a
 	}
 	a.uris[uri] = quoted
 }
 
-// gap is that of the shared connection: its server may have other tools, and may
-// have forgotten what is watched.
+// gap handles a gap in the notifications of the shared connection: the tools may have changed, and
+// subscriptions may be lost.
 func (s *server) gap(forgotten bool) {
 	s.mu.Lock()
 	s.forgot = s.forgot || forgotten
@@ -252,27 +250,19 @@ func (s *server) gap(forgotten bool) {
 	s.doubt()
 }
 
-// gapOf is that of a client's own connection, which nobody else watches by.
+// gapOf is gap for a client's own connection.
 func (s *server) gapOf(key string, forgotten bool) {
 	s.mu.Lock()
-	if a := s.apart[key]; a != nil {
+	if a := s.private[key]; a != nil {
 		a.forgot = a.forgot || forgotten
 	}
 	s.mu.Unlock()
 	s.doubt()
 }
 
-// remember asks once more for all that is watched, of a server that came up again.
-// It is like remind.
-func (s *server) remember(conn *mcpwire.Conn) {
-	s.forgot = true
-	s.remind(conn)
-}
-
-// remind asks once more for what a server that was proven again may have
-// forgotten. It does not wait. The caller holds the lock and is waited for by
-// close.
-func (s *server) remind(conn *mcpwire.Conn) {
+// resubscribe renews the subscriptions that a proven server may have lost. It does not wait. The caller
+// holds the lock, and close waits for the caller.
+func (s *server) resubscribe(conn *mcpwire.Conn) {
 	all := s.forgot
 	s.forgot = false
 	var asks []func(context.Context) (jsontext.Value, error)
@@ -281,14 +271,14 @@ func (s *server) remind(conn *mcpwire.Conn) {
 			asks = append(asks, s.begin(w, conn))
 		}
 	}
-	for _, a := range s.apart {
+	for _, a := range s.private {
 		if !all && !a.forgot {
 			continue
 		}
 		a.forgot = false
 		for _, uri := range a.uris {
 			asks = append(asks, func(ctx context.Context) (jsontext.Value, error) {
-				own, err := s.ownStill(ctx, a)
+				own, err := s.ownIfWatching(ctx, a)
 				if own == nil || err != nil {
 					return nil, err
 				}
@@ -300,7 +290,7 @@ func (s *server) remind(conn *mcpwire.Conn) {
 		return
 	}
 	s.done.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, s.options.StartTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 		defer cancel()
 		for _, ask := range asks {
 			if _, err := ask(ctx); err != nil {
@@ -310,12 +300,12 @@ func (s *server) remind(conn *mcpwire.Conn) {
 	})
 }
 
-// ownStill is the connection of a client that watches apart; nil if it has gone.
-func (s *server) ownStill(ctx context.Context, a *apart) (*mcpwire.Conn, error) {
+// ownIfWatching returns the client's own connection; nil if the client no longer watches.
+func (s *server) ownIfWatching(ctx context.Context, a *privateWatches) (*mcpwire.Conn, error) {
 	here := func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.apart[a.client.Key] == a
+		return s.private[a.client.Key] == a
 	}
 	if !here() {
 		return nil, nil

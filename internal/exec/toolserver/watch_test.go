@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// watches has a client watch a resource of the server notes.
+// watches makes a client watch a resource of the server notes.
 func (r *rig) watches(m *Manager, c *call.Client, uri string) {
 	r.t.Helper()
 	_, err := m.Forward(r.t.Context(), &call.Forward{Server: "notes", Method: "resources/subscribe", Params: jsontext.Value(`{"uri":"` + uri + `"}`), Client: c})
@@ -26,7 +26,7 @@ func (r *rig) watches(m *Manager, c *call.Client, uri string) {
 	}
 }
 
-// A server knows whether a client watches, by whichever connection.
+// isWatched counts subscriptions on shared and own connections.
 func TestWatched(t *testing.T) {
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
 		t.Run(name, func(t *testing.T) {
@@ -53,8 +53,8 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// Whoever loses the session of his own connection is the only one whose watches are
-// asked for again, and nobody's are because a stream was opened again.
+// A lost session of a client's own connection renews the subscriptions of that client only; a reopened
+// stream renews none.
 func TestOnlyWhoIsForgottenAsksAgain(t *testing.T) {
 	r := newRig(t)
 	k := &keeper{streams: make(chan struct{})}
@@ -82,8 +82,8 @@ func TestOnlyWhoIsForgottenAsksAgain(t *testing.T) {
 	}
 }
 
-// Who comes while a resource is being asked for gets the server's answer, also when
-// the one who asked has gone meanwhile, and is not told that it is watched before.
+// A client that subscribes while another subscription is pending gets the server's answer, also if the
+// first client has gone, and not before that answer.
 func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -93,7 +93,7 @@ func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 	}{
 		{"yes", http.StatusOK, false, 1, 0},
 		{"no", http.StatusForbidden, false, 0, 1},
-		{"yes, to nobody", http.StatusOK, true, 0, 1},
+		{"accepted without clients", http.StatusOK, true, 0, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
@@ -151,7 +151,7 @@ func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 	}
 }
 
-// A session that is lost while nobody calls is noticed by its stream.
+// A session that is lost between calls is noticed by its stream.
 func TestIdleWatcherIsNotForgotten(t *testing.T) {
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestIdleWatcherIsNotForgotten(t *testing.T) {
 	}
 }
 
-// herald is a server of the newer generation with streams that tell nothing.
+// herald is a server of the newer generation with silent streams.
 type herald struct {
 	listens atomic.Int32
 	end     chan struct{} // takes one for each stream that is to end
@@ -201,7 +201,7 @@ func (h *herald) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-// A stream that the server ends is asked for again, less and less often.
+// A stream that the server ends is reopened, less and less often.
 func TestWatchThatEndsIsBegunAgain(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -218,7 +218,7 @@ func TestWatchThatEndsIsBegunAgain(t *testing.T) {
 		want = min(2*want, longestPause)
 		hand.pass()
 	}
-	// One that lasted is not held against it.
+	// A stream that lasted long resets the pause.
 	r.until("it is asked again", func() bool { return h.listens.Load() == 12 })
 	hand.advance(2 * longestPause)
 	h.end <- struct{}{}
@@ -227,7 +227,7 @@ func TestWatchThatEndsIsBegunAgain(t *testing.T) {
 	}
 	hand.pass()
 	r.until("it is asked again", func() bool { return h.listens.Load() == 13 })
-	m.Release("one") // and nobody asks any more
+	m.Release("one") // and no request follows
 }
 
 // away is a network on which subscriptions do not reach their server.
@@ -238,12 +238,12 @@ type away struct {
 
 func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.unreached.Load() && r.Header.Get("Mcp-Method") == "subscriptions/listen" {
-		return nil, &net.OpError{Op: "dial", Err: errors.New("nobody is there")}
+		return nil, &net.OpError{Op: "dial", Err: errors.New("no server is there")}
 	}
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// Who watches a server that was away has not to wait longer than until it is called.
+// A subscription at an unreachable server is renewed by the next call at the latest.
 func TestWatchIsBegunAgainByACall(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -258,7 +258,7 @@ func TestWatchIsBegunAgainByACall(t *testing.T) {
 	a.unreached.Store(true)
 	h.end <- struct{}{}
 	hand.pass()
-	hand.waits() // and the clock stands still from here on
+	hand.waits() // and the clock does not move from here on
 	a.unreached.Store(false)
 	if _, refusal := r.call(m, "notes", "echo", `{}`); refusal != nil {
 		t.Error(refusal)

@@ -44,7 +44,7 @@ var removals = []removal{
 	{"P22", "internal/gateway/egress/proxy.go", `if !agent.Covers(p.policy.Hosts, name) {`, `if false && !agent.Covers(p.policy.Hosts, name) {`, "./internal/gateway/egress", "TestProxyRefuses"},
 	{"P23", "internal/gateway/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/gateway/egress", "TestSwapMasksEchoes"},
 	{"P24", "internal/exec/action/request.go", `	if !httpguts.ValidHeaderFieldValue(text) {`, `	if false {`, "./internal/exec/action", "TestHeaders"},
-	{"P25", "internal/exec/action/request.go", `		if leads(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
+	{"P25", "internal/exec/action/request.go", `		if changesPath(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
 	{"P26", "internal/store/journal/check.go", `!bytes.Equal(sum[:], hash) {`, `!bytes.Equal(sum[:], hash) && len(hash) == 0 {`, "./internal/store/journal", "TestVerifyFindsTampering"},
 	{"P27", "internal/store/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/store/journal", "TestVerifyDemandsEveryStride"},
 	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > told {`, `!c.erasable && s.to > told && s.to < 0 {`, "./internal/store/journal", "TestEraseIsToldAndProven"},
@@ -61,7 +61,7 @@ var removals = []removal{
 	{"P36", "internal/serve/front/rounds.go", `err != nil || !slices.Equal(s.Binding, a.binding(r)) {`, `err != nil {`, "./internal/serve/front", "TestRequestState"},
 	{"P37", "internal/exec/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/exec/toolserver", "TestLockedDefinitions"},
 	{"P37", "internal/exec/toolserver/prove.go", `if d.What == pack.Changed && p.Refusal == nil {`, `if false {`, "./internal/test/adversary", "TestServerTurns"},
-	{"P38", "internal/exec/toolserver/hidden.go", `if what := diag.Hidden(text); what != "" {`, `if what := diag.Hidden(text); what == "-" {`, "./internal/exec/toolserver", "TestHiddenInstructionsAreWarnedOf"},
+	{"P38", "internal/exec/toolserver/prove.go", `if what := diag.Hidden(text); what != "" {`, `if what := diag.Hidden(text); what == "-" {`, "./internal/exec/toolserver", "TestHiddenInstructionsAreWarnedOf"},
 	{"P39", "internal/exec/toolserver/process_linux.go", `covers = append(covers, "--tmpfs", dir)`, `covers = append(covers, "--dir", dir)`, "./internal/exec/toolserver", "TestServerCannotReachUs"},
 	{"P40", "internal/exec/toolserver/prove.go", `r.Message, r.Hint = s.secrets.mask(r.Message), s.secrets.mask(r.Hint)`, ``, "./internal/exec/toolserver", "TestCredentialsInLastWords"},
 	{"P41", "internal/gateway/rawjson/scan.go", `const MaxDepth = 1000`, `const MaxDepth = 1 << 30`, "./internal/exec/mcpwire", "TestHostile"},
@@ -190,7 +190,7 @@ var removals = []removal{
 		}
 		if ok && isFor(secret, a) {`, "./internal/test/adversary", "TestSecretsOfAnotherAgent"},
 	{"P86", "internal/supply/skill/s3.go", `	for range maxPages {`, `	for {`, "./internal/supply/skill", "TestListEnds"},
-	{"P87", "internal/exec/toolserver/hidden.go", `	if len(path) > maxPath {`, `	if false {`, "./internal/exec/toolserver", "TestDeepKeysAreCheap"},
+	{"P87", "internal/exec/toolserver/prove.go", `	if len(path) > maxPath {`, `	if false {`, "./internal/exec/toolserver", "TestDeepKeysAreCheap"},
 	{"P88", "internal/gateway/limit/limit.go", `doubtful = doubtful || alike && !exact`, `doubtful = doubtful || alike && !exact && !alike`, "./internal/gateway/limit", "TestAmountsAlike"},
 	{"P89", "internal/store/state/sqlite/enter.go", `time.AfterFunc(lockTime,`, `time.AfterFunc(time.Hour,`, "./internal/store/state/sqlite", "TestStoppedNeighbour"},
 	{"P89", "internal/store/state/sqlite/enter.go", `time.NewTimer(lockTime)`, `time.NewTimer(time.Hour)`, "./internal/store/state/sqlite", "TestOpeningIsBounded"},
@@ -286,7 +286,7 @@ var removals = []removal{
 `, `		return l.current.Load(), nil
 `, "./internal/gateway/policy", "TestRevokedWhileItIsRead"},
 	{"P137", "internal/gateway/intend.go", `if err = g.store.Journal.InForce(tx); err != nil {`, `if err != nil {`, "./internal/gateway", "TestNothingIsSentAfterRotation"},
-	{"P138", "internal/exec/toolserver/server.go", `	s.remember(conn)
+	{"P138", "internal/exec/toolserver/server.go", `	s.resubscribe(conn)
 `, ``, "./internal/exec/toolserver", "TestWatchedAgain"},
 	{"P98", "internal/gateway/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/gateway/egress", "TestSwapHeadsAreBounded"},
 	{"P69", "internal/serve/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/serve/login", "TestLoopbackWithoutPort"},

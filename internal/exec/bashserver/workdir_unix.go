@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// taken is what a file takes of the disk: one with holes takes less than its length.
-func taken(info fs.FileInfo) int64 {
+// diskUsage returns the blocks of a file: a sparse file uses less than its length.
+func diskUsage(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Blocks * 512
 	}
