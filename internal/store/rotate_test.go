@@ -99,7 +99,7 @@ func TestRotateOneByOne(t *testing.T) {
 	if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
 		t.Error(err)
 	}
-	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "it was rotated meanwhile; look again" {
+	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "another process rotated it meanwhile; check it and try again" {
 		t.Errorf("who came late got %v", err)
 	}
 	if identity.Rotating(h.Root()) {

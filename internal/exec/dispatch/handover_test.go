@@ -50,7 +50,7 @@ func TestNothingIsTakenAfterRotation(t *testing.T) {
 		if r.shared != nil && r.announced() != 0 {
 			t.Error("it still says that it takes intents")
 		}
-		if want := []string{"the root key was rotated since this process began: restart it; until then every call is refused"}; !slices.Equal(r.log, want) {
+		if want := []string{"the root key was rotated since this process started: restart it; until then every call is refused"}; !slices.Equal(r.log, want) {
 			t.Errorf("it says %q", r.log)
 		}
 	})

@@ -332,7 +332,7 @@ func TestReadOIDC(t *testing.T) {
 		{"no table", "[registry.\"x\"]\nurl = 'y'", ""},
 		{"empty", "", ""},
 		{"all of it", "[registry.x]\nurl='y'\n[oidc]\nissuer='https://login.example.com'\naudience='a'\n[oidc.subjects]\nada=['*']\n[oidc.groups]\nlab=['neo']\n[oidc.admins]\ngroups=['ops']\nsubjects=['eve']", ""},
-		{"no audience", "[oidc]\nissuer='https://login.example.com'", "issuer and audience are both needed"},
+		{"no audience", "[oidc]\nissuer='https://login.example.com'", "issuer and audience are both required"},
 		{"in the clear", "[oidc]\nissuer='http://login.example.com'\naudience='a'", "must be https"},
 		{"in the clear on this machine", "[oidc]\nissuer='http://127.0.0.1:1'\naudience='a'", ""},
 		{"no URL", "[oidc]\nissuer='login'\naudience='a'", "not a URL"},

@@ -81,13 +81,13 @@ func TestErasuresAreNotErased(t *testing.T) {
 func tell(t *testing.T, j *Journal, size int64, sign func(*Journal, *Roster, *edge) *Erasure) {
 	t.Helper()
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
-		var room room
-		if err := room.open(tx, 0); err != nil {
+		var a appender
+		if err := a.open(tx, 0); err != nil {
 			return err
 		}
 		r := &Record{Kind: kindErased, Time: started, Principal: "ada@local", Roster: &Roster{Size: size}}
-		r.Erasure = sign(j, r.Roster, &room.edge)
-		return room.append(tx, 0, [][]byte{appendBody(nil, r)})
+		r.Erasure = sign(j, r.Roster, &a.edge)
+		return a.append(tx, 0, [][]byte{appendBody(nil, r)})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -102,8 +102,8 @@ func TestDaybookEndsInGoodTime(t *testing.T) {
 		j.posting.armed.Store(false)
 		for i := range 3 {
 			jot(t, j, 1)
-			name, _ := j.posting.book.Load().Current()
-			time.Sleep(bookTime + 2*postTime)
+			name, _ := j.posting.writer.Load().Current()
+			time.Sleep(fileTime + 2*postTime)
 			synctest.Wait()
 			if files, err := wal.Files(j.posting.dir); err != nil || len(files) != 0 || name == "" {
 				t.Errorf("after a while of %q there are %v, error %v", name, files, err)
@@ -124,7 +124,7 @@ func TestPostingAfterTheEnd(t *testing.T) {
 	j := noting(t, t.TempDir())
 	for i := range 3 {
 		jot(t, j, 1)
-		j.turn()
+		j.rotateWAL()
 		j.posting.running.Add(1)
 		j.postOwn()
 		if n := size(t, j); n != int64(i+1) || j.posting.stuck.Load() {

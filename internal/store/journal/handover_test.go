@@ -187,14 +187,14 @@ func TestForgedHandOver(t *testing.T) {
 		want  string
 	}{
 		{"the old key signs on", func(t *testing.T, thief, fresh *Journal) {
-			var room room
+			var a appender
 			err := thief.db.Write(t.Context(), func(tx state.Tx) error {
-				if _, err := room.head(tx, 0); err != nil {
+				if _, err := a.head(tx, 0); err != nil {
 					return err
 				}
-				text, err := thief.sign(0, room.edge.size, room.edge.root())
+				text, err := thief.sign(0, a.edge.size, a.edge.root())
 				if err == nil {
-					_, err = tx.Exec(`UPDATE checkpoints SET note = $1 WHERE log = 0 AND size = $2`, text, room.edge.size)
+					_, err = tx.Exec(`UPDATE checkpoints SET note = $1 WHERE log = 0 AND size = $2`, text, a.edge.size)
 				}
 				return err
 			})

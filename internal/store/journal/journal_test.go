@@ -283,14 +283,14 @@ func TestRosterIsSignedAtEveryStride(t *testing.T) {
 func TestAppendBehindAnotherHead(t *testing.T) {
 	j := newJournal(t, 5)
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
-		var room room
-		if err := room.open(tx, 0); err != nil {
+		var a appender
+		if err := a.open(tx, 0); err != nil {
 			return err
 		}
-		if err := room.edge.add(tlog.Hash{}, nil); err != nil {
+		if err := a.edge.add(tlog.Hash{}, nil); err != nil {
 			return err
 		}
-		return room.append(tx, 0, [][]byte{appendBody(nil, sample(6))})
+		return a.append(tx, 0, [][]byte{appendBody(nil, sample(6))})
 	})
 	if err == nil {
 		t.Error("it was appended")

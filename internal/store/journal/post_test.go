@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/journal/wal"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/sqlite"
@@ -186,7 +187,7 @@ func TestDaybookThatIsBeingMadeStays(t *testing.T) {
 func TestClosedDaybookIsAsked(t *testing.T) {
 	j := noting(t, t.TempDir())
 	jot(t, j, 1)
-	book := j.posting.book.Load()
+	book := j.posting.writer.Load()
 	if err := book.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func TestClosedDaybookIsAsked(t *testing.T) {
 	if err := j.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if j.posting.book.Load() != book {
+	if j.posting.writer.Load() != book {
 		t.Error("the book was put away")
 	}
 	sound(t, j, 2)
@@ -234,7 +235,7 @@ func TestMarkStaysUntilTheFileIsGoneForGood(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o600); err != nil { // the power cut
 		t.Fatal(err)
 	}
-	j.posting.syncFolder = wal.SyncFolder
+	j.posting.syncFolder = home.SyncFolder
 	sound(t, j, 3)
 	if n := count(t, j, "daybooks"); n != 0 {
 		t.Errorf("%d marks stay", n)
@@ -245,7 +246,7 @@ func TestTornDaybookIsTold(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 2)
-	name, end := dead.posting.book.Load().Current()
+	name, end := dead.posting.writer.Load().Current()
 	if err := os.Truncate(filepath.Join(dead.posting.dir, name), end-1); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestPostingInGoodTime(t *testing.T) {
 			t.Errorf("round %d: %d records", i, n)
 		}
 		if i == 1 {
-			j.posting.book.Store(wal.Open(j.posting.dir, j.db.Owner()+"2"))
+			j.posting.writer.Store(wal.Open(j.posting.dir, j.db.Owner()+"2"))
 		}
 	}
 	sound(t, j, 30)

@@ -236,7 +236,7 @@ func TestSpoiltEntry(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
 	jot(t, j, 3)
-	name, end := j.posting.book.Load().Current()
+	name, end := j.posting.writer.Load().Current()
 	path := filepath.Join(dir, "daybooks", name)
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -49,10 +49,10 @@ var removals = []removal{
 	{"P25", "internal/exec/action/request.go", `		if leads(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
 	{"P26", "internal/store/journal/check.go", `!bytes.Equal(sum[:], hash) {`, `!bytes.Equal(sum[:], hash) && len(hash) == 0 {`, "./internal/store/journal", "TestVerifyFindsTampering"},
 	{"P27", "internal/store/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/store/journal", "TestVerifyDemandsEveryStride"},
-	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > told {`, `!c.erasable && s.to > told && s.to < 0 {`, "./internal/store/journal", "TestEraseIsToldAndProven"},
+	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > end {`, `!c.erasable && s.to > end && s.to < 0 {`, "./internal/store/journal", "TestEraseIsToldAndProven"},
 	{"P29", "internal/store/journal/post.go", `e.Left > 0 && over {`, `e.Left < 0 && over {`, "./internal/store/journal", "TestTornDaybookIsTold"},
-	{"P30", "internal/store/journal/wal/daybook.go", `	if err == nil {
-		err = b.sync(b.file)
+	{"P30", "internal/store/journal/wal/wal.go", `	if err == nil {
+		err = w.sync(w.file)
 	}`, ``, "./internal/store/journal/wal", "TestFailedSync"},
 	{"P31", "internal/gateway/approval/approval.go", `AND state = 'approved' AND expires`, `AND expires`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
 	{"P32", "internal/serve/daemon/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/serve/daemon", "TestHostAndOrigin"},
@@ -156,8 +156,8 @@ var removals = []removal{
 		return nil
 	}
 	if err`, "./internal/store/state/statetest", "TestLostConnectionIsANewOwner"},
-	{"P76", "internal/store/journal/journal.go", `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
-			return err`, `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
+	{"P76", "internal/store/journal/journal.go", `place(log, first+int64(i)), l.hash[:], a.record[l.from:l.to]); err != nil {
+			return err`, `place(log, first+int64(i)), l.hash[:], a.record[l.from:l.to]); err != nil {
 			return nil`, "./internal/store/journal", "TestEveryStatementMayFail"},
 	{"P77", "internal/store/journal/post.go", `len(e.Bodies) == 0 && e.End < to {`, `len(e.Bodies) < 0 && e.End < to {`, "./internal/store/journal", "TestSpoiltEntry"},
 	{"P78", "internal/store/journal/encode.go", `bytes.IndexByte(args, '\n') >= 0 || bytes.IndexByte(args, '\r') >= 0:`, `false:`, "./internal/store/journal", "TestKeptRecordsAreOneLine"},
@@ -178,7 +178,7 @@ var removals = []removal{
 	{"P82", "internal/serve/daemon/ui.go", `"sandbox allow-scripts; default-src`, `"default-src`, "./internal/serve/daemon", "TestUIPages"},
 	{"P82", "internal/serve/daemon/ui.go", `|| json.Unmarshal(open, &t) != nil || time.Now().Unix() >= t.Until {`, `|| json.Unmarshal(open, &t) != nil {`, "./internal/serve/daemon", "TestUITickets"},
 	{"P83", "internal/serve/front/remote.go", ` && time.Now().Unix() <= p.until {`, ` {`, "./internal/serve/front", "TestHeldSessionEnds"},
-	{"P84", "internal/store/journal/wal/daybook.go", `	if p.crowd {
+	{"P84", "internal/store/journal/wal/wal.go", `	if p.crowd {
 `, `	if false {
 `, "./internal/store/journal/wal", "TestCrowdSharesASync"},
 	{"P85", "internal/exec/credential/source.go", `		if ok && isFor(secret, a) {`, `		if ok {`, "./internal/exec/credential", "TestCopyGetsNothing"},
@@ -261,7 +261,7 @@ var removals = []removal{
 	{"P125", "internal/supply/registry/given.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/supply/registry", "TestStrangersLists"},
 	{"P125", "internal/supply/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/supply/pack", "TestDependenciesOfALock"},
 	{"P125", "internal/supply/registry/resolve.go", `case locked == nil:`, `case locked == nil || locked.Resolved == nil:`, "./internal/supply/registry", "TestStrangersLists"},
-	{"P126", "internal/store/journal/wal/daybook.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
+	{"P126", "internal/store/journal/wal/wal.go", `return f.Number < w.number-1`, `return f.Number < w.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
 	{"P127", "internal/store/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/store/journal", "TestMarkStaysUntilTheFileIsGoneForGood"},
 	{"P128", "internal/store/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/store/journal", "TestForgedErasures"},
 	{"P129", "internal/store/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/store/backup", "TestRestoreThatIsBrokenOff"},
@@ -299,8 +299,8 @@ var removals = []removal{
 	{"P139", "internal/store/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/store/backup", "TestTrustComesBack"},
 	{"P140", "internal/store/identity/begun.go", `return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)`, `_ = cmp.Or[error]; return keys[0], nil`, "./internal/store", "TestOtherRoot"},
 	{"P140", "internal/store/identity/begun.go", `			return look(tx)`, `			inForce = first; return nil`, "./internal/store/identity", "TestBeginOvertaken"},
-	{"P140", "internal/store/books.go", `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Books{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
-	{"P140", "internal/store/books.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
+	{"P140", "internal/store/store.go", `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
+	{"P140", "internal/store/store.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
 	{"P140", "internal/store/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/store/identity", "TestLostRootIsNotReplaced"},
 	{"P141", "internal/cli/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
 	{"P142", "internal/store/identity/apikey.go", `	return a.Note(tx, c)`, `	return nil`, "./internal/cli", "TestScripts/key"},
@@ -310,7 +310,7 @@ var removals = []removal{
 				return
 			}
 `, ``, "./internal/serve/host", "TestLazyStaysQuarantined"},
-	{"P144", "internal/store/state/sqlite/sqlite.go", "\t\t`PRAGMA secure_delete = ON`, // what is deleted becomes zeros\n", "", "./internal/store/journal", "TestErasedBytesAreGone"},
+	{"P144", "internal/store/state/sqlite/sqlite.go", "\t\t`PRAGMA secure_delete = ON`, // overwrite deleted data with zeros\n", "", "./internal/store/journal", "TestErasedBytesAreGone"},
 	{"P144", "internal/store/journal/erase.go", `return erased, j.db.Scrub(ctx)`, `return erased, nil`, "./internal/store/journal", "TestErasedBytesAreGone"},
 	{"P145", "internal/store/rotate.go", `unlock, err := lockRoot(ctx, h)`, `unlock, err := func() {}, error(nil)`, "./internal/store", "TestRotateOneByOne"},
 	{"P145", "internal/store/rotate.go", `if err := identity.Replaceable(h.Root()); err != nil {`, `if err := error(nil); err != nil {`, "./internal/cli", "TestScripts/rotate"},
@@ -340,7 +340,7 @@ var removals = []removal{
 		if n == 0 {`, "./internal/exec/sandbox", "TestDescriptorsOfMessages"},
 	{"P73", "internal/store/state/sqlite/errors.go", `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):`, `errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTTY):`, "./internal/test/faults", "TestReadOnlyHome"},
 	{"P149", "internal/store/identity/keys.go", `	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {`, `	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {`, "./internal/store/identity", "TestRootIsForItsUserAlone"},
-	{"P149", "internal/store/journal/wal/daybook.go", `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)`, `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
+	{"P149", "internal/store/journal/wal/wal.go", `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)`, `os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
 	{"P149", "internal/store/home/replace.go", `	if mode != 0o600 {`, `	if mode |= 0o044; mode != 0o600 {`, "./internal/test/adversary", "TestHomeIsForItsUserAlone"},
 	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.lost(found); len(lost) > 0 {`, `if lost := old.lost(found); len(lost) > len(found) {`, "./internal/serve/daemon", "TestReloadGivesUpNoAgent"},
 	{"P150", "internal/serve/daemon/fleet.go", `if lost := old.unproven(fresh); len(lost) > 0 {`, `if lost := old.unproven(fresh); len(lost) > len(fresh) {`, "./internal/serve/daemon", "TestReloadGivesUpNoAgent"},

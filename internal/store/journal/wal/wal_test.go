@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // all reads a folder's entries, file by file.
@@ -41,7 +43,7 @@ func all(t *testing.T, dir string) (entries []string) {
 	return entries
 }
 
-func current(b *Book) string {
+func current(b *Writer) string {
 	name, _ := b.Current()
 	return name
 }
@@ -50,7 +52,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "daybooks")
 	b := Open(dir, "OWNER")
 	var want []string
-	for i := range 3 * roomAfter {
+	for i := range 3 * growAfter {
 		entry := fmt.Sprintf("%d %s", i, strings.Repeat("x", i*17))
 		if i == 20 {
 			entry = strings.Repeat("y", readSize+5) // does not fit the reader's buffer
@@ -163,7 +165,7 @@ func TestFullBookIsFollowedByAnother(t *testing.T) {
 }
 
 // over is what a book says of its files, in their order.
-func over(t *testing.T, b *Book) (list []bool) {
+func over(t *testing.T, b *Writer) (list []bool) {
 	t.Helper()
 	files, err := Files(b.dir)
 	if err != nil {
@@ -184,7 +186,7 @@ func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 		if dir == b.dir {
 			seen = append(seen, over(t, b))
 		}
-		return SyncFolder(dir)
+		return home.SyncFolder(dir)
 	}
 	entry := bytes.Repeat([]byte("z"), MaxEntry)
 	for range fullSize/MaxEntry + 1 {

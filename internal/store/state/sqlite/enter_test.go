@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
@@ -63,7 +64,7 @@ func TestOpeningIsBounded(t *testing.T) {
 		t.Errorf("who waits is told %v", err)
 	}
 	testOpen(t, file, migrations.List()) // has nothing to wait for
-	if err := unlock(first.lock); err != nil {
+	if err := home.Unlock(first.lock); err != nil {
 		t.Fatal(err)
 	}
 	lockTime = time.Minute
@@ -99,7 +100,7 @@ func TestWaiterIsNotToBlame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer turns.Close()
-	if err := lock(turns); err != nil {
+	if err := home.Lock(turns); err != nil {
 		t.Fatal(err)
 	}
 	err = s.locked(time.Now())

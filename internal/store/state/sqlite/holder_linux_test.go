@@ -63,7 +63,7 @@ func TestStoppedNeighbour(t *testing.T) {
 	}
 
 	shortly(t)
-	refused(fmt.Sprintf("process %d", pid), filepath.Base(os.Args[0])[:4], "until it has done its work")
+	refused(fmt.Sprintf("process %d", pid), filepath.Base(os.Args[0])[:4], "Wait until it finishes")
 	send(syscall.SIGSTOP, syscall.WUNTRACED)
 	refused(fmt.Sprintf("kill -CONT %d", pid))
 	refused("is stopped") // whoever comes later, too

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
@@ -210,7 +211,7 @@ func TestCloseDoesNotWaitForTheLockOfAnother(t *testing.T) {
 	if alive, err := a.Alive(t.Context(), b.Owner()); err != nil || alive {
 		t.Errorf("the closed one is alive: %v, error %v", alive, err)
 	}
-	if err := unlock(a.lock); err != nil {
+	if err := home.Unlock(a.lock); err != nil {
 		t.Fatal(err)
 	}
 	<-b.group.Close() // it has let go of its files, too, or will at once
