@@ -190,8 +190,8 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// What an owner may run stays so, and nobody else gets anything. A backup without
-// that, as older ones are, gives files that are read. A link is named, not followed.
+// A restored file stays executable for its owner, and other users get no permissions. A
+// backup of an older version has no such bit. Links are listed and not followed.
 func TestModes(t *testing.T) {
 	db := statetest.Open(t)
 	h, _ := made(t, db)
@@ -337,8 +337,7 @@ func craft(t *testing.T, entries ...tar.Header) []byte {
 	return out.Bytes()
 }
 
-// What a stranger calls a backup writes nothing outside the home, and nothing
-// in it that Write would not have written.
+// A hostile backup writes nothing outside the home, and only files that Write produces.
 func TestHostileBackups(t *testing.T) {
 	db := statetest.Open(t)
 	h, _ := made(t, db)

@@ -9,8 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Whatever is wrong in a settings file is told, with its place, to whoever reads
-// any table of it.
+// Reading any table reports every problem of the settings file with its position.
 func TestConfigProblems(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", ""},
@@ -85,7 +84,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// However much is wrong, a person can read what is told.
+// A report of many problems stays short.
 func TestConfigProblemsEnd(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
 	if err := os.WriteFile(file, []byte("[quota]\nxxx = 1\n[a]\n[b]\n[c]\n[d]\n[e]\n[f]\n[g]\n[h]\n[i]\n[j]\n[k]\n"), 0o600); err != nil {

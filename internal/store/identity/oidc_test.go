@@ -202,7 +202,7 @@ func TestRights(t *testing.T) {
 		{"by both", map[string]any{"groups": []string{"lab"}}, []string{"neo", "forge"}, false, false},
 		{"everything", map[string]any{"sub": "eve"}, nil, true, false},
 		{"admin", map[string]any{"sub": "bob", "groups": []string{"ops"}}, nil, false, true},
-		{"nobody we know", map[string]any{"sub": "bob"}, nil, false, false},
+		{"an unknown subject", map[string]any{"sub": "bob"}, nil, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := o.Check(t.Context(), i.token(t, es256, i.claims(tt.change)))
@@ -226,7 +226,7 @@ func TestEmailMustBeVerified(t *testing.T) {
 	o := NewOIDC(c)
 	typed := i.claims(map[string]any{"email": "ada@example.com"})
 	if _, err := o.Check(t.Context(), i.token(t, rs256, typed)); !errors.Is(err, ErrToken) {
-		t.Errorf("an address that nobody checked: %v", err)
+		t.Errorf("an unverified address: %v", err)
 	}
 	typed["email_verified"] = true
 	if p, err := o.Check(t.Context(), i.token(t, rs256, typed)); err != nil || p.Name != "ada@example.com" {
@@ -266,8 +266,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// A provider that does not answer is asked once, and whoever cannot wait for it
-// does not.
+// A silent provider gets one request, and a caller whose context ends stops waiting.
 func TestProviderSilent(t *testing.T) {
 	i := newIssuer(t)
 	o := NewOIDC(i.config())

@@ -508,8 +508,8 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// What a process remembers of a log's end is worth nothing after a transaction
-// that was undone, and another process's append in its place.
+// The remembered end of a log is discarded if the transaction is rolled back and another
+// process appends.
 func TestAppendAfterOneThatWasUndone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	a, b := open(statetest.At(t, file)), open(statetest.At(t, file))

@@ -11,7 +11,7 @@ import (
 )
 
 // A book that turns leaves its file at once, and what comes then goes to the next.
-func TestTurn(t *testing.T) {
+func TestRotate(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
 	b.Rotate() // there is nothing to leave
 	for _, entry := range []string{"one", "two"} {
@@ -31,8 +31,8 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Whoever writes while the book turns has his entry in the file that is left.
-func TestTurnWaitsForThoseWhoWrite(t *testing.T) {
+// An entry that is being written during a rotation goes to the old file.
+func TestRotateWaitsForWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
 		writing, on := make(chan struct{}), make(chan struct{})
@@ -62,8 +62,8 @@ func TestTurnWaitsForThoseWhoWrite(t *testing.T) {
 	})
 }
 
-// A book turns also where somebody always waits to write.
-func TestTurnUnderLoad(t *testing.T) {
+// A writer rotates even if entries are always waiting.
+func TestRotateUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
 		wrote := make(chan error, 4)

@@ -146,7 +146,7 @@ func TestCrowdSharesASync(t *testing.T) {
 	})
 }
 
-func TestFullBookIsFollowedByAnother(t *testing.T) {
+func TestFullFileIsFollowedByAnother(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
 	entry := bytes.Repeat([]byte("z"), MaxEntry)
@@ -177,8 +177,8 @@ func over(t *testing.T, b *Writer) (list []bool) {
 	return list
 }
 
-// A file can be seen before the book writes to it: whoever looks then does not
-// find it over, and so does not remove it. This goes for each file of a book.
+// A file is visible before it is current. It must not count as over then, because it would
+// be removed. This holds for each file of a writer.
 func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
 	var seen [][]bool
@@ -208,8 +208,7 @@ func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 	}
 }
 
-// While a book is being closed somebody may still write, and will be told that
-// the entry is kept.
+// A write that runs during Close may still succeed, and its entry must be kept.
 func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
@@ -246,7 +245,7 @@ func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
 	})
 }
 
-// Whoever waits with a write that fails is told, and what failed is not found.
+// If a sync fails, all waiting writers get the error, and their entries are not found.
 func TestFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")

@@ -16,8 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// keep writes to a store, says so, and stays in the middle of it until its input
-// ends.
+// keep writes to a store, prints a line, and holds the lock until its input ends.
 func keep(file string) error {
 	s, err := Open(context.Background(), file)
 	if err != nil {
@@ -42,8 +41,8 @@ func shortly(t *testing.T) {
 	t.Cleanup(func() { lockTime = before })
 }
 
-// Somebody who opens a store that is to be upgraded waits for the lock too, and
-// leaves nothing behind when he gives up.
+// Opening a store that needs an upgrade waits for the lock too, and leaves nothing behind
+// when it is cancelled.
 func TestOpeningIsBounded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	first := testOpen(t, file, migrations.List())
@@ -55,13 +54,13 @@ func TestOpeningIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
 	if _, err := open(ctx, file, more); !errors.Is(err, context.Canceled) {
-		t.Errorf("who gives up is told %v", err)
+		t.Errorf("a cancelled open returned %v", err)
 	}
 	shortly(t)
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := open(ctx, file, more); !errors.Is(err, state.ErrLocked) {
-		t.Errorf("who waits is told %v", err)
+		t.Errorf("a waiting open returned %v", err)
 	}
 	testOpen(t, file, migrations.List()) // has nothing to wait for
 	if err := home.Unlock(first.lock); err != nil {
