@@ -167,11 +167,11 @@ func TestRowsAreBounded(t *testing.T) {
 		return out.Bytes(), err
 	}
 	_, err := try(pageSize)
-	if err == nil || !strings.Contains(err.Error(), "table calls: a row has ") || !strings.Contains(err.Error(), "a restore takes less than 1048576") {
+	if err == nil || !strings.Contains(err.Error(), "table calls: an encoded row has ") || !strings.Contains(err.Error(), "a restore accepts less than 1048576") {
 		t.Fatalf("it says %v", err)
 	}
 	var size int
-	if _, err := fmt.Sscanf(err.Error(), "table calls: a row has %d bytes", &size); err != nil {
+	if _, err := fmt.Sscanf(err.Error(), "table calls: an encoded row has %d bytes", &size); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := try(size); err == nil {

@@ -299,9 +299,14 @@ func (g *Group) turns(batch Batch, most int) (members []*member) {
 	return members
 }
 
-// Fail returns err to every waiting member. It may be called while begin waits.
+// Fail returns err to every member that waits now, and to no later one. It may be called
+// while begin waits.
 func (g *Group) Fail(err error) {
-	for m := g.next(); m != nil; m = g.next() {
+	g.mu.Lock()
+	line := g.line
+	g.line = nil
+	g.mu.Unlock()
+	for _, m := range line {
 		m.done <- err
 	}
 }
