@@ -94,7 +94,7 @@ func TestRootOfASharedStore(t *testing.T) {
 		if says, code := ambit("first", "key", "list", "--store", store); code != 0 {
 			t.Fatal(says)
 		}
-		if says, code := ambit("new", "key", "list", "--store", store); code != 3 || !strings.Contains(says, "the root key is gone, or was never here") || !strings.Contains(says, "hint: copy keys/root from a machine that uses this store") {
+		if says, code := ambit("new", "key", "list", "--store", store); code != 3 || !strings.Contains(says, "the root key is missing, or was never on this machine") || !strings.Contains(says, "hint: copy keys/root from a machine that uses this store") {
 			t.Errorf("without a root: exit %d, %s", code, says)
 		}
 		if _, err := os.Stat(root("new")); !errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func TestRootOfASharedStore(t *testing.T) {
 			t.Fatal(says)
 		}
 		for _, verb := range []string{"key list", "journal verify", "journal checkpoint", "rotate root", "worker"} {
-			if says, code := ambit("new", append(strings.Fields(verb), "--store", store)...); code != 3 || !strings.Contains(says, "begun with another root key") || !strings.Contains(says, "hint: copy keys/root") {
+			if says, code := ambit("new", append(strings.Fields(verb), "--store", store)...); code != 3 || !strings.Contains(says, "created with another root key") || !strings.Contains(says, "hint: copy keys/root") {
 				t.Errorf("%s with a root of its own: exit %d, %s", verb, code, says)
 			}
 		}

@@ -263,7 +263,7 @@ func TestLoginRefusedAtARealProvider(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "the sign-in was refused") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
-	if code, _, errOut := ambit(t, "login", "--issuer", issuer, "--client-id", "somebody"); code != 1 || !strings.Contains(errOut, `the provider says "invalid_client"`) {
+	if code, _, errOut := ambit(t, "login", "--issuer", issuer, "--client-id", "somebody"); code != 1 || !strings.Contains(errOut, `the provider reports "invalid_client"`) {
 		t.Errorf("another client: %d %s", code, errOut)
 	}
 }

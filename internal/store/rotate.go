@@ -14,20 +14,20 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Rotate gives a home a new root, and with it new keys that sign, seal and hash.
-// The older roots are kept, to read what lies sealed and to check what was
-// signed. The new root is written down first, then the store is handed over in
-// one transaction, and only then the new root takes its place: a rotation that is
-// broken off is taken up where it ended by the next one. Also does, in that
-// transaction, what others have to do about keys. Afterwards the books are under
-// the new root. Other processes that have the store open can no longer sign its
-// journal until they begin anew: they begin no effect, and a record of theirs is
-// refused where a checkpoint is due. What they append before that, the new key
-// signs. A store that is behind its home is handed over to the root that is there,
-// and no new one is made.
+// Rotate gives a home a new root, and with it new keys for signing, sealing and hashing.
+// The older roots are kept to open sealed data and to verify signatures.
 //
-// One process at a time rotates the root of a home: of two, the slower would put an
-// older root back.
+// Rotate first writes the new root to a file of its own, then hands the store over in one
+// transaction, and then puts the new root in place. The next rotation resumes an
+// interrupted one. In the same transaction it calls also, which updates other data that
+// depends on the keys. Afterwards b uses the new root. If the store is behind its home,
+// Rotate hands it over to the home's root and creates no new one.
+//
+// Other processes that have the store open can no longer sign its journal until they
+// reopen it: they start no side effects, and their records are refused where a checkpoint
+// is due. Records that they append before that are signed with the new key.
+//
+// Only one process at a time may rotate: of two, the slower would restore an older root.
 func (b *Store) Rotate(ctx context.Context, h home.Home, by string, also func(state.Tx, *Store) error) error {
 	unlock, err := lockRoot(ctx, h)
 	if err != nil {
@@ -39,7 +39,7 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, also func(st
 		return err
 	}
 	if newest := cmp.Or(b.newer, b.Keys); !now.Signer().Equal(newest.Signer()) {
-		return errors.New("it was rotated meanwhile; look again")
+		return errors.New("another process rotated it meanwhile; check it and try again")
 	}
 	next := b.newer
 	if next == nil {
@@ -65,16 +65,16 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, also func(st
 	return nil
 }
 
-// lockWait is how long a rotation waits for another.
+// lockWait bounds how long a rotation waits for another one.
 const lockWait = 10 * time.Second
 
-// lockRoot keeps the root of a home from being rotated by others.
+// lockRoot prevents other processes from rotating the root of a home.
 func lockRoot(ctx context.Context, h home.Home) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	unlock, err = home.Hold(ctx, filepath.Join(h.Dir(), "rotate.lock"))
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("another process is rotating it, or was stopped while it did: %w", err)
+		err = fmt.Errorf("another process is rotating it, or was stopped during a rotation: %w", err)
 	}
 	return unlock, err
 }

@@ -57,7 +57,7 @@ func TestRotate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := note(t, b); err != nil {
-			t.Errorf("the rotated books cannot be written: %v", err)
+			t.Errorf("the rotated store cannot be written: %v", err)
 		}
 		if _, err := old.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
 			t.Errorf("a process with the old root still signs: %v", err)
@@ -77,7 +77,7 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// TestRotateOneByOne: whoever comes while another rotates waits, and changes nothing.
+// TestRotateOneByOne: a rotation waits for another one, and then changes nothing.
 func TestRotateOneByOne(t *testing.T) {
 	h := home.At(t.TempDir())
 	b := opened(t, h, "")
@@ -99,7 +99,7 @@ func TestRotateOneByOne(t *testing.T) {
 	if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
 		t.Error(err)
 	}
-	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "it was rotated meanwhile; look again" {
+	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "another process rotated it meanwhile; check it and try again" {
 		t.Errorf("who came late got %v", err)
 	}
 	if identity.Rotating(h.Root()) {
@@ -111,13 +111,13 @@ func TestRotateOneByOne(t *testing.T) {
 }
 
 // A rotation that fails, or ends between the store and the key file, is taken up.
-func TestRotateBrokenOff(t *testing.T) {
+func TestInterruptedRotation(t *testing.T) {
 	h := home.At(t.TempDir())
 	b := opened(t, h, "")
 	was := b.Journal.Key().String()
 	refused := errors.New("refused")
 	if err := b.Rotate(t.Context(), h, "ada@local", func(state.Tx, *Store) error { return refused }); !errors.Is(err, refused) {
-		t.Fatalf("it went on: %v", err)
+		t.Fatalf("it continued: %v", err)
 	}
 	if err := note(t, b); err != nil || b.Journal.Key().String() != was {
 		t.Fatalf("a rotation that failed left something: %v", err)
@@ -135,7 +135,7 @@ func TestRotateBrokenOff(t *testing.T) {
 	if err = errors.Join(err, b.DB.Close()); err != nil {
 		t.Fatal(err)
 	}
-	// The process ended here. Until a rotation goes on, nothing else does.
+	// The process ended here. Only a rotation may use the store now.
 	if b, err := Open(t.Context(), h, ""); !errors.Is(err, ErrBrokenOff) || b != nil {
 		t.Errorf("it says %v", err)
 	}
@@ -159,7 +159,7 @@ func TestRotateBrokenOff(t *testing.T) {
 	}
 }
 
-// Whoever rotates where an earlier rotation left its root behind gets a new one.
+// A rotation creates a new root if a completed rotation left its file behind.
 func TestRotateAfterLeftBehind(t *testing.T) {
 	h := home.At(t.TempDir())
 	b := opened(t, h, "")

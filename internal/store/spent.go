@@ -7,13 +7,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// spentKept is how long what has expired is still known to be used: a clock that
-// was ahead and is set back must not make it good again.
+// spentKept is how long a used id is kept after it expired. If a clock was ahead and is
+// set back, the id must not become valid again.
 const spentKept = 31 * 24 * time.Hour
 
-// Spend takes note that something that is good once was used, for every process
-// that shares the store, and reports whether this was the first time. It is
-// forgotten long after it would have expired anyway.
+// Spend records the use of a single-use id and reports whether this was the first use,
+// across all processes that share the store. The record is removed long after the id has
+// expired.
 func (b *Store) Spend(ctx context.Context, id string, until time.Time) (first bool, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM spent WHERE until < $1`, time.Now().Add(-spentKept).UnixMicro()); err != nil {
@@ -26,7 +26,7 @@ func (b *Store) Spend(ctx context.Context, id string, until time.Time) (first bo
 	return first, err
 }
 
-// Spent reports whether something was used.
+// Spent reports whether an id was used.
 func (b *Store) Spent(ctx context.Context, id string) (spent bool, err error) {
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		spent = false

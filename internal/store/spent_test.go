@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// What was used stays so past its end: the clock may have been ahead.
+// A used id stays used after it expired: a clock may have been ahead.
 func TestSpentBeyondItsTime(t *testing.T) {
 	b := &Store{DB: statetest.Open(t)}
 	for _, c := range []struct {

@@ -1,11 +1,10 @@
-// Package store opens what an ambit keeps: the store, the keys and the journal,
-// which belong together.
+// Package store opens a database together with its keys and its journal.
 //
-// They are never opened apart: a journal is signed with the keys of the home whose
-// calls it records, and whatever changes the store for good is journaled in the
-// same transaction. A process has one, however many agents it serves. One that
-// lives on may keep a daybook (OpenLong); a command that ends at once writes to the
-// store itself.
+// The three are never opened separately: the journal is signed with the keys of the home
+// whose calls it records, and every permanent change of the database is journaled in the
+// same transaction. A process has one store, however many agents it serves. A long-running
+// process may use a write-ahead log (OpenLong); a short command writes to the database
+// directly.
 package store
 
 import (
@@ -24,26 +23,26 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/sqlite"
 )
 
-// Store are one store with its keys and its journal. All agents of a process
-// share them.
+// Store is a database with its keys and its journal. All agents of a process share it.
 type Store struct {
 	DB      state.DB
 	Keys    *identity.Keys
 	Journal *journal.Journal
 
-	newer *identity.Keys // of the home, if the store is still under an older root
-	apart error          // why nothing but a rotation may go on
+	newer *identity.Keys // of the home, if the store still uses an older root
+	apart error          // why only a rotation may use the store
 }
 
-// ErrBehind says that a store is under an older root of its home than others are: one
-// of them was rotated alone.
-var ErrBehind = errors.New("the store is still under an older root key of this home")
+// ErrBehind means that the store uses an older root of its home: another store of the
+// same home was rotated without this one.
+var ErrBehind = errors.New("the store still uses an older root key of this home")
 
-// ErrBrokenOff says that a rotation ended between the store and the home.
-var ErrBrokenOff = errors.New("a rotation of the root key was broken off")
+// ErrBrokenOff means that a rotation ended after the store and before the home was
+// changed.
+var ErrBrokenOff = errors.New("a rotation of the root key was interrupted")
 
-// Open opens the books of a home. The store is at a postgres:// URL, or where
-// that is empty, in the home itself.
+// Open opens the store of a home: the database at a postgres:// URL or, if the URL is
+// empty, the SQLite database in the home.
 func Open(ctx context.Context, h home.Home, url string) (*Store, error) {
 	b, err := OpenToRotate(ctx, h, url)
 	if err == nil && b.apart != nil {
@@ -52,9 +51,9 @@ func Open(ctx context.Context, h home.Home, url string) (*Store, error) {
 	return b, err
 }
 
-// OpenToRotate opens the books also where the store is under an older root of the
-// home, or under the next one of a rotation that was broken off: Rotate brings them
-// together again. They are for nothing else then.
+// OpenToRotate also opens a store that uses an older root of its home, or the next root
+// of an interrupted rotation. Rotate repairs such a store; it must not be used for
+// anything else before that.
 func OpenToRotate(ctx context.Context, h home.Home, url string) (*Store, error) {
 	db, keys, err := open(ctx, h, url)
 	if err != nil {
@@ -73,8 +72,8 @@ func OpenToRotate(ctx context.Context, h home.Home, url string) (*Store, error) 
 	return b, nil
 }
 
-// brokenOff reports whether a store is under the root that waits in its home to be
-// adopted.
+// brokenOff reports whether a store uses the root that an interrupted rotation left in
+// its home.
 func brokenOff(ctx context.Context, db state.DB, h home.Home) bool {
 	if !identity.Rotating(h.Root()) {
 		return false
@@ -87,7 +86,7 @@ func brokenOff(ctx context.Context, db state.DB, h home.Home) bool {
 	return err == nil && b.Keys == next
 }
 
-// under are the books under that root of a home which is in force in the store.
+// under returns the store with those of a home's keys that are in force in the database.
 func under(ctx context.Context, db state.DB, keys *identity.Keys) (*Store, error) {
 	all := map[string]*Store{}
 	var names []string
@@ -118,9 +117,9 @@ func journalOf(db state.DB, keys *identity.Keys) *journal.Journal {
 	return journal.New(db, keys.Signer(), "ambit")
 }
 
-// open opens the store and the keys. In a home the root is made first, so that a
-// store without one has lost it. A store elsewhere is asked, and a root is made
-// only for one that none has used.
+// open opens the database and the keys. In a home the root is created before the
+// database, so a database without a root means that the root was lost. For a PostgreSQL
+// database, a root is created only if no root has used the database before.
 func open(ctx context.Context, h home.Home, url string) (db state.DB, keys *identity.Keys, err error) {
 	if url == "" {
 		if keys, err = identity.OpenKeys(h.Root()); err == nil {
@@ -143,7 +142,7 @@ func open(ctx context.Context, h home.Home, url string) (db state.DB, keys *iden
 	return db, keys, nil
 }
 
-// OpenLong opens the books for a process that lives on, and may keep a daybook.
+// OpenLong is Open for a long-running process, which may use a write-ahead log.
 func OpenLong(ctx context.Context, h home.Home, url string) (*Store, error) {
 	b, err := Open(ctx, h, url)
 	if err == nil {
@@ -152,12 +151,12 @@ func OpenLong(ctx context.Context, h home.Home, url string) (*Store, error) {
 	return b, err
 }
 
-// IsURL reports whether a --store flag names a place that Open knows.
+// IsURL reports whether Open accepts the value of a --store flag.
 func IsURL(s string) bool {
 	return s == "" || strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
 }
 
-// Close signs how far the journal has come, and closes the store.
+// Close signs a last checkpoint of the journal and closes the database.
 func (b *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -49,8 +49,8 @@ func TestNothingIsAcceptedAfterRotation(t *testing.T) {
 		if r.shared != nil && r.announced() != 0 {
 			t.Error("the queue still announces its kinds")
 		}
-		if want := []string{"the root key was rotated since this process began: restart it; until then every call is refused"}; !slices.Equal(r.log, want) {
-			t.Errorf("the log is %q", r.log)
+		if want := []string{"the root key was rotated since this process started: restart it; until then every call is refused"}; !slices.Equal(r.log, want) {
+			t.Errorf("it says %q", r.log)
 		}
 	})
 }

@@ -1,22 +1,20 @@
-// Package backup copies what an ambit keeps into one file, and back.
+// Package backup copies a home and its store into one file, and restores them.
 //
-// A backup is a compressed tar archive: what it is (backup.json), the rows of
-// every table as JSON lines, and the files of the home that cannot be made
-// again: keys, the vault, agents, what registries gave and packages were when they
-// were first used, policy, rails and settings. Rows are read on one snapshot, so a
-// daemon may go on working. They are written in a form that knows no engine: a
-// backup of SQLite can be restored into PostgreSQL, which is how one machine
-// becomes many.
+// A backup is a compressed tar archive: a description (backup.json), the rows of every
+// table as JSON lines, and the files of the home that cannot be recreated: keys, the vault,
+// agents, pins and downloads of registries, policy, guardrails and settings. Rows are read
+// from one snapshot, so a daemon may keep running. The format is independent of the engine:
+// a backup of SQLite can be restored into PostgreSQL, which is how to move from one machine
+// to many.
 //
-// Whoever has a backup has the keys, and so can sign a journal and open what is
-// sealed. So it is encrypted with age, to a passphrase or to recipients, unless
-// somebody insists.
+// A backup contains the keys, so its holder can sign a journal and open sealed data. It is
+// therefore encrypted with age, to a passphrase or to recipients, unless the operator
+// explicitly asks for a plain one.
 //
-// Restore is all or nothing for the store: one transaction, and only into a
-// store that has no records. Files come back one by one, the rules first and the
-// keys last, and a restore that was broken off can be done again. Calls that were
-// under way come back with an owner that is dead, and recovery deals with them as
-// after any crash.
+// Restore is all or nothing for the store: one transaction, and only into a store without
+// records. Files are restored one by one, the policy first and the keys last, and an
+// interrupted restore can be repeated. Calls that were in progress are restored with a dead
+// owner, so recovery treats them as after a crash.
 package backup
 
 import (
@@ -46,18 +44,18 @@ import (
 const (
 	format = 1
 	about  = "backup.json"
-	// pageSize is how much of a table one entry of the archive holds.
+	// pageSize is the size at which an archive entry of a table ends.
 	pageSize = 1 << 20
 	// maxFile bounds a file of the home.
 	maxFile = 64 << 20
 )
 
-// maxRow bounds a row as it is written, which is what a page has beyond its size.
-// The largest is a program's answer: 16 MiB that a result holds twice, six times as
-// long if JSON escapes all of it, and a third longer in base64. A test makes it less.
+// maxRow bounds an encoded row, by which a page may exceed its size. The largest row is a
+// program's result: 16 MiB, stored twice, six times as long if JSON escapes all of it, and
+// a third longer in base64. Tests make it smaller.
 var maxRow = 320 << 20
 
-// About says what a backup holds.
+// About describes a backup.
 type About struct {
 	Format  int       `json:"format"`
 	Version string    `json:"version"`
@@ -65,39 +63,42 @@ type About struct {
 	Schema  int       `json:"schema"`
 }
 
-// Summary is what was copied.
+// Summary describes what was copied.
 type Summary struct {
 	About
 	Rows  int64 `json:"rows"`
 	Files int   `json:"files"`
-	// LeftOut are links, and whatever else is no plain file, where files are kept.
+	// LeftOut lists links and other entries that are not regular files.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// The files and folders of a home that go along, and come back in the opposite
-// order. What is not named here can be made again, or belongs to a process that runs.
-var kept = []string{"keys", "secrets", "agents", "registry/given", "registry/pins", "policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
+// kept lists the files and directories of a home that are backed up, in the reverse order
+// of their restore. All others can be recreated, or belong to a running process.
+var kept = []string{
+	"keys", "secrets", "agents", "registry/given", "registry/pins", "policy.cedar",
+	"policy.cedarschema", "guardrails.json", "config.toml", "catalog.json",
+}
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrNotEmpty says that the store or the home already has what would be
-	// restored.
-	ErrNotEmpty = errors.New("there is something already")
-	// ErrHalf says that some files are back, and no rows.
-	ErrHalf = errors.New("only files are back")
-	// ErrFormat says that a file is no backup, or not one of this ambit's.
-	ErrFormat = errors.New("this is no backup that this ambit can read")
-	// ErrSchema says, beside ErrFormat, that it is whole but for another ambit.
-	ErrSchema = errors.New("its store is of another version")
+	// ErrNotEmpty means that the store or the home already contains data.
+	ErrNotEmpty = errors.New("it already contains data")
+	// ErrHalf means that some files were restored, and no rows.
+	ErrHalf = errors.New("only files were restored")
+	// ErrFormat means that a file is not a backup that this ambit can read.
+	ErrFormat = errors.New("this is not a backup that this ambit can read")
+	// ErrSchema means, together with ErrFormat, that another version of ambit can read it.
+	ErrSchema = errors.New("its store has another version")
 )
 
-// errRotated says that the keys may not be those of the rows.
-var errRotated = errors.New("the root key was rotated meanwhile: make the backup again")
+// errRotated means that the keys may not match the rows.
+var errRotated = errors.New("the root key was rotated during the backup: make the backup again")
 
 // Write copies a home and its store.
 func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version string) (Summary, error) {
 	steps := migrations.List()
-	s := Summary{About: About{Format: format, Version: version, Made: time.Now().UTC().Truncate(time.Second), Schema: len(steps)}}
+	made := time.Now().UTC().Truncate(time.Second)
+	s := Summary{About: About{Format: format, Version: version, Made: made, Schema: len(steps)}}
 	zip := gzip.NewWriter(w)
 	out := &archive{tar.NewWriter(zip), s.Made}
 	root, err := os.ReadFile(h.Root())
@@ -125,7 +126,7 @@ func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version s
 	if err := out.home(h.Dir(), &s); err != nil {
 		return s, err
 	}
-	// Rows and keys are not read at once, and belong together.
+	// Rows and keys must match, and are not read at the same time.
 	if now, err := os.ReadFile(h.Root()); err != nil || !bytes.Equal(now, root) {
 		return s, cmp.Or(err, errRotated)
 	}
@@ -139,7 +140,9 @@ type archive struct {
 }
 
 func (a *archive) file(name string, mode fs.FileMode, text []byte) error {
-	err := a.WriteHeader(&tar.Header{Name: name, Mode: int64(mode), Size: int64(len(text)), ModTime: a.made, Format: tar.FormatPAX})
+	err := a.WriteHeader(&tar.Header{
+		Name: name, Mode: int64(mode), Size: int64(len(text)), ModTime: a.made, Format: tar.FormatPAX,
+	})
 	if err != nil {
 		return err
 	}
@@ -158,7 +161,7 @@ func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
 		return a.file(fmt.Sprintf("store/%s/%08d.jsonl", t.Name, number), 0o600, page.Bytes())
 	}
 	err := tx.Query(r.query, nil, func(row state.Row) error {
-		if err := r.scan(row); err != nil {
+		if err := row.Scan(r.into...); err != nil {
 			return err
 		}
 		line, err := json.Marshal(r.values())
@@ -166,7 +169,7 @@ func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
 			return err
 		}
 		if len(line) >= maxRow {
-			return fmt.Errorf("a row has %d bytes as a backup holds it, and a restore takes less than %d", len(line), maxRow)
+			return fmt.Errorf("an encoded row has %d bytes, and a restore accepts less than %d", len(line), maxRow)
 		}
 		page.Write(append(line, '\n'))
 		*rows++
@@ -181,7 +184,8 @@ func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
 	return err
 }
 
-// reader reads the rows of a table, NULLs too.
+// reader reads the rows of a table. NULL is distinguished from the zero value by an extra
+// column.
 type reader struct {
 	query string
 	table migrations.Table
@@ -212,8 +216,6 @@ func newReader(t migrations.Table) *reader {
 	return r
 }
 
-func (r *reader) scan(row state.Row) error { return row.Scan(r.into...) }
-
 func (r *reader) values() []any {
 	out := make([]any, len(r.table.Columns))
 	null := len(out)
@@ -236,9 +238,9 @@ func (r *reader) values() []any {
 	return out
 }
 
-// home writes the files that go along. A link is not followed: it could lead to
-// anything, and what it leads to may be the work of another backup. Only the
-// folders that ambit makes may be links: they are where somebody has their volume.
+// home writes the files of a home. Links are not followed: they could lead anywhere. Only
+// the top directories that ambit creates may be links, because operators mount volumes
+// that way.
 func (a *archive) home(dir string, s *Summary) error {
 	for _, name := range kept {
 		top, err := leadsTo(filepath.Join(dir, name))
@@ -267,13 +269,13 @@ func (a *archive) home(dir string, s *Summary) error {
 				text, err = os.ReadFile(file)
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // a daemon was about to rename it
+				return nil // a daemon has renamed it
 			}
 			if err != nil {
 				return err
 			}
 			if len(text) > maxFile {
-				return fmt.Errorf("%s is larger than a backup takes", file)
+				return fmt.Errorf("%s is too large for a backup: the limit is %d MiB", file, maxFile>>20)
 			}
 			s.Files++
 			return a.file(path.Join("home", filepath.ToSlash(rel)), mode(info.Mode()), text)
@@ -285,8 +287,7 @@ func (a *archive) home(dir string, s *Summary) error {
 	return nil
 }
 
-// leadsTo is the folder that a name leads to, also by links; the name itself if it
-// leads to none.
+// leadsTo resolves links if a name leads to a directory. Otherwise it returns the name.
 func leadsTo(name string) (string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
@@ -298,16 +299,16 @@ func leadsTo(name string) (string, error) {
 	return filepath.EvalSymlinks(name)
 }
 
-// mode is what is kept of a file's permissions: whether its owner may run it, as an
-// agent's entry must be.
+// mode returns the permissions that a backup preserves: only whether the owner may execute
+// the file, which an agent's entry needs.
 func mode(m fs.FileMode) fs.FileMode { return 0o600 | m&0o100 }
 
-// place is where a file of a backup belongs; it may be anything, so only what
-// Write would have written is taken.
+// place returns the path of a file in the home. Names in a backup are not trusted: only
+// names that Write produces are accepted.
 func place(name string) (string, error) {
 	rel, ok := strings.CutPrefix(name, "home/")
 	if !ok || !filepath.IsLocal(rel) || path.Clean(rel) != rel || strings.Contains(rel, `\`) || rank(rel) < 0 {
-		return "", fmt.Errorf("%w: it names the file %s", ErrFormat, strconv.Quote(name))
+		return "", fmt.Errorf("%w: it contains the unexpected file %s", ErrFormat, strconv.Quote(name))
 	}
 	return filepath.FromSlash(rel), nil
 }

@@ -167,11 +167,11 @@ func TestRowsAreBounded(t *testing.T) {
 		return out.Bytes(), err
 	}
 	_, err := try(pageSize)
-	if err == nil || !strings.Contains(err.Error(), "table calls: a row has ") || !strings.Contains(err.Error(), "a restore takes less than 1048576") {
+	if err == nil || !strings.Contains(err.Error(), "table calls: an encoded row has ") || !strings.Contains(err.Error(), "a restore accepts less than 1048576") {
 		t.Fatalf("it says %v", err)
 	}
 	var size int
-	if _, err := fmt.Sscanf(err.Error(), "table calls: a row has %d bytes", &size); err != nil {
+	if _, err := fmt.Sscanf(err.Error(), "table calls: an encoded row has %d bytes", &size); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := try(size); err == nil {
@@ -190,8 +190,8 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// What an owner may run stays so, and nobody else gets anything. A backup without
-// that, as older ones are, gives files that are read. A link is named, not followed.
+// A restored file stays executable for its owner, and other users get no permissions. A
+// backup of an older version has no such bit. Links are listed and not followed.
 func TestModes(t *testing.T) {
 	db := statetest.Open(t)
 	h, _ := made(t, db)
@@ -337,8 +337,7 @@ func craft(t *testing.T, entries ...tar.Header) []byte {
 	return out.Bytes()
 }
 
-// What a stranger calls a backup writes nothing outside the home, and nothing
-// in it that Write would not have written.
+// A hostile backup writes nothing outside the home, and only files that Write produces.
 func TestHostileBackups(t *testing.T) {
 	db := statetest.Open(t)
 	h, _ := made(t, db)

@@ -24,14 +24,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// Source opens a backup from its start. It is read more than once.
+// Source opens a backup from its start. Restore calls it more than once.
 type Source func() (io.ReadCloser, error)
 
-// Restore puts a backup into a home and a store that have nothing of it yet. The
-// store is opened when the backup was read and the home has room for it, and is
-// looked at before anything is written. Files come before rows, because the keys
-// open what is in the store. What fails half-way can be done again: files that are
-// back already are as they should be.
+// Restore restores a backup into a home and a store that contain none of its data. It reads
+// the whole backup and checks the home before it opens the store, and checks the store
+// before it writes anything. Files come before rows, because the store needs the keys. An
+// interrupted restore can be repeated: files that are already restored are accepted.
 func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB, error)) (s Summary, err error) {
 	files, s, err := read(src, h)
 	if err != nil {
@@ -54,18 +53,17 @@ func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB
 	return s, err
 }
 
-// file is one of a home.
+// file is a file of a home.
 type file struct {
 	rel   string
 	mode  fs.FileMode
 	text  []byte
-	there bool // as it should be
+	there bool // already restored
 }
 
-// read reads the files of a backup for a home that has none of them, or the same.
-// They stand in the order in which they come back: rules before what they hold
-// back, and the keys last, so that nothing is served without its rules, however
-// much is there.
+// read reads the files of a backup. The home must have none of them, or the same content.
+// The files are returned in the order of their restore: policy before agents, and the keys
+// last, so that an incomplete home never serves an agent without its policy.
 func read(src Source, h home.Home) (files []file, s Summary, err error) {
 	found := map[string]file{}
 	s.About, err = walk(src, func(h *tar.Header, r io.Reader) error {
@@ -103,20 +101,19 @@ func read(src Source, h home.Home) (files []file, s Summary, err error) {
 	return files, s, nil
 }
 
-// rank is the place of a file among those that are kept; -1 if it is none of them.
+// rank returns the index of a file's entry in kept, or -1.
 func rank(rel string) int {
 	rel = filepath.ToSlash(rel)
 	return slices.IndexFunc(kept, func(name string) bool { return rel == name || strings.HasPrefix(rel, name+"/") })
 }
 
-// put puts files into a home, one after the other, and says how many are there.
-// Each is written elsewhere before the first of them appears: none is there in part,
-// and a folder has nothing that is not the backup's, whenever it ends. What is there
-// already is not touched: keys may lie on a volume that cannot be written.
+// put restores files one by one and returns how many are restored. It writes all files to
+// a staging directory first, so that an interruption leaves no incomplete file. Files that
+// exist already are not touched: the keys may be on a read-only volume.
 func put(files []file, dir string, move func(from, to string) error) (done int, err error) {
 	dir = filepath.Clean(dir)
 	staged := filepath.Join(dir, "restore.part")
-	if err := os.RemoveAll(staged); err != nil { // of one that was broken off
+	if err := os.RemoveAll(staged); err != nil { // left by an interrupted restore
 		return 0, err
 	}
 	defer os.RemoveAll(staged)
@@ -149,7 +146,7 @@ func put(files []file, dir string, move func(from, to string) error) (done int, 
 			return done, err
 		}
 		done++
-		for to != dir { // the next one only when this one lasts
+		for to != dir { // make this file durable before the next one appears
 			to = filepath.Dir(to)
 			if err := home.SyncFolder(to); err != nil {
 				return done, err
@@ -159,15 +156,15 @@ func put(files []file, dir string, move func(from, to string) error) (done int, 
 	return done, nil
 }
 
-// otherVolume reports whether a file could not be moved because its new place, a
-// folder of the home, is a volume of its own.
+// otherVolume reports whether a file could not be moved because its destination is on
+// another volume.
 func otherVolume(err error) bool {
-	const notSameDevice = syscall.Errno(17) // what Windows says
+	const notSameDevice = syscall.Errno(17) // ERROR_NOT_SAME_DEVICE on Windows
 	return errors.Is(err, syscall.EXDEV) || runtime.GOOS == "windows" && errors.Is(err, notSameDevice)
 }
 
-// rows puts the rows of a backup into a store that has no records, all or none. They
-// are of the backup's own schema: steps only add, and what they add may be left out.
+// rows restores all rows into a store without records, in one transaction. The rows have
+// the backup's schema: later steps only add tables and optional columns.
 func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, err error) {
 	steps := migrations.List()
 	tables := map[string]migrations.Table{}
@@ -179,7 +176,7 @@ func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, er
 		if err := empty(tx); err != nil {
 			return err
 		}
-		for _, t := range migrations.Tables(steps) { // what every store has
+		for _, t := range migrations.Tables(steps) { // the initial rows of every store
 			if _, err := tx.Exec(`DELETE FROM ` + t.Name); err != nil {
 				return err
 			}
@@ -201,10 +198,12 @@ func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, er
 	return n, err
 }
 
-// empty fails if a store has something to lose, or somebody who may be about to
-// write to it under a root of their own.
+// empty fails if a store contains data, or if a home with another root already uses it.
 func empty(tx state.Tx) error {
-	for _, table := range [][2]string{{"leaves", "a journal"}, {"calls", "calls"}, {"approvals", "approvals"}, {"api_keys", "API keys"}, {"begun", "a root key already"}} {
+	for _, table := range [][2]string{
+		{"leaves", "a journal"}, {"calls", "calls"}, {"approvals", "approvals"},
+		{"api_keys", "API keys"}, {"begun", "a root key already"},
+	} {
 		var n int64
 		err := tx.Query(`SELECT count(*) FROM `+table[0], nil, func(r state.Row) error { return r.Scan(&n) })
 		if err != nil {
@@ -223,7 +222,7 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 		names, marks = append(names, c.Name), append(marks, fmt.Sprintf("$%d", i+1))
 	}
 	query := `INSERT INTO ` + t.Name + ` (` + strings.Join(names, ", ") + `) VALUES (` + strings.Join(marks, ", ") + `)`
-	page, err := io.ReadAll(r) // no scanner: it looks through a long line anew at every read
+	page, err := io.ReadAll(r) // a bufio.Scanner would rescan a long line at every read
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
@@ -240,7 +239,8 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 	return nil
 }
 
-// walk reads a backup from its start, and says what it is.
+// walk reads a backup from its start, calls each for every entry, and returns its
+// description.
 func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err error) {
 	f, err := src()
 	if err != nil {
@@ -255,7 +255,7 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 	for first := true; ; first = false {
 		h, err := in.Next()
 		if err == io.EOF && !first {
-			// The checksum stands behind the last byte, and is looked at with it.
+			// gzip checks the checksum at its end when the last byte is read.
 			if _, err := io.ReadFull(zip, make([]byte, 1)); err != io.EOF {
 				return a, fmt.Errorf("%w: its end: %w", ErrFormat, cmp.Or(err, errMore))
 			}
@@ -265,7 +265,7 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 			return a, fmt.Errorf("%w: %w", ErrFormat, err)
 		}
 		if h.Typeflag != tar.TypeReg {
-			return a, fmt.Errorf("%w: %q is no plain file", ErrFormat, h.Name)
+			return a, fmt.Errorf("%w: %q is not a regular file", ErrFormat, h.Name)
 		}
 		if !first {
 			if err := each(h, in); err != nil {
@@ -277,18 +277,18 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 			return a, ErrFormat
 		}
 		if newest := len(migrations.List()); a.Schema < 1 || a.Schema > newest {
-			return a, fmt.Errorf("%w: %w: it has schema %d, and this ambit %d. Restore it with ambit %s, or with a newer one",
-				ErrFormat, ErrSchema, a.Schema, newest, a.Version)
+			return a, fmt.Errorf("%w: %w: it has schema %d, and this ambit supports %d. "+
+				"Restore it with ambit %s or newer", ErrFormat, ErrSchema, a.Schema, newest, a.Version)
 		}
 	}
 }
 
 var (
-	errRow  = errors.New("it does not fit the table")
-	errMore = errors.New("something follows it")
+	errRow  = errors.New("it does not match the table")
+	errMore = errors.New("there is data after it")
 )
 
-// parse reads a row.
+// parse decodes a row.
 func parse(t migrations.Table, line []byte) ([]any, error) {
 	var values []json.RawMessage
 	if err := json.Unmarshal(line, &values); err != nil || len(values) != len(t.Columns) {

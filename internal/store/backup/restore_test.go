@@ -66,7 +66,7 @@ func into(db state.DB) func() (state.DB, error) {
 
 // Wherever a restore ends, no agent is there without the rules, no keys without
 // everything else, and nothing in part; and it can be done again.
-func TestRestoreThatIsBrokenOff(t *testing.T) {
+func TestInterruptedRestore(t *testing.T) {
 	backup := backedUp(t)
 	killed := errors.New("killed")
 	rules := []string{"policy.cedar", "policy.cedarschema", "guardrails.json", "config.toml", "catalog.json"}
@@ -110,7 +110,7 @@ func TestRestoreThatIsBrokenOff(t *testing.T) {
 				t.Errorf("after %d files the keys are there", n)
 			}
 		}
-		// One that was killed leaves what it had begun.
+		// A killed restore leaves its staging directory.
 		part := filepath.Join(h.Dir(), "restore.part", "agents", "shop", "agent.toml")
 		if err := errors.Join(os.MkdirAll(filepath.Dir(part), 0o700), os.WriteFile(part, []byte("[ag"), 0o600)); err != nil {
 			t.Fatal(err)
@@ -206,8 +206,8 @@ func TestStoreIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// One that somebody has begun may be in use, though nothing is in it yet: who writes
-// there under another root would break the journal that comes back.
+// A store with a recorded root may be in use although it has no rows: its process would
+// write records under another root into the restored journal.
 func TestBegunStoreIsNotEmpty(t *testing.T) {
 	backup := backedUp(t)
 	begun := statetest.Open(t)
@@ -224,7 +224,7 @@ func TestBegunStoreIsNotEmpty(t *testing.T) {
 }
 
 // Where rows fail, it is not said that nothing was restored.
-func TestHalfARestoreIsTold(t *testing.T) {
+func TestHalfARestoreIsReported(t *testing.T) {
 	is, err := json.Marshal(About{Format: format, Schema: len(migrations.List())})
 	if err != nil {
 		t.Fatal(err)

@@ -10,20 +10,20 @@ import (
 	"filippo.io/age"
 )
 
-// Lock is how a backup is encrypted; the zero Lock leaves it open.
+// Lock determines how a backup is encrypted. The zero Lock does not encrypt.
 type Lock struct {
 	Passphrase string
 	// Recipients are age public keys (age1…).
 	Recipients []string
 }
 
-// Seal encrypts what is written, until it is closed.
+// Seal returns a writer that encrypts to w. The caller must close it.
 func (l Lock) Seal(w io.Writer) (io.WriteCloser, error) {
 	var to []age.Recipient
 	for _, text := range l.Recipients {
 		r, err := age.ParseX25519Recipient(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("%q is no age recipient: those begin with age1", text)
+			return nil, fmt.Errorf("%q is not an age recipient: recipients begin with age1", text)
 		}
 		to = append(to, r)
 	}
@@ -47,26 +47,26 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// Key opens a backup.
+// Key decrypts a backup.
 type Key struct {
 	Passphrase string
 	// Identities is the text of an age identity file.
 	Identities string
 }
 
-// intro is how an age file begins.
+// intro begins an age file.
 const intro = "age-encryption.org/"
 
-// ErrSealed says that a backup is encrypted, and the key does not open it.
-var ErrSealed = errors.New("the backup is encrypted, and this does not open it")
+// ErrSealed means that a backup is encrypted and the key does not decrypt it.
+var ErrSealed = errors.New("the backup is encrypted, and the key does not decrypt it")
 
-// Sealed reports whether what follows is encrypted.
+// Sealed reports whether r contains an encrypted backup.
 func Sealed(r *bufio.Reader) bool {
 	head, _ := r.Peek(len(intro))
 	return string(head) == intro
 }
 
-// Open decrypts a backup; one that is open is read as it is.
+// Open decrypts a backup. It returns a plain backup unchanged.
 func (k Key) Open(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReader(r)
 	if !Sealed(in) {
@@ -76,7 +76,7 @@ func (k Key) Open(r io.Reader) (io.Reader, error) {
 	if k.Identities != "" {
 		ids, err := age.ParseIdentities(strings.NewReader(k.Identities))
 		if err != nil {
-			return nil, errors.New("the identity file holds no age identities")
+			return nil, errors.New("the identity file contains no age identities")
 		}
 		by = ids
 	}

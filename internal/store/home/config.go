@@ -10,10 +10,9 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// ReadTable reads one table of a settings file into a struct, and reports whether
-// it is there. The rest of the file is looked at as well: what is misspelt there,
-// be it the name of this table, must not be silently absent. An error never quotes
-// a value.
+// ReadTable reads one table of a settings file into a struct and reports whether the
+// table exists. It checks the whole file: a misspelt setting, or a misspelt name of this
+// very table, must not be ignored silently. Errors never quote a value.
 func ReadTable(file, name string, into any) (found bool, err error) {
 	whole, err := readConfig(file)
 	if err != nil || whole[name] == nil {
@@ -24,7 +23,7 @@ func ReadTable(file, name string, into any) (found bool, err error) {
 		return false, fmt.Errorf("%s: [%s]: %w", file, name, err)
 	}
 	if err := toml.NewDecoder(strings.NewReader(string(table))).DisallowUnknownFields().Decode(into); err != nil {
-		detail := "a setting is of the wrong type" // the decoder's words would quote it
+		detail := "a setting is of the wrong type" // the decoder's message would quote the value
 		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
 			detail = "there is no setting " + strings.Join(strict.Errors[0].Key(), ".")
 		}
@@ -33,8 +32,8 @@ func ReadTable(file, name string, into any) (found bool, err error) {
 	return true, nil
 }
 
-// CheckConfig tells all that is wrong with the names and types of a settings file,
-// which need not be there.
+// CheckConfig reports every wrong name and type in a settings file. A missing file is
+// valid.
 func CheckConfig(file string) error {
 	_, err := readConfig(file)
 	return err

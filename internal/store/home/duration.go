@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxDays is a hundred years: more cannot be counted in nanoseconds for long.
+// maxDays is a hundred years. A time.Duration ends at about three hundred.
 const maxDays = 36525
 
-var errDuration = errors.New("it is no time such as 90m, 12h or 7d")
+var errDuration = errors.New("it is not a duration such as 90m, 12h or 7d")
 
-// Duration reads how long something lasts, as people write it: 90m, 12h or 7d.
+// Duration parses a duration such as 90m, 12h or 7d.
 func Duration(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.Atoi(days)

@@ -1,10 +1,10 @@
-// Package home knows where ambit keeps things: $AMBIT_HOME, or ~/.ambit.
+// Package home locates ambit's files: $AMBIT_HOME, or ~/.ambit.
 //
-// One folder holds all of it, so that it can be moved, backed up, and hidden from
-// tool servers and programs as a whole. Nothing is made before something is kept:
-// looking at a manifest leaves no trace. Settings are tables of one file,
-// config.toml, and each is read by the package that it is for; a setting or a table
-// that nobody knows is refused by all of them.
+// One directory contains all of them, so that it can be moved, backed up, and hidden from
+// tool servers and programs as a whole. The directory is created when the first file is
+// written: inspecting a manifest leaves no trace. Settings are tables of one file,
+// config.toml. Each table is read by the package that uses it, and every reader refuses a
+// file with an unknown table or setting.
 package home
 
 import (
@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 )
 
-// Home is the folder that holds everything ambit keeps.
+// Home is the directory that contains ambit's files.
 type Home struct{ dir string }
 
-// Find returns the home of this user. It is not made until something is kept.
+// Find returns the home of this user without creating it.
 func Find() (Home, error) {
 	if dir := os.Getenv("AMBIT_HOME"); dir != "" {
 		abs, err := filepath.Abs(dir)
@@ -24,19 +24,19 @@ func Find() (Home, error) {
 	}
 	user, err := os.UserHomeDir()
 	if err != nil {
-		return Home{}, errors.New("there is no home folder: set AMBIT_HOME")
+		return Home{}, errors.New("this user has no home directory: set AMBIT_HOME")
 	}
 	return Home{filepath.Join(user, ".ambit")}, nil
 }
 
-// At is the home in a given folder.
+// At returns the home in dir.
 func At(dir string) Home { return Home{dir} }
 
-// Dir is the folder itself.
+// Dir returns the directory.
 func (h Home) Dir() string { return h.dir }
 
-// Writable tries whether something can be kept here, and leaves nothing behind. A
-// folder that is not there yet is one that could be made.
+// Writable returns an error if files cannot be created here. It leaves nothing behind. If
+// the directory does not exist, Writable tries its nearest existing parent.
 func (h Home) Writable() error {
 	dir := h.dir
 	for parent := filepath.Dir(dir); parent != dir; parent = filepath.Dir(dir) {
@@ -45,33 +45,34 @@ func (h Home) Writable() error {
 		}
 		dir = parent
 	}
-	tried, err := os.MkdirTemp(dir, ".ambit-*")
+	probe, err := os.MkdirTemp(dir, ".ambit-*")
 	if err != nil {
 		return err
 	}
-	return os.Remove(tried)
+	return os.Remove(probe)
 }
 
-// Packages is where installed packages are.
+// Packages is the directory of installed packages.
 func (h Home) Packages() string { return filepath.Join(h.dir, "packages") }
 
-// State is the store of a home that has no other.
+// State is the file of the SQLite store.
 func (h Home) State() string { return filepath.Join(h.dir, "state.db") }
 
-// Daybooks is where processes write down what is not in the store yet.
+// Daybooks is the directory of the processes' write-ahead logs. The name is older than
+// the word.
 func (h Home) Daybooks() string { return filepath.Join(h.dir, "daybooks") }
 
 // Root is the file of the root secret.
 func (h Home) Root() string { return filepath.Join(h.dir, "keys", "root") }
 
-// Guardrails is the file of the rails that the operator sets for every agent.
+// Guardrails is the file of the guardrails that the operator sets for every agent.
 func (h Home) Guardrails() string { return filepath.Join(h.dir, "guardrails.json") }
 
-// Agents is where installed agents are.
+// Agents is the directory of installed agents.
 func (h Home) Agents() string { return filepath.Join(h.dir, "agents") }
 
-// Policy is the file of the user's rules.
+// Policy is the file of the operator's policy.
 func (h Home) Policy() string { return filepath.Join(h.dir, "policy.cedar") }
 
-// Config is the file of settings.
+// Config is the settings file.
 func (h Home) Config() string { return filepath.Join(h.dir, "config.toml") }

@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// userHome is the variable that says where a user's home is.
+// userHome returns the environment variable of the user's home directory.
 func userHome() string {
 	if filepath.Separator == '\\' {
 		return "USERPROFILE"
@@ -68,7 +68,7 @@ func TestFindStays(t *testing.T) {
 	}
 }
 
-// The names of these folders are a promise to whoever looks into a home.
+// The names in a home are a contract.
 func TestPlaces(t *testing.T) {
 	h := home.At("kept")
 	for _, tt := range []struct{ place, want string }{

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// lockPause is between two tries to get a lock.
+// lockPause is the time between two attempts to get a lock.
 const lockPause = 10 * time.Millisecond
 
-// lockWithin is [Lock] for whoever cannot wait for ever: a process that was stopped
-// keeps its locks.
+// lockWithin is [Lock] with a context. A stopped process keeps its locks, so some callers
+// must not wait for ever.
 func lockWithin(ctx context.Context, f *os.File) error {
 	pause := time.NewTicker(lockPause)
 	defer pause.Stop()
 	for {
-		if got, err := tryLock(f); got || err != nil {
+		if got, err := TryLock(f); got || err != nil {
 			return err
 		}
 		select {
@@ -26,7 +26,7 @@ func lockWithin(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Hold locks a file, which it makes if there is none, until release is called.
+// Hold locks a file until release is called. It creates a missing file.
 func Hold(ctx context.Context, file string) (release func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -8,17 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock waits for an exclusive lock on a whole file. It ends with the file.
+// Lock waits for an exclusive lock on a whole file. Closing the file releases the lock.
 func Lock(f *os.File) error { return flock(f, unix.LOCK_EX) }
 
-// tryLock reports whether it got the lock at once.
-func tryLock(f *os.File) (bool, error) {
+// TryLock reports whether it got the lock without waiting.
+func TryLock(f *os.File) (bool, error) {
 	err := flock(f, unix.LOCK_EX|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {
 		return false, nil
 	}
 	return err == nil, err
 }
+
+// Unlock releases the lock at once, even if a child process that is being started holds
+// a copy of the descriptor.
+func Unlock(f *os.File) error { return flock(f, unix.LOCK_UN) }
 
 func flock(f *os.File, how int) error {
 	for {

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock waits for an exclusive lock on a whole file. It ends with the file.
+// Lock waits for an exclusive lock on a whole file. Closing the file releases the lock.
 func Lock(f *os.File) error { return lockFile(f, 0) }
 
-// tryLock reports whether it got the lock at once.
-func tryLock(f *os.File) (bool, error) {
+// TryLock reports whether it got the lock without waiting.
+func TryLock(f *os.File) (bool, error) {
 	err := lockFile(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {
 		return false, nil
@@ -18,6 +18,12 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
+// Unlock releases the lock.
+func Unlock(f *os.File) error {
+	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, new(windows.Overlapped))
+}
+
 func lockFile(f *os.File, flags uint32) error {
-	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|flags, 0, 1, 0, new(windows.Overlapped))
+	flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
+	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, new(windows.Overlapped))
 }

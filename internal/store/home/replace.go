@@ -9,8 +9,8 @@ import (
 	"runtime"
 )
 
-// Replace puts a text in the place of a file: whoever reads it finds the old one or
-// the new one whole, also after a crash. When it returns, the new one is on the disk.
+// Replace writes a file atomically: a reader sees either the old content or the new one,
+// also after a crash. When Replace returns, the new content is on disk.
 func Replace(file string, mode fs.FileMode, text []byte) error {
 	return ReplaceBy(file, mode, func(w io.Writer) error {
 		_, err := w.Write(text)
@@ -18,14 +18,14 @@ func Replace(file string, mode fs.FileMode, text []byte) error {
 	})
 }
 
-// ReplaceBy is [Replace] for what is written bit by bit.
+// ReplaceBy is [Replace] for content that write produces.
 func ReplaceBy(file string, mode fs.FileMode, write func(io.Writer) error) error {
 	dir := filepath.Dir(file)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // there only if something failed
+	defer os.Remove(f.Name()) // after a rename there is nothing to remove
 	err = write(f)
 	if mode != 0o600 {
 		err = errors.Join(err, f.Chmod(mode))
@@ -39,8 +39,8 @@ func ReplaceBy(file string, mode fs.FileMode, write func(io.Writer) error) error
 	return SyncFolder(dir)
 }
 
-// SyncFolder makes the names in a folder last. Windows has nothing like it, and
-// keeps them by itself.
+// SyncFolder makes the names in a directory durable. Windows does this by itself and has
+// no call for it.
 func SyncFolder(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -14,10 +14,11 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// shape is what may stand in a place of config.toml.
+// shape describes a value of config.toml.
 type shape struct {
 	kind string
-	// names are those of a table's settings; without them, each has any name.
+	// names contains a table's settings. A table without them has entries of any name
+	// and the shape each.
 	names map[string]shape
 	each  *shape
 }
@@ -36,15 +37,15 @@ var (
 func table(n names) shape { return shape{kind: isTable, names: n} }
 func each(s shape) shape  { return shape{kind: isTable, each: &s} }
 
-// settings is all that config.toml may hold. The package that a table is for reads
-// it into a type of its own; what it learns to read has to be added here.
+// settings lists everything that config.toml may contain. The package that uses a table
+// reads it into its own type. A new setting must be added here as well.
 var settings = table(names{
 	"bundles": each(table(names{"env": each(text)})),
 	"login":   table(names{"issuer": text, "client_id": text, "scopes": texts, "resource": text}),
 	"memory":  table(names{"ttl": text}),
 	"oidc": table(names{
-		"issuer": text, "audience": text, "principal_claim": text, "groups_claim": text, "subjects": each(texts), "groups": each(texts),
-		"admins": table(names{"subjects": texts, "groups": texts}),
+		"issuer": text, "audience": text, "principal_claim": text, "groups_claim": text,
+		"subjects": each(texts), "groups": each(texts), "admins": table(names{"subjects": texts, "groups": texts}),
 	}),
 	"quota": table(names{
 		"calls_per_minute": number, "calls_per_day": number,
@@ -54,11 +55,12 @@ var settings = table(names{
 	"retention": table(names{"journal": text}),
 	"scopes":    each(each(texts)),
 	"server":    each(table(names{"work": text, "args": texts, "env": each(text)})),
-	"skills":    table(names{"endpoint": text, "bucket": text, "region": text, "access_key_ref": text, "secret_key_ref": text}),
+	"skills": table(names{
+		"endpoint": text, "bucket": text, "region": text, "access_key_ref": text, "secret_key_ref": text,
+	}),
 })
 
-// check holds what a file was read into against the settings that there are, and
-// tells of everything that is not among them.
+// check compares a decoded file with settings and reports every difference.
 func check(file string, content []byte, whole map[string]any) error {
 	c := checker{places: map[string]int{}}
 	c.table(whole, settings, nil)
@@ -67,25 +69,26 @@ func check(file string, content []byte, whole map[string]any) error {
 	}
 	c.locate(content)
 	slices.SortFunc(c.problems, func(a, b problem) int { return cmp.Compare(c.places[a.path], c.places[b.path]) })
-	var told []string
+	var report []string
 	for i, p := range c.problems {
 		if i == maxProblems {
-			told = append(told, "and more")
+			report = append(report, "and more")
 			break
 		}
 		before := string(content[:c.places[p.path]])
-		told = append(told, fmt.Sprintf("%s:%d:%d: %s", file, 1+strings.Count(before, "\n"), len(before)-strings.LastIndex(before, "\n"), p.text))
+		line, column := 1+strings.Count(before, "\n"), len(before)-strings.LastIndex(before, "\n")
+		report = append(report, fmt.Sprintf("%s:%d:%d: %s", file, line, column, p.text))
 	}
-	return errors.New(strings.Join(told, "; "))
+	return errors.New(strings.Join(report, "; "))
 }
 
-// maxProblems is as many as somebody reads.
+// maxProblems bounds the length of a report.
 const maxProblems = 10
 
-// checker finds problems, and then where they are.
+// checker finds problems and then their positions.
 type checker struct {
 	problems []problem
-	places   map[string]int // of the first key that says a path
+	places   map[string]int // path to the offset of the first key that names it
 }
 
 type problem struct{ path, text string }
@@ -128,7 +131,7 @@ func (c *checker) value(v any, s shape, keys []string) {
 		name = "[" + name + "]"
 	}
 	if is := kindOf(v); is != s.kind {
-		c.add(keys, "%s is of the wrong type: it is %s, and takes %s", name, is, s.kind)
+		c.add(keys, "%s is of the wrong type: it is %s and must be %s", name, is, s.kind)
 		return
 	}
 	switch v := v.(type) {
@@ -137,7 +140,7 @@ func (c *checker) value(v any, s shape, keys []string) {
 	case []any:
 		for _, item := range v {
 			if is := kindOf(item); is != s.each.kind {
-				c.add(keys, "%s is of the wrong type: it lists %s, and takes %s", name, is, s.each.kind)
+				c.add(keys, "%s is of the wrong type: it contains %s and must contain %s", name, is, s.each.kind)
 			}
 		}
 	}
@@ -161,7 +164,7 @@ func kindOf(v any) string {
 	return "a date"
 }
 
-// locate finds the keys of a file.
+// locate finds the positions of all keys in a file.
 func (c *checker) locate(content []byte) {
 	var p unstable.Parser
 	p.Reset(content)
@@ -196,7 +199,7 @@ func (c *checker) keys(at []string, key unstable.Iterator) []string {
 	return at
 }
 
-// shown is a name as it is written.
+// shown returns a key as TOML writes it: quoted if it is not a bare key.
 func shown(name string) string {
 	bare := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
@@ -207,7 +210,7 @@ func shown(name string) string {
 	return strconv.Quote(name)
 }
 
-// meant asks for the known name that is nearest.
+// meant suggests the known name that is nearest.
 func meant(name string, known names) string {
 	if near := diag.Closest(name, slices.Sorted(maps.Keys(known))); near != "" {
 		return "; did you mean " + strconv.Quote(near) + "?"

@@ -9,8 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Whatever is wrong in a settings file is told, with its place, to whoever reads
-// any table of it.
+// Reading any table reports every problem of the settings file with its position.
 func TestConfigProblems(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", ""},
@@ -45,13 +44,13 @@ bucket = "skills"
 		{"a setting outside of any table", "calls = 1\n", `FILE:1:1: there is no setting calls`},
 		{"a setting", "\n[retention]\n  journel = \"90d\"\n", `FILE:3:3: [retention]: there is no setting journel; did you mean "journal"?`},
 		{"a setting below", "[quota.principals.ci]\ncalls_per_dya = 1\n", `FILE:2:1: [quota.principals.ci]: there is no setting calls_per_dya; did you mean "calls_per_day"?`},
-		{"a type", "[quota]\ncalls_per_day = \"canary\"\n", `FILE:2:1: [quota]: calls_per_day is of the wrong type: it is a string, and takes a whole number`},
-		{"a type in a list", "[login]\nscopes = [\"openid\", 3]\n", `FILE:2:1: [login]: scopes is of the wrong type: it lists a whole number, and takes a string`},
-		{"no table", "quota = 3\n", `FILE:1:1: [quota] is of the wrong type: it is a whole number, and takes a table`},
-		{"a fraction", "[quota]\ncalls_per_day = 1.5\n", `FILE:2:1: [quota]: calls_per_day is of the wrong type: it is a fraction, and takes a whole number`},
+		{"a type", "[quota]\ncalls_per_day = \"canary\"\n", `FILE:2:1: [quota]: calls_per_day is of the wrong type: it is a string and must be a whole number`},
+		{"a type in a list", "[login]\nscopes = [\"openid\", 3]\n", `FILE:2:1: [login]: scopes is of the wrong type: it contains a whole number and must contain a string`},
+		{"no table", "quota = 3\n", `FILE:1:1: [quota] is of the wrong type: it is a whole number and must be a table`},
+		{"a fraction", "[quota]\ncalls_per_day = 1.5\n", `FILE:2:1: [quota]: calls_per_day is of the wrong type: it is a fraction and must be a whole number`},
 		{"a table in a line", "oidc = {admins = {group = []}}\n", `FILE:1:19: [oidc.admins]: there is no setting group; did you mean "groups"?`},
 		{"a name with letters of all kinds", "[quota.principals.\"a\\u001bb\"]\nx = 1\n", `FILE:2:1: [quota.principals."a\x1bb"]: there is no setting x`},
-		{"a list of tables", "[[quota]]\n", `FILE:1:3: [quota] is of the wrong type: it is a list, and takes a table`},
+		{"a list of tables", "[[quota]]\n", `FILE:1:3: [quota] is of the wrong type: it is a list and must be a table`},
 		{
 			"all at once", "[qouta]\nx = 1\n[retention]\njournel = \"canary\"\n",
 			`FILE:1:2: there is no table [qouta]; did you mean "quota"?; FILE:4:1: [retention]: there is no setting journel; did you mean "journal"?`,
@@ -85,7 +84,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// However much is wrong, a person can read what is told.
+// A report of many problems stays short.
 func TestConfigProblemsEnd(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
 	if err := os.WriteFile(file, []byte("[quota]\nxxx = 1\n[a]\n[b]\n[c]\n[d]\n[e]\n[f]\n[g]\n[h]\n[i]\n[j]\n[k]\n"), 0o600); err != nil {

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -21,15 +22,14 @@ import (
 //
 //	ambit_<id>_<secret><checksum>
 //
-// with an id of 10 characters, 256 bits of secret in base 62 (43 characters)
-// and a CRC-32 of all that goes before it (6 characters). The id finds the key
-// in the store and may be shown. The checksum lets a scanner of secrets tell a
-// key from a text that only looks like one, and a typo be refused without a
-// look into the store.
+// with an id of 10 characters, 256 bits of secret in base 62 (43 characters) and a CRC-32
+// of everything before it (6 characters). The id finds the key in the store and is not
+// secret. With the checksum, a secret scanner recognises real keys, and a mistyped key is
+// refused without a store lookup.
 const (
 	keyPrefix   = "ambit_"
 	idLength    = 10
-	idAlphabet  = "abcdefghjkmnpqrstuvwxyz23456789" // none is mistaken for another
+	idAlphabet  = "abcdefghjkmnpqrstuvwxyz23456789" // no two look alike
 	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	secretBytes = 32
 	secretWidth = 43
@@ -37,60 +37,58 @@ const (
 	keyLength   = len(keyPrefix) + idLength + 1 + secretWidth + sumWidth
 )
 
-// Why a key or token is not taken. The first says nothing of what is wrong: it
-// is told to whoever holds no key of ours.
+// Errors of a refused key. ErrUnknown gives no detail, because it goes to callers without
+// a valid key.
 var (
 	ErrUnknown = errors.New("the key is not known here")
 	ErrExpired = errors.New("the key has expired")
 	ErrRevoked = errors.New("the key has been revoked")
 )
 
-// KeySpec says what a new key is for.
+// KeySpec describes a new key.
 type KeySpec struct {
-	// Name is a word for people.
+	// Name is a label for people.
 	Name string
-	// Principal is who its holder acts as; empty means the key itself.
+	// Principal is the name that the holder acts under. If it is empty, the name is made
+	// from the key's id.
 	Principal string
-	// Agents are the only ones it may use; none means all.
+	// Agents lists the agents that the key may use; an empty list means all.
 	Agents []string
-	// Admin lets it run the daemon too.
+	// Admin also allows administration of the daemon.
 	Admin bool
-	// Expires is when it ends; zero is never.
+	// Expires is the time the key ends; zero means never.
 	Expires time.Time
 }
 
-// APIKey is a key as it is kept: without its secret.
+// APIKey is a stored key, without its secret.
 type APIKey struct {
 	ID string
 	KeySpec
-	Made time.Time
-	// Revoked is when it was, zero if it was not.
-	Revoked time.Time
+	Made    time.Time
+	Revoked time.Time // zero if the key is not revoked
 
 	hash []byte
 }
 
-// principal is who holds the key.
 func (k *APIKey) principal() *Principal {
-	p := &Principal{Name: k.Principal, Kind: ByKey, KeyID: k.ID, Admin: k.Admin, Agents: k.Agents, Everywhere: len(k.Agents) == 0, Until: k.Expires}
-	if p.Name == "" {
-		p.Name = keyRealm + k.ID
+	return &Principal{
+		Name: cmp.Or(k.Principal, keyRealm+k.ID), Kind: ByKey, KeyID: k.ID, Admin: k.Admin,
+		Agents: k.Agents, Everywhere: len(k.Agents) == 0, Until: k.Expires,
 	}
-	return p
 }
 
-// APIKeys are the keys of a store. Every check reads the store, so that a key
-// that is revoked anywhere is refused everywhere from then on.
+// APIKeys are the keys of a store. Every check reads the store, so a revoked key is
+// refused everywhere at once.
 type APIKeys struct {
-	// Note, if set, writes down what becomes of keys, in the transaction that does it.
+	// Note, if set, records changes of keys in the transaction that makes them.
 	Note func(state.Tx, KeyChange) error
 
 	db  state.DB
 	now func() time.Time
 }
 
-// KeyChange is what became of keys: Made is new, in the place of Old if that is there
-// too. Revoked is the id of one that was ended.
+// KeyChange describes a change: Made is a new key, which replaces Old if Old is set.
+// Revoked is the id of a revoked key.
 type KeyChange struct {
 	Made, Old *APIKey
 	Revoked   string
@@ -103,14 +101,14 @@ func (a *APIKeys) note(tx state.Tx, c KeyChange) error {
 	return a.Note(tx, c)
 }
 
-// NewAPIKeys are the keys in a store.
+// NewAPIKeys returns the keys of a store.
 func NewAPIKeys(db state.DB) *APIKeys { return &APIKeys{db: db, now: time.Now} }
 
-// New makes a key. Its text is returned here and never again.
+// New creates a key and returns its text, which is not stored.
 func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error) {
 	switch {
 	case spec.Principal != "" && !ValidName(spec.Principal):
-		return nil, "", fmt.Errorf("%q cannot be the name of a principal", spec.Principal)
+		return nil, "", fmt.Errorf("%q is not a valid name of a principal", spec.Principal)
 	case spec.Admin && len(spec.Agents) > 0:
 		return nil, "", errors.New("an admin key cannot be limited to agents")
 	}
@@ -125,12 +123,12 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 		return a.note(tx, KeyChange{Made: k})
 	})
 	if err != nil {
-		return nil, "", fmt.Errorf("the key could not be kept: %w", err)
+		return nil, "", fmt.Errorf("cannot store the key: %w", err)
 	}
 	return k, text, nil
 }
 
-// List is every key, the newest last, also those that have ended.
+// List returns all keys, newest last, including expired and revoked ones.
 func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 	var keys []*APIKey
 	err := a.db.Read(ctx, func(tx state.Tx) error {
@@ -144,8 +142,8 @@ func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 	return keys, err
 }
 
-// Revoke ends a key at once. It reports false if there is no such key, or if it
-// was revoked before.
+// Revoke ends a key at once. It returns false if there is no such key or it was revoked
+// before.
 func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
 	var rows int64
 	err := a.db.Write(ctx, func(tx state.Tx) (err error) {
@@ -158,8 +156,8 @@ func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
 	return rows > 0, err
 }
 
-// Check tells who holds a key, or why it is not taken: ErrUnknown, ErrExpired,
-// ErrRevoked, or an error of the store.
+// Check returns the holder of a key. It fails with ErrUnknown, ErrExpired, ErrRevoked, or
+// an error of the store.
 func (a *APIKeys) Check(ctx context.Context, text string) (*Principal, error) {
 	id, ok := idOf(text)
 	if !ok {
@@ -172,14 +170,13 @@ func (a *APIKeys) Check(ctx context.Context, text string) (*Principal, error) {
 	case k == nil || !sameKey(text, k.hash):
 		return nil, ErrUnknown
 	}
-	if err := k.good(a.now()); err != nil {
+	if err := k.valid(a.now()); err != nil {
 		return nil, err
 	}
 	return k.principal(), nil
 }
 
-// Standing tells whether a key that was checked before is still good, by its id.
-// It fails as Check does.
+// Standing checks by its id whether a key is still valid. It fails as Check does.
 func (a *APIKeys) Standing(ctx context.Context, id string) error {
 	k, err := a.find(ctx, id)
 	switch {
@@ -188,20 +185,20 @@ func (a *APIKeys) Standing(ctx context.Context, id string) error {
 	case k == nil:
 		return ErrUnknown
 	}
-	return k.good(a.now())
+	return k.valid(a.now())
 }
 
-var errTokenOver = errors.New("the token has expired")
+var errTokenExpired = errors.New("the token has expired")
 
-// Over says why what somebody came by is not good any more: a key, by its id, or,
-// where there is none, what ends at a time. The error is why that cannot be told.
+// Over returns why a credential is no longer valid, or nil: a key, given by its id, or a
+// token, which ends at until. The second result is an error of the check itself.
 func Over(ctx context.Context, keys interface {
 	Standing(ctx context.Context, id string) error
 }, key string, until time.Time,
 ) (why, err error) {
 	if key == "" {
 		if !until.IsZero() && !time.Now().Before(until) {
-			why = errTokenOver
+			why = errTokenExpired
 		}
 		return why, nil
 	}
@@ -212,7 +209,7 @@ func Over(ctx context.Context, keys interface {
 	return nil, err
 }
 
-// find is the key of an id, nil if there is none.
+// find returns the key with an id, or nil.
 func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
 	err = a.db.Read(ctx, func(tx state.Tx) error {
 		k = nil
@@ -222,13 +219,12 @@ func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the keys cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the API keys: %w", err)
 	}
 	return k, nil
 }
 
-// good says why a key is not taken, if it is not.
-func (k *APIKey) good(now time.Time) error {
+func (k *APIKey) valid(now time.Time) error {
 	switch {
 	case !k.Revoked.IsZero():
 		return ErrRevoked
@@ -238,23 +234,23 @@ func (k *APIKey) good(now time.Time) error {
 	return nil
 }
 
-// PassingKey is an admin key of one process, kept nowhere but in its memory: it
-// ends with the process, however that ends.
+// PassingKey is an admin key that exists only in the memory of one process and ends with
+// it.
 type PassingKey struct {
-	id        string
 	hash      []byte
 	principal *Principal
 }
 
-// NewPassingKey makes one for the person whose process this is.
+// NewPassingKey creates a key for the user of this process.
 func NewPassingKey() (*PassingKey, string) {
 	id := newID()
 	text := newText(id)
 	hash := sha256.Sum256([]byte(text))
-	return &PassingKey{id: id, hash: hash[:], principal: &Principal{Name: LocalName(), Kind: Local, KeyID: id, Admin: true, Everywhere: true}}, text
+	p := &Principal{Name: LocalName(), Kind: Local, KeyID: id, Admin: true, Everywhere: true}
+	return &PassingKey{hash: hash[:], principal: p}, text
 }
 
-// Check tells who holds the key, or nil if it is another.
+// Check returns the holder of the key, or nil if the text is another key.
 func (k *PassingKey) Check(text string) *Principal {
 	if k == nil || !sameKey(text, k.hash) {
 		return nil
@@ -273,26 +269,27 @@ func scanKey(r state.Row) (*APIKey, error) {
 		return nil, err
 	}
 	if agents != "" {
-		// A list that cannot be read must not turn into all agents.
+		// A damaged list must not become all agents.
 		if err := json.Unmarshal([]byte(agents), &k.Agents); err != nil || len(k.Agents) == 0 {
-			return nil, fmt.Errorf("the agents of the key %s cannot be read", k.ID)
+			return nil, fmt.Errorf("cannot read the agents of the key %s", k.ID)
 		}
 	}
-	k.Admin, k.Made, k.Expires, k.Revoked = admin != 0, state.Instant(made), state.Instant(expires), state.Instant(revoked)
+	k.Admin, k.Made = admin != 0, state.Instant(made)
+	k.Expires, k.Revoked = state.Instant(expires), state.Instant(revoked)
 	return &k, nil
 }
 
-// sameKey compares in a time that tells nothing of where they differ.
+// sameKey compares in constant time.
 func sameKey(text string, hash []byte) bool {
 	got := sha256.Sum256([]byte(text))
 	return subtle.ConstantTimeCompare(got[:], hash) == 1
 }
 
-// LooksLikeKey reports whether a text has the form of an API key, right or
-// wrong.
+// LooksLikeKey reports whether a text has the prefix of an API key. The key need not be
+// valid.
 func LooksLikeKey(text string) bool { return strings.HasPrefix(text, keyPrefix) }
 
-// idOf takes the id out of a key whose checksum is right.
+// idOf returns the id of a key with a valid checksum.
 func idOf(text string) (string, bool) {
 	if len(text) != keyLength || !LooksLikeKey(text) {
 		return "", false
@@ -331,21 +328,80 @@ func checksum(body string) string {
 func digits(n *big.Int, width int) string {
 	n = new(big.Int).Set(n)
 	base, digit := big.NewInt(int64(len(base62))), new(big.Int)
-	var b []byte
-	for n.Sign() > 0 {
+	b := make([]byte, width)
+	for i := range slices.Backward(b) {
 		n.DivMod(n, base, digit)
-		b = append(b, base62[digit.Int64()])
+		b[i] = base62[digit.Int64()]
 	}
-	for len(b) < width {
-		b = append(b, base62[0])
-	}
-	slices.Reverse(b)
 	return string(b)
 }
 
-func number(b bool) int64 {
-	if b {
-		return 1
+// ErrNoKey means that no valid key has the id.
+var ErrNoKey = errors.New("there is no valid key with this id")
+
+// Rotate replaces a key with a new one for the same principal, with the same rights and
+// the same lifetime. The old key ends after overlap; with 0 it ends at once. Rotate
+// returns the text of the new key, which is not stored.
+func (a *APIKeys) Rotate(
+	ctx context.Context, id string, overlap time.Duration,
+) (fresh, old *APIKey, text string, err error) {
+	next := newID()
+	text = newText(next)
+	hash := sha256.Sum256([]byte(text))
+	err = a.db.Write(ctx, func(tx state.Tx) error {
+		fresh, old = nil, nil
+		err := tx.Query(keyColumns+` WHERE id = $1`, []any{id}, func(r state.Row) (err error) {
+			old, err = scanKey(r)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		now := a.now()
+		if old == nil || old.valid(now) != nil {
+			return ErrNoKey
+		}
+		k := *old
+		k.ID, k.Made, k.hash = next, now, hash[:]
+		// A principal named after the old key keeps its name: grants and policies use it.
+		k.Principal = old.principal().Name
+		if !old.Expires.IsZero() {
+			k.Expires = now.Add(old.Expires.Sub(old.Made))
+		}
+		if end := now.Add(overlap); old.Expires.IsZero() || end.Before(old.Expires) {
+			old.Expires = end
+		}
+		_, err = tx.Exec(`UPDATE api_keys SET expires = $1 WHERE id = $2`, state.Micros(old.Expires), old.ID)
+		if err != nil {
+			return err
+		}
+		fresh = &k
+		if err := insertKey(tx, fresh); err != nil {
+			return err
+		}
+		return a.note(tx, KeyChange{Made: fresh, Old: old})
+	})
+	if err != nil {
+		return nil, nil, "", err
 	}
-	return 0
+	return fresh, old, text, nil
+}
+
+func insertKey(tx state.Tx, k *APIKey) error {
+	agents := ""
+	if len(k.Agents) > 0 {
+		list, err := json.Marshal(k.Agents)
+		if err != nil {
+			return err
+		}
+		agents = string(list)
+	}
+	admin := int64(0)
+	if k.Admin {
+		admin = 1
+	}
+	_, err := tx.Exec(`INSERT INTO api_keys (id, name, hash, principal, agents, admin, made, expires, revoked)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)`,
+		k.ID, k.Name, k.hash, k.Principal, agents, admin, state.Micros(k.Made), state.Micros(k.Expires))
+	return err
 }

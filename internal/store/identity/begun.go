@@ -10,24 +10,26 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrNoRoot says that there is no root where one was used before. A new one in
-	// its place would open nothing, and sign on as if nothing had happened.
-	ErrNoRoot = errors.New("the root key is gone")
-	// ErrOtherRoot says that a store was begun with another root than the one here.
-	ErrOtherRoot = errors.New("the store was begun with another root key")
-	// ErrOldRoot says that a store was handed over to a newer root than the one here.
+	// ErrNoRoot means that a root was used before and its file is missing. A new root
+	// could open nothing, and would continue to sign as if nothing had happened.
+	ErrNoRoot = errors.New("the root key is missing")
+	// ErrOtherRoot means that the store was created with another root.
+	ErrOtherRoot = errors.New("the store was created with another root key")
+	// ErrOldRoot means that the store was handed over to a newer root.
 	ErrOldRoot = errors.New("the store was handed over to a newer root key")
 )
 
-// Begin holds a store to its root, and says which of a home's journal keys is in
-// force there; they come newest first. The first that comes to a store begins it, and
-// after it only those count that the journal was handed over to: a store that many
-// machines share is not signed by one that came without its root. Signer tells whose a
-// checkpoint is, empty if of none of the keys: a store from before stores remembered
-// their root may have some.
-func Begin(ctx context.Context, db state.DB, keys []string, signer func(checkpoint []byte) string) (inForce string, err error) {
+// Begin binds a store to its root. It returns which of a home's journal keys, newest
+// first, is in force in the store. The first key that opens a store is recorded in it;
+// after that, only keys that the journal was handed over to are accepted. So a machine
+// without the right root cannot sign a shared store. signer returns the key that signed a
+// checkpoint, or "" if it is none of the keys: an old store may have checkpoints and no
+// recorded key.
+func Begin(
+	ctx context.Context, db state.DB, keys []string, signer func(checkpoint []byte) string,
+) (inForce string, err error) {
 	look := func(tx state.Tx) (err error) {
 		inForce, err = keyInForce(tx)
 		return err
@@ -38,7 +40,8 @@ func Begin(ctx context.Context, db state.DB, keys []string, signer func(checkpoi
 			if err != nil {
 				return err
 			}
-			if _, err := tx.Exec(`INSERT INTO begun (one, key) VALUES (1, $1) ON CONFLICT (one) DO NOTHING`, first); err != nil {
+			_, err = tx.Exec(`INSERT INTO begun (one, key) VALUES (1, $1) ON CONFLICT (one) DO NOTHING`, first)
+			if err != nil {
 				return err
 			}
 			return look(tx)
@@ -50,7 +53,7 @@ func Begin(ctx context.Context, db state.DB, keys []string, signer func(checkpoi
 	return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)
 }
 
-// keyInForce is the key that a store was last handed over to, or begun with.
+// keyInForce returns the key that a store was last handed over to, or created with.
 func keyInForce(tx state.Tx) (key string, err error) {
 	scan := func(r state.Row) error { return r.Scan(&key) }
 	if err = tx.Query(`SELECT key FROM begun`, nil, scan); err == nil {
@@ -59,16 +62,17 @@ func keyInForce(tx state.Tx) (key string, err error) {
 	return key, err
 }
 
-// firstKey is the one to begin a store with: whoever signed it until now, or the one
-// that comes.
-func firstKey(tx state.Tx, comes string, signer func(checkpoint []byte) string) (key string, err error) {
-	key = comes
-	err = tx.Query(`SELECT note FROM checkpoints WHERE log = 0 ORDER BY size DESC LIMIT 1`, nil, func(r state.Row) error {
-		var newest []byte
-		if err := r.Scan(&newest); err != nil {
+// firstKey returns the key to record in a store: the one that signed its last checkpoint,
+// or newest if there is none.
+func firstKey(tx state.Tx, newest string, signer func(checkpoint []byte) string) (key string, err error) {
+	key = newest
+	const query = `SELECT note FROM checkpoints WHERE log = 0 ORDER BY size DESC LIMIT 1`
+	err = tx.Query(query, nil, func(r state.Row) error {
+		var last []byte
+		if err := r.Scan(&last); err != nil {
 			return err
 		}
-		if key = signer(newest); key == "" {
+		if key = signer(last); key == "" {
 			return ErrOtherRoot
 		}
 		return nil
@@ -76,9 +80,10 @@ func firstKey(tx state.Tx, comes string, signer func(checkpoint []byte) string) 
 	return key, err
 }
 
-// knows fails with ErrOldRoot if a store was under one of the keys before.
+// knows fails with ErrOldRoot if a store used one of the keys before.
 func knows(tx state.Tx, keys []string) error {
-	return tx.Query(`SELECT key FROM begun UNION ALL SELECT older FROM handovers WHERE log = 0`, nil, func(r state.Row) error {
+	const query = `SELECT key FROM begun UNION ALL SELECT older FROM handovers WHERE log = 0`
+	return tx.Query(query, nil, func(r state.Row) error {
 		var key string
 		if err := r.Scan(&key); err != nil {
 			return err
@@ -90,20 +95,21 @@ func knows(tx state.Tx, keys []string) error {
 	})
 }
 
-// Unbegun fails with ErrNoRoot if a root has used a store before. It is asked where
-// there is none yet, before one is made.
+// Unbegun fails with ErrNoRoot if a root has used a store before. A home without a root
+// calls it before it creates one.
 func Unbegun(ctx context.Context, db state.DB, file string) error {
 	begun := false
 	err := db.Read(ctx, func(tx state.Tx) error {
 		begun = false
-		return tx.Query(`SELECT one FROM begun UNION ALL SELECT log FROM checkpoints LIMIT 1`, nil, func(r state.Row) error {
-			var n int64
+		const query = `SELECT one FROM begun UNION ALL SELECT log FROM checkpoints LIMIT 1`
+		return tx.Query(query, nil, func(state.Row) error {
 			begun = true
-			return r.Scan(&n)
+			return nil
 		})
 	})
 	if err == nil && begun {
-		err = fmt.Errorf("%w, or was never here: there is no %s, and the store was begun with one", ErrNoRoot, file)
+		err = fmt.Errorf("%w, or was never on this machine: the store has a root key, and %s does not exist",
+			ErrNoRoot, file)
 	}
 	return err
 }

@@ -115,7 +115,7 @@ func TestManyBeginAStore(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
 		if err := Unbegun(t.Context(), db, "root"); err != nil {
-			t.Errorf("a new store is told to have a root: %v", err)
+			t.Errorf("Unbegun failed for a new store: %v", err)
 		}
 		keys := []string{"a", "b", "c", "d"}
 		told := make([]error, len(keys))
@@ -131,14 +131,14 @@ func TestManyBeginAStore(t *testing.T) {
 			case err == nil:
 				first++
 			case !errors.Is(err, ErrOtherRoot):
-				t.Errorf("%s is told %v", keys[i], err)
+				t.Errorf("%s got %v", keys[i], err)
 			}
 		}
 		if first != 1 {
 			t.Errorf("%d roots began it", first)
 		}
 		if err := Unbegun(t.Context(), db, "root"); !errors.Is(err, ErrNoRoot) {
-			t.Errorf("who has no root is told %v", err)
+			t.Errorf("a home without a root got %v", err)
 		}
 	})
 }

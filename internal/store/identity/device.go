@@ -25,7 +25,7 @@ import (
 //	issuer = "https://login.example.com"
 //	client_id = "ambit"
 //	scopes = ["openid", "offline_access"]   # the default
-//	resource = "https://ambit.example.com"  # whom the token is for, if the provider asks
+//	resource = "https://ambit.example.com"  # the token's audience, if the provider requires it
 type LoginConfig struct {
 	Issuer   string   `toml:"issuer"`
 	ClientID string   `toml:"client_id"`
@@ -33,20 +33,19 @@ type LoginConfig struct {
 	Resource string   `toml:"resource"`
 }
 
-// ReadLogin reads the [login] table of a file; empty if there is none. An unknown
-// key in the table is an error.
+// ReadLogin reads the [login] table of a file. A missing table is an empty LoginConfig.
 func ReadLogin(file string) (LoginConfig, error) {
 	c := LoginConfig{Scopes: []string{"openid", "offline_access"}}
 	_, err := home.ReadTable(file, "login", &c)
 	return c, err
 }
 
-// CheckIssuer refuses what cannot be trusted with a sign-in: anything but https,
-// save on this machine.
+// CheckIssuer refuses issuers that are not https URLs, except plain http on this machine.
 func CheckIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" ||
+		u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return errors.New("the issuer is not a URL")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return errors.New("the issuer must be https://")
@@ -54,8 +53,8 @@ func CheckIssuer(issuer string) error {
 	return nil
 }
 
-// LoginRef is the name under which the sign-in at an issuer is kept: its host,
-// and its path where one host has several issuers.
+// LoginRef returns the name of the stored sign-in at an issuer. It contains the issuer's
+// path, because one host may have several issuers.
 func LoginRef(issuer string) string {
 	u, err := url.Parse(issuer)
 	if err != nil {
@@ -64,10 +63,9 @@ func LoginRef(issuer string) string {
 	return "login:" + u.Host + strings.TrimSuffix(u.Path, "/")
 }
 
-// Device signs a person in by the device flow (RFC 8628): the person opens a
-// page on any device, enters a code and agrees, while this process asks the
-// provider now and then whether that has happened. It needs no browser here and
-// no address that the provider could send anybody back to.
+// Device signs a person in with the device flow (RFC 8628): the person opens a page on any
+// device, enters a code and agrees, while this process polls the provider. It needs no
+// browser on this machine and no redirect address.
 type Device struct {
 	config   LoginConfig
 	secret   func() string
@@ -80,20 +78,20 @@ type Device struct {
 // Errors of a sign-in.
 var (
 	ErrDenied      = errors.New("the sign-in was refused")
-	ErrCodeExpired = errors.New("nobody signed in before the code expired")
+	ErrCodeExpired = errors.New("the code expired before the sign-in was completed")
 	ErrNoDevice    = errors.New("the provider does not offer the device flow")
-	// ErrSignedOut says that the provider does not renew the token any more.
+	// ErrSignedOut means that the provider no longer renews the token.
 	ErrSignedOut = errors.New("the sign-in has ended")
 )
 
-// NewDevice asks the provider where its endpoints are. The secret is that of the
-// client, nil for one that has none, as a program on a desktop should.
+// NewDevice discovers the endpoints of the provider. secret returns the client secret; it
+// is nil for a public client, as a desktop program should be.
 func NewDevice(ctx context.Context, c LoginConfig, secret func() string) (*Device, error) {
 	if err := CheckIssuer(c.Issuer); err != nil {
 		return nil, err
 	}
 	if c.ClientID == "" {
-		return nil, errors.New("there is no client id")
+		return nil, errors.New("the client id is missing")
 	}
 	d := newDevice(c, secret, http.DefaultTransport)
 	return d, d.discover(ctx)
@@ -103,7 +101,7 @@ func newDevice(c LoginConfig, secret func() string, transport http.RoundTripper)
 	return &Device{config: c, secret: secret, client: &http.Client{
 		Timeout:   20 * time.Second,
 		Transport: bounded{transport},
-		// What is secret is for the endpoint that was named, and for no other.
+		// Secrets must not follow a redirect to another endpoint.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -121,7 +119,8 @@ func (d *Device) discover(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrProvider, err)
 	}
 	d.device, d.token, d.revoke = p.Endpoint().DeviceAuthURL, p.Endpoint().TokenURL, more.Revoke
-	d.verifier = p.VerifierContext(ctx, &oidc.Config{ClientID: d.config.ClientID, SupportedSigningAlgs: algorithms})
+	config := &oidc.Config{ClientID: d.config.ClientID, SupportedSigningAlgs: algorithms}
+	d.verifier = p.VerifierContext(ctx, config)
 	if d.device == "" {
 		return ErrNoDevice
 	}
@@ -133,21 +132,21 @@ func (d *Device) discover(ctx context.Context) error {
 	return nil
 }
 
-// trusted reports whether something secret may go to an address: plain http only
-// on this machine, and only if the issuer is there too.
+// trusted reports whether a secret may be sent to an address. Plain http is allowed only
+// on this machine, and only if the issuer uses it too.
 func (d *Device) trusted(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
 		return false
 	}
-	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()) && strings.HasPrefix(d.config.Issuer, "http://")
+	local := loopback(u.Hostname()) && strings.HasPrefix(d.config.Issuer, "http://")
+	return u.Scheme == "https" || u.Scheme == "http" && local
 }
 
-// Code is what a person needs to sign in.
+// Code contains what a person needs to sign in.
 type Code struct {
 	UserCode string
-	// URL is where the code is entered; CompleteURL, if there is one, has the code
-	// in it.
+	// URL is the page to enter the code. CompleteURL, if set, already contains the code.
 	URL, CompleteURL string
 	Expires          time.Time
 
@@ -155,18 +154,18 @@ type Code struct {
 	interval time.Duration
 }
 
-// Bounds of what a provider can make us do.
+// Bounds of the times that a provider may choose.
 const (
 	defaultInterval = 5 * time.Second
 	maxInterval     = time.Minute
 	maxLife         = time.Hour
 )
 
-// Begin asks for a code.
+// Begin requests a code.
 func (d *Device) Begin(ctx context.Context) (*Code, error) {
 	form := url.Values{"scope": {strings.Join(d.config.Scopes, " ")}}
 	if slices.Contains(d.config.Scopes, "offline_access") {
-		form.Set("prompt", "consent") // OpenID Connect Core 11: else it is not granted
+		form.Set("prompt", "consent") // required by OpenID Connect Core, section 11
 	}
 	if d.config.Resource != "" {
 		form.Set("resource", d.config.Resource)
@@ -184,18 +183,19 @@ func (d *Device) Begin(ctx context.Context) (*Code, error) {
 	}
 	c := &Code{
 		UserCode: answer.UserCode, URL: answer.URL, CompleteURL: answer.CompleteURL, code: answer.DeviceCode,
-		Expires: time.Now().Add(seconds(answer.ExpiresIn, maxLife, 10*time.Minute)), interval: seconds(answer.Interval, maxInterval, defaultInterval),
+		Expires:  time.Now().Add(seconds(answer.ExpiresIn, maxLife, 10*time.Minute)),
+		interval: seconds(answer.Interval, maxInterval, defaultInterval),
 	}
 	if c.CompleteURL != "" && !d.trusted(c.CompleteURL) {
 		c.CompleteURL = ""
 	}
 	if c.code == "" || !ValidName(c.UserCode) || !d.trusted(c.URL) {
-		return nil, fmt.Errorf("%w: its answer is not what RFC 8628 says", ErrProvider)
+		return nil, fmt.Errorf("%w: its response does not conform to RFC 8628", ErrProvider)
 	}
 	return c, nil
 }
 
-// seconds is a number of seconds within a bound; one that says nothing is other.
+// seconds returns n seconds, at most most. It returns other if n is not positive.
 func seconds(n float64, most, other time.Duration) time.Duration {
 	switch {
 	case !(n > 0):
@@ -206,7 +206,7 @@ func seconds(n float64, most, other time.Duration) time.Duration {
 	return time.Duration(n * float64(time.Second))
 }
 
-// Wait asks until the person has signed in or refused, or the code has expired.
+// Wait polls until the person has signed in or refused, or the code has expired.
 func (d *Device) Wait(ctx context.Context, c *Code) (*Login, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, c.Expires, ErrCodeExpired)
 	defer cancel()
@@ -219,24 +219,26 @@ func (d *Device) Wait(ctx context.Context, c *Code) (*Login, error) {
 			timer.Stop()
 			return nil, context.Cause(ctx)
 		}
-		l, err := d.tokens(ctx, url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {c.code}})
-		var told *oauthError
+		l, err := d.tokens(ctx, url.Values{
+			"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {c.code},
+		})
+		var refusal *oauthError
 		switch {
 		case err == nil:
 			return l, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case !errors.As(err, &told):
+		case !errors.As(err, &refusal):
 			if !errors.Is(err, ErrProvider) {
 				return nil, err
 			}
-			interval = min(2*interval, maxInterval) // it could not be reached: RFC 8628, 3.5
-		case told.Code == "authorization_pending":
-		case told.Code == "slow_down":
+			interval = min(2*interval, maxInterval) // back off as RFC 8628, section 3.5, requires
+		case refusal.Code == "authorization_pending":
+		case refusal.Code == "slow_down":
 			interval = min(interval+5*time.Second, maxInterval)
-		case told.Code == "access_denied":
+		case refusal.Code == "access_denied":
 			return nil, ErrDenied
-		case told.Code == "expired_token":
+		case refusal.Code == "expired_token":
 			return nil, ErrCodeExpired
 		default:
 			return nil, err
@@ -244,7 +246,7 @@ func (d *Device) Wait(ctx context.Context, c *Code) (*Login, error) {
 	}
 }
 
-// Refresh renews a sign-in. ErrSignedOut says that the person has to come back.
+// Refresh renews a sign-in. It fails with ErrSignedOut if the person must sign in again.
 func (d *Device) Refresh(ctx context.Context, l *Login) (*Login, error) {
 	if l.refresh() == "" {
 		return nil, ErrSignedOut
@@ -254,7 +256,7 @@ func (d *Device) Refresh(ctx context.Context, l *Login) (*Login, error) {
 		form.Set("resource", l.Resource)
 	}
 	fresh, err := d.tokens(ctx, form)
-	if told, ok := errors.AsType[*oauthError](err); ok && told.Code == "invalid_grant" {
+	if refusal, ok := errors.AsType[*oauthError](err); ok && refusal.Code == "invalid_grant" {
 		return nil, ErrSignedOut
 	}
 	if err != nil {
@@ -266,13 +268,12 @@ func (d *Device) Refresh(ctx context.Context, l *Login) (*Login, error) {
 	if fresh.Subject == "" {
 		fresh.Subject = l.Subject
 	} else if l.Subject != "" && fresh.Subject != l.Subject {
-		return nil, fmt.Errorf("%w: the renewed token is somebody else's", ErrProvider)
+		return nil, fmt.Errorf("%w: the renewed token belongs to another subject", ErrProvider)
 	}
 	return fresh, nil
 }
 
-// Revoke tells the provider that the tokens are not needed any more, if it wants
-// to know.
+// Revoke revokes the tokens, if the provider has an endpoint for that.
 func (d *Device) Revoke(ctx context.Context, l *Login) error {
 	if d.revoke == "" {
 		return nil
@@ -288,7 +289,7 @@ func (d *Device) Revoke(ctx context.Context, l *Login) error {
 	return nil
 }
 
-// tokens asks the token endpoint.
+// tokens sends a request to the token endpoint.
 func (d *Device) tokens(ctx context.Context, form url.Values) (*Login, error) {
 	var answer struct {
 		Access    string  `json:"access_token"`
@@ -302,17 +303,19 @@ func (d *Device) tokens(ctx context.Context, form url.Values) (*Login, error) {
 		return nil, err
 	}
 	if answer.Access == "" || !strings.EqualFold(answer.Type, "Bearer") {
-		return nil, fmt.Errorf("%w: it gave no bearer token", ErrToken)
+		return nil, fmt.Errorf("%w: the response contains no bearer token", ErrToken)
 	}
 	l := &Login{
-		Issuer: d.config.Issuer, ClientID: d.config.ClientID, Resource: d.config.Resource, Scopes: strings.Fields(answer.Scope),
+		Issuer: d.config.Issuer, ClientID: d.config.ClientID, Resource: d.config.Resource,
+		Scopes: strings.Fields(answer.Scope),
 		access: func() string { return answer.Access }, refresh: func() string { return answer.Refresh },
 	}
 	if len(l.Scopes) == 0 {
 		l.Scopes = d.config.Scopes
 	}
 	if answer.ExpiresIn > 0 {
-		l.Expires = time.Now().Add(seconds(answer.ExpiresIn, 10*365*24*time.Hour, 0)).UTC().Truncate(time.Second)
+		life := seconds(answer.ExpiresIn, 10*365*24*time.Hour, 0)
+		l.Expires = time.Now().Add(life).UTC().Truncate(time.Second)
 	}
 	if answer.ID != "" {
 		id, err := d.verifier.Verify(oidc.ClientContext(ctx, d.client), answer.ID)
@@ -324,22 +327,22 @@ func (d *Device) tokens(ctx context.Context, form url.Values) (*Login, error) {
 	return l, nil
 }
 
-// oauthError is an error as OAuth tells it.
+// oauthError is an error response of OAuth.
 type oauthError struct {
 	Code        string `json:"error"`
 	Description string `json:"error_description"`
 }
 
 func (e *oauthError) Error() string {
-	s := "the provider says " + diag.Quote(e.Code)
+	s := "the provider reports " + diag.Quote(e.Code)
 	if e.Description != "" {
 		s += ": " + diag.Quote(e.Description)
 	}
 	return s
 }
 
-// post sends a form and reads the answer, if somebody wants it. The error is an
-// oauthError, or ErrProvider if there was no answer.
+// post sends a form and decodes the response into answer, unless that is nil. The error is
+// an oauthError, or ErrProvider if there was no valid response.
 func (d *Device) post(ctx context.Context, endpoint string, form url.Values, answer any) error {
 	form.Set("client_id", d.config.ClientID)
 	if d.secret != nil {
@@ -361,20 +364,20 @@ func (d *Device) post(ctx context.Context, endpoint string, form url.Values, ans
 		return fmt.Errorf("%w: %w", ErrProvider, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		var told oauthError
-		if resp.StatusCode/100 == 4 && json.Unmarshal(body, &told) == nil && told.Code != "" {
-			return &told
+		var refusal oauthError
+		if resp.StatusCode/100 == 4 && json.Unmarshal(body, &refusal) == nil && refusal.Code != "" {
+			return &refusal
 		}
-		return fmt.Errorf("%w: it answers %s", ErrProvider, diag.Printable(resp.Status))
+		return fmt.Errorf("%w: its status is %s", ErrProvider, diag.Printable(resp.Status))
 	}
-	// What is in the answer may be secret, so the error does not quote it.
+	// The response may contain secrets, so the error does not quote it.
 	if answer != nil && json.Unmarshal(body, answer) != nil {
-		return fmt.Errorf("%w: its answer is not the JSON it should be", ErrProvider)
+		return fmt.Errorf("%w: its response is not the expected JSON", ErrProvider)
 	}
 	return nil
 }
 
-// bounded cuts what is read from a provider.
+// bounded limits the size of a provider's responses.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -389,35 +392,35 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Login is a sign-in that was made. Its tokens do not show in what prints it.
+// Login is a completed sign-in. Printing it does not reveal its tokens.
 type Login struct {
 	Issuer   string
 	ClientID string
 	Resource string
-	// Subject is who signed in; empty if the provider did not say.
+	// Subject is the person who signed in; empty if the provider sent no id token.
 	Subject string
 	Scopes  []string
-	// Expires is when the token ends; zero if that is not known.
+	// Expires is the time the token ends; zero if it is not known.
 	Expires time.Time
 
 	access, refresh func() string
 }
 
-// Token is the access token itself.
+// Token returns the access token.
 func (l *Login) Token() string { return l.access() }
 
 // Renewable reports whether the token can be renewed.
 func (l *Login) Renewable() bool { return l.refresh() != "" }
 
-// margin is how long before its end a token counts as ended.
+// margin is how long before its end a token counts as expired.
 const margin = 30 * time.Second
 
-// Good reports whether the token will be taken for a while yet.
+// Good reports whether the token is valid for longer than the margin.
 func (l *Login) Good(now time.Time) bool {
 	return l.Expires.IsZero() || now.Add(margin).Before(l.Expires)
 }
 
-// keptLogin is a Login as it is kept: secret.
+// keptLogin is the stored form of a Login. It is secret.
 type keptLogin struct {
 	Issuer   string    `json:"issuer"`
 	ClientID string    `json:"client_id"`
@@ -429,7 +432,7 @@ type keptLogin struct {
 	Refresh  string    `json:"refresh_token,omitempty"`
 }
 
-// Reveal is all of a sign-in, for a vault: its tokens are in it.
+// Reveal returns the sign-in with its tokens, for storage in a vault.
 func (l *Login) Reveal() string {
 	text, err := json.Marshal(keptLogin{l.Issuer, l.ClientID, l.Resource, l.Subject, l.Scopes, l.Expires, l.access(), l.refresh()})
 	if err != nil {
@@ -442,10 +445,11 @@ func (l *Login) Reveal() string {
 func OpenLogin(text string) (*Login, error) {
 	var k keptLogin
 	if json.Unmarshal([]byte(text), &k) != nil || k.Access == "" || k.Issuer == "" {
-		return nil, errors.New("what is kept is not a sign-in")
+		return nil, errors.New("the stored value is not a sign-in")
 	}
 	return &Login{
-		Issuer: k.Issuer, ClientID: k.ClientID, Resource: k.Resource, Subject: k.Subject, Scopes: k.Scopes, Expires: k.Expires,
+		Issuer: k.Issuer, ClientID: k.ClientID, Resource: k.Resource,
+		Subject: k.Subject, Scopes: k.Scopes, Expires: k.Expires,
 		access: func() string { return k.Access }, refresh: func() string { return k.Refresh },
 	}, nil
 }

@@ -184,7 +184,7 @@ func TestDeviceStops(t *testing.T) {
 	})
 }
 
-// What a provider says is not taken on trust.
+// Responses of a provider are validated.
 func TestDeviceRefuses(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -69,7 +69,7 @@ func FuzzToken(f *testing.F) {
 		p, err := o.Check(t.Context(), token)
 		if err != nil {
 			if p != nil {
-				t.Error("somebody is let in with an error")
+				t.Error("a principal was returned together with an error")
 			}
 			return
 		}
@@ -80,8 +80,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzClaims: whatever a provider signs, whoever is let in has a name that can be
-// written down, is not somebody of this machine, and is so for a while only.
+// FuzzClaims: an accepted token always yields a valid name, never a reserved one, and an
+// expiry.
 func FuzzClaims(f *testing.F) {
 	for _, claims := range []string{
 		goodClaims,
@@ -105,7 +105,7 @@ func FuzzClaims(f *testing.F) {
 			t.Errorf("%s lets %+v in", claims, p)
 		}
 		if !p.Until.After(o.now()) {
-			t.Errorf("%s lets somebody in until %v", claims, p.Until)
+			t.Errorf("%s is accepted until %v", claims, p.Until)
 		}
 		var said struct{ Iss string }
 		if err := json.Unmarshal(claims, &said); err != nil || said.Iss != fuzzIssuer {
@@ -146,9 +146,8 @@ func FuzzKeySet(f *testing.F) {
 	})
 }
 
-// FuzzTokenAnswer: what a provider answers becomes a sign-in with a token, which
-// shows itself in no output and is read again as what it was, or an error that
-// tells none of it.
+// FuzzTokenAnswer: a response becomes either a sign-in whose token appears in no output
+// and survives storage, or an error that quotes no secret.
 func FuzzTokenAnswer(f *testing.F) {
 	for _, text := range []string{
 		`{"access_token":"canary-token","token_type":"Bearer","expires_in":3600,"refresh_token":"canary-refresh","scope":"a b"}`,

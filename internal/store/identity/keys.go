@@ -1,26 +1,26 @@
-// Package identity knows who calls, and holds the keys that ambit itself uses.
+// Package identity authenticates callers and manages ambit's own keys.
 //
-// # Who calls
+// # Callers
 //
-// A Principal is known in one of three ways: it is the person whose process this
-// is, it holds an API key, or it has a token of the configured OpenID provider.
-// What an agent says of itself counts for nothing.
+// A Principal is authenticated in one of three ways: it is the user of this process, it
+// holds an API key, or it has a token of the configured OpenID provider. The claims of an
+// agent about itself are never used.
 //
-//   - An API key is kept as a hash, and is looked up in the store on every check:
-//     one that is revoked anywhere is refused everywhere from then on.
-//   - A token is checked against the provider's keys, and is worth only what the
-//     settings say of its subject or groups. Whoever is in no list may use nothing.
-//   - To whoever holds no key of ours, every wrong key is wrong in the same way.
+//   - An API key is stored as a hash and looked up in the store on every check: a revoked
+//     key is refused everywhere at once.
+//   - A token is verified with the provider's keys. It grants only what the settings grant
+//     to its subject or groups; a subject without a grant may use nothing.
+//   - A caller without a valid key gets the same error for every wrong key.
 //
-// The owner of a home is the user to whom the file of the root key belongs. Acting
-// for somebody else, and writing rules, is for owners only.
+// The owner of a home is the user who owns the file of the root key. Only owners may act on
+// behalf of another principal or write policies.
 //
 // # The keys of ambit
 //
-// Everything that ambit signs, seals or recognises again is derived from one root
-// secret, a key for each use, so that there is one file to protect and to back
-// up, and a text of one use is nothing to another. A root that is lost is not made
-// anew, and a store is held to the root that it was begun with ([Begin]).
+// All keys that ambit signs, seals and hashes with are derived from one root secret, one
+// key per purpose. So there is one file to protect and back up, and data for one purpose is
+// invalid for any other. A lost root is not replaced, and a store is bound to the root that
+// it was created with ([Begin]).
 package identity
 
 import (
@@ -45,12 +45,11 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Keys are those of one home, or of one fleet that shares its root. All are
-// derived from one root secret, each for one use.
+// Keys are the keys of one home, or of several machines that share a root.
 //
-// A root can be rotated. What was kept under an older one is still read, with
-// [Keys.OpenKept] and [Keys.SameMAC]; what only passes by, such as a session, is
-// not, since whoever has the older root could make it up.
+// A root can be rotated. Stored data of an older root is still read, with [Keys.OpenKept]
+// and [Keys.SameMAC]. Data that is not stored, such as a session, is not: an attacker with
+// the older root could forge it.
 type Keys struct {
 	sign ed25519.PrivateKey
 	seal cipher.AEAD
@@ -60,21 +59,21 @@ type Keys struct {
 
 const rootSize = 32
 
-// ErrSealed says that something sealed cannot be opened: it was changed, or
-// sealed under another root or for another purpose.
+// ErrSealed means that sealed data cannot be opened: it was changed, or sealed with
+// another root or for another purpose.
 var ErrSealed = errors.New("it was not sealed by this ambit, or was changed since")
 
-// OpenKeys reads the root secret from its file in a home, and makes it on first
-// use. Two processes that make it at once end up with the same one. The file has a
-// line for each root, the newest first. Where the home has a store already the
-// root was lost, and OpenKeys fails with ErrNoRoot: it is made before the store is.
+// OpenKeys reads the root secret from its file in a home and creates it on first use. Two
+// processes that create it at the same time get the same one. The file has one line for
+// each root, newest first. The root is always created before the store, so if there is a
+// store and no root, the root was lost, and OpenKeys fails with ErrNoRoot.
 func OpenKeys(file string) (*Keys, error) {
 	store := home.At(filepath.Dir(filepath.Dir(file))).State()
-	_, storeErr := os.Stat(store) // before the root is looked for: others may be making both
+	_, storeErr := os.Stat(store) // before reading the root: another process may be creating both
 	roots, err := readRoots(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !errors.Is(storeErr, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: there is no %s, and the store %s was begun with one", ErrNoRoot, file, store)
+			return nil, fmt.Errorf("%w: %s does not exist, and the store %s was created with it", ErrNoRoot, file, store)
 		}
 		if err = makeRoot(file); err == nil {
 			roots, err = readRoots(file)
@@ -107,21 +106,18 @@ func readRoots(file string) ([][]byte, error) {
 		return nil, err
 	}
 	var roots [][]byte
-	for line := range strings.Lines(strings.TrimSpace(string(text))) {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		root, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
 		if err != nil || len(root) != rootSize {
-			return nil, fmt.Errorf("%s does not hold %d bytes in base64", file, rootSize)
+			return nil, fmt.Errorf("%s does not contain %d bytes in base64", file, rootSize)
 		}
 		roots = append(roots, root)
-	}
-	if len(roots) == 0 {
-		return nil, fmt.Errorf("%s does not hold %d bytes in base64", file, rootSize)
 	}
 	return roots, nil
 }
 
-// makeRoot writes a new root beside its place and links it there, so that the
-// first one wins and nobody reads half of one.
+// makeRoot writes a new root to a temporary file and links it to its place, so that the
+// first process wins and no process reads an incomplete root.
 func makeRoot(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -170,12 +166,11 @@ func deriveKeys(root []byte) (*Keys, error) {
 // Signer signs checkpoints and grants.
 func (k *Keys) Signer() ed25519.PrivateKey { return k.sign }
 
-// PublicOf is the public key that a principal is known by to the programs that
-// work for it, in base64. It is derived from the root, so that it is the same
-// wherever that root is, and tells principals apart whose names look alike.
-// Nothing is signed with it: those who have a key here are known by name.
+// PublicOf returns, in base64, the public key that identifies a principal to the programs
+// that work for it. It is derived from the root, so it is the same on every machine with
+// that root, and differs for principals whose names look alike. It signs nothing.
 //
-// It is that of the oldest root, so that a rotation does not make people strangers.
+// It is derived from the oldest root, so that a rotation does not change it.
 func (k *Keys) PublicOf(principal string) string {
 	if n := len(k.old); n > 0 {
 		k = k.old[n-1]
@@ -185,12 +180,12 @@ func (k *Keys) PublicOf(principal string) string {
 	return base64.StdEncoding.EncodeToString(public)
 }
 
-// Seal encrypts data for a purpose; only Open with the same purpose reads it.
+// Seal encrypts data for a purpose. Open needs the same purpose to decrypt it.
 func (k *Keys) Seal(purpose string, data []byte) []byte {
 	return k.seal.Seal(nil, nil, data, []byte(purpose))
 }
 
-// Open reads what Seal wrote, or fails with ErrSealed.
+// Open decrypts the result of Seal, or fails with ErrSealed.
 func (k *Keys) Open(purpose string, sealed []byte) ([]byte, error) {
 	data, err := k.seal.Open(nil, nil, sealed, []byte(purpose))
 	if err != nil {
@@ -199,12 +194,12 @@ func (k *Keys) Open(purpose string, sealed []byte) ([]byte, error) {
 	return data, nil
 }
 
-// MAC is a keyed hash of data for a purpose.
+// MAC returns a keyed hash of data for a purpose.
 func (k *Keys) MAC(purpose string, data []byte) [sha256.Size]byte {
 	h := k.macs.Get().(hash.Hash)
 	defer k.macs.Put(h)
 	h.Reset()
-	// The length keeps purpose and data apart.
+	// The length separates purpose and data.
 	head := strconv.AppendInt(make([]byte, 0, 128), int64(len(purpose)), 10)
 	h.Write(append(append(head, ':'), purpose...))
 	h.Write(data)

@@ -107,7 +107,7 @@ func TestDamagedRootIsRefusedAndKept(t *testing.T) {
 	}
 }
 
-// What was sealed or signed by one version must be read by all later ones.
+// Later versions must open and verify the data of this version.
 func TestDerivationIsFixed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	root := bytes.Repeat([]byte{7}, rootSize)

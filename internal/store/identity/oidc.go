@@ -25,14 +25,14 @@ import (
 //	audience = "https://ambit.example.com"
 //	principal_claim = "email"          # default: sub
 //	groups_claim = "groups"            # the default
-//	[oidc.subjects]                    # who may use which agents, "*" for all
+//	[oidc.subjects]                    # the agents of each subject, "*" for all
 //	"ada@example.com" = ["*"]
 //	[oidc.groups]
 //	researchers = ["neo", "forge"]
 //	[oidc.admins]
 //	groups = ["operators"]
 //
-// Whoever is in neither list may use nothing.
+// A subject that is in neither list may use nothing.
 type OIDCConfig struct {
 	Issuer         string              `toml:"issuer"`
 	Audience       string              `toml:"audience"`
@@ -46,8 +46,7 @@ type OIDCConfig struct {
 	} `toml:"admins"`
 }
 
-// ReadOIDC reads the [oidc] table of a file; nil if there is none. An unknown
-// key in the table is an error: a misspelt rule must not be silently absent.
+// ReadOIDC reads the [oidc] table of a file. It returns nil if there is none.
 func ReadOIDC(file string) (*OIDCConfig, error) {
 	c := &OIDCConfig{PrincipalClaim: "sub", GroupsClaim: "groups"}
 	if found, err := home.ReadTable(file, "oidc", c); err != nil || !found {
@@ -63,11 +62,11 @@ func (c *OIDCConfig) check() error {
 	u, err := url.Parse(c.Issuer)
 	switch {
 	case c.Issuer == "" || c.Audience == "":
-		return errors.New("issuer and audience are both needed")
+		return errors.New("issuer and audience are both required")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return errors.New("issuer is not a URL")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return errors.New("issuer must be https://: its keys decide who is let in")
+		return errors.New("issuer must be https://: its keys decide which tokens are accepted")
 	case c.PrincipalClaim == "" || c.GroupsClaim == "":
 		return errors.New("the name of a claim is empty")
 	}
@@ -79,15 +78,14 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ErrToken says that a token is not taken. What is wrong with it is for the log.
+// ErrToken means that a token is refused. The wrapping error has the reason, for the log.
 var ErrToken = errors.New("the token is not accepted")
 
-// ErrProvider says that the provider's keys cannot be had just now.
+// ErrProvider means that the provider's keys are unavailable.
 var ErrProvider = errors.New("the OpenID provider cannot be reached")
 
-// OIDC checks bearer tokens of an OpenID provider. The provider is asked for
-// its keys when the first token comes, and they are kept until a token names a
-// key that is not among them.
+// OIDC checks bearer tokens of an OpenID provider. It fetches the provider's keys for the
+// first token, and again when a token names an unknown key.
 type OIDC struct {
 	config OIDCConfig
 	client *http.Client
@@ -97,19 +95,23 @@ type OIDC struct {
 	last *discovery // nil before the first token
 }
 
-// discovery is one try to learn the provider's keys. All who wait share it.
+// discovery is one attempt to fetch the provider's configuration. All waiting requests
+// share it.
 type discovery struct {
 	done chan struct{}
-	// These are set when it is done.
+	// The other fields are set before done is closed.
 	failed   time.Time
 	verifier *oidc.IDTokenVerifier
 	err      error
 }
 
-// algorithms are the signatures that are taken: those whose key can be public.
-var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
+// algorithms are the accepted signature algorithms: all of them use public keys.
+var algorithms = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
+	oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
+}
 
-// NewOIDC checks tokens as a configuration says.
+// NewOIDC returns a checker with the given configuration.
 func NewOIDC(c OIDCConfig) *OIDC {
 	return &OIDC{
 		config: c, now: time.Now,
@@ -121,13 +123,13 @@ func NewOIDC(c OIDCConfig) *OIDC {
 	}
 }
 
-// Issuer is whose tokens are taken.
+// Issuer returns the issuer whose tokens are accepted.
 func (o *OIDC) Issuer() string { return o.config.Issuer }
 
-// retryProvider is how long a provider that could not be reached is left alone.
+// retryProvider is the time between a failed discovery and the next one.
 const retryProvider = 5 * time.Second
 
-// ready is the verifier, once the provider has been asked.
+// ready waits for the discovery and returns its verifier.
 func (o *OIDC) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	o.mu.Lock()
 	if o.last == nil || o.last.again(o.now()) {
@@ -143,11 +145,11 @@ func (o *OIDC) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	}
 }
 
-// discover begins to ask the provider.
+// discover starts a discovery.
 func (o *OIDC) discover(ctx context.Context) *discovery {
 	d := &discovery{done: make(chan struct{})}
-	// The client outlives the request: others wait too, and the key set goes on
-	// using it.
+	// The client outlives the request: other requests wait for the discovery, and the key
+	// set keeps using the client.
 	ctx = oidc.ClientContext(context.WithoutCancel(ctx), o.client)
 	go func() {
 		defer close(d.done)
@@ -156,12 +158,14 @@ func (o *OIDC) discover(ctx context.Context) *discovery {
 			d.failed, d.err = o.now(), fmt.Errorf("%w: %w", ErrProvider, err)
 			return
 		}
-		d.verifier = provider.VerifierContext(ctx, &oidc.Config{ClientID: o.config.Audience, SupportedSigningAlgs: algorithms, Now: func() time.Time { return o.now() }})
+		d.verifier = provider.VerifierContext(ctx, &oidc.Config{
+			ClientID: o.config.Audience, SupportedSigningAlgs: algorithms, Now: func() time.Time { return o.now() },
+		})
 	}()
 	return d
 }
 
-// again reports whether it failed, and long enough ago to try once more.
+// again reports whether the discovery failed and it is time for another one.
 func (d *discovery) again(now time.Time) bool {
 	select {
 	case <-d.done:
@@ -171,8 +175,8 @@ func (d *discovery) again(now time.Time) bool {
 	}
 }
 
-// Check tells whose token it is: ErrToken or ErrProvider say why it is not
-// taken. Whoever is in none of the lists is a principal without agents.
+// Check returns the principal of a token, or fails with ErrToken or ErrProvider. A subject
+// that is in none of the lists is a principal without agents.
 func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 	verifier, err := o.ready(ctx)
 	if err != nil {
@@ -188,24 +192,25 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 	}
 	var name string
 	if json.Unmarshal(claims[o.config.PrincipalClaim], &name) != nil || !ValidName(name) {
-		return nil, fmt.Errorf("%w: its claim %s is no name", ErrToken, o.config.PrincipalClaim)
+		return nil, fmt.Errorf("%w: its claim %s is not a valid name", ErrToken, o.config.PrincipalClaim)
 	}
-	// An address that the provider has not checked is what somebody typed.
+	// An address that the provider has not verified may belong to another person.
 	if o.config.PrincipalClaim == "email" && string(claims["email_verified"]) != "true" {
 		return nil, fmt.Errorf("%w: its email is not verified", ErrToken)
 	}
 	if reserved(name) {
-		return nil, fmt.Errorf("%w: the name it gives belongs to this machine", ErrToken)
+		return nil, fmt.Errorf("%w: its name is reserved for this machine", ErrToken)
 	}
 	p := o.rights(name, groups(claims[o.config.GroupsClaim]))
 	p.Until = t.Expiry
 	return p, nil
 }
 
-// rights are what the configuration gives to a name and its groups.
+// rights returns a principal with the rights that the configuration grants to a name and
+// its groups.
 func (o *OIDC) rights(name string, groups []string) *Principal {
 	p := &Principal{Name: name, Kind: ByToken}
-	give := func(agents []string) {
+	grant := func(agents []string) {
 		for _, a := range agents {
 			if a == "*" {
 				p.Everywhere = true
@@ -214,16 +219,16 @@ func (o *OIDC) rights(name string, groups []string) *Principal {
 			}
 		}
 	}
-	give(o.config.Subjects[name])
+	grant(o.config.Subjects[name])
 	p.Admin = slices.Contains(o.config.Admins.Subjects, name)
 	for _, g := range groups {
-		give(o.config.Groups[g])
+		grant(o.config.Groups[g])
 		p.Admin = p.Admin || slices.Contains(o.config.Admins.Groups, g)
 	}
 	return p
 }
 
-// groups reads a claim that is one text or a list of them.
+// groups decodes a claim that is a string or a list of strings.
 func groups(claim json.RawMessage) []string {
 	var list []string
 	if json.Unmarshal(claim, &list) == nil {
@@ -236,11 +241,11 @@ func groups(claim json.RawMessage) []string {
 	return nil
 }
 
-// maxKeys bounds what is read from a provider.
+// maxKeys bounds the size of a provider's response.
 const maxKeys = 1 << 20
 
-// frugal keeps strangers from making us ask the provider without end: a token
-// that names an unknown key makes the key set ask for new ones.
+// frugal limits the rate of requests to the provider. Any token with an unknown key id
+// makes the key set fetch keys, so strangers could cause requests without end.
 type frugal struct {
 	next http.RoundTripper
 	rate *rate.Limiter
@@ -248,7 +253,7 @@ type frugal struct {
 
 func (f *frugal) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.rate.Allow() {
-		return nil, errors.New("the provider has been asked often enough for now")
+		return nil, errors.New("too many requests to the provider; they are limited to one in 5 seconds")
 	}
 	return bounded{f.next}.RoundTrip(r)
 }

@@ -202,7 +202,7 @@ func TestRights(t *testing.T) {
 		{"by both", map[string]any{"groups": []string{"lab"}}, []string{"neo", "forge"}, false, false},
 		{"everything", map[string]any{"sub": "eve"}, nil, true, false},
 		{"admin", map[string]any{"sub": "bob", "groups": []string{"ops"}}, nil, false, true},
-		{"nobody we know", map[string]any{"sub": "bob"}, nil, false, false},
+		{"an unknown subject", map[string]any{"sub": "bob"}, nil, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := o.Check(t.Context(), i.token(t, es256, i.claims(tt.change)))
@@ -226,7 +226,7 @@ func TestEmailMustBeVerified(t *testing.T) {
 	o := NewOIDC(c)
 	typed := i.claims(map[string]any{"email": "ada@example.com"})
 	if _, err := o.Check(t.Context(), i.token(t, rs256, typed)); !errors.Is(err, ErrToken) {
-		t.Errorf("an address that nobody checked: %v", err)
+		t.Errorf("an unverified address: %v", err)
 	}
 	typed["email_verified"] = true
 	if p, err := o.Check(t.Context(), i.token(t, rs256, typed)); err != nil || p.Name != "ada@example.com" {
@@ -266,8 +266,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// A provider that does not answer is asked once, and whoever cannot wait for it
-// does not.
+// A silent provider gets one request, and a caller whose context ends stops waiting.
 func TestProviderSilent(t *testing.T) {
 	i := newIssuer(t)
 	o := NewOIDC(i.config())
@@ -332,7 +331,7 @@ func TestReadOIDC(t *testing.T) {
 		{"no table", "[registry.\"x\"]\nurl = 'y'", ""},
 		{"empty", "", ""},
 		{"all of it", "[registry.x]\nurl='y'\n[oidc]\nissuer='https://login.example.com'\naudience='a'\n[oidc.subjects]\nada=['*']\n[oidc.groups]\nlab=['neo']\n[oidc.admins]\ngroups=['ops']\nsubjects=['eve']", ""},
-		{"no audience", "[oidc]\nissuer='https://login.example.com'", "issuer and audience are both needed"},
+		{"no audience", "[oidc]\nissuer='https://login.example.com'", "issuer and audience are both required"},
 		{"in the clear", "[oidc]\nissuer='http://login.example.com'\naudience='a'", "must be https"},
 		{"in the clear on this machine", "[oidc]\nissuer='http://127.0.0.1:1'\naudience='a'", ""},
 		{"no URL", "[oidc]\nissuer='login'\naudience='a'", "not a URL"},

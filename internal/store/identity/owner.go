@@ -7,15 +7,14 @@ import (
 	"os"
 )
 
-// ErrNotOwner says that a home belongs to another user.
+// ErrNotOwner means that a home belongs to another user.
 var ErrNotOwner = errors.New("it belongs to another user")
 
-// CheckOwner reports whether this process is the owner's: whether the file of the
-// root key, which is all that makes an owner, belongs to its user. Being able to
-// read the file is not enough, nor is being root, who can become that user. A
-// file that is not there yet will be this user's.
+// CheckOwner fails if the user of this process does not own the file of the root key.
+// Permission to read the file is not enough, and neither is being root, who can become the
+// owner first. A missing file passes: this user will create it.
 func CheckOwner(root string) error {
-	info, err := os.Stat(root) // not of a link to it
+	info, err := os.Stat(root) // follows links
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -33,8 +33,7 @@ func TestCheckOwner(t *testing.T) {
 	}
 }
 
-// A principal's key tells it from every other, and is the same in every process
-// that has the root.
+// The public key of a principal is unique, and the same in every process with the root.
 func TestPublicOf(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	one, err := OpenKeys(file)

@@ -22,6 +22,7 @@ func owned(path string, _ fs.FileInfo) (bool, error) {
 	if owner.Equals(user.User.Sid) {
 		return true, nil
 	}
-	// What an administrator makes belongs to the group of administrators.
-	return owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) && windows.GetCurrentProcessToken().IsElevated(), nil
+	// Files that an administrator creates belong to the group of administrators.
+	admins := owner.IsWellKnown(windows.WinBuiltinAdministratorsSid)
+	return admins && windows.GetCurrentProcessToken().IsElevated(), nil
 }

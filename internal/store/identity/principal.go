@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"os"
 	"os/user"
 	"slices"
@@ -11,33 +12,32 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Kind is how a principal was known.
+// Kind is how a principal was authenticated.
 type Kind string
 
 // The kinds.
 const (
-	// Local is the person whose process this is.
+	// Local is the user of this process.
 	Local Kind = "local"
-	// ByKey is whoever holds an API key.
+	// ByKey is the holder of an API key.
 	ByKey Kind = "key"
 	// ByToken is a subject of the OpenID provider.
 	ByToken Kind = "oidc"
 )
 
-// Principal is who calls, and what it may reach. It says nothing of what an
-// agent claims about itself.
+// Principal is an authenticated caller with its rights.
 type Principal struct {
-	// Name stands in the journal and in policies.
+	// Name appears in the journal and in policies.
 	Name string
 	Kind Kind
 	// KeyID is the id of the API key, empty if there was none.
 	KeyID string
-	// Admin may do everything; it also runs the daemon.
+	// Admin may use every agent and administer the daemon.
 	Admin bool
-	// Everywhere says that it may use every agent, otherwise only Agents.
+	// Everywhere allows every agent. Otherwise only Agents are allowed.
 	Everywhere bool
 	Agents     []string
-	// Until is when what it showed ends; zero is never.
+	// Until is the time its key or token expires; zero means never.
 	Until time.Time
 }
 
@@ -49,13 +49,13 @@ func (p *Principal) MayUse(agent string) bool {
 // SeesAll reports whether no agent is hidden from the principal.
 func (p *Principal) SeesAll() bool { return p.Admin || p.Everywhere }
 
-// localRealm ends the names of local users. Nobody else may have such a name.
+// localRealm is the suffix of the names of local users. No other principal may have it.
 const localRealm = "@local"
 
-// keyRealm begins the names of keys that were made for nobody in particular.
+// keyRealm is the prefix of the names of API keys without a principal.
 const keyRealm = "key:"
 
-// LocalName is the name of the person whose process this is: <os user>@local.
+// LocalName returns the name of the user of this process: <os user>@local.
 func LocalName() string {
 	name := ""
 	if u, err := user.Current(); err == nil {
@@ -64,27 +64,25 @@ func LocalName() string {
 	if name == "" {
 		name = os.Getenv("USER")
 	}
-	// Windows has DOMAIN\user.
+	// On Windows the name is DOMAIN\user.
 	name = name[strings.LastIndexByte(name, '\\')+1:]
-	if name == "" {
-		name = "unknown"
-	}
-	return name + localRealm
+	return cmp.Or(name, "unknown") + localRealm
 }
 
 // maxName bounds the name of a principal.
 const maxName = 256
 
-// ValidName reports whether a text can be a name: short, and without
-// characters that hide or break a line.
+// ValidName reports whether a string can be a name: it is short, and has no spaces and no
+// invisible or line-breaking characters.
 func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.IndexFunc(name, func(r rune) bool {
 		return r == ' ' || r == utf8.RuneError || diag.Unseen(r)
 	}) < 0
 }
 
-// reserved reports whether a name belongs to this machine or to keys, so that
-// no provider of tokens may give it away.
+// reserved reports whether a name belongs to local users or to keys. No token may have such
+// a name.
 func reserved(name string) bool {
-	return strings.HasSuffix(strings.ToLower(name), localRealm) || strings.HasPrefix(strings.ToLower(name), keyRealm)
+	name = strings.ToLower(name)
+	return strings.HasSuffix(name, localRealm) || strings.HasPrefix(name, keyRealm)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// OpenKept reads what Seal wrote and the store kept, under this root or an older
-// one. It fails with ErrSealed.
+// OpenKept decrypts stored data that was sealed with this root or an older one, or fails
+// with ErrSealed.
 func (k *Keys) OpenKept(purpose string, sealed []byte) ([]byte, error) {
 	data, err := k.Open(purpose, sealed)
 	for i := 0; err != nil && i < len(k.old); i++ {
@@ -27,8 +27,8 @@ func (k *Keys) OpenKept(purpose string, sealed []byte) ([]byte, error) {
 	return data, err
 }
 
-// SameMAC reports whether a keyed hash that the store kept is that of data, under
-// this root or an older one.
+// SameMAC reports whether a stored keyed hash is the hash of data, with this root or an
+// older one.
 func (k *Keys) SameMAC(purpose string, data, mac []byte) bool {
 	for own := range k.MACs(purpose, data) {
 		if subtle.ConstantTimeCompare(own[:], mac) == 1 {
@@ -38,21 +38,22 @@ func (k *Keys) SameMAC(purpose string, data, mac []byte) bool {
 	return false
 }
 
-// MACs are the keyed hash of data under this root, and then under the older ones.
+// MACs returns the keyed hashes of data with this root and with each older one.
 func (k *Keys) MACs(purpose string, data []byte) iter.Seq[[sha256.Size]byte] {
 	return func(yield func([sha256.Size]byte) bool) {
-		if !yield(k.MAC(purpose, data)) {
-			return
-		}
-		for _, old := range k.old {
-			if !yield(old.MAC(purpose, data)) {
+		for i := -1; i < len(k.old); i++ {
+			of := k
+			if i >= 0 {
+				of = k.old[i]
+			}
+			if !yield(of.MAC(purpose, data)) {
 				return
 			}
 		}
 	}
 }
 
-// Signers are the keys that sign, and that signed before: the newest first.
+// Signers returns the public keys of this root and of each older one, newest first.
 func (k *Keys) Signers() []ed25519.PublicKey {
 	list := []ed25519.PublicKey{k.sign.Public().(ed25519.PublicKey)}
 	for _, old := range k.old {
@@ -61,8 +62,8 @@ func (k *Keys) Signers() []ed25519.PublicKey {
 	return list
 }
 
-// Roots are the keys under this root, and then those under each older one, as they
-// were before it.
+// Roots returns the keys of this root and of each older one, as they were before the next
+// rotation.
 func (k *Keys) Roots() []*Keys {
 	all := []*Keys{k}
 	for i, old := range k.old {
@@ -73,19 +74,18 @@ func (k *Keys) Roots() []*Keys {
 	return all
 }
 
-// Rotating reports whether a rotation has begun that did not end.
+// Rotating reports whether a rotation was interrupted.
 func Rotating(file string) bool {
 	roots, err := readRoots(file)
 	fresh, nextErr := readRoots(next(file))
 	return err == nil && nextErr == nil && !bytes.Equal(fresh[0], roots[0])
 }
 
-// next is where the next root waits for the store to know of it.
+// next returns the file of the next root during a rotation.
 func next(file string) string { return file + ".next" }
 
-// NextKeys prepares a rotation: it makes the next root, or finds the one of a
-// rotation that was broken off, and returns the keys under it. Nothing uses them
-// until [AdoptNext].
+// NextKeys prepares a rotation: it creates the next root, or reads the next root of an
+// interrupted rotation, and returns its keys. They are not in use until [AdoptNext].
 func NextKeys(file string) (*Keys, error) {
 	roots, err := readRoots(file)
 	if err != nil {
@@ -93,7 +93,7 @@ func NextKeys(file string) (*Keys, error) {
 	}
 	fresh, err := readRoots(next(file))
 	if err == nil && bytes.Equal(fresh[0], roots[0]) {
-		// The rotation that left it has ended; this one is another.
+		// The file is left over from a completed rotation.
 		err = cmp.Or(os.Remove(next(file)), fs.ErrNotExist)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +107,8 @@ func NextKeys(file string) (*Keys, error) {
 	return keysOf(append(fresh[:1], roots...))
 }
 
-// Replaceable finds out whether a root can be replaced, before a store is handed over
-// to another: a file that is mounted cannot.
+// Replaceable fails if the file of a root cannot be replaced, for example because it is
+// mounted. A rotation calls it before it hands the store over.
 func Replaceable(file string) error {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -120,7 +120,7 @@ func Replaceable(file string) error {
 	return nil
 }
 
-// AdoptNext makes the next root the one in use. The older ones stay behind it.
+// AdoptNext puts the next root into use. The file keeps the older roots after it.
 func AdoptNext(file string) error {
 	roots, err := readRoots(file)
 	if err != nil {
@@ -131,7 +131,7 @@ func AdoptNext(file string) error {
 		return fmt.Errorf("the next root key: %w", err)
 	}
 	if bytes.Equal(fresh[0], roots[0]) {
-		return os.Remove(next(file)) // somebody else has adopted it
+		return os.Remove(next(file)) // another process has adopted it
 	}
 	var text []byte
 	for _, root := range append(fresh[:1], roots...) {
@@ -140,8 +140,8 @@ func AdoptNext(file string) error {
 	if err := home.Replace(next(file), 0o600, text); err != nil {
 		return fmt.Errorf("the next root key: %w", err)
 	}
-	// It comes to its place and leaves the other in one step, so that none is left
-	// which looks like that of a new rotation.
+	// The rename also removes the next file, so that it cannot be mistaken for the start of
+	// a new rotation.
 	if err := os.Rename(next(file), file); err != nil {
 		return fmt.Errorf("the root key: %w", err)
 	}

@@ -29,7 +29,7 @@ func rotated(t *testing.T, file string) *Keys {
 	return keys
 }
 
-// What was kept under older roots is read; what passes by is not.
+// Stored data of older roots can be read; other data of older roots is refused.
 func TestRotatedRoot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys", "root")
 	first, err := OpenKeys(file)
@@ -113,7 +113,7 @@ func TestRotationBrokenOff(t *testing.T) {
 		t.Errorf("the root is another, or there more than once: %v", err)
 	}
 	if err := AdoptNext(file); err == nil {
-		t.Error("a root was adopted that nobody prepared")
+		t.Error("a root was adopted without preparation")
 	}
 }
 
@@ -170,7 +170,7 @@ func TestDamagedOlderRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := OpenKeys(file); err == nil || strings.Contains(err.Error(), "c2hvcnQ") {
-		t.Errorf("it was taken, or told: %v", err)
+		t.Errorf("the damaged root was accepted, or quoted: %v", err)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestRotateAPIKey(t *testing.T) {
 			t.Errorf("the old key is good after its end: %v", err)
 		}
 		if err := a.Standing(t.Context(), old.ID); !errors.Is(err, ErrExpired) {
-			t.Errorf("what the old key opened stands after its end: %v", err)
+			t.Errorf("a session of the old key is valid after its end: %v", err)
 		}
 		if _, _, _, err := a.Rotate(t.Context(), old.ID, time.Hour); !errors.Is(err, ErrNoKey) {
 			t.Errorf("a key that has ended is rotated: %v", err)

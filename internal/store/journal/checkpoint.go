@@ -19,7 +19,7 @@ import (
 const (
 	// stride is the number of records after which there is always a checkpoint.
 	stride = 4096
-	// often is how long a process that appends goes without one.
+	// often is the time after which an append makes a checkpoint.
 	often = time.Minute
 )
 
@@ -30,17 +30,17 @@ type Key struct {
 	public ed25519.PublicKey
 }
 
-var errKey = errors.New("this is no journal key: it reads NAME+HASH+KEY")
+var errKey = errors.New("this is not a journal key: the form is NAME+HASH+KEY")
 
-// ParseKey reads a key's text.
+// ParseKey parses the text of a key.
 func ParseKey(s string) (Key, error) {
 	s = strings.TrimSpace(s)
 	v, err := note.NewVerifier(s)
 	if err != nil {
 		return Key{}, errKey
 	}
-	// The verifier has checked all of it, and tells the name but not the key.
-	parts := strings.SplitN(s, "+", 3) // base64 has pluses too
+	// The verifier has checked the text, but returns only the name.
+	parts := strings.SplitN(s, "+", 3) // base64 contains pluses too
 	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
 	if err != nil || len(raw) != 1+ed25519.PublicKeySize {
 		return Key{}, errKey
@@ -59,10 +59,10 @@ func (k Key) String() string {
 	return s
 }
 
-// IsZero reports whether there is no key.
+// IsZero reports whether the key is unset.
 func (k Key) IsZero() bool { return k.public == nil }
 
-// IsOf reports whether a signer's checkpoints are checked with this key.
+// IsOf reports whether this key verifies the checkpoints of a signer.
 func (k Key) IsOf(signer ed25519.PublicKey) bool { return k.public.Equal(signer) }
 
 // Equal reports whether two keys are the same.
@@ -78,7 +78,7 @@ func (k Key) verifier(log int64) (note.Verifier, error) {
 	return note.NewVerifier(s)
 }
 
-// Checkpoint is what a signed note says.
+// Checkpoint is the content of a signed note.
 type Checkpoint struct {
 	Log  int64
 	Size int64
@@ -86,12 +86,12 @@ type Checkpoint struct {
 	Note []byte
 }
 
-var errNote = errors.New("this is no checkpoint of a journal")
+var errNote = errors.New("this is not a checkpoint of a journal")
 
-// maxNote bounds a checkpoint, which others may have added signatures to.
+// maxNote bounds a checkpoint. Witnesses may have added signatures to it.
 const maxNote = 64 << 10
 
-// readNote reads a checkpoint without believing it.
+// readNote parses a checkpoint without checking its signature.
 func readNote(text []byte) (c Checkpoint, name string, err error) {
 	if len(text) > maxNote {
 		return c, "", errNote
@@ -119,7 +119,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// Open reads a checkpoint that this key signed.
+// Open parses a checkpoint that this key signed.
 func (k Key) Open(text []byte) (Checkpoint, error) {
 	c, name, err := readNote(text)
 	if err != nil {
@@ -138,7 +138,7 @@ func (k Key) Open(text []byte) (Checkpoint, error) {
 	return c, nil
 }
 
-// noteSigner signs in the name of one log.
+// noteSigner signs checkpoints of one log.
 type noteSigner struct {
 	note.Verifier
 	key ed25519.PrivateKey
@@ -155,14 +155,14 @@ func (j *Journal) sign(log, size int64, root tlog.Hash) ([]byte, error) {
 	return note.Sign(&note.Note{Text: text}, noteSigner{v, j.signer})
 }
 
-// due reports whether an append should also make a checkpoint. A log's first
-// record always has one, because Verify takes no log without.
+// due reports whether an append should also make a checkpoint. A log's first record
+// always gets one, because Verify rejects a log without a checkpoint.
 func (j *Journal) due(now time.Time, size int64) bool {
 	return size == 1 || size%stride == 0 || now.UnixMicro()-j.marked.Load() >= often.Microseconds()
 }
 
-// mark makes a checkpoint of a log. That of another log than 0 also goes into
-// the roster, and log 0 then gets a checkpoint too.
+// mark makes a checkpoint of a log. A checkpoint of another log than 0 is also recorded
+// in the roster, and log 0 then gets a checkpoint too.
 func (j *Journal) mark(tx state.Tx, log int64, e *edge, now time.Time) error {
 	if log == 0 {
 		_, err := j.keep(tx, 0, e, now)
@@ -177,7 +177,8 @@ func (j *Journal) mark(tx state.Tx, log int64, e *edge, now time.Time) error {
 
 func (j *Journal) markOther(tx state.Tx, log int64, e *edge, now time.Time) error {
 	root := e.root()
-	if err := j.enroll(tx, &Record{Kind: kindCheckpoint, Time: now, Roster: &Roster{Log: log, Size: e.size, Root: &root}}); err != nil {
+	r := &Record{Kind: kindCheckpoint, Time: now, Roster: &Roster{Log: log, Size: e.size, Root: &root}}
+	if err := j.enroll(tx, r); err != nil {
 		return err
 	}
 	_, err := j.keep(tx, log, e, now)
@@ -185,12 +186,12 @@ func (j *Journal) markOther(tx state.Tx, log int64, e *edge, now time.Time) erro
 }
 
 func (j *Journal) markRoster(tx state.Tx, now time.Time) ([]byte, error) {
-	room := j.room.Get().(*room)
-	defer j.room.Put(room)
-	if err := room.open(tx, 0); err != nil {
+	a := j.appenders.Get().(*appender)
+	defer j.appenders.Put(a)
+	if err := a.open(tx, 0); err != nil {
 		return nil, err
 	}
-	return j.keep(tx, 0, &room.edge, now)
+	return j.keep(tx, 0, &a.edge, now)
 }
 
 // keep signs and stores a checkpoint.
@@ -205,8 +206,8 @@ func (j *Journal) keep(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, 
 	if err := forget(tx, log, e.size, now); err != nil {
 		return nil, err
 	}
-	_, err = tx.Exec(`INSERT INTO checkpoints (log, size, note, made) VALUES ($1, $2, $3, $4) ON CONFLICT (log, size) DO NOTHING`,
-		log, e.size, text, now.UnixMicro())
+	_, err = tx.Exec(`INSERT INTO checkpoints (log, size, note, made) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (log, size) DO NOTHING`, log, e.size, text, now.UnixMicro())
 	j.marked.Store(now.UnixMicro())
 	return text, err
 }
@@ -214,14 +215,16 @@ func (j *Journal) keep(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, 
 // forget removes the checkpoint that a new one of the same minute replaces.
 func forget(tx state.Tx, log, size int64, now time.Time) error {
 	last, made, err := lastMark(tx, log)
-	if err != nil || last <= 0 || last >= size || last%stride == 0 || made/often.Microseconds() != now.UnixMicro()/often.Microseconds() {
+	minute := often.Microseconds()
+	if err != nil || last <= 0 || last >= size || last%stride == 0 || made/minute != now.UnixMicro()/minute {
 		return err
 	}
 	_, err = tx.Exec(`DELETE FROM checkpoints WHERE log = $1 AND size = $2`, log, last)
 	return err
 }
 
-// lastMark tells the size of a log's last checkpoint, or -1, and its time.
+// lastMark returns the size and time of a log's last checkpoint. The size is -1 if there
+// is none.
 func lastMark(tx state.Tx, log int64) (size, made int64, err error) {
 	size = -1
 	err = tx.Query(`SELECT size, made FROM checkpoints WHERE log = $1 ORDER BY size DESC LIMIT 1`, []any{log},
@@ -229,14 +232,14 @@ func lastMark(tx state.Tx, log int64) (size, made int64, err error) {
 	return size, made, err
 }
 
-// Checkpoint signs how far every log has come, and returns the note of log 0,
-// which speaks for all of them: this is the one to keep elsewhere.
+// Checkpoint signs the current size and root of every log. It returns the note of log 0,
+// which covers all logs: this is the note to store elsewhere.
 func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
 	if err := j.Post(ctx); err != nil {
 		return nil, err
 	}
-	// How far the others are is read before: a transaction that reads what
-	// everybody writes would have to be run again and again.
+	// The heads are read before the write: a transaction that reads what every process
+	// writes would conflict again and again.
 	var unsigned []head
 	err = j.db.Read(ctx, func(tx state.Tx) error {
 		unsigned = nil
@@ -275,21 +278,21 @@ func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
 	return text, err
 }
 
-// Close posts what this process noted, and signs what it appended since its last
-// checkpoint. If its key was handed over, it leaves both to those who have the new
-// one. The store stays open.
+// Close posts the noted records of this process and signs the records that it appended
+// since its last checkpoint. If its key was handed over, Close leaves both to processes
+// with the new key. The store stays open.
 func (j *Journal) Close(ctx context.Context) error {
-	if err := j.closeDaybook(ctx); err != nil || !j.written.Load() {
+	if err := j.closeWAL(ctx); err != nil || !j.written.Load() {
 		return err
 	}
-	var room room
+	var a appender
 	var behind bool
 	look := func(tx state.Tx) error {
-		if _, err := room.head(tx, j.db.Log()); err != nil {
+		if _, err := a.head(tx, j.db.Log()); err != nil {
 			return err
 		}
 		last, _, err := lastMark(tx, j.db.Log())
-		behind = last < room.edge.size
+		behind = last < a.edge.size
 		return err
 	}
 	if err := j.db.Read(ctx, look); err != nil || !behind {
@@ -299,7 +302,7 @@ func (j *Journal) Close(ctx context.Context) error {
 		if err := look(tx); err != nil || !behind {
 			return err
 		}
-		return j.mark(tx, j.db.Log(), &room.edge, j.now())
+		return j.mark(tx, j.db.Log(), &a.edge, j.now())
 	}))
 }
 

@@ -36,8 +36,8 @@ func handoversIn(t *testing.T, j *Journal) (n int64) {
 	return n
 }
 
-// Whichever statement of a hand-over fails, also the last of what is done along
-// with it: the old key stays in force, and nothing tells of another.
+// If any statement of a hand-over fails, including those of also, the old key stays in
+// force and nothing records another one.
 func TestHandOverMayFail(t *testing.T) {
 	for log, engine := range []string{"one log", "a log of its own"} {
 		t.Run(engine, func(t *testing.T) {
@@ -149,14 +149,14 @@ func TestKeyringHasOneWay(t *testing.T) {
 	if _, err := k.open(text); err == nil || !strings.Contains(err.Error(), "not signed by one of this journal's keys") {
 		t.Errorf("a stranger's checkpoint: %v", err)
 	}
-	long := append(checkpoint(t, j), bytes.Repeat([]byte("— somebody signature\n"), maxNote/20)...)
+	long := append(checkpoint(t, j), bytes.Repeat([]byte("— witness signature\n"), maxNote/20)...)
 	if _, err := j.key.Open(long); !errors.Is(err, errNote) {
 		t.Errorf("a checkpoint of %d bytes: %v", len(long), err)
 	}
 }
 
-// Who has the old key and writes an export or a proof of his own is not believed,
-// nor is a checkpoint of another journal taken for one of this.
+// An export or proof forged with an old key is rejected, and so is a checkpoint of another
+// journal.
 func TestForgedElsewhere(t *testing.T) {
 	old := newJournal(t, 5)
 	fresh := handOver(t, old, secondKey)
@@ -238,11 +238,11 @@ func TestExportBreaksOff(t *testing.T) {
 	var said []int64
 	r, err := VerifyExport(&export, Check{Progress: func(done, _ int64) { said = append(said, done) }})
 	if err != nil || !r.OK || len(said) == 0 || said[0] != page {
-		t.Errorf("of %d records it tells %v, %v", r.Records, said, err)
+		t.Errorf("progress of %d records: %v, %v", r.Records, said, err)
 	}
 }
 
-// full is a disk with little room.
+// full is a disk with little space.
 type full struct{ room int }
 
 func (f *full) Write(b []byte) (int, error) {
@@ -252,8 +252,8 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// What a hostile export makes us remember is bounded: logs that have a record
-// each, and gaps between records.
+// The memory that a hostile export can use is bounded: logs of one record each, and gaps
+// between records.
 func TestHostileExportIsBounded(t *testing.T) {
 	leaf := func(log, seq int64) []byte {
 		record := appendRecord(nil, &Record{Log: log, Seq: seq})
@@ -266,7 +266,7 @@ func TestHostileExportIsBounded(t *testing.T) {
 		gaps.Write(appendLine(nil, 1, row{seq: 2 * i, hash: make([]byte, sha256.Size)}))
 		gaps.Write(leaf(1, 2*i+1))
 	}
-	for want, export := range map[string]*bytes.Buffer{"more logs than can be checked": &logs, "and of too many others": &gaps} {
+	for want, export := range map[string]*bytes.Buffer{"too many logs to be checked": &logs, "and too many others have no content": &gaps} {
 		if r, err := VerifyExport(export, Check{Erased: true}); err != nil || r.OK || !strings.Contains(r.Problem, want) {
 			t.Errorf("verify says %+v, %v; not %s", r, err, want)
 		}

@@ -11,19 +11,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A record is bounded, whatever a caller sends: texts are cut, and arguments
-// that are too large are left out, their size and MAC still being there.
+// The size of a record is bounded whatever a caller sends: strings are truncated, and
+// arguments that are too large are left out. Their size and MAC are always recorded.
 const (
 	maxText      = 4 << 10
 	maxArguments = 256 << 10
 	maxActions   = 100
 	maxAction    = 256
-	// MaxRecord is more than any record has.
+	// MaxRecord is larger than any record.
 	MaxRecord = 1 << 20
 )
 
-// appendHead appends how every record at a place begins. Verify compares it
-// as bytes.
+// appendHead appends the first bytes of a record, which contain its place. Verify
+// compares them.
 func appendHead(b []byte, log, seq int64) []byte {
 	b = append(b, `{"log":`...)
 	b = strconv.AppendInt(b, log, 10)
@@ -32,8 +32,8 @@ func appendHead(b []byte, log, seq int64) []byte {
 	return append(b, ',')
 }
 
-// appendBody appends what follows the head of a record's JSON, the same as
-// encoding/json's but without reflection, because this runs for every call.
+// appendBody appends the JSON of a record after its head. The result is that of
+// encoding/json, but without reflection, because this runs for every call.
 func appendBody(b []byte, r *Record) []byte {
 	if r.Kind != "" {
 		b = appendText(b, `"kind":`, r.Kind)
@@ -55,7 +55,7 @@ func appendBody(b []byte, r *Record) []byte {
 	if h := r.Handover; h != nil {
 		text, err := json.Marshal(h)
 		if err != nil {
-			panic(err) // it holds numbers and texts only
+			panic(err) // it contains only numbers and strings
 		}
 		b = append(append(b, `,"handover":`...), text...)
 	}
@@ -125,8 +125,8 @@ func appendCapabilities(b []byte, c *Capabilities) []byte {
 	return append(b, '}')
 }
 
-// appendArguments keeps a record on one line and valid, also when what it was
-// given as JSON is not.
+// appendArguments keeps a record valid and on one line, even if args is not valid JSON or
+// has several lines.
 func appendArguments(b []byte, args json.RawMessage) []byte {
 	if len(args) == 0 || len(args) > maxArguments {
 		return b

@@ -14,14 +14,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Erase removes the content of records older than a time: from the start of each
-// log up to the first that is not. Their hashes stay, so that everything else
-// can still be proven, and log 0 gets a record of who erased how much before
-// any of it goes. No file of the store holds it then, but for a daybook of another
-// process, which ends within an hour. It returns how many records lost their content.
+// Erase removes the content of records older than a time: from the start of each log up
+// to the first newer record. It returns the number of erased records. Their hashes stay,
+// so that everything else can still be proven. Before the erasure, log 0 gets a record of
+// its extent and its author. Afterwards no file of the store contains the content, except
+// the write-ahead log of another process, which is removed within an hour.
 func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erased int64, err error) {
-	// A daybook that is written to is not removed, and keeps what was posted.
-	j.turn()
+	// The current write-ahead log still contains posted records, and is not removed while
+	// it is in use.
+	j.rotateWAL()
 	ends, err := j.Ends(ctx)
 	if err != nil {
 		return 0, err
@@ -39,7 +40,7 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 			if err := j.InForce(tx); err != nil {
 				return err
 			}
-			// Hashes of values that an older ambit stored there.
+			// An older ambit stored hashes of values in this table.
 			if _, err := tx.Exec(`DELETE FROM words WHERE log = $1`, log); err != nil {
 				return err
 			}
@@ -56,21 +57,23 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 			}
 		}
 	}
-	// Also if nothing was left to erase: the last time it may have failed.
+	// Scrub even if nothing was erased: an earlier scrub may have failed.
 	return erased, j.db.Scrub(ctx)
 }
 
-// Erasure is a key's word that the journal itself erased records. Whoever can write
-// the store can erase, and append a record that tells of it.
+// Erasure is a signed statement that the journal itself erased records. Without the
+// signature, any process that can write to the store could erase records and append a
+// record of the erasure.
 type Erasure struct {
 	Key string `json:"key"`
-	// By is its signature over what was erased and all that log 0 held before: the
-	// same word at another place, or in another journal, says nothing.
+	// By is a signature over the extent of the erasure and all earlier content of log 0:
+	// the statement is invalid at another place or in another journal.
 	By []byte `json:"by"`
 }
 
 func (e *Erasure) text(of *Roster, before *edge) []byte {
-	return fmt.Appendf(nil, "ambit journal erasure v1\n%s\n%d\n%d\n%d\n%s\n", e.Key, of.Log, of.Size, before.size, before.root())
+	return fmt.Appendf(nil, "ambit journal erasure v1\n%s\n%d\n%d\n%d\n%s\n",
+		e.Key, of.Log, of.Size, before.size, before.root())
 }
 
 // erasure signs that a log was erased up to a size.
@@ -80,7 +83,7 @@ func (j *Journal) erasure(of *Roster, before *edge) *Erasure {
 	return e
 }
 
-// check tells the key, if it has signed.
+// check returns the key if its signature is valid.
 func (e *Erasure) check(of *Roster, before *edge) (Key, error) {
 	if e == nil {
 		return Key{}, errors.New("the erasure is not signed")
@@ -92,28 +95,28 @@ func (e *Erasure) check(of *Roster, before *edge) (Key, error) {
 	return key, err
 }
 
-// told is an erasure that log 0 tells of.
-type told struct {
+// erasureRecord is an erasure that log 0 records.
+type erasureRecord struct {
 	of  Roster
 	key Key
 	at  int64
 }
 
-// believe takes the erasures that log 0 tells of, if each was signed by one of the
-// keys while that was in force.
-func (r *roster) believe(k *keyring) error {
-	for _, e := range r.told {
+// acceptErasures accepts the erasures that log 0 records, if each was signed by a key
+// that was in force at the time.
+func (r *roster) acceptErasures(k *keyring) error {
+	for _, e := range r.erasures {
 		if !k.inForce(e.key, 0, e.at+1) {
-			return faultAt(0, e.at, "record %d of log 0 tells of an erasure, and no key that this journal had then signed it", e.at)
+			return faultAt(0, e.at, "record %d of log 0 is an erasure that no key in force at the time signed", e.at)
 		}
 		r.erased[e.of.Log] = max(r.erased[e.of.Log], e.of.Size)
 	}
 	return nil
 }
 
-// older finds the records of a log that have content and precede the first that
-// is not older; from equals to if there are none. A record without its hash is not
-// believed to be old: it was changed, and shall be found.
+// older finds the records of a log that have content and precede the first newer record.
+// from equals to if there are none. A record that does not match its hash counts as
+// newer: it was changed, and Verify must still find it.
 func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (from, to int64, err error) {
 	from = -1
 	for at := int64(0); at < end; at += page {
@@ -124,7 +127,8 @@ func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (
 					return nil
 				}
 				var one struct{ Time time.Time }
-				if hash := tlog.RecordHash(r.record); !bytes.Equal(hash[:], r.hash) || json.Unmarshal(r.record, &one) != nil || !one.Time.Before(before) {
+				if hash := tlog.RecordHash(r.record); !bytes.Equal(hash[:], r.hash) ||
+					json.Unmarshal(r.record, &one) != nil || !one.Time.Before(before) {
 					over = true
 					return nil
 				}
@@ -142,7 +146,7 @@ func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (
 	return max(from, 0), to, nil
 }
 
-// isRoster reports whether a record belongs to the roster, which stays.
+// isRoster reports whether a record belongs to the roster, which is never erased.
 func isRoster(log int64, r row) bool {
 	return log == 0 && bytes.HasPrefix(r.record, append(appendHead(nil, log, r.seq), kindPrefix...))
 }
@@ -163,7 +167,8 @@ func (j *Journal) erase(ctx context.Context, log, from, to int64) (n int64, err 
 		}
 		next := from
 		for _, stay := range append(stays, to) {
-			rows, err := tx.Exec(`UPDATE leaves SET record = NULL WHERE place >= $1 AND place < $2 AND record IS NOT NULL`, place(log, next), place(log, stay))
+			rows, err := tx.Exec(`UPDATE leaves SET record = NULL WHERE place >= $1 AND place < $2
+				AND record IS NOT NULL`, place(log, next), place(log, stay))
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-func TestEraseIsToldAndProven(t *testing.T) {
+func TestEraseIsRecordedAndProven(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, opened func() state.DB) {
 		j := open(opened())
 		fill(t, j, 600)
@@ -41,7 +41,7 @@ func TestEraseIsToldAndProven(t *testing.T) {
 		if r := verifyExport(t, out.Bytes(), Check{}); !r.OK || r.Erased != 300 {
 			t.Errorf("the export: %+v", r)
 		}
-		// What the journal does not tell of is a fault.
+		// Removed content without an erasure in the journal is a fault.
 		err = j.db.Write(t.Context(), func(tx state.Tx) error {
 			_, err := tx.Exec(`UPDATE leaves SET record = NULL WHERE place = $1`, place(j.db.Log(), 450))
 			return err
@@ -77,25 +77,25 @@ func TestErasuresAreNotErased(t *testing.T) {
 	}
 }
 
-// tell appends a record of an erasure as somebody can who writes to the store.
-func tell(t *testing.T, j *Journal, size int64, sign func(*Journal, *Roster, *edge) *Erasure) {
+// forge appends a record of an erasure, as an attacker with access to the store can.
+func forge(t *testing.T, j *Journal, size int64, sign func(*Journal, *Roster, *edge) *Erasure) {
 	t.Helper()
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
-		var room room
-		if err := room.open(tx, 0); err != nil {
+		var a appender
+		if err := a.open(tx, 0); err != nil {
 			return err
 		}
 		r := &Record{Kind: kindErased, Time: started, Principal: "ada@local", Roster: &Roster{Size: size}}
-		r.Erasure = sign(j, r.Roster, &room.edge)
-		return room.append(tx, 0, [][]byte{appendBody(nil, r)})
+		r.Erasure = sign(j, r.Roster, &a.edge)
+		return a.append(tx, 0, [][]byte{appendBody(nil, r)})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Whoever can write the store and has no key cannot make it pass for an erasure
-// that content is gone; nor can whoever has a key that was handed over.
+// An attacker who can write to the store but has no key, or only an old one, cannot make
+// removed content look like an erasure.
 func TestForgedErasures(t *testing.T) {
 	const gone = 20
 	for name, tt := range map[string]struct {
@@ -103,7 +103,7 @@ func TestForgedErasures(t *testing.T) {
 		want string
 	}{
 		"unsigned": {func(*Journal, *Roster, *edge) *Erasure { return nil }, "the erasure is not signed"},
-		"no key":   {func(*Journal, *Roster, *edge) *Erasure { return &Erasure{Key: "mine"} }, "no journal key"},
+		"no key":   {func(*Journal, *Roster, *edge) *Erasure { return &Erasure{Key: "mine"} }, "not a journal key"},
 		"no signature": {func(j *Journal, _ *Roster, _ *edge) *Erasure {
 			return &Erasure{Key: j.key.String(), By: make([]byte, ed25519.SignatureSize)}
 		}, "not signed by its key, or not at this place"},
@@ -120,17 +120,17 @@ func TestForgedErasures(t *testing.T) {
 		}, "not signed by its key, or not at this place"},
 		"a stranger's key": {func(j *Journal, of *Roster, before *edge) *Erasure {
 			return New(j.db, thirdKey, "test").erasure(of, before)
-		}, "no key that this journal had then signed it"},
+		}, "no key in force at the time signed"},
 		"an older key": {func(j *Journal, of *Roster, before *edge) *Erasure {
 			return open(j.db).erasure(of, before)
-		}, "no key that this journal had then signed it"},
+		}, "no key in force at the time signed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := handOver(t, newJournal(t, 50), secondKey)
 			kept := checkpoint(t, j)
 			at := size(t, j)
 			exec(t, j, `UPDATE leaves SET record = NULL WHERE place < $1`, place(0, gone))
-			tell(t, j, gone, tt.sign)
+			forge(t, j, gone, tt.sign)
 			var out bytes.Buffer
 			if err := j.Export(t.Context(), &out); err != nil {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package journal
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,16 +11,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Export writes the whole journal as JSON Lines: a line for each record, log by
-// log, and a last one with the checkpoints that cover them and the key. It signs
-// first, so that nothing is left uncovered.
+// Export writes the whole journal as JSON Lines: one line for each record, log by log,
+// and a last line with the checkpoints and the key. It makes a checkpoint first, so that
+// the checkpoints cover every record.
 func (j *Journal) Export(ctx context.Context, w io.Writer) error {
 	if _, err := j.Checkpoint(ctx); err != nil {
 		return err
@@ -32,11 +30,7 @@ func (j *Journal) Export(ctx context.Context, w io.Writer) error {
 	var line []byte
 	for _, m := range marks {
 		for from := int64(0); from < m.Size; from += page {
-			var rows []row
-			err := j.db.Read(ctx, func(tx state.Tx) error {
-				rows = rows[:0]
-				return readRows(tx, m.Log, from, min(from+page, m.Size), func(r row) error { rows = append(rows, r); return nil })
-			})
+			rows, err := j.rows(ctx, m.Log, from, min(from+page, m.Size))
 			if err != nil {
 				return err
 			}
@@ -89,14 +83,10 @@ type lastLine struct {
 	Key         string   `json:"key"`
 }
 
-// appendLine writes a record as it is, because its bytes count; one that is not
-// JSON on one line, as it was written, goes as base64.
+// appendLine writes the exact bytes of a record, because its hash covers them. A record
+// that is not a one-line JSON object is encoded as base64.
 func appendLine(b []byte, log int64, r row) []byte {
-	b = append(b, `{"log":`...)
-	b = strconv.AppendInt(b, log, 10)
-	b = append(b, `,"seq":`...)
-	b = strconv.AppendInt(b, r.seq, 10)
-	b = append(b, `,"hash":"`...)
+	b = append(appendHead(b, log, r.seq), `"hash":"`...)
 	b = base64.StdEncoding.AppendEncode(b, r.hash)
 	b = append(b, '"')
 	switch {
@@ -113,28 +103,28 @@ func appendLine(b []byte, log int64, r row) []byte {
 	return append(b, "}\n"...)
 }
 
-// anyLine is a line of an export, of either kind.
+// anyLine is a line of an export: a record or the last line.
 type anyLine struct {
 	Log    *int64          `json:"log"`
 	Seq    *int64          `json:"seq"`
 	Hash   []byte          `json:"hash"`
 	Record json.RawMessage `json:"record"`
 	Erased bool            `json:"erased"`
-	// Checkpoints make it the last one.
+	// Checkpoints is set on the last line only.
 	Checkpoints *[]string `json:"checkpoints"`
 	Key         string    `json:"key"`
 }
 
 const (
-	// lineLimit bounds a line of an export. The last one may be long, with
-	// many logs; it also bounds how many those are.
+	// lineLimit bounds a line of an export. It also bounds the number of logs, because
+	// the last line contains a checkpoint of each.
 	lineLimit = 4 * MaxRecord
-	// rosterLimit bounds what a hostile export makes us remember.
+	// rosterLimit bounds the memory that a hostile export can use.
 	rosterLimit = 1 << 20
 )
 
-// VerifyExport checks an export on any machine: every record, the checkpoints at
-// its end, and the roster. An error says that it could not be read to its end.
+// VerifyExport checks an export on any machine: every record, the checkpoints at its end,
+// and the roster. An error means that the export could not be read to its end.
 func VerifyExport(r io.Reader, want Check) (Report, error) {
 	v := &exported{want: want, roster: newRoster(), done: map[int64]*checker{}, given: map[int64][]vow{}}
 	return v.report.finish(v.run(r))
@@ -151,12 +141,12 @@ type exported struct {
 
 func (v *exported) run(r io.Reader) error {
 	for _, text := range v.want.Checkpoints {
-		// Who signed them is checked when the key is known.
+		// The signature is checked later, when the key is known.
 		c, _, err := readNote(text)
 		if err != nil {
 			return fmt.Errorf("the given checkpoint cannot be used: %w", err)
 		}
-		v.given[c.Log] = append(v.given[c.Log], vow{size: c.Size, root: c.Root, by: "the given checkpoint", signed: true})
+		v.given[c.Log] = append(v.given[c.Log], c.vow("the given checkpoint"))
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), lineLimit)
@@ -167,7 +157,7 @@ func (v *exported) run(r io.Reader) error {
 		}
 		var line anyLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return v.fault("line %d is not of an export: %v", n, err)
+			return v.fault("line %d is not a line of an export: %v", n, err)
 		}
 		if line.Checkpoints != nil {
 			last = &lastLine{*line.Checkpoints, line.Key}
@@ -179,17 +169,17 @@ func (v *exported) run(r io.Reader) error {
 	}
 	if err := lines.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			return v.fault("a line is longer than a record can be")
+			return v.fault("a line is longer than any record")
 		}
 		return err
 	}
 	if last == nil {
-		return v.fault("the export has no last line: it was cut short")
+		return v.fault("the export is truncated: its last line is missing")
 	}
 	return v.finish(last)
 }
 
-// fault is at the place that has been reached.
+// fault returns a fault at the current position.
 func (v *exported) fault(format string, args ...any) error {
 	if v.now == nil {
 		return faultAt(0, 0, format, args...)
@@ -199,7 +189,7 @@ func (v *exported) fault(format string, args ...any) error {
 
 func (v *exported) record(n int, line *anyLine) error {
 	if line.Log == nil || line.Seq == nil || (line.Record == nil) != line.Erased {
-		return v.fault("line %d is not of an export", n)
+		return v.fault("line %d is not a line of an export", n)
 	}
 	if v.now == nil || v.now.log != *line.Log {
 		if err := v.next(*line.Log); err != nil {
@@ -221,7 +211,7 @@ func (v *exported) record(n int, line *anyLine) error {
 		v.report.Erased++
 	}
 	if v.roster.size > rosterLimit {
-		return v.fault("the roster is longer than can be checked")
+		return v.fault("the roster is too long to be checked")
 	}
 	v.report.Records++
 	if v.want.Progress != nil && v.report.Records%page == 0 {
@@ -230,13 +220,13 @@ func (v *exported) record(n int, line *anyLine) error {
 	return nil
 }
 
-// next begins a log. Log 0 comes first, so that its roster is known.
+// next begins a log. Log 0 comes first, because it contains the roster.
 func (v *exported) next(log int64) error {
 	if v.now != nil && log < v.now.log {
 		return v.fault("log %d comes after log %d", log, v.now.log)
 	}
 	if len(v.done) > rosterLimit/16 {
-		return v.fault("there are more logs than can be checked")
+		return v.fault("there are too many logs to be checked")
 	}
 	c, err := newChecker(log, slices.Concat(v.given[log], v.roster.vows[log]), v.want.Erased, v.roster)
 	if err != nil {
@@ -246,7 +236,7 @@ func (v *exported) next(log int64) error {
 	return nil
 }
 
-// finish holds what was read to the last line.
+// finish compares the records with the last line.
 func (v *exported) finish(last *lastLine) error {
 	key := v.want.Key
 	if key.IsZero() {
@@ -260,7 +250,7 @@ func (v *exported) finish(last *lastLine) error {
 	if err != nil {
 		return v.fault("the hand-overs from key to key were changed: %v", err)
 	}
-	if err := v.roster.believe(keys); err != nil {
+	if err := v.roster.acceptErasures(keys); err != nil {
 		return err
 	}
 	for _, text := range v.want.Checkpoints {
@@ -275,29 +265,22 @@ func (v *exported) finish(last *lastLine) error {
 			return v.fault("a checkpoint of the export cannot be used: %v", err)
 		}
 		covered[m.Log] = true
-		var size int64
-		var root tlog.Hash = (&edge{}).root()
-		if c := v.done[m.Log]; c != nil {
-			size, root = c.edge.size, c.edge.root()
-			c.signed = size
-		}
+		c := cmp.Or(v.done[m.Log], &checker{})
+		size := c.edge.size
+		c.signed = size
 		switch {
 		case size < m.Size:
-			return faultAt(m.Log, size, "log %d ends after %d records, but its checkpoint tells of %d", m.Log, size, m.Size)
+			return faultAt(m.Log, size, "log %d ends after %d records, but its checkpoint covers %d", m.Log, size, m.Size)
 		case size > m.Size:
-			return faultAt(m.Log, m.Size, "log %d has %d records, but its checkpoint tells of %d", m.Log, size, m.Size)
-		case root != m.Root:
-			held := int64(0)
-			if c := v.done[m.Log]; c != nil {
-				held = c.held
-			}
-			return faultAt(m.Log, held, "records %d to %d of log %d are not those that its checkpoint was made of", held, m.Size-1, m.Log)
+			return faultAt(m.Log, m.Size, "log %d has %d records, but its checkpoint covers %d", m.Log, size, m.Size)
+		case c.edge.root() != m.Root:
+			return faultAt(m.Log, c.held, "records %d to %d of log %d do not match its checkpoint", c.held, m.Size-1, m.Log)
 		}
 	}
 	return v.whole(covered)
 }
 
-// whole checks that no log and no vow is left over.
+// whole checks that every log has a checkpoint and that no vow is left.
 func (v *exported) whole(covered map[int64]bool) error {
 	if !covered[0] {
 		return faultAt(0, 0, "log 0 has no checkpoint")
@@ -315,7 +298,7 @@ func (v *exported) whole(covered map[int64]bool) error {
 	}
 	for log, vows := range v.given {
 		if v.done[log] == nil && vows[0].size > 0 {
-			return faultAt(log, 0, "there is no log %d, but the given checkpoint tells of %d records", log, vows[0].size)
+			return faultAt(log, 0, "there is no log %d, but the given checkpoint covers %d records of it", log, vows[0].size)
 		}
 	}
 	return v.roster.missing(there)

@@ -110,26 +110,26 @@ func TestVerifyExportFindsTampering(t *testing.T) {
 		{"a record removed", without(20), Check{}, 20, "missing"},
 		{"the first record removed", without(0), Check{}, 0, "missing"},
 		{"the last record removed", without(size - 1), Check{}, size - 1, "ends after 49 records"},
-		{"a record twice", strings.Replace(string(text), line(20), line(20)+line(20), 1), Check{}, 21, "comes again"},
+		{"a record twice", strings.Replace(string(text), line(20), line(20)+line(20), 1), Check{}, 21, "is repeated"},
 		{"records swapped", strings.Replace(string(text), line(20)+line(21), line(21)+line(20), 1), Check{}, 20, "missing"},
-		{"a record hidden as erased", strings.Replace(string(text), line(20), line(20)[:strings.Index(line(20), `,"record"`)]+"}\n", 1), Check{}, 20, "not of an export"},
-		{"no last line", without(size), Check{}, size, "cut short"},
+		{"a record hidden as erased", strings.Replace(string(text), line(20), line(20)[:strings.Index(line(20), `,"record"`)]+"}\n", 1), Check{}, 20, "not a line of an export"},
+		{"no last line", without(size), Check{}, size, "truncated"},
 		{"a line after the last", string(text) + line(0), Check{}, size, "follows"},
 		{"no checkpoint", strings.Replace(string(text), line(size), `{"checkpoints":[],"key":"`+j.key.String()+`"}`, 1), Check{}, 0, "no checkpoint"},
 		{"nothing but an empty last line", `{"checkpoints":[],"key":"` + j.key.String() + `"}`, Check{}, 0, "no checkpoint"},
-		{"the checkpoint of a longer one", without(size) + `{"checkpoints":[` + quote(kept) + `],"key":"` + j.key.String() + `"}`, Check{}, size, "tells of 51"},
-		{"an older export", string(text), Check{Checkpoints: [][]byte{kept}}, size, "the given checkpoint tells of 51"},
+		{"the checkpoint of a longer one", without(size) + `{"checkpoints":[` + quote(kept) + `],"key":"` + j.key.String() + `"}`, Check{}, size, "covers 51"},
+		{"an older export", string(text), Check{Checkpoints: [][]byte{kept}}, size, "the given checkpoint covers 51"},
 		{"another key", string(text), Check{Key: stranger.key}, size, "cannot be used"},
 		{"not JSON", "hello\n", Check{}, 0, "line 1"},
 		{"an empty line", "\n", Check{}, 0, "line 1"},
 		{"a line without an end", strings.Repeat("x", lineLimit+1), Check{}, 0, "longer than"},
-		{"empty", "", Check{}, 0, "cut short"},
-		{"a record behind the checkpoint", strings.Join(strings.SplitAfter(string(export(t, longer)), "\n")[:size+1], "") + line(size), Check{}, size, "has 51 records, but its checkpoint tells of 50"},
-		{"another history under a checkpoint", string(export(t, other)[:strings.LastIndex(string(export(t, other)), `{"checkpoints"`)]) + line(size), Check{}, 0, "are not those that its checkpoint was made of"},
+		{"empty", "", Check{}, 0, "truncated"},
+		{"a record behind the checkpoint", strings.Join(strings.SplitAfter(string(export(t, longer)), "\n")[:size+1], "") + line(size), Check{}, size, "has 51 records, but its checkpoint covers 50"},
+		{"another history under a checkpoint", string(export(t, other)[:strings.LastIndex(string(export(t, other)), `{"checkpoints"`)]) + line(size), Check{}, 0, "do not match its checkpoint"},
 		{"a log removed", dropLog(logs, 2), Check{}, 0, "log 2 ends after 0 records"},
 		{"a log's checkpoint removed", dropCheckpoint(t, logs, 2), Check{}, 0, "log 2 has no checkpoint"},
-		{"a log removed with its checkpoint", dropCheckpoint(t, dropLog(logs, 2), 2), Check{}, 0, "log 2 is gone"},
-		{"a log that a given checkpoint tells of", string(text), Check{Checkpoints: [][]byte{fifth}}, 0, "there is no log 5"},
+		{"a log removed with its checkpoint", dropCheckpoint(t, dropLog(logs, 2), 2), Check{}, 0, "log 2 is missing"},
+		{"a log that only a given checkpoint covers", string(text), Check{Checkpoints: [][]byte{fifth}}, 0, "there is no log 5"},
 		{"logs in another order", dropLog(logs, 0) + logs, Check{}, 5, "log 0 comes after"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func dropCheckpoint(t *testing.T, text string, log int64) string {
 	return text[:at] + string(b)
 }
 
-// An export of a store that was tampered with is well-formed, and says so.
+// An export of a modified store is well-formed, and its verification fails.
 func TestExportOfATamperedStore(t *testing.T) {
 	j := newJournal(t, 20)
 	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = 7`, []byte("\x00\n{\"}"))

@@ -84,8 +84,8 @@ func (x *faultyTx) Query(query string, args []any, each func(state.Row) error) e
 	})
 }
 
-// Whichever statement of whatever the journal does fails: whoever asked hears of
-// it, what was there is still there and whole, and the next try succeeds.
+// If any statement fails, the caller gets the error, earlier records stay intact, and the
+// next attempt succeeds.
 func TestEveryStatementMayFail(t *testing.T) {
 	const records = 300 // more than a tile
 	appendOne := func(ctx context.Context, j *Journal) error {
@@ -97,8 +97,8 @@ func TestEveryStatementMayFail(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(context.Context, *Journal) error
-		// adds is how many records it makes; part says that some of it may stay when
-		// the rest fails.
+		// adds is the number of new records. part is set if some of them may stay when the
+		// rest fails.
 		adds int64
 		part bool
 	}{
@@ -122,7 +122,7 @@ func TestEveryStatementMayFail(t *testing.T) {
 			}
 			entries, err := j.Show(ctx, Filter{Unknown: true})
 			if err == nil && (len(entries) != 1 || entries[0].Call != "open") {
-				t.Errorf("the calls that nobody knows of are %+v", entries)
+				t.Errorf("the calls with an unknown outcome are %+v", entries)
 			}
 			return err
 		}},

@@ -48,13 +48,13 @@ func found(t *testing.T, dir string) map[int]string {
 	return at
 }
 
-// What was erased lies in no file of the home, although the process that erases goes
-// on and another one has the store open.
+// No file of the home contains erased content, although the erasing process keeps running
+// and another one has the store open.
 func TestErasedBytesAreGone(t *testing.T) {
 	const records, noted, erased = 1000, 20, 700
 	dir := t.TempDir()
 	j := noting(t, dir)
-	for i := range noted { // these come by way of the daybook
+	for i := range noted { // these go through the write-ahead log
 		if err := j.Note(secret(i)); err != nil {
 			t.Fatal(err)
 		}
@@ -94,16 +94,16 @@ func TestErasedBytesAreGone(t *testing.T) {
 	sound(t, j, records+2)
 }
 
-// A daybook that is hardly written to ends all the same: what it holds may be erased
-// in the log, by a process that cannot end it.
-func TestDaybookEndsInGoodTime(t *testing.T) {
+// A rarely used write-ahead log ends in time: its records may be erased from the journal by
+// a process that cannot end it.
+func TestWALFileEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := noting(t, t.TempDir())
 		j.posting.armed.Store(false)
 		for i := range 3 {
 			jot(t, j, 1)
-			name, _ := j.posting.book.Load().Current()
-			time.Sleep(bookTime + 2*postTime)
+			name, _ := j.posting.writer.Load().Current()
+			time.Sleep(fileTime + 2*postTime)
 			synctest.Wait()
 			if files, err := wal.Files(j.posting.dir); err != nil || len(files) != 0 || name == "" {
 				t.Errorf("after a while of %q there are %v, error %v", name, files, err)
@@ -118,13 +118,12 @@ func TestDaybookEndsInGoodTime(t *testing.T) {
 	})
 }
 
-// Where a daybook ended before it was posted, there is none to post; that is no
-// failure.
+// Posting succeeds if the write-ahead log has no current file.
 func TestPostingAfterTheEnd(t *testing.T) {
 	j := noting(t, t.TempDir())
 	for i := range 3 {
 		jot(t, j, 1)
-		j.turn()
+		j.rotateWAL()
 		j.posting.running.Add(1)
 		j.postOwn()
 		if n := size(t, j); n != int64(i+1) || j.posting.stuck.Load() {

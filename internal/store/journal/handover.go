@@ -13,17 +13,17 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Handover is the word of two keys that one of them takes over from the other,
-// and of what a log held at that time. What the older key signs about a longer
-// log does not count.
+// Handover is a statement, signed by two keys, that one takes over from the other, and of
+// the content of a log at that time. A signature of the older key on a longer log is
+// invalid.
 type Handover struct {
 	Log  int64     `json:"log"`
 	Size int64     `json:"size"`
 	Root tlog.Hash `json:"root"`
 	Old  string    `json:"old"`
 	New  string    `json:"new"`
-	// ByOld and ByNew are signatures over all of the above. Whoever was told the
-	// old key believes the new one, and the other way around.
+	// ByOld and ByNew are signatures over all of the above. A verifier that trusts one of
+	// the keys can therefore trust the other.
 	ByOld []byte `json:"by_old"`
 	ByNew []byte `json:"by_new"`
 }
@@ -32,7 +32,13 @@ func (h *Handover) text() []byte {
 	return fmt.Appendf(nil, "ambit journal hand-over v1\n%s\n%s\n%d\n%d\n%s\n", h.Old, h.New, h.Log, h.Size, h.Root)
 }
 
-// check tells both keys, if both have signed.
+func (h *Handover) vow() vow {
+	return vow{size: h.Size, root: h.Root, by: "the hand-over to another key", signed: true}
+}
+
+func (c *Checkpoint) vow(by string) vow { return vow{size: c.Size, root: c.Root, by: by, signed: true} }
+
+// check returns both keys if both signatures are valid.
 func (h *Handover) check() (old, fresh Key, err error) {
 	old, err1 := ParseKey(h.Old)
 	fresh, err2 := ParseKey(h.New)
@@ -47,17 +53,17 @@ func (h *Handover) check() (old, fresh Key, err error) {
 	return old, fresh, err
 }
 
-// keyring is one key that is trusted, with those that it took over from and those that
-// took over from it.
+// keyring contains a trusted key, the keys that it took over from and the keys that took
+// over from it.
 type keyring struct {
 	keys []Key
-	// until says of a key that was handed over how far it may speak of a log.
+	// until contains, for each retired key and log, the size up to which its signatures
+	// are valid.
 	until map[string]map[int64]int64
 }
 
-// newKeyring follows hand-overs from a trusted key, backwards and forwards. What
-// follows a key that the trusted one took over from is not believed: whoever
-// stole such a key could sign it.
+// newKeyring follows hand-overs from a trusted key, backwards and forwards. It does not
+// follow other successors of earlier keys: a thief of such a key could have signed them.
 func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 	k := &keyring{keys: []Key{trusted}, until: map[string]map[int64]int64{}}
 	next, before := map[string]Key{}, map[string]Key{}
@@ -86,7 +92,7 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 				break
 			}
 			if slices.ContainsFunc(k.keys, to.Equal) {
-				return nil, errors.New("the hand-overs go in a circle")
+				return nil, errors.New("the hand-overs form a cycle")
 			}
 			k.keys = append(k.keys, to)
 			at = to
@@ -95,20 +101,20 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 	return k, nil
 }
 
-// knows reports whether a hand-over belongs to the keys.
+// knows reports whether one of the keys made a hand-over.
 func (k *keyring) knows(h *Handover) bool {
 	return slices.ContainsFunc(k.keys, func(key Key) bool { return key.String() == h.Old })
 }
 
-// inForce reports whether a key is one of these, and was not handed over before a
-// log had grown to a size.
+// inForce reports whether a key is in the keyring and was not yet handed over when a log
+// had the given size.
 func (k *keyring) inForce(key Key, log, size int64) bool {
 	until, retired := k.until[key.String()]
 	last, ok := until[log]
 	return slices.ContainsFunc(k.keys, key.Equal) && (!retired || ok && size <= last)
 }
 
-// open reads a checkpoint that one of the keys signed while it was in force.
+// open parses a checkpoint that one of the keys signed while it was in force.
 func (k *keyring) open(text []byte) (c Checkpoint, err error) {
 	for _, key := range k.keys {
 		c, e := key.Open(text)
@@ -128,7 +134,8 @@ func (k *keyring) open(text []byte) (c Checkpoint, err error) {
 }
 
 func readHandovers(tx state.Tx) (list []Handover, err error) {
-	err = tx.Query(`SELECT log, size, root, older, newer, by_old, by_new FROM handovers ORDER BY log, size`, nil, func(r state.Row) error {
+	const query = `SELECT log, size, root, older, newer, by_old, by_new FROM handovers ORDER BY log, size`
+	err = tx.Query(query, nil, func(r state.Row) error {
 		var h Handover
 		var root []byte
 		if err := r.Scan(&h.Log, &h.Size, &root, &h.Old, &h.New, &h.ByOld, &h.ByNew); err != nil {
@@ -153,12 +160,12 @@ func (j *Journal) keyring(tx state.Tx) (*keyring, []Handover, error) {
 	return k, list, err
 }
 
-// ErrHandedOver says that another key has taken over from that of this process.
-var ErrHandedOver = errors.New("the root key was rotated since this process began: restart it")
+// ErrHandedOver means that another key has replaced the key of this process.
+var ErrHandedOver = errors.New("the root key was rotated since this process started: restart it")
 
-// InForce fails with ErrHandedOver if the key of this process is no longer the
-// journal's. Whoever is about to begin something asks in the transaction that says
-// so: what became of it could not be signed.
+// InForce fails with ErrHandedOver if the key of this process is no longer the journal's.
+// A caller that is about to start a side effect calls it in the transaction that records
+// the start, because the outcome could not be signed.
 func (j *Journal) InForce(tx state.Tx) error {
 	err := j.inForce(tx)
 	if errors.Is(err, ErrHandedOver) {
@@ -167,7 +174,8 @@ func (j *Journal) InForce(tx state.Tx) error {
 	return err
 }
 
-// HandedOver is ErrHandedOver if InForce has ever said so. It asks no store.
+// HandedOver returns ErrHandedOver if InForce has ever returned it. It does not access
+// the store.
 func (j *Journal) HandedOver() error {
 	if j.retired.Load() {
 		return ErrHandedOver
@@ -177,19 +185,21 @@ func (j *Journal) HandedOver() error {
 
 func (j *Journal) inForce(tx state.Tx) error {
 	last := ""
-	err := tx.Query(`SELECT newer FROM handovers WHERE log = 0 ORDER BY size DESC LIMIT 1`, nil, func(r state.Row) error { return r.Scan(&last) })
+	const query = `SELECT newer FROM handovers WHERE log = 0 ORDER BY size DESC LIMIT 1`
+	err := tx.Query(query, nil, func(r state.Row) error { return r.Scan(&last) })
 	if err == nil && last != "" && last != j.key.String() {
 		err = ErrHandedOver
 	}
 	return err
 }
 
-// HandOver lets another key take over from this journal's, and returns the
-// journal under it. What every log holds is signed by both keys, and log 0 gets
-// a record of that for each. Also does more in the same transaction. A second
-// time, with the same key, nothing happens.
-func (j *Journal) HandOver(ctx context.Context, next ed25519.PrivateKey, by string, also func(state.Tx, *Journal) error) (*Journal, error) {
-	// Where it was handed over already, what is left is posted under the newer key.
+// HandOver replaces this journal's key and returns the journal with the new one. Both
+// keys sign the content of every log, and log 0 gets a record of each signature. HandOver
+// calls also in the same transaction. A repeated call with the same key does nothing.
+func (j *Journal) HandOver(
+	ctx context.Context, next ed25519.PrivateKey, by string, also func(state.Tx, *Journal) error,
+) (*Journal, error) {
+	// If the journal was handed over already, the new key posts the remaining records.
 	if err := unlessHandedOver(j.Post(ctx)); err != nil {
 		return nil, err
 	}
@@ -212,15 +222,19 @@ func (j *Journal) HandOver(ctx context.Context, next ed25519.PrivateKey, by stri
 		}
 		for i := range list {
 			h := &list[i]
-			_, err := tx.Exec(`INSERT INTO handovers (log, size, root, older, newer, by_old, by_new) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-				h.Log, h.Size, h.Root[:], h.Old, h.New, h.ByOld, h.ByNew)
+			_, err := tx.Exec(`INSERT INTO handovers (log, size, root, older, newer, by_old, by_new)
+				VALUES ($1, $2, $3, $4, $5, $6, $7)`, h.Log, h.Size, h.Root[:], h.Old, h.New, h.ByOld, h.ByNew)
 			if err != nil {
 				return err
 			}
 		}
 		for i := range list {
 			h := &list[i]
-			if err := fresh.enroll(tx, &Record{Kind: kindHandover, Time: j.now(), Principal: by, Roster: &Roster{Log: h.Log, Size: h.Size, Root: &h.Root}, Handover: h}); err != nil {
+			err := fresh.enroll(tx, &Record{
+				Kind: kindHandover, Time: j.now(), Principal: by, Handover: h,
+				Roster: &Roster{Log: h.Log, Size: h.Size, Root: &h.Root},
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -238,18 +252,18 @@ func (j *Journal) HandOver(ctx context.Context, next ed25519.PrivateKey, by stri
 // tookOver reports whether this journal's key took over from another.
 func (j *Journal) tookOver(tx state.Tx) bool {
 	found := false
-	err := tx.Query(`SELECT log FROM handovers WHERE log = 0 AND newer = $1`, []any{j.key.String()}, func(r state.Row) error {
-		var log int64
+	const query = `SELECT log FROM handovers WHERE log = 0 AND newer = $1`
+	err := tx.Query(query, []any{j.key.String()}, func(state.Row) error {
 		found = true
-		return r.Scan(&log)
+		return nil
 	})
 	return err == nil && found
 }
 
-// handovers are those of every log, as far as it has come.
+// handovers signs a hand-over of every log at its current size.
 func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err error) {
-	var room room
-	if err := room.open(tx, 0); err != nil { // there is always a log 0
+	var a appender
+	if err := a.open(tx, 0); err != nil { // log 0 must exist
 		return nil, err
 	}
 	heads, err := readHeads(tx)
@@ -268,20 +282,21 @@ func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err e
 	return list, nil
 }
 
-// handedOver checks that the journal tells of the hand-overs that the store has, all of
-// this journal's keys, and of no others.
+// handedOver checks that log 0 records exactly the hand-overs in the store, and that all
+// of them are between this journal's keys.
 func (r *roster) handedOver(k *keyring, list []Handover) error {
 	has := func(list []Handover, h *Handover) bool {
 		return slices.ContainsFunc(list, func(o Handover) bool { return bytes.Equal(o.text(), h.text()) })
 	}
 	for i := range list {
 		if h := &list[i]; !k.knows(h) || !has(r.handovers, h) {
-			return faultAt(h.Log, h.Size, "log %d was handed over to another key, and the journal does not tell of it", h.Log)
+			return faultAt(h.Log, h.Size, "log %d was handed over to another key, and the journal does not record it", h.Log)
 		}
 	}
 	for i := range r.handovers {
 		if h := &r.handovers[i]; !has(list, h) {
-			return faultAt(h.Log, h.Size, "the journal tells that log %d was handed over to another key, and the store has lost that", h.Log)
+			return faultAt(h.Log, h.Size,
+				"the journal records that log %d was handed over to another key, and the store has lost the hand-over", h.Log)
 		}
 	}
 	return nil

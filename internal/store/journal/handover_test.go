@@ -128,8 +128,8 @@ func TestHandedOverIsKnown(t *testing.T) {
 	})
 }
 
-// A process that is restarted as it was told ends well: nothing that it wrote is
-// lost, and those who have the new key sign it.
+// A process whose key was handed over closes without error and loses no record; a process
+// with the new key signs its records.
 func TestHandedOverProcessEndsWell(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		dir := t.TempDir()
@@ -179,7 +179,7 @@ func TestEmptyJournalIsHandedOver(t *testing.T) {
 	whole(t, fresh)
 }
 
-// What somebody could do who can write the store, and who stole the old key.
+// Attacks with write access to the store and a stolen old key.
 func TestForgedHandOver(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -187,14 +187,14 @@ func TestForgedHandOver(t *testing.T) {
 		want  string
 	}{
 		{"the old key signs on", func(t *testing.T, thief, fresh *Journal) {
-			var room room
+			var a appender
 			err := thief.db.Write(t.Context(), func(tx state.Tx) error {
-				if _, err := room.head(tx, 0); err != nil {
+				if _, err := a.head(tx, 0); err != nil {
 					return err
 				}
-				text, err := thief.sign(0, room.edge.size, room.edge.root())
+				text, err := thief.sign(0, a.edge.size, a.edge.root())
 				if err == nil {
-					_, err = tx.Exec(`UPDATE checkpoints SET note = $1 WHERE log = 0 AND size = $2`, text, room.edge.size)
+					_, err = tx.Exec(`UPDATE checkpoints SET note = $1 WHERE log = 0 AND size = $2`, text, a.edge.size)
 				}
 				return err
 			})
@@ -205,17 +205,17 @@ func TestForgedHandOver(t *testing.T) {
 		{"the hand-over is moved", func(t *testing.T, _, fresh *Journal) {
 			exec(t, fresh, `UPDATE handovers SET size = size + 100`)
 		}, "hand-overs from key to key were changed"},
-		{"the hand-over is removed", func(t *testing.T, _, fresh *Journal) { exec(t, fresh, `DELETE FROM handovers`) }, "the store has lost that"},
+		{"the hand-over is removed", func(t *testing.T, _, fresh *Journal) { exec(t, fresh, `DELETE FROM handovers`) }, "the store has lost the hand-over"},
 		{"the old key is handed to a thief too", func(t *testing.T, thief, fresh *Journal) {
 			h := Handover{Log: 1, Old: thief.key.String(), New: New(thief.db, thirdKey, "test").key.String()}
 			h.ByOld, h.ByNew = ed25519.Sign(thief.signer, h.text()), ed25519.Sign(thirdKey, h.text())
 			exec(t, fresh, `INSERT INTO handovers (log, size, root, older, newer, by_old, by_new) VALUES (1, 0, $1, $2, $3, $4, $5)`, h.Root[:], h.Old, h.New, h.ByOld, h.ByNew)
 		}, "one key was handed over to two"},
-		{"a hand-over that the journal does not tell of", func(t *testing.T, thief, fresh *Journal) {
+		{"a hand-over that the journal does not record", func(t *testing.T, thief, fresh *Journal) {
 			h := Handover{Log: 1, Old: thief.key.String(), New: fresh.key.String()}
 			h.ByOld, h.ByNew = ed25519.Sign(thief.signer, h.text()), ed25519.Sign(fresh.signer, h.text())
 			exec(t, fresh, `INSERT INTO handovers (log, size, root, older, newer, by_old, by_new) VALUES (1, 0, $1, $2, $3, $4, $5)`, h.Root[:], h.Old, h.New, h.ByOld, h.ByNew)
-		}, "does not tell of it"},
+		}, "does not record it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			old := newJournal(t, 20)
@@ -231,7 +231,7 @@ func TestForgedHandOver(t *testing.T) {
 	}
 }
 
-// Neither of two keys can be left out, and nobody else can stand in.
+// A hand-over needs the signatures of both keys.
 func TestHandoverNeedsBothSignatures(t *testing.T) {
 	j := newJournal(t, 1)
 	fresh := New(j.db, secondKey, "test")
@@ -257,8 +257,8 @@ func TestHandoverNeedsBothSignatures(t *testing.T) {
 	}
 }
 
-// An export in which the thief of an old key lets himself take over is believed
-// by nobody who knows the new one.
+// An export in which the thief of an old key appoints himself is rejected by a verifier
+// with the new key.
 func TestKeyringFollowsNoPredecessor(t *testing.T) {
 	j := newJournal(t, 1)
 	fresh, thief := New(j.db, secondKey, "test"), New(j.db, thirdKey, "test")

@@ -157,7 +157,8 @@ func indexBlock(tx state.Tx, log, block int64, rows []row) error {
 	}
 	slices.Sort(sums)
 	for _, sum := range slices.Compact(sums) {
-		_, err := tx.Exec(`INSERT INTO journal_values (log, sum, block) VALUES ($1, $2, $3) ON CONFLICT (log, sum, block) DO NOTHING`, log, sum, block)
+		_, err := tx.Exec(`INSERT INTO journal_values (log, sum, block) VALUES ($1, $2, $3)
+			ON CONFLICT (log, sum, block) DO NOTHING`, log, sum, block)
 		if err != nil {
 			return err
 		}
@@ -165,8 +166,8 @@ func indexBlock(tx state.Tx, log, block int64, rows []row) error {
 	if !any {
 		return nil
 	}
-	_, err := tx.Exec(`INSERT INTO journal_calls (log, block, calls) VALUES ($1, $2, $3) ON CONFLICT (log, block) DO UPDATE SET calls = excluded.calls`,
-		log, block, calls)
+	_, err := tx.Exec(`INSERT INTO journal_calls (log, block, calls) VALUES ($1, $2, $3)
+		ON CONFLICT (log, block) DO UPDATE SET calls = excluded.calls`, log, block, calls)
 	return err
 }
 
@@ -174,12 +175,13 @@ func indexBlock(tx state.Tx, log, block int64, rows []row) error {
 // were erased: their hashes would still confirm a guess.
 func reindex(tx state.Tx, log, from, to int64) error {
 	for _, table := range []string{"journal_values", "journal_calls"} {
-		if _, err := tx.Exec(`DELETE FROM `+table+` WHERE log = $1 AND block >= $2 AND block < $3`, log, from, to); err != nil {
+		_, err := tx.Exec(`DELETE FROM `+table+` WHERE log = $1 AND block >= $2 AND block < $3`, log, from, to)
+		if err != nil {
 			return err
 		}
 	}
 	for block := from; block < to; block++ {
-		rows, err := blockRows(tx, log, block)
+		rows, err := collectRows(tx, log, block*blockSize, (block+1)*blockSize)
 		if err != nil {
 			return err
 		}
@@ -192,15 +194,10 @@ func reindex(tx state.Tx, log, from, to int64) error {
 	return nil
 }
 
-func blockRows(tx state.Tx, log, block int64) (rows []row, err error) {
-	rows = make([]row, 0, blockSize)
-	err = readRows(tx, log, block*blockSize, (block+1)*blockSize, func(r row) error { rows = append(rows, r); return nil })
-	return rows, err
-}
-
-// indexedBlocks reads which blocks of a log are indexed.
+// indexedBlocks returns the run of indexed blocks of a log.
 func indexedBlocks(tx state.Tx, log int64) (first, next int64, err error) {
-	err = tx.Query(`SELECT first, next FROM journal_indexed WHERE log = $1`, []any{log}, func(r state.Row) error { return r.Scan(&first, &next) })
+	err = tx.Query(`SELECT first, next FROM journal_indexed WHERE log = $1`, []any{log},
+		func(r state.Row) error { return r.Scan(&first, &next) })
 	return first, next, err
 }
 
@@ -216,7 +213,9 @@ func (j *Journal) backfill(ctx context.Context, log int64) error {
 			return err
 		}
 		var size int64
-		if err := tx.Query(`SELECT size FROM heads WHERE log = $1`, []any{log}, func(r state.Row) error { return r.Scan(&size) }); err != nil {
+		err = tx.Query(`SELECT size FROM heads WHERE log = $1`, []any{log},
+			func(r state.Row) error { return r.Scan(&size) })
+		if err != nil {
 			return err
 		}
 		if complete := size / blockSize; next < complete {
@@ -227,7 +226,7 @@ func (j *Journal) backfill(ctx context.Context, log int64) error {
 			return errIndexed
 		}
 		for block := from; block < first; block++ {
-			rows, err := blockRows(tx, log, block)
+			rows, err := collectRows(tx, log, block*blockSize, (block+1)*blockSize)
 			if err != nil {
 				return err
 			}
@@ -239,15 +238,16 @@ func (j *Journal) backfill(ctx context.Context, log int64) error {
 	})
 }
 
-// lookup is what a filter asks of the index.
+// lookup is a query to the index.
 type lookup struct {
 	sums []int64
-	call []byte // nil if it does not ask for a call
+	call []byte // nil if the filter has no call id
 }
 
 func (f *Filter) lookup() (l lookup) {
 	for kind, s := range map[byte]string{
-		kindAgent: f.Agent, kindPrincipal: f.Principal, kindTool: f.Tool, kindDecision: string(f.Decision), kindCode: f.Code,
+		kindAgent: f.Agent, kindPrincipal: f.Principal, kindTool: f.Tool,
+		kindDecision: string(f.Decision), kindCode: f.Code,
 	} {
 		if s != "" {
 			l.sums = append(l.sums, valueSum(kind, appendString(nil, s)))
@@ -287,7 +287,8 @@ func (l *lookup) last(tx state.Tx, log, from, to int64) (int64, error) {
 	return to - 1, nil
 }
 
-const lastValueQuery = `SELECT block FROM journal_values WHERE log = $1 AND sum = $2 AND block >= $3 AND block < $4 ORDER BY block DESC LIMIT 1`
+const lastValueQuery = `SELECT block FROM journal_values
+	WHERE log = $1 AND sum = $2 AND block >= $3 AND block < $4 ORDER BY block DESC LIMIT 1`
 
 func lastValue(tx state.Tx, log, sum, from, to int64) (block int64, err error) {
 	block = -1
@@ -295,24 +296,26 @@ func lastValue(tx state.Tx, log, sum, from, to int64) (block int64, err error) {
 	return block, err
 }
 
+const callsQuery = `SELECT block, calls FROM journal_calls WHERE log = $1 AND block >= $2 AND block < $3`
+
 func lastCall(tx state.Tx, log int64, call []byte, from, to int64) (found int64, err error) {
 	found = -1
 	errFound := errors.New("found")
-	err = tx.Query(`SELECT block, calls FROM journal_calls WHERE log = $1 AND block >= $2 AND block < $3 ORDER BY block DESC`, []any{log, from, to},
-		func(r state.Row) error {
-			var block int64
-			var calls []byte
-			if err := r.Scan(&block, &calls); err != nil {
-				calls = call // of the wrong type: the block has to be read
+	const query = callsQuery + ` ORDER BY block DESC`
+	err = tx.Query(query, []any{log, from, to}, func(r state.Row) error {
+		var block int64
+		var calls []byte
+		if err := r.Scan(&block, &calls); err != nil {
+			calls = call // wrong type: the block must be read
+		}
+		for ; len(calls) >= 4; calls = calls[4:] {
+			if bytes.Equal(calls[:4], call) {
+				found = block
+				return errFound
 			}
-			for ; len(calls) >= 4; calls = calls[4:] {
-				if bytes.Equal(calls[:4], call) {
-					found = block
-					return errFound
-				}
-			}
-			return nil
-		})
+		}
+		return nil
+	})
 	if errors.Is(err, errFound) {
 		err = nil
 	}
@@ -332,7 +335,8 @@ func readIndex(tx state.Tx, log, from, to int64) (p indexPage, err error) {
 	}
 	p.values, p.calls = map[[2]int64]bool{}, map[int64][]byte{}
 	blocks := []any{log, from / blockSize, to / blockSize}
-	err = tx.Query(`SELECT block, sum FROM journal_values WHERE log = $1 AND block >= $2 AND block < $3`, blocks, func(r state.Row) error {
+	const query = `SELECT block, sum FROM journal_values WHERE log = $1 AND block >= $2 AND block < $3`
+	err = tx.Query(query, blocks, func(r state.Row) error {
 		var entry [2]int64
 		err := r.Scan(&entry[0], &entry[1])
 		p.values[entry] = true
@@ -341,11 +345,11 @@ func readIndex(tx state.Tx, log, from, to int64) (p indexPage, err error) {
 	if err != nil {
 		return p, err
 	}
-	err = tx.Query(`SELECT block, calls FROM journal_calls WHERE log = $1 AND block >= $2 AND block < $3`, blocks, func(r state.Row) error {
+	err = tx.Query(callsQuery, blocks, func(r state.Row) error {
 		var block int64
 		var calls []byte
 		if err := r.Scan(&block, &calls); err != nil {
-			calls = nil // of the wrong type, and so not the entry
+			calls = nil // wrong type, so the entry is missing
 		}
 		p.calls[block] = calls
 		return nil
@@ -380,7 +384,8 @@ func (c *indexChecker) leaf(r *row) {
 		case kind != kindCall && c.indexPage.values[[2]int64{block, valueSum(kind, value)}]:
 			c.last[f] = value
 		default:
-			c.wrong = faultAt(c.log, r.seq, "the index lacks an entry of record %d of log %d: show could leave the record out", r.seq, c.log)
+			c.wrong = faultAt(c.log, r.seq,
+				"the index lacks an entry of record %d of log %d: show could leave the record out", r.seq, c.log)
 			return
 		}
 	}

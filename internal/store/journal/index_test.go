@@ -34,7 +34,7 @@ func (t countedTx) Query(query string, args []any, each func(state.Row) error) e
 	return t.Tx.Query(query, args, func(r state.Row) error { *t.rows++; return each(r) })
 }
 
-// looks tells how many rows it takes to answer.
+// looks returns the number of rows that a query reads.
 func looks(t *testing.T, j *Journal, f Filter) (n int, found []int64) {
 	t.Helper()
 	db := j.db

@@ -283,14 +283,14 @@ func TestRosterIsSignedAtEveryStride(t *testing.T) {
 func TestAppendBehindAnotherHead(t *testing.T) {
 	j := newJournal(t, 5)
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
-		var room room
-		if err := room.open(tx, 0); err != nil {
+		var a appender
+		if err := a.open(tx, 0); err != nil {
 			return err
 		}
-		if err := room.edge.add(tlog.Hash{}, nil); err != nil {
+		if err := a.edge.add(tlog.Hash{}, nil); err != nil {
 			return err
 		}
-		return room.append(tx, 0, [][]byte{appendBody(nil, sample(6))})
+		return a.append(tx, 0, [][]byte{appendBody(nil, sample(6))})
 	})
 	if err == nil {
 		t.Error("it was appended")
@@ -508,8 +508,8 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// What a process remembers of a log's end is worth nothing after a transaction
-// that was undone, and another process's append in its place.
+// The remembered end of a log is discarded if the transaction is rolled back and another
+// process appends.
 func TestAppendAfterOneThatWasUndone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	a, b := open(statetest.At(t, file)), open(statetest.At(t, file))

@@ -16,69 +16,70 @@ import (
 )
 
 const (
-	// postTime is how long an entry of a daybook waits to be posted together with
-	// others.
+	// postTime is how long an entry of the write-ahead log waits to be posted together
+	// with others.
 	postTime = 100 * time.Millisecond
-	// noteTime bounds the commit of a record that goes to the store itself.
-	noteTime = 30 * time.Second
-	// postAgain is how long a failed posting waits for the next.
+	// writeTime bounds a commit that no caller's context bounds.
+	writeTime = 30 * time.Second
+	// postAgain is the time between a failed posting and the next attempt.
 	postAgain = time.Second
-	// bookTime is how long a daybook is written to at most: it still holds what
-	// was posted, and may be erased by then.
-	bookTime = time.Hour
+	// fileTime bounds how long one file is used: it still contains posted records, which
+	// may be erased from the journal meanwhile.
+	fileTime = time.Hour
 )
 
-// posting is how a journal deals with daybooks.
+// posting moves records from write-ahead logs to the journal.
 type posting struct {
-	dir   string
-	book  atomic.Pointer[wal.Book] // nil if this process keeps none
-	last  atomic.Pointer[string]   // the file that was posted last
-	stuck atomic.Bool              // the last posting failed
+	dir    string
+	writer atomic.Pointer[wal.Writer] // nil if this process has no write-ahead log
+	last   atomic.Pointer[string]     // the file that was posted last
+	stuck  atomic.Bool                // the last posting failed
 
 	syncFolder func(dir string) error
 
-	one    sync.Mutex // posts
-	buffer []byte     // of the one
+	post   sync.Mutex // held while posting
+	buffer []byte     // guarded by post
 
-	mu      sync.Mutex
-	timer   *time.Timer
-	turner  *time.Timer // of the book that is written to
-	armed   atomic.Bool
-	closed  bool
-	running sync.WaitGroup
+	mu       sync.Mutex
+	timer    *time.Timer
+	rotation *time.Timer // ends the current file after fileTime
+	armed    atomic.Bool
+	closed   bool
+	running  sync.WaitGroup
 }
 
-// Daybooks says in which folder the daybooks of a store lie. What they hold is
-// posted before anything is read.
+// Daybooks sets the directory of the store's write-ahead logs. They are posted before the
+// journal is read.
 func (j *Journal) Daybooks(dir string) { j.posting.dir = dir }
 
-// KeepDaybook lets Note write to a daybook of this process. It is for processes
-// that live on: one record costs more by way of a daybook, many cost less.
+// KeepDaybook makes Note use a write-ahead log of this process. It is meant for
+// long-running processes: a single record costs more this way, many cost less.
 func (j *Journal) KeepDaybook() {
 	if j.posting.dir != "" {
-		j.posting.book.CompareAndSwap(nil, wal.Open(j.posting.dir, j.db.Owner()))
+		j.posting.writer.CompareAndSwap(nil, wal.Open(j.posting.dir, j.db.Owner()))
 	}
 }
 
-// Note keeps a record that settles nothing else in the store. It is durable when
-// Note returns nil; its place in the log may come later. No caller can cancel it.
+// Note stores a record that belongs to no other change in the store. The record is durable
+// when Note returns nil; it may get its place in the log later. Note cannot be cancelled.
 func (j *Journal) Note(r *Record) error {
 	if r.Time.IsZero() {
 		r.Time = j.now()
 	}
 	p := &j.posting
-	// While nothing can be posted, whoever notes something shall hear of it.
-	if book := p.book.Load(); book != nil && !p.stuck.Load() {
+	// While posting fails, records go to the store directly, so that the caller gets the
+	// error.
+	if w := p.writer.Load(); w != nil && !p.stuck.Load() {
 		body := bodies.Get().(*[]byte)
 		*body = appendBody((*body)[:0], r)
-		err := book.Write(*body, int(j.calls.Load())-1)
+		err := w.Write(*body, int(j.calls.Load())-1)
 		bodies.Put(body)
 		if err == nil {
 			j.arm(postTime)
 			return nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
+	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
 	return j.db.Write(ctx, func(tx state.Tx) error {
 		_, err := j.Append(tx, r)
@@ -88,7 +89,7 @@ func (j *Journal) Note(r *Record) error {
 
 var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-// arm has what was noted posted after a while.
+// arm schedules a posting.
 func (j *Journal) arm(after time.Duration) {
 	p := &j.posting
 	if p.armed.Swap(true) {
@@ -107,12 +108,12 @@ func (j *Journal) arm(after time.Duration) {
 	}
 }
 
-// postOwn posts what this process noted.
+// postOwn posts the entries of this process.
 func (j *Journal) postOwn() {
 	p := &j.posting
 	defer p.running.Done()
 	p.armed.Store(false)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
 	err := j.postCurrent(ctx)
 	p.stuck.Store(err != nil)
@@ -121,49 +122,49 @@ func (j *Journal) postOwn() {
 	}
 }
 
-// postCurrent posts what was noted since the last time. Where that went to a new
-// file, it looks at all of them.
+// postCurrent posts the entries since the last posting. If they are in a new file, it
+// posts all files.
 func (j *Journal) postCurrent(ctx context.Context) error {
 	p := &j.posting
-	book := p.book.Load()
-	if book == nil {
+	w := p.writer.Load()
+	if w == nil {
 		return j.Post(ctx)
 	}
-	name, size := book.Current()
+	name, size := w.Current()
 	if last := p.last.Swap(&name); name == "" || last == nil || *last != name {
-		j.turnLater(name)
+		j.rotateLater(name)
 		return j.Post(ctx)
 	}
-	p.one.Lock()
-	defer p.one.Unlock()
+	p.post.Lock()
+	defer p.post.Unlock()
 	return j.postFile(ctx, name, size, false)
 }
 
-// turnLater has the daybook that was begun end in good time.
-func (j *Journal) turnLater(name string) {
+// rotateLater schedules the end of a new file.
+func (j *Journal) rotateLater(name string) {
 	p := &j.posting
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.turner != nil {
-		p.turner.Stop()
+	if p.rotation != nil {
+		p.rotation.Stop()
 	}
 	if name == "" || p.closed {
 		return
 	}
-	p.turner = time.AfterFunc(bookTime, func() {
-		j.turn()
-		j.arm(0) // which removes it
+	p.rotation = time.AfterFunc(fileTime, func() {
+		j.rotateWAL()
+		j.arm(0) // the posting removes the file
 	})
 }
 
-// turn ends the daybook that is written to, if there is one.
-func (j *Journal) turn() {
-	if book := j.posting.book.Load(); book != nil {
-		book.Turn()
+// rotateWAL ends the current file of the write-ahead log.
+func (j *Journal) rotateWAL() {
+	if w := j.posting.writer.Load(); w != nil {
+		w.Rotate()
 	}
 }
 
-// Post posts what lies in the daybooks of the store, whoever wrote it.
+// Post posts the entries in all write-ahead logs of the store.
 func (j *Journal) Post(ctx context.Context) error {
 	if j.posting.dir == "" {
 		return nil
@@ -172,10 +173,10 @@ func (j *Journal) Post(ctx context.Context) error {
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	j.posting.one.Lock()
-	defer j.posting.one.Unlock()
+	j.posting.post.Lock()
+	defer j.posting.post.Unlock()
 	for _, f := range files {
-		// Whether more can come is asked before it is read.
+		// This is asked before the file is read: an entry could be added in between.
 		over, err := j.over(ctx, f)
 		if err == nil {
 			err = j.postNews(ctx, f.Name, over)
@@ -190,34 +191,34 @@ func (j *Journal) Post(ctx context.Context) error {
 	return nil
 }
 
-// over reports whether nobody writes to a daybook any more.
+// over reports whether a file gets no more entries.
 func (j *Journal) over(ctx context.Context, f wal.File) (bool, error) {
 	if f.Owner == j.db.Owner() {
-		book := j.posting.book.Load()
-		return book == nil || book.Over(f), nil
+		w := j.posting.writer.Load()
+		return w == nil || w.Over(f), nil
 	}
 	alive, err := j.db.Alive(ctx, f.Owner)
 	return !alive, err
 }
 
-// postNews posts a daybook if there is something new in it: most looks find
-// nothing, and those who only read need not write.
+// postNews posts a file if it has new entries. Usually there are none, and then a reader
+// of the journal needs no write transaction.
 func (j *Journal) postNews(ctx context.Context, name string, over bool) error {
 	var e wal.Entries
-	err := j.db.Read(ctx, func(tx state.Tx) (err error) { e, err = j.look(tx, name, wal.ToEnd); return err })
+	err := j.db.Read(ctx, func(tx state.Tx) (err error) { e, err = j.unposted(tx, name, wal.ToEnd); return err })
 	if err != nil || len(e.Bodies) == 0 && (e.Left == 0 || !over) {
 		return err
 	}
 	return j.postFile(ctx, name, wal.ToEnd, over)
 }
 
-// postFile posts a daybook up to a place.
+// postFile posts the entries of a file that begin before to.
 func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool) error {
 	for more := true; more; {
 		err := j.db.Write(ctx, func(tx state.Tx) error {
-			e, err := j.look(tx, name, to)
+			e, err := j.unposted(tx, name, to)
 			if err == nil && len(e.Bodies) == 0 && e.End < to {
-				err = errSpoilt
+				err = errCorrupt
 			}
 			if err == nil && len(e.Bodies) == 0 && e.Left > 0 && over {
 				e.Bodies, e.End = [][]byte{torn(e.Left, j.now())}, e.End+e.Left
@@ -229,7 +230,8 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 			if _, err := j.add(tx, e.Bodies, j.now()); err != nil {
 				return err
 			}
-			_, err = tx.Exec(`INSERT INTO daybooks (name, posted) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET posted = excluded.posted`, name, e.End)
+			_, err = tx.Exec(`INSERT INTO daybooks (name, posted) VALUES ($1, $2)
+				ON CONFLICT (name) DO UPDATE SET posted = excluded.posted`, name, e.End)
 			return err
 		})
 		if err != nil {
@@ -239,15 +241,16 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 	return nil
 }
 
-// errSpoilt says that what this process wrote is not there any more. It is told
-// when the book is over; until then nothing is noted behind it.
-var errSpoilt = errors.New("an entry of the daybook was changed before it was posted")
+// errCorrupt means that an entry of this process is no longer in the file. It is recorded
+// when the file is over; until then Note does not use the write-ahead log.
+var errCorrupt = errors.New("an entry of the write-ahead log was changed before it was posted")
 
-// look reads what is to be posted next. A file that is gone was posted; its mark
-// may be gone too.
-func (j *Journal) look(tx state.Tx, name string, to int64) (e wal.Entries, err error) {
+// unposted reads the next entries to post. A missing file was posted; its row in the
+// table may be gone too.
+func (j *Journal) unposted(tx state.Tx, name string, to int64) (e wal.Entries, err error) {
 	var from int64
-	err = tx.Query(`SELECT posted FROM daybooks WHERE name = $1`, []any{name}, func(r state.Row) error { return r.Scan(&from) })
+	err = tx.Query(`SELECT posted FROM daybooks WHERE name = $1`, []any{name},
+		func(r state.Row) error { return r.Scan(&from) })
 	if err != nil {
 		return e, err
 	}
@@ -258,17 +261,18 @@ func (j *Journal) look(tx state.Tx, name string, to int64) (e wal.Entries, err e
 	return e, err
 }
 
-// torn is the record of an end that is no entry.
+// torn returns the record of an incomplete entry at the end of a file.
 func torn(left int64, now time.Time) []byte {
 	return appendBody(nil, &Record{
 		Time: now, Decision: Unknown, Stage: "record", Code: "outcome_unknown",
-		Detail: fmt.Sprintf("the last %d bytes of a daybook are not whole: either nobody was told of these records, or they are damaged", left),
+		Detail: fmt.Sprintf("the last %d bytes of a write-ahead log are incomplete: "+
+			"either these records were never acknowledged, or they are damaged", left),
 	})
 }
 
-// retire removes a daybook that was posted to its end. The mark goes after the
-// file, once a power cut cannot bring that back: as long as there is a file, its
-// mark says what was posted.
+// retire removes a file that was posted completely. Its row in the table is deleted only
+// when a power failure can no longer restore the file: as long as the file exists, the row
+// says what was posted.
 func (j *Journal) retire(ctx context.Context, name string) error {
 	if err := os.Remove(filepath.Join(j.posting.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -282,23 +286,24 @@ func (j *Journal) retire(ctx context.Context, name string) error {
 	})
 }
 
-// closeDaybook posts what this process noted. The book stays, closed: its last file
-// is not over before those who write to it have ended, and only it knows.
-func (j *Journal) closeDaybook(ctx context.Context) error {
+// closeWAL closes the write-ahead log and posts its entries. j.posting.writer stays set:
+// the last file is over only when its running writes have ended, and only the writer
+// knows that.
+func (j *Journal) closeWAL(ctx context.Context) error {
 	p := &j.posting
 	p.mu.Lock()
 	p.closed = true
 	if p.timer != nil && p.timer.Stop() {
 		p.running.Done()
 	}
-	if p.turner != nil {
-		p.turner.Stop()
+	if p.rotation != nil {
+		p.rotation.Stop()
 	}
 	p.mu.Unlock()
 	p.running.Wait()
-	book := p.book.Load()
-	if book == nil {
+	w := p.writer.Load()
+	if w == nil {
 		return nil
 	}
-	return errors.Join(book.Close(), unlessHandedOver(j.Post(ctx)))
+	return errors.Join(w.Close(), unlessHandedOver(j.Post(ctx)))
 }

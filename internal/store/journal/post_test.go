@@ -10,12 +10,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/journal/wal"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/sqlite"
 )
 
-// noting is a journal with a daybook that is posted only when somebody asks.
+// noting returns a journal with a write-ahead log that is posted only on request.
 func noting(t *testing.T, dir string) *Journal {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), filepath.Join(dir, "state.db"))
@@ -109,8 +110,8 @@ func TestEntriesArePostedOnce(t *testing.T) {
 	sound(t, noting(t, dir), processes*each)
 }
 
-// A process that died leaves its daybook to the next who looks, once.
-func TestDaybookOfTheDead(t *testing.T) {
+// The entries of a dead process are posted exactly once.
+func TestWALOfADeadProcess(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 5)
@@ -152,10 +153,10 @@ func TestDeathWhilePosting(t *testing.T) {
 	sound(t, j, 3)
 }
 
-// A file of a living owner can be there before its first entry, and before the
-// book says that it is the current one. Nobody removes it then: what is noted in
-// it would be gone with it. This goes for the first file and for the next.
-func TestDaybookThatIsBeingMadeStays(t *testing.T) {
+// A file of a living owner may exist before its first entry, and before the writer reports
+// it as current. Posting must not remove it, because later entries would be lost. This
+// holds for the first file and for later ones.
+func TestNewWALFileStays(t *testing.T) {
 	for name, notes := range map[string]int{"first": 0, "next": 3} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -183,10 +184,10 @@ func TestDaybookThatIsBeingMadeStays(t *testing.T) {
 
 // Whether a file is over only its book knows: one that takes no more notes, since
 // it is being closed, is asked all the same.
-func TestClosedDaybookIsAsked(t *testing.T) {
+func TestClosedWALIsAsked(t *testing.T) {
 	j := noting(t, t.TempDir())
 	jot(t, j, 1)
-	book := j.posting.book.Load()
+	book := j.posting.writer.Load()
 	if err := book.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func TestClosedDaybookIsAsked(t *testing.T) {
 	if err := j.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if j.posting.book.Load() != book {
+	if j.posting.writer.Load() != book {
 		t.Error("the book was put away")
 	}
 	sound(t, j, 2)
@@ -234,18 +235,18 @@ func TestMarkStaysUntilTheFileIsGoneForGood(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o600); err != nil { // the power cut
 		t.Fatal(err)
 	}
-	j.posting.syncFolder = wal.SyncFolder
+	j.posting.syncFolder = home.SyncFolder
 	sound(t, j, 3)
 	if n := count(t, j, "daybooks"); n != 0 {
 		t.Errorf("%d marks stay", n)
 	}
 }
 
-func TestTornDaybookIsTold(t *testing.T) {
+func TestTornEntryIsRecorded(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 2)
-	name, end := dead.posting.book.Load().Current()
+	name, end := dead.posting.writer.Load().Current()
 	if err := os.Truncate(filepath.Join(dead.posting.dir, name), end-1); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +262,7 @@ func TestTornDaybookIsTold(t *testing.T) {
 	}
 	sound(t, j, 2)
 	entries, err := j.Show(t.Context(), Filter{})
-	if err != nil || !strings.Contains(entries[0].Detail, "not whole") || entries[0].Decision != Unknown {
+	if err != nil || !strings.Contains(entries[0].Detail, "incomplete") || entries[0].Decision != Unknown {
 		t.Errorf("%+v, error %v", entries, err)
 	}
 }
@@ -278,14 +279,14 @@ func TestPostingInGoodTime(t *testing.T) {
 			t.Errorf("round %d: %d records", i, n)
 		}
 		if i == 1 {
-			j.posting.book.Store(wal.Open(j.posting.dir, j.db.Owner()+"2"))
+			j.posting.writer.Store(wal.Open(j.posting.dir, j.db.Owner()+"2"))
 		}
 	}
 	sound(t, j, 30)
 }
 
-// While nothing can be posted, nothing is noted: whoever calls is told.
-func TestStuckPostingIsTold(t *testing.T) {
+// While posting fails, Note returns the error instead of using the write-ahead log.
+func TestStuckPostingIsReported(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
 	jot(t, j, 1)
@@ -299,8 +300,8 @@ func TestStuckPostingIsTold(t *testing.T) {
 	}
 }
 
-// A daybook that cannot be written is no reason to refuse a call.
-func TestWithoutDaybook(t *testing.T) {
+// A call succeeds if the write-ahead log cannot be written.
+func TestWithoutWAL(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "daybooks"), nil, 0o600); err != nil {

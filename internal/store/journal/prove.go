@@ -12,52 +12,52 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// What a proof shows.
+// The kinds of proofs.
 const (
 	// Inclusion shows that a record is in the tree of a checkpoint.
 	Inclusion = "inclusion"
-	// Consistency shows that the tree of an older checkpoint is the beginning
-	// of that of a newer one.
+	// Consistency shows that the tree of an older checkpoint is a prefix of the tree of a
+	// newer one.
 	Consistency = "consistency"
 )
 
-// Proof can be checked by anyone who has the journal's key and nothing else.
+// Proof can be checked with the journal's key alone.
 type Proof struct {
 	Proves string `json:"proves"`
 	Log    int64  `json:"log"`
-	// Seq, Hash and Record are of an inclusion. The record is a text, because
-	// its bytes count, and JSON may be written anew.
+	// Seq, Hash and Record belong to an inclusion. The record is a string, because the
+	// hash covers its exact bytes, and tools may reformat JSON.
 	Seq    int64      `json:"seq"`
 	Hash   *tlog.Hash `json:"hash,omitempty"`
 	Record *string    `json:"record,omitempty"`
 	Erased bool       `json:"erased,omitempty"`
-	// Older is the checkpoint that a consistency starts from.
+	// Older is the older checkpoint of a consistency proof.
 	Older string `json:"older,omitempty"`
 
-	// Handovers lead from the key that somebody was told to the one that signed.
+	// Handovers lead from a key that the verifier trusts to the key that signed.
 	Handovers []Handover `json:"handovers,omitempty"`
 
 	Path       []tlog.Hash `json:"path"`
 	Checkpoint string      `json:"checkpoint"`
-	// Key tells which key to check it with. It is not to be believed.
+	// Key is a hint which key to use. It must not be trusted.
 	Key string `json:"key"`
 }
 
-// Proven is what a proof showed.
+// Proven is the result of a valid proof.
 type Proven struct {
 	Proves string
 	Log    int64
-	// Size is that of the checkpoint, Older that of the older one.
+	// Size is the size of the checkpoint, Older the size of the older one.
 	Size, Older int64
 	// Entry is the record of an inclusion.
 	Entry Entry
 	Key   Key
 }
 
-// Prove makes the proof that a record is in the journal.
+// Prove returns a proof that a record is in the journal.
 func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
 	var p *Proof
-	make := func(tx state.Tx) error {
+	build := func(tx state.Tx) error {
 		mark, err := newestMark(tx, log)
 		if err != nil {
 			return err
@@ -78,7 +78,10 @@ func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
 		if err != nil {
 			return err
 		}
-		p = &Proof{Proves: Inclusion, Log: log, Seq: seq, Hash: &hash, Path: path, Checkpoint: string(mark.Note), Key: j.key.String()}
+		p = &Proof{
+			Proves: Inclusion, Log: log, Seq: seq, Hash: &hash, Path: path,
+			Checkpoint: string(mark.Note), Key: j.key.String(),
+		}
 		if p.Handovers, err = handoversOf(tx, log); err != nil {
 			return err
 		}
@@ -88,21 +91,21 @@ func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
 		}
 		return nil
 	}
-	err := j.db.Read(ctx, make)
+	err := j.db.Read(ctx, build)
 	if errors.Is(err, ErrNoRecord) {
-		// It may be newer than the last checkpoint.
+		// The record may be newer than the last checkpoint.
 		if ends, e := j.Ends(ctx); e != nil || seq < 0 || seq >= ends[log] {
 			return nil, errors.Join(ErrNoRecord, e)
 		}
 		if _, err = j.Checkpoint(ctx); err == nil {
-			err = j.db.Read(ctx, make)
+			err = j.db.Read(ctx, build)
 		}
 	}
 	return j.checked(p, err)
 }
 
-// ProveSince makes the proof that what an older checkpoint told of is the
-// beginning of what the journal holds now.
+// ProveSince returns a proof that the records of an older checkpoint are a prefix of the
+// current journal.
 func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) {
 	var old Checkpoint
 	err := j.db.Read(ctx, func(tx state.Tx) error {
@@ -125,7 +128,7 @@ func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) 
 			return err
 		}
 		if mark == nil || mark.Size < old.Size {
-			return fmt.Errorf("the journal has become shorter: the checkpoint tells of %d records of log %d", old.Size, old.Log)
+			return fmt.Errorf("the journal has become shorter: the checkpoint covers %d records of log %d", old.Size, old.Log)
 		}
 		path := tlog.TreeProof{}
 		if old.Size > 0 {
@@ -133,16 +136,19 @@ func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) 
 				return err
 			}
 		}
-		p = &Proof{Proves: Consistency, Log: old.Log, Older: string(older), Path: path, Checkpoint: string(mark.Note), Key: j.key.String()}
+		p = &Proof{
+			Proves: Consistency, Log: old.Log, Older: string(older), Path: path,
+			Checkpoint: string(mark.Note), Key: j.key.String(),
+		}
 		p.Handovers, err = handoversOf(tx, old.Log)
 		return err
 	})
 	return j.checked(p, err)
 }
 
-var errUnprovable = errors.New("the journal was changed, and this cannot be proven: run ambit journal verify")
+var errUnprovable = errors.New("the journal was changed, so there is no proof: run ambit journal verify")
 
-// checked hands out no proof that does not hold.
+// checked returns a proof only if it is valid.
 func (j *Journal) checked(p *Proof, err error) (*Proof, error) {
 	if err != nil {
 		return nil, err
@@ -153,14 +159,15 @@ func (j *Journal) checked(p *Proof, err error) (*Proof, error) {
 	return p, nil
 }
 
-// handoversOf are those of one log.
+// handoversOf returns the hand-overs of one log.
 func handoversOf(tx state.Tx, log int64) ([]Handover, error) {
 	list, err := readHandovers(tx)
 	return slices.DeleteFunc(list, func(h Handover) bool { return h.Log != log }), err
 }
 
 func newestMark(tx state.Tx, log int64) (c *Checkpoint, err error) {
-	err = tx.Query(`SELECT size, note FROM checkpoints WHERE log = $1 ORDER BY size DESC LIMIT 1`, []any{log}, func(r state.Row) error {
+	const query = `SELECT size, note FROM checkpoints WHERE log = $1 ORDER BY size DESC LIMIT 1`
+	err = tx.Query(query, []any{log}, func(r state.Row) error {
 		c = &Checkpoint{Log: log}
 		return r.Scan(&c.Size, &c.Note)
 	})
@@ -170,15 +177,15 @@ func newestMark(tx state.Tx, log int64) (c *Checkpoint, err error) {
 // proofLimit bounds a proof's text.
 const proofLimit = 4 * MaxRecord
 
-// VerifyProof checks a proof's text, on any machine. Without a key it takes the
-// one that the proof carries, which shows only that the proof is whole.
+// VerifyProof checks a proof on any machine. Without a key it uses the key in the proof,
+// which shows only that the proof is consistent.
 func VerifyProof(text []byte, key Key) (*Proven, error) {
 	var p Proof
 	if len(text) > proofLimit {
-		return nil, errors.New("this is no proof: it is too long")
+		return nil, errors.New("this is not a proof: it is too long")
 	}
 	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, fmt.Errorf("this is no proof: %w", err)
+		return nil, fmt.Errorf("this is not a proof: %w", err)
 	}
 	if key.IsZero() {
 		var err error
@@ -208,7 +215,7 @@ func (p *Proof) check(key Key) (*Proven, error) {
 	case Consistency:
 		err = p.checkConsistency(keys, mark, out)
 	default:
-		err = fmt.Errorf("it proves %q, which nobody knows here", p.Proves)
+		err = fmt.Errorf("the proof is of the unknown kind %q", p.Proves)
 	}
 	if err != nil {
 		return nil, err
@@ -218,11 +225,11 @@ func (p *Proof) check(key Key) (*Proven, error) {
 
 func (p *Proof) checkInclusion(mark Checkpoint, out *Proven) error {
 	if p.Hash == nil || (p.Record == nil) != p.Erased {
-		return errors.New("it names no hash, or no record and does not say that it was erased")
+		return errors.New("the proof has no hash, or has no record that is not marked as erased")
 	}
 	out.Entry = Entry{Record: Record{Log: p.Log, Seq: p.Seq}, Hash: *p.Hash, Erased: p.Erased}
 	if !p.Erased {
-		// The same checks as for the whole journal.
+		// Verify makes the same checks.
 		c := &checker{log: p.Log}
 		if err := c.content(p.Seq, p.Hash[:], []byte(*p.Record)); err != nil {
 			return err

@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// While daybooks cannot be read nobody is shown, or signs, half of what there is.
-func TestDaybooksThatCannotBeRead(t *testing.T) {
+// If a write-ahead log cannot be read, the journal is neither shown nor signed.
+func TestUnreadableWAL(t *testing.T) {
 	j := newJournal(t, 5)
 	note := checkpoint(t, j)
 	dir := filepath.Join(t.TempDir(), "daybooks")
@@ -38,12 +38,12 @@ func TestDaybooksThatCannotBeRead(t *testing.T) {
 		"erase":       func(ctx context.Context) error { _, err := j.Erase(ctx, started.Add(time.Hour), "ada"); return err },
 	} {
 		if err := do(t.Context()); err == nil {
-			t.Errorf("%s says nothing", name)
+			t.Errorf("%s returned no error", name)
 		}
 	}
 }
 
-// narrow is a disk with little room.
+// narrow is a disk with little space.
 type narrow struct{ left int }
 
 var errNoRoom = errors.New("no space left")
@@ -61,7 +61,7 @@ func TestExportThatDoesNotFit(t *testing.T) {
 	whole := export(t, j)
 	for _, room := range []int{0, 64 << 10, len(whole) / 2, len(whole) - 1} {
 		if err := j.Export(t.Context(), &narrow{room}); !errors.Is(err, errNoRoom) {
-			t.Errorf("with room for %d of %d bytes: %v", room, len(whole), err)
+			t.Errorf("with space for %d of %d bytes: %v", room, len(whole), err)
 		}
 	}
 	if err := j.Export(t.Context(), &narrow{len(whole)}); err != nil {
@@ -99,16 +99,16 @@ func TestDamagedJournalTakesNothing(t *testing.T) {
 			checkpoint(t, j)
 			exec(t, j, tt.damage)
 			if err := tt.do(j); err == nil {
-				t.Error("nobody was told")
+				t.Error("there was no error")
 			}
 			if r := verify(t, j); r.OK {
-				t.Error("verify says that it is whole")
+				t.Error("verify accepted the journal")
 			}
 		})
 	}
 }
 
-// A checkpoint that tells of more than there is shows that the journal was cut.
+// A checkpoint of more records than the journal has shows that the journal was cut.
 func TestProveSinceOfAShorterJournal(t *testing.T) {
 	longer := newJournal(t, 30)
 	note := checkpoint(t, longer)
@@ -116,11 +116,11 @@ func TestProveSinceOfAShorterJournal(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := longer.ProveSince(t.Context(), []byte("no note")); err == nil {
-		t.Error("what is no checkpoint was taken")
+		t.Error("a text that is not a checkpoint was accepted")
 	}
 }
 
-// A proof is judged whoever wrote it.
+// Proofs are not trusted.
 func TestHostileProofs(t *testing.T) {
 	j := newJournal(t, 20)
 	p, err := j.Prove(t.Context(), 0, 3)
@@ -174,12 +174,12 @@ func TestHostileExports(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := VerifyExport(strings.NewReader(text), Check{Checkpoints: [][]byte{foreign}}); err == nil && r.OK {
-		t.Error("a checkpoint of somebody else was taken")
+		t.Error("a checkpoint of another journal was accepted")
 	}
 }
 
-// Whoever can write a daybook can write records; records that would pass for
-// ambit's own entries in the roster are not among what verifies.
+// An attacker with access to a write-ahead log can write records, but forged records of the
+// roster do not verify.
 func TestForgedRosterRecords(t *testing.T) {
 	for name, body := range map[string]string{
 		"not JSON":      `"kind":"log_erased",`,
@@ -200,7 +200,7 @@ func TestForgedRosterRecords(t *testing.T) {
 	}
 }
 
-// What a caller sends is bounded and stays one line, whatever it is.
+// Records of hostile calls are bounded and stay on one line.
 func TestHostileRecords(t *testing.T) {
 	j := open(newJournal(t, 0).db)
 	long := strings.Repeat("é", maxText) // a cut falls into a letter
@@ -223,20 +223,20 @@ func TestHostileRecords(t *testing.T) {
 		t.Errorf("5 records and a last line are %d lines", n)
 	}
 	if bytes.ContainsAny(text, "\x1b\x00\r") {
-		t.Error("a control character stands in the export")
+		t.Error("the export contains a control character")
 	}
 	if r := verify(t, j); !r.OK || r.Records != 5 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// An entry that is spoilt before it was posted takes no later ones with it: they
-// go to the store, and in the end the journal tells of the loss.
-func TestSpoiltEntry(t *testing.T) {
+// An entry that is corrupted before it was posted does not affect later entries: they go to
+// the store, and the journal finally records the loss.
+func TestCorruptEntry(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
 	jot(t, j, 3)
-	name, end := j.posting.book.Load().Current()
+	name, end := j.posting.writer.Load().Current()
 	path := filepath.Join(dir, "daybooks", name)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -253,7 +253,7 @@ func TestSpoiltEntry(t *testing.T) {
 	}
 	j.posting.closed = false
 	if !j.posting.stuck.Load() {
-		t.Fatal("nobody missed the entry")
+		t.Fatal("the corruption was not noticed")
 	}
 	jot(t, j, 4)
 	if n := size(t, j); n != 2+4 {
@@ -263,7 +263,7 @@ func TestSpoiltEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := j.Show(t.Context(), Filter{})
-	if err != nil || len(entries) != 7 || !strings.Contains(entries[0].Detail, "not whole") {
+	if err != nil || len(entries) != 7 || !strings.Contains(entries[0].Detail, "incomplete") {
 		t.Errorf("%d records, error %v: %+v", len(entries), err, entries)
 	}
 	sound(t, j, 7)

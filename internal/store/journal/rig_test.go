@@ -27,7 +27,7 @@ type asLog struct {
 
 func (d asLog) Log() int64 { return d.log }
 
-// open returns a journal whose clock stands still.
+// open returns a journal with a fixed clock.
 func open(db state.DB) *Journal {
 	j := New(db, testKey, "test")
 	j.now = func() time.Time { return started }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,36 +13,36 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Filter chooses records. What is empty does not count.
+// Filter selects records. Empty fields match every record.
 type Filter struct {
 	// Agent is a name, an id or a digest, Tool a name or a URI.
 	Agent, Tool, Principal, Call, Code string
 	Decision                           Decision
 	Since, Until                       time.Time
-	// Unknown chooses the calls whose outcome nobody knows yet.
+	// Unknown selects the calls whose outcome is still unknown.
 	Unknown bool
-	// Limit is how many, 100 if it is 0.
+	// Limit is the number of records; 0 means 100.
 	Limit int
-	// Before leaves out what came after these ends.
+	// Before excludes the records after these ends.
 	Before Ends
 }
 
-// Ends says of each log how many records it had.
+// Ends is the number of records of each log.
 type Ends map[int64]int64
 
 const (
 	defaultLimit = 100
-	// late is by how much a record may be older than the one before it.
+	// late bounds how much older a record may be than the one before it.
 	late = 24 * time.Hour
 )
 
 // chosen matches records against a filter.
 type chosen struct {
 	Filter
-	// texts must each stand somewhere in a record, which is quickly seen.
+	// texts must all appear in a record. Searching for them is faster than decoding.
 	texts  [][]byte
 	lookup lookup
-	// calls narrows further to these, if it is not nil.
+	// calls, if not nil, selects only these calls.
 	calls map[string]bool
 }
 
@@ -55,7 +56,7 @@ func (f Filter) compile() *chosen {
 	return c
 }
 
-// entry reads a record and tells whether it is chosen.
+// entry decodes a record and reports whether the filter matches it.
 func (c *chosen) entry(log int64, r row) (e Entry, ok bool) {
 	e = Entry{Record: Record{Log: log, Seq: r.seq}, Erased: r.record == nil && !r.odd}
 	if len(r.hash) == tlog.HashSize {
@@ -70,12 +71,13 @@ func (c *chosen) entry(log int64, r row) (e Entry, ok bool) {
 		}
 	}
 	if r.odd || json.Unmarshal(r.record, &e.Record) != nil {
-		// Verify says what is wrong with it; here it shows that it is there.
+		// Show lists damaged records; Verify reports the damage.
 		e.Record = Record{Log: log, Seq: r.seq, Kind: kindUnreadable}
 		return e, len(c.texts) == 0 && c.calls == nil
 	}
 	e.Log, e.Seq = log, r.seq
-	return e, (e.Kind == "" || e.Kind == kindErased || e.Kind == kindHandover) && (c.calls == nil || c.calls[e.Call]) && c.matches(&e)
+	shown := e.Kind == "" || e.Kind == kindErased || e.Kind == kindHandover
+	return e, shown && (c.calls == nil || c.calls[e.Call]) && c.matches(&e)
 }
 
 func (f *Filter) matches(e *Entry) bool {
@@ -86,7 +88,7 @@ func (f *Filter) matches(e *Entry) bool {
 
 func is(want string, have ...string) bool { return want == "" || slices.Contains(have, want) }
 
-// Show returns the newest records that a filter chooses, newest first.
+// Show returns the newest records that match a filter, newest first.
 func (j *Journal) Show(ctx context.Context, f Filter) ([]Entry, error) {
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
@@ -140,47 +142,43 @@ func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
 type backwards struct {
 	j     *Journal
 	log   int64
-	next  int64 // records before it are still to be read
-	size  int64 // how many were read last
+	next  int64 // records before it are not read yet
+	size  int64 // number of records in the last read
 	c     *chosen
 	found []Entry
-	// stuck says that the index cannot be extended. Then records are read.
+	// stuck is set if the index cannot be extended. Then records are read.
 	stuck bool
 }
 
-// fill reads until something is chosen or nothing is left.
+// fill reads until a record matches or none is left.
 func (b *backwards) fill(ctx context.Context) error {
 	for len(b.found) == 0 && b.next > 0 {
 		from, err := b.from(ctx)
 		if err != nil || from == b.next {
 			return err
 		}
-		var rows []row
-		err = b.j.db.Read(ctx, func(tx state.Tx) error {
-			rows = rows[:0]
-			return readRows(tx, b.log, from, b.next, func(r row) error { rows = append(rows, r); return nil })
-		})
+		rows, err := b.j.rows(ctx, b.log, from, b.next)
 		if err != nil {
 			return err
 		}
 		b.next = from
-		for i := len(rows) - 1; i >= 0; i-- {
-			if e, ok := b.c.entry(b.log, rows[i]); ok {
+		for _, r := range slices.Backward(rows) {
+			if e, ok := b.c.entry(b.log, r); ok {
 				b.found = append(b.found, e)
 			}
 		}
-		if len(rows) > 0 && b.c.passed(rows[0].record) {
+		if len(rows) > 0 && b.c.tooOld(rows[0].record) {
 			b.next = 0
 		}
 	}
 	return nil
 }
 
-// from tells from where to read up to next, which it moves over what need not be
-// read: both are the same where nothing is left.
+// from returns the start of the next read, which ends at next. It moves next over records
+// that the index excludes. from equals next if no records are left.
 func (b *backwards) from(ctx context.Context) (int64, error) {
 	if b.c.lookup.empty() {
-		// First as many as may be needed; more where little is chosen.
+		// Start with the limit, and read more at a time while few records match.
 		b.size = min(max(int64(b.c.Limit), 2*b.size), page)
 		return max(0, b.next-b.size), nil
 	}
@@ -189,7 +187,7 @@ func (b *backwards) from(ctx context.Context) (int64, error) {
 	}
 	n := b.next / blockSize
 	found, err := b.before(ctx, n)
-	// Where one block after the other is chosen, more are read at once.
+	// While neighbouring blocks match, read more of them at a time.
 	if found+1 == n {
 		b.size = min(max(blockSize, 2*b.size), page)
 	} else {
@@ -199,8 +197,8 @@ func (b *backwards) from(ctx context.Context) (int64, error) {
 	return max(0, b.next-b.size), err
 }
 
-// before finds the last block before n that may contain what is asked for, or -1. It
-// extends the index over blocks that an older ambit wrote.
+// before finds the last block before n that may contain a match, or -1. It extends the
+// index over blocks that an older ambit wrote.
 func (b *backwards) before(ctx context.Context, n int64) (found int64, err error) {
 	for {
 		var first, next int64
@@ -226,9 +224,9 @@ func (b *backwards) before(ctx context.Context, n int64) (found int64, err error
 	}
 }
 
-// end finds how many records of a log, of the first n, may not be too new. It goes back
-// and looks at the last record of each block. A binary search would be wrong once a
-// clock was ahead: records after such a time need not be too new.
+// end returns the end of those of the first n records of a log that may be old enough. It
+// reads the last record of each block, from the newest. A binary search would be wrong if
+// a clock was ever ahead: records after that time need not be too new.
 func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
 	if c.Until.IsZero() {
 		return n, nil
@@ -238,7 +236,7 @@ func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
 	for at := n; at > 0; at = (at - 1) / blockSize * blockSize {
 		var r struct{ Time time.Time }
 		err := readRows(tx, log, at-1, at, func(one row) error {
-			// An unreadable record counts as old, and is shown.
+			// An unreadable record counts as old, and so is shown.
 			if json.Unmarshal(one.record, &r) != nil {
 				r.Time = time.Time{}
 			}
@@ -250,39 +248,41 @@ func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
 		if !r.Time.After(newest) {
 			break
 		}
-		end = at // records before it, down to the last one of the block before, may be older
+		end = at // earlier records of this block may be older
 	}
 	return end, nil
 }
 
-// passed reports whether a record, and all before it, are too old.
-func (c *chosen) passed(record []byte) bool {
+// tooOld reports whether a record and all records before it are too old.
+func (c *chosen) tooOld(record []byte) bool {
 	var r struct{ Time time.Time }
 	return !c.Since.IsZero() && json.Unmarshal(record, &r) == nil && r.Time.Before(c.Since.Add(-late))
 }
 
-// unknown returns the calls whose outcome nobody knows, with their records
-// where the journal has them already.
+// unknown returns the calls whose outcome is unknown, with their records if the journal
+// has them already.
 func (j *Journal) unknown(ctx context.Context, f Filter) ([]Entry, error) {
 	var open []Entry
 	err := j.db.Read(ctx, func(tx state.Tx) error {
 		open = open[:0]
-		return tx.Query(`SELECT id, agent, digest, tool, principal, started FROM calls WHERE state = 'unknown' ORDER BY started DESC, id`, nil,
-			func(r state.Row) error {
-				e := Entry{Record: Record{Seq: -1, Decision: Unknown}}
-				var started int64
-				if err := r.Scan(&e.Call, &e.Agent, &e.Digest, &e.Tool, &e.Principal, &started); err != nil {
-					return err
-				}
-				e.Time = time.UnixMicro(started).UTC()
-				open = append(open, e)
-				return nil
-			})
+		const query = `SELECT id, agent, digest, tool, principal, started FROM calls
+			WHERE state = 'unknown' ORDER BY started DESC, id`
+		return tx.Query(query, nil, func(r state.Row) error {
+			e := Entry{Record: Record{Seq: -1, Decision: Unknown}}
+			var started int64
+			if err := r.Scan(&e.Call, &e.Agent, &e.Digest, &e.Tool, &e.Principal, &started); err != nil {
+				return err
+			}
+			e.Time = time.UnixMicro(started).UTC()
+			open = append(open, e)
+			return nil
+		})
 	})
 	if err != nil || len(open) == 0 {
 		return nil, err
 	}
-	c := Filter{Decision: Unknown, Since: open[len(open)-1].Time.Add(-late), Limit: len(open), Before: f.Before}.compile()
+	since := open[len(open)-1].Time.Add(-late)
+	c := Filter{Decision: Unknown, Since: since, Limit: len(open), Before: f.Before}.compile()
 	c.calls = make(map[string]bool, len(open))
 	for _, e := range open {
 		c.calls[e.Call] = true
@@ -309,7 +309,7 @@ func (j *Journal) unknown(ctx context.Context, f Filter) ([]Entry, error) {
 	return out, nil
 }
 
-// Ends tells how far every log has come.
+// Ends returns the current end of every log.
 func (j *Journal) Ends(ctx context.Context) (Ends, error) {
 	if err := j.Post(ctx); err != nil {
 		return nil, err
@@ -330,16 +330,14 @@ func (j *Journal) ends(ctx context.Context) (Ends, error) {
 	return ends, err
 }
 
-// Follow calls f for each chosen record after the given ends, the oldest first,
-// until ctx ends or f fails.
+// Follow calls f for each matching record after the given ends, oldest first, until ctx
+// ends or f fails.
 func (j *Journal) Follow(ctx context.Context, from Ends, filter Filter, f func(Entry) error) error {
 	if err := j.Post(ctx); err != nil {
 		return err
 	}
 	c, at := filter.compile(), Ends{}
-	for log, size := range from {
-		at[log] = size
-	}
+	maps.Copy(at, from)
 	for {
 		ends, err := j.ends(ctx)
 		if err != nil {
@@ -357,14 +355,10 @@ func (j *Journal) Follow(ctx context.Context, from Ends, filter Filter, f func(E
 	}
 }
 
-// forwards calls f for each chosen record from…to of a log.
+// forwards calls f for each matching record from…to of a log.
 func (j *Journal) forwards(ctx context.Context, log, from, to int64, c *chosen, f func(Entry) error) error {
 	for ; from < to; from += page {
-		var rows []row
-		err := j.db.Read(ctx, func(tx state.Tx) error {
-			rows = rows[:0]
-			return readRows(tx, log, from, min(from+page, to), func(r row) error { rows = append(rows, r); return nil })
-		})
+		rows, err := j.rows(ctx, log, from, min(from+page, to))
 		if err != nil {
 			return err
 		}

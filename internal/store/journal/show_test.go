@@ -44,7 +44,7 @@ func TestShow(t *testing.T) {
 		{"by call", Filter{Call: "call-000007"}, []int64{7}},
 		{"by agent", Filter{Agent: "shop", Limit: 1}, []int64{49}},
 		{"by the agent's id", Filter{Agent: "matrix://agent/shop", Limit: 1}, []int64{49}},
-		{"what stands in another field does not count", Filter{Agent: "list"}, nil},
+		{"a value of another field does not match", Filter{Agent: "list"}, nil},
 		{"by principal", Filter{Principal: "eve@local"}, nil},
 		{"since", Filter{Since: at(48)}, []int64{49, 48}},
 		{"until", Filter{Until: at(1)}, []int64{1, 0}},

@@ -89,7 +89,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		}, 300, "tile"},
 		{"a byte of a hash not yet in a tile", func(t *testing.T, j *Journal) {
 			exec(t, j, `UPDATE leaves SET hash = $1 WHERE place = 590`, flipped(leafAt(t, j, 0, 590).hash, 3))
-		}, 590, "does not have its hash"},
+		}, 590, "does not match its hash"},
 		{"a record with its hash, in a tile", func(t *testing.T, j *Journal) {
 			record := flipped(leafAt(t, j, 0, 255).record, 90)
 			hash := tlog.RecordHash(record)
@@ -99,7 +99,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 			record := flipped(leafAt(t, j, 0, 590).record, 90)
 			hash := tlog.RecordHash(record)
 			exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE place = 590`, record, hash[:])
-		}, 1, "not those that a stored checkpoint was made of"},
+		}, 1, "do not match a stored checkpoint"},
 		{"a record removed", func(t *testing.T, j *Journal) {
 			exec(t, j, `DELETE FROM leaves WHERE place = 411`)
 		}, 411, "missing"},
@@ -114,7 +114,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		{"the tail removed", func(t *testing.T, j *Journal) {
 			exec(t, j, `DELETE FROM leaves WHERE place >= 595`)
 		}, 595, "missing"},
-		{"the tail removed, and all hashes made anew", func(t *testing.T, j *Journal) { rewrite(t, j, 550, nil) }, 550, "ends after 550 records, but a stored checkpoint tells of 600"},
+		{"the tail removed, and all hashes made anew", func(t *testing.T, j *Journal) { rewrite(t, j, 550, nil) }, 550, "ends after 550 records, but a stored checkpoint covers 600"},
 		{"a record added behind the head", func(t *testing.T, j *Journal) {
 			record := []byte(`{"log":0,"seq":600,"time":"2026-03-01T12:00:00Z"}`)
 			hash := tlog.RecordHash(record)
@@ -156,7 +156,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 			exec(t, j, `UPDATE checkpoints SET size = 599 WHERE size = 600`)
 		}, 598, "was changed"},
 		{"all checkpoints removed", func(t *testing.T, j *Journal) { exec(t, j, `DELETE FROM checkpoints`) }, 0, "no checkpoint"},
-		{"a log that nobody announced", func(t *testing.T, j *Journal) {
+		{"a log that is not in the roster", func(t *testing.T, j *Journal) {
 			exec(t, j, `INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, place(7, 0), make([]byte, 32), []byte("{}"))
 		}, 0, "log 7 has no head"},
 	}
@@ -189,7 +189,7 @@ func swap(t *testing.T, j *Journal, a, b int64) {
 	exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE place = $3`, x.record, x.hash, b)
 }
 
-// What the store itself cannot know, a checkpoint that was kept elsewhere does.
+// A checkpoint stored elsewhere finds changes that the store alone cannot show.
 func TestVerifyAgainstAGivenCheckpoint(t *testing.T) {
 	t.Run("an older copy of the store", func(t *testing.T) {
 		j, copy := newJournal(t, 500), newJournal(t, 400)
@@ -198,7 +198,7 @@ func TestVerifyAgainstAGivenCheckpoint(t *testing.T) {
 			t.Fatalf("the copy is good in itself: %+v", r)
 		}
 		r := verify(t, copy, kept)
-		if r.OK || r.FirstBad.Seq != 400 || !strings.Contains(r.Problem, "the given checkpoint tells of 500") {
+		if r.OK || r.FirstBad.Seq != 400 || !strings.Contains(r.Problem, "the given checkpoint covers 500") {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -210,15 +210,15 @@ func TestVerifyAgainstAGivenCheckpoint(t *testing.T) {
 		fill(t, j, 200)
 		checkpoint(t, j)
 		if r := verify(t, j); !r.OK {
-			t.Fatalf("whoever has the key can rewrite everything: %+v", r)
+			t.Fatalf("a rewrite with the key must verify: %+v", r)
 		}
-		if r := verify(t, j, kept); r.OK || !strings.Contains(r.Problem, "the given checkpoint was made of") {
+		if r := verify(t, j, kept); r.OK || !strings.Contains(r.Problem, "do not match the given checkpoint") {
 			t.Errorf("%+v", r)
 		}
 	})
 	t.Run("a store without anything", func(t *testing.T) {
 		kept := checkpoint(t, newJournal(t, 5))
-		if r := verify(t, open(statetest.Open(t)), kept); r.OK || !strings.Contains(r.Problem, "tells of 5") {
+		if r := verify(t, open(statetest.Open(t)), kept); r.OK || !strings.Contains(r.Problem, "covers 5") {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -290,7 +290,7 @@ func TestErasedRecordsVerify(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 100 {
-		t.Errorf("what nobody allowed to be erased passes: %+v", r)
+		t.Errorf("content without an erasure was accepted: %+v", r)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestRoster(t *testing.T) {
 			for _, table := range []string{"heads", "tiles", "checkpoints"} {
 				exec(t, j, `DELETE FROM `+table+` WHERE log = 2`)
 			}
-		}, Position{2, 0}, "log 2 is gone"},
+		}, Position{2, 0}, "log 2 is missing"},
 		{"log 0 vanishes", func(t *testing.T, j *Journal) {
 			exec(t, j, `DELETE FROM leaves WHERE place < $1`, place(1, 0))
 			for _, table := range []string{"heads", "checkpoints"} {
@@ -325,7 +325,7 @@ func TestRoster(t *testing.T) {
 			exec(t, j, `DELETE FROM tiles WHERE log = 2`)
 			exec(t, j, `DELETE FROM leaves WHERE place > $1 AND place < $2`, place(2, 0), place(3, 0))
 			exec(t, j, `UPDATE heads SET size = 1, edge = $1 WHERE log = 2`, leafAt(t, j, 2, 0).hash)
-		}, Position{2, 1}, "the roster in log 0 tells of 300"},
+		}, Position{2, 1}, "the roster in log 0 covers 300"},
 		{"a record of another log", func(t *testing.T, j *Journal) {
 			exec(t, j, `UPDATE leaves SET record = $1 WHERE place = $2`, leafAt(t, j, 1, 50).record, place(2, 50))
 		}, Position{2, 50}, "was changed"},
@@ -354,7 +354,7 @@ func TestRoster(t *testing.T) {
 	})
 }
 
-func TestVerifyTellsProgress(t *testing.T) {
+func TestVerifyReportsProgress(t *testing.T) {
 	j := newJournal(t, page+10)
 	var said []string
 	_, err := j.Verify(t.Context(), Check{Progress: func(done, of int64) { said = append(said, fmt.Sprint(done, "/", of)) }})

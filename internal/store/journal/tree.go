@@ -11,15 +11,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// A tile holds the hashes of 256 neighbours, so a tile's level is eight of the
-// tree's.
+// A tile contains 256 neighbouring hashes, so one level of tiles spans eight levels of the
+// tree.
 const (
 	tileHeight = 8
 	tileWidth  = 1 << tileHeight
 )
 
-// A leaf's place is its log and its number in one, so that a table in the order
-// of places needs no index beside it: an append writes one page less.
+// The place of a leaf combines its log and its number. A table in the order of places
+// needs no separate index, so an append writes one page less.
 const (
 	seqBits = 40
 	maxSeq  = 1<<seqBits - 1
@@ -27,15 +27,15 @@ const (
 
 func place(log, seq int64) int64 { return log<<seqBits + seq }
 
-// edge is a tree of a size, as the roots of its complete subtrees, the largest
-// first: one for each bit of the size.
+// edge represents a tree by the roots of its complete subtrees, largest first: one for
+// each set bit of the size.
 type edge struct {
 	size  int64
 	roots []tlog.Hash
 }
 
-// add puts a leaf at the end. It calls up for each root of a whole tile, from
-// the lowest, with that root's level and number among tile roots.
+// add appends a leaf. It calls up for each root of a whole tile, lowest first, with the
+// root's level and its number among the tile roots of that level.
 func (e *edge) add(h tlog.Hash, up func(level int, n int64, root tlog.Hash) error) error {
 	e.size++
 	n := e.size
@@ -54,7 +54,7 @@ func (e *edge) add(h tlog.Hash, up func(level int, n int64, root tlog.Hash) erro
 	return nil
 }
 
-// root is the hash of the whole tree.
+// root returns the hash of the whole tree.
 func (e *edge) root() tlog.Hash {
 	if e.size == 0 {
 		return sha256.Sum256(nil)
@@ -86,18 +86,18 @@ func (e *edge) read(size int64, b []byte) error {
 	return nil
 }
 
-// tileRoot is the root of a whole tile, with its level and number among such.
+// tileRoot is the root of a whole tile, with the arguments of edge.add's up.
 type tileRoot struct {
 	level int
 	n     int64
 	root  tlog.Hash
 }
 
-// addTile stores what a leaf completed: a tile of leaves with its entries in the index,
-// or a root that goes into the tile above. Only tiles of leaves are written once and whole.
+// addTile stores the root of a completed tile in the tile above. At level 1 it also stores
+// the completed tile of leaves and its entries in the index.
 func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
 	if level == 1 {
-		rows, err := blockRows(tx, log, n)
+		rows, err := collectRows(tx, log, n*tileWidth, (n+1)*tileWidth)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,8 @@ func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
 			hashes = append(hashes, r.hash...)
 		}
 		if len(hashes) != tileWidth*tlog.HashSize {
-			return fmt.Errorf("records %d to %d of log %d are not all there: run ambit journal verify", n*tileWidth, (n+1)*tileWidth-1, log)
+			return fmt.Errorf("records are missing from %d to %d of log %d: run ambit journal verify",
+				n*tileWidth, (n+1)*tileWidth-1, log)
 		}
 		if err := putTile(tx, log, 0, n, hashes); err != nil {
 			return err
@@ -126,7 +127,8 @@ func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
 	if len(hashes) != in*tlog.HashSize {
 		return fmt.Errorf("tile %d of level %d of log %d is damaged: run ambit journal verify", tile, level, log)
 	}
-	rows, err := tx.Exec(`UPDATE tiles SET hashes = $1 WHERE log = $2 AND level = $3 AND n = $4`, append(hashes, root[:]...), log, int64(level), tile)
+	rows, err := tx.Exec(`UPDATE tiles SET hashes = $1 WHERE log = $2 AND level = $3 AND n = $4`,
+		append(hashes, root[:]...), log, int64(level), tile)
 	if err == nil && rows != 1 {
 		err = errEdge
 	}
@@ -134,19 +136,20 @@ func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
 }
 
 func putTile(tx state.Tx, log int64, level int, n int64, hashes []byte) error {
-	_, err := tx.Exec(`INSERT INTO tiles (log, level, n, hashes) VALUES ($1, $2, $3, $4)`, log, int64(level), n, hashes)
+	_, err := tx.Exec(`INSERT INTO tiles (log, level, n, hashes) VALUES ($1, $2, $3, $4)`,
+		log, int64(level), n, hashes)
 	return err
 }
 
-// getTile reads a tile's hashes; there are none if it is not there.
+// getTile returns the hashes of a tile, or nil if it does not exist.
 func getTile(tx state.Tx, log int64, level int, n int64) (hashes []byte, err error) {
 	err = tx.Query(`SELECT hashes FROM tiles WHERE log = $1 AND level = $2 AND n = $3`, []any{log, int64(level), n},
 		func(r state.Row) error { return r.Scan(&hashes) })
 	return hashes, err
 }
 
-// nodes reads the nodes of a log's tree from its tiles. Nothing that it reads
-// is trusted: a proof made from it is checked before it is handed out.
+// nodes reads the nodes of a log's tree from its tiles. The tiles are not trusted: a proof
+// is verified before it is returned.
 type nodes struct {
 	tx    state.Tx
 	log   int64
@@ -172,7 +175,7 @@ func (r *nodes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 }
 
 func (r *nodes) node(level int, n int64) (tlog.Hash, error) {
-	above := level % tileHeight // how far over the tile's own hashes
+	above := level % tileHeight // levels above the tile's own hashes
 	first := n << above
 	hashes, err := r.tile(int64(level/tileHeight), first/tileWidth)
 	if err != nil {
@@ -180,12 +183,12 @@ func (r *nodes) node(level int, n int64) (tlog.Hash, error) {
 	}
 	from, to := int(first%tileWidth)*tlog.HashSize, (int(first%tileWidth)+1<<above)*tlog.HashSize
 	if to > len(hashes) {
-		return tlog.Hash{}, fmt.Errorf("node %d of level %d of log %d is not there: run ambit journal verify", n, level, r.log)
+		return tlog.Hash{}, fmt.Errorf("node %d of level %d of log %d is missing: run ambit journal verify", n, level, r.log)
 	}
 	return fold(hashes[from:to]), nil
 }
 
-// tile reads a tile once. That of the newest leaves is not kept as a tile yet.
+// tile reads a tile once. The hashes of the newest leaves are not stored as a tile yet.
 func (r *nodes) tile(level, n int64) ([]byte, error) {
 	key := [2]int64{level, n}
 	if hashes, ok := r.tiles[key]; ok {
@@ -193,13 +196,16 @@ func (r *nodes) tile(level, n int64) ([]byte, error) {
 	}
 	hashes, err := getTile(r.tx, r.log, int(level), n)
 	if err == nil && hashes == nil && level == 0 {
-		err = readRows(r.tx, r.log, n*tileWidth, (n+1)*tileWidth, func(one row) error { hashes = append(hashes, one.hash...); return nil })
+		err = readRows(r.tx, r.log, n*tileWidth, (n+1)*tileWidth, func(one row) error {
+			hashes = append(hashes, one.hash...)
+			return nil
+		})
 	}
 	r.tiles[key] = hashes
 	return hashes, err
 }
 
-// fold is the root over a power of two of neighbours.
+// fold returns the root over a power of two of neighbours.
 func fold(hashes []byte) tlog.Hash {
 	var e edge
 	for ; len(hashes) > 0; hashes = hashes[tlog.HashSize:] {

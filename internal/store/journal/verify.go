@@ -12,34 +12,33 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Check says what to hold a journal to, besides itself.
+// Check contains options of a verification.
 type Check struct {
-	// Checkpoints are notes that were kept elsewhere.
+	// Checkpoints are notes that were stored elsewhere. The journal must match them.
 	Checkpoints [][]byte
-	// Key checks an export. Without one, an export is checked with the key
-	// that it carries, which proves only that it is whole.
+	// Key verifies an export. Without it, an export is verified with its own key, which
+	// proves only that it is consistent.
 	Key Key
-	// Erased accepts every record of a call whose content was erased. Without it
-	// one of which the journal does not tell is bad: anybody who can write to the
-	// store can erase.
+	// Erased accepts all call records without content. Otherwise each needs an erasure in
+	// the journal: any process that can write to the store can remove content.
 	Erased bool
-	// Progress is told now and then how many records were checked, and of how
-	// many, or of 0 where that is not known.
+	// Progress is called now and then with the number of checked records and their total.
+	// The total is 0 if it is not known.
 	Progress func(done, of int64)
 }
 
-// page is how many records are read at once.
+// page is the number of records in one read.
 const page = 4 << 10
 
-// Verify reads the whole journal and checks every record, hash and checkpoint.
-// What is wrong is in the report; an error says that it could not be read.
+// Verify reads the whole journal and checks every record, hash and checkpoint. The report
+// contains the problem; an error means that the journal could not be read.
 func (j *Journal) Verify(ctx context.Context, want Check) (Report, error) {
 	posted := j.Post(ctx)
 	v := &verification{j: j, want: want, roster: newRoster()}
 	v.report.Key = j.key
 	report, err := v.report.finish(v.run(ctx))
 	if err == nil && report.OK {
-		err = posted // in a damaged journal nothing can be posted
+		err = posted // a damaged journal makes posting fail, and the report is more useful
 	}
 	return report, err
 }
@@ -54,10 +53,10 @@ type verification struct {
 	handed []Handover
 }
 
-// outline is what one snapshot of the store says about a log.
+// outline describes a log in one snapshot of the store.
 type outline struct {
 	head
-	last int64 // its last record's number, -1 if there is none
+	last int64 // the number of its last record, or -1
 	vows []vow // the stored checkpoints
 }
 
@@ -71,12 +70,13 @@ func (v *verification) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the given checkpoint cannot be used: %w", err)
 		}
-		given[c.Log] = append(given[c.Log], vow{size: c.Size, root: c.Root, by: "the given checkpoint", signed: true})
+		given[c.Log] = append(given[c.Log], c.vow("the given checkpoint"))
 	}
-	// All that may grow is read on one snapshot. What lies before a head never
-	// changes, so that it can be read bit by bit.
+	// Everything that may grow is read in one snapshot. Records before a head never
+	// change, so they are read page by page.
 	var logs []outline
-	if err := v.j.db.Read(ctx, func(tx state.Tx) (err error) { logs, err = v.outlines(tx); return err }); err != nil {
+	err := v.j.db.Read(ctx, func(tx state.Tx) (err error) { logs, err = v.outlines(tx); return err })
+	if err != nil {
 		return err
 	}
 	there := map[int64]bool{}
@@ -100,18 +100,18 @@ func (v *verification) run(ctx context.Context) error {
 			}
 		}
 	}
-	if err := v.roster.missing(there); err != nil { // also where there is no log 0
+	if err := v.roster.missing(there); err != nil { // there may be no log 0
 		return err
 	}
 	for log, vows := range given {
 		if vows[0].size > 0 {
-			return faultAt(log, 0, "there is no log %d, but the given checkpoint tells of %d records", log, vows[0].size)
+			return faultAt(log, 0, "there is no log %d, but the given checkpoint covers %d records of it", log, vows[0].size)
 		}
 	}
 	return nil
 }
 
-// readKeys finds out which keys the checkpoints may be signed with.
+// readKeys reads the keys that may have signed the checkpoints.
 func (v *verification) readKeys(ctx context.Context) error {
 	var wrong error
 	err := v.j.db.Read(ctx, func(tx state.Tx) (err error) {
@@ -127,12 +127,11 @@ func (v *verification) readKeys(ctx context.Context) error {
 	return err
 }
 
-// vows are what the keys said of a log when one took over from another. Those of
-// other logs than 0 are also in the roster.
+// vows returns the hand-overs of log 0. The roster contains those of the other logs.
 func (v *verification) vows(log int64) (list []vow) {
 	for _, h := range v.handed {
 		if h.Log == log && log == 0 {
-			list = append(list, vow{size: h.Size, root: h.Root, by: "the hand-over to another key", signed: true})
+			list = append(list, h.vow())
 		}
 	}
 	return list
@@ -148,12 +147,12 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 	for i, h := range heads {
 		known[h.log] = true
 		logs[i] = outline{head: h, last: -1}
-		err := tx.Query(`SELECT place FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place DESC LIMIT 1`, []any{place(h.log, 0), place(h.log+1, 0)},
-			func(r state.Row) error {
-				err := r.Scan(&logs[i].last)
-				logs[i].last &= maxSeq
-				return err
-			})
+		const query = `SELECT place FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place DESC LIMIT 1`
+		err := tx.Query(query, []any{place(h.log, 0), place(h.log+1, 0)}, func(r state.Row) error {
+			err := r.Scan(&logs[i].last)
+			logs[i].last &= maxSeq
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +163,7 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 	// Records or checkpoints of a log without a head.
 	for _, next := range []struct {
 		query string
-		shift int // what is asked for holds the log above so many bits
+		shift int // the number of bits below the log in the selected value
 	}{
 		{`SELECT place FROM leaves WHERE place >= $1 ORDER BY place LIMIT 1`, seqBits},
 		{`SELECT log FROM checkpoints WHERE log >= $1 ORDER BY log LIMIT 1`, 0},
@@ -190,7 +189,7 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 
 // log checks one log.
 func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
-	// Where logs have a roster it is never erased: whole logs could go with it.
+	// A roster of several logs is never erased: whole logs could disappear with it.
 	c, err := newChecker(o.log, vows, v.want.Erased && (o.log != 0 || v.j.db.Log() == 0), v.roster)
 	if err != nil {
 		return err
@@ -199,7 +198,7 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 	pages := v.pages(ctx, o)
 	defer func() {
 		stop()
-		for range pages { // until nobody reads any more
+		for range pages { // wait until the reading goroutine has ended
 		}
 	}()
 	tiles, index := &tileChecker{log: o.log}, &indexChecker{log: o.log}
@@ -240,7 +239,7 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 		return faultAt(o.log, o.size, "record %d of log %d was added behind its head", o.last, o.log)
 	}
 	if o.log == 0 {
-		if err := v.roster.believe(v.keys); err != nil {
+		if err := v.roster.acceptErasures(v.keys); err != nil {
 			return err
 		}
 	}
@@ -253,8 +252,8 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 	return index.wrong
 }
 
-// marks reads the stored checkpoints of a log, checks their signatures, and that
-// none is missing.
+// marks reads the stored checkpoints of a log and checks their signatures, and that none
+// is missing.
 func (v *verification) marks(tx state.Tx, h head) ([]vow, error) {
 	var vows []vow
 	next := int64(stride)
@@ -266,12 +265,13 @@ func (v *verification) marks(tx state.Tx, h head) ([]vow, error) {
 		}
 		c, err := v.keys.open(text)
 		if err != nil || c.Log != h.log || c.Size != size {
-			return faultAt(h.log, max(0, size-1), "the stored checkpoint of %d records of log %d was changed, or signed with another key", size, h.log)
+			return faultAt(h.log, max(0, size-1),
+				"the stored checkpoint of %d records of log %d was changed, or signed with another key", size, h.log)
 		}
 		if size == next {
 			next += stride
 		}
-		vows = append(vows, vow{size: size, root: c.Root, by: "a stored checkpoint", signed: true})
+		vows = append(vows, c.vow("a stored checkpoint"))
 		return nil
 	})
 	switch {
@@ -285,7 +285,7 @@ func (v *verification) marks(tx state.Tx, h head) ([]vow, error) {
 	return vows, nil
 }
 
-// checkHead compares the head with what the records come to.
+// checkHead compares the head with the tree of the records.
 func checkHead(o outline, c *checker) error {
 	var e edge
 	if e.read(o.size, o.edge) != nil {
@@ -294,7 +294,8 @@ func checkHead(o outline, c *checker) error {
 	from := int64(0)
 	for i, root := range e.roots {
 		if root != c.edge.roots[i] {
-			return faultAt(o.log, max(from, c.held), "records %d to %d of log %d, or its head, were changed", max(from, c.held), o.size-1, o.log)
+			first := max(from, c.held)
+			return faultAt(o.log, first, "records %d to %d of log %d, or its head, were changed", first, o.size-1, o.log)
 		}
 		from += 1 << (63 - bits.LeadingZeros64(uint64(o.size-from)))
 	}
@@ -304,8 +305,7 @@ func checkHead(o outline, c *checker) error {
 type row struct {
 	seq          int64
 	hash, record []byte
-	// odd says that what stands in a column is of the wrong type: SQLite keeps
-	// what it is given.
+	// odd is set if a column has the wrong type. SQLite stores values of any type.
 	odd bool
 }
 
@@ -317,23 +317,23 @@ type pageOf struct {
 	err   error
 }
 
-// pages reads a log ahead of whoever checks it.
+// pages reads a log ahead of the checker.
 func (v *verification) pages(ctx context.Context, o outline) <-chan pageOf {
 	out := make(chan pageOf, 2)
 	go func() {
 		defer close(out)
 		for from := int64(0); from < o.size; {
 			to := min(from+page, o.size)
-			p := pageOf{rows: make([]row, 0, to-from)}
+			var p pageOf
 			p.err = v.j.db.Read(ctx, func(tx state.Tx) (err error) {
-				p.rows = p.rows[:0]
 				if p.tiles, err = readTiles(tx, o.log, from, to); err != nil {
 					return err
 				}
 				if p.index, err = readIndex(tx, o.log, from, to); err != nil {
 					return err
 				}
-				return readRows(tx, o.log, from, to, func(r row) error { p.rows = append(p.rows, r); return nil })
+				p.rows, err = collectRows(tx, o.log, from, to)
+				return err
 			})
 			select {
 			case out <- p:
@@ -350,41 +350,51 @@ func (v *verification) pages(ctx context.Context, o outline) <-chan pageOf {
 }
 
 func readRows(tx state.Tx, log, from, to int64, each func(row) error) error {
-	return tx.Query(`SELECT place, hash, record FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place`, []any{place(log, from), place(log, to)},
-		func(r state.Row) error {
-			var one row
-			if err := r.Scan(&one.seq, &one.hash, &one.record); err != nil {
-				one.odd = true // the number is that of the key, and was read
-			}
-			one.seq &= maxSeq
-			return each(one)
-		})
+	const query = `SELECT place, hash, record FROM leaves WHERE place >= $1 AND place < $2 ORDER BY place`
+	return tx.Query(query, []any{place(log, from), place(log, to)}, func(r state.Row) error {
+		var one row
+		if err := r.Scan(&one.seq, &one.hash, &one.record); err != nil {
+			one.odd = true // the number was read: it is the key of the table
+		}
+		one.seq &= maxSeq
+		return each(one)
+	})
 }
 
-// readTiles reads those whose hashes are completed by records from…to.
+func collectRows(tx state.Tx, log, from, to int64) ([]row, error) {
+	rows := make([]row, 0, to-from)
+	err := readRows(tx, log, from, to, func(r row) error { rows = append(rows, r); return nil })
+	return rows, err
+}
+
+func (j *Journal) rows(ctx context.Context, log, from, to int64) (rows []row, err error) {
+	err = j.db.Read(ctx, func(tx state.Tx) (err error) { rows, err = collectRows(tx, log, from, to); return err })
+	return rows, err
+}
+
+// readTiles reads the tiles whose hashes are completed by records from…to.
 func readTiles(tx state.Tx, log, from, to int64) (map[[2]int64][]byte, error) {
 	tiles := map[[2]int64][]byte{}
-	read := func(level, a, b int64) error { // a and b number its hashes
-		return tx.Query(`SELECT n, hashes FROM tiles WHERE log = $1 AND level = $2 AND n >= $3 AND n <= $4`, []any{log, level, a / tileWidth, b / tileWidth},
-			func(r state.Row) error {
-				var n int64
-				var hashes []byte
-				if err := r.Scan(&n, &hashes); err != nil {
-					return err
-				}
-				tiles[[2]int64{level, n}] = hashes
-				return nil
-			})
-	}
+	const query = `SELECT n, hashes FROM tiles WHERE log = $1 AND level = $2 AND n >= $3 AND n <= $4`
 	for level := int64(0); to>>(level*tileHeight) > 0; level++ {
-		if err := read(level, from>>(level*tileHeight), (to-1)>>(level*tileHeight)); err != nil {
+		first, last := from>>(level*tileHeight), (to-1)>>(level*tileHeight) // numbers of hashes
+		err := tx.Query(query, []any{log, level, first / tileWidth, last / tileWidth}, func(r state.Row) error {
+			var n int64
+			var hashes []byte
+			if err := r.Scan(&n, &hashes); err != nil {
+				return err
+			}
+			tiles[[2]int64{level, n}] = hashes
+			return nil
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
 	return tiles, nil
 }
 
-// tileChecker compares tiles with the records they stand for.
+// tileChecker compares tiles with their records.
 type tileChecker struct {
 	log  int64
 	have map[[2]int64][]byte
@@ -398,7 +408,7 @@ func (t *tileChecker) leaf(r *row) error {
 		t.n, t.whole = n, t.have[[2]int64{0, n - 1}]
 	}
 	if t.whole == nil {
-		return nil // the newest leaves, or up finds it missing
+		return nil // the newest leaves have no tile yet; up reports other missing tiles
 	}
 	at := int(r.seq%tileWidth) * tlog.HashSize
 	if len(t.whole) != tileWidth*tlog.HashSize || !bytes.Equal(t.whole[at:at+tlog.HashSize], r.hash) {
@@ -415,7 +425,7 @@ func (t *tileChecker) up(level int, n int64, root tlog.Hash) error {
 	tile, at := t.have[[2]int64{int64(level), n / tileWidth}], int(n%tileWidth)*tlog.HashSize
 	if len(tile) < at+tlog.HashSize || !bytes.Equal(tile[at:at+tlog.HashSize], root[:]) {
 		last := (n+1)<<(level*tileHeight) - 1
-		return faultAt(t.log, first, "records %d to %d of log %d were changed together with their hashes, or a tile was", first, last, t.log)
+		return faultAt(t.log, first, "records %d to %d of log %d and their hashes were changed, or a tile was", first, last, t.log)
 	}
 	return nil
 }

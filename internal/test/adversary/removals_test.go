@@ -47,10 +47,10 @@ var removals = []removal{
 	{"P25", "internal/exec/action/request.go", `		if changesPath(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
 	{"P26", "internal/store/journal/check.go", `!bytes.Equal(sum[:], hash) {`, `!bytes.Equal(sum[:], hash) && len(hash) == 0 {`, "./internal/store/journal", "TestVerifyFindsTampering"},
 	{"P27", "internal/store/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/store/journal", "TestVerifyDemandsEveryStride"},
-	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > told {`, `!c.erasable && s.to > told && s.to < 0 {`, "./internal/store/journal", "TestEraseIsToldAndProven"},
-	{"P29", "internal/store/journal/post.go", `e.Left > 0 && over {`, `e.Left < 0 && over {`, "./internal/store/journal", "TestTornDaybookIsTold"},
+	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > end {`, `!c.erasable && s.to > end && s.to < 0 {`, "./internal/store/journal", "TestEraseIsRecordedAndProven"},
+	{"P29", "internal/store/journal/post.go", `e.Left > 0 && over {`, `e.Left < 0 && over {`, "./internal/store/journal", "TestTornEntryIsRecorded"},
 	{"P30", "internal/store/journal/wal/wal.go", `	if err == nil {
-		err = b.sync(b.file)
+		err = w.sync(w.file)
 	}`, ``, "./internal/store/journal/wal", "TestFailedSync"},
 	{"P31", "internal/gateway/approval/approval.go", `AND state = 'approved' AND expires`, `AND expires`, "./internal/gateway", "TestOneApprovalAdmitsOneCall"},
 	{"P32", "internal/serve/daemon/shield.go", `case !s.knowsHost(r.Host):`, `case false:`, "./internal/serve/daemon", "TestHostAndOrigin"},
@@ -154,10 +154,10 @@ var removals = []removal{
 		return nil
 	}
 	if err`, "./internal/store/state/statetest", "TestLostConnectionIsANewOwner"},
-	{"P76", "internal/store/journal/journal.go", `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
-			return err`, `place(log, first+int64(i)), l.hash[:], room.record[l.from:l.to]); err != nil {
+	{"P76", "internal/store/journal/journal.go", `place(log, first+int64(i)), l.hash[:], a.record[l.from:l.to]); err != nil {
+			return err`, `place(log, first+int64(i)), l.hash[:], a.record[l.from:l.to]); err != nil {
 			return nil`, "./internal/store/journal", "TestEveryStatementMayFail"},
-	{"P77", "internal/store/journal/post.go", `len(e.Bodies) == 0 && e.End < to {`, `len(e.Bodies) < 0 && e.End < to {`, "./internal/store/journal", "TestSpoiltEntry"},
+	{"P77", "internal/store/journal/post.go", `len(e.Bodies) == 0 && e.End < to {`, `len(e.Bodies) < 0 && e.End < to {`, "./internal/store/journal", "TestCorruptEntry"},
 	{"P78", "internal/store/journal/encode.go", `bytes.IndexByte(args, '\n') >= 0 || bytes.IndexByte(args, '\r') >= 0:`, `false:`, "./internal/store/journal", "TestKeptRecordsAreOneLine"},
 	{"P78", "internal/store/journal/encode.go", `if c >= ' ' && c !=`, `if c !=`, "./internal/store/journal", "TestKeptRecordsAreOneLine"},
 	{"P79", "internal/store/backup/restore.go", `if err == nil && !bytes.Equal(have, f.text) {`, `if err == nil && !bytes.Equal(have, f.text) && have == nil {`, "./internal/store/backup", "TestRestoreOverwritesNothing"},
@@ -259,10 +259,10 @@ var removals = []removal{
 	{"P125", "internal/supply/registry/given.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/supply/registry", "TestStrangersLists"},
 	{"P125", "internal/supply/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/supply/pack", "TestDependenciesOfALock"},
 	{"P125", "internal/supply/registry/resolve.go", `case locked == nil:`, `case locked == nil || locked.Resolved == nil:`, "./internal/supply/registry", "TestStrangersLists"},
-	{"P126", "internal/store/journal/wal/wal.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
+	{"P126", "internal/store/journal/wal/wal.go", `return f.Number < w.number-1`, `return f.Number < w.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
 	{"P127", "internal/store/journal/post.go", `if err := j.posting.syncFolder(j.posting.dir); err != nil {`, `if err := error(nil); err != nil {`, "./internal/store/journal", "TestMarkStaysUntilTheFileIsGoneForGood"},
 	{"P128", "internal/store/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/store/journal", "TestForgedErasures"},
-	{"P129", "internal/store/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/store/backup", "TestRestoreThatIsBrokenOff"},
+	{"P129", "internal/store/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/store/backup", "TestInterruptedRestore"},
 	{"P130", "internal/store/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/store/backup", "TestBackupAcrossARotation"},
 	{"P131", "internal/cli/backup.go", `err = os.Link(f.Name(), file)`, `err = os.Rename(f.Name(), file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
 	{"P132", "internal/cli/neighbours.go", `err = soleID(found.Manifest)`, `err = nil`, "./internal/cli", "TestScripts/neighbours"},
@@ -297,7 +297,7 @@ var removals = []removal{
 	{"P139", "internal/store/backup/backup.go", `"registry/given", "registry/pins", `, ``, "./internal/store/backup", "TestTrustComesBack"},
 	{"P140", "internal/store/identity/begun.go", `return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)`, `_ = cmp.Or[error]; return keys[0], nil`, "./internal/store", "TestOtherRoot"},
 	{"P140", "internal/store/identity/begun.go", `			return look(tx)`, `			inForce = first; return nil`, "./internal/store/identity", "TestBeginOvertaken"},
-	{"P140", "internal/store/store.go", `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestRotateBrokenOff"},
+	{"P140", "internal/store/store.go", `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil`, `		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys)}, nil`, "./internal/store", "TestInterruptedRotation"},
 	{"P140", "internal/store/store.go", `err = identity.Unbegun(ctx, db, h.Root())`, `_ = identity.Unbegun`, "./internal/store", "TestLostRoot"},
 	{"P140", "internal/store/identity/keys.go", `if !errors.Is(storeErr, fs.ErrNotExist) {`, `if false && storeErr != nil {`, "./internal/store/identity", "TestLostRootIsNotReplaced"},
 	{"P141", "internal/exec/lock/lock.go", `out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))`, `_ = pack.Repinned`, "./internal/cli", "TestScripts/lock-pinned"},
@@ -308,7 +308,7 @@ var removals = []removal{
 				return
 			}
 `, ``, "./internal/serve/host", "TestLazyStaysQuarantined"},
-	{"P144", "internal/store/state/sqlite/sqlite.go", "\t\t`PRAGMA secure_delete = ON`, // what is deleted becomes zeros\n", "", "./internal/store/journal", "TestErasedBytesAreGone"},
+	{"P144", "internal/store/state/sqlite/sqlite.go", "\t\t`PRAGMA secure_delete = ON`, // overwrite deleted data with zeros\n", "", "./internal/store/journal", "TestErasedBytesAreGone"},
 	{"P144", "internal/store/journal/erase.go", `return erased, j.db.Scrub(ctx)`, `return erased, nil`, "./internal/store/journal", "TestErasedBytesAreGone"},
 	{"P145", "internal/store/rotate.go", `unlock, err := lockRoot(ctx, h)`, `unlock, err := func() {}, error(nil)`, "./internal/store", "TestRotateOneByOne"},
 	{"P145", "internal/store/rotate.go", `if err := identity.Replaceable(h.Root()); err != nil {`, `if err := error(nil); err != nil {`, "./internal/cli", "TestScripts/rotate"},

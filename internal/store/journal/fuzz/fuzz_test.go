@@ -50,7 +50,7 @@ func FuzzVerifyExport(f *testing.F) {
 				t.Errorf("%+v", r)
 			}
 			if err == nil && r.OK && !want.Key.IsZero() && r.Records != exportRecords && r.Records != logsRecords {
-				t.Errorf("nobody signed this: %+v", r)
+				t.Errorf("an unsigned export was accepted: %+v", r)
 			}
 		}
 	})
@@ -69,10 +69,10 @@ func FuzzVerifyProof(f *testing.F) {
 			return
 		}
 		if p.Size != newerRecords && p.Size != olderRecords {
-			t.Errorf("nobody signed this: %+v", p)
+			t.Errorf("an unsigned proof was accepted: %+v", p)
 		}
 		if p.Proves == journal.Inclusion && !p.Entry.Erased && p.Entry.Call != "call-000003" {
-			t.Errorf("nobody signed this: %+v", p)
+			t.Errorf("an unsigned proof was accepted: %+v", p)
 		}
 	})
 }

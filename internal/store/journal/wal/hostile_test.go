@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// A folder of daybooks holds what it holds: only plain files of ours count, and
-// the tenth comes after the second.
+// Files lists only regular files with valid names, and sorts 10 after 2.
 func TestFilesOfAFolder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"B.0", "A.10", "A.2", "A.x", "A", ".1x", "A.1.2"} {
@@ -42,8 +41,8 @@ func TestFilesOfAFolder(t *testing.T) {
 	}
 }
 
-// What cannot be an entry, or has nowhere to go, is refused, and nothing that
-// is there is written over.
+// Invalid entries and unusable directories are refused, and existing files are not
+// overwritten.
 func TestRefusedEntries(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
@@ -74,7 +73,7 @@ func TestRefusedEntries(t *testing.T) {
 	}
 }
 
-// A mark behind the end of a file, as after somebody cut it, reads nothing.
+// A position after the end of a truncated file reads nothing.
 func TestReadBehindTheEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "OWNER.0")
 	var p page
@@ -89,6 +88,6 @@ func TestReadBehindTheEnd(t *testing.T) {
 		}
 	}
 	if _, _, err := Read(filepath.Dir(path), 0, ToEnd, nil); err == nil {
-		t.Error("a folder was read as a daybook")
+		t.Error("a directory was read as a file")
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData waits until what was written is on the disk, with its size if that
-// has changed.
+// syncData waits until the data of a file, and its size if that changed, is on disk.
 func syncData(f *os.File) error {
 	for {
 		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
@@ -16,9 +15,8 @@ func syncData(f *os.File) error {
 	}
 }
 
-// direct lets whole blocks go to the disk past the kernel's copies of files, if
-// the file system can do that: a sync then has nothing to look for. It writes one
-// empty block to find out.
+// direct makes writes of whole blocks bypass the page cache, if the file system supports
+// it: a sync then has no pages to look for. It writes one empty block as a test.
 func direct(f *os.File) {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err != nil {
@@ -30,14 +28,4 @@ func direct(f *os.File) {
 	if _, err := f.WriteAt(aligned(blockSize), 0); err != nil {
 		unix.FcntlInt(f.Fd(), unix.F_SETFL, flags)
 	}
-}
-
-// SyncFolder waits until the folder names the files that it has, and no others.
-func SyncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }

@@ -1,17 +1,16 @@
-// Package wal is the book of first entry: what happened is written there at
-// once, and posted to the journal in good time.
+// Package wal implements the journal's write-ahead log: a process writes records to it at
+// once and posts them to the journal later.
 //
-// A commit of a database writes several pages and costs more than the rest of a
-// call. Most records settle nothing else in the store, so they need no
-// transaction, only to be on the disk before anybody is told. A daybook is a
-// file that one opening of the store appends to: each entry is its length, a
-// checksum and its bytes, and those who write at the same time share one sync.
+// A database commit writes several pages and costs more than the rest of a call. Most
+// records belong to no other change in the store, so they need no transaction; they only
+// have to be on disk before they are acknowledged. One opening of the store appends to one
+// file. Each entry is its length, a checksum and its bytes. Concurrent writers share a
+// sync.
 //
-// Whoever posts reads the entries from where the store says that posting has
-// come to, and moves that mark in the transaction that makes them records; so an
-// entry is posted once, whoever does it. Files are never used again under the
-// same name. An entry at the end of a file that is not whole was never
-// acknowledged.
+// Posting reads the entries from the position in the store's daybooks table, and updates
+// the position in the transaction that appends the records. So an entry is posted exactly
+// once, whichever process does it. File names are never reused. An incomplete entry at the
+// end of a file was never acknowledged.
 package wal
 
 import (
@@ -29,196 +28,199 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 const (
 	headSize = 8
-	// MaxEntry is more than any entry has.
+	// MaxEntry is larger than any entry.
 	MaxEntry = 2 << 20
-	// fullSize is when a book is full and the next one begins.
+	// fullSize is the size after which the next file begins.
 	fullSize = 8 << 20
-	// blockSize is what a file is written in. The last block is written again with
-	// each page until it is full; what it held already stays the same in it.
+	// blockSize is the unit of writes. The last block is rewritten with each page until
+	// it is full; its earlier content stays the same.
 	blockSize = 4 << 10
-	// roomAfter entries the file is given room ahead, so that a sync has no new
-	// size to write down.
-	roomAfter = 16
-	roomSize  = 1 << 20
-	// maxSpare bounds the room that is kept for the next page.
+	// After growAfter entries the file grows by growSize at a time, so that most syncs do
+	// not have to write a new file size.
+	growAfter = 16
+	growSize  = 1 << 20
+	// maxSpare bounds the buffer that is kept for the next page.
 	maxSpare = 256 << 10
 )
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrClosed says that a book takes no more entries.
-var ErrClosed = errors.New("the daybook is closed")
+// ErrClosed means that a writer accepts no more entries.
+var ErrClosed = errors.New("the write-ahead log is closed")
 
-// Book is the daybook of one owner.
-type Book struct {
+// Writer writes the write-ahead log of one owner.
+type Writer struct {
 	dir, owner string
 	sync       func(*os.File) error
 	syncFolder func(dir string) error
 
-	mu      sync.Mutex
-	file    *os.File
-	number  int   // of the next file
-	size    int64 // of what is on the disk
-	room    int64 // of the file
-	entries int
-	next    *page
-	spare   []byte // room for a page
-	blocks  []byte // begins with what the file's last block holds
-	writing bool
-	turning bool      // the file is left as soon as nobody writes
-	quiet   sync.Cond // writing has ended
-	broken  error
+	mu       sync.Mutex
+	file     *os.File
+	number   int   // of the next file
+	size     int64 // of the entries on disk
+	grown    int64 // the size of the file
+	entries  int
+	next     *page
+	spare    []byte // buffer for the next page
+	blocks   []byte // begins with the content of the file's last block
+	writing  bool
+	rotating bool      // the file is closed when the current write ends
+	quiet    sync.Cond // signals that writing has ended
+	broken   error
 }
 
-// page is what goes to the disk together.
+// page contains the entries of one write.
 type page struct {
 	bytes   []byte
 	entries int
-	crowd   bool          // more is not far
-	done    chan struct{} // made when somebody waits
+	crowd   bool          // more entries are expected soon
+	done    chan struct{} // closed after the write; nil without waiters
 	err     error
 }
 
-// Open makes the daybook of an owner of the store. Its first file is made by the
-// first entry.
-func Open(dir, owner string) *Book {
-	b := &Book{dir: dir, owner: owner, next: new(page), sync: syncData, syncFolder: SyncFolder}
-	b.quiet.L = &b.mu
-	return b
+// Open returns the writer of an owner of the store. The first entry creates the first
+// file.
+func Open(dir, owner string) *Writer {
+	w := &Writer{dir: dir, owner: owner, next: new(page), sync: syncData, syncFolder: home.SyncFolder}
+	w.quiet.L = &w.mu
+	return w
 }
 
-// A sync costs as much as a call. Where many calls are under way, the next entries
-// are not far: whoever would write waits for them a moment.
+// A sync costs as much as a call. If many calls are in progress, the next entries will
+// arrive soon, so a write waits for them for a moment.
 const (
 	many   = 16
 	moment = 2 * time.Millisecond
 )
 
-// Write writes an entry, and returns when it is on the disk. After an error the
-// book takes no more. Others is how many more calls are under way.
-func (b *Book) Write(entry []byte, others int) error {
+// Write writes an entry and returns when it is on disk. After an error the writer accepts
+// no more entries. others is the number of other calls in progress.
+func (w *Writer) Write(entry []byte, others int) error {
 	if len(entry) == 0 || len(entry) > MaxEntry {
 		return fmt.Errorf("an entry of %d bytes", len(entry))
 	}
-	b.mu.Lock()
-	if b.broken != nil {
-		b.mu.Unlock()
-		return b.broken
+	w.mu.Lock()
+	if w.broken != nil {
+		w.mu.Unlock()
+		return w.broken
 	}
-	p := b.next
+	p := w.next
 	p.add(entry)
 	p.crowd = p.crowd || others >= many
-	if b.writing {
+	if w.writing {
 		if p.done == nil {
 			p.done = make(chan struct{})
 		}
-		b.mu.Unlock()
+		w.mu.Unlock()
 		<-p.done
 		return p.err
 	}
-	b.writing = true
-	b.turn(p)
-	if b.next.entries > 0 {
-		go b.rest() // those who came meanwhile do not wait for this caller
+	w.writing = true
+	w.flush(p)
+	if w.next.entries > 0 {
+		go w.drain() // this caller need not wait for later entries
 	} else {
-		b.rested()
+		w.finish()
 	}
-	b.mu.Unlock()
+	w.mu.Unlock()
 	return p.err
 }
 
-// rest writes until nobody waits.
-func (b *Book) rest() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for b.next.entries > 0 {
-		b.turn(b.next)
-		if b.turning {
-			b.leave() // not only when nobody writes any more
+// drain writes pages until no entry waits.
+func (w *Writer) drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.next.entries > 0 {
+		w.flush(w.next)
+		if w.rotating {
+			w.closeFile() // also under a constant load
 		}
 	}
-	b.rested()
+	w.finish()
 }
 
-func (b *Book) rested() {
-	b.writing = false
-	if b.turning {
-		b.leave()
+func (w *Writer) finish() {
+	w.writing = false
+	if w.rotating {
+		w.closeFile()
 	}
-	b.quiet.Broadcast()
+	w.quiet.Broadcast()
 }
 
-// turn writes a page. It is called, and returns, with the lock held.
-func (b *Book) turn(p *page) {
+// flush writes a page. The lock is held before and after the call.
+func (w *Writer) flush(p *page) {
 	if p.crowd {
-		b.mu.Unlock()
+		w.mu.Unlock()
 		time.Sleep(moment)
-		b.mu.Lock()
+		w.mu.Lock()
 	}
-	b.next = &page{bytes: b.spare}
-	b.spare = nil
-	broken := b.broken
-	b.mu.Unlock()
+	w.next = &page{bytes: w.spare}
+	w.spare = nil
+	broken := w.broken
+	w.mu.Unlock()
 	if p.err = broken; p.err == nil {
-		p.err = b.write(p)
+		p.err = w.write(p)
 	}
-	b.mu.Lock()
+	w.mu.Lock()
 	if cap(p.bytes) <= maxSpare {
-		b.spare = p.bytes[:0]
+		w.spare = p.bytes[:0]
 	}
-	if p.err != nil && b.broken == nil {
-		b.broken = p.err
+	if p.err != nil && w.broken == nil {
+		w.broken = p.err
 	}
 	if p.done != nil {
 		close(p.done)
 	}
 }
 
-// write is done by one at a time.
-func (b *Book) write(p *page) error {
-	if err := b.roomFor(int64(len(p.bytes))); err != nil {
+// write writes a page. One goroutine at a time calls it.
+func (w *Writer) write(p *page) error {
+	if err := w.prepare(int64(len(p.bytes))); err != nil {
 		return err
 	}
-	out, held := b.frame(p.bytes)
-	_, err := b.file.WriteAt(out, b.size-int64(held))
+	out, held := w.frame(p.bytes)
+	_, err := w.file.WriteAt(out, w.size-int64(held))
 	if err == nil {
-		err = b.sync(b.file)
+		err = w.sync(w.file)
 	}
 	if err != nil {
-		// Nobody was told of these entries, so nobody shall find them.
-		return errors.Join(err, b.file.Truncate(b.size))
+		// These entries were not acknowledged, so they must not be posted.
+		return errors.Join(err, w.file.Truncate(w.size))
 	}
 	held += len(p.bytes)
-	copy(b.blocks, out[held/blockSize*blockSize:held])
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.size += int64(len(p.bytes))
-	b.entries += p.entries
+	copy(w.blocks, out[held/blockSize*blockSize:held])
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.size += int64(len(p.bytes))
+	w.entries += p.entries
 	return nil
 }
 
-// frame puts a page behind what the last block holds, and zeros behind that.
-func (b *Book) frame(page []byte) (out []byte, held int) {
-	held = int(b.size % blockSize)
+// frame returns whole blocks: the content of the last block, the page, and zeros.
+func (w *Writer) frame(page []byte) (out []byte, held int) {
+	held = int(w.size % blockSize)
 	n := roundUp(held + len(page))
-	if len(b.blocks) < n {
+	if len(w.blocks) < n {
 		grown := aligned(n)
-		copy(grown, b.blocks)
-		b.blocks = grown
+		copy(grown, w.blocks)
+		w.blocks = grown
 	}
-	out = b.blocks[:n]
+	out = w.blocks[:n]
 	clear(out[held+copy(out[held:], page):])
 	return out, held
 }
 
-// roundUp is how much room n bytes take in whole blocks.
+// roundUp returns the size of n bytes in whole blocks.
 func roundUp(n int) int { return (n + blockSize - 1) / blockSize * blockSize }
 
-// aligned makes room that begins where a block may begin in memory.
+// aligned returns n zero bytes that begin at a multiple of the block size in memory, as
+// direct writes require.
 func aligned(n int) []byte {
 	b := make([]byte, n+blockSize)
 	at := int(uintptr(unsafe.Pointer(&b[0])) % blockSize)
@@ -226,111 +228,114 @@ func aligned(n int) []byte {
 	return b[skip : skip+n : skip+n]
 }
 
-func (b *Book) roomFor(n int64) error {
-	if b.file == nil || b.size >= fullSize {
-		if err := b.begin(); err != nil {
+// prepare makes sure that there is a file with space for n bytes.
+func (w *Writer) prepare(n int64) error {
+	if w.file == nil || w.size >= fullSize {
+		if err := w.begin(); err != nil {
 			return err
 		}
 	}
-	if b.entries < roomAfter || b.size+n <= b.room {
+	if w.entries < growAfter || w.size+n <= w.grown {
 		return nil
 	}
-	from := int64(roundUp(int(b.size))) // the last block has its zeros
-	zeros := aligned(roundUp(int(n)) + roomSize)
-	if _, err := b.file.WriteAt(zeros, from); err != nil {
+	from := int64(roundUp(int(w.size))) // the rest of the last block is zero already
+	zeros := aligned(roundUp(int(n)) + growSize)
+	if _, err := w.file.WriteAt(zeros, from); err != nil {
 		return err
 	}
-	b.room = from + int64(len(zeros))
+	w.grown = from + int64(len(zeros))
 	return nil
 }
 
-// begin makes the next file.
-func (b *Book) begin() error {
-	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+// begin creates the next file.
+func (w *Writer) begin() error {
+	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return err
 	}
-	if b.number == 0 { // the folder may be new, whoever has made it
-		if err := b.syncFolder(filepath.Dir(b.dir)); err != nil {
+	if w.number == 0 { // this or another process may have just created the directory
+		if err := w.syncFolder(filepath.Dir(w.dir)); err != nil {
 			return err
 		}
 	}
-	f, err := os.OpenFile(filepath.Join(b.dir, b.owner+"."+strconv.Itoa(b.number)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	name := filepath.Join(w.dir, w.owner+"."+strconv.Itoa(w.number))
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := b.syncFolder(b.dir); err != nil {
+	if err := w.syncFolder(w.dir); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	direct(f)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	old := b.file
-	b.file, b.size, b.room, b.entries = f, 0, 0, 0
-	b.number++
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := w.file
+	w.file, w.size, w.grown, w.entries = f, 0, 0, 0
+	w.number++
 	if old != nil {
 		return old.Close()
 	}
 	return nil
 }
 
-// Turn lets the next entry begin a new file, so that this one is over. Those who are
-// writing come first.
-func (b *Book) Turn() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.turning = true
-	if !b.writing {
-		b.leave()
+// Rotate ends the current file after the write in progress; the next entry begins a new
+// file.
+func (w *Writer) Rotate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rotating = true
+	if !w.writing {
+		w.closeFile()
 	}
 }
 
-// leave is called with the lock held, when nobody writes.
-func (b *Book) leave() {
-	b.turning = false
-	if b.file != nil {
-		b.file.Close() // all that is in it was synced
-		b.file = nil
+// closeFile is called with the lock held while no write is in progress.
+func (w *Writer) closeFile() {
+	w.rotating = false
+	if w.file != nil {
+		w.file.Close() // its content is synced
+		w.file = nil
 	}
 }
 
-// Current is the name of the file that is being written, empty if there is none,
-// and how much of it is on the disk.
-func (b *Book) Current() (name string, size int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.file == nil {
+// Current returns the name of the current file, or "" if there is none, and how much of it
+// is on disk.
+func (w *Writer) Current() (name string, size int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file == nil {
 		return "", 0
 	}
-	return filepath.Base(b.file.Name()), b.size
+	return filepath.Base(w.file.Name()), w.size
 }
 
-// Over reports whether nothing more is written to a file of this book: it is older
-// than the one that is written to. One that is just being made is there before it is
-// current, and it is not over.
-func (b *Book) Over(f File) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.file != nil {
-		return f.Number < b.number-1
+// Over reports whether a file of this writer gets no more entries because it is older than
+// the current one. A file that is being created exists before it is current, and it is not
+// over.
+func (w *Writer) Over(f File) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file != nil {
+		return f.Number < w.number-1
 	}
-	return f.Number < b.number
+	return f.Number < w.number
 }
 
-// Close lets nobody write any more. The files stay, to be posted.
-func (b *Book) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.broken == nil {
-		b.broken = ErrClosed
+// Close refuses further entries and waits for the write in progress. The files stay until
+// they are posted.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken == nil {
+		w.broken = ErrClosed
 	}
-	for b.writing {
-		b.quiet.Wait()
+	for w.writing {
+		w.quiet.Wait()
 	}
-	if b.file == nil {
+	if w.file == nil {
 		return nil
 	}
-	err := b.file.Close()
-	b.file = nil
+	err := w.file.Close()
+	w.file = nil
 	return err
 }
 
@@ -341,13 +346,13 @@ func (p *page) add(entry []byte) {
 	p.entries++
 }
 
-// File is a daybook's file.
+// File is a file of a write-ahead log.
 type File struct {
 	Name, Owner string
 	Number      int
 }
 
-// Files lists the daybooks of a folder, the older of an owner first.
+// Files lists the files in a directory, ordered by owner and age.
 func Files(dir string) (files []File, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -365,26 +370,25 @@ func Files(dir string) (files []File, err error) {
 	return files, err
 }
 
-// Entries are what was read of a file.
+// Entries is the result of Read.
 type Entries struct {
 	Bodies [][]byte
-	// End is where the last of them ends.
+	// End is the end of the last entry.
 	End int64
-	// Left counts the bytes behind it that are no whole entry and not empty, if
-	// there are no entries.
+	// Left is the size of an incomplete entry at End, if there are no other entries.
 	Left int64
-	// More says that there may be more than was read at once.
+	// More is set if there may be further entries.
 	More bool
 }
 
-// ToEnd reads a file as far as it goes.
+// ToEnd makes Read read to the end of a file.
 const ToEnd = -1
 
-// readSize is how much is read at once, unless an entry is larger.
+// readSize is the size of one read, unless an entry is larger.
 const readSize = 256 << 10
 
-// Read reads entries between two places in a file: at least one, if there is
-// one. They lie in buf, or in a larger one that is returned for the next time.
+// Read reads entries between two positions in a file: at least one, if there is one. The
+// entries use the memory of buf, or of a larger buffer, which is returned for reuse.
 func Read(path string, from, to int64, buf []byte) (Entries, []byte, error) {
 	e := Entries{End: from}
 	f, err := os.Open(path)
@@ -428,13 +432,13 @@ func Read(path string, from, to int64, buf []byte) (Entries, []byte, error) {
 	return e, buf, nil
 }
 
-// larger reports whether the first entry does not fit.
+// larger reports whether the first entry is larger than b.
 func larger(b []byte) bool {
 	size := int64(binary.LittleEndian.Uint32(b))
 	return size <= MaxEntry && headSize+size > int64(len(b))
 }
 
-// whole is the body of the first entry, nil if there is none that is whole.
+// whole returns the body of the first entry, or nil if the entry is not complete.
 func whole(b []byte) []byte {
 	if len(b) < headSize {
 		return nil

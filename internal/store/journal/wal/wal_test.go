@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // all reads a folder's entries, file by file.
@@ -41,7 +43,7 @@ func all(t *testing.T, dir string) (entries []string) {
 	return entries
 }
 
-func current(b *Book) string {
+func current(b *Writer) string {
 	name, _ := b.Current()
 	return name
 }
@@ -50,7 +52,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "daybooks")
 	b := Open(dir, "OWNER")
 	var want []string
-	for i := range 3 * roomAfter {
+	for i := range 3 * growAfter {
 		entry := fmt.Sprintf("%d %s", i, strings.Repeat("x", i*17))
 		if i == 20 {
 			entry = strings.Repeat("y", readSize+5) // does not fit the reader's buffer
@@ -144,7 +146,7 @@ func TestCrowdSharesASync(t *testing.T) {
 	})
 }
 
-func TestFullBookIsFollowedByAnother(t *testing.T) {
+func TestFullFileIsFollowedByAnother(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
 	entry := bytes.Repeat([]byte("z"), MaxEntry)
@@ -163,7 +165,7 @@ func TestFullBookIsFollowedByAnother(t *testing.T) {
 }
 
 // over is what a book says of its files, in their order.
-func over(t *testing.T, b *Book) (list []bool) {
+func over(t *testing.T, b *Writer) (list []bool) {
 	t.Helper()
 	files, err := Files(b.dir)
 	if err != nil {
@@ -175,8 +177,8 @@ func over(t *testing.T, b *Book) (list []bool) {
 	return list
 }
 
-// A file can be seen before the book writes to it: whoever looks then does not
-// find it over, and so does not remove it. This goes for each file of a book.
+// A file is visible before it is current. It must not count as over then, because it would
+// be removed. This holds for each file of a writer.
 func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
 	var seen [][]bool
@@ -184,7 +186,7 @@ func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 		if dir == b.dir {
 			seen = append(seen, over(t, b))
 		}
-		return SyncFolder(dir)
+		return home.SyncFolder(dir)
 	}
 	entry := bytes.Repeat([]byte("z"), MaxEntry)
 	for range fullSize/MaxEntry + 1 {
@@ -206,8 +208,7 @@ func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 	}
 }
 
-// While a book is being closed somebody may still write, and will be told that
-// the entry is kept.
+// A write that runs during Close may still succeed, and its entry must be kept.
 func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
@@ -244,7 +245,7 @@ func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
 	})
 }
 
-// Whoever waits with a write that fails is told, and what failed is not found.
+// If a sync fails, all waiting writers get the error, and their entries are not found.
 func TestFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")

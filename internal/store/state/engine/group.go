@@ -1,50 +1,51 @@
+// Package engine contains the parts that both store engines share: group commit, the
+// rules of a transaction, and waiting for commits.
+//
+// A commit waits for the disk, so one commit for all waiting writers saves more than any
+// other optimisation. The first writer leads a batch; writers that arrive while it runs
+// join it. The first writer that arrives too late leads the next batch. Leading in the
+// writer's own goroutine avoids several goroutine switches per commit. Only when another
+// process holds the lock does a background goroutine wait for it and lead the batch, so
+// that waiting writers can cancel.
+//
+// Each member's function runs in the member's own goroutine. A panic or Goexit therefore
+// affects only the member that caused it; the batch continues without that member. A
+// member can leave while it waits for its turn. After its function has run, the member
+// waits for the commit, because its outcome is unknown until then.
 package engine
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// A commit waits for the disk, so one commit for all who wait is worth more
-// than any other saving. Whoever comes while nobody else writes makes a batch by
-// himself, and takes along those who come while he is at it: between goroutines
-// that would be several handovers for each commit. Then the first of those who
-// came too late makes the next. Where another process has to be waited for, one
-// goroutine does that and makes the batch, so that members can leave. The function
-// of each member runs in the member's own goroutine either way. So a panic, or
-// the end of a goroutine, meets the one who caused it, and the batch goes on
-// without him.
-//
-// A member may leave while it waits for its turn. Once its function has run it
-// stays until the commit, because only then is it known what happened.
-
-// A Batch is a transaction that members take turns in.
+// A Batch is a transaction that several members share, one after the other.
 type Batch interface {
-	// Do runs f for one member. An error undoes what this member did, and only
-	// that. Panics pass through, and are undone too.
+	// Do runs f for one member. If f fails or panics, Do undoes the changes of this
+	// member only. Panics propagate.
 	Do(ctx context.Context, f func(state.Tx) error) error
-	// Lost is the reason why the whole batch cannot be committed, if it cannot.
+	// Lost returns the reason why the whole batch cannot be committed, or nil.
 	Lost() error
-	// End commits the batch, or rolls it back if it is lost or without
-	// members, and lets others write. Its error says that nothing was committed.
+	// End commits the batch and releases the lock. It rolls back a batch that is lost or
+	// has no members. An error means that nothing was committed.
 	End(members int) error
 }
 
-// ErrAgain in the chain of an error of a whole batch says that its members are
-// to run again.
-var ErrAgain = errors.New("the transaction met another one")
+// ErrAgain in the chain of a batch's error means that its members should run again.
+var ErrAgain = errors.New("the transaction conflicted with another one")
 
 const (
-	// maxMembers bounds how long others wait for this process.
+	// maxMembers bounds how long other processes wait for this one.
 	maxMembers = 64
 	// maxRuns bounds how often a member runs before it gets the batch's error.
 	maxRuns = 10
 )
 
-// Group is a line of members waiting for their turns.
+// Group queues members and commits them in batches.
 type Group struct {
 	begin func() (Batch, error)
 	try   func() (Batch, error)
@@ -53,19 +54,19 @@ type Group struct {
 
 	mu     sync.Mutex
 	line   []*member
-	busy   bool // somebody makes a batch
+	busy   bool // a goroutine leads a batch
 	closed bool
 }
 
 type member struct {
-	turn chan Batch // gets the batch when it is this member's turn; nil if it is to make one
-	ran  chan bool  // whether its part of the batch stands
-	done chan error // what became of the batch
+	turn chan Batch // receives the batch at this member's turn; nil asks it to lead one
+	ran  chan bool  // reports whether the member's part is in the batch
+	done chan error // receives the outcome of the batch
 	runs int
 }
 
-// New starts a group. begin waits until this process may write. try does not:
-// it returns no batch where begin would wait. It may be nil.
+// New starts a group. begin waits until this process may write. try returns no batch
+// where begin would wait; try may be nil.
 func New(begin, try func() (Batch, error)) *Group {
 	g := &Group{begin: begin, try: try, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 	go g.commit()
@@ -77,24 +78,18 @@ func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if g.take() {
+	if g.claimIdle() {
 		if led, err := g.lead(ctx, f); led {
 			return err
 		}
 	}
 	m := &member{turn: make(chan Batch, 1), ran: make(chan bool, 1), done: make(chan error, 1)}
-	if !g.join(m) {
-		return state.ErrClosed
-	}
-	for {
+	for g.join(m) {
 		select {
 		case batch := <-m.turn:
 			if batch == nil {
 				if led, err := g.lead(ctx, f); led {
 					return err
-				}
-				if !g.join(m) {
-					return state.ErrClosed
 				}
 				continue
 			}
@@ -105,20 +100,17 @@ func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 			if !errors.Is(err, ErrAgain) || m.runs >= maxRuns {
 				return err
 			}
-			if !g.join(m) {
-				return state.ErrClosed
-			}
 		case err := <-m.done: // the batch did not begin
 			return err
 		case <-ctx.Done():
 			if g.leave(m) {
 				return ctx.Err()
 			}
-			// Its turn, or its end, is on the way.
+			// The member was already taken from the line: its turn or its outcome follows.
 			select {
 			case batch := <-m.turn:
 				if batch == nil {
-					g.pass()
+					g.handOver()
 				} else {
 					m.ran <- false
 				}
@@ -128,22 +120,23 @@ func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
 			}
 		}
 	}
+	return state.ErrClosed
 }
 
-// lead makes a batch of f and whoever came in the meantime, if that can be begun
-// without waiting. It is for the one who makes batches, and hands that on.
+// lead runs a batch of f and the members that are waiting by then, if a batch can begin
+// without waiting. The caller has claimed the leadership; lead hands it over.
 func (g *Group) lead(ctx context.Context, f func(state.Tx) error) (led bool, err error) {
 	batch, err := g.try()
 	if batch == nil {
-		g.rest() // the committing goroutine can wait
+		g.release() // the committing goroutine waits instead
 		return err != nil, err
 	}
-	defer g.pass()
-	stood := 0
+	defer g.handOver()
+	own := 0
 	var members []*member
-	defer func() { // also when f does not return
-		ended := batch.End(stood + len(members))
-		if stood > 0 {
+	defer func() { // even if f does not return
+		ended := batch.End(own + len(members))
+		if own > 0 {
 			err = ended
 		}
 		for _, m := range members {
@@ -151,7 +144,7 @@ func (g *Group) lead(ctx context.Context, f func(state.Tx) error) (led bool, err
 		}
 	}()
 	if err = batch.Do(ctx, f); err == nil {
-		stood = 1
+		own = 1
 	}
 	if batch.Lost() == nil {
 		members = g.turns(batch, maxMembers-1)
@@ -159,9 +152,8 @@ func (g *Group) lead(ctx context.Context, f func(state.Tx) error) (led bool, err
 	return true, err
 }
 
-// take makes the caller the one who makes batches, if nobody is and nobody
-// waits.
-func (g *Group) take() bool {
+// claimIdle makes the caller the leader if the group is idle and leading needs no wait.
+func (g *Group) claimIdle() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.try == nil || g.busy || g.closed || len(g.line) > 0 {
@@ -171,41 +163,43 @@ func (g *Group) take() bool {
 	return true
 }
 
-// pass makes the first in line the one who makes batches.
-func (g *Group) pass() {
+// claimLine makes the committing goroutine the leader if members wait without one.
+func (g *Group) claimLine() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.line) == 0 {
-		g.idle()
-		return
+	if g.busy || len(g.line) == 0 {
+		return false
 	}
-	m := g.line[0]
-	g.line[0] = nil
-	g.line = g.line[1:]
-	m.turn <- nil
+	g.busy = true
+	return true
 }
 
-// rest leaves the making of batches to whoever comes next.
-func (g *Group) rest() {
+// handOver makes the first member in line the leader.
+func (g *Group) handOver() {
+	if m := g.next(); m != nil {
+		m.turn <- nil
+	} else {
+		g.release()
+	}
+}
+
+// release leaves the group without a leader.
+func (g *Group) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.idle()
-}
-
-func (g *Group) idle() {
 	g.busy = false
 	if len(g.line) > 0 || g.closed {
 		g.poke()
 	}
 }
 
-// run reports to the one who makes the batch however f ends.
+// run reports to the leader however f ends.
 func (m *member) run(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
-	stands := false
-	defer func() { m.ran <- stands }()
+	ok := false
+	defer func() { m.ran <- ok }()
 	m.runs++
 	err = batch.Do(ctx, f)
-	stands = err == nil
+	ok = err == nil
 	return err
 }
 
@@ -216,7 +210,7 @@ func (g *Group) join(m *member) bool {
 		return false
 	}
 	g.line = append(g.line, m)
-	if !g.busy { // or whoever is will look for him
+	if !g.busy { // a leader would find the member itself
 		g.poke()
 	}
 	return true
@@ -233,15 +227,14 @@ func (g *Group) poke() {
 func (g *Group) leave(m *member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, other := range g.line {
-		if other == m {
-			g.line = append(g.line[:i], g.line[i+1:]...)
-			return true
-		}
+	i := slices.Index(g.line, m)
+	if i >= 0 {
+		g.line = slices.Delete(g.line, i, i+1)
 	}
-	return false
+	return i >= 0
 }
 
+// next takes the first member from the line. It returns nil if the line is empty.
 func (g *Group) next() *member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -254,31 +247,19 @@ func (g *Group) next() *member {
 	return m
 }
 
-// over reports whether nothing will come any more.
+// over reports whether the group is closed and its last batch has ended.
 func (g *Group) over() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.closed && !g.busy && len(g.line) == 0
 }
 
-// takeLine makes the committing goroutine the one who makes batches, if nobody
-// is and somebody waits.
-func (g *Group) takeLine() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.busy || len(g.line) == 0 {
-		return false
-	}
-	g.busy = true
-	return true
-}
-
 func (g *Group) commit() {
 	defer close(g.gone)
 	for range g.wake {
-		for g.takeLine() {
+		for g.claimLine() {
 			g.batch()
-			g.rest()
+			g.release()
 		}
 		if g.over() {
 			return
@@ -286,7 +267,7 @@ func (g *Group) commit() {
 	}
 }
 
-// batch runs members until nobody waits or there are enough.
+// batch runs members until the line is empty or the batch is full.
 func (g *Group) batch() {
 	batch, err := g.begin()
 	if err != nil {
@@ -300,7 +281,7 @@ func (g *Group) batch() {
 	}
 }
 
-// turns runs those who wait, and returns whose part stands.
+// turns runs waiting members and returns those whose part is in the batch.
 func (g *Group) turns(batch Batch, most int) (members []*member) {
 	for range most {
 		m := g.next()
@@ -318,16 +299,20 @@ func (g *Group) turns(batch Batch, most int) (members []*member) {
 	return members
 }
 
-// Fail ends everybody who waits. It may be called while begin waits, by somebody
-// who knows that this takes too long.
+// Fail returns err to every member that waits now, and to no later one. It may be called
+// while begin waits.
 func (g *Group) Fail(err error) {
-	for m := g.next(); m != nil; m = g.next() {
+	g.mu.Lock()
+	line := g.line
+	g.line = nil
+	g.mu.Unlock()
+	for _, m := range line {
 		m.done <- err
 	}
 }
 
-// Close lets nobody in any more and fails those who wait. It returns a channel
-// that is closed when the last batch has ended.
+// Close refuses new members and fails those that wait. The returned channel is closed
+// when the last batch has ended.
 func (g *Group) Close() <-chan struct{} {
 	g.mu.Lock()
 	g.closed = true

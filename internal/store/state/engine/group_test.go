@@ -31,7 +31,7 @@ func (f *fake) End(members int) error { return f.ends(members) }
 
 var errFatal = errors.New("fatal")
 
-// crowd lets n members wait for one batch, and says what became of each.
+// crowd makes n members wait for one batch and returns their errors.
 func crowd(t *testing.T, n int, ends func(members int) error, f func(i int) error) (errs []error) {
 	t.Helper()
 	errs = make([]error, n)
@@ -55,7 +55,7 @@ func crowd(t *testing.T, n int, ends func(members int) error, f func(i int) erro
 	return errs
 }
 
-func TestThoseWhoWaitAreCommittedTogether(t *testing.T) {
+func TestWaitingMembersAreCommittedTogether(t *testing.T) {
 	var sizes []int
 	errs := crowd(t, maxMembers+6, func(n int) error { sizes = append(sizes, n); return nil }, func(i int) error {
 		if i == 3 {
@@ -82,7 +82,7 @@ func TestErrorOfTheCommitMeetsAll(t *testing.T) {
 	}
 }
 
-func TestLostBatchTakesNobodyElse(t *testing.T) {
+func TestLostBatchAffectsNoOtherMember(t *testing.T) {
 	batches := 0
 	errs := crowd(t, 4, func(int) error {
 		if batches++; batches == 1 {
@@ -176,8 +176,7 @@ func TestBatchThatDoesNotBeginFailsAll(t *testing.T) {
 	}
 }
 
-// alone makes a group whose batches begin at once, or not while somebody else
-// writes.
+// alone returns a group whose batches begin at once unless free returns false.
 func alone(sizes *[]int, free func() bool) *Group {
 	begin := func() (Batch, error) {
 		return &fake{ends: func(n int) error { *sizes = append(*sizes, n); return nil }}, nil
@@ -190,7 +189,7 @@ func alone(sizes *[]int, free func() bool) *Group {
 	})
 }
 
-func TestWhoComesFirstTakesOthersAlong(t *testing.T) {
+func TestFirstMemberLeadsTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		g := alone(&sizes, func() bool { return true })
@@ -241,9 +240,8 @@ func TestTryThatFails(t *testing.T) {
 	<-g.Close()
 }
 
-// A panic, or the end of its goroutine, ends the one who makes a batch and
-// nobody else.
-func TestOneWhoMakesABatchMayPanic(t *testing.T) {
+// A panic or Goexit of the leader affects no other member.
+func TestLeaderMayPanic(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("x") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -274,7 +272,7 @@ func TestOneWhoMakesABatchMayPanic(t *testing.T) {
 	}
 }
 
-func TestOneWhoLeavesPassesOn(t *testing.T) {
+func TestLeavingMemberHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		g := alone(&sizes, func() bool { return true })
@@ -294,9 +292,9 @@ func TestOneWhoLeavesPassesOn(t *testing.T) {
 	})
 }
 
-// Whoever waits for a batch that does not begin may be refused meanwhile; who
-// comes after that is in it.
-func TestThoseWhoWaitMayBeRefused(t *testing.T) {
+// Waiting members may be refused while a batch does not begin. A member that arrives later
+// is in the batch.
+func TestWaitingMembersMayBeRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate, sizes := make(chan bool), []int{}
 		g := New(func() (Batch, error) {

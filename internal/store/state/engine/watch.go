@@ -8,23 +8,23 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// WaitTime bounds a wait: see state.DB. A test makes it longer to see that waits
-// end for a better reason.
+// WaitTime bounds a wait: see state.DB. Tests make it longer to see that a wait ends
+// because of a commit.
 var WaitTime = time.Second
 
-// Watch tells those who wait about commits. Commits of this opening wake them
-// at once; for those of others it looks again and again while somebody waits.
+// Watch wakes waiters after commits. Commits of this process wake them at once; to find
+// commits of other processes, Watch polls while there are waiters.
 type Watch struct {
-	// Look returns a word that differs from the last one if something was
-	// committed in between. It is called by one goroutine at a time.
+	// Look returns a string that changes with every commit. One goroutine at a time calls
+	// it.
 	Look func() (string, error)
-	// First is the time between two looks. It grows to Longest while nothing
-	// happens.
+	// First is the time between two polls. It grows to Longest while there are no
+	// commits.
 	First, Longest time.Duration
 
 	mu      sync.Mutex
 	waiters map[chan error]bool
-	running chan struct{} // closed when the looking ends; nil when nobody looks
+	running chan struct{} // closed when polling ends; nil while nothing polls
 	closed  bool
 	seen    string
 }
@@ -64,7 +64,7 @@ func (w *Watch) join(waiter chan error) bool {
 	w.waiters[waiter] = true
 	if w.running == nil {
 		w.running = make(chan struct{})
-		go w.run()
+		go w.poll()
 	}
 	return true
 }
@@ -82,27 +82,27 @@ func (w *Watch) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for waiter := range w.waiters {
-		waiter <- err // there is room for one, and it leaves with it
+		waiter <- err // never blocks: the buffer holds one, and the waiter is removed below
 	}
 	clear(w.waiters)
 }
 
-// run looks while somebody waits. What was committed while nobody waited counts
-// as news for the first who does.
-func (w *Watch) run() {
+// poll runs while there are waiters. Commits made while there were none wake the first
+// waiter.
+func (w *Watch) poll() {
 	pause := w.First
 	for !w.idle() {
-		word, err := w.Look()
-		if err != nil || word != w.seen {
+		now, err := w.Look()
+		if err != nil || now != w.seen {
 			w.end(err)
-			w.seen, pause = word, w.First
+			w.seen, pause = now, w.First
 		}
 		time.Sleep(pause)
 		pause = min(pause*3/2, w.Longest)
 	}
 }
 
-// idle ends the looking when nobody waits.
+// idle ends the polling when there are no waiters.
 func (w *Watch) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +114,7 @@ func (w *Watch) idle() bool {
 	return true
 }
 
-// Close ends every wait, and returns when Look is no longer called.
+// Close ends every wait. It returns when Look is no longer called.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	w.closed = true

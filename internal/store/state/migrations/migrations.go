@@ -1,11 +1,9 @@
-// Package migrations holds the schema, as a list of steps that are only ever
-// added to.
+// Package migrations contains the schema as an append-only list of steps.
 //
-// One text serves both engines. A store's version is the number of steps it has
-// seen. What only SQLite needs stands in a comment /*sqlite … */, which
-// PostgreSQL skips and the SQLite engine unwraps; /*sqlite! … */ stands for the
-// word before it. A step ends each statement
-// with a semicolon at the end of a line, and has no other semicolon there.
+// Both engines use the same text. A store's version is the number of steps applied to it.
+// SQL for SQLite alone is in a comment /*sqlite … */, which PostgreSQL skips and the SQLite
+// engine unwraps; /*sqlite! … */ replaces the word before it. Each statement ends with a
+// semicolon at the end of a line, and no other line ends with one.
 package migrations
 
 import (
@@ -13,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/store/state"
@@ -21,7 +20,7 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// List is the text of each step, in order.
+// List returns the text of each step, in order.
 func List() []string {
 	names, err := fs.Glob(files, "*.sql") // sorted
 	if err != nil {
@@ -31,7 +30,7 @@ func List() []string {
 	for i, name := range names {
 		text, err := files.ReadFile(name)
 		if err != nil {
-			panic(err) // it is part of this program
+			panic(err) // the file is embedded
 		}
 		list[i] = string(text)
 	}
@@ -43,26 +42,26 @@ var (
 	inSQLite   = regexp.MustCompile(`\S+ /\*sqlite! (.*?) ?\*/`)
 )
 
-// SQLite is the list for SQLite.
+// SQLite returns the list for SQLite.
 func SQLite(list []string) []string {
-	own := make([]string, len(list))
+	list = slices.Clone(list)
 	for i, text := range list {
-		own[i] = onlySQLite.ReplaceAllString(inSQLite.ReplaceAllString(text, "$1"), "$1")
+		list[i] = onlySQLite.ReplaceAllString(inSQLite.ReplaceAllString(text, "$1"), "$1")
 	}
-	return own
+	return list
 }
 
-// Check says whether a store of some version needs steps of list, or is newer
-// than all of them.
+// Check reports whether a store of the given version is behind list. A store that is
+// newer than list is an error.
 func Check(version int64, list []string) (behind bool, err error) {
 	if newest := int64(len(list)); version > newest {
-		return false, fmt.Errorf("%w: it has schema %d, this ambit knows %d. Use the newer ambit, or another store",
+		return false, fmt.Errorf("%w: it has schema %d, this ambit supports %d. Use the newer ambit, or another store",
 			state.ErrNewer, version, newest)
 	}
 	return version < int64(len(list)), nil
 }
 
-// Version reads the version of a store that has a version table.
+// Version returns the version of a store that has a version table.
 func Version(tx state.Tx) (version int64, err error) {
 	err = tx.Query(`SELECT version FROM schema_version`, nil, func(row state.Row) error {
 		return row.Scan(&version)
@@ -70,8 +69,8 @@ func Version(tx state.Tx) (version int64, err error) {
 	return version, err
 }
 
-// Run takes a store through the steps it has not seen. The caller holds the
-// lock that keeps others from doing the same.
+// Run applies the missing steps to a store. The caller holds the lock that excludes other
+// migrations.
 func Run(tx state.Tx, list []string) error {
 	if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)`); err != nil {
 		return err

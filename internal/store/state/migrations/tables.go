@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Table is a table of the schema, for whoever copies a store.
+// Table describes a table of the schema, for code that copies a store.
 type Table struct {
 	Name    string
 	Columns []Column
@@ -14,8 +14,7 @@ type Table struct {
 // Column is a column of a table. Type is TEXT, BIGINT or BYTEA.
 type Column struct {
 	Name, Type string
-	// Null says that it may be NULL.
-	Null bool
+	Null       bool // may be NULL
 }
 
 var (
@@ -25,7 +24,7 @@ var (
 	marks  = regexp.MustCompile(`(?s)/\*.*?\*/`)
 )
 
-// Tables reads the tables, in order, from the steps that make them.
+// Tables returns the tables that the steps create, in order.
 func Tables(list []string) (tables []Table) {
 	at := map[string]int{}
 	for _, text := range list {
@@ -47,5 +46,6 @@ func Tables(list []string) (tables []Table) {
 }
 
 func newColumn(name, kind, rest string) Column {
-	return Column{Name: name, Type: kind, Null: !strings.Contains(rest, "NOT NULL") && !strings.Contains(rest, "PRIMARY KEY")}
+	null := !strings.Contains(rest, "NOT NULL") && !strings.Contains(rest, "PRIMARY KEY")
+	return Column{Name: name, Type: kind, Null: null}
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// batch is one transaction of the owner's connection. What begins, saves and
-// releases is sent ahead of the next statement, not on a trip of its own: a
-// member costs one trip for each of its statements, and a batch one more.
+// batch is one transaction on the owner's connection. BEGIN, SAVEPOINT and RELEASE are
+// sent together with the next statement. A member therefore costs one round trip per
+// statement, and a batch costs one more.
 //
-// A batch has at most 64 members: the server keeps that many savepoints at hand.
+// A batch has at most 64 members because the server caches that many savepoints.
 type batch struct {
 	s    *store
 	line *line
 	lost error
 }
 
-// Serializable transactions that meet are run again, and could meet for ever. So
-// all of them share a lock, and one that has failed before takes it for itself:
-// it runs alone, and succeeds. It is a lock on a table, because asking for one
-// is no query: what the transaction sees is fixed when it has the lock.
+// Serializable transactions that conflict run again, and could conflict for ever. So all
+// of them share a table lock, and a transaction that failed before takes the lock
+// exclusively: it runs alone and succeeds. LOCK TABLE is not a query, so the
+// transaction's snapshot is taken only once it has the lock.
 const (
 	begin    = `BEGIN ISOLATION LEVEL SERIALIZABLE`
 	together = `LOCK TABLE schema_version IN ROW SHARE MODE`
@@ -43,16 +43,17 @@ func (s *store) begin() (engine.Batch, error) {
 		return nil, fmt.Errorf("%w: %w", state.ErrLost, explain(err))
 	}
 	share := together
-	if s.met {
+	if s.conflicted {
 		share = alone
 	}
-	return &batch{s: s, line: &line{ctx: context.Background(), limit: patience, conn: s.conn, ahead: []string{begin, share}}}, nil
+	ahead := []string{begin, share}
+	return &batch{s: s, line: &line{ctx: context.Background(), limit: patience, conn: s.conn, ahead: ahead}}, nil
 }
 
-// ready sees to it that there is a connection, under a new owner if the old one
-// is lost. Nobody has a turn yet, so nobody has relied on the old one.
+// ready connects if there is no working connection, and becomes a new owner. No member
+// has run yet, so none has relied on the old owner.
 func (s *store) ready() error {
-	if s.conn != nil && time.Since(s.used) > restTime && !s.answers() {
+	if s.conn != nil && time.Since(s.used) > restTime && !s.ping() {
 		s.drop()
 	}
 	if s.conn != nil {
@@ -72,17 +73,17 @@ func (s *store) ready() error {
 	return nil
 }
 
-// answers reports whether there is still a server at the other end.
-func (s *store) answers() bool {
+// ping reports whether the server still answers.
+func (s *store) ping() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	return s.conn.Ping(ctx) == nil
 }
 
-// drop gives up the ownership.
+// drop closes the connection and with it ends the ownership.
 func (s *store) drop() {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // no goodbye
+	cancel() // do not send a termination message
 	s.conn.Close(ctx)
 	s.conn = nil
 }
@@ -90,24 +91,24 @@ func (s *store) drop() {
 func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 	l := b.line
 	l.ahead = append(l.ahead, save)
-	stands := false
+	ok := false
 	defer func() {
-		if !stands {
+		if !ok {
 			b.undo()
 		} else {
 			l.ahead = append(l.ahead, keep)
 		}
 		b.lost = l.lost()
 		if err != nil && (errors.Is(b.lost, engine.ErrAgain) || errors.Is(b.lost, state.ErrLost)) {
-			err = b.lost // whatever f made of it
+			err = b.lost // even if f returned another error
 		}
 	}()
-	err = run(ctx, l, f)
-	stands = err == nil
+	err = engine.Run(ctx, l.statement, f)
+	ok = err == nil
 	return err
 }
 
-// undo takes back what a member did. What has not been sent is not sent.
+// undo rolls back a member's changes. A savepoint that was not sent yet is dropped.
 func (b *batch) undo() {
 	l := b.line
 	if n := len(l.ahead); n > 0 && l.ahead[n-1] == save {
@@ -133,7 +134,7 @@ func (b *batch) End(members int) (err error) {
 	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 		err = errors.Join(err, b.line.simple(rollback))
 	}
-	b.s.met = errors.Is(err, engine.ErrAgain)
+	b.s.conflicted = errors.Is(err, engine.ErrAgain)
 	if conn.IsClosed() {
 		b.s.drop()
 	} else if err == nil && members > 0 {
@@ -146,17 +147,17 @@ func (b *batch) commit() error {
 	tag, err := b.line.send(commit, nil, nil)
 	switch {
 	case b.line.conn.IsClosed():
-		return fmt.Errorf("%w, and it is not known whether its last transaction was kept: %w", state.ErrLost, err)
+		return fmt.Errorf("%w; its last transaction may or may not be committed: %w", state.ErrLost, err)
 	case err != nil:
 		return errors.Join(b.line.lost(), explain(err))
-	case tag != commit: // what the server says of a transaction that had failed
+	case tag != commit: // the server answers ROLLBACK for a failed transaction
 		return fmt.Errorf("the transaction was not committed: %s", tag)
 	}
 	return nil
 }
 
-// simple runs statements that take and return nothing, in one trip and without
-// preparing them, which a failed transaction does not allow.
+// simple runs statements without arguments and results in one round trip. It does not
+// prepare them: a failed transaction does not allow that.
 func simple(ctx context.Context, conn *pgx.Conn, statements string) error {
 	_, err := conn.PgConn().Exec(ctx, statements).ReadAll()
 	return err

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unheardTime is how long what was sent may go without a receipt.
+// unheardTime bounds how long sent data may stay unacknowledged.
 const unheardTime = 10 * time.Second
 
-// unheard bounds how long the kernel sends something again that nobody receives;
-// while it does, it does not ask whether the other end is there.
+// unheard bounds how long the kernel retransmits unacknowledged data. While it
+// retransmits, it sends no keep-alive probes.
 func unheard(network, _ string, c syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel is told to find out in time that the other end is gone, whether
-// something was sent or not.
+// The kernel detects a dead peer in time, whether data was sent or not.
 func TestDial(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +28,7 @@ func TestDial(t *testing.T) {
 		level, option int
 		want          int
 	}{
-		{"asks whether somebody is there", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{"sends keep-alive probes", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 		{"after so many seconds", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5},
 		{"again after", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 2},
 		{"so often", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},

@@ -4,5 +4,5 @@ package postgres
 
 import "syscall"
 
-// unheard cannot be set here: a statement ends when patience does.
+// unheard has no equivalent on this system: a statement times out after patience.
 func unheard(_, _ string, _ syscall.RawConn) error { return nil }

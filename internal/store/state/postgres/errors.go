@@ -2,13 +2,13 @@ package postgres
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
 func code(err error) string {
@@ -18,33 +18,25 @@ func code(err error) string {
 	return ""
 }
 
-// again says that a transaction met another one and may be run again.
+// again reports whether a transaction conflicted with another one and may run again.
 func again(err error) bool {
-	switch code(err) {
-	case "40001", "40P01": // serialization failure, deadlock
-		return true
-	}
-	return false
+	c := code(err)
+	return c == "40001" || c == "40P01" // serialization failure, deadlock
 }
 
-// explain puts a known error in front of what the server said.
-func explain(err error) error {
-	var known error
-	switch code(err) {
-	case "25006", "42501": // a read-only server, or no rights
-		known = state.ErrReadOnly
-	case "53100":
-		known = state.ErrFull
-	case "XX001", "XX002":
-		known = state.ErrDamaged
-	default:
-		return err
-	}
-	return fmt.Errorf("%w: %w", known, err)
+var kinds = map[string]error{
+	"25006": state.ErrReadOnly, // a read-only server
+	"42501": state.ErrReadOnly, // insufficient privilege
+	"53100": state.ErrFull,
+	"XX001": state.ErrDamaged,
+	"XX002": state.ErrDamaged,
 }
 
-// once is an error whose words repeat lines, without the repetition: a server is
-// tried with and without TLS, and is not there either way.
+// explain wraps the server's error in the error of package state that it stands for.
+func explain(err error) error { return engine.Explain(kinds[code(err)], err) }
+
+// once removes repeated lines from an error's text: pgx reports the same failure for the
+// attempts with and without TLS.
 type once struct{ error }
 
 func (e once) Error() string {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Where nobody listens, that is said once, although TLS and plain were both tried.
-func TestRefusedIsToldOnce(t *testing.T) {
+// A refused connection is reported once, although pgx tries with and without TLS.
+func TestRefusedIsReportedOnce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -22,6 +22,6 @@ func TestRefusedIsToldOnce(t *testing.T) {
 		t.Fatal("it was opened")
 	}
 	if n := strings.Count(err.Error(), "dial error"); n != 1 {
-		t.Errorf("told %d times: %v", n, err)
+		t.Errorf("reported %d times: %v", n, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// leaseLock is held by the one who leases a log.
+// leaseLock serialises the leasing of logs.
 const leaseLock = 0x616d626974_02
 
 // An owner's name is the number of the advisory lock it holds, in hexadecimal.
@@ -79,7 +79,8 @@ func lease(ctx context.Context, tx pgx.Tx, owner string) (log int64, err error) 
 		_, err = tx.Exec(ctx, `UPDATE logs SET owner = $2 WHERE log = $1`, free, owner)
 		return free, err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO logs (log, owner, born) VALUES ($1, $2, $3)`, last+1, owner, time.Now().UnixMicro())
+	_, err = tx.Exec(ctx, `INSERT INTO logs (log, owner, born) VALUES ($1, $2, $3)`,
+		last+1, owner, time.Now().UnixMicro())
 	return last + 1, err
 }
 
@@ -87,8 +88,8 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// heldKeys are the advisory locks held in this database. The server shows a key
-// as two halves.
+// heldKeys returns the advisory locks that are held in this database. The server reports
+// a key as two halves.
 func heldKeys(ctx context.Context, q querier) (map[int64]bool, error) {
 	rows, err := q.Query(ctx, `SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 		WHERE locktype = 'advisory' AND objsubid = 1 AND granted
@@ -111,7 +112,7 @@ func (s *store) Alive(ctx context.Context, owner string) (bool, error) {
 	}
 	key, ok := ownerKey(owner)
 	if !ok {
-		return false, nil // not a name that an owner here has
+		return false, nil // not an owner of a PostgreSQL store
 	}
 	held, err := heldKeys(ctx, s.pool)
 	if err != nil {

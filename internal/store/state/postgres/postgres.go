@@ -1,21 +1,21 @@
-// Package postgres is the state that many machines share.
+// Package postgres implements a store that many machines share.
 //
-//   - An owner is a connection that holds an advisory lock, and all that the
-//     owner writes goes through this connection. So an owner that others take
-//     for dead cannot write any more: there is no moment in which both hold.
-//   - When the connection is lost, what was under way fails with ErrLost, and
-//     the next write begins under a new owner with a new log. Whoever writes
-//     the owner's name or log therefore asks for them inside f.
-//   - Each owner leases a journal log of its own, because one log for all would
-//     be one lock for all. A dead owner's log is leased again, so there are no
-//     more logs than there were owners at one time. Log 0 is nobody's.
-//   - Transactions are serializable: code that was tried with SQLite, where
-//     there is one writer, means the same here. Those that meet are run again.
-//   - NOTIFY is not used: it takes one lock for the whole database at commit.
-//     Waiters look at the server's transaction counter.
+//   - An owner is a connection that holds an advisory lock. The owner writes only
+//     through this connection, so an owner that other processes consider dead can no
+//     longer write.
+//   - When the connection is lost, the writes in progress fail with ErrLost. The next
+//     write begins under a new owner with a new log. Code that stores the owner's name
+//     or log must therefore read them inside f.
+//   - Each owner leases its own journal log, because a shared log would be a shared
+//     lock. The log of a dead owner is leased again, so the number of logs is the
+//     largest number of simultaneous owners. Log 0 has no owner.
+//   - Transactions are serializable, so code behaves as on SQLite, which has one writer.
+//     Conflicting transactions run again.
+//   - NOTIFY is not used: it takes a lock on the whole database at commit. Waiters poll
+//     the server's transaction counter.
 //
-// The lock and prepared statements belong to a session, so a pooler in front of
-// the server has to pool sessions, not transactions.
+// The lock and the prepared statements belong to a session, so a pooler in front of the
+// server must pool sessions, not transactions.
 package postgres
 
 import (
@@ -34,18 +34,16 @@ import (
 )
 
 const (
-	// maxReaders is how many reads run at the same time.
+	// maxReaders bounds how many reads run at the same time.
 	maxReaders = 4
-	// patience is how long the server may take for one statement of a batch before
-	// the connection counts as lost.
+	// patience bounds the time of one statement of a batch; after it the connection
+	// counts as lost.
 	patience = 10 * time.Second
-	// answerTime is how long it may take to answer at all, where it has nothing to
-	// do for that: a connection is made, or tried. A URL may say connect_timeout.
+	// answerTime bounds connecting and pings. The URL can set connect_timeout instead.
 	answerTime = 4 * time.Second
-	// workTime is when the server ends a statement that nobody may wait for any
-	// more. A step of the schema has as long.
+	// workTime is the server's statement timeout. It also bounds a schema step.
 	workTime = 30 * time.Second
-	// restTime is how long the connection may rest before it is tried first.
+	// restTime is how long a connection may be idle before it is pinged ahead of a write.
 	restTime = time.Second
 )
 
@@ -55,10 +53,10 @@ type store struct {
 	group  *engine.Group
 	watch  engine.Watch
 
-	// Used by whoever has the turn to write.
-	conn *pgx.Conn // nil when lost
-	used time.Time
-	met  bool // whether the last batch met another one
+	// Used only by the goroutine that leads a batch.
+	conn       *pgx.Conn // nil when lost
+	used       time.Time
+	conflicted bool // the last batch conflicted with another one
 
 	mu     sync.Mutex
 	owner  string
@@ -68,7 +66,7 @@ type store struct {
 
 var _ state.DB = (*store)(nil)
 
-// Open opens the store at a URL, and makes its tables if they are not there.
+// Open opens the store at a URL and creates missing tables.
 func Open(ctx context.Context, url string) (state.DB, error) {
 	s, err := open(ctx, url, migrations.List())
 	if err != nil {
@@ -80,9 +78,9 @@ func Open(ctx context.Context, url string) (state.DB, error) {
 func open(ctx context.Context, url string, list []string) (_ *store, err error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, err // it masks the password
+		return nil, err // pgx masks the password
 	}
-	config.MaxConns = maxReaders + 1 // one to look for changes
+	config.MaxConns = maxReaders + 1 // one polls for commits
 	config.MinConns = 0
 	config.PingTimeout = answerTime
 	if config.ConnConfig.ConnectTimeout == 0 {
@@ -109,14 +107,14 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 		return nil, err
 	}
 	s.watch.Look, s.watch.First, s.watch.Longest = s.look, 25*time.Millisecond, 250*time.Millisecond
-	s.group = engine.New(s.begin, nil) // it may have to connect first
+	s.group = engine.New(s.begin, nil) // no try: begin may have to connect
 	return s, nil
 }
 
 func (s *store) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.config.Copy()
-	// The planner reads whole tables while they are small. A serializable
-	// transaction would then have read what everybody else writes.
+	// The planner scans small tables completely. A serializable transaction would then
+	// conflict with every other writer of the table.
 	config.RuntimeParams["enable_seqscan"] = "off"
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(workTime.Milliseconds())
 	for name, value := range keepAlive {
@@ -147,12 +145,12 @@ func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
 			err = errors.Join(err, simple(ctx, conn.Conn(), `ROLLBACK`))
 		}
 	}()
-	return run(ctx, l, f)
+	return engine.Run(ctx, l.statement, f)
 }
 
 func (s *store) Changed(ctx context.Context) error { return s.watch.Wait(ctx) }
 
-// look returns the server's view of which transactions have ended.
+// look returns the server's current snapshot, which changes with every commit.
 func (s *store) look() (now string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -178,7 +176,7 @@ func (s *store) isClosed() bool {
 	return s.closed
 }
 
-// orClosed is ErrClosed if that is why something failed.
+// orClosed returns ErrClosed in place of err if the store is closed.
 func (s *store) orClosed(err error) error {
 	if s.isClosed() {
 		return state.ErrClosed
@@ -186,7 +184,7 @@ func (s *store) orClosed(err error) error {
 	return err
 }
 
-// Scrub leaves the room of dead rows to the server, which vacuums.
+// Scrub does nothing: the server's vacuum removes dead rows.
 func (s *store) Scrub(context.Context) error { return nil }
 
 func (s *store) Close() error {
@@ -204,9 +202,8 @@ func (s *store) Close() error {
 	return nil
 }
 
-// release lets go of what open took, as far as it came. The server would end
-// the ownership with the connection, but a moment later. So a failing goodbye
-// does no harm.
+// release frees everything that open acquired. The explicit unlock only makes the end of
+// the ownership visible sooner than the closed connection would, so its error is ignored.
 func (s *store) release() {
 	if s.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -219,17 +216,17 @@ func (s *store) release() {
 	}
 }
 
-// migrationLock is held by the one who changes the schema.
+// migrationLock serialises changes of the schema.
 const migrationLock = 0x616d626974_01
 
 func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
-	var made bool
-	if err := conn.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&made); err != nil {
+	var exists bool
+	if err := conn.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&exists); err != nil {
 		return err
 	}
-	l := &line{ctx: ctx, conn: conn}
-	if made {
-		version, err := migrations.Version(&tx{ctx: ctx, line: l})
+	tx := engine.NewTx(ctx, (&line{ctx: ctx, conn: conn}).statement)
+	if exists {
+		version, err := migrations.Version(tx)
 		if err != nil {
 			return err
 		}
@@ -241,6 +238,6 @@ func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
 		if _, err := conn.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
 			return err
 		}
-		return migrations.Run(&tx{ctx: ctx, line: l}, list)
+		return migrations.Run(tx, list)
 	})
 }

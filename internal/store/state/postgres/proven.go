@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Unproven is a server of a URL that could be anybody: it is on another machine,
-// and no certificate has to show that it is the one that is named. Empty if there
-// is none. What cannot be parsed names none, and cannot be opened.
+// Unproven returns the first host of a URL that is on another machine and does not have
+// to prove its name with a certificate. It returns "" if there is none, or if the URL
+// cannot be parsed and so cannot be opened.
 func Unproven(url string) string {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -30,7 +30,8 @@ func Unproven(url string) string {
 	return ""
 }
 
-// onThisMachine reports whether a host is a socket's folder or loopback.
+// onThisMachine reports whether a host is the directory of a socket or a loopback
+// address.
 func onThisMachine(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || filepath.IsAbs(host) || err == nil && ip.Unmap().IsLoopback()

@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// Replicas of two versions share a store while one takes over from the other: one
-// of the older version that runs goes on, one that starts is refused.
+// Two versions share a store during a rollout: running processes of the older version
+// continue, new ones are refused.
 func TestTwoVersionsSideBySide(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		if !strings.HasPrefix(place, "postgres") {

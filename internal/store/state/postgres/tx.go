@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,17 +13,17 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// line sends statements over a connection, with others ahead of them.
+// line sends statements over a connection, each preceded by the pending statements.
 type line struct {
 	ctx    context.Context
-	limit  time.Duration // for each trip; 0 if ctx bounds them
+	limit  time.Duration // for each round trip; 0 if ctx bounds them
 	conn   *pgx.Conn
-	ahead  []string // not sent yet
+	ahead  []string // pending: sent before the next statement
 	failed error    // of the connection or the whole transaction
 }
 
-// trip is the context of one exchange with the server. A batch has no limit of its own:
-// one that makes progress is not lost, however busy the machine is.
+// trip returns the context of one round trip. A batch as a whole has no limit: on a busy
+// machine, a batch that makes progress is not lost.
 func (l *line) trip() (context.Context, context.CancelFunc) {
 	if l.limit == 0 {
 		return l.ctx, func() {}
@@ -38,7 +37,7 @@ func (l *line) simple(statements string) error {
 	return simple(ctx, l.conn, statements)
 }
 
-// send runs one statement, after those that go ahead, in one trip.
+// send runs the pending statements and then query in one round trip.
 func (l *line) send(query string, args []any, each func(state.Row) error) (tag string, err error) {
 	t := &pgx.Batch{}
 	for _, statement := range l.ahead {
@@ -69,14 +68,14 @@ func (l *line) send(query string, args []any, each func(state.Row) error) (tag s
 	defer rows.Close()
 	for rows.Next() && each != nil {
 		if err := each(row{l.conn.TypeMap(), rows}); err != nil {
-			return "", passed{err}
+			return "", err
 		}
 	}
 	rows.Close()
 	return rows.CommandTag().String(), rows.Err()
 }
 
-// lost is why the whole transaction cannot go on, if it cannot.
+// lost returns why the whole transaction cannot continue, or nil.
 func (l *line) lost() error {
 	switch {
 	case l.conn.IsClosed() && l.failed == nil:
@@ -89,62 +88,9 @@ func (l *line) lost() error {
 	return l.failed
 }
 
-// passed is an error of each, which is not one of the statement.
-type passed struct{ error }
-
-// tx is what one f sees of a line.
-type tx struct {
-	ctx  context.Context
-	line *line
-	busy bool  // inside Query
-	lost error // why nothing more can be done
-}
-
-var _ state.Tx = (*tx)(nil)
-
-// run calls f, and says what became of it also if f hides an error.
-func run(ctx context.Context, l *line, f func(state.Tx) error) error {
-	t := &tx{ctx: ctx, line: l}
-	defer func() { t.lost = engine.ErrEnded }()
-	if err := f(t); err != nil {
-		return err
-	}
-	return t.lost
-}
-
-func (t *tx) Exec(query string, args ...any) (rows int64, err error) {
-	tag, err := t.send(query, args, nil)
-	return pgconn.NewCommandTag(tag).RowsAffected(), err
-}
-
-func (t *tx) Query(query string, args []any, each func(state.Row) error) error {
-	_, err := t.send(query, args, each)
-	return err
-}
-
-func (t *tx) send(query string, args []any, each func(state.Row) error) (tag string, err error) {
-	if t.lost != nil {
-		return "", t.lost
-	}
-	if t.busy {
-		return "", engine.ErrNested
-	}
-	// A canceled statement would end the connection, and the ownership with
-	// it, so a canceled context is noticed between statements only.
-	if t.lost = t.ctx.Err(); t.lost != nil {
-		return "", t.lost
-	}
-	if t.lost = engine.Check(args); t.lost != nil {
-		return "", t.lost
-	}
-	t.busy = true
-	defer func() { t.busy = false }()
-	tag, err = t.line.send(query, args, each)
-	if own, ok := errors.AsType[passed](err); ok {
-		return "", own.error
-	}
-	t.lost = explain(err)
-	return tag, t.lost
+func (l *line) statement(query string, args []any, each func(state.Row) error) (rows int64, err error) {
+	tag, err := l.send(query, args, each)
+	return pgconn.NewCommandTag(tag).RowsAffected(), explain(err)
 }
 
 type row struct {

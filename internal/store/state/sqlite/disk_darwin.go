@@ -2,7 +2,7 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// networkDisk names the network file system that a folder lies on, or is "".
+// networkDisk returns the name of the network file system that contains dir, or "".
 func networkDisk(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

@@ -2,9 +2,9 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// networkDisks are file systems whose locks or shared memory do not hold
-// between machines. FUSE and 9p are among them: what is behind them cannot be
-// told, and sshfs, WSL's view of Windows and the shares of virtual machines are.
+// networkDisks lists file systems whose locks or shared memory do not work between
+// machines. FUSE and 9p are included because they may hide one: sshfs, Windows drives in
+// WSL, and shared folders of virtual machines use them.
 var networkDisks = map[int64]string{
 	unix.NFS_SUPER_MAGIC:   "NFS",
 	unix.SMB_SUPER_MAGIC:   "SMB",
@@ -23,7 +23,7 @@ var networkDisks = map[int64]string{
 	0x47504653:             "GPFS",
 }
 
-// networkDisk names the network file system that a folder lies on, or is "".
+// networkDisk returns the name of the network file system that contains dir, or "".
 func networkDisk(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

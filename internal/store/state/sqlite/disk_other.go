@@ -2,5 +2,5 @@
 
 package sqlite
 
-// networkDisk cannot tell here.
+// networkDisk cannot be determined on this system.
 func networkDisk(string) (string, error) { return "", nil }

@@ -7,20 +7,20 @@ import (
 	"os"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// lockTime is how long a write waits for the lock of another process. A batch
-// takes milliseconds, and a step of the schema seconds; who keeps the lock for
-// longer may be stopped, and would keep it for ever. A test makes it shorter.
+// lockTime bounds how long a write waits for the lock of another process. A batch takes
+// milliseconds and a schema step seconds. A process that holds the lock for longer may be
+// stopped, and would hold it for ever. Tests make lockTime shorter.
 var lockTime = 20 * time.Second
 
-// againTime is how long whoever comes after that waits.
+// againTime bounds the wait of writes that arrive after lockTime has passed.
 const againTime = time.Second
 
-// enter waits until this process may write, however long that takes. Only the
-// committing goroutine does: those who wait for its batch are refused when their
-// time is over.
+// enter waits without limit until this process may write. Only the committing goroutine
+// calls it. Members that wait for its batch are refused after lockTime.
 func (s *store) enter() error {
 	s.entering.Store(true)
 	defer s.entering.Store(false)
@@ -33,17 +33,17 @@ func (s *store) enter() error {
 	return enter(s.turns, s.lock)
 }
 
-// refuse fails those who wait, again and again, until the lock is there.
+// refuse fails all waiting members every againTime, until the lock is acquired.
 func (s *store) refuse(since time.Time, entered <-chan struct{}) {
 	pause := time.NewTicker(againTime)
 	defer pause.Stop()
 	for {
-		why := s.locked(since)
+		err := s.locked(since)
 		select {
 		case <-entered:
 			return
 		default:
-			s.group.Fail(why)
+			s.group.Fail(err)
 		}
 		select {
 		case <-entered:
@@ -53,8 +53,8 @@ func (s *store) refuse(since time.Time, entered <-chan struct{}) {
 	}
 }
 
-// enterFirst is enter while the store is being opened, when nobody else waits.
-// What cannot be had in time is closed when it is there, or with this process.
+// enterFirst is enter for Open, when there are no members yet. If the wait times out,
+// the files are closed once the lock is acquired, or when this process ends.
 func (s *store) enterFirst(ctx context.Context) (err error) {
 	turns, file := s.turns, s.lock
 	since, entered := time.Now(), make(chan error, 1)
@@ -78,48 +78,47 @@ func (s *store) enterFirst(ctx context.Context) (err error) {
 	return err
 }
 
-// enter waits for the lock. Whoever wants to write first takes the turn and keeps
-// it until he has the lock: so one who has just written cannot take the lock again
-// before those who wait.
+// enter waits for the lock. A writer takes the turn first and holds it until it has the
+// lock, so a process that has just written cannot overtake the waiting ones.
 func enter(turns, file *os.File) error {
-	if err := lock(turns); err != nil {
+	if err := home.Lock(turns); err != nil {
 		return err
 	}
-	return errors.Join(lock(file), unlock(turns))
+	return errors.Join(home.Lock(file), home.Unlock(turns))
 }
 
-// tryEnter is enter where nobody has to be waited for.
+// tryEnter is enter without waiting.
 func (s *store) tryEnter() (bool, error) {
-	ok, err := tryLock(s.turns)
+	ok, err := home.TryLock(s.turns)
 	if err != nil || !ok {
 		return false, err
 	}
-	ok, err = tryLock(s.lock)
-	return ok, errors.Join(err, unlock(s.turns))
+	ok, err = home.TryLock(s.lock)
+	return ok, errors.Join(err, home.Unlock(s.turns))
 }
 
-// locked says who keeps the lock, as far as can be told. Who has only the turn
-// counts as well: he may have been stopped while he waited.
+// locked names the process that holds the lock, if it can be found. A process that holds
+// only the turn counts as well: it may have been stopped while it waited.
 func (s *store) locked(since time.Time) error {
 	from := since.Format(time.TimeOnly)
 	for _, file := range []string{s.file + ".lock", s.file + ".turn"} {
-		by, ok := holder(file)
-		switch {
-		case !ok, by.pid == os.Getpid(): // who waits has the turn
-		case by.stopped:
-			return fmt.Errorf("%w: process %d (%s) has kept it locked since %s or longer, and is stopped. Let it go on with kill -CONT %[2]d, or end it, and try again",
-				state.ErrLocked, by.pid, by.name, from)
-		default:
-			return fmt.Errorf("%w: process %d (%s) has kept it locked since %s or longer. Wait until it has done its work, or end it, and try again",
-				state.ErrLocked, by.pid, by.name, from)
+		by, ok := findHolder(file)
+		if !ok || by.pid == os.Getpid() { // this process holds the turn while it waits
+			continue
 		}
+		fix := "Wait until it finishes or end it, then try again"
+		if by.stopped {
+			fix = fmt.Sprintf("The process is stopped: continue it with kill -CONT %d or end it, then try again", by.pid)
+		}
+		return fmt.Errorf("%w: process %d (%s) has held the lock since %s or longer. %s",
+			state.ErrLocked, by.pid, by.name, from, fix)
 	}
-	return fmt.Errorf("%w: another process has kept %s.lock since %s or longer. See which other programs use this store, and whether one of them is stopped",
-		state.ErrLocked, s.file, from)
+	return fmt.Errorf("%w: another process has held %s.lock since %s or longer. "+
+		"Check which other programs use this store, and whether one of them is stopped", state.ErrLocked, s.file, from)
 }
 
-// keeper is a process that has a lock.
-type keeper struct {
+// holder is a process that holds a lock.
+type holder struct {
 	pid     int
 	name    string
 	stopped bool

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// keep writes to a store, says so, and stays in the middle of it until its input
-// ends.
+// keep writes to a store, prints a line, and holds the lock until its input ends.
 func keep(file string) error {
 	s, err := Open(context.Background(), file)
 	if err != nil {
@@ -41,8 +41,8 @@ func shortly(t *testing.T) {
 	t.Cleanup(func() { lockTime = before })
 }
 
-// Somebody who opens a store that is to be upgraded waits for the lock too, and
-// leaves nothing behind when he gives up.
+// Opening a store that needs an upgrade waits for the lock too, and leaves nothing behind
+// when it is cancelled.
 func TestOpeningIsBounded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	first := testOpen(t, file, migrations.List())
@@ -54,16 +54,16 @@ func TestOpeningIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
 	if _, err := open(ctx, file, more); !errors.Is(err, context.Canceled) {
-		t.Errorf("who gives up is told %v", err)
+		t.Errorf("a cancelled open returned %v", err)
 	}
 	shortly(t)
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := open(ctx, file, more); !errors.Is(err, state.ErrLocked) {
-		t.Errorf("who waits is told %v", err)
+		t.Errorf("a waiting open returned %v", err)
 	}
 	testOpen(t, file, migrations.List()) // has nothing to wait for
-	if err := unlock(first.lock); err != nil {
+	if err := home.Unlock(first.lock); err != nil {
 		t.Fatal(err)
 	}
 	lockTime = time.Minute
@@ -99,7 +99,7 @@ func TestWaiterIsNotToBlame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer turns.Close()
-	if err := lock(turns); err != nil {
+	if err := home.Lock(turns); err != nil {
 		t.Fatal(err)
 	}
 	err = s.locked(time.Now())

@@ -9,20 +9,17 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// explain puts a known error in front of what the engine or the system said.
-func explain(err error) error {
-	known := kind(err)
-	if known == nil {
-		return err
-	}
-	return fmt.Errorf("%w: %w", known, err)
-}
+// explain wraps an error of SQLite or the system in the error of package state that it
+// stands for.
+func explain(err error) error { return engine.Explain(kind(err), err) }
 
-// errBusy is met where somebody keeps SQLite's own lock: a program that knows
-// nothing of ours, or one that was stopped while it opened or closed the store.
-var errBusy = fmt.Errorf("%w: another program keeps it from being used. See which programs use this store, and whether one of them is stopped", state.ErrLocked)
+// errBusy means that another process holds SQLite's own lock: either a program that does
+// not use our lock file, or an ambit that was stopped while it opened or closed the store.
+var errBusy = fmt.Errorf("%w: another program blocks it. "+
+	"Check which programs use this store, and whether one of them is stopped", state.ErrLocked)
 
 func kind(err error) error {
 	switch {
@@ -32,7 +29,7 @@ func kind(err error) error {
 		return state.ErrFull
 	}
 	if sqlite.ErrCode(err) == sqlite.ResultIOErrSHMSize {
-		return state.ErrFull // there was no room for the index of the log
+		return state.ErrFull // no space for the index of the write-ahead log
 	}
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultCantOpen:

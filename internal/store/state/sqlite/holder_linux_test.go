@@ -17,9 +17,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// A process that is stopped in the middle of a write keeps the lock for ever. A
-// write of another is refused in time and not begun, its words name the process;
-// and when that goes on, both are written.
+// A process that is stopped during a write holds the lock for ever. A write of another
+// process is refused in time with an error that names the stopped process. After the
+// process continues, both can write.
 func TestStoppedNeighbour(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	s := testOpen(t, file, migrations.List())
@@ -63,10 +63,10 @@ func TestStoppedNeighbour(t *testing.T) {
 	}
 
 	shortly(t)
-	refused(fmt.Sprintf("process %d", pid), filepath.Base(os.Args[0])[:4], "until it has done its work")
+	refused(fmt.Sprintf("process %d", pid), filepath.Base(os.Args[0])[:4], "Wait until it finishes")
 	send(syscall.SIGSTOP, syscall.WUNTRACED)
 	refused(fmt.Sprintf("kill -CONT %d", pid))
-	refused("is stopped") // whoever comes later, too
+	refused("is stopped") // later writes, too
 	if n := read(t, s, `SELECT count(*) FROM logs WHERE born = 1`); n != 0 {
 		t.Errorf("what is not committed is read: %d", n)
 	}
@@ -87,7 +87,7 @@ func TestStoppedNeighbour(t *testing.T) {
 	}
 }
 
-// awaited returns when a child has done what the option tells of.
+// awaited waits for the state change of a child that option selects.
 func awaited(pid, option int) error {
 	for {
 		if _, err := syscall.Wait4(pid, nil, option, nil); err != syscall.EINTR {

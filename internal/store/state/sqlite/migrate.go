@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/state/engine"
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// migrate brings the store to the newest schema. A store that has it is only
-// looked at: that is what nearly every start finds, and it takes no lock.
+// migrate brings the store to the newest schema. If the schema is current, which is the
+// case at nearly every start, migrate only reads and takes no lock.
 func (s *store) migrate(ctx context.Context, list []string) error {
 	version, err := s.version()
 	if err != nil {
@@ -22,19 +24,20 @@ func (s *store) migrate(ctx context.Context, list []string) error {
 	if err := s.enterFirst(ctx); err != nil {
 		return err
 	}
-	return errors.Join(s.upgrade(ctx, list), unlock(s.lock))
+	return errors.Join(s.upgrade(ctx, list), home.Unlock(s.lock))
 }
 
-// version is 0 for a new store.
+// version returns 0 for a new store.
 func (s *store) version() (int64, error) {
-	made, err := s.writer.ask(`SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'`)
-	if err != nil || made == 0 {
+	tables, err := s.writer.ask(`SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'`)
+	if err != nil || tables == 0 {
 		return 0, err
 	}
 	return s.writer.ask(`SELECT version FROM schema_version`)
 }
 
-// upgrade runs under the lock, so it looks again.
+// upgrade runs under the lock. It reads the version again, because another process may
+// have upgraded the store meanwhile.
 func (s *store) upgrade(ctx context.Context, list []string) (err error) {
 	version, err := s.version()
 	if err != nil {
@@ -57,16 +60,17 @@ func (s *store) upgrade(ctx context.Context, list []string) (err error) {
 			err = errors.Join(err, s.writer.do(`ROLLBACK`))
 		}
 	}()
-	if err := migrations.Run(&tx{ctx: ctx, conn: s.writer}, list); err != nil {
+	if err := migrations.Run(engine.NewTx(ctx, s.writer.statement), list); err != nil {
 		return err
 	}
 	return s.writer.do(`COMMIT`)
 }
 
-// backup writes a copy of the store to <file>.v<version>, complete or not at all.
+// backup writes a copy of the store to <file>.v<version>. The copy appears under this
+// name only when it is complete.
 func (s *store) backup(version int64) (err error) {
 	name := fmt.Sprintf("%s.v%d", s.file, version)
-	// SQLite writes into an empty file, which keeps its mode.
+	// SQLite accepts an empty file and leaves its mode as it is.
 	f, err := os.OpenFile(name+".part", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

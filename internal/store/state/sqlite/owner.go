@@ -7,25 +7,26 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// An owner is a file that its process keeps locked. The kernel lets go of the
-// lock when the process ends, however it ends, so there is no clock in this.
-// Names are never used twice: an owner without a file is dead.
+// An owner is a file that its process keeps locked. The kernel releases the lock when the
+// process ends, however it ends, so ownership needs no timeout. Names are never reused:
+// an owner without a file is dead.
 
-// claim makes an owner in a folder.
+// claim creates an owner in dir.
 func claim(dir string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(filepath.Join(dir, rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		ours, err := tryLock(f)
+		ours, err := home.TryLock(f)
 		if err != nil {
 			return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
-		// Between its making and its locking, somebody who sweeps may have
-		// taken it for a dead one.
+		// Another process may have swept the file before it was locked.
 		if ours && same(f) {
 			return f, nil
 		}
@@ -43,10 +44,10 @@ func same(f *os.File) bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-// alive reports whether an owner holds its file.
+// alive reports whether an owner holds the lock of its file.
 func alive(dir, owner string) (bool, error) {
 	if owner == "" || strings.Trim(owner, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
-		return false, nil // not a name that claim makes, and perhaps a path
+		return false, nil // not a name that claim creates, and perhaps a path
 	}
 	f, err := os.OpenFile(filepath.Join(dir, owner), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,15 +57,15 @@ func alive(dir, owner string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	free, err := tryLock(f)
+	free, err := home.TryLock(f)
 	if free {
-		err = unlock(f)
+		err = home.Unlock(f)
 	}
 	return !free, err
 }
 
-// sweep removes the files of dead owners. What it cannot remove it leaves to
-// the next one: nothing depends on it.
+// sweep removes the files of dead owners. It ignores errors: nothing depends on it, and
+// the next sweep tries again.
 func sweep(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -75,16 +76,16 @@ func sweep(dir string) {
 		if err != nil {
 			continue
 		}
-		if free, err := tryLock(f); free && err == nil {
+		if free, err := home.TryLock(f); free && err == nil {
 			remove(f)
 		}
 		f.Close()
 	}
 }
 
-// release ends an ownership. The file may be swept before it is removed here.
+// release ends an ownership. Another process may sweep the file before release removes it.
 func release(f *os.File) error {
-	err := errors.Join(unlock(f), f.Close())
+	err := errors.Join(home.Unlock(f), f.Close())
 	if e := os.Remove(f.Name()); !errors.Is(e, fs.ErrNotExist) {
 		err = errors.Join(err, e)
 	}

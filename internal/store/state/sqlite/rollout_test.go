@@ -11,9 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// Two versions share a store while one takes over from the other: a process of
-// the older one that runs goes on, one that starts is refused, and the store as
-// it was lies beside it.
+// Two versions share a store during a rollout: running processes of the older version
+// continue, new ones are refused, and there is a copy of the older store.
 func TestTwoVersionsSideBySide(t *testing.T) {
 	file, list := filepath.Join(t.TempDir(), "state.db"), migrations.List()
 	before := list[:len(list)-1]

@@ -8,30 +8,29 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// scrubTime is how long a scrub waits for those who read, while nobody can write. A
-// test makes it shorter.
+// scrubTime bounds how long a scrub waits for readers; it blocks writers meanwhile. Tests
+// make it shorter.
 var scrubTime = 2 * time.Second
 
-// errRead says that somebody still reads what the log holds.
-var errRead = errors.New("what was deleted is still in the store's log, for somebody reads it")
+var errRead = errors.New("deleted data is still in the store's write-ahead log, because a process is reading it")
 
-// Scrub empties the write-ahead log: it holds pages as they were. The file itself has
-// zeros where something was deleted.
+// Scrub truncates SQLite's write-ahead log, which contains old versions of pages. In the
+// store file itself, deleted data is overwritten with zeros at once.
 func (s *store) Scrub(ctx context.Context) error {
-	var left error
+	var result error
 	err := s.group.Write(ctx, func(state.Tx) error {
-		s.scrubs = append(s.scrubs, &left)
+		s.scrubs = append(s.scrubs, &result)
 		return nil
 	})
-	return errors.Join(err, left)
+	return errors.Join(err, result)
 }
 
-// scrub does what the batch that was committed asked for. It is called under the lock,
-// so that only those who read have to be waited for.
+// scrub truncates the log if a member of the committed batch asked for it. The caller
+// holds the lock, so scrub waits only for readers.
 func (s *store) scrub(committed bool) {
-	asked := s.scrubs
+	requests := s.scrubs
 	s.scrubs = nil
-	if len(asked) == 0 || !committed {
+	if len(requests) == 0 || !committed {
 		return
 	}
 	s.writer.SetBusyTimeout(scrubTime)
@@ -41,9 +40,9 @@ func (s *store) scrub(committed bool) {
 		err = errRead
 	}
 	if err == nil && s.commits >= manyCommits {
-		s.roomForLog()
+		s.growLog()
 	}
-	for _, left := range asked {
-		*left = explain(err)
+	for _, result := range requests {
+		*result = explain(err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// What was deleted lies in no file of the store, also while others have it open.
+// After a scrub no file of the store contains deleted data, even if it is open elsewhere.
 func TestScrub(t *testing.T) {
 	dir := t.TempDir()
 	list := []string{`CREATE TABLE t (n BIGINT PRIMARY KEY, text TEXT);`}
@@ -39,7 +39,7 @@ func TestScrub(t *testing.T) {
 		t.Error("what was deleted is still there")
 	}
 	if info, err := os.Stat(file + "-wal"); err != nil || info.Size() != logSize {
-		t.Errorf("the log of one who goes on writing: %v, error %v", info, err)
+		t.Errorf("the log of a process that keeps writing: %v, error %v", info, err)
 	}
 	if err := write(other, `INSERT INTO t (n, text) VALUES (1, 'new')`); err != nil || read(t, s, `SELECT count(*) FROM t`) != 1 {
 		t.Errorf("the store after that: %v", err)
@@ -63,9 +63,8 @@ func holds(t *testing.T, dir, text string) (found bool) {
 	return found
 }
 
-// Where somebody reads what was deleted, that is told, and nobody else is kept from
-// anything.
-func TestScrubWhileSomebodyReads(t *testing.T) {
+// A scrub reports a reader of deleted data, and does not block other operations.
+func TestScrubDuringARead(t *testing.T) {
 	defer func(was time.Duration) { scrubTime = was }(scrubTime)
 	scrubTime = time.Millisecond
 	list := []string{`CREATE TABLE t (n BIGINT PRIMARY KEY);`}
@@ -86,7 +85,7 @@ func TestScrubWhileSomebodyReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Scrub(t.Context()); err != nil {
-		t.Errorf("when nobody reads: %v", err)
+		t.Errorf("without a reader: %v", err)
 	}
 	if n := read(t, s, `SELECT count(*) FROM t`); n != 2 {
 		t.Errorf("%d rows", n)

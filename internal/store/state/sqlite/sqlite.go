@@ -1,21 +1,19 @@
-// Package sqlite is the state of one machine, in one file that every process
-// opens for itself.
+// Package sqlite implements a store of one machine, in one file that every process opens.
 //
-//   - Writers queue at a lock file, <file>.lock, and then begin. Waiting for
-//     SQLite's own lock is a poll with growing pauses: under load one process
-//     wrote thousands of times while another wrote once. The lock is released
-//     after each batch. Who waits for it longer than lockTime is refused, and
-//     told who keeps it.
-//   - WAL and synchronous=FULL: a commit is on the disk when Write returns.
-//     Readers have their own connections and never wait for writers.
-//   - Locks and WAL need a local disk. A network file system is refused.
-//   - Connections are opened late: a command that writes once opens one.
-//   - The store, its folder and its backups are for their user alone.
-//   - What is deleted becomes zeros in the file (secure_delete): a row that fits a
-//     page costs nothing more, a larger one has its further pages written again.
+//   - Writers queue at a lock file, <file>.lock. SQLite's own lock is polled with growing
+//     pauses: under load one process wrote thousands of times while another wrote once.
+//     The lock is released after each batch. A writer that waits longer than lockTime
+//     gets an error that names the process holding the lock.
+//   - With WAL and synchronous=FULL, a commit is on disk when Write returns. Readers have
+//     their own connections and never wait for writers.
+//   - Locks and WAL need a local disk. Network file systems are refused.
+//   - Connections are opened on first use: a command that writes once opens one.
+//   - Only their user can read the store, its directory and its backups.
+//   - Deleted data is overwritten with zeros (secure_delete). This is free for a row
+//     within one page; a larger row has its overflow pages written again.
 //
-// The file <file> is never opened by anything but SQLite while it is in use:
-// closing any descriptor of it would drop the locks SQLite holds on it.
+// While the store is open, only SQLite may open <file>: closing any other descriptor of
+// the file would drop the locks that SQLite holds on it.
 package sqlite
 
 import (
@@ -32,24 +30,23 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/engine"
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// maxReaders is how many reads run at the same time.
-const maxReaders = 4
-
-// busyTime is how long a connection waits for SQLite's own locks. Ours keep
-// them free, but for a moment when another process opens, closes or recovers.
-const busyTime = 10 * time.Second
-
-// closeTime is how long Close waits for the lock of another process.
-const closeTime = time.Second
-
-// pollTime is how often commits of other processes are looked for while
-// somebody waits.
-const pollTime = 15 * time.Millisecond
+const (
+	// maxReaders bounds how many reads run at the same time.
+	maxReaders = 4
+	// busyTime bounds how long a connection waits for SQLite's own locks. Because of the
+	// lock file they are free, except while another process opens, closes or recovers.
+	busyTime = 10 * time.Second
+	// closeTime bounds how long Close waits for the lock of another process.
+	closeTime = time.Second
+	// pollTime is the interval at which waiters poll for commits of other processes.
+	pollTime = 15 * time.Millisecond
+)
 
 type store struct {
 	file   string
@@ -57,19 +54,19 @@ type store struct {
 	owners string
 	name   string
 	owner  *os.File
-	turns  *os.File // held by the one who is next
-	lock   *os.File // held by the one who writes
+	turns  *os.File // locked by the next writer
+	lock   *os.File // locked by the writer
 	writer *conn
 	group  *engine.Group
 
 	entering atomic.Bool // waiting for the lock
-	commits  int         // of this opening, by whoever has the lock
-	scrubs   []*error    // asked for in the batch under way
+	commits  int         // since Open; guarded by lock
+	scrubs   []*error    // requested in the current batch
 
 	watch  engine.Watch
-	looker *conn // of watch: SQLite tells a connection of the commits of others
+	looker *conn // of watch: SQLite reports the commits of other connections
 
-	places  chan struct{} // one for each read that may run
+	slots   chan struct{} // holds one value for each running read
 	mu      sync.Mutex
 	idle    []*conn
 	closing chan struct{}
@@ -78,7 +75,7 @@ type store struct {
 
 var _ state.DB = (*store)(nil)
 
-// Open opens the store in a file, and makes it if it is not there.
+// Open opens the store in a file and creates a missing one.
 func Open(ctx context.Context, file string) (state.DB, error) {
 	s, err := open(ctx, file, migrations.List())
 	if err != nil {
@@ -97,7 +94,7 @@ func open(ctx context.Context, file string, list []string) (_ *store, err error)
 	s := &store{
 		file:    file,
 		owners:  filepath.Join(filepath.Dir(file), "owners"),
-		places:  make(chan struct{}, maxReaders),
+		slots:   make(chan struct{}, maxReaders),
 		closing: make(chan struct{}),
 	}
 	defer func() {
@@ -136,7 +133,7 @@ func (s *store) prepareFiles() (err error) {
 		return err
 	}
 	if disk != "" {
-		return fmt.Errorf("%w, and this folder is on %s. Set AMBIT_HOME to a local folder, or use a PostgreSQL store",
+		return fmt.Errorf("%w, and this directory is on %s. Set AMBIT_HOME to a local directory, or use a PostgreSQL store",
 			state.ErrNetworkDisk, disk)
 	}
 	if s.turns, err = os.OpenFile(s.file+".turn", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
@@ -145,7 +142,7 @@ func (s *store) prepareFiles() (err error) {
 	if s.lock, err = os.OpenFile(s.file+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	// SQLite gives its other files the mode of this one.
+	// SQLite creates its other files with the mode of this one.
 	f, err := os.OpenFile(s.file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return private(s.file)
@@ -156,7 +153,7 @@ func (s *store) prepareFiles() (err error) {
 	return f.Close()
 }
 
-// private takes the rights of others from a store that was made with them.
+// private removes the permissions of other users from a store.
 func private(file string) error {
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
@@ -176,7 +173,7 @@ func (s *store) connect() (*conn, error) {
 		`PRAGMA synchronous = FULL`,
 		`PRAGMA fullfsync = ON`, // macOS: past the drive's cache
 		`PRAGMA journal_size_limit = 67108864`,
-		`PRAGMA secure_delete = ON`, // what is deleted becomes zeros
+		`PRAGMA secure_delete = ON`, // overwrite deleted data with zeros
 	} {
 		if err := conn.do(pragma); err != nil {
 			return nil, errors.Join(err, conn.Close())
@@ -199,8 +196,8 @@ func (s *store) try() (engine.Batch, error) {
 	return s.newBatch()
 }
 
-// moved tells of a file that is not at its place any more. SQLite would go on
-// with one that nobody else can see.
+// moved reports that the store file was moved, removed or replaced. SQLite would continue
+// to write to a file that no other process can see.
 func (s *store) moved() error {
 	now, err := os.Stat(s.file)
 	if err == nil && os.SameFile(now, s.self) {
@@ -216,17 +213,16 @@ func (s *store) newBatch() (engine.Batch, error) {
 		err = b.open()
 	}
 	if err != nil {
-		return nil, errors.Join(explain(err), unlock(s.lock))
+		return nil, errors.Join(explain(err), home.Unlock(s.lock))
 	}
 	return b, nil
 }
 
-// batch is one transaction of the writing connection. A member that nobody
-// stands before needs no savepoint: the whole transaction is his, and is begun
-// again if he fails.
+// batch is one transaction of the writing connection. The first successful member needs
+// no savepoint: if it fails, the whole transaction is rolled back and begun again.
 type batch struct {
 	s     *store
-	stand int  // members so far whose part stands
+	saved bool // a member's changes are in the transaction
 	begun bool // there is a transaction
 	lost  error
 }
@@ -239,7 +235,7 @@ func (b *batch) open() error {
 
 func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 	conn := b.s.writer
-	saved := b.stand > 0
+	saved := b.saved
 	if saved {
 		err = conn.do(`SAVEPOINT member`)
 	} else if !b.begun {
@@ -249,32 +245,31 @@ func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 		b.lost = explain(err)
 		return b.lost
 	}
-	stands := false
+	ok := false
 	defer func() {
 		switch {
 		case conn.AutocommitEnabled():
-			// Some errors, a full disk for one, end the whole transaction.
+			// Some errors, such as a full disk, end the whole transaction.
 			b.begun = false
 			if err == nil {
 				err = fmt.Errorf("%w: the transaction was ended", state.ErrTx)
 			}
-			if saved || stands {
+			if saved || ok {
 				b.lost = err
 			}
-		case !saved && !stands:
+		case !saved && !ok:
 			b.begun = false
 			b.lost = conn.do(`ROLLBACK`)
 		case !saved:
-			b.stand = 1
-		case !stands:
+			b.saved = true
+		case !ok:
 			b.lost = errors.Join(conn.do(`ROLLBACK TO member`), conn.do(`RELEASE member`))
 		default:
-			b.stand++
 			b.lost = conn.do(`RELEASE member`)
 		}
 	}()
-	err = run(ctx, conn, f)
-	stands = err == nil
+	err = engine.Run(ctx, conn.statement, f)
+	ok = err == nil
 	return err
 }
 
@@ -292,11 +287,11 @@ func (b *batch) End(members int) error {
 	if err == nil && members > 0 {
 		b.s.commits++
 		if b.s.commits == manyCommits {
-			b.s.roomForLog()
+			b.s.growLog()
 		}
 	}
 	b.s.scrub(err == nil)
-	err = errors.Join(err, unlock(b.s.lock))
+	err = errors.Join(err, home.Unlock(b.s.lock))
 	if err == nil && members > 0 {
 		b.s.watch.Wake()
 	}
@@ -304,18 +299,18 @@ func (b *batch) End(members int) error {
 }
 
 const (
-	// manyCommits is when an opening counts as one that goes on writing.
+	// manyCommits is the number of commits after which a process is expected to keep
+	// writing.
 	manyCommits = 32
-	// logSize is how long the log of a store becomes before it is begun anew:
-	// SQLite's 1000 pages.
+	// logSize is the size at which SQLite starts its write-ahead log anew: 1000 pages.
 	logSize = 1000 * (4096 + 24)
 )
 
-// roomForLog makes the write-ahead log as long as it will be, at once. A commit
-// that makes a file longer takes the disk twice as long as one that writes over
-// what is there. Zeros at its end are no frames, and SQLite has no lock on it. It
-// is called under the lock; where it fails, nothing is lost.
-func (s *store) roomForLog() {
+// growLog extends SQLite's write-ahead log to its final size. A commit that extends the
+// file takes the disk twice as long as one that overwrites it. Zeros at the end are not
+// valid frames, and SQLite holds no lock on the log. The caller holds the lock. Errors
+// are ignored: growing is only an optimisation.
+func (s *store) growLog() {
 	f, err := os.OpenFile(s.file+"-wal", os.O_RDWR, 0)
 	if err != nil {
 		return
@@ -342,7 +337,7 @@ func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.giveBack(conn)) }()
+	defer func() { err = errors.Join(err, s.putReader(conn)) }()
 	if err := conn.do(`BEGIN`); err != nil {
 		return explain(err)
 	}
@@ -351,17 +346,17 @@ func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
 		conn.SetInterrupt(nil)
 		err = errors.Join(err, conn.do(`ROLLBACK`))
 	}()
-	return run(ctx, conn, f)
+	return engine.Run(ctx, conn.statement, f)
 }
 
-// reader takes a connection for reading. Each read that runs has a place, so
-// Close can wait for all of them by taking every place.
+// reader returns a connection for reading. Each running read holds a slot, so Close waits
+// for all reads by taking every slot.
 func (s *store) reader(ctx context.Context) (conn *conn, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	select {
-	case s.places <- struct{}{}:
+	case s.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.closing:
@@ -369,7 +364,7 @@ func (s *store) reader(ctx context.Context) (conn *conn, err error) {
 	}
 	defer func() {
 		if err != nil {
-			<-s.places
+			<-s.slots
 		}
 	}()
 	s.mu.Lock()
@@ -393,9 +388,9 @@ func (s *store) reader(ctx context.Context) (conn *conn, err error) {
 	return conn, nil
 }
 
-func (s *store) giveBack(conn *conn) error {
-	defer func() { <-s.places }()
-	if !conn.AutocommitEnabled() { // its transaction could not be ended
+func (s *store) putReader(conn *conn) error {
+	defer func() { <-s.slots }()
+	if !conn.AutocommitEnabled() { // the rollback failed
 		return conn.Close()
 	}
 	s.mu.Lock()
@@ -406,7 +401,6 @@ func (s *store) giveBack(conn *conn) error {
 
 func (s *store) Changed(ctx context.Context) error { return s.watch.Wait(ctx) }
 
-// look costs some microseconds.
 func (s *store) look() (string, error) {
 	if s.looker == nil {
 		conn, err := s.connect()
@@ -434,7 +428,7 @@ func (s *store) Alive(_ context.Context, owner string) (bool, error) {
 	return alive(s.owners, owner)
 }
 
-// Log is 0: the processes of one machine write one log.
+// Log returns 0: all processes of one machine write to the same log.
 func (s *store) Log() int64 { return 0 }
 
 func (s *store) Close() error {
@@ -449,7 +443,7 @@ func (s *store) Close() error {
 
 	ended := s.group.Close()
 	for range maxReaders {
-		s.places <- struct{}{}
+		s.slots <- struct{}{}
 	}
 	s.watch.Close()
 	if s.looker != nil {
@@ -463,8 +457,8 @@ func (s *store) Close() error {
 	case <-ended:
 	case <-time.After(closeTime):
 		if s.entering.Load() {
-			// Another process keeps the lock, perhaps for ever. What is left
-			// is closed when it lets go, or with this process.
+			// Another process holds the lock, perhaps for ever. The files are closed
+			// when it releases the lock, or when this process ends.
 			owner := s.owner
 			s.owner = nil
 			go func() {
@@ -478,7 +472,7 @@ func (s *store) Close() error {
 	return errors.Join(err, s.release())
 }
 
-// release lets go of what open took, as far as it came.
+// release frees everything that open acquired.
 func (s *store) release() (err error) {
 	if s.writer != nil {
 		err = s.writer.Close()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
@@ -189,7 +190,7 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 	}
 }
 
-// Who is stopped while it writes stops other writers, but not their end.
+// A stopped writer blocks other writers, but not their Close.
 func TestCloseDoesNotWaitForTheLockOfAnother(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	a, b := testOpen(t, file, migrations.List()), testOpen(t, file, migrations.List())
@@ -210,15 +211,15 @@ func TestCloseDoesNotWaitForTheLockOfAnother(t *testing.T) {
 	if alive, err := a.Alive(t.Context(), b.Owner()); err != nil || alive {
 		t.Errorf("the closed one is alive: %v, error %v", alive, err)
 	}
-	if err := unlock(a.lock); err != nil {
+	if err := home.Unlock(a.lock); err != nil {
 		t.Fatal(err)
 	}
 	<-b.group.Close() // it has let go of its files, too, or will at once
 }
 
-// What the log is given room with is no part of it: the store is whole when the
-// log is read by somebody who knows nothing but the files.
-func TestRoomForTheLog(t *testing.T) {
+// The space added to the log is not part of its content: the store is intact for a process
+// that reads only its files.
+func TestGrownLog(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "state.db")
 	s := testOpen(t, file, migrations.List())
@@ -250,8 +251,8 @@ func TestRoomForTheLog(t *testing.T) {
 	}
 }
 
-// TestMovedStore takes the file away under an open store: nothing more is
-// written to what nobody can see.
+// TestMovedStore moves the file of an open store: nothing more is written to a file that
+// other processes cannot see.
 func TestMovedStore(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"moved":   func(file string) error { return os.Rename(file, file+".old") },
@@ -280,7 +281,7 @@ func TestMovedStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := write(); !errors.Is(err, state.ErrMoved) {
-				t.Errorf("it went on: %v", err)
+				t.Errorf("it continued: %v", err)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,24 +8,22 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"github.com/ambit-run/ambit/internal/store/state"
-	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// conn is a connection with the statements it knows.
+// conn is a connection with its prepared statements.
 type conn struct {
 	*sqlite.Conn
 	known map[string]*statement
 }
 
-// statement is a prepared statement that is ready to be bound: nothing is left
-// from its last use.
+// statement is a prepared statement. It is reset after each use.
 type statement struct {
 	*sqlite.Stmt
 	order []int // for each parameter, the number of its argument
 	count int   // of arguments
 }
 
-// prepare reads a query once.
+// prepare returns the prepared statement of a query.
 func (c *conn) prepare(query string) (*statement, error) {
 	if s := c.known[query]; s != nil {
 		return s, nil
@@ -46,84 +43,31 @@ func (c *conn) prepare(query string) (*statement, error) {
 	return s, nil
 }
 
-// tx is what one f sees of a connection. It is as strict as PostgreSQL, so that
-// what passes here passes there.
-type tx struct {
-	ctx  context.Context
-	conn *conn
-	busy bool  // inside Query
-	lost error // why nothing more can be done
-}
-
-var _ state.Tx = (*tx)(nil)
-
-// run calls f, and says what became of it also if f hides an error.
-func run(ctx context.Context, conn *conn, f func(state.Tx) error) error {
-	t := &tx{ctx: ctx, conn: conn}
-	defer func() { t.lost = engine.ErrEnded }()
-	if err := f(t); err != nil {
-		return err
-	}
-	return t.lost
-}
-
-func (t *tx) Exec(query string, args ...any) (rows int64, err error) {
-	err = t.query(query, args, nil)
-	return int64(t.conn.Changes()), err
-}
-
-func (t *tx) Query(query string, args []any, each func(state.Row) error) error {
-	return t.query(query, args, each)
-}
-
-func (t *tx) query(query string, args []any, each func(state.Row) error) (err error) {
-	if t.lost != nil {
-		return t.lost
-	}
-	if t.busy {
-		return engine.ErrNested
-	}
-	// An interrupted statement would take the whole batch with it, so a
-	// canceled context is noticed between statements only.
-	if t.lost = t.ctx.Err(); t.lost != nil {
-		return t.lost
-	}
-	stmt, err := t.prepare(query, args)
+// statement runs a query. It is as strict as PostgreSQL, so that code that works on
+// SQLite also works there.
+func (c *conn) statement(query string, args []any, each func(state.Row) error) (rows int64, err error) {
+	stmt, err := c.bind(query, args)
 	if err != nil {
-		t.lost = explain(err)
-		return t.lost
+		return 0, explain(err)
 	}
-	t.busy = true
 	defer func() {
-		t.busy = false
-		if e := stmt.Reset(); e != nil && err == nil {
-			t.lost = explain(e)
-			err = t.lost
+		if e := stmt.Reset(); err == nil {
+			rows, err = int64(c.Changes()), explain(e)
 		}
 	}()
 	for {
 		more, err := stmt.Step()
-		if err != nil {
-			t.lost = explain(err)
-			return t.lost
-		}
-		if !more {
-			return nil
-		}
-		if each == nil {
-			continue
+		if err != nil || !more {
+			return 0, explain(err)
 		}
 		if err := each(row{stmt.Stmt}); err != nil {
-			return err
+			return 0, err
 		}
 	}
 }
 
-func (t *tx) prepare(query string, args []any) (*statement, error) {
-	if err := engine.Check(args); err != nil {
-		return nil, err
-	}
-	stmt, err := t.conn.prepare(query)
+func (c *conn) bind(query string, args []any) (*statement, error) {
+	stmt, err := c.prepare(query)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +93,7 @@ func (t *tx) prepare(query string, args []any) (*statement, error) {
 	return stmt, nil
 }
 
-// number reads a parameter's name, which SQLite takes for a name like any other.
+// number returns the number in a parameter's name. SQLite itself would accept any name.
 func number(name string) (int, error) {
 	if len(name) > 1 && name[0] == '$' {
 		if n, err := strconv.Atoi(name[1:]); err == nil && n > 0 {
@@ -193,7 +137,7 @@ func (r row) Scan(into ...any) error {
 	return nil
 }
 
-// do runs a statement that returns nothing of interest.
+// do runs a statement and ignores its rows.
 func (c *conn) do(query string) error {
 	stmt, err := c.prepare(query)
 	if err != nil {
@@ -210,7 +154,7 @@ func (c *conn) do(query string) error {
 	}
 }
 
-// ask returns the number a statement answers with.
+// ask returns the number in the first row of a result.
 func (c *conn) ask(query string) (int64, error) {
 	stmt, err := c.prepare(query)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Cluster is a PostgreSQL server of one test's own, which may be killed, started
-// again, and taken over from.
+// Cluster is a PostgreSQL server for one test, which can kill it, restart it and fail over
+// to a standby.
 type Cluster struct {
 	t        testing.TB
 	postgres string
-	dir      string // holds its data and its socket
+	dir      string // contains the data and the socket
 	running  io.Closer
 	ended    chan struct{}
 }
 
-// NewCluster makes a server and starts it.
+// NewCluster creates a server and starts it.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	initdb, postgres, err := programs()
@@ -41,7 +41,7 @@ func NewCluster(t testing.TB) *Cluster {
 
 func newCluster(t testing.TB, postgres string) *Cluster {
 	t.Helper()
-	// A socket's path is short, so this is not the test's own folder.
+	// The path of a socket must be short, so this is not the test's own directory.
 	dir, err := os.MkdirTemp("", "ambit-pg-")
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func newCluster(t testing.TB, postgres string) *Cluster {
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
-// run runs a program of PostgreSQL's as whoever may.
+// run runs a program of PostgreSQL as an unprivileged user.
 func (c *Cluster) run(program string, args ...string) {
 	c.t.Helper()
 	as, err := unprivileged(c.dir)
@@ -72,14 +72,14 @@ func (c *Cluster) run(program string, args ...string) {
 	}
 }
 
-// Start starts the server, and returns when it answers.
+// Start starts the server and waits until it answers.
 func (c *Cluster) Start() {
 	c.t.Helper()
 	as, err := unprivileged(c.dir)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	// The shell ends the server when its input ends, so with this program too.
+	// The shell stops the server when its input ends, and so when this program ends.
 	cmd := exec.Command("sh", "-c", `"$1" -D "$2/data" -k "$2" -c listen_addresses= -c fsync=off >>"$2/log" 2>&1 &
 		cat >/dev/null
 		kill -QUIT $!
@@ -101,8 +101,7 @@ func (c *Cluster) Start() {
 	}
 }
 
-// Kill ends the server at once, as a crash does: connections are cut, and what was
-// not committed is lost.
+// Kill stops the server like a crash: connections break, and uncommitted data is lost.
 func (c *Cluster) Kill() {
 	if c.running == nil {
 		return
@@ -112,10 +111,10 @@ func (c *Cluster) Kill() {
 	c.running = nil
 }
 
-// Socket is the address that the server listens at.
+// Socket returns the address of the server.
 func (c *Cluster) Socket() string { return filepath.Join(c.dir, ".s.PGSQL.5432") }
 
-// Place is the store on this server, or on whichever of several can be written.
+// Place returns the URL of a store on this server, or on the writable one of several.
 func (c *Cluster) Place(others ...*Cluster) string {
 	dirs := c.dir
 	for _, o := range others {
@@ -128,28 +127,31 @@ func (c *Cluster) Place(others ...*Cluster) string {
 	return place
 }
 
-// Standby makes a second server that follows this one, without losing anything:
-// from now on a commit waits for both.
+// Standby creates a synchronous standby of this server: from now on a commit waits for
+// both.
 func (c *Cluster) Standby() *Cluster {
 	c.t.Helper()
 	s := newCluster(c.t, c.postgres)
-	real, err := filepath.EvalSymlinks(c.postgres) // its peers lie beside it
+	real, err := filepath.EvalSymlinks(c.postgres) // the other programs are beside it
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	s.run(filepath.Join(filepath.Dir(real), "pg_basebackup"), "-h", c.dir, "-U", "ambit", "-D", s.data(), "-R", "-c", "fast", "--no-sync")
+	s.run(filepath.Join(filepath.Dir(real), "pg_basebackup"),
+		"-h", c.dir, "-U", "ambit", "-D", s.data(), "-R", "-c", "fast", "--no-sync")
 	s.Start()
 	c.do(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	c.do(`SELECT pg_reload_conf()`)
-	for end := time.Now().Add(time.Minute); c.Ask(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 0; time.Sleep(20 * time.Millisecond) {
+	end := time.Now().Add(time.Minute)
+	for c.Ask(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 0 {
 		if time.Now().After(end) {
-			c.t.Fatal("the second server does not follow")
+			c.t.Fatal("the standby does not follow")
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	return s
 }
 
-// Promote makes a server that follows one that can be written.
+// Promote makes a standby writable.
 func (c *Cluster) Promote() {
 	c.t.Helper()
 	c.do(`ALTER SYSTEM RESET synchronous_standby_names`)
@@ -165,7 +167,7 @@ func (c *Cluster) do(statement string) {
 	})
 }
 
-// Ask is the number that a query gives.
+// Ask returns the number that a query selects.
 func (c *Cluster) Ask(query string) (n int64) {
 	c.t.Helper()
 	c.with(func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, query).Scan(&n) })

@@ -68,7 +68,7 @@ func start(t *testing.T, what string, args ...string) (process, string) {
 	})
 	p.out = bufio.NewScanner(out)
 	if !p.out.Scan() {
-		t.Fatalf("the process that should %s says nothing", what)
+		t.Fatalf("the process that should %s printed nothing", what)
 	}
 	return p, p.out.Text()
 }
@@ -197,7 +197,7 @@ func TestCanceled(t *testing.T) {
 			t.Errorf("Read returned %v", err)
 		}
 
-		// One member has the turn, one behind it gives up, one stays.
+		// One member runs, one behind it leaves, one stays.
 		var wg sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		inside, leave := make(chan bool), make(chan bool)
@@ -242,7 +242,7 @@ func TestCanceled(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Write returned %v", err)
 		}
-		// After the last statement: what was done stands, and Write says so.
+		// After the last statement: the changes are committed, and Write returns nil.
 		ctx, cancel = context.WithCancel(t.Context())
 		if err := db.Write(ctx, func(tx state.Tx) error { defer cancel(); return insert(tx, 5) }); err != nil {
 			t.Errorf("Write returned %v", err)
@@ -373,7 +373,7 @@ func TestProcessesTakeTurns(t *testing.T) {
 			for _, p := range racers {
 				count := 0
 				if !p.out.Scan() {
-					t.Fatal("a process says nothing")
+					t.Fatal("a process printed nothing")
 				}
 				if _, err := fmt.Sscan(p.out.Text(), &count); err != nil {
 					t.Fatal(err)

@@ -19,10 +19,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errMissing says that PostgreSQL is not installed.
-var errMissing = errors.New("PostgreSQL is missing: put initdb and postgres on PATH (on Debian: apt install postgresql)")
+var errMissing = errors.New(
+	"PostgreSQL is not installed: put initdb and postgres on PATH (on Debian: apt install postgresql)")
 
-// database makes a database for one test and returns its URL.
+// database creates a database for one test and returns its URL.
 func database(t testing.TB) string {
 	t.Helper()
 	s, err := server()
@@ -33,19 +33,14 @@ func database(t testing.TB) string {
 		t.Fatal(err)
 	}
 	name := "t" + strings.ToLower(rand.Text())
-	run := func(ctx context.Context, statement string) {
-		t.Helper()
-		conn, err := pgx.Connect(ctx, at(s.dir, "postgres"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(ctx)
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			t.Fatal(err)
-		}
+	if err := s.exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
 	}
-	run(t.Context(), "CREATE DATABASE "+name)
-	t.Cleanup(func() { run(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") })
+	t.Cleanup(func() {
+		if err := s.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
 	return at(s.dir, name)
 }
 
@@ -54,15 +49,24 @@ type running struct {
 	held io.Closer // open until this program ends
 }
 
+func (s running) exec(ctx context.Context, statement string) error {
+	conn, err := pgx.Connect(ctx, at(s.dir, "postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
 func at(dir, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User("ambit"), Path: "/" + database}
 	u.RawQuery = url.Values{"host": {dir}}.Encode()
 	return u.String()
 }
 
-// server starts the server of this test program and returns its folder, where
-// its socket is, and what the shell waits for: whoever lets go of it stops the
-// server.
+// server starts the server of this test program. It returns the directory of the server's
+// socket and the pipe that the shell waits for: closing the pipe stops the server.
 var server = sync.OnceValues(func() (s running, err error) {
 	initdb, postgres, err := programs()
 	if err != nil {
@@ -75,7 +79,7 @@ var server = sync.OnceValues(func() (s running, err error) {
 	if err != nil {
 		return s, err
 	}
-	// The shell outlives this program just long enough to clean up after it.
+	// The shell outlives this program only to clean up after it.
 	cmd := exec.Command("sh", "-c", `
 		"$1" -D "$3/data" -U ambit -A trust -E UTF8 --no-locale --no-sync >"$3/log" 2>&1 &&
 		"$2" -D "$3/data" -k "$3" -c listen_addresses= >>"$3/log" 2>&1 &
@@ -94,7 +98,7 @@ var server = sync.OnceValues(func() (s running, err error) {
 	return s, answers(s.dir)
 })
 
-// answers waits until the server does.
+// answers waits until the server answers.
 func answers(dir string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -112,7 +116,7 @@ func answers(dir string) (err error) {
 	return fmt.Errorf("PostgreSQL does not start: %w\n%s", err, log)
 }
 
-// programs finds initdb and postgres, on PATH or where Debian puts them.
+// programs finds initdb and postgres, on PATH or where Debian installs them.
 func programs() (initdb, postgres string, err error) {
 	folders, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil {

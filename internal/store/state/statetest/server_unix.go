@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// unprivileged gives a folder to a user who is not root, as whom a process then
-// runs: the server refuses root. It also runs apart from the terminal, so that
-// an interrupt meets the test first.
+// unprivileged returns the attributes of a process that runs as a user other than root,
+// which the server refuses, and gives that user the directory. The process has its own
+// process group, so that an interrupt from the terminal reaches the test first.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	as := &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() != 0 {

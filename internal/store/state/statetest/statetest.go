@@ -1,13 +1,13 @@
-// Package statetest opens stores for tests, of either engine.
+// Package statetest opens stores of both engines for tests.
 //
-// For PostgreSQL it starts a real server, one for each test program, with a
-// database for each test. The server ends with the test program, however that
-// ends: a shell waits for the end of a pipe that the program holds, stops the
-// server and removes its files.
+// For PostgreSQL it starts a real server for each test program, with a database for each
+// test. The server ends with the test program, however the program ends: a shell waits for
+// the end of a pipe that the program holds, stops the server and removes its files.
 package statetest
 
 import (
 	"context"
+	"crypto/rand"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,8 +23,8 @@ func Open(t testing.TB) state.DB {
 	return At(t, filepath.Join(t.TempDir(), "state.db"))
 }
 
-// Each runs a test with each engine. Every call of open opens the same store
-// anew, as another process would.
+// Each runs a test with each engine. Every call of open opens the same store again, as
+// another process would.
 func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	t.Helper()
 	Places(t, func(t *testing.T, place string) {
@@ -32,15 +32,15 @@ func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	})
 }
 
-// Places runs a test with the place of a store that is not there yet, for each
-// engine. Other processes can open it too.
+// Places runs a test with each engine, with the address of a store that does not exist
+// yet. Other processes can open it too.
 func Places(t *testing.T, test func(t *testing.T, place string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "state.db")) })
 	t.Run("postgres", func(t *testing.T) { test(t, database(t)) })
 }
 
-// At opens the store at a place until the test ends.
+// At opens the store at an address until the test ends.
 func At(t testing.TB, place string) state.DB {
 	t.Helper()
 	db, err := OpenPlace(t.Context(), place)
@@ -55,10 +55,21 @@ func At(t testing.TB, place string) state.DB {
 	return db
 }
 
-// OpenPlace opens the store at a place.
+// OpenPlace opens the store at a URL or in a file.
 func OpenPlace(ctx context.Context, place string) (state.DB, error) {
 	if strings.HasPrefix(place, "postgres:") {
 		return postgres.Open(ctx, place)
 	}
 	return sqlite.Open(ctx, place)
+}
+
+// Database creates a PostgreSQL database for a program other than a test, such as a
+// benchmark, and returns its URL. The server ends with the program.
+func Database(ctx context.Context) (string, error) {
+	s, err := server()
+	if err != nil {
+		return "", err
+	}
+	name := "b" + strings.ToLower(rand.Text())
+	return at(s.dir, name), s.exec(ctx, "CREATE DATABASE "+name)
 }

@@ -149,7 +149,7 @@ func TestReadCannotWrite(t *testing.T) {
 	})
 }
 
-// What f reads stays true until it is committed: nobody's work is lost.
+// The rows that f reads do not change before its commit, so no update is lost.
 func TestReadThenWriteAcrossOpenings(t *testing.T) {
 	Each(t, func(t *testing.T, open func() state.DB) {
 		const openings, callers, times = 4, 4, 10
@@ -419,7 +419,7 @@ func TestErrorOfEachEndsTheQuery(t *testing.T) {
 		db := open()
 		table(t, db)
 		seen := 0
-		// Such an error is not one of a statement: the transaction goes on.
+		// An error of each does not end the transaction.
 		err := db.Write(t.Context(), func(tx state.Tx) error {
 			seen = 0
 			for id := range int64(3) {

@@ -6,17 +6,19 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // A book that turns leaves its file at once, and what comes then goes to the next.
-func TestTurn(t *testing.T) {
+func TestRotate(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
-	b.Turn() // there is nothing to leave
+	b.Rotate() // there is nothing to leave
 	for _, entry := range []string{"one", "two"} {
 		if err := b.Write([]byte(entry), 0); err != nil {
 			t.Fatal(err)
 		}
-		b.Turn()
+		b.Rotate()
 		if name := current(b); name != "" {
 			t.Errorf("%s is still written to", name)
 		}
@@ -29,8 +31,8 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Whoever writes while the book turns has his entry in the file that is left.
-func TestTurnWaitsForThoseWhoWrite(t *testing.T) {
+// An entry that is being written during a rotation goes to the old file.
+func TestRotateWaitsForWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
 		writing, on := make(chan struct{}), make(chan struct{})
@@ -42,7 +44,7 @@ func TestTurnWaitsForThoseWhoWrite(t *testing.T) {
 		wrote := make(chan error, 1)
 		go func() { wrote <- b.Write([]byte("one"), 0) }()
 		<-writing
-		b.Turn()
+		b.Rotate()
 		if got := over(t, b); !slices.Equal(got, []bool{false}) {
 			t.Errorf("the file that is written to is over: %v", got)
 		}
@@ -60,8 +62,8 @@ func TestTurnWaitsForThoseWhoWrite(t *testing.T) {
 	})
 }
 
-// A book turns also where somebody always waits to write.
-func TestTurnUnderLoad(t *testing.T) {
+// A writer rotates even if entries are always waiting.
+func TestRotateUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
 		wrote := make(chan error, 4)
@@ -73,7 +75,7 @@ func TestTurnUnderLoad(t *testing.T) {
 				synctest.Wait() // it waits for this page
 			}
 			if len(names) == 2 {
-				b.Turn()
+				b.Rotate()
 			}
 			return syncData(f)
 		}
@@ -96,7 +98,7 @@ func TestNewFolderIsSynced(t *testing.T) {
 	var synced []string
 	b.syncFolder = func(dir string) error {
 		synced = append(synced, dir)
-		return SyncFolder(dir)
+		return home.SyncFolder(dir)
 	}
 	if err := b.Write([]byte("one"), 0); err != nil {
 		t.Fatal(err)
