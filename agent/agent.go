@@ -253,7 +253,8 @@ type Delivery struct {
 	Targets []string `json:"targets,omitempty"`
 }
 
-// RemoteAlias is the alias of the server that stands for a hosted agent, and RemoteKey the name of its API key.
+// RemoteAlias is the alias of the server of a hosted agent, and RemoteKey the name of
+// its API key.
 const (
 	RemoteAlias = "remote"
 	RemoteKey   = "FINDAGENT_TOKEN"

@@ -258,7 +258,7 @@ var removals = []removal{
 	{"P123", "internal/supply/registry/listing.go", `if pack.MachineVariable(name) {`, `if false {`, "./internal/supply/registry", "TestRecipes"},
 	{"P124", "internal/supply/registry/client.go", `if b.tokens == 0 {`, `if false {`, "./internal/supply/registry", "TestRegistryIsBounded"},
 	{"P125", "internal/supply/registry/resolve.go", `if !r.trusted(ctx, f, with) {`, `if false {`, "./internal/supply/registry", "TestStrangersLock"},
-	{"P125", "internal/supply/registry/given.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/supply/registry", "TestStrangersLists"},
+	{"P125", "internal/supply/registry/trust.go", `	}{id, recipe, with})`, `	}{id, recipe, lists{}})`, "./internal/supply/registry", "TestStrangersLists"},
 	{"P125", "internal/supply/pack/package.go", `if !anyList && !exists(`, `if !anyList && false && !exists(`, "./internal/supply/pack", "TestDependenciesOfALock"},
 	{"P125", "internal/supply/registry/resolve.go", `case locked == nil:`, `case locked == nil || locked.Resolved == nil:`, "./internal/supply/registry", "TestStrangersLists"},
 	{"P126", "internal/store/journal/wal/daybook.go", `return f.Number < b.number-1`, `return f.Number < b.number`, "./internal/store/journal/wal", "TestFileThatIsBeingMadeIsNotOver"},
