@@ -43,7 +43,7 @@ func Refuse(format string, args ...any) error {
 }
 
 // LoseShared records parts of an agent that only some dialects can express, and the
-// target dialect cannot. The hint says what happens to them.
+// target dialect cannot. The hint describes the consequence.
 func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
 	for _, s := range a.Slots {
@@ -90,7 +90,7 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 }
 
 // LoseDefinitions records the parts of callable tools other than name, description and
-// class. The hint says what happens to them.
+// class. The hint describes the consequence.
 func (n *Notes) LoseDefinitions(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
 	for i := range a.Tools {

@@ -239,7 +239,7 @@ func (p *parser) missing(in doc.Value, key string) diag.Place {
 	return at
 }
 
-// meant returns a hint with the candidate that s was meant to be. It gives up if there
+// meant returns a hint with the candidate that s was meant to be. It returns "" if there
 // are very many candidates or problems.
 func (p *parser) meant(s string, candidates []string) string {
 	if len(candidates) > 200 || p.Errors() > 200 {

@@ -178,7 +178,7 @@ func TestSeen(t *testing.T) {
 	for i := range 100 {
 		name := fmt.Sprint(i)
 		if s.Has(name) || !s.Add(name) || s.Add(name) || !s.Has(name) {
-			t.Fatalf("%d: told wrong", i)
+			t.Fatalf("%d: wrong answer", i)
 		}
 	}
 	for i := range 100 {

@@ -158,7 +158,7 @@ func TestBoundsStay(t *testing.T) {
 		`"fs-mcp", "--credentials", "./creds.json"`,
 		`"fs-mcp", "--credentials=creds.json"`,
 		`"fs-mcp", "--token", "/other"`,
-		// A line for a shell, whoever is asked to read it.
+		// A shell command, whichever program runs it.
 		`"cmd", "/c", "cd", "notes", "&&", "node", "index.js"`,
 		`"cmd", "/c", "npx", "fs-mcp", "%USERPROFILE%"`,
 		`"cmd", "/c", "npx", "fs-mcp", "&&", "pause"`,
@@ -204,7 +204,7 @@ func TestPlainlyNoSecret(t *testing.T) {
 			t.Errorf("%s became %q, %v", line, s, err)
 		}
 		if strings.Contains(line, "git+https") && !strings.Contains(text, "does not come from a registry and cannot be pinned") {
-			t.Errorf("%s: no note says that it cannot be pinned: %s", line, text)
+			t.Errorf("%s: there is no note that it cannot be pinned: %s", line, text)
 		}
 	}
 	for _, line := range []string{

@@ -47,7 +47,7 @@ func TestImports(t *testing.T) {
 				t.Errorf("not valid: %v", m.Diagnostics)
 			}
 			if len(r.Notes) == 0 || r.Next == "" || r.Name == "" || r.Source == "" {
-				t.Errorf("something is not told: %+v", r)
+				t.Errorf("a note is missing: %+v", r)
 			}
 			var b bytes.Buffer
 			for _, n := range r.Notes {
@@ -254,13 +254,13 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestVersionAsked takes commands that nobody can pin, and versions that are none:
-// what is declared and what the arguments ask for agree, and what was left out is told.
+// TestVersionAsked imports commands that cannot be pinned and inexact versions:
+// the declared version and the arguments agree, and a note lists what was left out.
 func TestVersionAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args, version, kept, note string
 	}{
-		"an option that nobody knows":   {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
+		"an unknown option":   {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
 		"a tag behind such an option":   {`"-", "notes@*latest"`, "0.0.0", "notes", "its version *latest is not exact"},
 		"nothing behind the at":         {`"notes@"`, "0.0.0", "notes", ""},
 		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "its version one is not exact"},
@@ -296,9 +296,9 @@ func TestVersionAsked(t *testing.T) {
 				}
 			}
 			if told := fmt.Sprint(r.Notes); !strings.Contains(told, tt.note) || tt.note == "" && strings.Contains(told, "not exact") {
-				t.Errorf("told: %s", told)
+				t.Errorf("notes: %s", told)
 			} else if tt.version == zeroDigest && strings.Contains(told, "--update") {
-				t.Errorf("it sends whoever reads it to the registry: %s", told)
+				t.Errorf("it suggests the registry's package: %s", told)
 			}
 		})
 	}

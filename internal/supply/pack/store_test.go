@@ -170,7 +170,7 @@ func TestOpen(t *testing.T) {
 	if len(argv) != 4 || !filepath.IsAbs(argv[0]) || argv[1] != filepath.Join(p.Dir, "tree/node_modules/@x/server/cli.js") || argv[3] != "b" {
 		t.Errorf("argv: %q", argv)
 	}
-	// Modules of others, above the store, are told of.
+	// Strays lists foreign modules above the store.
 	above := filepath.Join(home, "node_modules")
 	check(t, os.Mkdir(above, 0o700))
 	p, err := s.Open(ref, Want{Digest: p.Digest})
@@ -180,7 +180,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// The tree's digest says what is in it, and nothing about when and where it was
+// The tree's digest covers its content, and not when and where it was
 // made.
 func TestTreeDigest(t *testing.T) {
 	a := stored(t, &Store{Dir: t.TempDir()}, nil)
@@ -206,7 +206,7 @@ func TestTreeDigest(t *testing.T) {
 	}
 }
 
-// What was installed must be what the lock says, and scripts run only for
+// The installed tree must match the lock, and scripts run only for
 // packages that are there.
 func TestFinishRefuses(t *testing.T) {
 	f := &fetch{store: newStore(t), ref: Ref{Kind: NPM, Name: "x"}, want: Want{Tree: digestOf(nil), Scripts: []string{"stranger"}}, progress: func(string) {}}
@@ -327,7 +327,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// What the start of a server costs: 4,000 files, 36 MiB.
+// The cost of starting a server: 4,000 files, 36 MiB.
 func BenchmarkOpen(b *testing.B) {
 	files := map[string]string{}
 	r := rand.NewChaCha8([32]byte{})

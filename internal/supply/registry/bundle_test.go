@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a registry names is fetched from public addresses or from the registry
+// Bundles are fetched from public addresses or from the registry
 // itself, and so is everything that it is redirected to.
 func TestDownload(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -243,7 +243,7 @@ func TestRegistryIsBounded(t *testing.T) {
 				t.Errorf("%v, %v; want %q", found.Version, found.Problem, says[name])
 			}
 			if other.asked.Load() != before {
-				t.Error("somebody else was asked")
+				t.Error("another server was asked")
 			}
 			if n := f.asked.Load(); n > maxPages {
 				t.Errorf("it was asked %d times", n)

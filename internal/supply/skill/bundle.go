@@ -57,7 +57,7 @@ func (b *Bundle) Skill(id string) *Document {
 
 // Read reads the bundle that a manifest declares. tools are the names of the agent's
 // tools, which a §TOOLS section may list. The error is an [*Invalid] if the bundle has
-// problems, and otherwise says why it could not be read.
+// problems, and otherwise the reason why it could not be read.
 func Read(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, error) {
 	b, all, err := inspect(ctx, files, declared, tools)
 	if err != nil {

@@ -165,7 +165,7 @@ func TestReadBad(t *testing.T) {
 	}
 }
 
-// What does no harm is told, and the bundle is served.
+// Harmless problems are warnings, and the bundle is served.
 func TestReadWarns(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown field", "---\nname: one\ndescription: D.\nlicence: MIT\n---\nx\n", `4: an Agent Skill has no field "licence"`},

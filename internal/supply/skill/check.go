@@ -36,7 +36,7 @@ var (
 var Rules = []*diag.Rule{ruleContent, ruleDoubtful, ruleFile, ruleListed}
 
 // Check reads the bundle that a manifest declares and returns every problem, file by
-// file, in the order of their names. The error says why the bundle could not be read.
+// file, in the order of their names. The error means that the bundle could not be read.
 func Check(ctx context.Context, files Files, declared *agent.Skills, tools []string, strict bool) ([]*diag.Reporter, error) {
 	_, problems, err := inspect(ctx, files, declared, tools)
 	if err != nil {

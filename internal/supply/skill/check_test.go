@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Everything that is wrong is told at once, each in its file and line; a secret
+// Every problem is reported at once, each with its file and line; a secret
 // is not shown where it is complained about.
 func TestCheck(t *testing.T) {
 	token := "ghp_" + (rand.Text() + rand.Text())[:36]

@@ -50,7 +50,7 @@ func TestParseTools(t *testing.T) {
 	}
 }
 
-// A heading that is the section's but for a typing mistake is told, and what only
+// A misspelt heading of the section is reported, and a heading that only
 // begins like it, or speaks of it, is not.
 func TestAlmostTools(t *testing.T) {
 	for _, line := range []string{
