@@ -9,12 +9,9 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/unzip"
@@ -23,13 +20,13 @@ import (
 // intake adds files to a bundle, within its limits.
 type intake struct {
 	of    *Bundle
-	names map[string]bool // as written and in lower case; folders too, as false
+	names unzip.Names
 	left  int64
 	files int
 }
 
 func newIntake(b *Bundle) *intake {
-	return &intake{of: b, names: map[string]bool{}, left: maxUnpacked}
+	return &intake{of: b, names: unzip.Names{}, left: maxUnpacked}
 }
 
 // take reads a file. It returns false if no more files can be added.
@@ -42,7 +39,7 @@ func (in *intake) take(name string, executable bool, from io.Reader) bool {
 		b.report(rulePath, name, 0, "%s is not a simple path within the bundle", diag.Quote(name))
 		return true
 	}
-	if !in.claim(name) {
+	if !in.names.Claim(name) {
 		b.report(ruleTwice, name, 0, "%s appears twice, or is both a file and a folder", diag.Quote(name))
 		return true
 	}
@@ -79,22 +76,6 @@ func (in *intake) count() bool {
 		in.of.report(ruleTooLarge, "", 0, "there are more than %d files", maxFiles)
 		return false
 	}
-	return true
-}
-
-// claim reserves a name for one file, ignoring case, and its folders for folders.
-func (in *intake) claim(name string) bool {
-	folded := strings.ToLower(norm.NFC.String(name))
-	if _, taken := in.names[folded]; taken {
-		return false
-	}
-	for dir := path.Dir(folded); dir != "."; dir = path.Dir(dir) {
-		if in.names[dir] {
-			return false
-		}
-		in.names[dir] = false
-	}
-	in.names[folded] = true
 	return true
 }
 

@@ -260,7 +260,7 @@ func TestVersionAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args, version, kept, note string
 	}{
-		"an unknown option":   {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
+		"an unknown option":             {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
 		"a tag behind such an option":   {`"-", "notes@*latest"`, "0.0.0", "notes", "its version *latest is not exact"},
 		"nothing behind the at":         {`"notes@"`, "0.0.0", "notes", ""},
 		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "its version one is not exact"},

@@ -13,8 +13,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/unzip"
 )
@@ -139,7 +137,7 @@ func (f *fetch) unpackBundle() error {
 		return storeFailed(f.store.Dir, "the package store cannot be written", err)
 	}
 	defer root.Close()
-	names, left := claims{}, uint64(maxBundleUnpacked)
+	names, left := unzip.Names{}, uint64(maxBundleUnpacked)
 	for _, z := range r.File {
 		file := diag.Quote(z.Name)
 		name, folder := strings.CutSuffix(strings.TrimPrefix(z.Name, "./"), "/")
@@ -152,7 +150,7 @@ func (f *fetch) unpackBundle() error {
 			return unsafePackage(file, "is a link or a device")
 		case z.Flags&1 != 0:
 			return unsafePackage(file, "is encrypted")
-		case !names.take(name):
+		case !names.Claim(name):
 			return unsafePackage(file, "appears twice, or is both a file and a folder")
 		case z.UncompressedSize64 > left:
 			return unsafePackage(fileArchive, fmt.Sprintf("is larger than %d MiB when unpacked", maxBundleUnpacked>>20))
@@ -171,24 +169,6 @@ func (f *fetch) unpackBundle() error {
 func plainPath(name string) bool {
 	return len(name) <= 1024 && utf8.ValidString(name) && fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
-}
-
-// claims are the paths in use, ignoring case: true for a file, false for a folder.
-type claims map[string]bool
-
-func (c claims) take(name string) bool {
-	folded := strings.ToLower(norm.NFC.String(name))
-	if _, taken := c[folded]; taken {
-		return false
-	}
-	for at := strings.LastIndexByte(folded, '/'); at > 0; at = strings.LastIndexByte(folded[:at], '/') {
-		if c[folded[:at]] {
-			return false
-		}
-		c[folded[:at]] = false
-	}
-	c[folded] = true
-	return true
 }
 
 // unpackEntry writes one file of exactly its declared size.

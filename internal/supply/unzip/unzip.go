@@ -13,6 +13,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // ErrTooMany means that the directory of an archive is larger than allowed.
@@ -86,4 +90,25 @@ func OpenReader(file string, entries int) (*Archive, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &Archive{r, f}, nil
+}
+
+// Names are the paths of an archive's files, ignoring case: true for a file, false for a
+// folder.
+type Names map[string]bool
+
+// Claim reserves a name for one file, and the name's folders for folders. It returns
+// false if one of them is taken.
+func (n Names) Claim(name string) bool {
+	folded := strings.ToLower(norm.NFC.String(name))
+	if _, taken := n[folded]; taken {
+		return false
+	}
+	for dir := path.Dir(folded); dir != "."; dir = path.Dir(dir) {
+		if n[dir] {
+			return false
+		}
+		n[dir] = false
+	}
+	n[folded] = true
+	return true
 }
