@@ -11,7 +11,7 @@
 //
 // The values are already checked. A dialect's rules ran before its manifest became an Agent (see package manifest), so
 // code that receives an Agent does not validate it again. The model keeps what the manifest declares and fills in the
-// defaults that the dialect states. Where absent and empty differ, the field is a pointer or its comment says so.
+// defaults that the dialect states. Where absent and empty differ, the field is a pointer or its comment explains it.
 //
 // The model is data. It contains names of secrets and never a secret, and it runs nothing. An Agent is shared between
 // goroutines and must not be modified. Its JSON form reads back as an equal Agent.
@@ -253,7 +253,8 @@ type Delivery struct {
 	Targets []string `json:"targets,omitempty"`
 }
 
-// RemoteAlias is the alias of the server that stands for a hosted agent, and RemoteKey the name of its API key.
+// RemoteAlias is the alias of the server of a hosted agent, and RemoteKey the name of
+// its API key.
 const (
 	RemoteAlias = "remote"
 	RemoteKey   = "FINDAGENT_TOKEN"

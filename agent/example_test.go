@@ -6,7 +6,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// What a reviewer asks first is derived from the model.
+// Reach answers a reviewer's first questions from the model.
 func ExampleAgent_Reach() {
 	a := &agent.Agent{
 		Tools: []agent.Tool{{
@@ -25,7 +25,7 @@ func ExampleSlug() {
 	// Output: ga-report-builder
 }
 
-// A name covers the names below it, and not those that only end alike.
+// A host covers its subdomains, but no other host with the same ending.
 func ExampleCovers() {
 	hosts := []string{"example.com"}
 	for _, host := range []string{"example.com", "api.example.com", "notexample.com"} {
@@ -37,7 +37,7 @@ func ExampleCovers() {
 	// notexample.com false
 }
 
-// Braces around anything but a name are text, as in JSON; their places are told.
+// Braces around anything but a name are text, as in JSON; their offsets are returned.
 func ExamplePlaceholders() {
 	found, stray := agent.Placeholders(`{ "amount": {amount}, "to": "{name}" }`)
 	for _, p := range found {

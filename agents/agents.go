@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Files are the manifests, and beside each example the files it needs.
+// Files contains the manifests, and the files that each example needs.
 //
 //go:embed *.json examples starters
 var Files embed.FS
 
-// Find returns the path in Files of the shipped agent of that NAME: default,
-// or the folder's or file's name of an example.
+// Find returns the path in Files of the shipped agent with that name: default, or the
+// folder or file name of an example.
 func Find(name string) (string, bool) {
 	for _, file := range []string{name + ".json", "examples/" + name + ".json", "examples/" + name + "/findagent.json", "examples/" + name + "/agent.toml"} {
-		// A name that is no name, such as ../x, is no valid path either.
+		// An invalid name, such as ../x, is not a valid path either.
 		if fs.ValidPath(file) && !strings.Contains(name, "/") {
 			if _, err := fs.Stat(Files, file); err == nil {
 				return file, true
@@ -50,8 +50,8 @@ func Names() []string {
 	return names
 }
 
-// Starter returns the path in Files of a dialect's starting point. Starting points
-// lie so deep that no daemon takes them for agents.
+// Starter returns the path in Files of a dialect's starting point. Starting points are
+// nested too deeply for the daemon to load them as agents.
 func Starter(dialect string) string {
 	file := map[string]string{"covenant": "agent.toml", "findagent": "findagent.json"}[dialect]
 	return path.Join("starters", dialect, cmp.Or(file, "agent.json"))

@@ -34,7 +34,7 @@ func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 	}
 	target := formats[to]
 	if target == nil {
-		return nil, fmt.Errorf("there is no dialect %q", to)
+		return nil, fmt.Errorf("unknown dialect %q", to)
 	}
 	if m.Dialect == to {
 		return &Converted{Text: []byte(m.Source.Text)}, nil

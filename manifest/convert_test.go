@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// TestConvertEveryPair says every shipped agent in every dialect. What comes
-// out is valid and tells what was lost, or it is refused as a whole; the
+// TestConvertEveryPair converts every shipped agent to every dialect. The
+// result is valid and lists its losses, or the conversion is refused; the
 // golden file holds which, and the account.
 func TestConvertEveryPair(t *testing.T) {
 	var b strings.Builder

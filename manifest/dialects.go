@@ -103,7 +103,7 @@ func Detect(name string, src []byte) agent.Dialect {
 var otherFiles = []struct{ key, what string }{
 	{"mcpServers", "this is an MCP client's configuration; import it to get a manifest"},
 	{"mcp_servers", "this is an MCP client's configuration; import it to get a manifest"},
-	{"openapi", "this is an OpenAPI description; make a manifest of it: ambit import FILE"},
+	{"openapi", "this is an OpenAPI description; convert it to a manifest: ambit import FILE"},
 	{"dependencies", "this is a package's own manifest, not an agent's"},
 	{"lockfileVersion", "this is a package manager's lock file"},
 	{"packages", "this is a registry's server.json; import it to get a manifest"},

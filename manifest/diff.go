@@ -15,19 +15,18 @@ type Change struct {
 	Detail string `json:"detail"`
 }
 
-// Delta is what separates a new version of an agent from an old one, from the
-// view of the person who approved the old one.
+// Delta is the difference between two versions of an agent, as seen by the person who
+// approved the old one.
 type Delta struct {
-	// Widened is what the new one may do, reach or spend and the old could not.
+	// Widened lists what only the new version may do, reach or spend.
 	Widened []Change
-	// Narrowed is what it no longer may.
+	// Narrowed lists what only the old version could.
 	Narrowed []Change
-	// Changed is what is different and neither.
+	// Changed lists differences that neither widen nor narrow.
 	Changed []Change
 }
 
-// Diff compares two agents. Where it is unclear whether a change gives the
-// agent more, it counts as widened.
+// Diff compares two agents. A change that may give the agent more counts as widened.
 func Diff(old, new *agent.Agent) Delta {
 	var d differ
 	d.text("dialect", string(old.Dialect), string(new.Dialect))
@@ -103,8 +102,8 @@ func (d *differ) set(what string, old, new []string) {
 	}
 }
 
-// rails compares two lists of rails as sets: fewer is wider.
-func (d *differ) rails(what string, old, new []string) {
+// checks compares two lists of checks as sets: fewer is wider.
+func (d *differ) checks(what string, old, new []string) {
 	for _, s := range without(old, new) {
 		d.widen(what, "no longer: %s", s)
 	}
@@ -138,7 +137,7 @@ func number[T cmp.Ordered](d *differ, what string, old, new T) {
 	}
 }
 
-// capped compares two limits of which 0 is none.
+// capped compares two limits, for which 0 means no limit.
 func (d *differ) capped(what string, old, new int64) {
 	switch {
 	case old == new:
@@ -195,7 +194,7 @@ func byKey[T any](list []T, key func(*T) string) (map[string]*T, []string) {
 	return m, keys
 }
 
-// pairs calls f for every key of either list, with nil where one has none.
+// pairs calls f for every key of either list, with nil if one list lacks it.
 func pairs[T any](old, new []T, key func(*T) string, f func(key string, old, new *T)) {
 	before, oldKeys := byKey(old, key)
 	after, newKeys := byKey(new, key)
@@ -236,8 +235,8 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 	case new.SideEffect.Rank() > old.SideEffect.Rank():
 		d.widen(what, "side effect %s → %s", old.SideEffect, new.SideEffect)
 	case new.SideEffect != old.SideEffect:
-		// The tool is the same; only what rules hold it to is less.
-		d.widen(what, "relabelled %s → %s: rules on %s no longer hold it", old.SideEffect, new.SideEffect, old.SideEffect)
+		// The tool is the same, but fewer rules apply to it.
+		d.widen(what, "relabelled %s → %s: rules on %s no longer apply to it", old.SideEffect, new.SideEffect, old.SideEffect)
 	}
 	d.text(what+" description", old.Description, new.Description)
 	if old.InputSchema != new.InputSchema {
@@ -250,8 +249,8 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 	d.annotations(what, old.Annotations, new.Annotations)
 }
 
-// annotations compares what a tool says of itself; saying less of a danger
-// lets it pass where it was held.
+// annotations compares a tool's hints about itself. Without a hint of danger the tool
+// passes where it was refused before.
 func (d *differ) annotations(what string, old, new agent.Annotations) {
 	says := func(b *bool) bool { return b != nil && *b }
 	if says(old.Destructive) && !says(new.Destructive) {
@@ -276,9 +275,9 @@ func (d *differ) binding(what string, old, new agent.Binding) {
 	after, http := new.(agent.HTTP)
 	switch {
 	case bindingKind(old) != bindingKind(new):
-		d.widen(what, "does its work another way: %s → %s", bindingKind(old), bindingKind(new))
+		d.widen(what, "has another binding: %s → %s", bindingKind(old), bindingKind(new))
 	case sameKind && http:
-		// Another request can do anything on the other side.
+		// Another request can have any effect on the service.
 		if before.Method != after.Method || before.URL != after.URL {
 			d.widen(what, "sends another request: %s %s → %s %s", before.Method, before.URL, after.Method, after.URL)
 		}
@@ -294,7 +293,7 @@ func (d *differ) binding(what string, old, new agent.Binding) {
 		}
 	case old == new:
 	case bindingKind(old) == "prompt-template":
-		d.change(what, "its template is rewritten")
+		d.change(what, "its template has changed")
 	default:
 		d.widen(what, "does something else: %+v → %+v", old, new)
 	}
@@ -310,9 +309,9 @@ func bindingKind(b agent.Binding) string {
 func (d *differ) policy(what string, old, new agent.ToolPolicy) {
 	if old.HumanApproval != new.HumanApproval {
 		if old.HumanApproval {
-			d.widen(what, "no longer asks a person")
+			d.widen(what, "no longer needs a person's approval")
 		} else {
-			d.narrow(what, "now asks a person")
+			d.narrow(what, "now needs a person's approval")
 		}
 	}
 	if old.Idempotent != new.Idempotent {
@@ -339,7 +338,7 @@ func (d *differ) policy(what string, old, new agent.ToolPolicy) {
 func (d *differ) spend(what string, old, new *agent.Cap) {
 	before, after := cmp.Or(old, &agent.Cap{}), cmp.Or(new, &agent.Cap{})
 	if before.Currency != after.Currency && old != nil && new != nil {
-		d.widen(what, "spends in another currency: %s → %s", quoted(before.Currency), quoted(after.Currency))
+		d.widen(what, "currency %s → %s", quoted(before.Currency), quoted(after.Currency))
 	}
 	for _, c := range []struct{ name, old, new string }{
 		{"spending per call", before.PerCall, after.PerCall},

@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// This file compares all parts but the tools: servers, secrets, programs
-// and rails.
+// This file compares all parts except the tools: servers, secrets, programs and
+// guardrails.
 
 func (d *differ) servers(old, new *agent.Agent) {
 	key := func(s *agent.Server) string { return s.Alias }
@@ -52,8 +52,8 @@ func (d *differ) settings(what string, old, new []agent.Setting) {
 	key := func(s *agent.Setting) string { return s.Name }
 	pairs(old, new, key, func(name string, before, after *agent.Setting) {
 		switch {
-		// A setting can do anything to a program: NODE_OPTIONS, a proxy,
-		// READ_ONLY=1 that is gone.
+		// A setting can do anything to a program: NODE_OPTIONS, a proxy, a missing
+		// READ_ONLY=1.
 		case before == nil:
 			d.widen(what, "new: %s=%s", name, after.Value)
 		case after == nil:
@@ -64,7 +64,7 @@ func (d *differ) settings(what string, old, new []agent.Setting) {
 	})
 }
 
-// reach compares what is derived: hosts, secrets, other agents.
+// reach compares the derived parts: hosts, secrets, other agents.
 func (d *differ) reach(old, new agent.Reach) {
 	hosts := func(r agent.Reach) (names []string) {
 		for _, h := range r.Hosts {
@@ -126,7 +126,7 @@ func (d *differ) requirements(old, new *agent.Agent) {
 		}
 		d.set(what+" scope", before.Scopes, after.Scopes)
 		if before.Version != after.Version {
-			d.widen(what, "other versions may serve it: %s → %s", quoted(before.Version), quoted(after.Version))
+			d.widen(what, "accepts other versions: %s → %s", quoted(before.Version), quoted(after.Version))
 		}
 		if before.Optional != after.Optional {
 			d.change(what, "optional %t → %t", before.Optional, after.Optional)
@@ -151,11 +151,11 @@ func (d *differ) program(old, new *agent.Agent) {
 		d.narrow("program", "gone: %s", describe(before))
 	default:
 		if describe(before) != describe(after) || before.Contract != after.Contract {
-			d.widen("program", "runs another one: %s → %s", describe(before), describe(after))
+			d.widen("program", "is another program: %s → %s", describe(before), describe(after))
 		}
 		d.text("program ui", before.UI, after.UI)
 		if !slices.Equal(before.Env, after.Env) {
-			d.change("program env", "the settings it expects are others")
+			d.change("program env", "the expected settings have changed")
 		}
 	}
 }
@@ -222,8 +222,8 @@ func present(b bool) string {
 
 func (d *differ) guardrails(old, new agent.Guardrails) {
 	d.capped("guardrail max_length", old.MaxLength, new.MaxLength)
-	d.rails("guardrail deny_patterns", old.DenyPatterns, new.DenyPatterns)
-	d.rails("guardrail pii_redaction", old.PII, new.PII)
+	d.checks("guardrail deny_patterns", old.DenyPatterns, new.DenyPatterns)
+	d.checks("guardrail pii_redaction", old.PII, new.PII)
 	switch {
 	case old.OutputSchema == new.OutputSchema:
 	case new.OutputSchema == "":
@@ -256,7 +256,7 @@ func (d *differ) delivery(old, new agent.Delivery) {
 	d.text("targets", strings.Join(old.Targets, ", "), strings.Join(new.Targets, ", "))
 	before, after := agent.CommandLine(append([]string{old.Command}, old.Args...)), agent.CommandLine(append([]string{new.Command}, new.Args...))
 	if before != after {
-		// ambit never runs it, but a client that believes the manifest would.
+		// ambit never runs it, but a client that trusts the manifest would.
 		d.widen("delivery command", "%s → %s", quoted(before), quoted(after))
 	}
 	if old.URL != new.URL {
@@ -266,7 +266,7 @@ func (d *differ) delivery(old, new agent.Delivery) {
 
 func (d *differ) skills(old, new *agent.Agent) {
 	before, after := skillIDs(old.Skills), skillIDs(new.Skills)
-	// A skill is text that a person reads out to the model; it runs nothing.
+	// A skill is text for the model; it runs nothing.
 	for _, s := range without(after, before) {
 		d.change("skill", "new: %s", s)
 	}

@@ -66,7 +66,7 @@ priority = "normal"
 const gparsBase = `{"id": "org:x/agent:y", "required_mcp_servers": [{"server_id": "registry.openmcp.org/fs", "version": ">=1.0.0", "permission_scopes": ["read"]}]}`
 
 // TestDiff changes one thing at a time. The reverse of a widening must be a
-// narrowing, unless it is one that cannot be told ("both").
+// narrowing, unless its direction is unclear ("both").
 func TestDiff(t *testing.T) {
 	tests := []struct {
 		name, base, old, new string

@@ -230,7 +230,7 @@ priority                = "normal"
 `
 )
 
-// TestSeedExamples: the dialects' own examples load. What is said of each is
+// TestSeedExamples: the dialects' own examples load. The text about each is
 // all that is wrong with it as printed there: a placeholder for a digest, a
 // field shown by itself, and a system_prompt that was cut to 41 characters.
 func TestSeedExamples(t *testing.T) {

@@ -9,11 +9,10 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// checkHygiene looks through every text of a manifest for what none may hold.
-// It runs last: what a dialect's rule already masked is not reported again.
+// checkHygiene checks every text of a manifest for secrets and invisible characters.
+// It runs last, so that a span that a dialect's rule has masked is not reported again.
 func checkHygiene(t *doc.Tree, r *diag.Reporter) {
-	// One pass over the file shows that its plain texts contain nothing, which
-	// as a rule are nearly all.
+	// One pass over the file usually shows that no plain text contains a secret.
 	if secretlike.MayHold(t.Source.Text) {
 		for v := range t.All() {
 			checkTexts(v, r)
@@ -25,7 +24,7 @@ func checkHygiene(t *doc.Tree, r *diag.Reporter) {
 	}
 }
 
-// checkName refuses the one name that no agent can have.
+// checkName refuses the one name that is reserved.
 func checkName(v doc.Value, r *diag.Reporter) {
 	if !v.Is(doc.String) {
 		return
@@ -33,11 +32,11 @@ func checkName(v doc.Value, r *diag.Reporter) {
 	name := strings.TrimPrefix(v.Text(), "matrix://agent/")
 	name, _, _ = strings.Cut(name, "@")
 	if agent.Slug(name) == "ambit" {
-		r.Report(diag.Reserved, v.Place(), "", "%s is a name that ambit keeps for itself", diag.Quote(v.Text()))
+		r.Report(diag.Reserved, v.Place(), "", "the name %s is reserved for ambit", diag.Quote(v.Text()))
 	}
 }
 
-// checkTexts looks through a value's key and text.
+// checkTexts checks a value's key and text.
 func checkTexts(v doc.Value, r *diag.Reporter) {
 	checkText(r, v.Key(), func(int, int) diag.Place { return v.KeyPlace() })
 	if v.Is(doc.String) {
@@ -45,8 +44,8 @@ func checkTexts(v doc.Value, r *diag.Reporter) {
 	}
 }
 
-// maskNamed keeps what its name says to be a secret out of every frame, also
-// where no rule expects it.
+// maskNamed masks values whose name is that of a secret in every frame, even where no
+// rule expects one.
 func maskNamed(t *doc.Tree, src *diag.Source) {
 	for v := range t.All() {
 		text := v.Text()
@@ -78,6 +77,6 @@ func checkText(r *diag.Reporter, s string, place func(start, end int) diag.Place
 		}
 	}
 	if start, end, what := diag.HiddenRun(s); what != "" {
-		r.Report(diag.HiddenText, place(start, end), "", "the text holds %s", what)
+		r.Report(diag.HiddenText, place(start, end), "", "the text contains %s", what)
 	}
 }

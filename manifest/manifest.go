@@ -27,7 +27,11 @@
 package manifest
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,6 +104,25 @@ func Load(path string, o Options) (*Manifest, error) {
 	}
 	// The bytes are never written again, so the string needs no copy.
 	return parse(path, unsafe.String(unsafe.SliceData(src), len(src)), o)
+}
+
+// readFile reads a file up to one byte more than a manifest may have.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, &os.PathError{Op: "read", Path: path, Err: errors.New("is a folder, not a manifest")}
+	}
+	b := bytes.NewBuffer(make([]byte, 0, min(info.Size(), doc.MaxBytes)+bytes.MinRead))
+	_, err = b.ReadFrom(io.LimitReader(f, doc.MaxBytes+1))
+	return b.Bytes(), err
 }
 
 // Parse reads a manifest from memory. The name's extension selects JSON or TOML; without one, the text does. If the

@@ -298,7 +298,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	}
 }
 
-// What a manifest says reaches nobody's terminal as it is.
+// Messages escape the text of a manifest before it reaches a terminal.
 func TestProblemsArePrintable(t *testing.T) {
 	m, _ := manifest.Parse("x.json", []byte(strings.Replace(small, `"version"`, `"headers": {"\r\n\u001b[2JTOKEN": "literal"}, "version"`, 1)), manifest.Options{})
 	if m.Valid() {

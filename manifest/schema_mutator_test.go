@@ -23,11 +23,11 @@ type mutator struct {
 	all     map[string]bool
 	broken  map[string]bool
 	file    string
-	// place is where the value at hand stands, all items of a list alike.
+	// place is the path of the current value; all items of a list share one.
 	place string
 	// tried counts how often each constraint was tried at each place.
 	tried map[string]int
-	// last says that the file is only for what no other could be made to break.
+	// last marks a file that is used only for constraints that no other file breaks.
 	last    bool
 	mutants int
 }
@@ -54,7 +54,7 @@ func (m *mutator) try(where string, bad any, rebuild func(any) any) {
 	m.mutants++
 	m.broken[where] = true
 	if got, _ := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}); got.Valid() {
-		m.t.Errorf("%s, breaking %s: the schema says no, the rules say yes\n%s\n%s", m.file, where, clip(src), listing(got))
+		m.t.Errorf("%s, breaking %s: the schema refuses it, but the rules accept it\n%s\n%s", m.file, where, clip(src), listing(got))
 	}
 }
 
@@ -69,7 +69,7 @@ func (m *mutator) bound(where string, value any, rebuild func(any) any) {
 	got, _ := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect})
 	for _, d := range got.Diagnostics {
 		if d.Severity == diag.Error && beyondSchema[d.Code] == "" {
-			m.t.Errorf("%s, at the bound of %s: the schema says yes, the rules say no: %s %s", m.file, where, d.Code, d.Message)
+			m.t.Errorf("%s, at the bound of %s: the schema accepts it, but the rules refuse it: %s %s", m.file, where, d.Code, d.Message)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 	}
 }
 
-// below walks what stands one step further down.
+// below walks the values one level down.
 func (m *mutator) below(step, where string, schema any, v any, rebuild func(any) any) {
 	place := m.place
 	m.place += "/" + step

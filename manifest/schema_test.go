@@ -177,9 +177,9 @@ var beyondSchema = map[string]string{
 	"FA035": "two entries with one name",
 	"FA037": "names that stand for secrets",
 	"FA039": "what a text is once it is filled in",
-	"FA040": "a name that stands elsewhere",
+	"FA040": "a name that must exist elsewhere",
 	"FA041": "hosts that do not cover one another",
-	"FA052": "a name that stands elsewhere",
+	"FA052": "a name that must exist elsewhere",
 	"FA053": "what a placeholder stands for",
 	"FA054": "what a placeholder stands for",
 	"FA055": "what a placeholder stands for",
@@ -187,7 +187,7 @@ var beyondSchema = map[string]string{
 	"FA073": "two entries with one name",
 	"FA080": "whether a pattern can be read",
 	"FA102": "two entries with one name",
-	"FA103": "a name that stands elsewhere",
+	"FA103": "a name that must exist elsewhere",
 	"FA117": "two entries with one name",
 	"FA118": "names that stand for secrets",
 }
@@ -221,7 +221,7 @@ func TestSchemasRefuseBadManifests(t *testing.T) {
 			}
 		}
 		if len(seen) > 0 && !unread && schemas[m.Dialect].Validate(decodeAny(t, file, []byte(m.Source.Text))) == nil {
-			t.Errorf("%s: the rules say no (%s), the schema says yes", file, strings.Join(seen, " "))
+			t.Errorf("%s: the rules refuse it (%s), but the schema accepts it", file, strings.Join(seen, " "))
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// A name says which server a tool lives on, and exactly which version of it.
+// A tool URI names the tool's server and its exact version.
 func ExampleParse() {
 	u, err := tooluri.Parse("matrix://tool/mcp/fs/read_file@2026.1.14")
 	if err != nil {
@@ -21,7 +21,7 @@ func ExampleParse() {
 	// matrix://tool/mcp/fs/read_file@2026.1.14
 }
 
-// What moves is no pin, and that can be told from what is no name at all.
+// A moving version is not a pin. The error differs from that of a malformed URI.
 func ExampleParse_refused() {
 	for _, s := range []string{
 		"matrix://tool/mcp/fs/read_file",

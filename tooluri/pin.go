@@ -2,8 +2,8 @@ package tooluri
 
 import "strings"
 
-// Pin is an exact version: a semantic version or the digest of a package.
-// The zero Pin pins nothing.
+// Pin is an exact version: a semantic version or the digest of a package. The zero Pin
+// pins nothing.
 type Pin struct{ s string }
 
 const (
@@ -11,8 +11,9 @@ const (
 	digestHex    = 64
 )
 
-// ParsePin reads the part behind the @ of a tool URI. An empty text and a
-// moving target (latest, 1.x) are ErrUnpinnedTool, a malformed one ErrInvalidURI.
+// ParsePin parses the part after the @ of a tool URI. It returns ErrUnpinnedTool for
+// an empty text and a moving target (latest, 1.x), and ErrInvalidURI for a malformed
+// one.
 func ParsePin(s string) (Pin, error) {
 	switch {
 	case s == "":
@@ -101,7 +102,7 @@ func IsDigest(s string) bool {
 	return true
 }
 
-// ZeroDigest is the placeholder that stands for "not yet computed".
+// ZeroDigest is the placeholder for a digest that is not yet computed.
 const ZeroDigest = digestPrefix + "0000000000000000000000000000000000000000000000000000000000000000"
 
 func versionChars(s string) bool {

@@ -32,7 +32,7 @@ var (
 	ErrInvalidURI = errors.New("invalid tool URI")
 )
 
-// Scheme is what every tool URI starts with.
+// Scheme is the prefix of every tool URI.
 const Scheme = "matrix://tool/"
 
 // maxPart bounds each part of a URI. MCP asks tool names to stay within 128.
@@ -42,7 +42,7 @@ const maxPart = 128
 type URI struct {
 	// Server is the alias of an MCP tool server, empty for a native tool.
 	Server string
-	// Namespace is that of a native tool, empty for a tool on a server.
+	// Namespace is the namespace of a native tool, empty for a tool on a server.
 	Namespace string
 	// Name is the tool's own name.
 	Name string
@@ -50,7 +50,7 @@ type URI struct {
 	Pin Pin
 }
 
-// Parse reads a tool URI. Its error wraps ErrUnpinnedTool or ErrInvalidURI.
+// Parse parses a tool URI. Its error wraps ErrUnpinnedTool or ErrInvalidURI.
 func Parse(s string) (URI, error) {
 	rest, ok := strings.CutPrefix(s, Scheme)
 	if !ok {
@@ -67,14 +67,14 @@ func Parse(s string) (URI, error) {
 			return URI{}, invalid(s, "it names a server but no tool")
 		}
 		if !IsAlias(u.Server) {
-			return URI{}, invalid(s, "the server alias may hold only a-z, 0-9, _ and -")
+			return URI{}, invalid(s, "the server alias may contain only a-z, 0-9, _ and -")
 		}
 	} else {
 		if u.Namespace, u.Name, ok = strings.Cut(body, "/"); !ok || u.Namespace == "mcp" {
 			return URI{}, invalid(s, "it must name mcp/<server>/<tool> or <namespace>/<tool>")
 		}
 		if !IsAlias(u.Namespace) {
-			return URI{}, invalid(s, "the namespace may hold only a-z, 0-9, _ and -")
+			return URI{}, invalid(s, "the namespace may contain only a-z, 0-9, _ and -")
 		}
 	}
 	if !IsName(u.Name) {
@@ -88,7 +88,7 @@ func Parse(s string) (URI, error) {
 	return u, nil
 }
 
-// String prints the URI in the form that Parse reads.
+// String returns the URI in the form that Parse accepts.
 func (u URI) String() string {
 	if u.Server != "" {
 		return Scheme + "mcp/" + u.Server + "/" + u.Name + "@" + u.Pin.String()
@@ -99,10 +99,10 @@ func (u URI) String() string {
 // Native reports whether the URI names a native tool.
 func (u URI) Native() bool { return u.Namespace != "" }
 
-// MarshalText makes a URI print as itself in JSON.
+// MarshalText returns the URI as a string, so that JSON contains it.
 func (u URI) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalText reads a URI and refuses what Parse refuses.
+// UnmarshalText parses a URI and returns the errors of Parse.
 func (u *URI) UnmarshalText(b []byte) error {
 	v, err := Parse(string(b))
 	if err == nil {
@@ -125,8 +125,8 @@ func IsAlias(s string) bool {
 	return true
 }
 
-// IsName reports whether s is a tool name as MCP asks for: 1 to 128 letters,
-// digits, underscores, hyphens and dots.
+// IsName reports whether s is a tool name by MCP's rules: 1 to 128 letters, digits,
+// underscores, hyphens and dots.
 func IsName(s string) bool {
 	if s == "" || len(s) > maxPart {
 		return false

@@ -143,7 +143,7 @@ func TestBundleInProduction(t *testing.T) {
 		t.Errorf("approved: %s", got)
 	}
 	b.file("served/native/server/more.mjs", "// one more file\n")
-	if got := states(); !strings.Contains(got, `"state":"rejected"`) || !strings.Contains(got, "nobody has reviewed") {
+	if got := states(); !strings.Contains(got, `"state":"rejected"`) || !strings.Contains(got, "has no review") {
 		t.Errorf("changed: %s", got)
 	}
 }

@@ -1,6 +1,6 @@
-// Package convert keeps the account of a translation from one dialect to
-// another: what the other dialect has no word for, and what had to be filled
-// in because it demands more.
+// Package convert records the losses and additions of a conversion between dialects:
+// parts that the target dialect cannot express, and fields that it requires and that
+// were filled in.
 package convert
 
 import (
@@ -11,23 +11,23 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// ErrNothingSurvives reports that the other dialect cannot express anything of
-// what the agent does.
-var ErrNothingSurvives = errors.New("nothing of what the agent does can be said in that dialect")
+// ErrNothingSurvives reports that the target dialect can express nothing that the
+// agent does.
+var ErrNothingSurvives = errors.New("that dialect can express nothing that the agent does")
 
-// Note is one entry of the account.
+// Note is one loss or addition.
 type Note struct {
 	What   string `json:"what"`
 	Detail string `json:"detail"`
 }
 
-// Notes is the account of one translation.
+// Notes are all losses and additions of one conversion.
 type Notes struct {
 	Lost  []Note
 	Added []Note
 }
 
-// Lose records that what is not in the result.
+// Lose records that what is missing from the result.
 func (n *Notes) Lose(what, format string, args ...any) {
 	n.Lost = append(n.Lost, Note{what, fmt.Sprintf(format, args...)})
 }
@@ -37,21 +37,20 @@ func (n *Notes) Add(what, format string, args ...any) {
 	n.Added = append(n.Added, Note{what, fmt.Sprintf(format, args...)})
 }
 
-// Refuse is the error for a translation of which nothing would be left.
+// Refuse returns the error of a conversion with an empty result.
 func Refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNothingSurvives, fmt.Sprintf(format, args...))
 }
 
-// LoseShared records the parts of an agent that only some dialects have words
-// for and that the result's dialect does not. The hint describes what becomes of
-// them.
+// LoseShared records parts of an agent that only some dialects can express, and the
+// target dialect cannot. The hint describes the consequence.
 func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
 	for _, s := range a.Slots {
 		n.Lose("credential slot "+s.Ref, "bound to %v; %s", s.Hosts, hint)
 	}
 	if !a.Guardrails.IsZero() {
-		n.Lose("guardrails", "rails on input and output; %s", hint)
+		n.Lose("guardrails", "guardrails on input and output; %s", hint)
 	}
 	for _, t := range a.Tools {
 		if t.Policy != (agent.ToolPolicy{}) {
@@ -90,8 +89,8 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 	}
 }
 
-// LoseDefinitions records what the tools that may be called say of themselves
-// beside name, description and class. The hint describes what becomes of it.
+// LoseDefinitions records the parts of callable tools other than name, description and
+// class. The hint describes the consequence.
 func (n *Notes) LoseDefinitions(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
 	for i := range a.Tools {

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/convert"
 )
 
-// A translation says what was lost and what a person should look at.
+// A conversion lists its losses and the additions that a person should check.
 func ExampleNotes() {
 	var n convert.Notes
 	n.Lose("server fs: package_digest", "the other dialect pins no packages")

@@ -10,11 +10,11 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// inputSchema is what the one tool of a program takes.
+// inputSchema is the input of a program's only tool.
 const inputSchema = `{"type":"object","properties":{"text":{"type":"string"},"priority":{"enum":["low","normal","high"]}},"required":["text"]}`
 
-// Compile makes the neutral model of a valid manifest: a program behind one
-// tool, which bears the agent's name.
+// Compile returns the neutral model of a valid manifest: a program behind one tool
+// with the agent's name.
 func (m *Manifest) Compile() *agent.Agent {
 	return &agent.Agent{
 		Dialect: agent.Covenant,
@@ -39,7 +39,7 @@ func (m *Manifest) Compile() *agent.Agent {
 	}
 }
 
-// toolName is the display name where MCP takes it, or else a name made of it.
+// toolName is the display name if MCP allows it, or else a name derived from it.
 func toolName(name string) string {
 	if tooluri.IsName(name) {
 		return name
@@ -47,11 +47,10 @@ func toolName(name string) string {
 	return agent.Slug(name)
 }
 
-// sideEffect is the worst that a program can do in its sandbox. What it does
-// inside is unknown, so read is never true; it always has a disk to write to.
-// With a network it can change things elsewhere. It is not shell: that is the
-// class of tools that run what the caller says, and here the caller gives a
-// text, not a command.
+// sideEffect is the worst effect of a program in its sandbox. The program's behaviour
+// is unknown, so the class is never read: it always has a disk to write to, and with a
+// network it can change things elsewhere. The class shell is for tools that run a
+// command of the caller's; here the caller sends a text.
 func sideEffect(access agent.NetworkAccess) agent.SideEffect {
 	if access == agent.NetworkOff {
 		return agent.Write
@@ -59,7 +58,7 @@ func sideEffect(access agent.NetworkAccess) agent.SideEffect {
 	return agent.Network
 }
 
-// What stands for a program that is still to be written.
+// The values for a program that is still to be written.
 const (
 	newRuntime = "python3"
 	newEntry   = "main.py"
@@ -68,10 +67,9 @@ const (
 
 // From converts an agent of another dialect as far as this dialect can express it.
 //
-// A Covenant agent is a program, and the others describe what a program would
-// have to do. So only the frame survives: who the agent is, and a capability
-// for each tool it may call. A code bundle is a program already, though one
-// that is talked to in another way.
+// A Covenant agent is a program, and other dialects describe what such a program would
+// do. So only the frame survives: the agent's identity, and a capability for each
+// callable tool. A code bundle is already a program, but with another protocol.
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	m := &Manifest{
 		Agent:      Agent{ID: agent.Slug(a.Name) + "@local", Name: a.Name, Version: a.Version, Runtime: newRuntime, Entry: newEntry},
@@ -81,9 +79,9 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	m.fromTools(a, n)
 	m.fromRequirements(a, n)
 	if len(m.Capabilities.Required)+len(m.Capabilities.Optional) == 0 && a.Program == nil {
-		return nil, convert.Refuse("a Covenant agent is a program with capabilities, and this agent has no program, no tool that it may call and no server that it needs")
+		return nil, convert.Refuse("a Covenant agent is a program with capabilities, but this agent has no program, no callable tool and no required server")
 	}
-	n.Add("agent.id", "%s is made from the name; put your own host behind the @", m.Agent.ID)
+	n.Add("agent.id", "%s is derived from the name; write your own host after the @", m.Agent.ID)
 	if !isSemVer(m.Agent.Version) {
 		m.Agent.Version = newVersion
 		n.Add("agent.version", "%s, since the agent has no SemVer version", newVersion)
@@ -93,11 +91,11 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	loseServers(a, n)
 	loseWords(a, n)
 	n.LoseDefinitions(a, "a capability is a name alone")
-	n.LoseShared(a, "the program has to see to it itself")
+	n.LoseShared(a, "the program must implement it")
 	return m, nil
 }
 
-// fromTools asks for a capability for each tool that the agent may call.
+// fromTools adds a capability for each callable tool.
 func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 	named := map[string]int{}
 	for i := range a.Tools {
@@ -111,18 +109,18 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		}
 		name := t.Name
 		if on, ok := t.Binding.(agent.OnServer); ok {
-			// The same name distinguishes such tools elsewhere.
+			// Tools of one name are distinguished by their server.
 			if named[name] > 1 {
 				name = on.Alias + "_" + name
 			}
 		} else if _, ok := t.Binding.(agent.RunProgram); !ok {
-			n.Lose("tool "+t.Name, "how it is carried out (%s); the program has to do it", t.Binding.Kind())
+			n.Lose("tool "+t.Name, "its binding (%s); the program must implement it", t.Binding.Kind())
 		}
 		add(&m.Capabilities.Required, "tool."+actionName(name))
 	}
 }
 
-// fromRequirements asks for a capability for each scope on each server.
+// fromRequirements adds a capability for each scope on each server.
 func (m *Manifest) fromRequirements(a *agent.Agent, n *convert.Notes) {
 	for _, r := range a.Requirements {
 		list := &m.Capabilities.Required
@@ -136,10 +134,10 @@ func (m *Manifest) fromRequirements(a *agent.Agent, n *convert.Notes) {
 		for _, scope := range r.Scopes {
 			add(list, server+"."+actionName(scope))
 		}
-		n.Lose("server "+r.Server, "its registry and the version %s; the program has to reach it", diag.Quote(r.Version))
+		n.Lose("server "+r.Server, "its registry and the version %s; the program must connect to it", diag.Quote(r.Version))
 	}
-	// Two servers of one name in different registries may leave an action in
-	// both lists.
+	// Two servers of one name in different registries may put an action into both
+	// lists.
 	m.Capabilities.Optional = slices.DeleteFunc(m.Capabilities.Optional, func(s string) bool { return slices.Contains(m.Capabilities.Required, s) })
 }
 
@@ -149,7 +147,7 @@ func add(list *[]string, action string) {
 	}
 }
 
-// actionName turns any text into the part of an action behind its namespace.
+// actionName converts any text to the part of an action after its namespace.
 func actionName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 0x80 && isIDPart(string(r)) {
@@ -164,8 +162,8 @@ func actionName(s string) string {
 	return strings.Join(parts, ".")
 }
 
-// fromReach opens the network no further than the agent reaches, as far as
-// Covenant can tell hosts apart.
+// fromReach opens the network no further than the agent needs, as far as Covenant
+// distinguishes hosts.
 func (m *Manifest) fromReach(r agent.Reach, n *convert.Notes) {
 	switch {
 	case r.AnyHost:
@@ -195,12 +193,12 @@ func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 	} else {
 		n.Add("agent.entry", "%s: the bundle names no file of its own", newEntry)
 	}
-	n.Lose("contract", "the bundle is talked to over MCP (%s), a Covenant program by one line of JSON in and one out; change it", p.Contract)
+	n.Lose("contract", "the bundle uses MCP (%s), but a Covenant program reads and writes one line of JSON; change it", p.Contract)
 	if p.RuntimeVersion != "" {
 		n.Lose("runtime version", "%s", diag.Quote(p.RuntimeVersion))
 	}
 	if p.Command != "" {
-		n.Lose("command", "%s; Covenant starts entry by itself", diag.Quote(p.Command))
+		n.Lose("command", "%s; Covenant starts entry directly", diag.Quote(p.Command))
 	}
 	if p.UI != "" {
 		n.Lose("ui", "%s; Covenant agents have no pages", diag.Quote(p.UI))
@@ -213,26 +211,26 @@ func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 func loseServers(a *agent.Agent, n *convert.Notes) {
 	for i := range a.Servers {
 		s := &a.Servers[i]
-		n.Lose("server "+s.Alias, "how it is started or reached, its settings, version %s and digest, and the classes of its tools; the program has to reach it", diag.Quote(s.Version))
+		n.Lose("server "+s.Alias, "its command or address, settings, version %s, digest and the classes of its tools; the program must connect to it", diag.Quote(s.Version))
 	}
 	if a.SideEffects.Restricted {
 		n.Lose("allowed_side_effects", "Covenant has no classes of side effects, only capabilities and a network setting")
 	}
 }
 
-// loseWords records what is said to people and models.
+// loseWords records the texts for people and models.
 func loseWords(a *agent.Agent, n *convert.Notes) {
 	if a.Description != "" {
-		n.Lose("description", "Covenant manifests describe nothing (%d characters)", len([]rune(a.Description)))
+		n.Lose("description", "Covenant has no descriptions (%d characters)", len([]rune(a.Description)))
 	}
 	if described := countDescribed(a.Tools); described > 0 {
-		n.Lose("descriptions of tools", "Covenant manifests describe nothing (%d)", described)
+		n.Lose("descriptions of tools", "Covenant has no descriptions (%d)", described)
 	}
 	if a.Prompt != "" {
-		n.Lose("system_prompt", "Covenant manifests hold no instructions (%d characters)", len([]rune(a.Prompt)))
+		n.Lose("system_prompt", "Covenant has no instructions (%d characters)", len([]rune(a.Prompt)))
 	}
 	if len(a.Examples) > 0 {
-		n.Lose("example_prompts", "Covenant manifests hold no examples (%d)", len(a.Examples))
+		n.Lose("example_prompts", "Covenant has no examples (%d)", len(a.Examples))
 	}
 }
 

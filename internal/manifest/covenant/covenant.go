@@ -1,20 +1,17 @@
-// Package covenant implements the Covenant dialect: agents that are
-// programs, with the actions that their callers must be granted, a
-// resource budget, and one line of JSON in and one out.
+// Package covenant implements the Covenant dialect: agents that are programs, with the
+// actions that their callers must be granted, a resource budget, and one line of JSON
+// in and one out.
 //
-// The manifest is TOML. [agent] says who the program is and how it is started;
-// [capabilities], [resources] and [settlement] may be left out, and so may any
-// field of theirs. Defaults are filled in when a manifest is read, so that a
-// Manifest always says what holds.
+// The manifest is TOML. [agent] identifies the program and its entry. [capabilities],
+// [resources] and [settlement] are optional, and so are their fields. Defaults are
+// filled in when a manifest is parsed, so a Manifest contains the effective values.
 //
-// Where the dialect leaves a choice, ambit takes these. runtime is required
-// like the other fields of [agent]. An id without a host is taken with a
-// warning, since later releases write it so. A version that is not SemVer is a
-// warning, since SemVer is only recommended. An action is a reserved namespace
-// and at least one name behind it; tool. alone is none. Sections that the
-// dialect does not know are left alone, for the dialect promises it; an
-// unknown field in a known section is far more often a slip of the pen, and
-// gets a warning.
+// Where the dialect leaves a choice, ambit decides as follows. runtime is required,
+// like the other fields of [agent]. An id without a host is accepted with a warning,
+// since later releases use it. A version that is not SemVer is a warning, since SemVer
+// is only recommended. An action is a reserved namespace and at least one name; tool.
+// alone is not an action. Unknown sections are ignored, as the dialect promises. An
+// unknown field in a known section is usually a mistake, so it is a warning.
 package covenant
 
 import "github.com/ambit-run/ambit/agent"
@@ -27,7 +24,7 @@ type Manifest struct {
 	Settlement   Settlement   `toml:"settlement"`
 }
 
-// Agent says who the program is and how it is started.
+// Agent identifies the program and its entry.
 type Agent struct {
 	ID      string `toml:"id"`
 	Name    string `toml:"name"`
@@ -44,14 +41,14 @@ type Capabilities struct {
 
 // Resources bound one task.
 type Resources struct {
-	// CPUMsPerTask is wall-clock time, whatever its name says.
+	// CPUMsPerTask is wall-clock time, despite its name.
 	CPUMsPerTask int64  `toml:"cpu_ms_per_task"`
 	MemoryMB     int64  `toml:"memory_mb"`
 	DiskMB       int64  `toml:"disk_mb"`
 	Network      string `toml:"network"`
 }
 
-// Settlement is what the agent may cost. A budget of 0 is none.
+// Settlement limits the agent's cost. A budget of 0 means none.
 type Settlement struct {
 	BudgetCreditsPerHour int64  `toml:"budget_credits_per_hour"`
 	Priority             string `toml:"priority"`
@@ -60,10 +57,10 @@ type Settlement struct {
 // Keys are the top-level keys that only this dialect has, in TOML.
 var Keys = []string{"agent", "capabilities", "resources", "settlement"}
 
-// namespaces are those that actions live in.
+// namespaces are the namespaces of actions.
 var namespaces = agent.ActionNamespaces
 
-// The words that enumerated fields take.
+// The allowed values of enumerated fields.
 var (
 	runtimes   = []string{"rust-bin", "python3", "node"}
 	networks   = []string{"off", "outbound-https-only", "full"}

@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// What a manifest leaves out is filled in when it is read.
+// Parse fills in the defaults of missing fields.
 func ExampleParse() {
 	rep := diag.Open("agent.toml", `
 [agent]

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// foreign maps the words of other formats to those of this one.
+// foreign maps other formats' names to this dialect's.
 var foreign = map[string]string{
 	"agents": "agent", "package": "agent",
 	"agent_id": "id", "slug": "id", "title": "name", "display_name": "name",
@@ -24,8 +24,8 @@ var foreign = map[string]string{
 	"budget": "budget_credits_per_hour", "credits_per_hour": "budget_credits_per_hour",
 }
 
-// What people write for the words of an enumerated field, and the hint that
-// corrects it. Typing mistakes need no entry.
+// Common wrong values of enumerated fields, with the hint that corrects each. Typing
+// mistakes need no entry.
 var (
 	meantRuntime = map[string]string{
 		"python": `write "python3"`, "py": `write "python3"`,
@@ -49,10 +49,10 @@ type parser struct {
 	root doc.Value
 }
 
-// Parse reads a manifest and reports every rule it breaks.
+// Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}, root}
-	// No Done: other top-level sections belong to other programs.
+	// There is no Done: other top-level sections belong to other programs.
 	o := p.Object(root)
 	p.sections(root)
 	return &Manifest{
@@ -63,8 +63,7 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	}
 }
 
-// sections looks for one that was meant to be a known one. Others are
-// tolerated in silence.
+// sections reports unknown sections that are probably misspelt. Others are ignored.
 func (p *parser) sections(root doc.Value) {
 	for v := range root.Each() {
 		if slices.Contains(Keys, v.Key()) || !v.Is(doc.Object) {
@@ -107,11 +106,11 @@ func (p *parser) missing(in doc.Value, key, hint string) {
 	p.Report(diag.Missing, at, hint, "%s is required", diag.Quote(key))
 }
 
-// blanks are the characters of which a text must hold more. It is JSON
-// Schema's notion as well as ours, so it is spelt out.
+// blanks are the characters that alone make a text empty. The JSON Schema uses the
+// same set.
 const blanks = " \t\r\n"
 
-// text returns a field of [agent] that says something, or nothing.
+// text returns a field of [agent] that is not empty, or nothing.
 func (p *parser) text(o *read.Object, key string) doc.Value {
 	need := read.Required
 	if o.Ok() && !o.Value().Get(key).Ok() && p.root.Get(key).Ok() {
@@ -129,13 +128,13 @@ func (p *parser) text(o *read.Object, key string) doc.Value {
 	return v
 }
 
-// oneOf returns a text that is one of the words, or else the given default.
+// oneOf returns a text that is one of the words, or else the default.
 func (p *parser) oneOf(v doc.Value, words []string, meant map[string]string, otherwise string) string {
 	if !p.Is(v, doc.String) {
 		return otherwise
 	}
 	if hint := meant[strings.ToLower(v.Text())]; hint != "" {
-		p.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed for %s; it takes %s", diag.Quote(v.Text()), diag.Quote(v.Key()), diag.Words(words, "or"))
+		p.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed for %s; use %s", diag.Quote(v.Text()), diag.Quote(v.Key()), diag.Words(words, "or"))
 		return otherwise
 	}
 	if !p.OneOf(v, words) {
@@ -189,19 +188,18 @@ func (p *parser) checkEntry(v doc.Value, entry string) {
 	case entry == "":
 		return
 	case strings.ContainsFunc(entry, isControl):
-		p.Report(ruleEntryCharacters, v.Place(), "", "entry has a control character in it")
+		p.Report(ruleEntryCharacters, v.Place(), "", "entry contains a control character")
 	case !namesFile(entry):
-		p.Report(ruleEntryFolder, v.Place(), "", "entry %s names no file", diag.Quote(entry))
+		p.Report(ruleEntryFolder, v.Place(), "", "entry %s does not name a file", diag.Quote(entry))
 	case strings.HasPrefix(path.Clean(entry), "../"):
-		p.Report(ruleEntryOutside, v.Place(), "", "entry %s leads out of the manifest's folder", diag.Quote(entry))
+		p.Report(ruleEntryOutside, v.Place(), "", "entry %s leaves the manifest's folder", diag.Quote(entry))
 	}
 	if strings.Contains(entry, `\`) {
-		p.Report(ruleEntryBackslash, v.Place(), "", "entry %s has a backslash in it", diag.Quote(entry))
+		p.Report(ruleEntryBackslash, v.Place(), "", "entry %s contains a backslash", diag.Quote(entry))
 	}
 }
 
-// namesFile recognises a file by the last part of its path, which is more than dots
-// and blanks.
+// namesFile reports whether the last part of a path is more than dots and blanks.
 func namesFile(entry string) bool {
 	return strings.Trim(entry[strings.LastIndexByte(entry, '/')+1:], ". ") != "" && !strings.ContainsFunc(entry, isControl)
 }
@@ -240,7 +238,7 @@ func (p *parser) actions(o *read.Object, key string, seen *read.Seen) []string {
 	return actions
 }
 
-// action reports, by diagnostic and by answer, whether an action can be held.
+// action reports whether an action is valid, with a diagnostic if not.
 func (p *parser) action(v doc.Value, action string) bool {
 	namespace, names, _ := strings.Cut(action, ".")
 	switch {
@@ -251,13 +249,13 @@ func (p *parser) action(v doc.Value, action string) bool {
 		p.Report(ruleAction, v.Place(), "", "%s has a part missing", diag.Quote(action))
 		return false
 	case strings.ContainsAny(action, "*"+blanks):
-		p.Report(ruleActionCharacters, v.Place(), "", "%s has white space or * in it", diag.Quote(action))
+		p.Report(ruleActionCharacters, v.Place(), "", "%s contains white space or *", diag.Quote(action))
 	}
 	return true
 }
 
-// namespaceHint guesses at the namespace that was meant: tool.web for
-// tools.web and for tool:web.
+// namespaceHint suggests the intended namespace: tool.web for tools.web and for
+// tool:web.
 func namespaceHint(action string) string {
 	i := strings.IndexAny(action, ".:/")
 	if i < 0 || i+1 == len(action) {
@@ -289,7 +287,8 @@ func (p *parser) resources(o *read.Object) Resources {
 	return r
 }
 
-// amount reads a whole number into n, which keeps its default otherwise.
+// amount reads a whole number into n, and leaves the default if it is missing or
+// wrong.
 func (p *parser) amount(o *read.Object, key string, n *int64) {
 	if v, ok := o.Int(key, read.Optional, 0, read.MaxInt); ok {
 		*n = v

@@ -15,27 +15,27 @@ var (
 	)
 	ruleVersion = diag.NewWarning(
 		"CV003", "version is not SemVer",
-		"SemVer is recommended: only versions of that form can be put in order by everybody.",
+		"SemVer is recommended: only versions of that form have a defined order.",
 		`write version = "0.1.0"`,
 	)
 	ruleEntryCharacters = diag.NewError(
 		"CV004", "control characters in the path of the program",
-		"No program has such a path. It is mostly a backslash in double quotes, which TOML takes for the start of an escape.",
+		"No program has such a path. The usual cause is a backslash in double quotes, which TOML reads as an escape.",
 		"write / between folders",
 	)
 	ruleEntryFolder = diag.NewError(
-		"CV005", "entry names no file",
-		"entry is the program's file itself. A path that ends in a slash, in . or in .. is that of a folder.",
+		"CV005", "entry does not name a file",
+		"entry is the program's file itself. A path that ends in a slash, . or .. names a folder.",
 		`write the path of the file, such as "target/release/research" or "main.py"`,
 	)
 	ruleEntryOutside = diag.NewWarning(
-		"CV006", "entry leads out of the manifest's folder",
-		"A program runs in a sandbox that sees the manifest's own folder. What lies outside of it is not there.",
+		"CV006", "entry leaves the manifest's folder",
+		"A program runs in a sandbox that contains only the manifest's folder.",
 		"put the program into the manifest's folder, or give an absolute path",
 	)
 	ruleEntryBackslash = diag.NewWarning(
 		"CV007", "a backslash in the path of the program",
-		"Outside of Windows a backslash is a part of a file's name, not what separates folders.",
+		"Except on Windows, a backslash is part of a file name and does not separate folders.",
 		"write / between folders",
 	)
 	ruleNamespace = diag.NewError(
@@ -45,29 +45,29 @@ var (
 	)
 	ruleAction = diag.NewError(
 		"CV011", "an action with a part missing",
-		"An action is a namespace and one or more names with dots between them. A namespace alone, or nothing between two dots, names no action.",
+		"An action is a namespace and one or more names with dots between them. A namespace alone, or an empty part between two dots, is not an action.",
 		"write it as tool.web_search or memory.write",
 	)
 	ruleActionCharacters = diag.NewWarning(
-		"CV012", "an action with white space or * in it",
-		"Actions are matched character by character. White space is mostly a slip, and * stands for itself, not for every action.",
-		"name each action by itself",
+		"CV012", "an action that contains white space or *",
+		"Actions are matched character by character. White space is usually a mistake, and * is not a wildcard.",
+		"list each action by name",
 	)
 	ruleBothLists = diag.NewWarning(
 		"CV013", "an action that is both required and optional",
-		"A required action must be held whatever the other list says, so the optional entry has no effect.",
+		"A required action must be granted in any case, so the optional entry has no effect.",
 		"remove it from one of the two lists",
 	)
 	ruleNoBudget = diag.NewWarning(
-		"CV020", "a budget of nothing",
-		"The runtime kills a program when its time is up and stops it at its memory limit. With 0 it never gets anything done.",
-		"give it what a task needs, or leave the field out for the default",
+		"CV020", "a budget of 0",
+		"The runtime kills a program when its time is up and stops it at its memory limit. With 0 it cannot do anything.",
+		"set the amount that a task needs, or remove the field for the default",
 	)
 )
 
 var ruleSection = diag.NewWarning(
-	"CV030", "a section whose name is nearly that of another",
-	"Sections that Covenant does not know are tolerated and have no effect. This one looks like a misspelling, and then its limits or capabilities would not hold.",
+	"CV030", "a section that is probably misspelt",
+	"Sections that Covenant does not know are tolerated and have no effect. This one looks like a misspelling, so its limits or capabilities would not apply.",
 	"check the name of the section",
 )
 

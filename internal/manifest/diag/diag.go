@@ -25,10 +25,10 @@ import (
 	"slices"
 )
 
-// Severity says whether a problem makes a manifest invalid.
+// Severity decides whether a problem makes a manifest invalid.
 type Severity uint8
 
-// An Error makes a manifest invalid; a Warning only under strict reading.
+// An Error makes a manifest invalid; a Warning does so only under strict reading.
 const (
 	Error Severity = iota
 	Warning
@@ -41,10 +41,10 @@ func (s Severity) String() string {
 	return "error"
 }
 
-// MarshalText makes a severity a word in JSON.
+// MarshalText returns the severity as a word.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads the word that MarshalText writes.
+// UnmarshalText parses the word that MarshalText returns.
 func (s *Severity) UnmarshalText(b []byte) error {
 	switch string(b) {
 	case "error":
@@ -57,13 +57,13 @@ func (s *Severity) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Rule is one thing a manifest must hold to. Codes are never reused.
+// Rule is a requirement on manifests. Codes are never reused.
 type Rule struct {
 	Code     string
 	Severity Severity
 	// Title is the rule in a few words.
 	Title string
-	// Why describes the harm to people when the rule is broken.
+	// Why describes the harm of breaking the rule.
 	Why string
 	// Fix is what to write instead.
 	Fix string
@@ -72,7 +72,7 @@ type Rule struct {
 // NewError returns a rule that a valid manifest never breaks.
 func NewError(code, title, why, fix string) *Rule { return &Rule{code, Error, title, why, fix} }
 
-// NewWarning returns a rule that only strict reading insists on.
+// NewWarning returns a rule that is an error only under strict reading.
 func NewWarning(code, title, why, fix string) *Rule { return &Rule{code, Warning, title, why, fix} }
 
 // Place is a span of bytes in a source, and the JSON pointer of the value there.
@@ -96,14 +96,13 @@ type Diagnostic struct {
 	start, end int
 }
 
-// maxDiagnostics bounds what one file can make us hold and print.
+// maxDiagnostics limits the diagnostics of one file.
 const maxDiagnostics = 10_000
 
 // Reporter collects the problems of one source.
 type Reporter struct {
 	Source *Source
-	// Strict turns warnings into errors, and asks for checks that only strict
-	// reading makes.
+	// Strict turns warnings into errors and enables additional checks.
 	Strict bool
 
 	list    []Diagnostic
@@ -149,8 +148,8 @@ func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any
 	})
 }
 
-// Full reports whether further problems are only counted, so that finding
-// words for them is of no use.
+// Full reports whether further problems are only counted, so that formatting them is
+// useless.
 func (r *Reporter) Full() bool { return len(r.list) >= maxDiagnostics }
 
 // Any reports whether there is any problem so far.

@@ -92,7 +92,7 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// What nobody could read is shown too, but not a secret in it.
+// Frames show unparsed text too, with its secrets masked.
 func TestFrameMasksSecretsThatNoRuleSaw(t *testing.T) {
 	token := "ghp" + "_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 	for _, text := range []string{"// " + token, token, "x " + token + " y " + token, strings.Repeat("é", 300) + token + strings.Repeat("x ", 300)} {
@@ -112,7 +112,7 @@ func TestFrameOfALongLine(t *testing.T) {
 		t.Errorf("%d characters are shown: %q", n, f.Text)
 	}
 	if got := string([]rune(f.Text)[f.Before : f.Before+f.Marked]); got != "HERE" {
-		t.Errorf("the caret stands under %q", got)
+		t.Errorf("the caret is under %q", got)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 var tooShort = diag.NewError("EX001", "the name is too short", "nobody could tell it from another", "write a longer one")
 
-// What a check finds is kept until the end, with its place in the file.
+// A reporter keeps all problems and returns them in the order of the file.
 func ExampleReporter() {
 	r := diag.Open("agent.json", "{\n  \"name\": \"x\"\n}", false)
 	r.Report(tooShort, diag.Place{Start: 12, End: 15, Pointer: "/name"}, "three letters are enough", "%s is too short", diag.Quote("x"))

@@ -8,7 +8,7 @@ func Hidden(s string) string {
 	return what
 }
 
-// HiddenRun finds the first run of characters that people do not see.
+// HiddenRun finds the first run of invisible characters.
 func HiddenRun(s string) (start, end int, what string) {
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -50,7 +50,7 @@ func hiddenKind(r rune) string {
 	case r < 0xAD:
 		return ""
 	case r >= 0xE0000 && r <= 0xE007F:
-		return "tag characters, which spell text that only machines read"
+		return "tag characters, which contain text that only machines read"
 	case r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069:
 		return "characters that change the direction of text"
 	case r == 0x200E, r == 0x200F, r == 0x61C, r >= 0x206A && r <= 0x206F:
@@ -64,8 +64,8 @@ func hiddenKind(r rune) string {
 	return ""
 }
 
-// joinsASCII reports whether the joiner from i to j is between two ASCII
-// letters. In Persian text or an emoji it has work to do; there it hides.
+// joinsASCII reports whether the joiner from i to j is between two ASCII letters,
+// where it has no purpose. In Persian text or an emoji it has one.
 func joinsASCII(s string, i, j int) bool {
 	return i > 0 && s[i-1] < utf8.RuneSelf && j < len(s) && s[j] < utf8.RuneSelf
 }

@@ -1,7 +1,6 @@
 package diag
 
-// The rules that every dialect shares: AM0xx for the file, AM1xx for the shape
-// of what is in it.
+// The rules that all dialects share: AM0xx for the file, AM1xx for its content.
 var (
 	TooLarge = NewError(
 		"AM002", "the file is too large",
@@ -20,13 +19,13 @@ var (
 	)
 	BadJSON = NewError(
 		"AM005", "the file is not valid JSON",
-		"After a syntax error the rest of the file may not mean what its author meant.",
+		"After a syntax error the rest of the file may be misread.",
 		"",
 	)
 	BadTOML = NewError(
 		"AM006", "the file is not valid TOML",
-		"After a syntax error the rest of the file may not mean what its author meant.",
-		`write key = "text" with text in quotes, true and false in small letters, and tables as [name]`,
+		"After a syntax error the rest of the file may be misread.",
+		`write key = "text" with text in quotes, true and false in lower case, and tables as [name]`,
 	)
 	Comment = NewError(
 		"AM007", "JSON has no comments",
@@ -40,7 +39,7 @@ var (
 	)
 	DuplicateKey = NewError(
 		"AM009", "the same key twice in one object",
-		"Readers disagree on which of the two counts. A reviewer could approve one and the runtime use the other.",
+		"Parsers disagree on which of the two counts. A reviewer could approve one and the runtime could use the other.",
 		"keep one of the two",
 	)
 	TooDeep = NewError(
@@ -54,13 +53,13 @@ var (
 		"keep a manifest under 1,000,000 values",
 	)
 	InexactNumber = NewError(
-		"AM012", "a number that not every reader can hold exactly",
-		"JSON numbers are doubles to most readers. Beyond 2^53, or past 17 digits, two different numbers become one, and a digest or a limit no longer means what was written.",
+		"AM012", "a number that not every parser represents exactly",
+		"Most parsers read JSON numbers as doubles. Beyond 2^53, or past 17 digits, two different numbers become one, and a digest or a limit changes its value.",
 		"use a smaller number, or a string",
 	)
 	LoneSurrogate = NewError(
 		"AM013", "half of a surrogate pair",
-		"The escape names half a character. Readers replace, drop or refuse it, each in its own way.",
+		"The escape is half a character. Some parsers replace it, some drop it, some refuse it.",
 		"write the character itself, or both halves of the pair",
 	)
 	NotObject = NewError(
@@ -70,7 +69,7 @@ var (
 	)
 	Empty = NewError(
 		"AM016", "the file is empty",
-		"There is nothing in it to read.",
+		"An empty file describes no agent.",
 		"start from a valid manifest: ambit new NAME",
 	)
 	UnknownDialect = NewError(
@@ -81,7 +80,7 @@ var (
 	MixedDialects = NewError(
 		"AM021", "keys of more than one dialect",
 		"The file has keys that only one dialect has, and keys that only another has; reading it as either would silently ignore the rest.",
-		"keep to one dialect, or say which with --dialect",
+		"use one dialect, or name it with --dialect",
 	)
 	TooMany = NewError(
 		"AM030", "too many problems to show",
@@ -101,43 +100,43 @@ var (
 	)
 	UnknownField = NewWarning(
 		"AM103", "a field that the dialect does not know",
-		"An unknown field has no effect. Where it is a misspelling, what its author meant to say is not said.",
+		"An unknown field has no effect. If it is misspelt, the intended field is missing.",
 		"remove it, or check its spelling",
 	)
 	NotInEnum = NewError(
 		"AM104", "not one of the allowed values",
-		"The field takes one of a fixed list of words.",
+		"The field allows a fixed list of words.",
 		"",
 	)
 	EmptyText = NewError(
 		"AM105", "must not be empty",
-		"The field is required to say something.",
+		"The field requires a value.",
 		"",
 	)
 	OutOfRange = NewError(
 		"AM106", "a number outside its range",
-		"The field takes whole numbers within a range.",
+		"The field allows whole numbers within a range.",
 		"",
 	)
 	Repeated = NewWarning(
 		"AM107", "the same entry twice in one list",
-		"The second entry has no effect; it may have been meant to be another.",
+		"The second entry has no effect; another entry may have been intended.",
 		"remove the second entry",
 	)
 	Reserved = NewError(
-		"AM108", "a name that is ambit's own",
-		"Sign-ins and the credentials of stores are kept under the name ambit. An agent of that name would get at them.",
+		"AM108", "a name that is reserved for ambit",
+		"Sign-ins and credentials of stores are stored under the name ambit. An agent of that name would have access to them.",
 		"give the agent another name",
 	)
 	SecretValue = NewError(
 		"AM110", "a value that looks like a secret",
-		"Manifests are shared, journaled and content-addressed: a secret written into one is known to everybody who ever sees it.",
+		"Manifests are shared, journaled and content-addressed: everyone who sees the manifest knows the secret.",
 		"revoke it, then refer to it: $env:NAME in Matrix, a credential slot in FindAgent",
 	)
 	HiddenText = NewWarning(
 		"AM111", "invisible or direction-changing characters",
-		"Such characters hide text from people that programs and models still read, or show it in another order than it is.",
-		"remove what does not show",
+		"Such characters hide text from people that programs and models still read, or change the order in which it is shown.",
+		"remove the invisible characters",
 	)
 )
 

@@ -17,14 +17,14 @@ type Source struct {
 	Text string
 
 	masks  [][2]int
-	sorted int    // how many of the masks are known to be in order
+	sorted int    // how many of the masks are sorted
 	before func() // see BeforeFrames
-	// Made when a position is first asked for. lines holds the offset of each
-	// line's first byte. chars counts the characters before each block of the
-	// text, so that a one-line file of many problems stays linear.
+	// These indexes are built on the first call of Position. lines has the offset of
+	// each line's first byte. chars counts the characters before each block of the
+	// text, so that many problems on one line take linear time.
 	lines []int
 	chars []int
-	few   bool // so few positions will be asked for that no index is worth it
+	few   bool // too few positions are needed for an index
 }
 
 const charsBlock = 1 << 10
@@ -35,8 +35,8 @@ func NewSource(name, text string) *Source { return &Source{Name: name, Text: tex
 // Mask marks the bytes from start to end as a secret that no frame may show.
 func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }
 
-// BeforeFrames sets what is done before the first frame is cut: masking that
-// only frames need, since most files are never shown.
+// BeforeFrames sets a function that runs before the first frame is made. It adds masks
+// that only frames need, since most files are never shown.
 func (s *Source) BeforeFrames(mask func()) { s.before = mask }
 
 // Masked reports whether any byte from start to end is marked as a secret.
@@ -45,8 +45,8 @@ func (s *Source) Masked(start, end int) bool {
 	return i < len(s.masks) && s.masks[i][0] < end
 }
 
-// firstMask finds the first mask that ends behind off. Masks come nearly in
-// order, so putting them in order is rarely work; those that overlap become one.
+// firstMask returns the first mask that ends after off. It sorts the masks, which are
+// nearly in order, and merges overlapping ones.
 func (s *Source) firstMask(off int) int {
 	if s.sorted < len(s.masks) {
 		byStart := func(a, b [2]int) int { return a[0] - b[0] }
@@ -67,7 +67,7 @@ func (s *Source) firstMask(off int) int {
 	return sort.Search(len(s.masks), func(i int) bool { return s.masks[i][1] > off })
 }
 
-// Position turns a byte offset into a line and a column, both from 1.
+// Position converts a byte offset to a line and a column, both from 1.
 func (s *Source) Position(off int) (line, column int) {
 	off = min(max(off, 0), len(s.Text))
 	if s.lines == nil && s.few {
@@ -109,12 +109,12 @@ func (s *Source) charsBefore(off int) int {
 	return n
 }
 
-// Frame is the source line of a problem, cut to what fits on
-// a terminal, with secrets masked and control characters made visible.
+// Frame is the source line of a problem, shortened for a terminal, with secrets masked
+// and control characters escaped.
 type Frame struct {
 	Line int
-	// Text is what to print; Before and Marked count the columns of Text that
-	// are before and under the caret.
+	// Text is the text to print. Before and Marked are the number of columns before
+	// and under the caret.
 	Text           string
 	Before, Marked int
 }
@@ -122,12 +122,12 @@ type Frame struct {
 const (
 	frameWidth  = 96
 	frameBefore = 48
-	// A secret may start before the frame and end behind it.
+	// A secret may start before the frame and end after it.
 	maskMargin = 4096
 	mask       = "••••••"
 )
 
-// Frame cuts the frame of a diagnostic that this source's reporter made.
+// Frame returns the frame of a diagnostic from this source's reporter.
 func (s *Source) Frame(d Diagnostic) Frame {
 	if s.before != nil {
 		s.before()
@@ -173,9 +173,9 @@ func (s *Source) Frame(d Diagnostic) Frame {
 	}
 }
 
-// maskSecrets masks what looks like a secret between two offsets. Rules see
-// only what could be read; a comment, or what follows a syntax error, is shown
-// all the same.
+// maskSecrets masks anything that looks like a secret between two offsets. Rules see
+// only parsed values, but a frame also shows comments and the text after a syntax
+// error.
 func (s *Source) maskSecrets(from, to int) {
 	for _, f := range secretlike.All(s.Text[from:to]) {
 		s.Mask(from+f.Start, from+f.End)
@@ -189,7 +189,7 @@ func (s *Source) runeStart(off int) int {
 	return off
 }
 
-// clean is the text from start to end as it may be printed.
+// clean returns the text from start to end in printable form.
 func (s *Source) clean(start, end int) string {
 	if start >= end {
 		return ""
@@ -213,10 +213,9 @@ func (s *Source) clean(start, end int) string {
 	return b.String()
 }
 
-// Printable makes text safe for a terminal and honest to the eye: control,
-// formatting and direction-changing characters become visible escapes, a tab
-// a space, and bytes that are no text, which some terminals obey, replacement
-// characters.
+// Printable makes text safe for a terminal and unambiguous for a reader. It escapes
+// control, formatting and direction-changing characters, replaces a tab by a space,
+// and replaces invalid bytes, which some terminals interpret.
 func Printable(s string) string {
 	if seen(s) {
 		return s
@@ -235,11 +234,11 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// seen reports whether people see all of a text.
+// seen reports whether all of a text is visible.
 func seen(s string) bool { return strings.IndexFunc(s, Unseen) < 0 && utf8.ValidString(s) }
 
-// Unseen reports whether people do not see a character, or it drives a terminal. Unicode's word for what is printed
-// does not do: it counts fillers and blanks as letters and signs.
+// Unseen reports whether a character is invisible or controls a terminal.
+// unicode.IsPrint is not enough: it counts fillers and blanks as letters and symbols.
 func Unseen(r rune) bool {
 	return r != ' ' && (!unicode.IsPrint(r) || hiddenKind(r) != "")
 }

@@ -12,8 +12,8 @@ import (
 
 const quoteMost = 60
 
-// Quote puts a value from a manifest into a message: quoted, printable, cut to
-// a readable length, and masked where it looks like a secret.
+// Quote formats a manifest's value for a message: quoted, printable, shortened, and
+// masked if it looks like a secret.
 func Quote(s string) string {
 	if secretlike.Find(s).Found() {
 		return `"` + mask + `"`
@@ -24,7 +24,8 @@ func Quote(s string) string {
 	return `"` + Printable(s) + `"`
 }
 
-// Cut is the beginning of a text, at most so many bytes and no half of a character.
+// Cut returns the beginning of a text, at most most bytes, without splitting a
+// character.
 func Cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -35,8 +36,8 @@ func Cut(s string, most int) string {
 	return s[:most]
 }
 
-// ShellWord is a text as one word of a command line for copying: a shell
-// finds nothing in it to carry out, and a terminal nothing to obey.
+// ShellWord returns a text as one word of a command line to copy. Neither the shell
+// nor the terminal interprets anything in it.
 func ShellWord(s string) string {
 	if !seen(s) {
 		return escapedWord(s)
@@ -49,7 +50,7 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// escapedWord has what people do not see as the escapes of bash and zsh.
+// escapedWord writes invisible characters as the escapes of bash and zsh.
 func escapedWord(s string) string {
 	var b strings.Builder
 	b.WriteString("$'")
@@ -70,8 +71,7 @@ func escapedWord(s string) string {
 	return b.String() + "'"
 }
 
-// Name is a key from a manifest as it may be printed: masked where it looks
-// like a secret.
+// Name returns a manifest's key in printable form, masked if it looks like a secret.
 func Name(s string) string {
 	if secretlike.Find(s).Found() {
 		return mask
@@ -79,7 +79,7 @@ func Name(s string) string {
 	return s
 }
 
-// Words lists words for a sentence: a, b or c.
+// Words joins words for a sentence: a, b or c.
 func Words(words []string, conjunction string) string {
 	switch len(words) {
 	case 0:
@@ -91,8 +91,7 @@ func Words(words []string, conjunction string) string {
 	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
 }
 
-// DidYouMean makes a hint of the candidate that s was most likely meant to be,
-// or nothing.
+// DidYouMean returns a hint with the candidate that s was probably meant to be, or "".
 func DidYouMean(s string, candidates []string) string {
 	if best := Closest(s, candidates); best != "" {
 		return "did you mean " + Quote(best) + "?"
@@ -100,9 +99,8 @@ func DidYouMean(s string, candidates []string) string {
 	return ""
 }
 
-// Closest returns the candidate within reach of a typing mistake from s: at
-// most two edits (one in a word of four letters), or a third of its length,
-// letter case and separators aside.
+// Closest returns the candidate that s may be a misspelling of: at most two edits (one
+// in a word of four letters), or a third of its length, ignoring case and separators.
 func Closest(s string, candidates []string) string {
 	if len(s) == 0 || len(s) > 80 {
 		return ""
@@ -157,8 +155,8 @@ func distance(a, b string) int {
 	return rows[1][len(y)]
 }
 
-// Sorted returns the words in order, for messages that must not depend on the
-// order of a map.
+// Sorted returns the words in order, so that messages do not depend on the order of a
+// map.
 func Sorted(words []string) []string {
 	words = slices.Clone(words)
 	slices.Sort(words)

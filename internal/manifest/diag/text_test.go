@@ -25,7 +25,7 @@ func TestShellWord(t *testing.T) {
 	} {
 		read("sh", s)
 	}
-	// What people do not see, not every shell can be told.
+	// Not every shell has an escape for invisible characters.
 	for _, s := range []string{
 		"a\nb", "a\tb", "n\x1b]0;it's\a$(touch x)", "\x1bcafe\\n`id`", "a\u202eb\u200bc\u00a0d", "\x9b2J", "ü\x80\ufffd\u0085", "\U000e0041",
 	} {

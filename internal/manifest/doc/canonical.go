@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Digest is the sha256 of the document's canonical form: the same for two
-// documents exactly when they say the same, however they are written.
+// Digest is the sha256 of the document's canonical form. Two documents have the same
+// digest exactly when they have the same content, however they are written.
 func (t *Tree) Digest() string {
 	sum := sha256.Sum256(t.Root().AppendCanonical(nil))
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -61,8 +61,8 @@ func (v Value) AppendCanonical(b []byte) []byte {
 }
 
 func appendString(b []byte, s string) []byte {
-	// It fails only on invalid UTF-8, which no tree holds: then nothing that
-	// two different documents share may come out.
+	// AppendQuote fails only on invalid UTF-8, which no tree contains. Then two
+	// different documents must not get the same output.
 	out, err := jsontext.AppendQuote(b, s)
 	if err != nil {
 		return append(b, strings.ToValidUTF8(s, "\uFFFD")...)

@@ -1,23 +1,20 @@
-// Package doc holds a manifest as a tree of values with their locations.
+// Package doc represents a manifest as a tree of values with their locations.
 //
-// Both syntaxes become the same tree: [ParseJSON] and [ParseTOML]. Past this
-// package nothing knows which one a file was written in. A [Value] is a small
-// handle into its [Tree]; the zero Value stands for "not there" and answers
-// every question with nothing, so that code reading optional fields needs no
-// checks.
+// Both syntaxes become the same tree: [ParseJSON] and [ParseTOML]. Other packages do
+// not know the syntax of a file. A [Value] is a small handle into its [Tree]. The zero
+// Value is absent, and all its methods return zero values, so code that reads optional
+// fields needs no checks.
 //
-// The JSON reader is written here rather than taken from a library because of
-// what people need from it: it continues after a comment, a trailing or missing
-// comma or an unquoted key, so that all problems of a file are reported at
-// once; it keeps the place of every key and value; it finds duplicate keys and
-// inexact numbers in the same pass; and it does so within bounds on size,
-// depth and number of values. The input that it accepts without a report is exactly
-// RFC 8259: a fuzz test holds it against another reader.
+// The JSON parser is written here instead of using a library, for these reasons. It
+// continues after a comment, a trailing or missing comma or an unquoted key, so all
+// problems of a file are reported at once. It keeps the location of every key and
+// value. It finds duplicate keys and inexact numbers in the same pass, with limits on
+// size, depth and number of values. It accepts without a report exactly RFC 8259: a
+// fuzz test compares it with another parser.
 //
-// A tree is one slice of nodes linked by index. Strings without escapes are
-// parts of the source, not copies, so reading a manifest makes a handful of
-// allocations however many values it has; and fewer still where trees are
-// given back with [Tree.Release].
+// A tree is one slice of nodes linked by index. Strings without escapes are parts of
+// the source, not copies, so parsing makes a handful of allocations however many
+// values there are, and fewer if trees are reused with [Tree.Release].
 package doc
 
 import (
@@ -29,7 +26,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Bounds on what is read. Beyond them there is a diagnostic, not a crash.
+// Limits on the input. Exceeding one gives a diagnostic.
 const (
 	MaxBytes  = 16 << 20
 	maxDepth  = 100
@@ -48,7 +45,7 @@ const (
 	String
 	Array
 	Object
-	// Date is a TOML date or time; no dialect takes one.
+	// Date is a TOML date or time; no dialect has one.
 	Date
 )
 
@@ -56,10 +53,9 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "null", "a boolean", "a number", "a string", "a list", "an object", "a date"}[k]
 }
 
-// node is one value. It holds no pointers, so that a tree of thousands costs
-// the garbage collector nothing. Texts are spans of the source, unless an
-// escape or TOML made them differ; then they are kept in Tree.decoded and the
-// node has their number.
+// node is one value. It contains no pointers, so the garbage collector does not scan a
+// tree. Texts are spans of the source. A text with an escape is stored in Tree.decoded
+// instead, and the node has its index.
 type node struct {
 	start, end       int32
 	keyStart, keyEnd int32
@@ -79,9 +75,9 @@ type node struct {
 type Tree struct {
 	nodes   []node
 	decoded []string        // from 1
-	bytes   strings.Builder // what keepBytes cuts from
+	bytes   strings.Builder // the memory of keepBytes
 	members members
-	// Source is what the tree was read from.
+	// Source is the text that the tree was parsed from.
 	Source *diag.Source
 	toml   bool
 	odd    []int32 // see Odd
@@ -89,7 +85,7 @@ type Tree struct {
 
 const none = -1
 
-// trees keeps released ones for the next files.
+// trees keeps released trees for the next files.
 var trees = sync.Pool{New: func() any { return new(Tree) }}
 
 func newTree(src *diag.Source) *Tree {
@@ -101,10 +97,10 @@ func newTree(src *diag.Source) *Tree {
 	return t
 }
 
-// Release hands the tree's memory on to the next one. Texts that were taken
-// from the tree stay; the tree and its values must not be used again.
+// Release returns the tree's memory for the next tree. Texts from the tree stay valid;
+// the tree and its values must not be used again.
 func (t *Tree) Release() {
-	const most = 1 << 14 // a tree of more values is rare and holds a lot
+	const most = 1 << 14 // a larger tree is rare and keeps a lot of memory
 	if cap(t.nodes) > most || cap(t.decoded) > most || cap(t.odd) > most {
 		return
 	}
@@ -113,8 +109,7 @@ func (t *Tree) Release() {
 	trees.Put(t)
 }
 
-// tagOf is a number that most different keys differ in, so that looking for a
-// key compares few texts.
+// tagOf is a cheap hash of a key, so that looking up a key compares few texts.
 func tagOf(key string) uint32 {
 	n := len(key)
 	if n == 0 {
@@ -142,7 +137,7 @@ func (t *Tree) keepBytes(b []byte) int32 {
 	return t.keep(t.bytes.String()[start:])
 }
 
-// spanOr is the kept text of that number, or if it is 0 a span of the source.
+// spanOr returns the decoded text with that index, or a span of the source if it is 0.
 func (t *Tree) spanOr(kept int32, start, end int) string {
 	if kept > 0 {
 		return t.decoded[kept]
@@ -202,7 +197,7 @@ func (t *Tree) add(parent int32, n *node) int32 {
 	return i
 }
 
-// Root returns the document itself; absent if nothing could be read.
+// Root returns the document itself; absent if nothing could be parsed.
 func (t *Tree) Root() Value {
 	if t == nil || len(t.nodes) == 0 {
 		return Value{}
@@ -221,8 +216,8 @@ func (t *Tree) All() iter.Seq[Value] {
 	}
 }
 
-// Odd yields the values whose key or text may not be plain: a plain one stands
-// in the source as it is and holds only printable ASCII.
+// Odd yields the values whose key or text may not be plain. A plain text appears
+// unchanged in the source and is printable ASCII.
 func (t *Tree) Odd() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		for _, i := range t.odd {
@@ -246,7 +241,7 @@ type Value struct {
 	i int32
 }
 
-// Ok reports whether the value is there.
+// Ok reports whether the value is present.
 func (v Value) Ok() bool { return v.t != nil }
 
 func (v Value) node() *node { return &v.t.nodes[v.i] }
@@ -290,8 +285,7 @@ func (v Value) Key() string {
 // TOML reports whether the value was read from TOML.
 func (v Value) TOML() bool { return v.t != nil && v.t.toml }
 
-// Index is the value's place among the members or items of its parent,
-// from 0.
+// Index is the value's position among the members or items of its parent, from 0.
 func (v Value) Index() int {
 	if v.t == nil {
 		return 0
@@ -318,8 +312,8 @@ func (v Value) Get(key string) Value {
 	return Value{}
 }
 
-// GetAfter is Get for a reader that asks for members in about the order they
-// stand in: it looks behind the member it found last first, and goes round.
+// GetAfter is Get for a reader that asks for members roughly in file order: it starts
+// the search after the member that it found last.
 func (v Value) GetAfter(last Value, key string) Value {
 	if v.Kind() != Object || v.Len() > fewMembers {
 		return v.Get(key)
@@ -391,8 +385,8 @@ func (v Value) KeyPlace() diag.Place {
 	return diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: v.Pointer()}
 }
 
-// Within is the place of part of a string, from start to end of its text. For
-// a string with escapes it is the whole string.
+// Within is the location of a part of a string, from start to end of its text. For a
+// string with escapes it is the whole string.
 func (v Value) Within(start, end int) diag.Place {
 	p := v.Place()
 	if raw := v.t.Source.Text[p.Start:p.End]; v.Is(String) && len(raw) == len(v.Text())+2 {
@@ -401,8 +395,7 @@ func (v Value) Within(start, end int) diag.Place {
 	return p
 }
 
-// Head is where an object or list begins: the place to say that something is
-// missing in it.
+// Head is where an object or list begins: the location for a missing member.
 func (v Value) Head() diag.Place {
 	p := v.Place()
 	switch {
@@ -415,7 +408,8 @@ func (v Value) Head() diag.Place {
 	return p
 }
 
-// shortKey bounds what a key adds to a pointer: every problem below it has one.
+// shortKey limits the length of a key in a pointer, since every problem below the key
+// contains it.
 func shortKey(key string) string {
 	const most = 200
 	if len(key) <= most {

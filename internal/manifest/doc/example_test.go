@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// A value knows where it stands, and one that is not there answers with nothing.
+// A value knows its location. Methods of an absent value return zero values.
 func ExampleParseJSON() {
 	rep := diag.Open("agent.json", `{"servers": [{"alias": "fs"}]}`, false)
 	tree, ok := doc.ParseJSON(rep.Source, rep)

@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// ParseJSON reads a JSON document, which must be valid UTF-8. The tree is complete if ok; otherwise a
-// syntax error stopped the reader and the tree holds what came before it.
+// ParseJSON parses a JSON document, which must be valid UTF-8. If ok is false, a
+// syntax error stopped the parser, and the tree contains the values before the error.
 func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := &jsonParser{src: src.Text, r: r, t: newTree(src)}
 	c := p.space()
@@ -17,7 +17,7 @@ func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	if ok {
 		p.space()
 		if p.pos < len(p.src) {
-			p.fail(p.pos, len(p.src), "a manifest is one JSON value; remove what follows it", "something follows the end of the JSON document")
+			p.fail(p.pos, len(p.src), "a manifest is one JSON value; remove the text after it", "there is text after the end of the JSON document")
 			ok = false
 		}
 	}
@@ -29,7 +29,7 @@ type jsonParser struct {
 	pos int
 	r   *diag.Reporter
 	t   *Tree
-	// text is where a string with escapes is put together.
+	// text is the buffer for strings with escapes.
 	text []byte
 }
 
@@ -39,9 +39,8 @@ func (p *jsonParser) fail(start, end int, hint, format string, args ...any) bool
 	return false
 }
 
-// space skips white space, and comments after reporting them. It returns the
-// byte that follows; at the end of the file that is 0, which p.pos distinguishes from
-// a byte 0 in the file.
+// space skips white space, and comments after reporting them. It returns the next
+// byte, or 0 at the end of the file; p.pos distinguishes the end from a byte 0.
 func (p *jsonParser) space() byte {
 	for {
 		src, i := p.src, p.pos
@@ -87,11 +86,11 @@ func (p *jsonParser) comment() bool {
 	return true
 }
 
-// push makes the node of the value that comes next; ok unless there are too
-// many. Nodes are filled in place: copying one that was just written stalls.
+// push creates the node of the next value; ok is false if there are too many. Nodes
+// are filled in place, because copying a node just written stalls the CPU.
 func (p *jsonParser) push(parent int32) (i int32, ok bool) {
 	if len(p.t.nodes) >= maxValues {
-		p.r.Report(diag.TooManyValues, diag.Place{Start: p.pos, End: p.pos + 1}, "", "the file holds more than %d values", maxValues)
+		p.r.Report(diag.TooManyValues, diag.Place{Start: p.pos, End: p.pos + 1}, "", "the file contains more than %d values", maxValues)
 		return none, false
 	}
 	return p.t.push(parent), true
@@ -147,7 +146,7 @@ func (p *jsonParser) atEnd(open int32) bool {
 
 func (p *jsonParser) object(self int32, depth int) bool {
 	p.pos++
-	comma := -1          // offset of the comma before what comes now
+	comma := -1          // offset of the comma before the next member
 	var maybeSeen uint64 // a bit for the tag of each key so far; two may share one
 	for {
 		c := p.space()
@@ -216,7 +215,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 // at reports whether the next byte is c.
 func (p *jsonParser) at(c byte) bool { return p.pos < len(p.src) && p.src[p.pos] == c }
 
-// colon reads the text between a key and its value.
+// colon parses the text between a key and its value.
 func (p *jsonParser) colon(object int32, key string) bool {
 	switch p.space() {
 	case ':':
@@ -265,8 +264,8 @@ func (p *jsonParser) array(self int32, depth int) bool {
 	return true
 }
 
-// separator reads the comma after a member or item. Where it was forgotten and
-// another one clearly follows, it reports that and continues.
+// separator parses the comma after a member or item. If the comma is missing and
+// another member clearly follows, it reports that and continues.
 func (p *jsonParser) separator(self int32, closing byte) (comma int, ok bool) {
 	end := p.pos
 	c := p.space()
@@ -295,10 +294,10 @@ func (p *jsonParser) trailing(comma int) {
 func (p *jsonParser) duplicate(first Value, at diag.Place, key string) {
 	at.Pointer = first.Pointer()
 	line, _ := p.t.Source.Position(int(first.node().keyStart))
-	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already there on line %d", diag.Quote(key), line)
+	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already on line %d", diag.Quote(key), line)
 }
 
-// looseKey reads a key that is unquoted or in single quotes, after saying so.
+// looseKey reports and parses a key that is unquoted or in single quotes.
 func (p *jsonParser) looseKey() (key int32, ok bool) {
 	start := p.pos
 	if p.src[p.pos] == '\'' {
@@ -323,13 +322,13 @@ func (p *jsonParser) singleQuoted() (text int32, ok bool) {
 	return p.t.keep(p.src[start+1 : p.pos-1]), true
 }
 
-// Words that other languages use for JSON's three.
+// foreignWords are other languages' words for true, false and null.
 var foreignWords = map[string]string{
 	"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null",
 	"TRUE": "true", "FALSE": "false", "NULL": "null",
 }
 
-// word reads true, false or null, and names what was meant by other words.
+// word parses true, false or null, and suggests the right word for others.
 func (p *jsonParser) word(i int32) bool {
 	n := &p.t.nodes[i]
 	start := p.pos

@@ -1,16 +1,16 @@
 package doc
 
 // members finds the members of objects, also while a tree is being built. Small
-// objects are looked through one by one; past that an index keeps it linear.
+// objects are searched linearly; an index keeps large ones fast.
 type members struct {
 	index map[int32]map[string]int32
 }
 
-// fewMembers is how many members are looked through one by one.
+// fewMembers is the largest object that is searched linearly.
 const fewMembers = 16
 
-// find returns the first member of that name, or none. While a tree is built it
-// must be asked before each member that is added.
+// find returns the first member of that name, or none. While a tree is built, find
+// must be called before each member is added.
 func (m *members) find(t *Tree, object int32, key string) int32 {
 	nodes := t.nodes
 	if nodes[object].count > fewMembers {
@@ -22,9 +22,8 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 	return t.between(nodes[object].first, none, key, tagOf(key))
 }
 
-// between looks for a key, whose tag is given, among the members from one up to
-// but not including another, and returns that other if it is not there. From
-// the first up to none are all.
+// between searches the members from from up to, but not including, to for a key with
+// that tag, and returns to if there is none. From the first member to none covers all.
 func (t *Tree) between(from, to int32, key string, tag uint32) int32 {
 	for from != to {
 		n := &t.nodes[from]
@@ -36,7 +35,7 @@ func (t *Tree) between(from, to int32, key string, tag uint32) int32 {
 	return from
 }
 
-// indexOf is the index of a large object, brought up to date.
+// indexOf returns the up-to-date index of a large object.
 func (m *members) indexOf(t *Tree, object int32) map[string]int32 {
 	if m.index == nil {
 		m.index = make(map[int32]map[string]int32)

@@ -7,10 +7,10 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// This file reads the numbers of JSON, and says of those of both syntaxes
-// whether every reader can hold them.
+// This file parses JSON numbers, and reports numbers of both syntaxes that not every
+// parser represents exactly.
 
-// number reads a number and reports it if it is not one of JSON's, or not exact.
+// number parses a number, and reports one that is not JSON or not exact.
 func (p *jsonParser) number() (text int32) {
 	start := p.pos
 	i := start
@@ -20,7 +20,7 @@ func (p *jsonParser) number() (text int32) {
 	short := i-start <= 15 && (i-start == 1 || i > start && p.src[start] != '0')
 	if short && i < len(p.src) && !isNumberByte(p.src[i]) {
 		p.pos = i
-		return 0 // digits, and few: most numbers are no more
+		return 0 // a few digits, as in most numbers
 	}
 	for i < len(p.src) && isNumberByte(p.src[i]) {
 		i++
@@ -77,8 +77,8 @@ func isJSONNumber(s string) bool {
 
 const maxExact = 1 << 53
 
-// changes reports whether a double says something else than the digits that
-// were written: 1.0000000000000001, 1e-400.
+// changes reports whether converting to a double changes the value:
+// 1.0000000000000001, 1e-400.
 func changes(lexeme string, f float64) bool {
 	shortest := strconv.FormatFloat(f, 'e', -1, 64)
 	mantissa := func(s string) string {
@@ -88,8 +88,7 @@ func changes(lexeme string, f float64) bool {
 	return mantissa(lexeme) != mantissa(shortest)
 }
 
-// reportInexact reports a number that a double cannot hold exactly enough to
-// print it again.
+// reportInexact reports a number that does not survive conversion to a double.
 func reportInexact(r *diag.Reporter, at diag.Place, lexeme string) {
 	if len(lexeme) <= 15 && !strings.ContainsAny(lexeme, "eE") {
 		return
@@ -107,6 +106,6 @@ func reportInexact(r *diag.Reporter, at diag.Place, lexeme string) {
 		}
 	}
 	if err != nil || f >= maxExact || f <= -maxExact || digits > 17 || changes(lexeme, f) {
-		r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(lexeme))
+		r.Report(diag.InexactNumber, at, "", "not every JSON parser represents %s exactly", diag.Quote(lexeme))
 	}
 }

@@ -9,26 +9,24 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// This file reads the strings of JSON. Most are plain: printable ASCII without
-// escapes. They are looked at eight bytes at a time, in arithmetic on one word,
-// because strings are most of a manifest; at the first byte that is not plain
-// the reader continues byte by byte.
+// This file parses JSON strings. Most are plain: printable ASCII without escapes.
+// Plain bytes are checked eight at a time with word arithmetic, because most of a
+// manifest is strings. At the first other byte the parser continues byte by byte.
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// eight is eight bytes of s from i, as one word.
+// eight returns eight bytes of s from i as one word.
 func eight(s string, i int) uint64 {
 	s = s[i : i+8]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// notPlain marks, by its high bit, the first of eight bytes that does not stand
-// for itself in a string or is not printable ASCII. Bytes behind that one may
-// be marked wrongly.
+// notPlain marks, by its high bit, the first of eight bytes that is an escape, a quote
+// or not printable ASCII. Later bytes may be marked wrongly.
 func notPlain(x uint64) uint64 {
 	quote, slash := x^('"'*ones), x^('\\'*ones)
 	odd := x | (x + ones) // 0x7F and above
@@ -38,9 +36,8 @@ func notPlain(x uint64) uint64 {
 	return odd & highs
 }
 
-// str reads a string, from its opening quote. Its text is 0 if the text is
-// the text between the quotes. A string that is not said to be plain may
-// still be.
+// str parses a string from its opening quote. text is 0 if the content is exactly the
+// source between the quotes. plain may be false for a plain string.
 func (p *jsonParser) str() (text int32, plain, ok bool) {
 	src, i := p.src, p.pos+1
 	for ; i+8 <= len(src); i += 8 {
@@ -57,7 +54,7 @@ func (p *jsonParser) str() (text int32, plain, ok bool) {
 	return text, false, ok
 }
 
-// oddStr reads a string that is plain up to i.
+// oddStr parses a string that is plain up to i.
 func (p *jsonParser) oddStr(i int) (text int32, ok bool) {
 	start := p.pos
 	src := p.src
@@ -91,7 +88,7 @@ func (p *jsonParser) oddStr(i int) (text int32, ok bool) {
 	}
 }
 
-// escape reads the escape at i and returns what follows it.
+// escape decodes the escape at i and returns the offset after it.
 func (p *jsonParser) escape(b []byte, i int) ([]byte, int) {
 	if i+1 >= len(p.src) {
 		return b, i + 1
@@ -115,7 +112,7 @@ func (p *jsonParser) escape(b []byte, i int) ([]byte, int) {
 		return b, i + 1 // the caller reports the open string
 	default:
 		_, size := utf8.DecodeRuneInString(p.src[i+1:])
-		p.fail(i, i+1+size, `write \\ for a backslash`, "%s is not an escape that JSON knows", diag.Quote(p.src[i:i+1+size]))
+		p.fail(i, i+1+size, `write \\ for a backslash`, "%s is not a JSON escape", diag.Quote(p.src[i:i+1+size]))
 		return append(b, p.src[i+1:i+1+size]...), i + 1 + size
 	}
 }
@@ -138,7 +135,7 @@ func (p *jsonParser) unicodeEscape(b []byte, i int) ([]byte, int) {
 	return utf8.AppendRune(b, utf8.RuneError), i + 6
 }
 
-// hex4 reads four hex digits; -1 if there are none.
+// hex4 parses four hex digits; -1 if there are none.
 func hex4(s string, i int) (r rune) {
 	if i+4 > len(s) {
 		return -1

@@ -13,12 +13,12 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// ParseTOML reads a TOML 1.0 document into the same tree as ParseJSON: tables
-// are objects, dates keep their text.
+// ParseTOML parses a TOML 1.0 document into the same tree as ParseJSON: tables are
+// objects, dates keep their text.
 //
-// The syntax is go-toml's; what may define which table is checked here,
-// because go-toml's own check takes quadratic time and stops at the first
-// problem. A fuzz test holds the two against each other.
+// go-toml parses the syntax. Redefinitions of tables are checked here, because
+// go-toml's own check takes quadratic time and stops at the first problem. A fuzz test
+// compares the two.
 func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	t = newTree(src)
 	t.toml = true
@@ -26,7 +26,7 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := parsers.Get().(*unstable.Parser)
 	defer parsers.Put(p)
 	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
-	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // it only reads them
+	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // the parser does not modify them
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
 		table = b.expression(b.p.Expression(), table)
@@ -41,18 +41,18 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	return t, b.ok
 }
 
-// origin says how a TOML table or list came to be, which decides what may
-// still be added to it.
+// origin is how a TOML table or list was created, which decides what may still be
+// added to it.
 type origin uint8
 
 const (
-	// byValue is a value on the right of =, closed once written.
+	// byValue is a value after =, closed once written.
 	byValue origin = iota
-	// byPath is a table that only exists because a header below it does.
+	// byPath is a table that exists only because of a header below it.
 	byPath
 	// byHeader is [table] or an element of [[table]].
 	byHeader
-	// byDots is a table made by a dotted key.
+	// byDots is a table created by a dotted key.
 	byDots
 	// byList is the list that [[table]] appends to.
 	byList
@@ -68,7 +68,7 @@ type tomlBuilder struct {
 	ok bool
 }
 
-// add makes a member at the location of its key.
+// add creates a member at the location of its key.
 func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
 	n := b.named(part)
 	n.kind, n.origin = kind, o
@@ -111,8 +111,8 @@ func (b *tomlBuilder) expression(e *unstable.Node, table int32) int32 {
 	return table
 }
 
-// taken reports that a name is already there, as something else or closed.
-// The tree then continues in a table that is discarded.
+// taken reports that a name is already defined as something else, or closed. Parsing
+// continues in a table that is discarded.
 func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
 	n := b.named(part)
 	line, _ := b.t.Source.Position(int(b.t.nodes[first].start))
@@ -122,7 +122,7 @@ func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
 	return b.addNode(none, &n, true)
 }
 
-// header walks [a.b] or [[a.b]] from the root, making tables on the way.
+// header walks [a.b] or [[a.b]] from the root, creating tables on the way.
 func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
 	at := int32(0)
 	for depth := 1; key.Next(); depth++ {
@@ -152,7 +152,7 @@ func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
 	return at
 }
 
-// through is the table that a header's path goes through.
+// through returns the table that a header's path passes through.
 func (b *tomlBuilder) through(at, found int32, part *unstable.Node) int32 {
 	switch {
 	case found < 0:
@@ -195,8 +195,8 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 	}
 }
 
-// bounded reports whether one more value is allowed at this depth, and
-// stops the reader if not.
+// bounded reports whether one more value is allowed at this depth, and stops the
+// parser if not.
 func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
 	at := diag.Place{Start: int(n.Raw.Offset), End: int(n.Raw.Offset + n.Raw.Length)}
 	switch {
@@ -205,7 +205,7 @@ func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
 		b.r.Report(diag.TooDeep, at, "", "nested more than %d levels deep", maxDepth)
 		b.ok = false
 	case len(b.t.nodes) >= maxValues:
-		b.r.Report(diag.TooManyValues, at, "", "the file holds more than %d values", maxValues)
+		b.r.Report(diag.TooManyValues, at, "", "the file contains more than %d values", maxValues)
 		b.ok = false
 	}
 	return b.ok
@@ -225,7 +225,7 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	if !b.bounded(v, depth) {
 		return
 	}
-	// Lists and inline tables have no place of their own: their key's it is.
+	// Lists and inline tables have no location of their own, so their key's is used.
 	if v.Raw.Length > 0 {
 		n.start, n.end = int32(v.Raw.Offset), int32(v.Raw.Offset+v.Raw.Length)
 	}
@@ -266,8 +266,8 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	b.addNode(parent, &n, plain)
 }
 
-// scalar reads a number or date. The parser takes anything that looks like
-// one; the library's decoder, asked about this value alone, knows.
+// scalar reads a number or date. The parser accepts anything similar; the library's
+// decoder checks this one value.
 func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
 	at := diag.Place{Start: int(n.start), End: int(n.end)}
 	text := string(v.Data)
@@ -287,7 +287,7 @@ func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
 		reportInexact(b.r, at, text)
 	case float64:
 		if c != c || c > maxExact || c < -maxExact {
-			b.r.Report(diag.InexactNumber, at, "", "%s cannot be held exactly by every JSON reader", diag.Quote(text))
+			b.r.Report(diag.InexactNumber, at, "", "not every JSON parser represents %s exactly", diag.Quote(text))
 			c = 0
 		}
 		text = strconv.FormatFloat(c, 'g', -1, 64)

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// actionFields are those of each type of action.
+// actionFields are the fields of each type of action.
 var actionFields = []struct {
 	key, of string
 }{
@@ -69,7 +69,7 @@ func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 	a.Headers = p.headers(o, in, func(field string, at diag.Place) {
 		switch {
 		case !o.Value().Get("auth_ref").Ok():
-			p.Report(ruleCredentialNone, at, "", "there is no auth_ref that would say which credential")
+			p.Report(ruleCredentialNone, at, "", "there is no auth_ref that names the credential")
 		case field != "" && s != nil && !s.json:
 			p.Report(ruleCredentialField, at, "", "the credential has no fields: its slot is not of type json")
 		}
@@ -80,8 +80,8 @@ func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 	}
 }
 
-// authRef finds the slot that the action takes its credential from, and sees
-// to it that the credential may go where the action goes.
+// authRef returns the slot of the action's credential, and checks that the credential
+// may be sent to the action's host.
 func (p *parser) authRef(o *read.Object, a *Action, host string) *slot {
 	ref, ok := o.Text("auth_ref", read.Optional)
 	if !ok {
@@ -117,7 +117,7 @@ func listHosts(hosts []string) string {
 	return diag.Words(quoted, "or")
 }
 
-// Headers that the connection itself owns.
+// ownHeaders are set by the HTTP connection.
 var ownHeaders = map[string]bool{
 	"host": true, "content-length": true, "transfer-encoding": true, "connection": true, "upgrade": true,
 	"te": true, "trailer": true, "keep-alive": true, "proxy-connection": true, "proxy-authorization": true,
@@ -146,12 +146,12 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 			continue
 		}
 		if !httpguts.ValidHeaderFieldValue(h.Text()) {
-			p.Report(ruleHeaderValue, h.Place(), "", "the header %s has a line break or control character in it", diag.Quote(name))
+			p.Report(ruleHeaderValue, h.Place(), "", "the header %s contains a line break or control character", diag.Quote(name))
 		}
 		if len(p.template(h, inHeader, in, use)) == 0 && h.Text() != "" && secretlike.Name(name) {
 			at := h.Place()
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "", "the header %s contains a literal value, but its name is that of a credential", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "", "the header %s has the name of a credential but a literal value", diag.Quote(name))
 		}
 		headers[name] = h.Text()
 	}
@@ -169,8 +169,8 @@ func (p *parser) body(v doc.Value, a *Action, in *inputs) {
 	}
 }
 
-// isJSONBody reports whether the body is sent as JSON: by its content type,
-// or, where none is given, by its look.
+// isJSONBody reports whether the body is sent as JSON, by its content type or, without
+// one, by its form.
 func isJSONBody(a *Action) bool {
 	for name, value := range a.Headers {
 		if strings.EqualFold(name, "content-type") {
@@ -189,8 +189,8 @@ func startsWithPlaceholder(body string) bool {
 	return len(found) > 0 && found[0].Start == 0
 }
 
-// filled replaces each placeholder by what it could become: a character inside
-// a JSON text, a value outside.
+// filled replaces each placeholder by a possible value: a character inside a JSON
+// string, a JSON value outside.
 func filled(s string, found []agent.Placeholder) []byte {
 	out := make([]byte, 0, len(s))
 	pos, quoted := 0, false
@@ -206,7 +206,7 @@ func filled(s string, found []agent.Placeholder) []byte {
 	return append(out, s[pos:]...)
 }
 
-// appendText copies s and reports whether a JSON text is open at its end.
+// appendText copies s and reports whether a JSON string is open at its end.
 func appendText(out []byte, s string, quoted bool) ([]byte, bool) {
 	for i := 0; i < len(s); i++ {
 		switch {

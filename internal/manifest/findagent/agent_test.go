@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// full has a bit of everything that can stand in one manifest.
+// full contains every kind of field.
 const full = `{
   "name": "Pay & Report", "description": "Pays and reports.", "version": "1.2.0", "kind": "autonomous-agent",
   "category": "finance", "system_prompt": "` + prompt + `",
@@ -334,7 +334,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if err := schemaSays(t, text); err != nil {
-			t.Errorf("%s\nthe rules say yes, the schema says no: %v", text, err)
+			t.Errorf("%s\nthe rules accept it, but the schema refuses it: %v", text, err)
 		}
 		a := m.Compile()
 		written := asJSON(m)

@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// bundle reads what a code bundle adds.
+// bundle reads the fields of a code bundle.
 func (p *parser) bundle(o *read.Object, m *Manifest) {
 	m.Entrypoint = p.entrypoint(o.Get("entrypoint", read.Optional))
 	m.Runtime = p.runtime(o.Get("runtime", read.Optional))
@@ -40,7 +40,7 @@ func (p *parser) entrypoint(v doc.Value) *Entrypoint {
 	return e
 }
 
-// runtimeVersion takes 20, 3.12, 18.x and >=18 <21.
+// runtimeVersion matches 20, 3.12, 18.x and >=18 <21.
 var runtimeVersion = sync.OnceValue(func() *regexp.Regexp {
 	const one = `(?:[<>]=?|[=^~])?[0-9]+(?:\.(?:[0-9]+|x|\*)){0,2}`
 	return regexp.MustCompile(`^` + one + `(?: ` + one + `){0,3}$`)

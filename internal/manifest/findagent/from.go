@@ -18,17 +18,16 @@ import (
 
 // From converts an agent of another dialect as far as this dialect can express it.
 //
-// A FindAgent manifest cannot start tool servers, so an agent that lives on
-// them becomes a static recipe: what it is told, and which tools it expects,
-// described to people and served by nobody. A program in a language that code
-// bundles know becomes a code bundle, for its author to finish. An agent whose
-// tools nobody knows in advance has no form here.
+// A FindAgent manifest cannot start tool servers. So an agent with tool servers
+// becomes a static recipe: its prompt, and descriptions of its tools, which are not
+// served. A program in a language of code bundles becomes a code bundle, for its
+// author to finish. An agent whose tools are unknown in advance cannot be converted.
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if len(a.Requirements) > 0 && len(a.Tools) == 0 {
-		return nil, convert.Refuse("a FindAgent manifest lists its tools, and this agent only names servers whose tools are known once they answer; add the tools by hand to a new manifest: ambit new NAME --dialect findagent")
+		return nil, convert.Refuse("a FindAgent manifest lists its tools, but this agent only names servers, whose tools are unknown until they start; add the tools by hand to a new manifest: ambit new NAME --dialect findagent")
 	}
 	if a.Program != nil && bundleRuntime(a.Program.Runtime) == "" {
-		return nil, convert.Refuse("a code bundle runs on node or python, and this agent is a program for %s", a.Program.Runtime)
+		return nil, convert.Refuse("a code bundle runs on node or python, but this agent is a program for %s", a.Program.Runtime)
 	}
 	m := &Manifest{
 		Version: a.Version, Kind: string(a.Kind), Category: a.Category, Compatibility: a.Compatibility,
@@ -40,7 +39,7 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 		m.fromProgram(a, n)
 	case !slices.Contains(kinds, m.Kind):
 		m.Kind = kinds[0]
-		n.Add("kind", "%s: a text for people to paste; nothing serves its tools", m.Kind)
+		n.Add("kind", "%s: a text to paste into a chat; its tools are not served", m.Kind)
 	}
 	m.fromWords(a, n)
 	m.fromTools(a, n)
@@ -49,12 +48,12 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	m.fromSkills(a)
 	if a.Dialect != agent.FindAgent {
 		loseServers(a, n)
-		n.LoseShared(a, "FindAgent has no word for it")
+		n.LoseShared(a, "FindAgent cannot express it")
 	}
 	return m, nil
 }
 
-// bundleRuntime is what this dialect calls a runtime, empty if it has none.
+// bundleRuntime is this dialect's name of a runtime, empty if it has none.
 func bundleRuntime(name agent.Runtime) string {
 	for kind, known := range runtimes {
 		if known == name {
@@ -64,7 +63,7 @@ func bundleRuntime(name agent.Runtime) string {
 	return ""
 }
 
-// fromWords fills in what people and the model read, within the limits.
+// fromWords fills in the texts for people and the model, within the limits.
 func (m *Manifest) fromWords(a *agent.Agent, n *convert.Notes) {
 	m.Name = cut(strings.TrimSpace(a.Name), nameMost)
 	switch length := utf8.RuneCountInString(m.Name); {
@@ -93,7 +92,7 @@ func (m *Manifest) fromWords(a *agent.Agent, n *convert.Notes) {
 	}
 	if len(m.ExamplePrompts) == 0 {
 		m.ExamplePrompts = []string{"What can you do, and with which tools?"}
-		n.Add("example_prompts", "one question that suits every agent; show what this one is for")
+		n.Add("example_prompts", "a general question; write questions for this agent")
 	}
 }
 
@@ -103,7 +102,7 @@ func (m *Manifest) introduction() string {
 	if m.Description != "" {
 		s += " " + m.Description
 	}
-	return s + "\n\nUse the tools that are listed for you, and say so when a task needs something that none of them does."
+	return s + "\n\nUse the listed tools, and say when a task needs something that none of them does."
 }
 
 // cut shortens a text to so many characters.
@@ -141,7 +140,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 			OutputSchema: json.RawMessage(t.OutputSchema), Annotations: fromAnnotations(a.Dialect, t), Action: fromBinding(t.Binding),
 		}
 		if onServer && named[t.Name] > 1 {
-			// The same name distinguishes such tools elsewhere.
+			// Tools of one name are distinguished by their server.
 			out.Name = on.Alias + "_" + t.Name
 		}
 		if !tooluri.IsName(out.Name) {
@@ -163,12 +162,12 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		m.Tools = append(m.Tools, out)
 	}
 	if filled > 0 {
-		n.Add("tools", "%s filled in with the tools' names; say what they do", count(filled, "description"))
+		n.Add("tools", "%s filled in with the tools' names; describe what they do", count(filled, "description"))
 	}
 }
 
-// fromAnnotations keeps what a tool says of itself, or else says what follows
-// from its class. Whether it destroys anything, a class does not tell.
+// fromAnnotations keeps a tool's own hints, or else derives them from its class. A
+// class does not say whether a tool is destructive.
 func fromAnnotations(d agent.Dialect, t *agent.Tool) *Annotations {
 	if x := t.Annotations; x != (agent.Annotations{}) {
 		return &Annotations{x.Title, x.ReadOnly, x.Destructive, x.Idempotent, x.OpenWorld}
@@ -278,7 +277,7 @@ func (m *Manifest) fromSkills(a *agent.Agent) {
 	}
 }
 
-// fromProgram makes a code bundle of a program.
+// fromProgram converts a program to a code bundle.
 func (m *Manifest) fromProgram(a *agent.Agent, n *convert.Notes) {
 	p := a.Program
 	entry := p.Entry
@@ -299,15 +298,15 @@ func (m *Manifest) fromProgram(a *agent.Agent, n *convert.Notes) {
 		m.MCP = &MCP{Mode: "native", Command: p.Command, Args: p.Args}
 	case agent.OneLine:
 		n.Lose("contract", "one line of JSON in and one out; a bundle is called as a function")
-		n.Add("entrypoint", "the file has to export a function handler that does what the program did with a line")
+		n.Add("entrypoint", "the file must export a function handler that processes one input line")
 		if a.Resources != nil && a.Resources.Network != agent.NetworkOff {
-			n.Lose("network", "%s; a bundle reaches only the hosts it names, and allowed_hosts is empty", a.Resources.Network)
+			n.Lose("network", "%s; a bundle reaches only its allowed_hosts, which is empty", a.Resources.Network)
 			n.Add("allowed_hosts", "empty; name the hosts that the program reaches")
 		}
 	}
 }
 
-// loseServers records that tools will be described and not served.
+// loseServers records that tools are described and not served.
 func loseServers(a *agent.Agent, n *convert.Notes) {
 	for _, s := range a.Servers {
 		n.Lose("server "+s.Alias, "a FindAgent manifest starts no tool servers; its tools are only described")

@@ -14,23 +14,23 @@ import (
 
 // This file checks the hosts of URLs, slots and bundles.
 
-// hostFault is what is wrong with a host, in words that follow its name. A nil
-// rule is no fault.
+// hostFault is a fault of a host; what continues a sentence that begins with its name.
+// A nil rule means no fault.
 type hostFault struct {
 	rule       *diag.Rule
 	what, hint string
 }
 
-// Characters that give away what else was written in place of a host.
+// hostMarks are characters that show what was written instead of a host.
 var hostMarks = []struct {
 	mark string
 	rule *diag.Rule
 	what string
 	hint string
 }{
-	{"*", ruleWildcard, "has a wildcard", "remove it: a host covers the names below it already"},
+	{"*", ruleWildcard, "has a wildcard", "remove it: a host already covers its subdomains"},
 	{"://", ruleHost, "has a scheme", "write the host's name alone, without https://"},
-	{"@", ruleHost, "has a user name in it", "write the host's name alone"},
+	{"@", ruleHost, "contains a user name", "write the host's name alone"},
 	{"/", ruleHost, "has a path", "write the host's name alone, without a path"},
 	{`\`, ruleHost, "has a backslash", "write the host's name alone"},
 	{"?", ruleHost, "has a query", "write the host's name alone"},
@@ -38,8 +38,8 @@ var hostMarks = []struct {
 	{"{", ruleHost, "has a placeholder", "write the host out"},
 }
 
-// isLoopback reports whether a host is this machine, in its plain spellings:
-// 127.1 and its like, which not every program reads alike, are none.
+// isLoopback reports whether a host is this machine in a standard spelling. 127.1 and
+// similar are excluded, since programs read them differently.
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.IsLoopback() && a.Zone() == "" && !a.Is4In6()
@@ -48,7 +48,7 @@ func isLoopback(host string) bool {
 // checkHost finds the first fault of a host's name.
 func checkHost(host string) hostFault {
 	if host == "" {
-		return hostFault{ruleHost, "is no host", ""}
+		return hostFault{ruleHost, "is not a host", ""}
 	}
 	if fault := checkLabels(host); fault.rule == nil {
 		return checkReach(host)
@@ -65,13 +65,14 @@ func checkHost(host string) hostFault {
 			return hostFault{ruleAddress, "is an IP address", ""}
 		}
 		if strings.Contains(host, ":") {
-			return hostFault{ruleHost, "has a port", "write the host's name alone: a host counts for every port"}
+			return hostFault{ruleHost, "has a port", "write the host's name alone: it applies to every port"}
 		}
 	}
 	for i := range len(host) {
 		if host[i] >= 0x80 {
 			hint := "write it in its xn-- form"
-			// No name is longer; working out one that is takes quadratic time.
+			// No valid name is longer, and converting a longer one takes quadratic
+			// time.
 			if len(host) <= 4*253 {
 				if ascii, err := idna.Lookup.ToASCII(host); err == nil {
 					hint = "write " + diag.Quote(ascii)
@@ -80,7 +81,7 @@ func checkHost(host string) hostFault {
 			return hostFault{ruleHost, "is not in ASCII", hint}
 		}
 	}
-	return hostFault{ruleHost, "has a character that no host's name has", ""}
+	return hostFault{ruleHost, "has an invalid character", ""}
 }
 
 // isPlain reports whether a host is made of the right characters.
@@ -93,7 +94,7 @@ func isPlain(host string) bool {
 	return true
 }
 
-// checkLabels holds the parts between the dots to the rules of DNS.
+// checkLabels checks the parts between the dots against the rules of DNS.
 func checkLabels(host string) hostFault {
 	if len(host) > 253 {
 		return hostFault{ruleHost, "is longer than 253 characters", ""}
@@ -108,10 +109,10 @@ func checkLabels(host string) hostFault {
 		case label[0] == '-' || label[len(label)-1] == '-':
 			return hostFault{ruleHost, "has a part that starts or ends with a hyphen", ""}
 		case !isPlain(label):
-			return hostFault{ruleHost, "has a character that no host's name has", ""}
+			return hostFault{ruleHost, "has an invalid character", ""}
 		case len(label) > 4 && strings.EqualFold(label[:4], "xn--"):
 			if _, err := idna.Lookup.ToUnicode(strings.ToLower(label)); err != nil {
-				return hostFault{ruleHost, "has an xn-- part that means nothing", ""}
+				return hostFault{ruleHost, "has an invalid xn-- part", ""}
 			}
 		}
 		last = label
@@ -125,8 +126,8 @@ func checkLabels(host string) hostFault {
 	return hostFault{}
 }
 
-// isNumeric recognises a last label that makes programs read the whole as an IPv4
-// address, in one of its many spellings: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
+// isNumeric recognizes a last label that makes programs read the host as an IPv4
+// address in an unusual spelling: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
 func isNumeric(label string) bool {
 	if len(label) > 1 && label[0] == '0' && (label[1] == 'x' || label[1] == 'X') {
 		return strings.Trim(label[2:], "0123456789abcdefABCDEF") == ""
@@ -134,7 +135,7 @@ func isNumeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// checkReach refuses names that mean something else on every network.
+// checkReach refuses names that mean different machines on different networks.
 func checkReach(host string) hostFault {
 	dot := strings.LastIndexByte(host, '.')
 	switch top := strings.ToLower(host[dot+1:]); {
@@ -157,14 +158,14 @@ func checkOwner(host string) hostFault {
 	case suffix != host:
 		return hostFault{}
 	case icann:
-		return hostFault{rulePublicSuffix, "is a public suffix: anybody can register a name below it", ""}
+		return hostFault{rulePublicSuffix, "is a public suffix: anyone can register a name below it", ""}
 	case strings.Contains(host, "."):
-		return hostFault{rulePrivateSuffix, "is a domain below which anybody can get a name", ""}
+		return hostFault{rulePrivateSuffix, "is a domain below which anyone can get a name", ""}
 	}
 	return hostFault{}
 }
 
-// hosts reads a list of hosts and returns the good ones in lower case.
+// hosts reads a list of hosts and returns the valid ones in lower case.
 func (p *parser) hosts(list doc.Value) []string {
 	if !p.Is(list, doc.Array) {
 		return nil

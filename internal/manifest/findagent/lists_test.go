@@ -19,7 +19,7 @@ func TestEveryRuleHasACase(t *testing.T) {
 	last := ""
 	for _, r := range Rules {
 		if !strings.HasPrefix(r.Code, "FA") || r.Code <= last {
-			t.Errorf("%s stands after %s", r.Code, last)
+			t.Errorf("%s comes after %s", r.Code, last)
 		}
 		last = r.Code
 		if !strings.Contains(tables, r.Code) {

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// foreign maps the words of other formats to those of this one.
+// foreign maps other formats' names to this dialect's.
 var foreign = map[string]string{
 	"instructions": "system_prompt", "prompt": "system_prompt", "system": "system_prompt",
 	"examples": "example_prompts", "prompts": "example_prompts", "conversation_starters": "example_prompts",
@@ -22,18 +22,18 @@ var foreign = map[string]string{
 
 type parser struct {
 	read.Reader
-	// kind is that of the agent, empty if it is none of the known ones.
+	// kind is the agent's kind, empty if it is unknown.
 	kind  string
 	slots index[slot]
 	tools index[inputs]
-	// dangling is true once an auth_ref named no slot.
+	// dangling is true once an auth_ref has named no slot.
 	dangling bool
-	// loopback lets hosts be this machine.
+	// loopback allows hosts on this machine.
 	loopback bool
 }
 
-// index finds values by name. Few are compared one by one; past that a map
-// keeps it linear.
+// index finds values by name. A short list is searched linearly; a map keeps a long
+// one fast.
 type index[T any] struct {
 	names  []string
 	values []*T
@@ -68,11 +68,11 @@ func (x *index[T]) add(name string, value *T) {
 	}
 }
 
-// Parse reads a manifest and reports every rule it breaks.
+// Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest { return parse(root, rep, false) }
 
-// ParseLoopback is Parse for development: actions and slots may name this
-// machine, also over plain http.
+// ParseLoopback is Parse for development: actions and slots may name this machine,
+// also over plain http.
 func ParseLoopback(root doc.Value, rep *diag.Reporter) *Manifest { return parse(root, rep, true) }
 
 func parse(root doc.Value, rep *diag.Reporter, loopback bool) *Manifest {
@@ -162,7 +162,7 @@ func (p *parser) compatibility(o *read.Object) map[string]string {
 	return hints
 }
 
-// Fields that count only for some kinds.
+// kindFields are the fields that apply to some kinds only.
 var kindFields = []struct {
 	key   string
 	kinds [2]string
@@ -178,7 +178,7 @@ var kindFields = []struct {
 	{"env", [2]string{"code-bundle"}},
 }
 
-// perKind holds the agent to what its kind needs and can use.
+// perKind checks the fields that the agent's kind requires and allows.
 func (p *parser) perKind(o *read.Object, m *Manifest) {
 	if p.kind == "" {
 		return
@@ -219,7 +219,7 @@ func (p *parser) perKind(o *read.Object, m *Manifest) {
 	}
 }
 
-// firstAction finds the first tool that does something.
+// firstAction finds the first tool with an action.
 func firstAction(tools doc.Value) doc.Value {
 	for t := range tools.Each() {
 		if a := t.Get("action"); a.Ok() {
@@ -229,7 +229,7 @@ func firstAction(tools doc.Value) doc.Value {
 	return doc.Value{}
 }
 
-// missing is where to say that a member is missing or empty.
+// missing is the location for reporting a missing or empty member.
 func (p *parser) missing(in doc.Value, key string) diag.Place {
 	if v := in.Get(key); v.Ok() {
 		return v.Place()
@@ -239,8 +239,8 @@ func (p *parser) missing(in doc.Value, key string) diag.Place {
 	return at
 }
 
-// meant is a hint at the candidate that s was meant to be. It is not sought
-// among very many, nor after very many mistakes.
+// meant returns a hint with the candidate that s was meant to be. It returns "" if there
+// are very many candidates or problems.
 func (p *parser) meant(s string, candidates []string) string {
 	if len(candidates) > 200 || p.Errors() > 200 {
 		return ""
@@ -248,8 +248,8 @@ func (p *parser) meant(s string, candidates []string) string {
 	return diag.DidYouMean(s, candidates)
 }
 
-// isWord reports whether s consists of what ok takes, and starts with what
-// first takes.
+// isWord reports whether the first byte of s satisfies first and the others satisfy
+// rest.
 func isWord(s string, first, rest func(byte) bool) bool {
 	for i := range len(s) {
 		if i == 0 && !first(s[i]) || i > 0 && !rest(s[i]) {
@@ -269,7 +269,7 @@ func isUpperSnake(s string) bool {
 	return isWord(s, isUpper, func(c byte) bool { return isUpper(c) || isDigit(c) || c == '_' })
 }
 
-// count puts a number before a word.
+// count formats a number and a noun.
 func count(n int, word string) string {
 	if n != 1 {
 		word += "s"

@@ -34,7 +34,7 @@ func with(members string) string {
 }
 
 // tool is an mcp-tool agent whose tool, on line 2, has these members, and whose
-// slots stand on line 3.
+// slots are on line 3.
 func tool(members string, slots ...string) string {
 	if len(slots) == 0 {
 		slots = []string{`{"ref":"key","label":"Key","allowed_hosts":["example.com"]}`}
@@ -113,7 +113,7 @@ func testRules(t *testing.T, cases []ruleCase) {
 				t.Errorf("a secret is shown: %q", said)
 			}
 			if err := schemaSays(t, text); err != nil && len(errorsOf(found)) == 0 {
-				t.Errorf("%s\nthe rules say yes, the schema says no: %v", text, err)
+				t.Errorf("%s\nthe rules accept it, but the schema refuses it: %v", text, err)
 			}
 		})
 	}

@@ -6,7 +6,7 @@ import "github.com/ambit-run/ambit/internal/manifest/diag"
 var (
 	ruleName = diag.NewError(
 		"FA001", "name has 3 to 80 characters",
-		"The name is what people see in lists and what the agent's NAME is made of.",
+		"Lists show the name, and the agent's NAME is derived from it.",
 		"use 3 to 80 characters",
 	)
 	ruleDescription = diag.NewError(
@@ -16,13 +16,13 @@ var (
 	)
 	ruleSystemPrompt = diag.NewError(
 		"FA003", "system_prompt has 50 to 20,000 characters",
-		"The system prompt is the agent's instructions. Below 50 characters it instructs nothing; above 20,000 clients cut it.",
+		"The system prompt is the agent's instructions. Below 50 characters it says too little; above 20,000 clients cut it.",
 		"use 50 to 20,000 characters",
 	)
 	ruleManyTools = diag.NewError(
 		"FA004", "at most 40 tools",
-		"Models choose badly among many tools, and clients show only so many.",
-		"keep 40 tools, or make two agents",
+		"Models choose badly among many tools, and clients limit the number they show.",
+		"keep 40 tools, or split the agent in two",
 	)
 	ruleExamples = diag.NewError(
 		"FA005", "example_prompts lists 1 to 5 prompts",
@@ -46,7 +46,7 @@ var (
 	)
 	ruleOtherKind = diag.NewWarning(
 		"FA013", "a field of another kind of agent",
-		"The field counts only for another kind. Here it has no effect.",
+		"The field applies to another kind only. Here it has no effect.",
 		"remove it, or change kind",
 	)
 	ruleRecipeActions = diag.NewWarning(
@@ -64,18 +64,18 @@ var (
 // Tools.
 var (
 	ruleToolName = diag.NewError(
-		"FA020", "a tool's name may hold only letters, digits, _, - and .",
-		"The name is what MCP clients call the tool by: 1 to 128 of these characters.",
+		"FA020", "a tool's name may contain only letters, digits, _, - and .",
+		"MCP clients call the tool by its name: 1 to 128 of these characters.",
 		"use letters, digits, _, - and .",
 	)
 	ruleDuplicateTool = diag.NewError(
-		"FA021", "two tools of one name",
-		"A call names a tool; with two of one name it could mean either.",
-		"give each tool a name of its own",
+		"FA021", "two tools with one name",
+		"A call names a tool, so names must be unique.",
+		"give each tool its own name",
 	)
 	ruleSchema = diag.NewError(
 		"FA022", "not a usable JSON Schema",
-		"The schema judges what goes into a tool or comes out of it. An unusable schema would refuse every call, or none.",
+		"The schema checks the input or output of a tool. An unusable schema would refuse every call, or none.",
 		"write a JSON Schema (2020-12)",
 	)
 	ruleInputType = diag.NewError(
@@ -84,8 +84,8 @@ var (
 		`write "type": "object" and put the arguments into "properties"`,
 	)
 	ruleInputUntyped = diag.NewWarning(
-		"FA024", "input_schema does not say that it is an object",
-		`MCP asks for "type": "object" at the top of every input schema, and some clients refuse a tool without it.`,
+		"FA024", "input_schema has no type object",
+		`MCP requires "type": "object" at the top of every input schema, and some clients refuse a tool without it.`,
 		`add "type": "object"`,
 	)
 	ruleContradiction = diag.NewWarning(
@@ -104,22 +104,22 @@ var (
 var (
 	rulePlainHTTP = diag.NewError(
 		"FA030", "an unencrypted address",
-		"Over plain http the request, its answer and the credential in it can be read and changed by everyone on the way.",
+		"Over plain http everyone on the network path can read and change the request, its credential and the response.",
 		"use https",
 	)
 	ruleURL = diag.NewError(
 		"FA031", "not a usable address",
-		"An action's url is an absolute https address: a host, then a path and a query. Other parts are not sent, or sent somewhere else than they seem to be.",
+		"An action's url is an absolute https address: a host, then a path and a query. Other parts are not sent, or change where the request goes.",
 		`write "https://host/path?query={param}"`,
 	)
 	ruleHeaderName = diag.NewError(
 		"FA034", "not the name of an HTTP header",
 		"Header names are letters, digits and hyphens; some, such as Host and Content-Length, belong to the connection itself.",
-		"use a header that the service asks for",
+		"use a header that the service requires",
 	)
 	ruleDuplicateHeader = diag.NewError(
 		"FA035", "the same header twice",
-		"Letter case does not count in header names, and services disagree on which of the two they read.",
+		"Header names ignore case, and services disagree on which of the two they use.",
 		"keep one of the two",
 	)
 	ruleHeaderValue = diag.NewError(
@@ -129,7 +129,7 @@ var (
 	)
 	ruleLiteralCredential = diag.NewError(
 		"FA037", "a literal credential",
-		"A manifest is shared with everyone who installs the agent. A credential in it is theirs too.",
+		"A manifest is shared with everyone who installs the agent. They would all have the credential.",
 		`revoke it if it was real, declare a slot in credential_slots, and point to it with "auth_ref"`,
 	)
 	ruleBodyUnsent = diag.NewWarning(
@@ -149,8 +149,8 @@ var (
 	)
 	ruleAudience = diag.NewError(
 		"FA041", "the credential may not be sent to this host",
-		"A slot's allowed_hosts are the only ones that get its credential, and their subdomains. The action goes somewhere else.",
-		"add the host to the slot's allowed_hosts, if the credential is meant for it",
+		"A slot's credential is sent only to its allowed_hosts and their subdomains. The action uses another host.",
+		"if the credential is for this host, add the host to the slot's allowed_hosts",
 	)
 	ruleOtherAction = diag.NewWarning(
 		"FA042", "a field of another type of action",
@@ -178,7 +178,7 @@ var (
 	)
 	ruleUnbound = diag.NewError(
 		"FA052", "a placeholder without a value",
-		"Placeholders are filled from the tool's input. A placeholder that is no property of input_schema is never filled, and every call would fail.",
+		"Placeholders are filled from the tool's input. A placeholder that is not a property of input_schema has no value, so every call would fail.",
 		"add it to the properties of input_schema",
 	)
 	ruleCredentialPlace = diag.NewError(
@@ -187,13 +187,13 @@ var (
 		`put {credential} into a header, such as "Authorization": "Bearer {credential}"`,
 	)
 	ruleCredentialNone = diag.NewError(
-		"FA054", "a credential that comes from nowhere",
-		"{credential} is the value of the slot that auth_ref names, and there is no auth_ref.",
+		"FA054", "a credential without auth_ref",
+		"{credential} is the value of the slot that auth_ref names, but there is no auth_ref.",
 		`add "auth_ref"`,
 	)
 	ruleCredentialField = diag.NewError(
-		"FA055", "a field of a credential that has none",
-		`{credential.FIELD} takes one field of a JSON credential. Only a slot of type "json" holds one.`,
+		"FA055", "a field of a credential without fields",
+		`{credential.FIELD} takes one field of a JSON credential. Only a slot of type "json" has fields.`,
 		`write {credential}, or set the slot's "type": "json"`,
 	)
 )
@@ -202,7 +202,7 @@ var (
 var (
 	ruleHost = diag.NewError(
 		"FA060", "not the name of a host",
-		"A host is a DNS name such as api.example.com, without scheme, port, path or user. It is compared label by label with where a request goes.",
+		"A host is a DNS name such as api.example.com, without scheme, port, path or user. It is compared label by label with the host of a request.",
 		"write the host's name alone, such as api.example.com",
 	)
 	ruleAddress = diag.NewError(
@@ -211,23 +211,23 @@ var (
 		"use the host's name",
 	)
 	ruleLocalHost = diag.NewError(
-		"FA062", "a name that means something else on every network",
-		"localhost, names of one label, .local and .internal name a machine of the network that the agent happens to run in.",
+		"FA062", "a name of the local network",
+		"localhost, names of one label, .local and .internal mean a different machine on every network.",
 		"use the service's public name",
 	)
 	rulePublicSuffix = diag.NewError(
 		"FA063", "a whole top-level domain",
-		"Everybody can register a name below a public suffix such as com or co.uk, so it is no audience at all.",
+		"Anyone can register a name below a public suffix such as com or co.uk, so it limits nothing.",
 		"name the owner's domain, such as example.com",
 	)
 	rulePrivateSuffix = diag.NewWarning(
-		"FA064", "a domain below which anybody can get a name",
+		"FA064", "a domain below which anyone can get a name",
 		"Below a domain such as github.io or herokuapp.com each name has another owner.",
-		"name the one below it that is meant, such as project.github.io",
+		"name the intended subdomain, such as project.github.io",
 	)
 	ruleWildcard = diag.NewError(
 		"FA065", "a wildcard in a host",
-		"Hosts are not patterns. A host covers the names below it already.",
+		"Hosts are not patterns. A host already covers its subdomains.",
 		"remove *. at the front",
 	)
 )
@@ -236,13 +236,13 @@ var (
 var (
 	ruleRef = diag.NewError(
 		"FA070", "not a slot's ref",
-		"The ref is what auth_ref and the vault name the slot by: a letter, then letters, digits, _, - and .",
+		"auth_ref and the vault name the slot by its ref: a letter, then letters, digits, _, - and .",
 		`use a name such as "analytics_token"`,
 	)
 	ruleDuplicateRef = diag.NewError(
-		"FA071", "two slots of one ref",
-		"auth_ref names a slot; with two of one ref it could mean either, each with hosts of its own.",
-		"give each slot a ref of its own",
+		"FA071", "two slots with one ref",
+		"auth_ref names a slot, so refs must be unique.",
+		"give each slot its own ref",
 	)
 	ruleSlotEnv = diag.NewError(
 		"FA072", "not the name of an environment variable",
@@ -251,8 +251,8 @@ var (
 	)
 	ruleDuplicateEnv = diag.NewError(
 		"FA073", "two slots with one environment variable",
-		"One variable holds one credential, and would be sent to the hosts of both slots. Without env, the variable is the ref in capital letters.",
-		`give each slot an "env" of its own`,
+		"One variable has one credential, which would be sent to the hosts of both slots. Without env, the variable is the ref in capital letters.",
+		`give each slot its own "env"`,
 	)
 	ruleAudienceMissing = diag.NewError(
 		"FA074", "a credential without an audience",
@@ -261,11 +261,11 @@ var (
 	)
 	ruleSlotValue = diag.NewError(
 		"FA075", "a credential's value in its slot",
-		"A slot describes a credential; the person who installs the agent supplies it. A manifest is shared, so a value in it is known to everybody.",
+		"A slot describes a credential; the person who installs the agent supplies it. A manifest is shared, so everyone would know the value.",
 		"remove it, and revoke it if it was real; set it with: ambit secret set AGENT REF",
 	)
 	ruleUnusedSlot = diag.NewWarning(
-		"FA076", "a slot that nothing uses",
+		"FA076", "a slot that no action uses",
 		"People would be asked for a credential that no action sends.",
 		`point to it with an action's "auth_ref", or remove it`,
 	)
@@ -274,14 +274,14 @@ var (
 // Guardrails.
 var (
 	ruleDenyPattern = diag.NewError(
-		"FA080", "deny_patterns holds what is not a usable pattern",
-		"Patterns are regular expressions that match in linear time (RE2), so that no input can stall the guard. One that cannot be read guards nothing.",
+		"FA080", "deny_patterns contains an unusable pattern",
+		"Patterns are regular expressions that match in linear time (RE2), so that no input can stall the guardrail. An invalid pattern protects nothing.",
 		"",
 	)
 	ruleDenyAll = diag.NewError(
 		"FA081", "a pattern that denies everything",
 		"A pattern that matches the empty text matches somewhere in every text, so every call would be denied.",
-		"let the pattern ask for at least one character",
+		"let the pattern require at least one character",
 	)
 	ruleDenyLimit = diag.NewError(
 		"FA082", "too many or too long patterns",
@@ -290,12 +290,12 @@ var (
 	)
 	ruleLeakScanOff = diag.NewError(
 		"FA083", "secret_leak_scan cannot be switched off",
-		"A manifest can only tighten the rails. The scan for leaked secrets is mandatory and always runs.",
+		"A manifest can only tighten the guardrails. The scan for leaked secrets is mandatory and always runs.",
 		"remove it, or set it to true",
 	)
 	rulePolicyTool = diag.NewError(
-		"FA084", "rails for a tool that is not there",
-		"guardrails.actions is keyed by the names of the agent's tools. Under another name the rails hold for nothing.",
+		"FA084", "guardrails for an unknown tool",
+		"guardrails.actions is keyed by the names of the agent's tools. Under another name the guardrails have no effect.",
 		"use the name of a tool that tools lists",
 	)
 	ruleAmount = diag.NewError(
@@ -304,8 +304,8 @@ var (
 		`write "max_amount": 100, or {"per_call": "100.00", "per_day": "500.00", "currency": "EUR"}`,
 	)
 	ruleNoAmount = diag.NewWarning(
-		"FA086", "a cap on an amount that the tool does not take",
-		"max_amount is compared with the amount in the tool's input, and a call without one is refused. Here every call would be.",
+		"FA086", "a cap on an amount that the tool does not have",
+		"max_amount is compared with the amount in the tool's input, and a call without one is refused. Here every call would be refused.",
 		`add "amount" to the properties of the tool's input_schema`,
 	)
 	ruleRate = diag.NewError(
@@ -319,7 +319,7 @@ var (
 var (
 	ruleDelivery = diag.NewError(
 		"FA090", "delivery names no way to reach the agent",
-		"delivery is prompt, mcp.stdio or mcp.remote, or an object with prompt or mcp in it.",
+		"delivery is prompt, mcp.stdio or mcp.remote, or an object with prompt or mcp.",
 		`write "delivery": "mcp.stdio", or {"mcp": {"stdio": {"command": "…"}}}`,
 	)
 	ruleRemoteURL = diag.NewError(
@@ -337,23 +337,23 @@ var (
 // Skills.
 var (
 	ruleSkillsKey = diag.NewError(
-		"FA100", "skills_source.key is not a place in a bucket",
-		"The key is a relative path, also used as a folder beside the manifest. It must not lead out of it.",
+		"FA100", "skills_source.key is not a valid key",
+		"The key is a relative path, also used as a folder beside the manifest. It must not leave that folder.",
 		`write a relative path such as "skills/my-bundle"`,
 	)
 	ruleSkillID = diag.NewError(
 		"FA101", "not a skill's id",
-		"The id is what the skill's prompt is called: a small letter or digit, then small letters, digits, _ and -, at most 64.",
+		"The id is the name of the skill's prompt: a lower-case letter or digit, then lower-case letters, digits, _ and -, at most 64.",
 		`use an id such as "code-review"`,
 	)
 	ruleDuplicateSkill = diag.NewError(
-		"FA102", "two skills of one id",
-		"A prompt is asked for by its id; with two of one id it could mean either.",
-		"give each skill an id of its own",
+		"FA102", "two skills with one id",
+		"Clients request a prompt by its id, so ids must be unique.",
+		"give each skill its own id",
 	)
 	ruleRouter = diag.NewError(
 		"FA103", "router_skill_id names no skill",
-		"The router is the skill that clients are shown first. It must be one of skills.",
+		"The router is the skill that clients see first. It must be one of skills.",
 		"use the id of a skill that skills lists",
 	)
 )
@@ -397,7 +397,7 @@ var (
 	)
 	ruleEnvSecret = diag.NewError(
 		"FA118", "a secret among the settings",
-		"env is for settings that are no secrets; they are shown and logged. Secrets are given to a bundle through credential_slots, bound to their hosts.",
+		"env is for settings that are not secrets; they are shown and logged. A bundle gets secrets through credential_slots, bound to their hosts.",
 		"declare a slot in credential_slots",
 	)
 )

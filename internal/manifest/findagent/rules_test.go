@@ -149,7 +149,7 @@ func TestSlots(t *testing.T) {
 		{"wildcard", hosts(`["example.com",‹"*.example.com"]`), "FA065", ""},
 		{"address", hosts(`["example.com",‹"10.0.0.1",‹"::1",‹"0xa.1"]`), "FA061 FA061 FA061", ""},
 		{"IDN", hosts(`["example.com",‹"bücher.example"]`), "FA060", `write "xn--bcher-kva.example"`},
-		{"punycode", hosts(`["example.com","xn--bcher-kva.example",‹"xn--a-ecp.ru"]`), "FA060", "means nothing"},
+		{"punycode", hosts(`["example.com","xn--bcher-kva.example",‹"xn--a-ecp.ru"]`), "FA060", "an invalid xn-- part"},
 		{"trailing dot", hosts(`["example.com",‹"example.com."]`), "FA060", "extra dot"},
 		{"empty", hosts(`["example.com",‹""]`), "FA060", ""},
 		{"space", hosts(`["example.com",‹"exa mple.com"]`), "FA060", ""},

@@ -58,7 +58,7 @@ func isSkillID(s string) bool {
 	return len(s) <= 64 && isWord(s, lower, func(c byte) bool { return lower(c) || c == '_' || c == '-' })
 }
 
-// path reads a relative path that stays where it starts.
+// path reads a relative path that does not leave its folder.
 func (p *parser) path(v doc.Value, rule *diag.Rule) string {
 	if !p.Is(v, doc.String) {
 		return ""
@@ -69,15 +69,15 @@ func (p *parser) path(v doc.Value, rule *diag.Rule) string {
 	case s == "":
 		what = "the path is empty"
 	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7F }):
-		what = "the path has a control character in it"
+		what = "the path contains a control character"
 	case strings.Contains(s, "://"):
 		what = "the path is an address"
 	case strings.Contains(s, `\`):
-		what, hint = "the path has a backslash in it", "write /"
+		what, hint = "the path contains a backslash", "write /"
 	case s[0] == '/' || len(s) > 1 && s[1] == ':' && isLetter(s[0]):
 		what = "the path is absolute"
 	case s == ".." || strings.HasPrefix(s, "../") || strings.HasSuffix(s, "/..") || strings.Contains(s, "/../"):
-		what = `the path leads out through ".."`
+		what = `the path leaves its folder through ".."`
 	default:
 		return s
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/jsonschema"
 )
 
-// inputs are the properties that a tool's placeholders can be filled from,
-// found when first asked for.
+// inputs are the properties that can fill a tool's placeholders, computed on first
+// use.
 type inputs struct {
 	schema doc.Value
 	known  bool
@@ -49,7 +49,7 @@ func (in *inputs) has(name string) bool {
 	return in.open || slices.Contains(in.names, name)
 }
 
-// credential is the name that stands for the value of an action's slot.
+// credential is the placeholder for the value of an action's slot.
 const credential = "credential"
 
 // place is the part of an action that contains a template.

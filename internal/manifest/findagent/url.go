@@ -10,11 +10,11 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// url checks an action's address and returns its host in lower case; empty if
-// it has none that a request could go to.
+// url checks an action's address and returns its host in lower case; empty if the host
+// is unusable.
 //
-// The address is taken apart here, at the bytes, and not by a library: what
-// counts is that every program that reads it finds the same host in it.
+// The address is parsed here byte by byte, and not by a library, because every program
+// that reads it must find the same host.
 func (p *parser) url(v doc.Value, in *inputs) (host string) {
 	s := v.Text()
 	found := p.template(v, inURL, in, nil)
@@ -52,7 +52,7 @@ func (p *parser) url(v doc.Value, in *inputs) (host string) {
 	return host
 }
 
-// hostOf is the host of an address that was found good.
+// hostOf returns the host of a valid address.
 func hostOf(address string) string {
 	_, rest, _ := strings.Cut(address, "://")
 	if inner, ok := strings.CutPrefix(rest, "["); ok {
@@ -71,7 +71,7 @@ func (p *parser) authority(v doc.Value, start, end int) string {
 	if at := strings.LastIndexByte(s[start:end], '@'); at >= 0 {
 		place := v.Within(start, start+at)
 		p.Source.Mask(place.Start, place.End)
-		p.Report(ruleURL, place, "use a credential slot and auth_ref", "the address has a user name or password in it")
+		p.Report(ruleURL, place, "use a credential slot and auth_ref", "the address contains a user name or password")
 		start += at + 1
 	}
 	host, port := s[start:end], ""
@@ -84,7 +84,7 @@ func (p *parser) authority(v doc.Value, start, end int) string {
 	}
 	if number, ok := strings.CutPrefix(port, ":"); port != "" {
 		if n, err := strconv.Atoi(number); !ok || err != nil || n < 1 || n > 65535 || !isDigit(number[0]) {
-			p.Report(ruleURL, v.Within(end-len(port), end), "a port is a number from 1 to 65535", "the address has a port that is none")
+			p.Report(ruleURL, v.Within(end-len(port), end), "a port is a number from 1 to 65535", "the address has an invalid port")
 		}
 	}
 	plain := strings.ToLower(strings.TrimSuffix(host, "."))
@@ -105,16 +105,16 @@ func (p *parser) authority(v doc.Value, start, end int) string {
 	return ""
 }
 
-// rest checks the characters of an address, and what follows its host.
+// rest checks the characters of an address, and the part after its host.
 func (p *parser) rest(v doc.Value, end int) {
 	s := v.Text()
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c <= ' ' || c == 0x7F:
-			p.Report(ruleURL, v.Within(i, i+1), "write a space as %20", "the address has a space or control character in it")
+			p.Report(ruleURL, v.Within(i, i+1), "write a space as %20", "the address contains a space or control character")
 			return
 		case c == '\\':
-			p.Report(ruleURL, v.Within(i, i+1), "write /", "the address has a backslash in it, which programs read differently")
+			p.Report(ruleURL, v.Within(i, i+1), "write /", "the address contains a backslash, which programs read differently")
 			return
 		case c == '#':
 			p.Report(ruleURL, v.Within(i, len(s)), "remove it, or write # as %23", "the address has a fragment, which is never sent")
@@ -128,7 +128,7 @@ func (p *parser) rest(v doc.Value, end int) {
 
 func isHex(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }
 
-// query looks for a credential written into the query.
+// query reports a credential in the query.
 func (p *parser) query(v doc.Value, end int) {
 	s := v.Text()
 	q := strings.IndexByte(s[end:], '?')
@@ -144,7 +144,7 @@ func (p *parser) query(v doc.Value, end int) {
 		if value != "" && !strings.ContainsRune(value, '{') && secretlike.Name(name) {
 			at := v.Within(pos+len(pair)-len(value), pos+len(pair))
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "", "the query contains %s, and its name is that of a credential", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "", "the query contains %s, which has the name of a credential", diag.Quote(name))
 		}
 		pos += len(pair) + 1
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/gpars"
 )
 
-// An agent says which servers it needs, and with which scopes. It starts nothing.
+// An agent lists the servers and scopes that it needs. It starts nothing.
 func ExampleParse() {
 	rep := diag.Open("agent.json", `{
   "id": "8f1d3a52-0c0b-4c6e-9a51-2f6f1c7f9b10",

@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// foreign and foreignInEntry map the words of other formats to those of this
-// one: at the top, and inside a server's entry.
+// foreign and foreignInEntry map other formats' names to this dialect's: at the top,
+// and inside a server's entry.
 var (
 	foreign = map[string]string{
 		"mcpServers": "required_mcp_servers", "mcp_servers": "required_mcp_servers", "servers": "required_mcp_servers",
@@ -27,7 +27,7 @@ var (
 	}
 )
 
-// hints are for fields that people bring along from elsewhere.
+// hints are for fields of other formats.
 var hints = map[string]string{
 	"capabilities": "this is the form of a later draft; list the servers that the agent needs under required_mcp_servers",
 	"$schema":      "remove it: a GPARS manifest names no schema; set it in your editor instead",
@@ -39,7 +39,7 @@ type parser struct {
 	entry read.Reader
 }
 
-// Parse reads a manifest and reports every rule it breaks.
+// Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p := &parser{
 		Reader: read.Reader{Reporter: rep, Foreign: foreign, Unknown: ruleUnknown, Hints: hints},
@@ -60,8 +60,8 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	return m
 }
 
-// blanks are the characters of which an id must hold more. It is JSON Schema's
-// notion as well as ours, so it is spelt out.
+// blanks are the characters that alone make an id empty. The JSON Schema uses the same
+// set.
 const blanks = " \t\r\n"
 
 func (p *parser) id(o *read.Object) string {
@@ -79,7 +79,7 @@ func (p *parser) id(o *read.Object) string {
 
 func (p *parser) tidy(v doc.Value) {
 	if s := v.Text(); strings.TrimSpace(s) != s {
-		p.Report(ruleUntidy, v.Place(), "", "%s has white space around it", diag.Quote(s))
+		p.Report(ruleUntidy, v.Place(), "", "%s begins or ends with white space", diag.Quote(s))
 	}
 }
 
@@ -114,8 +114,8 @@ func isVersion(s string) bool {
 	return dots == 2 && digits > 0
 }
 
-// servers reads one of the two lists. It adds the ids to seen; before are those
-// of the list that was read before.
+// servers parses one of the two lists and adds its ids to seen. before contains the
+// ids of the list that was parsed first.
 func (p *parser) servers(list doc.Value, need read.Presence, seen, before *read.Seen) []ServerEntry {
 	servers := make([]ServerEntry, 0, list.Len())
 	for v := range list.Each() {
@@ -144,7 +144,7 @@ func (p *parser) server(v doc.Value, need read.Presence) ServerEntry {
 	return s
 }
 
-// complete reports what an optional entry leaves unsaid.
+// complete reports the fields that an optional entry lacks.
 func (p *parser) complete(v doc.Value) {
 	var missing []string
 	for _, key := range []string{"version", "permission_scopes"} {
@@ -168,7 +168,7 @@ func (p *parser) serverID(o *read.Object) string {
 	case !isServerID(id):
 		p.Report(ruleServerID, at(), serverIDHint(id), "%s is not the id of a server in a registry", diag.Quote(id))
 	case !slash || host[0] == '@' || !strings.Contains(host, ".") && !strings.Contains(host, ":") && host != "localhost":
-		p.Report(ruleNoHost, at(), "", "%s does not say which registry it is from", diag.Quote(id))
+		p.Report(ruleNoHost, at(), "", "%s does not name its registry", diag.Quote(id))
 	case strings.ToLower(host) != host:
 		p.Report(ruleHostCase, at(), "write "+diag.Quote(strings.ToLower(host)+id[len(host):]), "the host %s has upper-case letters", diag.Quote(host))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Compile makes the neutral model of a valid manifest.
+// Compile returns the neutral model of a valid manifest.
 func (m *AgentManifest) Compile() *agent.Agent {
 	a := &agent.Agent{
 		Dialect:     agent.Matrix,
@@ -71,10 +71,9 @@ func setting(name, value string) agent.Setting {
 
 // From converts an agent of another dialect as far as this dialect can express it.
 //
-// Whatever ambit runs it also serves over MCP, so a declarative agent or a
-// program becomes one tool server: ambit itself, running that agent behind its
-// own gate and guards. Only an agent whose tools are unknown in advance, as
-// with GPARS, has no such form.
+// ambit serves every agent that it runs over MCP. So a declarative agent or a program
+// becomes one tool server: ambit itself, running that agent with its own checks. Only
+// an agent whose tools are unknown in advance, as with GPARS, cannot be converted.
 func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	m := &AgentManifest{
 		SchemaVersion: schemaVersion, Agent: agentPrefix + agent.Slug(a.Name), Description: a.Description,
@@ -84,13 +83,13 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		if t.Binding == nil {
-			n.Lose("tool "+t.Name, "it has no action, so nothing would serve it")
+			n.Lose("tool "+t.Name, "it has no action, so it cannot be served")
 			continue
 		}
 		tools = append(tools, ToolEntry{Name: t.Name, Description: t.Description, SideEffectClass: string(t.SideEffect)})
 	}
 	if len(tools) == 0 {
-		return nil, convert.Refuse("a Matrix manifest lists tools with their servers, and this agent has no tool that is known in advance")
+		return nil, convert.Refuse("a Matrix manifest lists tools with their servers, but no tool of this agent is known in advance")
 	}
 	for _, class := range agent.SideEffects {
 		if slices.ContainsFunc(tools, func(t ToolEntry) bool { return t.SideEffectClass == string(class) }) {
@@ -104,10 +103,10 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	n.Add("servers/0", "the agent's tools are served by: ambit run %s; install the agent under that name", agent.Slug(a.Name))
 	n.Add("servers/0/package_digest", "a placeholder: compute it with ambit lock")
 	if a.Prompt != "" {
-		n.Lose("system_prompt", "Matrix manifests hold no instructions (%d characters)", len([]rune(a.Prompt)))
+		n.Lose("system_prompt", "Matrix has no instructions (%d characters)", len([]rune(a.Prompt)))
 	}
 	if len(a.Examples) > 0 {
-		n.Lose("example_prompts", "Matrix manifests hold no examples (%d)", len(a.Examples))
+		n.Lose("example_prompts", "Matrix has no examples (%d)", len(a.Examples))
 	}
 	n.LoseDefinitions(a, "ambit run %s still serves it", agent.Slug(a.Name))
 	n.LoseShared(a, "ambit run %s still enforces it", agent.Slug(a.Name))

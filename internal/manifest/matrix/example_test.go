@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/matrix"
 )
 
-// A version that moves is no pin, so nobody could say what would run.
+// A moving version is not a pin: the code that runs would be unknown.
 func ExampleParse() {
 	rep := diag.Open("agent.json", `{"schema_version": 1, "agent": "matrix://agent/demo", "allowed_side_effects": ["read"],
  "servers": [{"alias": "fs", "transport": "stdio", "command": "fs-server", "version": "latest",

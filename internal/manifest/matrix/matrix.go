@@ -1,17 +1,16 @@
-// Package matrix implements the Matrix dialect: agents that reach the
-// world only through MCP tool servers, listed with every tool they advertise.
+// Package matrix implements the Matrix dialect: agents that use MCP tool servers only,
+// listed with every tool they advertise.
 //
-// The manifest is JSON. Its rules are numbered in the dialect's own
-// documentation: Q15 (transports are stdio and streamable HTTP), Q17 (tool
-// URIs are pinned), Q18 (credentials only as $env:NAME references), Q19
-// (native_tools is a reserved slot), Q21 (tools lists exactly what the server
-// advertises) and Q22 (package_digest is the sha256 of the published package).
+// The manifest is JSON. Its rules are numbered in the dialect's own documentation: Q15
+// (transports are stdio and streamable HTTP), Q17 (tool URIs are pinned), Q18
+// (credentials only as $env:NAME references), Q19 (native_tools is a reserved slot),
+// Q21 (tools lists exactly what the server advertises) and Q22 (package_digest is the
+// sha256 of the published package).
 //
-// Where the dialect leaves a choice, ambit takes the safe one. A missing
-// allowed_side_effects allows nothing. A reference may be part of a value
-// (Bearer $env:TOKEN). A literal credential, by its name or by its look, is an
-// error. The address of an http server is endpoint; url is taken as the same
-// with a warning.
+// Where the dialect leaves a choice, ambit decides for safety. A missing
+// allowed_side_effects allows nothing. A reference may be part of a value (Bearer
+// $env:TOKEN). A literal credential, recognized by its name or its form, is an error.
+// The address of an http server is endpoint; url is accepted with a warning.
 package matrix
 
 // AgentManifest is a Matrix agent manifest.
@@ -46,7 +45,8 @@ type ToolEntry struct {
 	TimeoutMS       int64  `json:"timeout_ms,omitempty"`
 }
 
-// NativeToolEntry is a tool of the host's own chain: declared, not yet callable.
+// NativeToolEntry is a tool of the host itself. It is declared and cannot be called
+// yet.
 type NativeToolEntry struct {
 	Namespace       string `json:"namespace"`
 	Name            string `json:"name"`
@@ -64,5 +64,5 @@ const (
 // Keys are the top-level keys that only this dialect has.
 var Keys = []string{"schema_version", "agent", "allowed_side_effects", "servers", "native_tools"}
 
-// namespaces are those that native tools may live in.
+// namespaces are the namespaces of native tools.
 var namespaces = []string{"argus", "orob", "plv", "pofq", "registry", "payments", "attest", "chain"}

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// foreign maps the words of other formats to those of this one.
+// foreign maps other formats' names to this dialect's.
 var foreign = map[string]string{
 	"mcpServers": "servers", "mcp_servers": "servers", "required_mcp_servers": "servers",
 	"id": "agent", "uri": "endpoint", "serverUrl": "endpoint", "httpUrl": "endpoint", "address": "endpoint",
@@ -21,8 +21,8 @@ var foreign = map[string]string{
 	"environment": "env", "arguments": "args", "cmd": "command",
 }
 
-// fromClient is what to do with the servers of an MCP client's configuration,
-// which say less than those of a manifest.
+// fromClient is the hint for servers of an MCP client's configuration, which have
+// fewer fields than a manifest's.
 const fromClient = `this is from an MCP client's configuration; "servers" is a list whose entries also have alias, version and tools`
 
 var hints = map[string]string{"mcpServers": fromClient, "mcp_servers": fromClient}
@@ -31,7 +31,7 @@ type parser struct {
 	read.Reader
 }
 
-// Parse reads a manifest and reports every rule it breaks.
+// Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
 	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField, Hints: hints}}
 	m := &AgentManifest{}
@@ -40,7 +40,7 @@ func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
 	if v := o.Get("schema_version", read.Required); p.Is(v, doc.Number) {
 		n, ok := v.Int()
 		if m.SchemaVersion = int(n); !ok || n != schemaVersion {
-			p.Report(ruleSchemaVersion, v.Place(), "", "schema_version must be 1, the only one there is")
+			p.Report(ruleSchemaVersion, v.Place(), "", "schema_version must be 1, the only version")
 		}
 	}
 	if v := o.Get("agent", read.Required); p.Is(v, doc.String) {
@@ -105,7 +105,7 @@ func (p *parser) allowed(o *read.Object) []string {
 	return classes
 }
 
-// missing is the place to say that a field is not there.
+// missing is the location for reporting a missing field.
 func missing(o *read.Object, key string) diag.Place {
 	at := o.Value().Head()
 	at.Pointer += "/" + key
@@ -153,7 +153,7 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	s.Transport = p.transport(o)
 	s.Command, _ = o.String("command", read.Optional)
 	if program, rest, ok := strings.Cut(s.Command, " "); ok && rest != "" && !strings.ContainsAny(program, `/\`) {
-		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s holds arguments", diag.Quote(s.Command))
+		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s contains arguments", diag.Quote(s.Command))
 	}
 	s.Args = o.AnyTexts("args", read.Optional)
 	s.Env = p.env(o)
@@ -231,7 +231,7 @@ func (p *parser) digest(o *read.Object, key string, need read.Presence) string {
 	return v.Text()
 }
 
-// perTransport holds a server to what its transport needs.
+// perTransport checks the fields that a server's transport requires.
 func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 	var others []string
 	switch s.Transport {
@@ -296,7 +296,7 @@ func (p *parser) toolName(v doc.Value) {
 	p.Report(ruleToolName, v.Place(), hint, "%s is not a tool name, which is 1 to 128 letters, digits, _, - and .", diag.Quote(v.Text()))
 }
 
-// maxTimeoutMS is a day: past that a timeout is none.
+// maxTimeoutMS is a day; a longer timeout would be no limit.
 const maxTimeoutMS = 24 * 60 * 60 * 1000
 
 func (p *parser) toolClass(o *read.Object, need read.Presence) string {

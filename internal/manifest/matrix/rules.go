@@ -5,12 +5,12 @@ import "github.com/ambit-run/ambit/internal/manifest/diag"
 var (
 	ruleSchemaVersion = diag.NewError(
 		"MX001", "schema_version must be 1",
-		"The version says how the rest of the manifest is to be read; 1 is the only one there is.",
+		"The version decides how the manifest is read; 1 is the only version.",
 		`write "schema_version": 1`,
 	)
 	ruleAgent = diag.NewError(
 		"MX002", "agent must be matrix://agent/<name>",
-		"The agent's identity is what the journal, policies and other agents know it by.",
+		"The journal, policies and other agents identify the agent by this name.",
 		`write "agent": "matrix://agent/<name>" with a name of a-z, 0-9, _, . and -`,
 	)
 	ruleAllowsNothing = diag.NewWarning(
@@ -20,7 +20,7 @@ var (
 	)
 	ruleSideEffect = diag.NewError(
 		"MX004", "unknown side-effect class",
-		"The gate decides by class; a class it does not know cannot be gated.",
+		"The gateway decides by class; it cannot decide about an unknown class.",
 		"use read, write, network or shell (chain for native tools)",
 	)
 	ruleChainClass = diag.NewWarning(
@@ -29,14 +29,14 @@ var (
 		"use read, write, network or shell",
 	)
 	ruleAlias = diag.NewError(
-		"MX010", "a server's alias may hold only a-z, 0-9, _ and -",
+		"MX010", "a server's alias may contain only a-z, 0-9, _ and -",
 		"The alias is a part of every tool URI: matrix://tool/mcp/<alias>/<tool>@<version> (Q17).",
 		"use lower-case letters, digits, _ and -",
 	)
 	ruleDuplicateAlias = diag.NewError(
 		"MX011", "two servers with one alias",
-		"A tool URI names a server by its alias; with two of one name it could mean either.",
-		"give each server an alias of its own",
+		"A tool URI names a server by its alias, so aliases must be unique.",
+		"give each server its own alias",
 	)
 	ruleSSE = diag.NewError(
 		"MX012", "the SSE transport is not supported",
@@ -60,17 +60,17 @@ var (
 	)
 	ruleEndpointURL = diag.NewError(
 		"MX016", "endpoint is not a usable address",
-		"The endpoint is an absolute http or https URL with a host, and without a user name or password in it.",
+		"The endpoint is an absolute http or https URL with a host, and without a user name or password.",
 		`write "https://host/path"`,
 	)
 	rulePlainHTTP = diag.NewWarning(
 		"MX017", "an unencrypted connection to another machine",
-		"Calls, results and credentials in headers travel readable by everyone on the way.",
+		"Everyone on the network path can read calls, results and credentials in headers.",
 		"use https",
 	)
 	ruleURLAlias = diag.NewWarning(
 		"MX018", "url is called endpoint",
-		"url is taken for endpoint, but other Matrix runtimes do not know it.",
+		"ambit reads url as endpoint, but other Matrix runtimes do not know it.",
 		`rename "url" to "endpoint"`,
 	)
 	ruleOtherTransport = diag.NewWarning(
@@ -80,7 +80,7 @@ var (
 	)
 	ruleVersion = diag.NewError(
 		"MX020", "version is not an exact version",
-		"The version is the pin in every tool URI (Q17). A range or a tag such as latest would mean something else tomorrow.",
+		"The version is the pin in every tool URI (Q17). The meaning of a range or a tag such as latest changes over time.",
 		"write the exact version, such as 2026.1.14, or sha256:<64 hex digits>",
 	)
 	ruleDigest = diag.NewError(
@@ -90,27 +90,27 @@ var (
 	)
 	ruleZeroDigest = diag.NewWarning(
 		"MX022", "package_digest is the all-zero placeholder",
-		"With a placeholder nothing proves that the package that runs is the one that was published. It is for bootstrap testing only.",
+		"With a placeholder ambit cannot verify that the package that runs is the published one. It is for testing only.",
 		"compute the real digest with: ambit lock",
 	)
 	ruleArgsVersion = diag.NewError(
-		"MX023", "args ask for another version than the one declared",
-		"The version is what tool URIs are pinned to; the package named in args is what would run.",
+		"MX023", "args name another version than the declared one",
+		"Tool URIs are pinned to the declared version, but the package in args would run.",
 		"make the two the same",
 	)
 	ruleCommandLine = diag.NewWarning(
-		"MX024", "a command with arguments in it",
-		"command names one program; what follows a space in it is taken for a part of its name, which hardly exists.",
+		"MX024", "a command that contains arguments",
+		"command names one program; text after a space would be part of the program's name.",
 		"put each argument into args",
 	)
 	ruleNoTools = diag.NewError(
 		"MX030", "a server without tools",
-		"tools lists everything the server advertises (Q21). A server that offers nothing is of no use; one that offers more than is listed is refused at boot.",
+		"tools lists everything the server advertises (Q21). A server without tools is useless; a server with unlisted tools is refused at start.",
 		"list every tool of the server with its side_effect_class",
 	)
 	ruleToolName = diag.NewError(
-		"MX031", "a tool's name may hold only letters, digits, _, - and .",
-		"The name is a part of the tool URI and of what MCP clients show: 1 to 128 of these characters.",
+		"MX031", "a tool's name may contain only letters, digits, _, - and .",
+		"The name is part of the tool URI, and MCP clients show it: 1 to 128 of these characters.",
 		"use the name exactly as the server advertises it",
 	)
 	ruleDuplicateTool = diag.NewError(
@@ -120,7 +120,7 @@ var (
 	)
 	ruleEnvForm = diag.NewError(
 		"MX040", "an env entry is not NAME=value",
-		"env is a list of NAME=value texts, the names being those of environment variables.",
+		"env is a list of NAME=value strings for environment variables.",
 		`write "NAME=$env:NAME"`,
 	)
 	ruleDuplicateEnv = diag.NewError(
@@ -135,17 +135,17 @@ var (
 	)
 	ruleEnvRef = diag.NewError(
 		"MX043", "not a reference that Matrix knows",
-		"Credentials are referred to as $env:NAME (Q18). Any other form is sent to the server as it is written.",
+		"Credentials are referred to as $env:NAME (Q18). Any other form is sent to the server unchanged.",
 		"write $env:NAME",
 	)
 	ruleRefPlace = diag.NewError(
 		"MX044", "$env: references are allowed only in env and headers",
-		"Elsewhere they are not resolved (Q18): the program would get the text $env:NAME itself. Arguments also show in process lists.",
+		"Elsewhere they are not resolved (Q18): the program would get the text $env:NAME itself. Arguments are also visible in process lists.",
 		"pass it through env",
 	)
 	ruleLiteralSetting = diag.NewError(
 		"MX045", "under strict reading every value is a reference",
-		"Strict reading requires every env and header value to be an $env:NAME reference, so that a shared manifest holds no setting of one machine.",
+		"Strict reading requires every env and header value to be an $env:NAME reference, so that a shared manifest contains no setting of one machine.",
 		"write $env:NAME",
 	)
 	ruleHeaderName = diag.NewError(
@@ -160,7 +160,7 @@ var (
 	)
 	ruleNamespace = diag.NewError(
 		"MX050", "unknown namespace of a native tool",
-		"Native tools live in a fixed list of namespaces (Q19).",
+		"Native tools have a fixed list of namespaces (Q19).",
 		"use argus, orob, plv, pofq, registry, payments, attest or chain",
 	)
 	ruleDuplicateNative = diag.NewError(

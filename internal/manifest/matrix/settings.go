@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// This file reads what a server is given: environment, headers, address and
-// arguments. Each is a place where people paste a credential.
+// This file parses a server's environment, headers, address and arguments. People
+// paste credentials into each of them.
 
 const envRef = "$env:"
 
@@ -43,7 +43,7 @@ func (p *parser) env(o *read.Object) []string {
 			case isEnvName(entry):
 				hint = "write " + diag.Quote(entry+"="+envRef+entry)
 			}
-			// The entry may be a bare secret: do not show it.
+			// The entry may be a bare secret, so it is masked.
 			p.Source.Mask(v.Place().Start, v.Place().End)
 			p.Report(ruleEnvForm, v.Place(), hint, "an env entry must be NAME=value")
 			continue
@@ -67,7 +67,7 @@ func isEnvName(s string) bool {
 	return s != ""
 }
 
-// Headers that the connection itself owns.
+// ownHeaders are set by the HTTP connection.
 var ownHeaders = map[string]bool{
 	"host": true, "content-length": true, "transfer-encoding": true, "connection": true, "upgrade": true,
 	"te": true, "trailer": true, "keep-alive": true, "proxy-connection": true, "content-type": true, "accept": true,
@@ -100,7 +100,7 @@ func (p *parser) headers(o *read.Object) map[string]string {
 			p.Report(ruleDuplicateEnv, h.KeyPlace(), "", "the header %s is set twice", diag.Quote(name))
 		}
 		if !httpguts.ValidHeaderFieldValue(h.Text()) {
-			p.Report(ruleHeaderValue, h.Place(), "", "the header %s has a line break or control character in it", diag.Quote(name))
+			p.Report(ruleHeaderValue, h.Place(), "", "the header %s contains a line break or control character", diag.Quote(name))
 		}
 		p.setting(h, name, h.Text(), 0)
 		headers[name] = h.Text()
@@ -108,16 +108,16 @@ func (p *parser) headers(o *read.Object) map[string]string {
 	return headers
 }
 
-// Other formats' ways to refer to an environment variable, and slips in ours.
-// The group is the name.
+// otherRefs matches other formats' references to an environment variable, and mistakes
+// in ours. The group is the name.
 var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)[^}]*\}|\{env:(\w+)\}|(?i:\$env)[:.](\w+)|(?:^|\s)\$([A-Za-z_]\w*)$`)
 
-// setting holds one value, which stands in v from byte offset from, to the
-// rules on credentials.
+// setting checks one value, which is at byte offset from of v, against the rules on
+// credentials.
 func (p *parser) setting(v doc.Value, name, value string, from int) {
 	refs, bad := references(value)
 	if bad >= 0 {
-		p.Report(ruleEnvRef, v.Within(from+bad-len(envRef), from+bad), "", "%s is not followed by the name of a variable", diag.Quote(envRef))
+		p.Report(ruleEnvRef, v.Within(from+bad-len(envRef), from+bad), "", "%s is not followed by a variable's name", diag.Quote(envRef))
 		return
 	}
 	if len(refs) > 0 {
@@ -125,7 +125,7 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 		if secretlike.Name(name) && len(remainder(value, refs)) >= 8 {
 			at := v.Within(from, from+len(value))
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "put the whole credential into the variable", "%s holds a literal value beside its reference", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "put the whole credential into the variable", "%s contains a literal value beside its reference", diag.Quote(name))
 		}
 		return
 	}
@@ -147,14 +147,14 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 	case value == "":
 	case secretlike.Name(name):
 		p.Source.Mask(at.Start, at.End)
-		p.Report(ruleLiteralCredential, at, literalHint(name, value), "%s contains a literal value, but its name is that of a credential", diag.Quote(name))
+		p.Report(ruleLiteralCredential, at, literalHint(name, value), "%s has the name of a credential but a literal value", diag.Quote(name))
 	case p.Strict:
-		p.Report(ruleLiteralSetting, at, "write "+envRef+envName(name), "%s holds a literal value", diag.Quote(name))
+		p.Report(ruleLiteralSetting, at, "write "+envRef+envName(name), "%s contains a literal value", diag.Quote(name))
 	}
 }
 
-// remainder is what a value holds beside its references and the name of an
-// authorization scheme.
+// remainder is the value without its references and the name of an authorization
+// scheme.
 func remainder(value string, refs []string) string {
 	for _, ref := range refs {
 		value = strings.Replace(value, envRef+ref, "", 1)
@@ -165,8 +165,8 @@ func remainder(value string, refs []string) string {
 	return strings.Trim(value, " :;,=/")
 }
 
-// refName is the variable that a reference of another format means: the one
-// it names, or else one named after the setting.
+// refName is the variable of another format's reference: the one it names, or else one
+// named after the setting.
 func refName(value string, match []int, setting string) string {
 	for g := 2; g < len(match); g += 2 {
 		if match[g] < 0 {
@@ -189,13 +189,13 @@ func literalHint(name, value string) string {
 	return "write " + envRef + envName(name)
 }
 
-// envName makes a variable name of a header's.
+// envName derives a variable's name from a header's.
 func envName(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// references returns the names that a value refers to by $env:NAME, and the
-// offset of a reference that names nothing, or -1.
+// references returns the names in a value's $env:NAME references, and the offset of a
+// reference without a name, or -1.
 func references(value string) (names []string, bad int) {
 	for off := 0; ; {
 		i := strings.Index(value[off:], envRef)
@@ -215,7 +215,7 @@ func references(value string) (names []string, bad int) {
 	}
 }
 
-// endpoint reads the address of an http server, under either name.
+// endpoint parses the address of an http server, under either name.
 func (p *parser) endpoint(o *read.Object) string {
 	v := o.Get("endpoint", read.Optional)
 	alias := o.Get("url", read.Optional)
@@ -224,14 +224,14 @@ func (p *parser) endpoint(o *read.Object) string {
 		p.Is(alias, doc.String)
 		p.Report(ruleURLAlias, alias.KeyPlace(), `remove "url"`, `"url" has no effect beside "endpoint"`)
 	case alias.Ok():
-		p.Report(ruleURLAlias, alias.KeyPlace(), "", `"url" is taken for "endpoint"`)
+		p.Report(ruleURLAlias, alias.KeyPlace(), "", `"url" is read as "endpoint"`)
 		v = alias
 	}
 	if !p.Is(v, doc.String) {
 		return ""
 	}
 	if strings.Contains(v.Text(), envRef) {
-		p.Report(ruleRefPlace, v.Place(), "send it in a header", "the endpoint holds an $env: reference, which is not resolved there")
+		p.Report(ruleRefPlace, v.Place(), "send it in a header", "the endpoint contains an $env: reference, which is not resolved there")
 		return v.Text()
 	}
 	u, err := url.Parse(v.Text())
@@ -240,16 +240,16 @@ func (p *parser) endpoint(o *read.Object) string {
 		p.Report(ruleEndpointURL, v.Place(), "", "%s is not an http or https address", diag.Quote(v.Text()))
 	case u.User != nil:
 		p.Source.Mask(v.Place().Start, v.Place().End)
-		p.Report(ruleEndpointURL, v.Place(), "send the credential in a header, as $env:NAME", "the endpoint has a user name or password in it")
+		p.Report(ruleEndpointURL, v.Place(), "send the credential in a header, as $env:NAME", "the endpoint contains a user name or password")
 	case u.Fragment != "":
-		p.Report(ruleEndpointURL, v.Place(), "remove what follows #", "the endpoint has a fragment, which is never sent")
+		p.Report(ruleEndpointURL, v.Place(), "remove the text from # on", "the endpoint has a fragment, which is never sent")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		p.Report(rulePlainHTTP, v.Place(), "", "the connection to %s is not encrypted", diag.Quote(u.Hostname()))
 	}
 	for key, values := range queryOf(u) {
 		if secretlike.Name(key) && values[0] != "" {
 			p.Source.Mask(v.Place().Start, v.Place().End)
-			p.Report(ruleLiteralCredential, v.Place(), "send it in a header, as $env:NAME", "the endpoint's query contains %s, and its name is that of a credential", diag.Quote(key))
+			p.Report(ruleLiteralCredential, v.Place(), "send it in a header, as $env:NAME", "the endpoint's query contains %s, which has the name of a credential", diag.Quote(key))
 		}
 	}
 	return v.Text()
@@ -267,8 +267,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// args looks for what does not belong on a command line: references, which
-// nobody resolves there, and credentials, which everybody can read there.
+// args reports references and credentials on the command line: references are not
+// resolved there, and every local user can read credentials there.
 func (p *parser) args(o *read.Object, s *ServerEntry) {
 	list := o.Value().Get("args")
 	flag := "" // the flag before this argument, if it takes a secret
@@ -278,7 +278,7 @@ func (p *parser) args(o *read.Object, s *ServerEntry) {
 		switch {
 		case !v.Is(doc.String):
 		case strings.Contains(arg, envRef):
-			p.Report(ruleRefPlace, v.Place(), "", "the argument holds an $env: reference, which is not resolved there")
+			p.Report(ruleRefPlace, v.Place(), "", "the argument contains an $env: reference, which is not resolved there")
 		case joined && strings.HasPrefix(name, "-") && secretlike.Name(name) && value != "":
 			p.literalArg(v, len(name)+1, name)
 		case flag != "" && arg != "" && !strings.HasPrefix(arg, "-"):
@@ -291,7 +291,7 @@ func (p *parser) args(o *read.Object, s *ServerEntry) {
 	}
 	p.argsVersion(list, s)
 	if c := o.Value().Get("command"); strings.Contains(c.Text(), envRef) {
-		p.Report(ruleRefPlace, c.Place(), "write the path itself, or a name that PATH finds", "the command holds an $env: reference, which is not resolved there")
+		p.Report(ruleRefPlace, c.Place(), "write the path itself, or a name that PATH finds", "the command contains an $env: reference, which is not resolved there")
 	}
 }
 
@@ -301,8 +301,7 @@ func (p *parser) literalArg(v doc.Value, from int, flag string) {
 	p.Report(ruleLiteralCredential, at, "pass it through env as NAME=$env:NAME", "the value of %s is a literal credential", diag.Quote(flag))
 }
 
-// argsVersion compares the version in args, where the package manager reads
-// one, with the version that is declared.
+// argsVersion compares the version in args with the declared version.
 func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 	var separator string
 	switch s.Command {
@@ -325,10 +324,10 @@ func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 			continue
 		}
 		if i := strings.LastIndex(arg, separator); i > 0 {
-			// A part with a slash is a place, as in git@host/repository.
+			// A part with a slash is an address, as in git@host/repository.
 			if got := arg[i+len(separator):]; got != s.Version && !strings.Contains(got, "/") {
 				at := v.Within(i+len(separator), len(arg))
-				p.Report(ruleArgsVersion, at, "write "+diag.Quote(arg[:i]+separator+s.Version), "the arguments ask for %s but version is %s", diag.Quote(got), diag.Quote(s.Version))
+				p.Report(ruleArgsVersion, at, "write "+diag.Quote(arg[:i]+separator+s.Version), "the arguments name version %s, but %s is declared", diag.Quote(got), diag.Quote(s.Version))
 			}
 		}
 		return // only the package's own name: what follows are its arguments

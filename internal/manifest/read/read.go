@@ -1,11 +1,10 @@
-// Package read turns a tree of values into a dialect's types, and reports
-// every place where the two do not fit.
+// Package read converts a tree of values to a dialect's types, and reports every
+// mismatch.
 //
-// A dialect opens an object with [Reader.Object], asks it for the fields it
-// knows, and closes it with [Object.Done], which reports every member that
-// nobody asked for, with the field it was probably meant to be. Each getter
-// reports a wrong type or a missing field by itself and then answers ok =
-// false, so that a dialect's own rules run only on values of the right type
+// A dialect opens an object with [Reader.Object], reads its known fields, and closes
+// it with [Object.Done], which reports every other member and suggests the field that
+// was probably meant. Each getter reports a wrong type or a missing field and then
+// returns ok = false. So a dialect's own rules run only on values of the right type,
 // and one mistake is reported once.
 package read
 
@@ -21,10 +20,9 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Presence says whether a field may be left out.
+// Presence says whether a field is required.
 type Presence bool
 
-// Whether a field may be left out.
 const (
 	Optional Presence = false
 	Required Presence = true
@@ -33,35 +31,34 @@ const (
 // Reader reads one manifest.
 type Reader struct {
 	*diag.Reporter
-	// Foreign maps field names of other dialects and formats to the name that
-	// this dialect has for the same thing.
+	// Foreign maps field names of other dialects and formats to this dialect's names.
 	Foreign map[string]string
-	// Unknown is the rule that an unknown field breaks, and UnknownHint its
-	// hint where no spelling is close.
+	// Unknown is the rule for unknown fields, and UnknownHint its hint if no known
+	// name is similar.
 	Unknown     *diag.Rule
 	UnknownHint string
-	// Hints are those of unknown fields that deserve one of their own.
+	// Hints are special hints for certain unknown fields.
 	Hints map[string]string
 
 	room []string // what Room cuts from
 }
 
-// Object is an object that is being read. It remembers which fields the dialect
-// asked for, so that Done can tell the rest. A manifest has many objects: one
-// fits on the stack, where its names have room for what most objects have.
+// Object is an object that is being read. It remembers which fields were read, so that
+// Done can report the others. Most objects fit on the stack, with space for the names
+// of their fields.
 type Object struct {
 	r     *Reader
 	v     doc.Value
 	last  doc.Value // the member found last
-	asked uint64    // a bit for each member that was asked for, of the first 64
-	// The names that were asked for: n of them in first, then more.
+	asked uint64    // a bit for each of the first 64 members that was read
+	// The names of fields that were asked for: n of them in first, then more.
 	first [12]string
 	n     int
 	more  []string
 }
 
-// Object opens v. If it is not an object, that is reported and every getter
-// answers that there is nothing, without reporting more.
+// Object opens v. If v is not an object, Object reports that, and every getter returns
+// nothing without another report.
 func (r *Reader) Object(v doc.Value) *Object {
 	o := &Object{r: r}
 	if r.Is(v, doc.Object) {
@@ -77,8 +74,8 @@ func (o *Object) isKnown(key string) bool {
 	return slices.Contains(o.first[:o.n], key) || slices.Contains(o.more, key)
 }
 
-// Is reports, by diagnostic and by answer, whether v is of kind k. Nothing is
-// said of a value that is not there.
+// Is reports whether v is of kind k, with a diagnostic if not. It does not report an
+// absent value.
 func (r *Reader) Is(v doc.Value, k doc.Kind) bool {
 	if v.Is(k) {
 		return true
@@ -93,7 +90,7 @@ func (r *Reader) Is(v doc.Value, k doc.Kind) bool {
 	return false
 }
 
-// typeHint says how to make a value of kind k of v, where that is clear.
+// typeHint returns how to convert v to kind k, if that is clear.
 func typeHint(v doc.Value, k doc.Kind) string {
 	switch have := v.Kind(); {
 	case have == doc.Null && v.Key() != "":
@@ -121,8 +118,8 @@ func (o *Object) Ok() bool { return o.v.Ok() }
 // Value is the object itself.
 func (o *Object) Value() doc.Value { return o.v }
 
-// Get returns a member of any type, and counts it as known. A member is asked
-// for once; Value is there to look at it again.
+// Get returns a member of any type, and counts it as known. Each member is asked for
+// once; use Value to look at it again.
 func (o *Object) Get(key string, p Presence) doc.Value {
 	if o.n < len(o.first) {
 		o.first[o.n] = key
@@ -144,12 +141,11 @@ func (o *Object) Get(key string, p Presence) doc.Value {
 	return v
 }
 
-// allAsked reports whether every member was asked for: what else is asked for
-// is not there, and none is unknown. It may say no of a large object.
+// allAsked reports whether every member was asked for, so that no other member exists.
+// It may return false for a large object.
 func (o *Object) allAsked() bool { return bits.OnesCount64(o.asked) == o.v.Len() }
 
-// missing points at the misspelt field where there is one: that is where the
-// mistake is.
+// missing reports a missing field, at the misspelt field if there is one.
 func (o *Object) missing(key string) {
 	hint := "add " + diag.Quote(key)
 	looked := 0
@@ -158,7 +154,7 @@ func (o *Object) missing(key string) {
 			continue
 		}
 		if looked++; looked > 64 {
-			break // not a typing mistake among that many
+			break // too many members for a typing mistake
 		}
 		if diag.Closest(m.Key(), []string{key}) != "" || o.r.Foreign[m.Key()] == key {
 			hint = "is " + diag.Quote(m.Key()) + " meant to be " + diag.Quote(key) + "?"
@@ -170,13 +166,13 @@ func (o *Object) missing(key string) {
 	o.r.Report(diag.Missing, at, hint, "%s is required", diag.Quote(key))
 }
 
-// String returns a text field.
+// String returns a string field.
 func (o *Object) String(key string, p Presence) (string, bool) {
 	v := o.Get(key, p)
 	return v.Text(), o.r.Is(v, doc.String)
 }
 
-// Text returns a text field that must say something.
+// Text returns a string field that must not be empty.
 func (o *Object) Text(key string, p Presence) (string, bool) {
 	v := o.Get(key, p)
 	if !o.r.Is(v, doc.String) {
@@ -189,7 +185,7 @@ func (o *Object) Text(key string, p Presence) (string, bool) {
 	return v.Text(), true
 }
 
-// Enum returns a text field that is one of a list of words.
+// Enum returns a string field that is one of a list of words.
 func (o *Object) Enum(key string, p Presence, words []string) (string, bool) {
 	v := o.Get(key, p)
 	if !o.r.Is(v, doc.String) || !o.r.OneOf(v, words) {
@@ -198,8 +194,7 @@ func (o *Object) Enum(key string, p Presence, words []string) (string, bool) {
 	return v.Text(), true
 }
 
-// OneOf reports, by diagnostic and by answer, whether the text v is one of the
-// words.
+// OneOf reports whether the string v is one of the words, with a diagnostic if not.
 func (r *Reader) OneOf(v doc.Value, words []string) bool {
 	if slices.Contains(words, v.Text()) {
 		return true
@@ -215,11 +210,11 @@ func (r *Reader) OneOf(v doc.Value, words []string) bool {
 	if v.Key() != "" {
 		what = "for " + diag.Quote(v.Key())
 	}
-	r.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed %s; it takes %s", diag.Quote(v.Text()), what, diag.Words(words, "or"))
+	r.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed %s; use %s", diag.Quote(v.Text()), what, diag.Words(words, "or"))
 	return false
 }
 
-// withPart is the only word of which part is one side: user-local for local.
+// withPart returns the only word that has part as one side: user-local for local.
 func withPart(words []string, part string) string {
 	found := ""
 	for _, w := range words {
@@ -259,7 +254,7 @@ func (o *Object) Int(key string, p Presence, least, most int64) (int64, bool) {
 	return n, true
 }
 
-// MaxInt is the largest whole number that every reader holds exactly.
+// MaxInt is the largest integer that every JSON parser represents exactly.
 const MaxInt = 1 << 53
 
 // List returns a field that is a list.
@@ -271,8 +266,8 @@ func (o *Object) List(key string, p Presence) doc.Value {
 	return v
 }
 
-// Strings yields the texts of a list; other values in it are reported. It is
-// small so that the compiler can take it apart and nothing is allocated.
+// Strings yields the strings of a list and reports other values. It is small enough to
+// be inlined, so that nothing is allocated.
 func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	return func(yield func(doc.Value) bool) {
 		for v := range list.Each() {
@@ -283,8 +278,8 @@ func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	}
 }
 
-// Room returns an empty list with capacity for n texts. A manifest has many short
-// lists, which share their memory.
+// Room returns an empty list with capacity for n strings. Short lists share their
+// memory.
 func (r *Reader) Room(n int) []string {
 	used := len(r.room)
 	if r.room == nil || n > cap(r.room)-used {
@@ -294,10 +289,10 @@ func (r *Reader) Room(n int) []string {
 	return r.room[used : used : used+n]
 }
 
-// AnyTexts returns the texts of a list field, which may be empty ones.
+// AnyTexts returns the strings of a list field, including empty ones.
 func (o *Object) AnyTexts(key string, p Presence) []string { return o.texts(key, p, true) }
 
-// Texts returns the texts of a list field; empty ones are reported.
+// Texts returns the strings of a list field, and reports empty ones.
 func (o *Object) Texts(key string, p Presence) []string { return o.texts(key, p, false) }
 
 func (o *Object) texts(key string, p Presence, mayBeEmpty bool) []string {

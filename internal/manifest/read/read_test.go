@@ -65,7 +65,7 @@ func TestGetters(t *testing.T) {
 		},
 		{"unknown", `{"name": "a", "zzz": 1}`, name, `"a" true`, `AM103|/zzz|unknown field "zzz"|nothing is close`},
 		{"unknown with a hint of its own", `{"name": "a", "legacy": 1}`, name, `"a" true`, `AM103|/legacy|unknown field "legacy"|this was dropped`},
-		{"a key twice is no unknown field", `{"name": "a", "name": "b"}`, name, `"a" true`, `AM009|/name|the key "name" is already there on line 1|keep one of the two`},
+		{"a key twice is no unknown field", `{"name": "a", "name": "b"}`, name, `"a" true`, `AM009|/name|the key "name" is already on line 1|keep one of the two`},
 		{"not an object", `[]`, name, `"" false`, `AM101||this must be an object, not a list|write an object: { … }`},
 		{
 			"enum", `{"kind": "b"}`,
@@ -81,7 +81,7 @@ func TestGetters(t *testing.T) {
 				s, ok := o.Enum("kind", read.Optional, []string{"user-local", "hosted"})
 				return fmt.Sprintf("%q %t", s, ok)
 			},
-			`"" false`, `AM104|/kind|"local" is not allowed for "kind"; it takes user-local or hosted|did you mean "user-local"?`,
+			`"" false`, `AM104|/kind|"local" is not allowed for "kind"; use user-local or hosted|did you mean "user-local"?`,
 		},
 		{
 			"number", `{"n": 5, "m": 1.5, "k": 11}`,
@@ -178,7 +178,7 @@ func TestSeen(t *testing.T) {
 	for i := range 100 {
 		name := fmt.Sprint(i)
 		if s.Has(name) || !s.Add(name) || s.Add(name) || !s.Has(name) {
-			t.Fatalf("%d: told wrong", i)
+			t.Fatalf("%d: wrong answer", i)
 		}
 	}
 	for i := range 100 {

@@ -2,9 +2,8 @@ package read
 
 import "slices"
 
-// Seen watches a list for a name that comes twice. Most lists are short and
-// are looked through one by one; past that a map keeps it linear. The zero
-// Seen has seen nothing.
+// Seen detects duplicate names in a list. Short lists are searched linearly; a map
+// keeps long ones fast. The zero Seen is empty.
 type Seen struct {
 	few  [16]string
 	n    int

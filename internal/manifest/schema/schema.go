@@ -1,13 +1,12 @@
-// Package schema holds the JSON Schemas (2020-12) of the dialects, for editors
-// and other tools.
+// Package schema contains the JSON Schemas (2020-12) of the dialects, for editors and
+// other tools.
 //
-// They say no where the Go rules report an error, as far as a schema can
-// express a rule; what needs more, such as a reference that must resolve, only
-// the Go rules know. They never say no where the rules only warn. A test makes
-// a violation of every constraint in every schema and shows that both refuse
-// it.
+// A schema refuses a manifest where the Go rules report an error, as far as a schema
+// can express the rule. Rules such as "this reference must resolve" exist only in Go.
+// A schema never refuses a manifest for which the rules only warn. A test violates
+// every constraint of every schema and checks that the Go rules refuse it too.
 //
-// The Covenant schema describes the JSON that says the same as the TOML.
+// The Covenant schema describes the JSON equivalent of the TOML.
 package schema
 
 import (
@@ -19,7 +18,7 @@ import (
 //go:embed *.json
 var files embed.FS
 
-// Of returns the schema of a dialect; nothing for one that does not exist.
+// Of returns the schema of a dialect; nil if the dialect is unknown.
 func Of(d agent.Dialect) []byte {
 	b, err := files.ReadFile(string(d) + ".json")
 	if err != nil {

@@ -2,8 +2,7 @@ package secretlike
 
 import "bytes"
 
-// Words that make a name that of a secret, anywhere between the
-// name's separators.
+// secretWords make a name a secret's, anywhere between the name's separators.
 var secretWords = map[string]bool{
 	"token": true, "tokens": true, "secret": true, "secrets": true, "password": true, "passwd": true,
 	"pwd": true, "passphrase": true, "apikey": true, "credential": true, "credentials": true,
@@ -11,7 +10,7 @@ var secretWords = map[string]bool{
 	"dsn": true,
 }
 
-// Pairs that make one, where neither word does alone.
+// secretPairs make a name a secret's, where neither word does alone.
 var secretPairs = map[string]bool{
 	"api key": true, "access key": true, "private key": true, "secret key": true, "signing key": true,
 	"encryption key": true, "account key": true, "service key": true, "master key": true,
@@ -19,8 +18,8 @@ var secretPairs = map[string]bool{
 	"connection string": true,
 }
 
-// Words after which a name is about a secret but does not hold one:
-// TOKEN_LIMIT, AUTH_URL, SECRET_NAME, MAX_TOKENS.
+// aboutWords end a name that describes a secret but does not contain one: TOKEN_LIMIT,
+// AUTH_URL, SECRET_NAME, MAX_TOKENS.
 var aboutWords = map[string]bool{
 	"limit": true, "limits": true, "count": true, "url": true, "uri": true, "endpoint": true, "host": true,
 	"path": true, "file": true, "dir": true, "name": true, "type": true, "mode": true, "method": true,
@@ -30,10 +29,10 @@ var aboutWords = map[string]bool{
 	"algorithm": true, "alg": true, "version": true, "format": true, "disabled": true, "required": true,
 }
 
-// Name reports whether something of this name holds a secret: an environment
-// variable (GITHUB_TOKEN), a header (X-Api-Key) or a flag (--api-key).
+// Name reports whether an environment variable (GITHUB_TOKEN), header (X-Api-Key) or
+// flag (--api-key) of this name contains a secret.
 func Name(name string) bool {
-	var room [96]byte // most names fit, and nothing is allocated
+	var room [96]byte // large enough for most names without an allocation
 	words := split(room[:0], name)
 	first, _, _ := bytes.Cut(words, blank)
 	last := words[bytes.LastIndexByte(words, ' ')+1:]
@@ -52,14 +51,14 @@ func Name(name string) bool {
 		}
 		before, start = start, end+1
 	}
-	// OPENAI_KEY, X-Key: an API key, unless it is of another kind.
+	// OPENAI_KEY, X-Key: an API key, unless it is another kind of key.
 	owner, isKey := bytes.CutSuffix(words, []byte(" key"))
 	return isKey && !otherKeys[string(owner[bytes.LastIndexByte(owner, ' ')+1:])]
 }
 
 var blank = []byte(" ")
 
-// endsInSecret recognises words that run together: PGPASSWORD, GITHUBTOKEN.
+// endsInSecret recognizes words without separators: PGPASSWORD, GITHUBTOKEN.
 func endsInSecret(word []byte) bool {
 	for _, end := range []string{"password", "token", "secret", "apikey"} {
 		if len(word) >= len(end) && string(word[len(word)-len(end):]) == end {
@@ -69,14 +68,14 @@ func endsInSecret(word []byte) bool {
 	return false
 }
 
-// otherKeys are the kinds of keys that are no secrets.
+// otherKeys are kinds of keys that are not secrets.
 var otherKeys = map[string]bool{
 	"primary": true, "foreign": true, "sort": true, "partition": true, "cache": true, "public": true, "object": true,
 	"index": true, "hot": true, "lookup": true, "idempotency": true, "s3": true, "map": true,
 }
 
-// split appends the words of a name to b, in lower case with blanks between.
-// They end at separators and at the humps of camelCase.
+// split appends the words of a name to b, in lower case and separated by spaces. Words
+// end at separators and at capitals in camelCase.
 func split(b []byte, name string) []byte {
 	inWord, lower := false, false
 	for i := range len(name) {

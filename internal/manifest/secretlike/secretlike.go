@@ -1,30 +1,27 @@
-// Package secretlike answers one question about a text: does it look like a
-// credential that somebody should not have written down here?
+// Package secretlike reports whether a text looks like a credential.
 //
-// It is the check that a manifest gets before anything runs: manifests are
-// shared, journaled and content-addressed, so a literal secret in one is an
-// error. Two kinds of evidence count. [Find] knows the shapes that providers
-// give their tokens: a distinctive prefix followed by enough of the right
-// characters. [Name] knows which names of environment variables, headers and
-// flags hold secrets whatever the value looks like.
+// It checks manifests before anything runs. Manifests are shared, journaled and
+// content-addressed, so a literal secret in one is an error. There are two kinds of
+// evidence. [Find] knows the formats of providers' tokens: a distinctive prefix
+// followed by enough of the right characters. [Name] knows which names of environment
+// variables, headers and flags belong to secrets, whatever the value looks like.
 //
-// A manifest is checked on every load, so Find allocates nothing and looks
-// closer only at runs of characters that are long enough to be a token, and
-// [MayHold] tells of a whole file at once that there is nothing to find. Find
-// errs on the side of precision: prose about tokens, placeholders such as
+// A manifest is checked on every load, so Find allocates nothing and examines only
+// runs of characters that are long enough for a token. [MayHold] rules out a whole
+// file at once. Find prefers precision: prose about tokens, placeholders such as
 // "sk-..." or "<your token>" and references such as $env:NAME are not findings.
 package secretlike
 
 import "strings"
 
-// Finding is the location of a secret-like text. The zero Finding is none.
+// Finding is the location of a secret-like text. The zero Finding means none.
 type Finding struct {
 	Start, End int
 	// Kind names the credential for a message: "GitHub token".
 	Kind string
 }
 
-// Found reports whether there is anything.
+// Found reports whether there is a finding.
 func (f Finding) Found() bool { return f.Kind != "" }
 
 // shape is one kind of token: prefix, then at least min characters of class.
@@ -33,8 +30,8 @@ type shape struct {
 	kind   string
 	min    int
 	class  *[256]bool
-	// mixed asks for both a letter and a digit behind the prefix, for prefixes
-	// that words can start with.
+	// mixed requires both a letter and a digit after the prefix, for prefixes that
+	// begin ordinary words.
 	mixed bool
 }
 
@@ -46,7 +43,7 @@ var (
 	upper   = class("A-Z0-9")
 )
 
-// shapes are grouped by nothing: the table below indexes them by first byte.
+// shapes are in no particular order: byFirst indexes them by first byte.
 var shapes = []shape{
 	{"AKIA", "AWS access key", 16, upper, true},
 	{"ASIA", "AWS access key", 16, upper, true},
@@ -117,22 +114,22 @@ var byFirst = func() (t [256][]*shape) {
 	return t
 }()
 
-// tokenBytes are those that tokens are made of, and shortest is the length of
-// the shortest token: text without a run of that many holds none.
+// tokenBytes are the characters of tokens, and shortest is the length of the shortest
+// token: text without a run of that length contains none.
 var tokenBytes = class("A-Za-z0-9_.+/=-")
 
 const (
 	shortest = 20
 	lowest   = '+' // of the tokenBytes
 	window   = 8   // bytes looked at together
-	// Windows so far apart leave no run of a token's length out. Of the rest of
-	// such a run, at least half of it is on one side of the window.
+	// Windows at this distance miss no run of a token's length. At least half of the
+	// rest of such a run is on one side of the window.
 	step = shortest - window
 	half = step / 2
 )
 
-// All returns every secret-like text in s, of each kind in order. It is for
-// masking: Find is enough to complain.
+// All returns every secret-like text in s, ordered within each kind. It is for
+// masking; Find is enough to report a problem.
 func All(s string) []Finding {
 	var found []Finding
 	for off := 0; off < len(s); {
@@ -151,7 +148,7 @@ func All(s string) []Finding {
 		}
 		if f := findPEM(s, off+i); f.Found() {
 			found = append(found, f)
-			break // it takes the rest
+			break // it covers the rest
 		}
 		off += i + len(pemHead)
 	}
@@ -180,14 +177,14 @@ func Find(s string) Finding {
 	return findUserinfo(s)
 }
 
-// MayHold reports whether a text between quotes somewhere in s could hold what
-// Find finds. One look at a whole file saves looking at each of its texts.
+// MayHold reports whether a quoted text in s may contain what Find finds. One check of
+// a whole file avoids checking each text.
 func MayHold(s string) bool {
 	// The first letter of BEGIN is rarer than the first hyphen of pemHead.
 	return findToken(s).Found() || strings.Contains(s, "BEGIN ") || mayHoldUserinfo(s)
 }
 
-// findToken looks for the tokens of providers.
+// findToken finds the tokens of providers.
 func findToken(s string) Finding {
 	if len(s) < shortest {
 		return Finding{}
@@ -204,7 +201,7 @@ func findToken(s string) Finding {
 			other--
 		}
 		if other >= i {
-			i = other + 1 // a run can only start behind it
+			i = other + 1 // a run can only start after it
 			continue
 		}
 		start, end := i, i+window
@@ -224,8 +221,8 @@ func findToken(s string) Finding {
 	return Finding{}
 }
 
-// mayBeInRun reports whether the window at i may be in a run: none of its
-// bytes is below all token bytes, as blanks and quotes are.
+// mayBeInRun reports whether the window at i may be in a run: no byte is below all
+// token bytes, as spaces and quotes are.
 func mayBeInRun(s string, i int) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	x := eight(s, i)
@@ -239,8 +236,8 @@ func eight(s string, i int) uint64 {
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// findInRun looks for a token in a run of token bytes, at its start and behind
-// every separator in it.
+// findInRun finds a token in a run of token bytes, at its start and after every
+// separator.
 func findInRun(s string, start, end int) Finding {
 	for i := start; i+16 <= end; i++ {
 		if i > start && base62[s[i-1]] {
@@ -258,12 +255,12 @@ func findInRun(s string, start, end int) Finding {
 	return Finding{}
 }
 
-// looked is how much of a token is looked at to distinguish it from other text.
+// looked is how many characters of a token are examined to distinguish it from other
+// text.
 const looked = 96
 
-// match looks at a bounded part of what follows the prefix, so that text made
-// of prefixes costs no more than other text; only what is a token is read to
-// its end.
+// match examines a limited part of the text after the prefix, so that text made of
+// prefixes costs no more than other text. Only an actual token is read to its end.
 func (sh *shape) match(s string, start int) (end int, ok bool) {
 	body := start + len(sh.prefix)
 	end = body
@@ -307,7 +304,7 @@ func findPEM(s string, i int) Finding {
 // hostEnds are the bytes that end a URL's authority.
 var hostEnds = class("/?# \t\n\"'<>")
 
-// findUserinfo finds a password written into a URL: scheme://user:password@host.
+// findUserinfo finds a password in a URL: scheme://user:password@host.
 func findUserinfo(s string) Finding {
 	if strings.IndexByte(s, '@') < 0 {
 		return Finding{}
@@ -331,8 +328,8 @@ func findUserinfo(s string) Finding {
 	}
 }
 
-// mayHoldUserinfo reports whether there is an @ where findUserinfo looks for one.
-// It goes by @, which is rare in a file, where ://'s colon is not.
+// mayHoldUserinfo reports whether there is an @ where findUserinfo looks for one. It
+// searches for @, which is rarer in a file than a colon.
 func mayHoldUserinfo(s string) bool {
 	for from := 0; ; {
 		i := strings.IndexByte(s[from:], '@')
@@ -350,7 +347,7 @@ func mayHoldUserinfo(s string) bool {
 	}
 }
 
-// literal reports whether a value is one, and not a reference or a placeholder.
+// literal reports whether a value is neither a reference nor a placeholder.
 func literal(v string) bool {
 	if v == "" || strings.ContainsAny(v, "${}<>*") {
 		return false

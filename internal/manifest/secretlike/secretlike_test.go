@@ -45,7 +45,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// The shortest token is found wherever it stands, whatever stands around it.
+// The shortest token is found at every position and in every context.
 func TestFindAnywhere(t *testing.T) {
 	token := "AKIA" + "Z7Q2M5N8B1V4C6X9"
 	for _, around := range []string{" ", `"`, "é", "word ", "much.longer/word "} {

@@ -9,54 +9,51 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/unzip"
 )
 
-// intake takes files into a bundle, within its bounds.
+// intake adds files to a bundle, within its limits.
 type intake struct {
 	of    *Bundle
-	names map[string]bool // as they are and in small letters; folders too, as false
+	names unzip.Names
 	left  int64
 	files int
 }
 
 func newIntake(b *Bundle) *intake {
-	return &intake{of: b, names: map[string]bool{}, left: maxUnpacked}
+	return &intake{of: b, names: unzip.Names{}, left: maxUnpacked}
 }
 
-// take reads a file. It is false if no more can be taken.
+// take reads a file. It returns false if no more files can be added.
 func (in *intake) take(name string, executable bool, from io.Reader) bool {
 	b := in.of
 	if !in.count() {
 		return false
 	}
 	if !plain(name) {
-		b.report(rulePath, name, 0, "%s is not a plain path within the bundle", diag.Quote(name))
+		b.report(rulePath, name, 0, "%s is not a simple path within the bundle", diag.Quote(name))
 		return true
 	}
-	if !in.claim(name) {
-		b.report(ruleTwice, name, 0, "%s is there twice, or is a file and a folder", diag.Quote(name))
+	if !in.names.Claim(name) {
+		b.report(ruleTwice, name, 0, "%s appears twice, or is both a file and a folder", diag.Quote(name))
 		return true
 	}
 	most := min(in.left, maxFile)
 	data, err := io.ReadAll(io.LimitReader(from, most+1))
 	switch {
 	case errors.Is(err, errBomb):
-		b.report(ruleTooLarge, name, 0, "%s grows to more than %d times its size when it is unpacked", diag.Quote(name), maxRatio)
+		b.report(ruleTooLarge, name, 0, "%s grows to more than %d times its size when unpacked", diag.Quote(name), maxRatio)
 		return false
 	case int64(len(data)) > most && most < maxFile:
-		b.report(ruleTooLarge, "", 0, "the files have more than %d MiB together", maxUnpacked>>20)
+		b.report(ruleTooLarge, "", 0, "the files are larger than %d MiB together", maxUnpacked>>20)
 		return false
 	case int64(len(data)) > most:
-		b.report(ruleTooLarge, name, 0, "%s has more than %d MiB", diag.Quote(name), maxFile>>20)
+		b.report(ruleTooLarge, name, 0, "%s is larger than %d MiB", diag.Quote(name), maxFile>>20)
 		in.left -= most
 		return in.left > 0
 	case err != nil:
@@ -68,11 +65,11 @@ func (in *intake) take(name string, executable bool, from io.Reader) bool {
 	return true
 }
 
-// count counts an entry, whatever it is. It is false if there are too many, or if
-// too much is wrong with them to be told.
+// count counts an entry of any kind. It returns false if there are too many entries,
+// or too many problems to report.
 func (in *intake) count() bool {
 	if len(in.of.Problems) >= maxProblems {
-		in.of.report(ruleTooLarge, "", 0, "so much is wrong with it that the rest was not looked at")
+		in.of.report(ruleTooLarge, "", 0, "there are too many problems; the rest was not checked")
 		return false
 	}
 	if in.files++; in.files > maxFiles {
@@ -82,25 +79,7 @@ func (in *intake) count() bool {
 	return true
 }
 
-// claim keeps a name for one file, in whatever case, and its folders for
-// folders.
-func (in *intake) claim(name string) bool {
-	folded := strings.ToLower(norm.NFC.String(name))
-	if _, taken := in.names[folded]; taken {
-		return false
-	}
-	for dir := path.Dir(folded); dir != "."; dir = path.Dir(dir) {
-		if in.names[dir] {
-			return false
-		}
-		in.names[dir] = false
-	}
-	in.names[folded] = true
-	return true
-}
-
-// plain reports whether a name means one file within the bundle, on every
-// machine.
+// plain reports whether a name means the same file within the bundle on every system.
 func plain(name string) bool {
 	if len(name) > 1024 || !utf8.ValidString(name) || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, `\:*?"<>|`) {
 		return false
@@ -121,7 +100,7 @@ func hidden(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.Contains(name, "/.")
 }
 
-// entry takes an entry of an archive: a file with its content, or a folder.
+// entry adds an entry of an archive: a file with its content, or a folder.
 func (in *intake) entry(name string, mode fs.FileMode, open func() (io.ReadCloser, error)) bool {
 	b := in.of
 	short := strings.TrimSuffix(strings.TrimPrefix(name, "./"), "/")
@@ -132,7 +111,7 @@ func (in *intake) entry(name string, mode fs.FileMode, open func() (io.ReadClose
 	case short == "" && name == "./":
 		return true
 	case !plain(short):
-		b.report(rulePath, name, 0, "%s is not a plain path within the bundle", diag.Quote(name))
+		b.report(rulePath, name, 0, "%s is not a simple path within the bundle", diag.Quote(name))
 		return true
 	case !mode.IsRegular() && !mode.IsDir():
 		b.report(ruleLink, short, 0, "%s is a link or device", diag.Quote(short))
@@ -145,19 +124,19 @@ func (in *intake) entry(name string, mode fs.FileMode, open func() (io.ReadClose
 	}
 	from, err := open()
 	if err != nil {
-		b.report(ruleUnreadable, short, 0, "%s cannot be read: it is encrypted, or packed in a way that is not known", diag.Quote(short))
+		b.report(ruleUnreadable, short, 0, "%s cannot be read: it is encrypted, or its compression method is unknown", diag.Quote(short))
 		return true
 	}
 	defer from.Close()
-	in.files-- // it is counted once
+	in.files-- // it was counted before
 	return in.take(short, mode&0o111 != 0, from)
 }
 
-// errBomb says that something grows too fast.
+// errBomb means that a file grows too fast.
 var errBomb = errors.New("it grows too fast")
 
-// watched reads what is unpacked, and stops where it has become too much for
-// what went in.
+// watched reads unpacked data, and stops when it is too much for the packed bytes read
+// so far.
 type watched struct {
 	from io.Reader
 	in   func() int64
@@ -172,7 +151,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counted counts what is read.
+// counted counts the bytes that are read.
 type counted struct {
 	from io.Reader
 	n    int64
@@ -193,14 +172,14 @@ func (b *Bundle) readTar(data []byte) {
 		return
 	}
 	unzipped.Multistream(false)
-	// All of it is bounded, also what stands between the files.
+	// The limit covers all of it, including the bytes between the files.
 	safe := &io.LimitedReader{R: &watched{from: unzipped, in: func() int64 { return raw.n }}, N: 2 * maxUnpacked}
 	if b.readEntries(safe) {
 		b.tarEnd(safe, buffered)
 	}
 }
 
-// readEntries takes the entries of a tar. It is false if it does not come to its
+// readEntries adds the entries of a tar. It returns false if it does not reach the
 // end.
 func (b *Bundle) readEntries(from io.Reader) bool {
 	in, archive := newIntake(b), tar.NewReader(from)
@@ -225,19 +204,19 @@ func (b *Bundle) readEntries(from io.Reader) bool {
 
 func (b *Bundle) damaged(err error) {
 	if errors.Is(err, errBomb) {
-		b.report(ruleTooLarge, "", 0, "it grows to more than %d times its size when it is unpacked", maxRatio)
+		b.report(ruleTooLarge, "", 0, "it grows to more than %d times its size when unpacked", maxRatio)
 		return
 	}
 	b.report(ruleUnreadable, "", 0, "the archive is damaged")
 }
 
-// tarEnd wants nothing after the end: neither in the tar, nor after its gzip.
+// tarEnd reports data after the end of the tar or of its gzip.
 func (b *Bundle) tarEnd(unpacked, packed io.Reader) {
 	rest := make([]byte, 32<<10)
 	for {
 		n, err := unpacked.Read(rest)
 		if len(bytes.Trim(rest[:n], "\x00")) > 0 {
-			b.report(ruleUnreadable, "", 0, "the archive goes on after its end")
+			b.report(ruleUnreadable, "", 0, "the archive has data after its end")
 			return
 		}
 		if errors.Is(err, io.EOF) {
@@ -249,7 +228,7 @@ func (b *Bundle) tarEnd(unpacked, packed io.Reader) {
 		}
 	}
 	if n, _ := packed.Read(rest[:1]); n > 0 {
-		b.report(ruleUnreadable, "", 0, "the archive goes on after its end")
+		b.report(ruleUnreadable, "", 0, "the archive has data after its end")
 	}
 }
 
@@ -265,7 +244,7 @@ func (b *Bundle) readZip(data []byte) {
 	}
 	in := newIntake(b)
 	for _, f := range archive.File {
-		// Two entries can share their packed bytes, so each is held to its own.
+		// Two entries can share their packed bytes, so each has its own ratio.
 		open := func() (io.ReadCloser, error) {
 			if f.Flags&1 != 0 {
 				return nil, zip.ErrAlgorithm
@@ -285,7 +264,7 @@ func (b *Bundle) readZip(data []byte) {
 	}
 }
 
-// Pack writes the tree as an archive: the same bytes for the same tree.
+// Pack writes the tree as an archive. Equal trees give equal bytes.
 func (t Tree) Pack(w io.Writer) error {
 	zipped, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {

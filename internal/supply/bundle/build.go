@@ -13,12 +13,12 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// require lets modules of the older kind, which esbuild puts into the one file,
-// reach node's own.
+// require lets CommonJS modules, which esbuild merges into the one file, load node's
+// own modules.
 const require = `import { createRequire as ambitRequire } from "node:module"; const require = ambitRequire(import.meta.url);`
 
-// build makes one file that node runs of a TypeScript entrypoint and whatever it
-// imports. It works on a copy of the tree, and takes nothing from outside of it.
+// build compiles a TypeScript entrypoint and its imports to one file for node. It
+// works on a copy of the tree and uses no file outside of it.
 func build(t Tree, entry string) ([]byte, []Problem) {
 	failed := func(file string, line int, format string, args ...any) []Problem {
 		return []Problem{{ruleBuild.Code, ruleBuild.Severity, file, line, fmt.Sprintf(format, args...), ruleBuild.Fix}}
@@ -64,7 +64,7 @@ func build(t Tree, entry string) ([]byte, []Problem) {
 	return r.OutputFiles[0].Contents, nil
 }
 
-// outside is the first file that was built in and is not the bundle's.
+// outside returns the first file of the build that is not part of the bundle.
 func outside(metafile string) string {
 	var meta struct {
 		Inputs map[string]struct{} `json:"inputs"`

@@ -1,27 +1,25 @@
-// Package bundle reads, builds, checks and writes code bundles: the code of an
-// agent with its manifest, findagent.json, at the top.
+// Package bundle reads, builds, checks and writes code bundles: the code of an agent
+// with its manifest, findagent.json, at the top.
 //
-// A bundle is a folder, or an archive (a gzipped tar, or a zip) of one. Both are
-// read into the same [Tree] of plain files, so that one check and one digest
-// serve both: a folder without TypeScript has the digest of its archive. The
-// digest is of names, contents and the executable bit, never of the archive's
-// bytes: packing again changes nothing.
+// A bundle is a folder, or an archive (a gzipped tar, or a zip) of one. Both are read
+// into the same [Tree] of plain files, so they share one check and one digest: a folder
+// without TypeScript has the digest of its archive. The digest covers names, contents and
+// the executable bit, not the archive's bytes, so packing again does not change it.
 //
-// What was checked is what runs. A tree lies in memory from the moment that it
-// is read; [Tree.Write] makes a copy of exactly that for the sandbox to show.
+// The code that runs is the code that was checked. A tree is held in memory after it is
+// read, and [Tree.Write] writes exactly that tree for the sandbox.
 //
-// The decisions:
+// Design decisions:
 //
-//   - Nothing is believed. Sizes are counted as bytes come out; an archive that
-//     grows too far, or too fast, is put down. Names must be plain, and mean one
-//     file on every machine. There are files and folders, and nothing else.
-//   - Names that begin with a dot are not part of a bundle: that is where keys,
-//     histories and caches are. In a folder they are passed over, in an archive
-//     they are passed over too.
-//   - A problem does not end the search for others. Errors keep a bundle from
-//     running; warnings are for the person who reviews it.
+//   - Nothing in an archive is trusted. Sizes are counted while unpacking, and an archive
+//     that grows too large or too fast is refused. Names must be simple and mean the same
+//     file on every system. Only files and folders are allowed.
+//   - Names that begin with a dot are not part of a bundle, since keys, histories and
+//     caches have such names. They are skipped in folders and in archives.
+//   - All problems are reported, not only the first. A bundle with errors does not run;
+//     warnings are for the reviewer.
 //   - TypeScript is built when a bundle is packed, into a file beside its source,
-//     NAME.ts.mjs, so that the manifest stays as it was written and reviewed.
+//     NAME.ts.mjs. The manifest stays as it was written and reviewed.
 package bundle
 
 import (
@@ -45,28 +43,27 @@ import (
 // ManifestName is the file that describes a bundle.
 const ManifestName = "findagent.json"
 
-// Bounds of a bundle.
+// Limits of a bundle.
 const (
 	maxArchive  = 64 << 20
 	maxUnpacked = 128 << 20
 	maxFile     = 32 << 20
 	maxFiles    = 10_000
 	maxProblems = 1000
-	// More than this many bytes out of one, beyond what compresses well by
-	// itself, is made to hurt.
+	// A higher ratio than maxRatio, beyond the first MiB, is treated as a zip bomb.
 	maxRatio  = 200
 	ratioFrom = 4 << 20
 )
 
 // File is one file of a bundle.
 type File struct {
-	// Path is within the bundle, with slashes.
+	// Path is relative to the bundle, with slashes.
 	Path       string
 	Executable bool
 	Data       []byte
 }
 
-// Tree is the files of a bundle, by path.
+// Tree is the files of a bundle, sorted by path.
 type Tree []File
 
 // Find returns the file at a path, or nil.
@@ -78,7 +75,7 @@ func (t Tree) Find(path string) *File {
 	return &t[i]
 }
 
-// put adds a file, or replaces the one of that path.
+// put adds a file, or replaces the file at that path.
 func (t Tree) put(f File) Tree {
 	i, ok := slices.BinarySearchFunc(t, f.Path, func(f File, path string) int { return strings.Compare(f.Path, path) })
 	if ok {
@@ -88,7 +85,7 @@ func (t Tree) put(f File) Tree {
 	return slices.Insert(t, i, f)
 }
 
-// Size is that of all files together.
+// Size is the total size of all files.
 func (t Tree) Size() (n int64) {
 	for i := range t {
 		n += int64(len(t[i].Data))
@@ -96,7 +93,7 @@ func (t Tree) Size() (n int64) {
 	return n
 }
 
-// Digest names the tree: the same for the same files.
+// Digest identifies the tree: equal files give equal digests.
 func (t Tree) Digest() string {
 	h := sha256.New()
 	for i := range t {
@@ -110,7 +107,7 @@ func (t Tree) Digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// Write copies the tree into an empty folder, for everybody to read.
+// Write copies the tree into an empty folder, readable by every user.
 func (t Tree) Write(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -139,22 +136,21 @@ func (t Tree) Write(dir string) error {
 	return nil
 }
 
-// Bundle is a bundle that was read, and what is wrong with it.
+// Bundle is a bundle and its problems.
 type Bundle struct {
-	// Path is where it was read from.
+	// Path is where the bundle was read from.
 	Path string
 	Tree Tree
-	// Manifest is nil if there is none that can be read. It is valid if there is
-	// no error among the problems.
+	// Manifest is nil if it cannot be read. It is valid if no problem is an error.
 	Manifest *manifest.Manifest
-	// LeftOut are names that begin with a dot, and what is below them.
+	// LeftOut are the skipped names that begin with a dot.
 	LeftOut  []string
 	Problems []Problem
 
 	archived bool
 }
 
-// Agent is who the bundle is; nil if its manifest is not valid.
+// Agent returns the bundle's agent; nil if its manifest is not valid.
 func (b *Bundle) Agent() *agent.Agent {
 	if b.Manifest == nil || !b.Manifest.Valid() {
 		return nil
@@ -162,7 +158,7 @@ func (b *Bundle) Agent() *agent.Agent {
 	return b.Manifest.Agent()
 }
 
-// Errors are the problems that keep the bundle from running.
+// Errors counts the problems that keep the bundle from running.
 func (b *Bundle) Errors() (n int) {
 	for _, p := range b.Problems {
 		if p.Severity == diag.Error {
@@ -172,7 +168,7 @@ func (b *Bundle) Errors() (n int) {
 	return n
 }
 
-// Invalid says that a bundle has problems that keep it from running.
+// Invalid is the error of a bundle that cannot run.
 type Invalid struct{ *Bundle }
 
 func (e *Invalid) Error() string {
@@ -197,9 +193,9 @@ func (b *Bundle) report(r *diag.Rule, path string, line int, format string, args
 	b.Problems = append(b.Problems, Problem{r.Code, r.Severity, path, line, fmt.Sprintf(format, args...), r.Fix})
 }
 
-// Open reads a bundle and checks it. The path is a folder, its manifest, or an
-// archive. The error says that there is nothing to read there; whatever is wrong
-// with the bundle itself is among its problems.
+// Open reads and checks a bundle. The path is a folder, its manifest, or an archive.
+// The error means that the path cannot be read; problems of the bundle itself are in
+// its Problems.
 func Open(name string) (*Bundle, error) {
 	b, err := read(name)
 	if err != nil {
@@ -226,7 +222,7 @@ func read(name string) (*Bundle, error) {
 	case !info.Mode().IsRegular():
 		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("it is neither a file nor a folder")}
 	case info.Size() > maxArchive:
-		b.report(ruleTooLarge, "", 0, "the archive has more than %d MiB", maxArchive>>20)
+		b.report(ruleTooLarge, "", 0, "the archive is larger than %d MiB", maxArchive>>20)
 	default:
 		var data []byte
 		if data, err = os.ReadFile(name); err == nil {
@@ -236,7 +232,7 @@ func read(name string) (*Bundle, error) {
 	return b, err
 }
 
-// readFolder takes the files of a folder.
+// readFolder adds the files of a folder.
 func (b *Bundle) readFolder(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -259,7 +255,7 @@ func (b *Bundle) readFolder(dir string) error {
 		case e.IsDir():
 			return nil
 		case !e.Type().IsRegular():
-			b.report(ruleLink, name, 0, "%s is a link, or not a file at all", diag.Quote(name))
+			b.report(ruleLink, name, 0, "%s is a link or another special file", diag.Quote(name))
 			return nil
 		}
 		f, err := root.Open(filepath.FromSlash(name))
@@ -278,7 +274,7 @@ func (b *Bundle) readFolder(dir string) error {
 	})
 }
 
-// readArchive takes the files of an archive.
+// readArchive adds the files of an archive.
 func (b *Bundle) readArchive(data []byte) {
 	b.archived = true
 	switch {

@@ -221,10 +221,10 @@ func TestEveryProblem(t *testing.T) {
 	}
 	for _, p := range b.Problems {
 		if p.Code == "CB011" && (p.Path != "code.js" || p.Line != 3) || p.Code == "CB010" && p.Line != 3 {
-			t.Errorf("%s stands at %s:%d", p.Code, p.Path, p.Line)
+			t.Errorf("%s is at %s:%d", p.Code, p.Path, p.Line)
 		}
 		if strings.Contains(p.Message, "MIIEpAIB") {
-			t.Error("the secret is told")
+			t.Error("the output contains the secret")
 		}
 	}
 	if i := slices.IndexFunc(b.Problems, func(p Problem) bool { return p.Severity != diag.Error }); i < 0 || slices.ContainsFunc(b.Problems[i:], func(p Problem) bool { return p.Severity == diag.Error }) {

@@ -15,10 +15,10 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// check looks for everything that can be wrong with a bundle that was read.
+// check looks for every problem of a bundle.
 func (b *Bundle) check() {
 	if len(b.Tree) == 0 && len(b.Problems) > 0 {
-		return // there is nothing to look at
+		return // there is nothing to check
 	}
 	b.checkManifest()
 	if a := b.Agent(); a != nil {
@@ -47,7 +47,7 @@ func (b *Bundle) checkManifest() {
 	b.Manifest, err = manifest.Parse(ManifestName, f.Data, manifest.Options{Dialect: agent.FindAgent})
 	if err == nil {
 		if a := b.Manifest.Agent(); a.Kind != agent.CodeBundle {
-			b.report(ruleManifest, ManifestName, 0, "the manifest is of kind %s, not code-bundle", a.Kind)
+			b.report(ruleManifest, ManifestName, 0, "the manifest has kind %s, not code-bundle", a.Kind)
 			b.Manifest = nil
 		}
 		return
@@ -57,8 +57,8 @@ func (b *Bundle) checkManifest() {
 	}
 }
 
-// Built is where the built form of an entrypoint is: of TypeScript beside its
-// source, and otherwise the file itself.
+// Built is the path of the file that runs for an entrypoint: for TypeScript the built
+// file beside its source, otherwise the entrypoint itself.
 func Built(entry string) string {
 	if IsTypeScript(entry) {
 		return entry + ".mjs"
@@ -71,7 +71,7 @@ func IsTypeScript(file string) bool {
 	return slices.Contains([]string{".ts", ".mts", ".cts", ".tsx"}, path.Ext(file))
 }
 
-// checkFiles looks for the files that the manifest names.
+// checkFiles reports files that the manifest names and the bundle lacks.
 func (b *Bundle) checkFiles(a *agent.Agent) {
 	p := a.Program
 	if p.Contract == agent.Wrapped {
@@ -91,7 +91,7 @@ func (b *Bundle) checkFiles(a *agent.Agent) {
 	}
 }
 
-// checkBuilt holds what was built to its source.
+// checkBuilt compares the built file with its source.
 func (b *Bundle) checkBuilt(entry string) {
 	there := b.Tree.Find(Built(entry))
 	if there == nil && b.archived {
@@ -107,11 +107,11 @@ func (b *Bundle) checkBuilt(entry string) {
 	case there == nil:
 		b.Tree = b.Tree.put(File{Path: Built(entry), Data: text})
 	case len(problems) > 0 || !bytes.Equal(there.Data, text):
-		b.report(ruleOtherBuild, Built(entry), 0, "%s is not what %s builds to here", diag.Quote(Built(entry)), diag.Quote(entry))
+		b.report(ruleOtherBuild, Built(entry), 0, "%s differs from a fresh build of %s", diag.Quote(Built(entry)), diag.Quote(entry))
 	}
 }
 
-// ours are the variables that decide how the sandbox and the runtimes work.
+// ours are the variables that control the sandbox and the runtimes.
 var ours = regexp.MustCompile(`^(?:PATH|HOME|TMPDIR|USER|LANG|LC_.*|LD_.*|NODE_.*|PYTHON.*|UV_.*|(?:HTTPS?|ALL|NO)_PROXY|SSL_CERT_.*|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|OPENSSL_.*|GCONV_PATH|AMBIT_.*)$`)
 
 func (b *Bundle) checkVariables(a *agent.Agent) {
@@ -127,7 +127,7 @@ func (b *Bundle) checkVariables(a *agent.Agent) {
 	}
 }
 
-// compiled says what a file is that nobody can read; empty for any other.
+// compiled describes a file of compiled code; empty for any other file.
 func compiled(f *File) string {
 	for _, m := range []struct{ begin, what string }{
 		{"\x7fELF", "a program or library for Linux"},
@@ -160,7 +160,7 @@ func (b *Bundle) checkSecrets(f *File) {
 		found, err = engine.Scan(f.Data, nil, nil)
 	}
 	if err != nil {
-		b.report(ruleUnscanned, f.Path, 0, "%s could not be looked through for secrets", diag.Quote(f.Path))
+		b.report(ruleUnscanned, f.Path, 0, "%s could not be scanned for secrets", diag.Quote(f.Path))
 	}
 	for _, m := range found {
 		b.report(ruleSecret, f.Path, line(f.Data, m.Start), "%s holds a secret (%s)", diag.Quote(f.Path), m.Rule)
@@ -169,15 +169,15 @@ func (b *Bundle) checkSecrets(f *File) {
 
 func line(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
 
-// code are files that can ask for something on the network.
+// code are the extensions of files that may use the network.
 var code = []string{".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx", ".py", ".sh", ".html"}
 
 var address = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(?:https?|wss?)://([a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+|localhost|\[[0-9a-f:.]+\])`)
 })
 
-// checkHosts names the hosts in code that the manifest does not, each once for
-// a file.
+// checkHosts reports hosts in code that the manifest does not list, each once per
+// file.
 func (b *Bundle) checkHosts(f *File) {
 	if !slices.Contains(code, path.Ext(f.Path)) {
 		return

@@ -73,7 +73,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// sound wants a tree within its bounds, with names that are plain and in order,
+// sound checks for a tree within its bounds, with names that are plain and in order,
 // that packing does not change.
 func sound(t *testing.T, b *Bundle) {
 	if b.Tree.Size() > maxUnpacked || len(b.Tree) > maxFiles || len(b.Problems) > maxProblems+1 {

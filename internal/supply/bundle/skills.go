@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
-// treeFiles is a tree as the reader of skills sees it.
+// treeFiles implements skill.Files for a tree.
 type treeFiles struct{ of *Bundle }
 
 var _ skill.Files = treeFiles{}
@@ -31,7 +31,7 @@ func (t treeFiles) Read(_ context.Context, path string) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// checkSkills holds the skills to what the manifest says of them.
+// checkSkills compares the skills with the manifest.
 func (b *Bundle) checkSkills(a *agent.Agent) {
 	if a.Skills == nil || len(a.Skills.List) == 0 {
 		return

@@ -67,13 +67,13 @@ type rails struct {
 	Actions map[string]map[string]any `json:"actions,omitempty"`
 }
 
-// parameter is what a text has a hole for.
+// parameter is a placeholder in a text, such as {id}.
 var parameter = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 func (d *Draft) findagent() (text []byte, wrong []string) {
 	m := findAgentManifest{
 		Name: d.Name, Description: d.Description, Kind: "mcp-tool", Tools: []declared{},
-		Prompt:   cmp.Or(d.Prompt, "You are a careful assistant. Use the tools that you have, say what they returned, and do not guess."),
+		Prompt:   cmp.Or(d.Prompt, "You are a careful assistant. Use your tools, report what they returned, and do not guess."),
 		Rails:    &rails{Input: map[string]any{"max_length": 100000}, Output: map[string]bool{"secret_leak_scan": true}, Actions: map[string]map[string]any{}},
 		Examples: d.Examples, Delivery: "mcp.stdio", Exec: "user-local", Targets: []string{"claude-code", "cli"},
 	}
@@ -83,7 +83,7 @@ func (d *Draft) findagent() (text []byte, wrong []string) {
 	for _, c := range words(d.Credentials) {
 		ref, host, ok := strings.Cut(c, "=")
 		if !ok || ref == "" || host == "" {
-			wrong = append(wrong, fmt.Sprintf("a credential is REF=HOST, and not %s", diag.Quote(c)))
+			wrong = append(wrong, fmt.Sprintf("%s is not a credential: write REF=HOST", diag.Quote(c)))
 			continue
 		}
 		m.Slots = append(m.Slots, slot{Ref: ref, Label: strings.ReplaceAll(ref, "_", " "), Hosts: []string{host}, Type: "secret", Required: true})
@@ -92,7 +92,7 @@ func (d *Draft) findagent() (text []byte, wrong []string) {
 		name, request, _ := strings.Cut(h, "=")
 		method, address, ok := strings.Cut(strings.TrimSpace(request), " ")
 		if !ok || name == "" {
-			wrong = append(wrong, fmt.Sprintf("an http tool is NAME=METHOD URL, such as 'get_user=GET https://api.example.com/users/{id}', and not %s", diag.Quote(h)))
+			wrong = append(wrong, fmt.Sprintf("%s is not an http tool: write NAME=METHOD URL, such as 'get_user=GET https://api.example.com/users/{id}'", diag.Quote(h)))
 			continue
 		}
 		t := tool(name, "Calls "+method+" "+address, action{Type: "http", Method: strings.ToUpper(method), URL: strings.TrimSpace(address), Headers: map[string]string{"Accept": "application/json"}}, address)
@@ -107,7 +107,7 @@ func (d *Draft) findagent() (text []byte, wrong []string) {
 	for _, h := range d.Templates {
 		name, template, ok := strings.Cut(h, "=")
 		if !ok || name == "" || template == "" {
-			wrong = append(wrong, fmt.Sprintf("a template is NAME=TEXT, such as 'summarize=Summarize in three sentences: {text}', and not %s", diag.Quote(h)))
+			wrong = append(wrong, fmt.Sprintf("%s is not a template: write NAME=TEXT, such as 'summarize=Summarize in three sentences: {text}'", diag.Quote(h)))
 			continue
 		}
 		t := tool(name, "Writes a prompt", action{Type: "prompt-template", Template: template}, template)
@@ -116,7 +116,7 @@ func (d *Draft) findagent() (text []byte, wrong []string) {
 	}
 	for _, s := range m.Slots {
 		if !slices.ContainsFunc(m.Tools, func(t declared) bool { return t.Action.Auth == s.Ref }) {
-			wrong = append(wrong, fmt.Sprintf("no http tool calls %s, so nothing would use the credential %s", diag.Quote(s.Hosts[0]), s.Ref))
+			wrong = append(wrong, fmt.Sprintf("no http tool calls %s, so the credential %s would be unused", diag.Quote(s.Hosts[0]), s.Ref))
 		}
 	}
 	if len(m.Tools) == 0 { // a prompt to paste into any assistant
@@ -125,11 +125,11 @@ func (d *Draft) findagent() (text []byte, wrong []string) {
 	return document(m), wrong
 }
 
-// credentialFor is the slot whose host an address is on.
+// credentialFor returns the slot for the host of an address.
 func (m *findAgentManifest) credentialFor(address string) string {
 	u, err := url.Parse(parameter.ReplaceAllString(address, "x"))
 	if err != nil {
-		return "" // reading the manifest says so, in its place
+		return "" // validating the manifest reports it at its location
 	}
 	for _, s := range m.Slots {
 		if h := s.Hosts[0]; strings.EqualFold(u.Hostname(), h) || strings.HasSuffix(strings.ToLower(u.Hostname()), "."+strings.ToLower(h)) {
@@ -139,7 +139,7 @@ func (m *findAgentManifest) credentialFor(address string) string {
 	return ""
 }
 
-// tool has an argument for every hole in its text.
+// tool returns a tool with an argument for every placeholder in its text.
 func tool(name, description string, a action, text string) declared {
 	in := input{Type: "object", Properties: map[string]property{}, Required: []string{}}
 	for _, p := range parameter.FindAllStringSubmatch(text, -1) {

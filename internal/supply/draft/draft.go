@@ -1,14 +1,13 @@
 // Package draft assembles a manifest from a few answers.
 //
-// It asks for what only a person can say and takes the rest from what ambit
-// knows: tool servers come from the catalogue, with their package, its digest and
-// every tool with its class, so that a new agent is pinned from its first line.
-// What is unsafe by oversight is not offered: an http tool that changes something
-// asks a person, a credential goes to one host, a program has no network unless
-// that is said.
+// It asks only for what a person must decide and takes the rest from the catalogue:
+// tool servers come with their package, its digest and the class of every tool, so a
+// new agent is pinned from the start. The defaults are safe: an http tool that changes
+// something needs approval, a credential is sent to one host, and a program has no
+// network unless the answers allow it.
 //
-// What it makes is read again like anybody's manifest. A draft with a problem
-// gives every problem and no manifest.
+// The result is validated like any manifest. A draft with a problem returns every
+// problem and no manifest.
 package draft
 
 import (
@@ -23,25 +22,25 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Draft is what was answered. Which fields count depends on the dialect.
+// Draft holds the answers. The dialect decides which fields are used.
 type Draft struct {
 	Dialect     agent.Dialect
 	Name        string
-	Description string // of Matrix and FindAgent
+	Description string // for Matrix and FindAgent
 
-	// Servers are ids of the catalogue, whole or by their last part. Matrix and
+	// Servers are ids of the catalogue, whole or only their last part, for Matrix and
 	// GPARS.
 	Servers []string
-	// Allow are the side-effect classes of Matrix, or the scopes of GPARS; all
-	// that are harmless if none are said.
+	// Allow are the side-effect classes of Matrix or the scopes of GPARS. The default
+	// is all harmless ones.
 	Allow []string
 
-	// Runtime, Entry and Network are Covenant's, Requires the capabilities that
-	// it wants of whoever gives it work.
+	// Runtime, Entry, Network and Requires are for Covenant. Requires lists the
+	// capabilities that the caller must have.
 	Runtime, Entry, Network string
 	Requires                []string
 
-	// Prompt, Examples and Tools are FindAgent's.
+	// Prompt, Examples and the tools below are for FindAgent.
 	Prompt      string
 	Examples    []string
 	HTTP        []string // NAME=METHOD URL
@@ -49,8 +48,8 @@ type Draft struct {
 	Credentials []string // REF=HOST
 }
 
-// Problems is why there is no manifest: all that is wrong with the answers, or
-// the manifest that they give, with its diagnostics.
+// Problems is the error of a draft that gives no manifest: problems in the answers, or
+// the invalid manifest with its diagnostics.
 type Problems struct {
 	Answers  []string
 	Manifest *manifest.Manifest
@@ -65,23 +64,24 @@ func (p *Problems) Error() string {
 			return d.Message
 		}
 	}
-	return "it is not a valid manifest"
+	return "the manifest is not valid"
 }
 
-// File is something that lies beside the manifest.
+// File is a file beside the manifest.
 type File struct {
 	Name string
 	Text string
 }
 
-// Result is a valid manifest, and the program that it names if it is one.
+// Result is a valid manifest, and the program that it names, if any.
 type Result struct {
 	Text     []byte
 	Manifest *manifest.Manifest
 	Files    []File
 }
 
-// Make assembles the manifest. Known are the tool servers that can be named.
+// Make assembles the manifest. known contains the tool servers that the draft can
+// name.
 func (d *Draft) Make(known *catalog.Catalog) (*Result, error) {
 	var wrong []string
 	r := &Result{}
@@ -114,7 +114,7 @@ func fileOf(d agent.Dialect) string {
 	return "agent.json"
 }
 
-// Find looks a server up by its id, or by the last part of it.
+// Find looks up a server by its id, or by the last part of its id.
 func Find(known *catalog.Catalog, name string) (id string, e *catalog.Entry, err error) {
 	var short []string
 	for _, id := range known.IDs() {
@@ -131,19 +131,19 @@ func Find(known *catalog.Catalog, name string) (id string, e *catalog.Entry, err
 	return "", nil, fmt.Errorf("the catalogue has no server %s: %s", diag.Quote(name), hint)
 }
 
-// document is a manifest in JSON, for people.
+// document returns a manifest as indented JSON.
 func document(v any) []byte {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
-		panic(err) // it is made of texts
+		panic(err) // cannot happen: v consists of strings
 	}
 	return []byte(b.String())
 }
 
-// words takes lists apart that were written with commas, and empty ones out.
+// words splits lists at commas and drops empty items.
 func words(list []string) []string {
 	all := []string{}
 	for _, item := range list {

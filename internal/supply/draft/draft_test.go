@@ -45,7 +45,7 @@ func TestEveryServer(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			// Its address of a database could hold a password, which Matrix wants
+			// Its database address could contain a password, which Matrix requires
 			// out of a manifest.
 			if !strings.Contains(err.Error(), `"--dsn" is a literal credential`) {
 				t.Errorf("matrix with %s: %v", id, err)
@@ -59,7 +59,7 @@ func TestEveryServer(t *testing.T) {
 	}
 }
 
-// TestSafeByDefault is about what nobody has to think of.
+// TestSafeByDefault checks the defaults that need no decision.
 func TestSafeByDefault(t *testing.T) {
 	c := known(t)
 	r, err := (&draft.Draft{Dialect: agent.FindAgent, Name: "xyz", HTTP: []string{"get=GET https://a.example.com/{id}", "put=put https://b.example.com/"}, Credentials: []string{"token=a.example.com"}}).Make(c)
@@ -81,7 +81,7 @@ func TestSafeByDefault(t *testing.T) {
 	}
 }
 
-// FuzzMake wants a valid manifest or a reason, whatever was answered.
+// FuzzMake: any answers give a valid manifest or a reason.
 func FuzzMake(f *testing.F) {
 	c := known(f)
 	for _, d := range agent.Dialects {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// covenant is the manifest of a program, and a program to start from: it reads
-// its one line and answers with one.
+// covenant returns the manifest of a program, and a program to start from that reads
+// one line and answers with one.
 func (d *Draft) covenant() (text []byte, files []File) {
 	runtime := cmp.Or(d.Runtime, "python3")
 	entry := cmp.Or(d.Entry, map[string]string{"node": "main.mjs"}[runtime], "main.py")
@@ -28,18 +28,18 @@ func (d *Draft) covenant() (text []byte, files []File) {
 	return []byte(b.String()), files
 }
 
-// quoted is a TOML string: a JSON string is one.
+// quoted returns a TOML string; every JSON string is one.
 func quoted(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a text can be written
+		panic(err) // cannot happen: s is a string
 	}
 	return string(b)
 }
 
-// programs answer what they were told.
+// programs echo their input.
 var programs = map[string]string{
-	"python3": `"""One JSON line in, one JSON line out. Whatever else it says goes to stderr."""
+	"python3": `"""One JSON line in, one JSON line out. Log output belongs on stderr."""
 
 import json
 import sys

@@ -35,8 +35,8 @@ type matrixTool struct {
 	Class       string `json:"side_effect_class"`
 }
 
-// matrix works in the folder that the agent is started in, and keeps what its
-// servers remember there.
+// matrix returns a manifest whose servers work in the folder that the agent is started
+// in and keep their data there.
 func (d *Draft) matrix(known *catalog.Catalog) (text []byte, wrong []string) {
 	m := matrixManifest{SchemaVersion: 1, Agent: "matrix://agent/" + d.Name, Description: d.Description, Allowed: words(d.Allow), Servers: []matrixServer{}}
 	if len(m.Allowed) == 0 {
@@ -44,7 +44,7 @@ func (d *Draft) matrix(known *catalog.Catalog) (text []byte, wrong []string) {
 	}
 	names := words(d.Servers)
 	if len(names) == 0 {
-		wrong = append(wrong, "a Matrix agent's tools are on servers: name one of the catalogue (--server), such as filesystem")
+		wrong = append(wrong, "a Matrix agent needs a tool server: name one from the catalogue (--server), such as filesystem")
 	}
 	for _, name := range names {
 		id, e, err := Find(known, name)
@@ -62,7 +62,7 @@ func (d *Draft) matrix(known *catalog.Catalog) (text []byte, wrong []string) {
 		case catalog.PyPI:
 			s.Command, s.Args = "uvx", []string{e.Package.Name + "==" + e.Package.Version}
 		default:
-			wrong = append(wrong, fmt.Sprintf("%s is a part of ambit, and no package that a Matrix manifest could pin: use it in a GPARS agent", diag.Quote(name)))
+			wrong = append(wrong, fmt.Sprintf("%s is part of ambit, so a Matrix manifest cannot pin it: use it in a GPARS agent", diag.Quote(name)))
 			continue
 		}
 		for _, a := range e.Args {
@@ -96,7 +96,7 @@ func (d *Draft) gpars(known *catalog.Catalog) (text []byte, wrong []string) {
 	m := gparsManifest{ID: "org:local/agent:" + d.Name, Version: "0.1.0", Required: []gparsNeed{}, Optional: []gparsNeed{}}
 	names := words(d.Servers)
 	if len(names) == 0 {
-		wrong = append(wrong, "a GPARS agent says which servers it needs: name one of the catalogue (--server), such as filesystem")
+		wrong = append(wrong, "a GPARS agent needs a tool server: name one from the catalogue (--server), such as filesystem")
 	}
 	asked := words(d.Allow)
 	used := map[string]bool{}
@@ -114,7 +114,7 @@ func (d *Draft) gpars(known *catalog.Catalog) (text []byte, wrong []string) {
 			}
 		}
 		if len(need.Scopes) == 0 {
-			wrong = append(wrong, fmt.Sprintf("say which scopes of %s it needs (--allow): %s", name, diag.Words(slices.Sorted(maps.Keys(e.Scopes)), "or")))
+			wrong = append(wrong, fmt.Sprintf("choose the scopes of %s that it needs (--allow): %s", name, diag.Words(slices.Sorted(maps.Keys(e.Scopes)), "or")))
 		}
 		m.Required = append(m.Required, need)
 	}

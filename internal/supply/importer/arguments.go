@@ -9,21 +9,21 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// arguments are the arguments that do not look like a secret: flags, paths,
-// addresses, packages, plain words. What is an option for a secret is left out, and
-// so are the last words. With anything else left out, another word would take its
-// place, or a bound would be gone: then it is not ok, and the server cannot be copied.
+// arguments returns the arguments that do not look like a secret: flags, paths,
+// addresses, packages, plain words. Options for secrets are dropped, and so are
+// trailing words. Dropping any other argument would move the next word into its place
+// or remove a limit; then ok is false and the server cannot be copied.
 func (b *builder) arguments(what, command string, args []string, env func(name, value string, given bool)) (out []string, ok bool) {
 	w := &walk{builder: b, what: what, env: env, out: []string{}, left: -1}
 	w.enter(command, true)
 	refuse := func(name string) ([]string, bool) {
-		b.note(Dropped, what, "%s may be a secret, or refers to one, and without it something else would run", name)
+		b.note(Dropped, what, "%s may be or refer to a secret, and without it the command would change", name)
 		return nil, false
 	}
 	for w.at < len(args) {
-		taken, refused := w.take(args[w.at:])
+		taken, refused := w.next(args[w.at:])
 		if refused != "" {
-			w.holdFirst(args[w.at:])
+			w.withholdFirst(args[w.at:])
 			return refuse(refused)
 		}
 		w.at += taken
@@ -33,42 +33,42 @@ func (b *builder) arguments(what, command string, args []string, env func(name, 
 	if left >= 0 && (len(out) > left || !named) {
 		return refuse("an argument")
 	}
-	// A manifest takes the first word for the package, and what is behind its @ for the
-	// version; and what stands behind an option for a secret for that.
+	// A manifest reads the first word as the package and the part after @ as its
+	// version, and a word after a secret's option as the secret.
 	first := slices.IndexFunc(out, func(a string) bool { return !dashed(a) })
-	if f := familyOf(command); f != nil && f.packages != "" && first > 0 && among(out[first-1], f.values) &&
+	if f := familyOf(command); f != nil && f.packages != "" && first > 0 && inList(out[first-1], f.values) &&
 		(strings.Contains(out[first], "@") || strings.Contains(out[first], "==")) {
 		return refuse("the value of " + out[first-1])
 	}
 	for i, a := range out[:max(len(out)-1, 0)] {
 		if dashed(a) && !strings.Contains(a, "=") && secretlike.Name(a) && !dashed(out[i+1]) {
-			return refuse("what stands behind " + a)
+			return refuse("the argument after " + a)
 		}
 	}
 	return out, true
 }
 
-// walk goes through the arguments of one command.
+// walk reads the arguments of one command.
 type walk struct {
 	*builder
 	what string
 	env  func(name, value string, given bool)
-	// family is that of the program whose own options and words these are.
+	// family is the family of the program whose options and words are read.
 	family *family
-	words  string // those before what runs, so far
+	words  string // the words before the program or package that runs
 	begun  bool   // all of them were there
-	// sure: everything so far was understood, so the next word is what runs. Named:
-	// what runs has surely been copied.
+	// sure means that everything so far was understood, so the next word is what runs.
+	// named means that what runs has been copied.
 	sure, named bool
-	// container: variables may be given as options.
+	// container means that options may set variables.
 	container bool
 	at        int
 	before    string // the argument before this one
 	out       []string
-	left      int // how many had been copied when a word was left out
+	left      int // how many were copied when a word was dropped
 }
 
-// enter goes on with the arguments of a program.
+// enter starts reading the arguments of a program.
 func (w *walk) enter(command string, sure bool) {
 	w.family = familyOf(command)
 	w.named = w.family == nil
@@ -80,9 +80,9 @@ func (w *walk) enter(command string, sure bool) {
 	w.container = w.container || w.family.container
 }
 
-// take copies the next argument or two, or leaves them out. What is refused is told
-// by its name.
-func (w *walk) take(args []string) (taken int, refused string) {
+// next copies the next argument or two, or drops them. refused names what cannot be
+// copied.
+func (w *walk) next(args []string) (taken int, refused string) {
 	arg, next := args[0], ""
 	if len(args) > 1 {
 		next = args[1]
@@ -90,15 +90,15 @@ func (w *walk) take(args []string) (taken int, refused string) {
 	flag, value, joined := w.parted(arg)
 	switch {
 	case dashed(arg) && strings.ContainsFunc(flag, unicode.IsSpace) && !w.gluedHeader(arg):
-		return 0, "an option with blanks" // it may have its value in it
+		return 0, "an option with blanks" // it may contain its value
 	case w.named:
 		return w.ordinary(arg, next)
 	}
-	if w.family.others && among(flag, "-u --user") {
+	if w.family.others && inList(flag, "-u --user") {
 		if !joined {
 			value = next
 		}
-		if !user.MatchString(value) || w.holds(value) {
+		if !user.MatchString(value) || w.containsWithheld(value) {
 			return 0, "the value of " + flag
 		}
 		if joined {
@@ -110,7 +110,7 @@ func (w *walk) take(args []string) (taken int, refused string) {
 		if taken, refused = w.own(arg, next); taken > 0 || refused != "" {
 			return taken, refused
 		}
-		// Whether the next word is its value, nobody knows here.
+		// The next word may or may not be its value.
 		w.sure = joined && !w.short(arg)
 	}
 	switch {
@@ -124,17 +124,19 @@ func (w *walk) take(args []string) (taken int, refused string) {
 	return w.ordinary(arg, next)
 }
 
-// short: a container's options of one letter have their values behind them.
+// short reports whether arg is one of a container's one-letter options, whose value
+// follows directly.
 func (w *walk) short(arg string) bool {
 	return w.container && dashed(arg) && !strings.HasPrefix(arg, "--")
 }
 
-// own takes a known option of a program that runs others; nothing is taken of others.
+// own reads a known option of a program that runs others. It reads nothing for other
+// programs.
 func (w *walk) own(arg, next string) (taken int, refused string) {
 	f := w.family
 	if set, words := variableOf(arg, next); f.container && words > 0 {
 		name, value, given := strings.Cut(set, "=")
-		if !variableName.MatchString(name) || tokenLike(name) || w.holds(name) {
+		if !variableName.MatchString(name) || tokenLike(name) || w.containsWithheld(name) {
 			return 0, "a variable"
 		}
 		w.env(name, value, given)
@@ -142,33 +144,34 @@ func (w *walk) own(arg, next string) (taken int, refused string) {
 		return words, ""
 	}
 	switch {
-	case arg == "--" || among(arg, f.switches) || f.cluster(arg):
+	case arg == "--" || inList(arg, f.switches) || f.cluster(arg):
 		return w.copied(arg)
-	case w.short(arg) && len(arg) > 2 && among(arg[:2], f.values):
+	case w.short(arg) && len(arg) > 2 && inList(arg[:2], f.values):
 		if _, ok := w.value(arg[:2], strings.TrimPrefix(arg[2:], "=")); !ok || strings.Contains(arg, "://") {
 			return 0, "the value of " + arg[:2]
 		}
 		return w.copied(arg)
 	case next == "" || dashed(next):
 		return 0, ""
-	case among(arg, f.values):
+	case inList(arg, f.values):
 		kept, ok := w.value(arg, next)
 		if !ok {
 			return 0, "the value of " + arg
 		}
 		w.out = append(w.out, arg, kept)
 		return 2, ""
-	case among(arg, f.packages), among(arg, f.modules):
-		if (w.risky(next) && !w.plain(next) || strings.Contains(next, "://")) && !(among(arg, f.packages) && w.place(next)) {
+	case inList(arg, f.packages), inList(arg, f.modules):
+		if (w.risky(next) && !w.plain(next) || strings.Contains(next, "://")) && !(inList(arg, f.packages) && w.place(next)) {
 			return 0, "the value of " + arg
 		}
-		w.named = among(arg, f.modules)
+		w.named = inList(arg, f.modules)
 		return w.copied(arg, next)
 	}
 	return 0, ""
 }
 
-// variableOf is what a container's option sets, and how many words that takes.
+// variableOf returns the variable that a container's option sets, and the number of
+// words it takes.
 func variableOf(arg, next string) (set string, words int) {
 	if long, joined := strings.CutPrefix(arg, "--env="); joined {
 		return long, 1
@@ -183,8 +186,8 @@ func variableOf(arg, next string) (set string, words int) {
 	return "", 0
 }
 
-// name takes a word where everything before it was understood: it stands before what
-// runs, or is that. Only here a word may look like a secret.
+// name reads a word when everything before it was understood: it precedes what runs,
+// or is what runs. Only such a word may look like a secret.
 func (w *walk) name(arg string) (taken int, refused string) {
 	if !w.begun {
 		words := strings.TrimSpace(w.words + " " + arg)
@@ -198,7 +201,7 @@ func (w *walk) name(arg string) (taken int, refused string) {
 			return w.ordinary(arg, "")
 		}
 	}
-	image := w.family.container && !w.holds(arg) && (imageTag.MatchString(arg) && !tokenLike(imageDigest.ReplaceAllString(arg, "")) ||
+	image := w.family.container && !w.containsWithheld(arg) && (imageTag.MatchString(arg) && !tokenLike(imageDigest.ReplaceAllString(arg, "")) ||
 		imagePath.MatchString(arg) && !secretlike.Find(arg).Found())
 	switch {
 	case familyOf(arg) != nil && !w.family.container:
@@ -219,7 +222,7 @@ func (w *walk) name(arg string) (taken int, refused string) {
 	return w.copied(arg)
 }
 
-// ordinary takes an argument of which nothing is known but how it looks.
+// ordinary reads an argument of unknown meaning.
 func (w *walk) ordinary(arg, next string) (taken int, refused string) {
 	flag, value, joined := w.parted(arg)
 	if w.gluedHeader(arg) {
@@ -232,12 +235,12 @@ func (w *walk) ordinary(arg, next string) (taken int, refused string) {
 		if doubtful(flag, value) {
 			return 0, "the value of " + flag
 		}
-		w.holdValue(value)
+		w.withholdValue(value)
 		w.note(Secret, w.what, "the value of %s is not copied: pass it through the environment", flag)
 		return 1, ""
 	case line.MatchString(arg):
-		return 0, "a line with options"
-	case !option && tellsSecret(arg):
+		return 0, "a command line with options"
+	case !option && containsSecret(arg):
 		return 0, "an argument"
 	case option && joined:
 		kept, ok := w.option(flag, value)
@@ -253,9 +256,9 @@ func (w *walk) ordinary(arg, next string) (taken int, refused string) {
 		return 0, "the value of " + arg
 	case option && next != "" && !dashed(next) && w.secret(arg, next):
 		if !w.named || doubtful(arg, next) {
-			return 0, "the value of " + arg // or what runs, or a bound
+			return 0, "the value of " + arg // or what runs, or a limit
 		}
-		w.holdValue(next)
+		w.withholdValue(next)
 		w.note(Secret, w.what, "%s and its value are not copied: pass it through the environment", arg)
 		return 2, ""
 	case w.risky(arg) && !(dashed(w.before) && !strings.Contains(w.before, "=") && w.setting(w.before, arg)):
@@ -268,9 +271,9 @@ func (w *walk) ordinary(arg, next string) (taken int, refused string) {
 		}
 		arg = kept
 	case familyOf(arg) != nil && !strings.ContainsAny(arg, `/\`):
-		w.enter(arg, false) // perhaps it runs what follows
+		w.enter(arg, false) // it may run what follows
 	case slices.Contains(shells, base(arg)) && shellOption.MatchString(next):
-		return 0, "a line for a shell"
+		return 0, "a shell command"
 	}
 	return w.copied(arg)
 }
@@ -281,61 +284,61 @@ func (w *walk) copied(args ...string) (taken int, refused string) {
 }
 
 func (w *walk) leave(arg string) {
-	w.hold(arg)
+	w.withhold(arg)
 	if w.left < 0 {
 		w.left = len(w.out)
 	}
-	w.note(Secret, w.what, "argument %d is not copied: it may be a secret, or refers to one", w.at+1)
+	w.note(Secret, w.what, "argument %d is not copied: it may be or refer to a secret", w.at+1)
 }
 
-// holdValue holds back a value, and what stands behind a header's or user's name.
-func (w *walk) holdValue(value string) {
-	w.hold(value)
+// withholdValue withholds a value, and the part after a header's or user's name.
+func (w *walk) withholdValue(value string) {
+	w.withhold(value)
 	if _, behind, found := strings.Cut(value, ":"); found {
-		w.hold(behind)
+		w.withhold(behind)
 	}
 }
 
-// holdFirst holds back what was refused: a value, or a word.
-func (w *walk) holdFirst(args []string) {
+// withholdFirst withholds the refused value or word.
+func (w *walk) withholdFirst(args []string) {
 	_, value, joined := w.parted(args[0])
 	words, parts := strings.Fields(args[0]), colon.FindStringSubmatch(args[0])
 	switch {
 	case dashed(args[0]) && len(words) > 1:
 		for _, word := range words[1:] {
-			w.holdValue(word)
+			w.withholdValue(word)
 		}
 	case joined:
-		w.holdValue(value)
+		w.withholdValue(value)
 	case parts != nil:
-		w.holdValue(parts[2])
+		w.withholdValue(parts[2])
 	case !dashed(args[0]):
-		w.holdValue(args[0])
+		w.withholdValue(args[0])
 	case len(args[0]) > 2 && args[0][1] != '-' && w.risky(args[0][2:]):
-		w.holdValue(args[0][2:])
+		w.withholdValue(args[0][2:])
 	case len(args) > 1:
-		w.holdValue(args[1])
+		w.withholdValue(args[1])
 	}
 }
 
-// value is that of a known option: a place, a name, a number, or several of them.
+// value checks the value of a known option: paths, names or numbers.
 func (w *walk) value(flag, value string) (kept string, ok bool) {
 	switch {
-	case among(flag, "--name --hostname") && w.plain(value):
+	case inList(flag, "--name --hostname") && w.plain(value):
 		return value, true
 	case !strings.Contains(value, "=") || strings.Contains(value, "://"):
 		return w.option(flag, value)
 	}
 	parts := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == '=' })
-	return value, !tellsSecret(value) && !slices.ContainsFunc(parts, w.risky)
+	return value, !containsSecret(value) && !slices.ContainsFunc(parts, w.risky)
 }
 
-// option is the value of an option that has no secret's name.
+// option checks the value of an option without a secret's name.
 func (w *walk) option(flag, value string) (kept string, ok bool) {
 	switch {
 	case line.MatchString(value), !w.named && slices.Contains(shells, base(value)): // of --entrypoint
 		return "", false
-	case tellsSecret(value), secretlike.Name(flag) && value != "", w.risky(value) && !w.setting(flag, value):
+	case containsSecret(value), secretlike.Name(flag) && value != "", w.risky(value) && !w.setting(flag, value):
 		return "", false
 	case strings.Contains(value, "://"):
 		return w.address(w.what, value)
@@ -343,8 +346,8 @@ func (w *walk) option(flag, value string) (kept string, ok bool) {
 	return value, true
 }
 
-// parted is an option and its value where they are one argument: --x=y, and --token:y
-// of a secret.
+// parted splits an option and its value in one argument: --x=y, and --token:y for a
+// secret.
 func (b *builder) parted(arg string) (flag, value string, joined bool) {
 	flag, value, joined = strings.Cut(arg, "=")
 	if m := colon.FindStringSubmatch(arg); m != nil && b.secret(m[1], m[2]) {
@@ -353,18 +356,20 @@ func (b *builder) parted(arg string) (flag, value string, joined bool) {
 	return flag, value, joined
 }
 
-// riskyBehindColon reports whether an option that is no secret's has a value that may be.
+// riskyBehindColon reports whether the value of an option that is not a secret's may
+// be a secret.
 func (b *builder) riskyBehindColon(arg string) bool {
 	m := colon.FindStringSubmatch(arg)
 	return m != nil && b.risky(m[2]) && !b.setting(m[1], m[2])
 }
 
-// gluedHeader reports whether an argument is a header behind its -H.
+// gluedHeader reports whether an argument is -H directly followed by a header.
 func (b *builder) gluedHeader(arg string) bool {
 	return strings.HasPrefix(arg, "-H") && b.secret("-H", arg[2:])
 }
 
-// address is one that is reached as before: without its query it would be another.
+// address checks a URL that must reach the same place as before: without its query it
+// would not.
 func (w *walk) address(what, raw string) (kept string, ok bool) {
 	kept, ok = w.builder.address(what, raw)
 	raw, _, _ = strings.Cut(raw, "#")
@@ -373,7 +378,7 @@ func (w *walk) address(what, raw string) (kept string, ok bool) {
 	return kept, ok && asked == query
 }
 
-// place reports whether an option's package is at an address with nothing secret in it.
+// place reports whether an option's package is an address without secrets.
 func (w *walk) place(arg string) bool {
 	at := strings.TrimPrefix(arg, "git+")
 	if !strings.Contains(at, "://") || strings.ContainsAny(at, "?#") || w.risky(at) {
@@ -383,36 +388,36 @@ func (w *walk) place(arg string) bool {
 	return ok && kept == at
 }
 
-// doubtful reports whether an option with a secret's name may have none: it switches
-// something, or names a file or a way to log in.
+// doubtful reports whether an option with a secret's name may have no secret: it is a
+// switch, or names a file or a login method.
 func doubtful(flag, value string) bool {
 	return bounding.MatchString(flag) || isPath(value) || fileName.MatchString(value) || harmless(value) || wayIn.MatchString(value) ||
 		authFlag.MatchString(flag) && plainWord.MatchString(value)
 }
 
-// secret reports whether an option is for a secret: by its name, or with this value.
+// secret reports whether an option is for a secret, by its name or by this value.
 func (b *builder) secret(flag, value string) bool {
 	switch {
 	case secretName(flag):
 		return true
-	case among(flag, "-H --header --headers"):
+	case inList(flag, "-H --header --headers"):
 		return header.MatchString(value) && !strings.Contains(value, "://") && !numbers.MatchString(value)
-	case among(flag, "-u --user"):
+	case inList(flag, "-u --user"):
 		return strings.Contains(value, ":") && !strings.Contains(value, "://") && !user.MatchString(value)
 	}
 	return strings.HasSuffix(strings.ToLower(flag), "-key") && b.risky(value)
 }
 
-// secretName reports whether an option or variable of this name holds a secret.
+// secretName reports whether an option or variable of this name contains a secret.
 func secretName(name string) bool {
 	name = strings.TrimRight(name, "0123456789") // --token2
 	return !strings.HasPrefix(name, "--no-") && (secretlike.Name(name) || passName.MatchString(name) && !otherPass.MatchString(name))
 }
 
-// tellsSecret reports whether a text has a secret's name in it, and its value.
-func tellsSecret(text string) bool {
+// containsSecret reports whether a text contains a secret's name and value.
+func containsSecret(text string) bool {
 	if strings.Contains(text, "://") {
-		return false // it is taken apart elsewhere
+		return false // it is split elsewhere
 	}
 	for _, m := range inner.FindAllStringSubmatch(text, -1) {
 		if secretName(m[1] + m[2] + m[3]) {
@@ -424,7 +429,7 @@ func tellsSecret(text string) bool {
 
 func dashed(arg string) bool { return strings.HasPrefix(arg, "-") }
 
-// code reports whether an argument is more than a word, and no path.
+// code reports whether an argument is neither a word nor a path.
 func code(arg string) bool {
 	return strings.ContainsAny(arg, " \t\r\n;|&()<>'\"`") && !isPath(arg)
 }
@@ -434,15 +439,15 @@ func isPath(arg string) bool {
 	return arg != "" && strings.Contains("/.~", arg[:1]) || drive.MatchString(arg)
 }
 
-// plain reports whether what stands where a program or a package is named is a name.
+// plain reports whether the name of a program or package looks like one.
 func (b *builder) plain(name string) bool {
-	return (plainName.MatchString(name) && !tokenLike(name) || versioned.MatchString(name) && !secretlike.Find(name).Found()) && !b.holds(name)
+	return (plainName.MatchString(name) && !tokenLike(name) || versioned.MatchString(name) && !secretlike.Find(name).Found()) && !b.containsWithheld(name)
 }
 
-// setting reports whether the value of an option is a word with numbers that is no
-// password: 3.12, 512m and 8080:80 of any, us-east-1 and python3 of some.
+// setting reports whether the value of an option contains digits but is no password:
+// 3.12, 512m and 8080:80 for any option, us-east-1 and python3 for some.
 func (b *builder) setting(flag, value string) bool {
-	return (numbers.MatchString(value) || settingFlag.MatchString(flag) && plainName.MatchString(value)) && !tokenLike(value) && !b.holds(value)
+	return (numbers.MatchString(value) || settingFlag.MatchString(flag) && plainName.MatchString(value)) && !tokenLike(value) && !b.containsWithheld(value)
 }
 
 var (
@@ -455,13 +460,14 @@ var (
 	imageDigest  = regexp.MustCompile(`@sha256:[0-9a-f]{64}$`)
 	line         = regexp.MustCompile(`\s--?[A-Za-z]|^--?[A-Za-z][^\s=]*\s`)
 	colon        = regexp.MustCompile(`(?s)^(--?[A-Za-z][\w.-]*):(.*)$`)
-	// inner are names: of /name:value (not of a volume, /a:/b), name:value, name=value.
+	// inner are names in /name:value (not in a volume, /a:/b), name:value and
+	// name=value.
 	inner       = regexp.MustCompile(`^/([A-Za-z][\w.-]*):[^/]|(?:^|[^\w/.-])-*([A-Za-z][\w.-]*):|([A-Za-z][\w-]*)(?:=|["']\s*:|:\s)`)
 	shellOption = regexp.MustCompile(`^(-[A-Za-z]+|/[A-Za-z])$`)
 	header      = regexp.MustCompile(`^[A-Za-z][\w-]*:\s*\S`)
 	passName    = regexp.MustCompile(`(?i)(pass|passwd|pwd|passphrase|passcode|mnemonic|seed[-_]?phrase|(^|[-_])(pw|pin|psk|t?otp|creds?))$`)
 	otherPass   = regexp.MustCompile(`(?i)(by|com)pass$`)
-	// bounding are options that switch something, by a word in their names.
+	// bounding are options that switch something, recognized by a word in their names.
 	bounding    = regexp.MustCompile(`(?i:disable|omit|skip|without|allow|ignore|type|mode([^l]|$))|[-_]no[-_]|^--?no[A-Z]`)
 	authFlag    = regexp.MustCompile(`(?i)auth(entication|orization)?$`)
 	plainWord   = regexp.MustCompile(`^[A-Za-z][A-Za-z-]{0,15}$`)
@@ -469,6 +475,6 @@ var (
 	numbers     = regexp.MustCompile(`^(localhost:)?\d{1,5}([.:,x]\d{1,5})*[a-z]{0,2}$`)
 	settingFlag = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|network|encoding|python|with|version|cache|loglevel|` +
 		`host|hostname|server|database|db|dbname|schema|table|collection|bucket|dataset|namespace|cluster|instance|project|workspace|org|team|mode|transport)$`)
-	// user is whom a program runs as.
+	// user is the user that a program runs as.
 	user = regexp.MustCompile(`^[a-z_][a-z_-]*$|^\d{1,6}(:\d{1,6})?$`)
 )

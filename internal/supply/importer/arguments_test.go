@@ -158,7 +158,7 @@ func TestBoundsStay(t *testing.T) {
 		`"fs-mcp", "--credentials", "./creds.json"`,
 		`"fs-mcp", "--credentials=creds.json"`,
 		`"fs-mcp", "--token", "/other"`,
-		// A line for a shell, whoever is asked to read it.
+		// A shell command, whichever program runs it.
 		`"cmd", "/c", "cd", "notes", "&&", "node", "index.js"`,
 		`"cmd", "/c", "npx", "fs-mcp", "%USERPROFILE%"`,
 		`"cmd", "/c", "npx", "fs-mcp", "&&", "pause"`,
@@ -203,8 +203,8 @@ func TestPlainlyNoSecret(t *testing.T) {
 		if err != nil || !slices.Equal(s, want) {
 			t.Errorf("%s became %q, %v", line, s, err)
 		}
-		if strings.Contains(line, "git+https") && !strings.Contains(text, "is not from a registry and cannot be pinned") {
-			t.Errorf("%s: it is not told that it cannot be pinned: %s", line, text)
+		if strings.Contains(line, "git+https") && !strings.Contains(text, "does not come from a registry and cannot be pinned") {
+			t.Errorf("%s: there is no note that it cannot be pinned: %s", line, text)
 		}
 	}
 	for _, line := range []string{
@@ -238,8 +238,8 @@ func TestEntries(t *testing.T) {
 		// Refused.
 		`{"command": "docker", "args": ["run", "-e", "N=true", "corp/image"], "env": {"N": "false"}}`: "set twice",
 		`{"command": "foo", "env": {"READ-ONLY": "true"}}`:                                            "no usable name",
-		`{"command": "npx", "args": "-y foo"}`:                                                        "not a list of texts",
-		`{"command": "foo", "args": ["--read-only", true]}`:                                           "not a list of texts",
+		`{"command": "npx", "args": "-y foo"}`:                                                        "not a list of strings",
+		`{"command": "foo", "args": ["--read-only", true]}`:                                           "not a list of strings",
 		`{"command": "node", "args": ["dist/index.js"], "cwd": "/srv"}`:                               "cwd",
 		`{"command": "./run", "cwd": "/srv"}`:                                                         "cwd",
 		`{"command": "uv", "args": ["run", "foo"], "cwd": "/srv"}`:                                    "cwd",

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/unzip"
 )
 
-// Bounds of a bundle. What the archive says of itself is not believed: bytes
-// are counted as they come out.
+// Limits of a bundle. Sizes are counted while unpacking; those in the archive are not
+// trusted.
 const (
 	maxEntries  = 20_000
 	maxUnpacked = 512 << 20
@@ -53,22 +53,22 @@ func (b *builder) bundle(file string) (*Result, error) {
 	return r, nil
 }
 
-// bundled is the server that a bundle's manifest describes.
+// bundled returns the server in a bundle's manifest.
 func (b *builder) bundled(root map[string]any, name string) (*server, error) {
 	config := object(object(root["server"])["mcp_config"])
 	s := &server{name: name, command: text(config["command"]), version: text(root["version"]), env: settings(config["env"])}
 	user := object(root["user_config"])
-	inFolder := func(arg string) string {
+	dependsOnFolder := func(arg string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(arg, "${__dirname}", "./"+name), "${/}", "/")
 	}
-	s.command = inFolder(s.command)
+	s.command = dependsOnFolder(s.command)
 	for _, a := range texts(config["args"]) {
-		s.args = append(s.args, inFolder(a))
+		s.args = append(s.args, dependsOnFolder(a))
 	}
 	if s.command == "" {
 		entryPoint := text(object(root["server"])["entry_point"])
 		if entryPoint == "" || !filepath.IsLocal(filepath.FromSlash(entryPoint)) {
-			return nil, fail("", "the bundle does not say how its server is started")
+			return nil, fail("", "the bundle has no command for its server")
 		}
 		runtime := map[string]string{"node": "node", "python": "python3"}[text(object(root["server"])["type"])]
 		if runtime == "" {
@@ -78,13 +78,13 @@ func (b *builder) bundled(root map[string]any, name string) (*server, error) {
 		}
 	}
 	if len(object(config["platform_overrides"])) > 0 {
-		b.note(Dropped, "platform_overrides", "only the general way to start the server is kept")
+		b.note(Dropped, "platform_overrides", "only the general command is kept")
 	}
 	for _, key := range sorted(user) {
 		o := object(user[key])
 		for _, v := range append(texts([]any{o["default"]}), texts(o["default"])...) {
 			if truth(o["sensitive"]) || !harmless(v) {
-				b.hold(v)
+				b.withhold(v)
 			}
 		}
 		b.note(Secret, "user_config "+key, "it becomes the variable %s", variable(key))
@@ -94,10 +94,10 @@ func (b *builder) bundled(root map[string]any, name string) (*server, error) {
 		s.tools = append(s.tools, tool{text(o["name"]), text(o["description"])})
 	}
 	if truth(root["tools_generated"]) {
-		b.note(Guessed, "server "+name, "it makes further tools when it runs: ambit verify names them")
+		b.note(Guessed, "server "+name, "it adds tools at run time: ambit verify lists them")
 	}
 	if len(list(root["prompts"])) > 0 {
-		b.note(Dropped, "prompts", "the server offers them itself, to clients for which they are exposed")
+		b.note(Dropped, "prompts", "the server itself offers its prompts, if they are exposed")
 	}
 	return s, nil
 }
@@ -126,20 +126,20 @@ func readArchive(f *os.File) (*zip.Reader, error) {
 		return nil, err
 	}
 	if info.Size() > maxArchive {
-		return nil, fail("", "the bundle has more than %d MiB", maxArchive>>20)
+		return nil, fail("", "the bundle is larger than %d MiB", maxArchive>>20)
 	}
 	z, err := unzip.NewReader(f, info.Size(), maxEntries)
 	if errors.Is(err, unzip.ErrTooMany) {
 		return nil, fail("", "%v", err)
 	}
 	if err != nil {
-		return nil, fail("", "it is not a readable zip archive")
+		return nil, fail("", "the file is not a readable zip archive")
 	}
 	return z, checkEntries(z.File)
 }
 
-// checkEntries refuses an archive with anything in it that could leave its
-// folder, be something else than a file, or hide behind another name.
+// checkEntries refuses an archive with entries that leave its folder, are not files,
+// or share a name.
 func checkEntries(files []*zip.File) error {
 	if len(files) > maxEntries {
 		return fail("", "the archive has more than %d entries", maxEntries)
@@ -153,11 +153,11 @@ func checkEntries(files []*zip.File) error {
 		total += f.UncompressedSize64
 		switch {
 		case name == "" || strings.ContainsAny(name, "\\:\x00") || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:
-			return fail("", "the archive has an entry whose path leads out of it, or is not plain")
+			return fail("", "the archive has an entry whose path leaves it or is not simple")
 		case !mode.IsRegular() && !mode.IsDir():
-			return fail("", "the archive holds a link or device")
+			return fail("", "the archive contains a link or device")
 		case seen[folded]:
-			return fail("", "the archive has two entries of one name")
+			return fail("", "the archive has two entries with one name")
 		case total > maxUnpacked || f.UncompressedSize64 > maxUnpacked:
 			return tooLarge()
 		}
@@ -170,7 +170,7 @@ func tooLarge() error {
 	return fail("", "the archive unpacks to more than %d MiB", maxUnpacked>>20)
 }
 
-// entry reads one file of an archive, no more than most bytes of it.
+// entry reads at most most bytes of one file of an archive.
 func entry(archive *checked, name string, most int64) ([]byte, error) {
 	for _, f := range archive.File {
 		if f.Name != name {
@@ -190,8 +190,8 @@ func entry(archive *checked, name string, most int64) ([]byte, error) {
 	return nil, fail("an MCPB bundle has a manifest.json at its top", "the archive has no %s", name)
 }
 
-// unpack writes the files of a bundle into a new folder. Its own manifest and
-// files whose names begin with a dot are left out: they are where values are.
+// unpack writes the files of a bundle into a new folder. It skips the bundle's
+// manifest and names that begin with a dot, since they may contain secrets.
 func unpack(file, dir string) error {
 	archive, err := openArchive(file)
 	if err != nil {
@@ -200,7 +200,7 @@ func unpack(file, dir string) error {
 	defer archive.Close()
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return fail("move it away, or write the manifest elsewhere", "the folder %s is already there", dir)
+			return fail("move it, or write the manifest elsewhere", "the folder %s already exists", dir)
 		}
 		return err
 	}

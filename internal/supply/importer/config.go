@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// serversOf finds the servers in a client's configuration, whichever client's:
-// a table by name, or a list.
+// serversOf finds the servers in any client's configuration: a table by name, or a
+// list.
 func serversOf(root map[string]any) any {
 	for _, key := range []string{"mcpServers", "servers", "mcp_servers", "context_servers", "amp.mcpServers"} {
 		switch root[key].(type) {
@@ -27,14 +27,14 @@ func serversOf(root map[string]any) any {
 
 func (b *builder) configuration(file, name string, root map[string]any, holder any) (*Result, error) {
 	var servers []server
-	all, ours := 0, 0
+	all, isAmbit := 0, 0
 	add := func(name string, o map[string]any) {
 		all++
 		s, ok := b.configured(name, o)
 		switch {
-		case ok && s.ours():
-			ours++
-			b.note(Dropped, "server "+name, "it is ambit itself, which runs an agent that has a manifest already")
+		case ok && s.isAmbit():
+			isAmbit++
+			b.note(Dropped, "server "+name, "it runs ambit, whose agent already has a manifest")
 		case ok:
 			servers = append(servers, s)
 		}
@@ -50,16 +50,16 @@ func (b *builder) configuration(file, name string, root map[string]any, holder a
 			add(text(o["name"]), o)
 		}
 	}
-	if all == ours && ours > 0 {
-		return nil, fail("the manifests of what it runs are there already: ambit agents; import a file that has other servers", "ambit itself is all that is in it, and ambit install has put it there")
+	if all == isAmbit && isAmbit > 0 {
+		return nil, fail("its agents already have manifests: list them with ambit agents, or import a file with other servers", "the file contains only ambit itself, as written by ambit install")
 	}
 	for _, p := range sorted(object(root["projects"])) {
 		if inner := object(object(object(root["projects"])[p])["mcpServers"]); len(inner) > 0 {
-			b.note(Dropped, "projects", "the servers of single projects: %d of them", len(inner))
+			b.note(Dropped, "projects", "%d servers of single projects are left out", len(inner))
 		}
 	}
 	if len(list(root["inputs"])) > 0 {
-		b.note(Guessed, "inputs", "what the client asks for becomes a variable of the same name")
+		b.note(Guessed, "inputs", "each input becomes a variable of the same name")
 	}
 	if len(servers) == 1 {
 		name = servers[0].name
@@ -69,7 +69,7 @@ func (b *builder) configuration(file, name string, root map[string]any, holder a
 	return b.matrixOf("an MCP client's configuration ("+filepath.Base(file)+")", name, "Imported from an MCP client's configuration.", servers)
 }
 
-// handled are the keys of a server that mean something here.
+// handled are the keys of a server that the importer reads.
 var handled = []string{
 	"name", "type", "transport", "command", "args", "env", "environment", "env_vars", "url", "serverUrl", "httpUrl", "headers", "http_headers",
 	"env_http_headers", "bearer_token_env_var", "disabled", "enabled", "alwaysAllow", "autoApprove", "includeTools", "tools", "description", "source", "requestInit",
@@ -81,7 +81,7 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		return server{}, false
 	}
 	if on, said := o["enabled"].(bool); truth(o["disabled"]) || said && !on {
-		b.note(Dropped, what, "it is switched off")
+		b.note(Dropped, what, "it is disabled")
 		return server{}, false
 	}
 	for _, key := range sorted(o) {
@@ -90,7 +90,7 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		}
 	}
 	if !areTexts(o["args"]) {
-		b.note(Dropped, what, "its args are not a list of texts")
+		b.note(Dropped, what, "its args are not a list of strings")
 		return server{}, false
 	}
 	s := server{name: name, command: text(o["command"]), args: texts(o["args"])}
@@ -101,8 +101,8 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		s.command, s.args = text(c["path"]), texts(c["args"])
 		s.env = settings(c["env"])
 	}
-	if text(o["cwd"]) != "" && s.inFolder() {
-		b.note(Dropped, what, "it runs what lies in its cwd: write whole paths")
+	if text(o["cwd"]) != "" && s.dependsOnFolder() {
+		b.note(Dropped, what, "it runs files in its cwd: write absolute paths")
 		return server{}, false
 	}
 	for _, key := range []string{"url", "serverUrl", "httpUrl"} {
@@ -136,7 +136,7 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		}
 	}
 	if len(named) > 0 {
-		b.note(Guessed, what, "its tools are the ones that its configuration names; there may be more")
+		b.note(Guessed, what, "its tools are those in its configuration; it may have more")
 	}
 	return s, true
 }
@@ -144,21 +144,21 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 // areTexts reports whether texts leaves nothing out.
 func areTexts(v any) bool { return v == nil || list(v) != nil && len(texts(v)) == len(list(v)) }
 
-// inFolder reports whether what a server runs depends on the folder that it runs in.
-func (s *server) inFolder() bool {
-	return among(base(s.command), "npm pnpm yarn bun uv poetry pdm hatch rye") ||
+// dependsOnFolder reports whether the server's code depends on its working folder.
+func (s *server) dependsOnFolder() bool {
+	return inList(base(s.command), "npm pnpm yarn bun uv poetry pdm hatch rye") ||
 		slices.ContainsFunc(append([]string{s.command}, s.args...), func(a string) bool {
 			return a == "." || strings.HasPrefix(a, "./") || strings.HasPrefix(a, "../") || fileName.MatchString(a)
 		})
 }
 
-// ours reports whether a server is an agent that ambit runs, as install writes it.
-func (s *server) ours() bool {
+// isAmbit reports whether a server is ambit with an agent, as ambit install writes it.
+func (s *server) isAmbit() bool {
 	program := strings.TrimSuffix(path.Base(strings.ReplaceAll(s.command, `\`, "/")), ".exe")
 	return program == "ambit" && len(s.args) > 0 && s.args[0] == "run"
 }
 
-// settings reads a table of names and values, in order of their names.
+// settings reads a table of names and values, sorted by name.
 func settings(v any) []setting {
 	var out []setting
 	m := object(v)

@@ -1,25 +1,23 @@
-// Package importer makes manifests of what people already have: an MCP
-// client's configuration, a registry's server.json, an MCPB bundle, a Claude
-// sub-agent, a repository of skills or rules, an OpenAPI description.
+// Package importer creates manifests from existing files: an MCP client's
+// configuration, a registry's server.json, an MCPB bundle, a Claude sub-agent, a
+// repository of skills or rules, an OpenAPI description.
 //
-// What comes out is always a valid manifest, and as narrow as can be: what is
-// not known is not allowed. Everything that was guessed or left out is told in
-// a [Note], and a person checks it before the agent does anything.
+// The result is always a valid manifest, and as narrow as possible: unknown things are
+// not allowed. A [Note] records everything that was guessed or left out, and a person
+// checks it before the agent does anything.
 //
-// No secret is to be copied. Configurations are full of them, in places where
-// nobody expects one: arguments, addresses, the text of a prompt. So settings
-// are not searched for secrets and then copied; they are left out unless they
-// are plainly harmless, and referred to as $env:NAME. Arguments cannot refer to
-// anything: those that are not plainly a flag, a path, an address, a package or
-// a word without digits are left out. A secret that is a plain word is the one
-// kind that gets through there. Texts for people are copied without whatever
-// looks like a secret. In the end the whole result is searched for every value
-// that was held back, and refused if one is in it. The files of a bundle are
-// its program, and are unpacked as they are.
+// Secrets are not copied. Configurations contain them in unexpected places: arguments,
+// addresses, prompts. So settings are copied only if they are plainly harmless, and
+// become references such as $env:NAME otherwise. Arguments cannot be references: only
+// flags, paths, addresses, packages and words without digits are copied. A secret that
+// is a plain word is the one kind that passes. Texts for people are copied without
+// anything that looks like a secret. Finally the whole result is searched for every
+// withheld value, and refused if it contains one. The files of a bundle are its
+// program and are unpacked unchanged.
 //
-// The input is not trusted. Nothing in it is run or fetched, references are
-// followed only within the document, nothing in an archive or folder leads out
-// of it, and everything is bounded in size, depth and number.
+// The input is not trusted. Nothing in it is run or fetched, references are followed
+// only within the document, no path leaves its archive or folder, and size, depth and
+// number are limited.
 package importer
 
 import (
@@ -50,7 +48,7 @@ const (
 	Secret = "secret"
 )
 
-// Note is something that a person should check.
+// Note is a statement for a person to check.
 type Note struct {
 	Kind   string `json:"kind"`
 	What   string `json:"what"`
@@ -59,14 +57,14 @@ type Note struct {
 
 // Result is an imported agent.
 type Result struct {
-	// Source is what was read, for people.
+	// Source describes the input.
 	Source  string
 	Dialect agent.Dialect
-	// Name suggests a NAME.
+	// Name is a suggestion for the agent's name.
 	Name  string
 	Text  []byte
 	Notes []Note
-	// Next is the verb to go on with: lock, verify or inspect.
+	// Next is the next command to run: lock, verify or inspect.
 	Next string
 
 	// unpack writes the files that the manifest needs beside it; nil if none.
@@ -82,7 +80,7 @@ func (r *Result) Unpack(dir string) (bool, error) {
 	return true, r.unpack(dir)
 }
 
-// Error says why something cannot be imported, and what to do.
+// Error is why a file cannot be imported, with a hint.
 type Error struct {
 	Reason, Hint string
 }
@@ -93,14 +91,14 @@ func fail(hint, format string, args ...any) error {
 	return &Error{Reason: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Bounds of what is read.
+// Limits of the input.
 const (
 	maxInput = 16 << 20
 	maxDepth = 200
 )
 
-// Import reads a file or folder. Output is the folder that the manifest will be
-// in, which the places of other files are told from.
+// Import reads a file or folder. output is the folder of the future manifest; paths of
+// other files are relative to it.
 func Import(path, output string) (*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -122,7 +120,7 @@ func Import(path, output string) (*Result, error) {
 	return b.finish(r)
 }
 
-// file finds out what a file is, by what is in it.
+// file detects the format of a file by its content.
 func (b *builder) file(path string) (*Result, error) {
 	text, err := readBounded(path)
 	if err != nil {
@@ -133,7 +131,7 @@ func (b *builder) file(path string) (*Result, error) {
 		return b.bundle(path)
 	}
 	if len(text) > maxInput {
-		return nil, fail("", "%s has more than %d bytes", path, maxInput)
+		return nil, fail("", "%s is larger than %d bytes", path, maxInput)
 	}
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	ext := strings.ToLower(filepath.Ext(path))
@@ -147,15 +145,15 @@ func (b *builder) file(path string) (*Result, error) {
 	return b.document(path, name, root)
 }
 
-// document tells a parsed document by its keys.
+// document detects the format of a parsed document by its keys.
 func (b *builder) document(path, name string, root map[string]any) (*Result, error) {
 	switch {
 	case root["schema_version"] != nil && root["agent"] != nil:
-		return nil, fail("check it with: ambit validate "+diag.ShellWord(path), "%s is a manifest already", filepath.Base(path))
+		return nil, fail("check it with: ambit validate "+diag.ShellWord(path), "%s is already a manifest", filepath.Base(path))
 	case root["openapi"] != nil:
 		return b.openAPI(name, root)
 	case root["swagger"] != nil:
-		return nil, fail("convert it to OpenAPI 3 first", "this is Swagger 2: only OpenAPI 3 is understood")
+		return nil, fail("convert it to OpenAPI 3 first", "this is Swagger 2; only OpenAPI 3 is supported")
 	case has(root, "packages", "remotes") && root["name"] != nil:
 		return b.registry(root)
 	case root["manifest_version"] != nil && root["server"] != nil, root["dxt_version"] != nil:
@@ -164,7 +162,7 @@ func (b *builder) document(path, name string, root map[string]any) (*Result, err
 	if holder := serversOf(root); holder != nil {
 		return b.configuration(path, name, root, holder)
 	}
-	return nil, fail("", "%s is nothing that can be imported: known are MCP configurations, server.json, MCPB bundles, Claude sub-agents, folders of skills or rules, and OpenAPI 3", filepath.Base(path))
+	return nil, fail("", "%s has an unknown format: ambit imports MCP configurations, server.json, MCPB bundles, Claude sub-agents, folders of skills or rules, and OpenAPI 3", filepath.Base(path))
 }
 
 func has(m map[string]any, keys ...string) bool {
@@ -180,8 +178,8 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxInput+1))
 }
 
-// decode reads JSON with comments, TOML or YAML. What it complains of is not
-// repeated: it may be a secret.
+// decode parses JSON with comments, TOML or YAML. It does not repeat the parser's
+// error, which may contain a secret.
 func decode(ext string, text []byte) (map[string]any, error) {
 	var root any
 	var err error
@@ -202,19 +200,19 @@ func decode(ext string, text []byte) (map[string]any, error) {
 		}
 	}
 	if err != nil {
-		return nil, fail("check it with the program that reads it", "it cannot be read: %s", place(err))
+		return nil, fail("check it with the program that reads it", "the file cannot be parsed: %s", place(err))
 	}
 	if root, err = plain(root, 0); err != nil {
 		return nil, err
 	}
 	m, ok := root.(map[string]any)
 	if !ok {
-		return nil, fail("", "it does not hold an object")
+		return nil, fail("", "the file does not contain an object")
 	}
 	return m, nil
 }
 
-// place is where a parser stopped, without what it saw there.
+// place is where a parser stopped, without the text there.
 func place(err error) string {
 	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, column := e.Position()
@@ -227,10 +225,10 @@ func place(err error) string {
 			return at
 		}
 	}
-	return "its syntax is wrong"
+	return "the syntax is wrong"
 }
 
-// shallow reports whether JSON is nested no deeper than a parser can take.
+// shallow reports whether JSON is nested no deeper than a parser can handle.
 func shallow(text []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
@@ -251,8 +249,8 @@ func shallow(text []byte) bool {
 	return true
 }
 
-// plain makes what a parser returned the same for all of them: objects with
-// text keys, lists, texts, json.Number and truth values.
+// plain converts the result of any parser to objects with string keys, lists, strings,
+// json.Number and booleans.
 func plain(v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fail("", "it is nested too deeply")
@@ -284,7 +282,7 @@ func plain(v any, depth int) (any, error) {
 	case int, int64, uint64, float64:
 		text, err := json.Marshal(v)
 		if err != nil {
-			return nil, fail("", "it holds a number that JSON has no word for")
+			return nil, fail("", "it contains a number that JSON cannot represent")
 		}
 		return json.Number(text), nil
 	case nil, string, bool, json.Number:
@@ -293,11 +291,11 @@ func plain(v any, depth int) (any, error) {
 	return fmt.Sprint(v), nil // a date
 }
 
-// builder collects what an import has to tell.
+// builder collects the notes of an import.
 type builder struct {
 	notes []Note
-	// held are the values that must not be in the result.
-	held []string
+	// withheld are the values, which must not be in the result.
+	withheld []string
 }
 
 func (b *builder) note(kind, what, format string, args ...any) {
@@ -307,21 +305,20 @@ func (b *builder) note(kind, what, format string, args ...any) {
 	}
 }
 
-// finish holds the result to the rules for manifests, and searches it for what
-// was held back.
+// finish validates the result and searches it for withheld values.
 func (b *builder) finish(r *Result) (*Result, error) {
 	r.Notes = b.notes
 	for i := range r.Notes {
 		r.Notes[i].What, r.Notes[i].Detail = b.scrub(r.Notes[i].What), b.scrub(r.Notes[i].Detail)
 	}
-	for _, secret := range b.held {
+	for _, secret := range b.withheld {
 		quoted, err := json.Marshal(secret)
 		if err != nil || bytes.Contains(r.Text, []byte(secret)) || bytes.Contains(r.Text, bytes.Trim(quoted, `"`)) {
-			return nil, fail("take the secret out of its name or description, and import again", "a value that was held back as a secret also stands where it would be copied")
+			return nil, fail("remove the secret from the name or description, and import again", "a value that was withheld as a secret also appears where it would be copied")
 		}
 	}
 	if _, err := manifest.Parse("imported.json", r.Text, manifest.Options{Dialect: r.Dialect}); err != nil {
-		return nil, fail("", "no valid manifest can be made of it: %v", err)
+		return nil, fail("", "the result is not a valid manifest: %v", err)
 	}
 	return r, nil
 }
@@ -335,7 +332,7 @@ func encode(v any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Getters that take anything for nothing.
+// These getters return a zero value for any other type.
 
 func text(v any) string {
 	s, _ := v.(string)
@@ -370,7 +367,7 @@ func truth(v any) bool {
 	return t
 }
 
-// sorted are the keys of an object, for an order that stays the same.
+// sorted returns the sorted keys of an object.
 func sorted[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {

@@ -47,7 +47,7 @@ func TestImports(t *testing.T) {
 				t.Errorf("not valid: %v", m.Diagnostics)
 			}
 			if len(r.Notes) == 0 || r.Next == "" || r.Name == "" || r.Source == "" {
-				t.Errorf("something is not told: %+v", r)
+				t.Errorf("a note is missing: %+v", r)
 			}
 			var b bytes.Buffer
 			for _, n := range r.Notes {
@@ -190,7 +190,7 @@ func TestSwollenBundle(t *testing.T) {
 	}
 }
 
-// TestBombIsCounted unpacks more than there is room for, whatever the archive
+// TestBombIsCounted unpacks more than there is schemasLeft for, whatever the archive
 // says of itself.
 func TestBombIsCounted(t *testing.T) {
 	path := archive(t, file{name: "manifest.json", text: bundleManifest}, file{name: "big", text: strings.Repeat("0", 1<<20)})
@@ -254,32 +254,32 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestVersionAsked takes commands that nobody can pin, and versions that are none:
-// what is declared and what the arguments ask for agree, and what was left out is told.
+// TestVersionAsked imports commands that cannot be pinned and inexact versions:
+// the declared version and the arguments agree, and a note lists what was left out.
 func TestVersionAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args, version, kept, note string
 	}{
-		"an option that nobody knows":   {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
-		"a tag behind such an option":   {`"-", "notes@*latest"`, "0.0.0", "notes", "it asked for the version *latest, which is not exact"},
+		"an unknown option":             {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
+		"a tag behind such an option":   {`"-", "notes@*latest"`, "0.0.0", "notes", "its version *latest is not exact"},
 		"nothing behind the at":         {`"notes@"`, "0.0.0", "notes", ""},
-		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "it asked for the version one, which is not exact"},
-		"a tag of a scope's package":    {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "it asked for the version next, which is not exact"},
-		"a place":                       {`"--odd", "git@host/notes"`, zeroDigest, "git@host/notes", "git@host/notes is not from a registry and cannot be pinned"},
-		"a file, as an option":          {`"-y", "--package=corp-tool@tool.tgz", "tool"`, zeroDigest, "--package=corp-tool@tool.tgz", "corp-tool@tool.tgz is not from a registry and cannot be pinned"},
-		"a file without a name":         {`"-y", "./corp-tool.tgz"`, zeroDigest, "./corp-tool.tgz", "./corp-tool.tgz is not from a registry and cannot be pinned"},
-		"a file beside it":              {`"corp-tool.tgz"`, zeroDigest, "corp-tool.tgz", "corp-tool.tgz is not from a registry and cannot be pinned"},
-		"a repository":                  {`"corp/tool"`, zeroDigest, "corp/tool", "corp/tool is not from a registry and cannot be pinned"},
-		"a range":                       {`"notes@^1.2.3"`, "0.0.0", "notes", "it asked for the version ^1.2.3, which is not exact"},
-		"the same word elsewhere":       {`"@corp/notes@beta", "--mail", "me@beta"`, "0.0.0", "me@beta", "it asked for the version beta, which is not exact"},
-		"a path":                        {`"-y", "./srv@beta"`, zeroDigest, "./srv@beta", "./srv@beta is not from a registry and cannot be pinned"},
-		"a file":                        {`"-y", "corp-tool@file:tool.tgz"`, zeroDigest, "corp-tool@file:tool.tgz", "corp-tool@file:tool.tgz is not from a registry and cannot be pinned"},
-		"a file with an at":             {`"corp-tool@file:tool@new"`, zeroDigest, "corp-tool@file:tool@new", "corp-tool@file:tool@new is not from a registry and cannot be pinned"},
-		"a file by its ending":          {`"corp-tool@tool.TGZ"`, zeroDigest, "corp-tool@tool.TGZ", "corp-tool@tool.TGZ is not from a registry and cannot be pinned"},
-		"the folder itself":             {`"@corp/tool@."`, zeroDigest, "@corp/tool@.", "@corp/tool@. is not from a registry and cannot be pinned"},
-		"another name":                  {`"notes@npm:other"`, zeroDigest, "notes@npm:other", "notes@npm:other is not from a registry and cannot be pinned"},
+		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "its version one is not exact"},
+		"a tag of a scope's package":    {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "its version next is not exact"},
+		"a place":                       {`"--odd", "git@host/notes"`, zeroDigest, "git@host/notes", "git@host/notes does not come from a registry and cannot be pinned"},
+		"a file, as an option":          {`"-y", "--package=corp-tool@tool.tgz", "tool"`, zeroDigest, "--package=corp-tool@tool.tgz", "corp-tool@tool.tgz does not come from a registry and cannot be pinned"},
+		"a file without a name":         {`"-y", "./corp-tool.tgz"`, zeroDigest, "./corp-tool.tgz", "./corp-tool.tgz does not come from a registry and cannot be pinned"},
+		"a file beside it":              {`"corp-tool.tgz"`, zeroDigest, "corp-tool.tgz", "corp-tool.tgz does not come from a registry and cannot be pinned"},
+		"a repository":                  {`"corp/tool"`, zeroDigest, "corp/tool", "corp/tool does not come from a registry and cannot be pinned"},
+		"a range":                       {`"notes@^1.2.3"`, "0.0.0", "notes", "its version ^1.2.3 is not exact"},
+		"the same word elsewhere":       {`"@corp/notes@beta", "--mail", "me@beta"`, "0.0.0", "me@beta", "its version beta is not exact"},
+		"a path":                        {`"-y", "./srv@beta"`, zeroDigest, "./srv@beta", "./srv@beta does not come from a registry and cannot be pinned"},
+		"a file":                        {`"-y", "corp-tool@file:tool.tgz"`, zeroDigest, "corp-tool@file:tool.tgz", "corp-tool@file:tool.tgz does not come from a registry and cannot be pinned"},
+		"a file with an at":             {`"corp-tool@file:tool@new"`, zeroDigest, "corp-tool@file:tool@new", "corp-tool@file:tool@new does not come from a registry and cannot be pinned"},
+		"a file by its ending":          {`"corp-tool@tool.TGZ"`, zeroDigest, "corp-tool@tool.TGZ", "corp-tool@tool.TGZ does not come from a registry and cannot be pinned"},
+		"the folder itself":             {`"@corp/tool@."`, zeroDigest, "@corp/tool@.", "@corp/tool@. does not come from a registry and cannot be pinned"},
+		"another name":                  {`"notes@npm:other"`, zeroDigest, "notes@npm:other", "notes@npm:other does not come from a registry and cannot be pinned"},
 		"behind another option's value": {`"--loglevel", "silent", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
-		"behind an option":              {`"-p", "@corp/tool@github:corp/tool", "tool"`, zeroDigest, "@corp/tool@github:corp/tool", "@corp/tool@github:corp/tool is not from a registry and cannot be pinned"},
+		"behind an option":              {`"-p", "@corp/tool@github:corp/tool", "tool"`, zeroDigest, "@corp/tool@github:corp/tool", "@corp/tool@github:corp/tool does not come from a registry and cannot be pinned"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "mcp.json")
@@ -296,9 +296,9 @@ func TestVersionAsked(t *testing.T) {
 				}
 			}
 			if told := fmt.Sprint(r.Notes); !strings.Contains(told, tt.note) || tt.note == "" && strings.Contains(told, "not exact") {
-				t.Errorf("told: %s", told)
+				t.Errorf("notes: %s", told)
 			} else if tt.version == zeroDigest && strings.Contains(told, "--update") {
-				t.Errorf("it sends whoever reads it to the registry: %s", told)
+				t.Errorf("it suggests the registry's package: %s", told)
 			}
 		})
 	}
@@ -486,7 +486,7 @@ func TestManifestAlready(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Import(path, "."); err == nil || err.Error() != "notes.json is a manifest already" {
+	if r, err := Import(path, "."); err == nil || err.Error() != "notes.json is already a manifest" {
 		t.Errorf("it became %+v, %v", r, err)
 	}
 }
@@ -514,7 +514,7 @@ func TestSkillsBesideTheManifest(t *testing.T) {
 		t.Errorf("%s, %v", r.Text, err)
 	}
 	r, err = Import("testdata/ok/skills-repo", t.TempDir())
-	if err != nil || !strings.Contains(string(r.Text), `"key": "skills-repo"`) || !strings.Contains(fmt.Sprint(r.Notes), "put it there") {
+	if err != nil || !strings.Contains(string(r.Text), `"key": "skills-repo"`) || !strings.Contains(fmt.Sprint(r.Notes), "move it there") {
 		t.Errorf("%s %v, %v", r.Text, r.Notes, err)
 	}
 }
@@ -541,7 +541,7 @@ func FuzzImport(f *testing.F) {
 		}
 		r, err := Import(path, ".")
 		if err != nil {
-			if strings.Contains(err.Error(), "no valid manifest can be made") {
+			if strings.Contains(err.Error(), "the result is not a valid manifest") {
 				t.Errorf("an import ended invalid: %v", err)
 			}
 			return

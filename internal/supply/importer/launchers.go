@@ -6,17 +6,19 @@ import (
 	"strings"
 )
 
-// family are programs that run others. What is not written here is not understood.
+// family is a group of programs that run others. Options not listed here are not
+// understood.
 type family struct {
 	programs string
-	// words stand before what runs, with commas between; without them only a file is
-	// what runs. With bare programs the first word is.
+	// words precede what runs, separated by commas. Without them only a file is what
+	// runs; with bare the first word is.
 	words string
 	bare  bool
-	// switches are options without a value. Those with one are values, and packages
-	// where it is a package; with modules it is what runs.
+	// switches are options without a value. values have one. The value of packages is
+	// a package; the value of modules is what runs.
 	switches, values, packages, modules string
-	// container's variables are options, and others run programs as somebody else.
+	// container programs set variables by options; others programs run a program as
+	// another user or elsewhere.
 	container, others bool
 }
 
@@ -46,19 +48,19 @@ var families = []family{
 	{programs: "python py", bare: true, switches: "-u -B -I -E -s -S -O -OO -P -q -b -v", values: "-W -X", modules: "-m"},
 	{programs: "java", switches: "-ea -server", values: "-cp -classpath --class-path", modules: "-jar"},
 	{programs: "sudo doas", bare: true, switches: "-E -H -n -S -A -b -k --preserve-env --set-home --non-interactive", values: "-g --group", others: true},
-	// How these run what they run is not understood.
+	// The options of these programs are not understood.
 	{programs: "env nice nohup timeout time xargs stdbuf setsid chroot su runuser ssh wsl dotenv doppler infisical op mise direnv conda go cargo dotnet flatpak snap firejail bwrap systemd-run", others: true},
 }
 
-// shells run lines, which may hold anything; sshpass is given a password.
+// shells run command lines of any content; sshpass gets a password.
 var shells = strings.Fields("sh bash zsh dash ash ksh csh tcsh fish busybox cmd powershell pwsh sshpass")
 
-// familyOf is nil for a program that is not known to run others.
+// familyOf returns nil for a program that is not known to run others.
 func familyOf(command string) *family {
 	name := base(command)
 	for i, f := range families {
 		// python3.12 is python.
-		if among(name, f.programs) || among(strings.TrimRight(name, "0123456789."), f.programs) {
+		if inList(name, f.programs) || inList(strings.TrimRight(name, "0123456789."), f.programs) {
 			return &families[i]
 		}
 	}
@@ -74,10 +76,10 @@ func base(command string) string {
 	return name
 }
 
-// among reports whether a word is in a list with blanks between.
-func among(word, list string) bool { return slices.Contains(strings.Fields(list), word) }
+// inList reports whether a word is in a list separated by spaces.
+func inList(word, list string) bool { return slices.Contains(strings.Fields(list), word) }
 
-// launches reports whether words stand before what runs, all of them or the first.
+// launches reports whether words precede what runs: all of them, or only the first.
 func (f *family) launches(words string) (all, some bool) {
 	for known := range strings.SplitSeq(f.words, ",") {
 		all = all || known == words
@@ -86,13 +88,13 @@ func (f *family) launches(words string) (all, some bool) {
 	return all, some
 }
 
-// cluster reports whether an option is several switches of one letter, as -it is.
+// cluster reports whether an option combines switches of one letter, such as -it.
 func (f *family) cluster(arg string) bool {
 	if len(arg) < 3 || arg[1] == '-' {
 		return false
 	}
 	for _, letter := range arg[1:] {
-		if !among("-"+string(letter), f.switches) {
+		if !inList("-"+string(letter), f.switches) {
 			return false
 		}
 	}

@@ -15,23 +15,23 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-// mostTools is what a FindAgent manifest may have.
-const mostTools = 40
+// maxTools is the limit of a FindAgent manifest.
+const maxTools = 40
 
-// api is an OpenAPI description on its way into a manifest.
+// api is an OpenAPI description that is being converted.
 type api struct {
 	*builder
 	root map[string]any
-	base string // scheme, host and path that every operation stands below
+	base string // scheme, host and path of every operation
 	host string
 	m    findagent.Manifest
-	// slots are the credential slots by the name of their security scheme;
-	// nil for a scheme that cannot be used.
+	// slots are the credential slots by security scheme; nil for an unsupported
+	// scheme.
 	slots map[string]*slot
-	// open are the references that are being followed, and room is how many
-	// schemas a tool may still have.
-	open map[string]bool
-	room int
+	// open are the references that are being followed. schemasLeft is the number of schemas
+	// that a tool may still have.
+	open        map[string]bool
+	schemasLeft int
 }
 
 type slot struct {
@@ -40,28 +40,28 @@ type slot struct {
 	used          bool
 }
 
-// openAPI makes http tools of operations, and credential slots of security
-// schemes, bound to the host of the API.
+// openAPI converts operations to http tools, and security schemes to credential slots
+// for the API's host.
 func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
 	if v := text(root["openapi"]); !strings.HasPrefix(v, "3.") {
-		return nil, fail("convert it to OpenAPI 3 first", "only OpenAPI 3 is understood")
+		return nil, fail("convert it to OpenAPI 3 first", "only OpenAPI 3 is supported")
 	}
 	info := object(root["info"])
 	title := cmp.Or(text(info["title"]), name)
-	b.holdDefaults(root)
+	b.withholdDefaults(root)
 	a := &api{builder: b, root: root, slots: map[string]*slot{}, open: map[string]bool{}}
-	a.m = b.findAgent(title, text(info["description"]), fmt.Sprintf("You work with the API %s through the tools that you have. Choose the one tool that fits what you are asked for, "+
-		"take the values for its parameters from the person and never make them up, and tell what the API answered. Ask before you change or delete anything.", title))
+	a.m = b.findAgent(title, text(info["description"]), fmt.Sprintf("You work with the API %s with your tools. Choose the tool that fits the request, "+
+		"take the values for its parameters from the user and never invent them, and report what the API returned. Ask before you change or delete anything.", title))
 	a.m.Kind = string(agent.MCPTool)
 	a.m.ExamplePrompts = []string{cut("What can you do with "+a.m.Name+"?", 200)}
 	a.m.Delivery = &findagent.Delivery{Stdio: &findagent.Stdio{}}
 	b.note(Guessed, "system_prompt", "a general one is filled in")
-	b.note(Guessed, "example_prompts", "write one to five that show what to ask for")
+	b.note(Guessed, "example_prompts", "write one to five example requests")
 	a.server()
 	a.schemes()
 	a.operations()
 	if len(a.m.Tools) == 0 {
-		return nil, fail("", "no operation in it can be made a tool%s", b.because())
+		return nil, fail("", "no operation can be converted to a tool%s", b.reasons())
 	}
 	for _, name := range sorted(a.slots) {
 		if s := a.slots[name]; s != nil && s.used {
@@ -72,7 +72,7 @@ func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
 	return &Result{Source: "an OpenAPI description", Dialect: agent.FindAgent, Name: agent.Slug(a.m.Name), Text: out, Next: "inspect"}, err
 }
 
-// server takes the first address that is one of a public host over https.
+// server uses the first public https address.
 func (a *api) server() {
 	servers := list(a.root["servers"])
 	for i, item := range servers {
@@ -87,7 +87,7 @@ func (a *api) server() {
 			continue
 		}
 		if u.Scheme == "http" {
-			a.note(Guessed, "servers", "the address is plain http; https is taken instead")
+			a.note(Guessed, "servers", "the address is plain http; https is used instead")
 		}
 		kept, ok := a.address("servers", "https://"+u.Host+u.EscapedPath())
 		if !ok || !usable(u.Hostname()) {
@@ -95,21 +95,21 @@ func (a *api) server() {
 		}
 		a.base, a.host = strings.TrimSuffix(kept, "/"), strings.ToLower(u.Hostname())
 		if len(servers) > 1 {
-			a.note(Dropped, "servers", "address %d of %d is taken", i+1, len(servers))
+			a.note(Dropped, "servers", "address %d of %d is used", i+1, len(servers))
 		}
 		return
 	}
 	a.base, a.host = "https://api.example.com", "api.example.com"
-	a.note(Guessed, "servers", "it names no public address: api.example.com stands for it in every tool and slot")
+	a.note(Guessed, "servers", "there is no public address: replace api.example.com in every tool and slot")
 }
 
-// usable are hosts that a credential may be bound to.
+// usable reports whether a credential may be bound to a host.
 func usable(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	return last != "" && !slices.Contains([]string{"local", "internal", "localhost", "localdomain", "lan", "home", "corp"}, last) && (last[0] < '0' || last[0] > '9')
 }
 
-// schemes makes slots of the ways to sign in.
+// schemes converts security schemes to slots.
 func (a *api) schemes() {
 	all := object(object(a.root["components"])["securitySchemes"])
 	for _, name := range sorted(all) {
@@ -133,9 +133,9 @@ func (a *api) schemes() {
 		case kind == "apiKey" && text(o["in"]) == "header" && httpguts.ValidHeaderFieldName(text(o["name"])):
 			s.header, s.value = text(o["name"]), "{credential}"
 		case kind == "oauth2" || kind == "openIdConnect":
-			a.note(Guessed, "slot "+s.Ref, "somebody has to get an access token and set it: ambit does not sign in")
+			a.note(Guessed, "slot "+s.Ref, "get an access token and set it: ambit does not sign in")
 		default:
-			a.note(Dropped, "security scheme "+name, "a credential is sent only in a header")
+			a.note(Dropped, "security scheme "+name, "credentials are sent in a header only")
 			s = nil
 		}
 		a.slots[name] = s
@@ -164,7 +164,7 @@ func (a *api) operations() {
 			if op == nil {
 				continue
 			}
-			if len(a.m.Tools) == mostTools {
+			if len(a.m.Tools) == maxTools {
 				left++
 				continue
 			}
@@ -174,13 +174,13 @@ func (a *api) operations() {
 		}
 	}
 	if left > 0 {
-		a.note(Dropped, "operations", "%d of them: an agent has at most %d tools; make a second agent for the rest", left, mostTools)
+		a.note(Dropped, "operations", "%d are left out: an agent has at most %d tools; create a second agent for the rest", left, maxTools)
 	}
 }
 
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// tool makes one operation a tool.
+// tool converts one operation.
 func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool, bool) {
 	name := strings.Trim(notName.ReplaceAllString(cmp.Or(text(op["operationId"]), method+"_"+strings.Trim(path, "/{}")), "_"), "_")
 	name = cut(name, 100)
@@ -189,7 +189,7 @@ func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool
 	}
 	what := "operation " + strings.ToUpper(method) + " " + path
 	if tokenLike(path) && a.scrub(path) != path {
-		a.note(Dropped, "operation", "its path holds what looks like a secret")
+		a.note(Dropped, "operation", "its path contains something that looks like a secret")
 		return findagent.Tool{}, false
 	}
 	t := findagent.Tool{Name: name, Description: cut(strings.TrimSpace(a.scrub(cmp.Or(text(op["description"]), text(op["summary"]), strings.ToUpper(method)+" "+path))), 1000)}
@@ -200,7 +200,7 @@ func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool
 	if !a.authorize(what, op, act) {
 		return t, false
 	}
-	a.room = mostSchemas
+	a.schemasLeft = maxSchemas
 	in := newInput(a)
 	query, ok := in.parameters(what, path, list(item["parameters"]), list(op["parameters"]), act)
 	if !ok || !in.body(what, method, op, act) {
@@ -226,14 +226,14 @@ func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool
 	return t, true
 }
 
-// maxSchema is what a manifest takes, and mostSchemas how many there may be
-// within one: references can make very many out of few.
+// maxSchema is a manifest's limit. maxSchemas limits the schemas within one, since a
+// few references can expand to very many.
 const (
-	maxSchema   = 60 << 10
-	mostSchemas = 1000
+	maxSchema  = 60 << 10
+	maxSchemas = 1000
 )
 
-// authorize picks the first way to sign in that can be used.
+// authorize uses the first supported security requirement.
 func (a *api) authorize(what string, op map[string]any, act *findagent.Action) bool {
 	required, said := op["security"].([]any)
 	if !said {
@@ -245,7 +245,7 @@ func (a *api) authorize(what string, op map[string]any, act *findagent.Action) b
 	for _, item := range required {
 		need := object(item)
 		if len(need) == 0 {
-			return true // also without
+			return true // authentication is optional
 		}
 		names := sorted(need)
 		s := a.slots[names[0]]

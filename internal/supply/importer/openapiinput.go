@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-// input is what a tool takes.
+// input is the input of a tool.
 type input struct {
 	*api
 	path       string
@@ -33,9 +33,8 @@ func (in *input) schema() map[string]any {
 
 var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
-// parameters puts path, query and header parameters where they belong. A
-// template has no optional part, so that an optional one is kept only if its
-// default can be sent in its place.
+// parameters adds path, query and header parameters to the request. A template has no
+// optional parts, so an optional parameter is kept only if its default can be sent.
 func (in *input) parameters(what, path string, shared, own []any, act *findagent.Action) (query string, ok bool) {
 	in.path = path
 	all := map[string]map[string]any{}
@@ -58,13 +57,13 @@ func (in *input) parameters(what, path string, shared, own []any, act *findagent
 		switch {
 		case where == "cookie" || !inPath && where != "query" && where != "header":
 			if must {
-				in.note(Dropped, what, "it needs the cookie %s, which is not sent", name)
+				in.note(Dropped, what, "it requires the cookie %s, and cookies are not sent", name)
 				return "", false
 			}
 			continue
 		case !parameterName.MatchString(name) || in.properties[name] != nil || in.scrub(name) != name:
 			if must {
-				in.note(Dropped, what, "a parameter that it needs has no usable name")
+				in.note(Dropped, what, "a required parameter has no usable name")
 				return "", false
 			}
 			in.note(Dropped, what, "an optional parameter without a usable name")
@@ -97,7 +96,7 @@ func (in *input) parameters(what, path string, shared, own []any, act *findagent
 			}
 			in.properties[m[1]] = map[string]any{"type": "string"}
 			in.required = append(in.required, m[1])
-			in.note(Guessed, what, "%s stands in its path and is described nowhere: a text", m[1])
+			in.note(Guessed, what, "%s in its path is not described; it is assumed to be a string", m[1])
 		}
 	}
 	in.path = plainPath(path)
@@ -109,7 +108,7 @@ func (in *input) parameters(what, path string, shared, own []any, act *findagent
 
 var pathParameter = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// plainPath escapes what may not stand in an address, placeholders aside.
+// plainPath escapes invalid characters in an address, except in placeholders.
 func plainPath(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	path, _, _ = strings.Cut(path, "#")
@@ -134,8 +133,7 @@ func sendable(v any) bool {
 
 var lowerWord = regexp.MustCompile(`^[a-z_]+$`)
 
-// body takes a JSON body as one value, so that its own schema says what is
-// optional in it.
+// body adds a JSON body as one value, whose schema defines its optional parts.
 func (in *input) body(what, method string, op map[string]any, act *findagent.Action) bool {
 	if op["requestBody"] == nil || method == "get" || method == "head" {
 		return true
@@ -157,7 +155,7 @@ func (in *input) body(what, method string, op map[string]any, act *findagent.Act
 		in.properties[name] = schema
 		in.required = append(in.required, name)
 		if !truth(body["required"]) {
-			in.note(Guessed, what, "its body is optional, and is always asked for")
+			in.note(Guessed, what, "its body is optional, but the tool requires it")
 		}
 		act.Headers["Content-Type"], act.BodyTemplate = "application/json", "{"+name+"}"
 		return true
@@ -185,7 +183,7 @@ func (a *api) resolve(v any) map[string]any {
 func (a *api) find(ref string) any {
 	rest, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
-		a.note(Dropped, "references", "one leads to another document, which is not fetched")
+		a.note(Dropped, "references", "a reference to another document is not fetched")
 		return nil
 	}
 	var at any = a.root
@@ -198,8 +196,8 @@ func (a *api) find(ref string) any {
 	return at
 }
 
-// Keywords of a schema that are copied as they are, when they have the right
-// shape, and those that hold further schemas.
+// keywords of a schema that are copied if they have the right type, and those that
+// contain further schemas.
 var (
 	numberWords = []string{"minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
 	types       = []string{"string", "number", "integer", "boolean", "array", "object", "null"}
@@ -207,14 +205,13 @@ var (
 
 const deepest = 6
 
-// clean is a schema of what a value may be, in the words that JSON Schema and
-// every OpenAPI 3 share. Examples and defaults are left out: they are where
-// people paste what they have at hand.
+// clean returns a schema with the keywords that JSON Schema and every OpenAPI 3 share.
+// It drops examples and defaults, where people paste real values.
 func (a *api) clean(v any, depth int) map[string]any {
 	out := map[string]any{}
 	ref := text(object(v)["$ref"])
-	if a.room--; a.room < 0 || depth > deepest || ref != "" && a.open[ref] {
-		return out // anything: what contains itself is described once
+	if a.schemasLeft--; a.schemasLeft < 0 || depth > deepest || ref != "" && a.open[ref] {
+		return out // anything: a recursive schema is described once
 	}
 	a.open[ref] = true
 	defer delete(a.open, ref)
@@ -327,20 +324,19 @@ func (a *api) members(o, out map[string]any, depth int) {
 	}
 }
 
-// holdDefaults keeps back every example and default that looks like a secret,
-// wherever it stands.
-func (b *builder) holdDefaults(v any) {
+// withholdDefaults withholds every example and default that looks like a secret.
+func (b *builder) withholdDefaults(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, item := range v {
 			if s, ok := item.(string); ok && (k == "example" || k == "default" || k == "value") && tokenLike(s) {
-				b.hold(s)
+				b.withhold(s)
 			}
-			b.holdDefaults(item)
+			b.withholdDefaults(item)
 		}
 	case []any:
 		for _, item := range v {
-			b.holdDefaults(item)
+			b.withholdDefaults(item)
 		}
 	}
 }

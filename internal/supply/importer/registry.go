@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// registry reads a server.json of the MCP registry: the first package that can
-// be run, else the first address.
+// registry converts a server.json of the MCP registry: the first usable package, else
+// the first address.
 func (b *builder) registry(root map[string]any) (*Result, error) {
 	full := text(root["name"])
 	name := cmp.Or(path.Base(full), "server")
@@ -69,7 +69,7 @@ func (b *builder) registryPackage(name string, p map[string]any) *server {
 	return s
 }
 
-// at is a package with its version, which may be in its name already.
+// at returns a package with its version, which its name may already contain.
 func at(id, separator, version string) string {
 	if version == "" || strings.Contains(strings.TrimPrefix(id, "@"), separator) {
 		return id
@@ -87,7 +87,7 @@ func without(list []string, word string) []string {
 	return out
 }
 
-// inputs are variables or headers with their types.
+// inputs returns variables or headers.
 func (b *builder) inputs(v any) []setting {
 	var out []setting
 	for _, item := range list(v) {
@@ -97,7 +97,7 @@ func (b *builder) inputs(v any) []setting {
 			s.value = text(o["default"])
 		}
 		if d := text(o["default"]); s.secret && d != "" {
-			b.hold(d)
+			b.withhold(d)
 			b.note(Secret, s.name, "its default is not copied")
 		}
 		out = append(out, s)
@@ -105,7 +105,7 @@ func (b *builder) inputs(v any) []setting {
 	return out
 }
 
-// positional are the arguments that have a value; others are for people to add.
+// positional returns the arguments that have a value; people add the others.
 func (b *builder) positional(v any) []string {
 	var out []string
 	for _, item := range list(v) {
@@ -114,7 +114,7 @@ func (b *builder) positional(v any) []string {
 		name := text(o["name"])
 		switch {
 		case truth(o["isSecret"]):
-			b.hold(value)
+			b.withhold(value)
 			b.note(Secret, cmp.Or(name, text(o["valueHint"]), "argument"), "a secret on the command line is not copied: pass it through the environment")
 		case text(o["type"]) == "named" && value != "":
 			out = append(out, name, value)

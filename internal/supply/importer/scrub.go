@@ -11,42 +11,42 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// hold keeps a value back. Short ones are not searched for: they stand in many
-// words.
-func (b *builder) hold(value string) {
+// withhold withholds a value. Short values are not searched for, reasons they occur in
+// many words.
+func (b *builder) withhold(value string) {
 	value = strings.TrimSpace(value)
 	for _, scheme := range []string{"Bearer ", "bearer ", "Basic ", "Token ", "token "} {
 		value = strings.TrimPrefix(value, scheme)
 	}
-	if u, err := url.Parse(value); err == nil && u.User != nil { // a database's
+	if u, err := url.Parse(value); err == nil && u.User != nil { // such as a database's URL
 		if password, set := u.User.Password(); set {
-			b.hold(password)
+			b.withhold(password)
 		}
 	}
-	if len(value) >= 8 && !harmless(value) && !slices.Contains(b.held, value) {
-		b.held = append(b.held, value)
+	if len(value) >= 8 && !harmless(value) && !slices.Contains(b.withheld, value) {
+		b.withheld = append(b.withheld, value)
 	}
 }
 
-// holds reports whether a text has a value in it that was held back.
-func (b *builder) holds(s string) bool {
-	return slices.ContainsFunc(b.held, func(secret string) bool { return strings.Contains(s, secret) })
+// containsWithheld reports whether a text contains a withheld value.
+func (b *builder) containsWithheld(s string) bool {
+	return slices.ContainsFunc(b.withheld, func(secret string) bool { return strings.Contains(s, secret) })
 }
 
 const removed = "[removed]"
 
-// scrub is a text for people without what looks like a secret, and without
-// characters that hide.
+// scrub returns a text for people without anything that looks like a secret, and
+// without invisible characters.
 func (b *builder) scrub(s string) string {
 	s = clean(s)
 	before := s
-	for _, held := range b.held {
-		s = strings.ReplaceAll(s, held, removed)
+	for _, value := range b.withheld {
+		s = strings.ReplaceAll(s, value, removed)
 	}
 	for f := secretlike.Find(s); f.Found(); f = secretlike.Find(s) {
 		s = s[:f.Start] + removed + s[f.End:]
 	}
-	// What cannot be searched is not copied.
+	// Text that cannot be searched is not copied.
 	engine, err := secret.Standard()
 	var found []secret.Match
 	if err == nil {
@@ -60,12 +60,12 @@ func (b *builder) scrub(s string) string {
 		s = s[:m.Start] + removed + s[m.End:]
 	}
 	if s != before {
-		b.note(Secret, "text", "what looks like a secret was taken out of it")
+		b.note(Secret, "text", "something that looks like a secret was removed")
 	}
 	return s
 }
 
-// clean takes out what people cannot see.
+// clean removes invisible characters.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -80,19 +80,19 @@ func clean(s string) string {
 	}, s)
 }
 
-// plainValue are the settings that can be no secret.
+// plainValue matches settings that cannot be a secret.
 var plainValue = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|\d{1,5}|debug|info|warn|warning|error|trace|production|development|test|stdio|http|https|json|text|utf-8|none)$`)
 
 func harmless(value string) bool { return plainValue.MatchString(value) }
 
-// reference is how other formats refer to a variable or an input.
+// reference matches other formats' references to a variable or input.
 var reference = regexp.MustCompile(`\$\{(?:env:|input:|user_config\.)?([A-Za-z_][\w.-]*)(?::-?[^}]*)?\}|\{env:(\w+)\}|\$env:(\w+)|^\$([A-Za-z_]\w*)$|^\{([A-Za-z_]\w*)\}$`)
 
-// usualName is a variable's as most are written.
+// usualName matches the usual names of variables.
 var usualName = regexp.MustCompile(`^[A-Z]+(_[A-Z0-9]+)*$`)
 
-// referred is the one variable that a value stands for, with the scheme before
-// it; empty if the value is anything else.
+// referred returns the one variable that a value refers to, and the scheme before it;
+// empty for any other value.
 func referred(value string) (scheme, name string) {
 	m := reference.FindStringSubmatchIndex(value)
 	if m == nil || m[1] != len(value) {
@@ -115,7 +115,7 @@ func referred(value string) (scheme, name string) {
 	return "", ""
 }
 
-// variable makes the name of an environment variable of another name.
+// variable converts a name to the name of an environment variable.
 func variable(name string) string {
 	name = strings.Map(func(r rune) rune {
 		switch {
@@ -132,7 +132,7 @@ func variable(name string) string {
 	return name
 }
 
-// tokenLike tells a text that is long and mixed enough to be a token.
+// tokenLike reports whether a text is long and mixed enough to be a token.
 func tokenLike(s string) bool {
 	if secretlike.Find(s).Found() {
 		return true
@@ -151,8 +151,8 @@ func tokenLike(s string) bool {
 
 func joint(r rune) bool { return strings.ContainsRune("-_.~", r) }
 
-// keyLike tells a part of an address that is a number nobody chose, or letters of both
-// cases with digits among them, as short keys have.
+// keyLike reports whether a part of an address looks like a random number or key:
+// upper and lower case with digits between.
 func keyLike(s string) bool {
 	return longNumber.MatchString(s) || len(s) >= 6 && digitWithin.MatchString(s) && !apiVersion.MatchString(s) && strings.ToLower(s) != s && strings.ToUpper(s) != s
 }
@@ -163,19 +163,19 @@ var (
 	apiVersion  = regexp.MustCompile(`^v\d{1,2}[A-Z][a-z]+\d?$`) // v2Beta1
 )
 
-// address is a URL without user, fragment and the secrets in its query; ok is false if
-// what is left still may hold a secret, or is no address.
+// address returns a URL without user, fragment and secrets in its query. ok is false
+// if the rest may still contain a secret, or is no address.
 func (b *builder) address(what, raw string) (clean string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(raw, "${}") {
-		b.hold(raw)
+		b.withhold(raw)
 		b.note(Dropped, what, "its address is not a plain http or https address")
 		return "", false
 	}
 	if u.User != nil {
-		b.hold(u.User.Username())
+		b.withhold(u.User.Username())
 		if password, set := u.User.Password(); set {
-			b.hold(password)
+			b.withhold(password)
 		}
 		b.note(Secret, what, "the user name and password in its address are not copied: send them in a header")
 		u.User = nil
@@ -186,21 +186,21 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 	u.Fragment, u.RawFragment = "", ""
 	for part := range strings.SplitSeq(u.Path, "/") {
 		if tokenLike(part) || slices.ContainsFunc(strings.FieldsFunc(part, joint), keyLike) {
-			b.hold(part)
-			b.note(Dropped, what, "its address has a secret in its path, and cannot be copied")
+			b.withhold(part)
+			b.note(Dropped, what, "its address has a secret in its path, so it cannot be copied")
 			return "", false
 		}
 	}
 	if hasPassword(u.String()) {
-		b.hold(raw)
-		b.note(Dropped, what, "its address has a password in it, and cannot be copied")
+		b.withhold(raw)
+		b.note(Dropped, what, "its address contains a password, so it cannot be copied")
 		return "", false
 	}
 	return u.String(), true
 }
 
-// query leaves the secrets out of an address's query. The rest may be a bound: it stays,
-// or, where it may be a secret, it is not ok.
+// query removes the secrets from an address's query. Other parameters may limit
+// something, so they stay; if one may be a secret, ok is false.
 func (b *builder) query(what string, u *url.URL) (ok bool) {
 	var kept []string
 	left := false
@@ -210,18 +210,18 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 		switch {
 		case pair == "":
 		case secretName(name) || keyName.MatchString(name):
-			b.hold(text)
+			b.withhold(text)
 			left = true
 		case err != nil || !queryName.MatchString(name) || doubtName.MatchString(name) || b.risky(text) || !queryValue.MatchString(text):
-			b.hold(text)
-			b.note(Dropped, what, "the query of its address may hold a secret, and without it something else would be reached")
+			b.withhold(text)
+			b.note(Dropped, what, "the query of its address may contain a secret, and the address needs the query")
 			return false
 		default:
 			kept = append(kept, pair)
 		}
 	}
 	if left {
-		b.note(Dropped, what, "the query of its address is not copied: it may hold a secret")
+		b.note(Dropped, what, "the query of its address is not copied: it may contain a secret")
 	}
 	u.RawQuery, u.ForceQuery = strings.Join(kept, "&"), false
 	return true
@@ -229,24 +229,25 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 
 var (
 	keyName    = regexp.MustCompile(`(?i)^(key|sig|signature)$`)
-	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`) // a secret's, or a bound's
+	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`) // a secret's, or a limit's
 	queryName  = regexp.MustCompile(`^[A-Za-z][A-Za-z_.-]{2,31}$`)
 	queryValue = regexp.MustCompile(`^[A-Za-z0-9][\w.,-]*$`)
 	userinfo   = regexp.MustCompile(`(?:^|[\s/,;='"({\[])([^\s/@:,;='"({\[]*):[^\s@/\\][^\s@]*@`)
 )
 
-// hasPassword reports whether a text has user:password@ in it, anywhere.
+// hasPassword reports whether a text contains user:password@.
 func hasPassword(text string) bool {
 	for _, m := range userinfo.FindAllStringSubmatch(imageDigest.ReplaceAllString(text, ""), -1) {
-		if !among(m[1], "npm jsr file git github gitlab bitbucket mailto") { // npm:name@version
+		if !inList(m[1], "npm jsr file git github gitlab bitbucket mailto") { // npm:name@version
 			return true
 		}
 	}
 	return false
 }
 
-// spec is a package with its version, or words with slashes, which may look like a
-// token; user/password9x is none of them. Versioned is a package only where one is named: Admin@12 is one, too.
+// spec matches a package with its version, or words with slashes, which may look like
+// a token; user/password9x does not match. versioned is a package only where a package
+// is named: Admin@12 matches too.
 const (
 	word  = `(?:[a-z]+\d{0,2}|[a-z]\d{1,2}[a-z]+|v?\d{1,5}[a-z]?)` // mcp2, k8s, 7b
 	words = word + `(?:[._-]+` + word + `)*`
@@ -259,14 +260,14 @@ var (
 	versioned = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d{1,2}|[~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$`)
 )
 
-// risky tells an argument that may be a secret.
+// risky reports whether an argument may be a secret.
 func (b *builder) risky(arg string) bool {
 	switch {
-	case b.holds(arg), secretlike.Find(arg).Found(), hasPassword(arg), reference.MatchString(arg), strings.Contains(arg, "$"):
+	case b.containsWithheld(arg), secretlike.Find(arg).Found(), hasPassword(arg), reference.MatchString(arg), strings.Contains(arg, "$"):
 		return true
 	case strings.Contains(arg, "://"):
 		scheme, _, _ := strings.Cut(arg, "://")
-		return scheme != "http" && scheme != "https" // a database's has its password in it
+		return scheme != "http" && scheme != "https" // a database's URL may contain its password
 	case slashOption.MatchString(arg):
 		_, value, _ := strings.Cut(arg, ":")
 		return b.risky(value)
@@ -280,18 +281,18 @@ func (b *builder) risky(arg string) bool {
 	case strings.HasPrefix(arg, "-"):
 		return tokenLike(arg)
 	}
-	// A word with a digit in it is as likely a password as a name, unless it is a file.
+	// A word with a digit may be a password or a name, unless it is a file.
 	return tokenLike(arg) || passwordLike.MatchString(arg) || strings.ContainsAny(arg, "0123456789") && !fileName.MatchString(arg)
 }
 
-// passwordLike are words with signs that few others have, what begins as tokens do,
-// passwords of four times four letters, and the words that open a wallet.
+// passwordLike matches words with rare characters, prefixes of tokens, app passwords
+// of four times four letters, and mnemonic phrases.
 var passwordLike = regexp.MustCompile(`^\S*([!%^]|#\w|=$)\S*$|^(sk|gh[opsu]|glpat|xox[abeprs])[-_]\S{12,}$|^([a-z]{4} ){3}[a-z]{4}$|^([a-z]{3,8} ){11,}[a-z]{3,8}$`)
 
-// slashOption is an option of other systems, /p:value.
+// slashOption matches options such as /p:value.
 var slashOption = regexp.MustCompile(`^/[A-Za-z][\w.-]*:[^/\\]`)
 
-// fileName is a file as programs are given them.
+// fileName matches file names.
 var fileName = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(py|[cm]?[jt]s|rb|jar|wasm|sh|json|toml|ya?ml|ini|db|sqlite3?|csv|txt|md|log)$`)
 
 var drive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)

@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// server is an MCP server as any of the formats describes it.
+// server is an MCP server in any of the formats.
 type server struct {
 	name         string
 	command      string
@@ -29,7 +29,7 @@ type server struct {
 	sse          bool
 }
 
-// setting is a variable or header. A value that says nothing is to be set.
+// setting is a variable or header. A setting without a value is left for the user.
 type setting struct {
 	name, value string
 	secret      bool
@@ -37,8 +37,8 @@ type setting struct {
 
 type tool struct{ name, description string }
 
-// UnknownVersion stands for a version, and UnknownTool for the tools of a server,
-// that what was imported does not name.
+// UnknownVersion and UnknownTool are placeholders for a version and for the tools of a
+// server that the input does not name.
 const (
 	UnknownVersion = "0.0.0"
 	UnknownTool    = "unknown"
@@ -46,14 +46,14 @@ const (
 
 const zeroDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// matrixOf makes a manifest of servers. Only reading is allowed: a person opens
-// the rest.
+// matrixOf converts servers to a manifest. It allows only reading; a person allows the
+// rest.
 func (b *builder) matrixOf(source, name, description string, servers []server) (*Result, error) {
 	m := matrix.AgentManifest{
 		SchemaVersion: 1, Agent: "matrix://agent/" + agent.Slug(name), Description: b.scrub(description), AllowedSideEffects: []string{string(agent.Read)},
 	}
 	refs := map[string]string{}
-	for _, s := range servers { // what is referred to is not set to what another server has
+	for _, s := range servers { // a reference must not get the value of another server
 		for _, set := range slices.Concat(s.env, s.headers) {
 			if _, name := referred(set.value); name != "" {
 				refs[name] = set.value
@@ -68,15 +68,15 @@ func (b *builder) matrixOf(source, name, description string, servers []server) (
 		m.Servers = append(m.Servers, entry)
 	}
 	if len(m.Servers) == 0 {
-		return nil, fail("", "no server in it can be imported%s", b.because())
+		return nil, fail("", "no server in it can be imported%s", b.reasons())
 	}
-	b.note(Guessed, "allowed_side_effects", "only read is allowed: add write, network or shell once you know what the tools do")
+	b.note(Guessed, "allowed_side_effects", "only read is allowed: add write, network or shell after you have checked the tools")
 	out, err := encode(m)
 	return &Result{Source: source, Dialect: agent.Matrix, Name: agent.Slug(name), Text: out, Next: "verify"}, err
 }
 
-// because tells why nothing is left.
-func (b *builder) because() string {
+// reasons lists why nothing is left.
+func (b *builder) reasons() string {
 	for _, n := range slices.Backward(b.notes) {
 		if n.Kind == Dropped {
 			return ": " + b.scrub(n.What) + ": " + b.scrub(n.Detail)
@@ -97,12 +97,12 @@ func (b *builder) entry(s *server, others []matrix.ServerEntry, refs map[string]
 	}
 	what := "server " + alias
 	if alias != s.name {
-		b.note(Guessed, what, "it was called by another name, which is not an alias")
+		b.note(Guessed, what, "its original name cannot be an alias")
 	}
-	// What is a secret is known before anything is copied.
+	// All secrets are collected before anything is copied.
 	for _, set := range slices.Concat(s.env, s.headers) {
 		if _, name := referred(set.value); name == "" && !harmless(set.value) {
-			b.hold(set.value)
+			b.withhold(set.value)
 		}
 	}
 	e := matrix.ServerEntry{Alias: alias, Version: s.version}
@@ -126,7 +126,7 @@ func (b *builder) remote(what string, s *server, e *matrix.ServerEntry, refs map
 	}
 	e.Transport, e.Endpoint = "http", endpoint
 	if s.sse {
-		b.note(Guessed, what, "it was reached over SSE, which is not supported: check that it speaks streamable HTTP at this address")
+		b.note(Guessed, what, "it used SSE, which is not supported: check that it offers streamable HTTP at this address")
 	}
 	for _, h := range s.headers {
 		if !httpguts.ValidHeaderFieldName(h.name) || slices.Contains(ownHeaders, strings.ToLower(h.name)) {
@@ -139,13 +139,13 @@ func (b *builder) remote(what string, s *server, e *matrix.ServerEntry, refs map
 		e.Headers[h.name] = b.value(what, e.Alias, h, refs)
 	}
 	if _, err := tooluri.ParsePin(e.Version); err != nil {
-		b.note(Guessed, what, "its version is not known: %s stands for it", UnknownVersion)
+		b.note(Guessed, what, "its version is unknown: %s is a placeholder", UnknownVersion)
 		e.Version = UnknownVersion
 	}
 	return true
 }
 
-// ownHeaders belong to the connection.
+// ownHeaders are set by the HTTP connection.
 var ownHeaders = []string{
 	"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive", "proxy-connection",
 	"content-type", "accept", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name",
@@ -158,27 +158,27 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 		b.note(Dropped, what, "it has neither a command nor an address")
 		return false
 	case slices.Contains(shells, base(s.command)), b.wholeLine(s.command):
-		b.hold(s.command)
+		b.withhold(s.command)
 		for _, a := range s.args {
-			b.hold(a)
+			b.withhold(a)
 		}
-		b.note(Dropped, what, "it is a line for a shell, which may hold anything: name the program itself")
+		b.note(Dropped, what, "its command is a shell command line: name the program itself")
 		return false
 	case path.Base(s.command) == "env":
 		for _, a := range s.args {
-			b.hold(a)
+			b.withhold(a)
 		}
-		b.note(Dropped, what, "it is started by env with options, which may do anything: name the program itself")
+		b.note(Dropped, what, "it is started by env with options: name the program itself")
 		return false
 	case b.risky(s.command) && !b.plain(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"), secretlike.Find(s.command).Found():
-		b.hold(s.command)
-		b.note(Dropped, what, "its command refers to something that is not known here")
+		b.withhold(s.command)
+		b.note(Dropped, what, "its command refers to an unknown variable")
 		return false
 	}
 	e.Transport, e.Command, e.PackageDigest = "stdio", s.command, zeroDigest
 	var ok bool
 	e.Args, ok = b.arguments(what, s.command, s.args, func(name, value string, given bool) {
-		b.hold(value)
+		b.withhold(value)
 		if given || !slices.ContainsFunc(s.env, func(v setting) bool { return v.name == name }) {
 			s.env = append(s.env, setting{name: name, value: value, secret: !given})
 		}
@@ -191,10 +191,10 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 		value, again := seen[v.name]
 		switch {
 		case !variableName.MatchString(v.name):
-			b.note(Dropped, what, "a variable has no usable name, and without it something else would run")
+			b.note(Dropped, what, "a variable has no usable name, and without it the command would change")
 			return false
 		case again && value != v.value:
-			b.note(Dropped, what, "a variable is set twice, and which one counts is not known here")
+			b.note(Dropped, what, "a variable is set twice")
 			return false
 		case again:
 			continue
@@ -206,8 +206,8 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 	return true
 }
 
-// wholeLine reports whether a command has its arguments in it. Folders may have
-// blanks in their names.
+// wholeLine reports whether a command contains its arguments. Folders may have spaces
+// in their names.
 func (b *builder) wholeLine(command string) bool {
 	words := strings.Fields(command)
 	return len(words) > 1 && slices.ContainsFunc(words[1:], func(word string) bool {
@@ -215,15 +215,15 @@ func (b *builder) wholeLine(command string) bool {
 	})
 }
 
-// unwrap takes away what only starts the real program.
+// unwrap removes wrappers that only start the real program.
 func (b *builder) unwrap(s *server) {
 	if len(s.args) == 0 && strings.ContainsAny(s.command, " ") && !strings.ContainsAny(s.command, `/\"'`) {
 		fields := strings.Fields(s.command)
 		s.command, s.args = fields[0], fields[1:]
 	}
-	// With more than a program and its words, it is a line for a shell, and is refused.
+	// A longer command is a shell command line, and is refused.
 	if base(s.command) == "cmd" && len(s.args) > 1 && strings.EqualFold(s.args[0], "/c") &&
-		!strings.ContainsAny(strings.Join(s.args, ""), "&|<>^%") && !among(strings.ToLower(s.args[1]), inCmd) {
+		!strings.ContainsAny(strings.Join(s.args, ""), "&|<>^%") && !inList(strings.ToLower(s.args[1]), inCmd) {
 		s.command, s.args = s.args[1], s.args[2:]
 	}
 	if path.Base(s.command) != "env" {
@@ -240,16 +240,16 @@ func (b *builder) unwrap(s *server) {
 	}
 	for _, a := range sets {
 		name, value, _ := strings.Cut(a, "=")
-		b.hold(value)
+		b.withhold(value)
 		s.env = append(s.env, setting{name: name, value: value})
 	}
 }
 
-// inCmd are words that cmd understands itself.
+// inCmd are the built-in commands of cmd.
 const inCmd = "call cd chdir copy del dir echo for goto if md mkdir move path popd pushd rd rem ren set setlocal start title type"
 
-// value is what stands for a setting: itself if it is harmless, else a
-// reference. Two servers with other values for one name get two names.
+// value returns a setting's value if it is harmless, else a reference. If two servers
+// have different values for one name, they get two references.
 func (b *builder) value(what, alias string, s setting, refs map[string]string) string {
 	scheme, name := referred(s.value)
 	if name != "" {
@@ -274,26 +274,25 @@ func (b *builder) value(what, alias string, s setting, refs map[string]string) s
 	return scheme + "$env:" + name
 }
 
-// version takes the version out of the arguments, where the package manager is
-// told one.
+// version removes the version from the arguments and declares it.
 func (b *builder) version(what string, e *matrix.ServerEntry) {
 	if name := fromElsewhere(e); name != "" {
-		// Without what stands behind its name it would be the registry's package of
-		// that name, which anybody may have published. It has a digest, and no version.
+		// Without its source the argument would name the registry's package of that
+		// name, which anyone may have published. It gets a digest, and no version.
 		e.Version = zeroDigest
-		b.note(Guessed, what, "%s is not from a registry and cannot be pinned", name)
+		b.note(Guessed, what, "%s does not come from a registry and cannot be pinned", name)
 		return
 	}
 	inexact := func(asked string) {
 		if asked != "" {
-			b.note(Dropped, what, "it asked for the version %s, which is not exact", asked)
+			b.note(Dropped, what, "its version %s is not exact", asked)
 		}
 	}
 	s := agent.Server{Transport: agent.Stdio, Command: e.Command, Args: e.Args, Version: e.Version}
 	ref, err := pack.Identify(s)
 	asked := ref.Asked
 	if arg, from, _ := behindName(e); err != nil && arg != nil {
-		asked = (*arg)[from:] // nobody can pin such a command, and its version is told all the same
+		asked = (*arg)[from:] // such a command cannot be pinned, but its version is still reported
 	}
 	if _, pinErr := tooluri.ParsePin(asked); pinErr == nil && e.Version == "" {
 		e.Version = asked
@@ -311,47 +310,45 @@ func (b *builder) version(what string, e *matrix.ServerEntry) {
 	}
 	if _, err := tooluri.ParsePin(e.Version); e.Version == "" || err != nil {
 		e.Version = UnknownVersion
-		b.note(Guessed, what, "its version is not known: %s stands for it until ambit lock --update pins the newest", UnknownVersion)
+		b.note(Guessed, what, "its version is unknown: %s is a placeholder until ambit lock --update pins the newest", UnknownVersion)
 	}
-	// What still stands there would contradict the version that is declared.
+	// The rest would contradict the declared version.
 	for arg, from, name := behindName(e); arg != nil && (*arg)[from:] != e.Version; arg, from, name = behindName(e) {
 		inexact((*arg)[from:])
 		*arg = (*arg)[:name]
 	}
 }
 
-// packageOf is the argument in which the rules for manifests look for a package's
-// name and version: the first that is no option, nor the value of a known one;
-// nil where there is none.
+// packageOf returns the argument that the rules for manifests read as the package: the
+// first that is neither an option nor the value of a known one; nil if there is none.
 func packageOf(e *matrix.ServerEntry) *string {
 	if !slices.Contains([]string{"npx", "bunx", "pnpx", "uvx"}, e.Command) {
 		return nil
 	}
 	for i, a := range e.Args {
-		if a != "" && a[0] != '-' && (i == 0 || !among(e.Args[i-1], familyOf(e.Command).values)) {
+		if a != "" && a[0] != '-' && (i == 0 || !inList(e.Args[i-1], familyOf(e.Command).values)) {
 			return &e.Args[i]
 		}
 	}
 	return nil
 }
 
-// fromElsewhere is the package that comes from elsewhere than a registry; empty for
+// fromElsewhere returns the package that does not come from a registry; empty for
 // none.
 func fromElsewhere(e *matrix.ServerEntry) string {
 	if arg := packageOf(e); arg != nil && elsewhere(*arg) {
 		return *arg
 	}
 	for _, arg := range e.Args {
-		if flag, value, joined := strings.Cut(arg, "="); joined && among(flag, nodePackages+" "+uvPackages) && elsewhere(value) {
+		if flag, value, joined := strings.Cut(arg, "="); joined && inList(flag, nodePackages+" "+uvPackages) && elsewhere(value) {
 			return value
 		}
 	}
 	return ""
 }
 
-// elsewhere reports whether a package is a path or an address itself, or its name is
-// followed by where it is, or by another name, as in name@file:name.tgz and
-// name@npm:other.
+// elsewhere reports whether a package is a path or an address, or its name is followed
+// by one or by another name, as in name@file:name.tgz and name@npm:other.
 func elsewhere(arg string) bool {
 	scope := ""
 	if strings.HasPrefix(arg, "@") {
@@ -366,8 +363,8 @@ func elsewhere(arg string) bool {
 		slices.ContainsFunc([]string{".tgz", ".tar", ".tar.gz", ".whl"}, func(ext string) bool { return strings.HasSuffix(file, ext) })
 }
 
-// behindName finds what stands behind the package's name. It begins at from, and
-// the name ends at name.
+// behindName finds the part after the package's name, from from on; the name ends at
+// name.
 func behindName(e *matrix.ServerEntry) (arg *string, from, name int) {
 	arg = packageOf(e)
 	if arg == nil {
@@ -387,12 +384,12 @@ func behindName(e *matrix.ServerEntry) (arg *string, from, name int) {
 
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
-// tools are those that the format names. Without any, one stands for them that
-// nobody may call.
+// tools adds the tools in the input. Without any, it adds a placeholder that cannot be
+// called.
 func (b *builder) tools(what string, s *server, e *matrix.ServerEntry) {
 	for _, t := range s.tools {
 		if !toolName.MatchString(t.name) || b.scrub(t.name) != t.name || slices.ContainsFunc(e.Tools, func(o matrix.ToolEntry) bool { return o.Name == t.name }) {
-			b.note(Dropped, what, "a tool without a usable name, or named twice")
+			b.note(Dropped, what, "a tool has no usable name, or appears twice")
 			continue
 		}
 		class := classOf(t.name)
@@ -403,14 +400,15 @@ func (b *builder) tools(what string, s *server, e *matrix.ServerEntry) {
 		return
 	}
 	e.Tools = []matrix.ToolEntry{{
-		Name: UnknownTool, Description: "Stands for the tools of this server, which were not known when it was imported.", SideEffectClass: string(agent.Shell),
+		Name: UnknownTool, Description: "Placeholder for the tools of this server, which were unknown when it was imported.", SideEffectClass: string(agent.Shell),
 	}}
-	b.note(Guessed, what, "its tools are not known: ambit verify starts the server and shows what to write for them")
+	b.note(Guessed, what, "its tools are unknown: ambit verify starts the server and shows how to declare them")
 }
 
 var readingName = regexp.MustCompile(`^(get|list|read|search|find|describe|show|count|query|lookup|view)([_.-]|[A-Z]|$)`)
 
-// classOf guesses the class of a tool by its name, to the more dangerous side.
+// classOf guesses the class of a tool from its name, preferring the more dangerous
+// one.
 func classOf(name string) string {
 	if readingName.MatchString(name) {
 		return string(agent.Read)

@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
-// skills makes a bundle of a folder of skills or rules. The files stay where
-// they are; the manifest goes beside them.
+// skills converts a folder of skills or rules. The files stay in place; the manifest
+// is written beside them.
 func (b *builder) skills(dir, output string) (*Result, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -42,9 +42,11 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 			b.note(Dropped, f.Path, "it cannot be read")
 			continue
 		}
-		fields, _ := frontMatter(string(raw))
-		s := findagent.Skill{ID: id, Name: strings.TrimSpace(b.scrub(text(fields["name"]))), Description: strings.TrimSpace(b.scrub(text(fields["description"])))}
-		if id == "" { // it stands at the top, and is called by its name
+		fields, _ := skill.FrontMatter(string(raw))
+		s := findagent.Skill{
+			ID: id, Name: strings.TrimSpace(b.scrub(fields["name"])), Description: strings.TrimSpace(b.scrub(fields["description"])),
+		}
+		if id == "" { // it is at the top, so its name is its id
 			id = agent.Slug(cmp.Or(s.Name, filepath.Base(dir)))
 			s.ID = id
 		}
@@ -60,18 +62,18 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 	}
 	name := filepath.Base(dir)
 	m := b.findAgent(strings.ReplaceAll(name, "-", " "), "Skills imported from "+name+".",
-		"You have the skills that are listed here. Find the one that fits what you are asked for, read it in full, and do as it says. If none fits, say so and help without one.")
+		"You have the skills that are listed here. Find the one that fits the request, read it in full, and follow it. If none fits, say so and help without one.")
 	m.Kind, m.Skills = string(agent.SkillsBundle), found
 	m.SkillsSource = &findagent.SkillsSource{Kind: "r2", Key: b.key(dir, output)}
 	m.ExamplePrompts = []string{"Which of your skills fits this: …"}
 	b.note(Guessed, "system_prompt", "a general one is filled in")
-	b.note(Guessed, "example_prompts", "write one to five that show what to ask for")
-	b.trial(ctx, folder, m)
+	b.note(Guessed, "example_prompts", "write one to five example requests")
+	b.checkBundle(ctx, folder, m)
 	out, err := encode(m)
 	return &Result{Source: "a folder of skills", Dialect: agent.FindAgent, Name: agent.Slug(name), Text: out, Next: "inspect"}, err
 }
 
-// key is the folder as seen from the manifest.
+// key is the folder's path relative to the manifest.
 func (b *builder) key(dir, output string) string {
 	base := filepath.Base(dir)
 	out, err := filepath.Abs(output)
@@ -80,12 +82,12 @@ func (b *builder) key(dir, output string) string {
 			return filepath.ToSlash(rel)
 		}
 	}
-	b.note(Guessed, "skills_source", "the folder %s is looked for beside the manifest: put it there", base)
+	b.note(Guessed, "skills_source", "the folder %s must be beside the manifest: move it there", base)
 	return base
 }
 
-// trial reads the bundle as an agent would, and tells what would stop it.
-func (b *builder) trial(ctx context.Context, folder *skill.Folder, m findagent.Manifest) {
+// checkBundle reads the bundle as an agent would, and notes the errors that would stop it.
+func (b *builder) checkBundle(ctx context.Context, folder *skill.Folder, m findagent.Manifest) {
 	declared := &agent.Skills{SourceKind: m.SkillsSource.Kind}
 	for _, s := range m.Skills {
 		declared.List = append(declared.List, agent.Skill{ID: s.ID, Name: s.Name, Description: s.Description})
@@ -97,7 +99,7 @@ func (b *builder) trial(ctx context.Context, folder *skill.Folder, m findagent.M
 	}
 	for _, p := range invalid.Problems {
 		if !p.Warning {
-			b.note(Guessed, p.File, "it has to be mended before the bundle is served: %s", p.Message)
+			b.note(Guessed, p.File, "fix this before the bundle is served: %s", p.Message)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// clientError is a client (npm, pip) that failed, and what it said.
+// clientError is the failure of a client (npm, pip), with its output.
 type clientError struct {
 	client string
 	said   string
@@ -47,14 +47,14 @@ var (
 	urlSecret = lazy(`//[^/@\s]+@`)
 )
 
-// clientNoise are lines that tell a person nothing.
+// clientNoise are the beginnings of lines that do not explain a failure.
 var clientNoise = []string{
 	"npm warn", "npm WARN", "code ", "errno ", "syscall ", "Log files were", "A complete log", "WARNING:", "[notice]", "Looking in ",
 	"In most cases", "at ",
 }
 
-// summary is what the client said, short enough for an error: the first lines
-// that say something.
+// summary returns the first informative lines of the client's output, short enough for
+// an error.
 func (e *clientError) summary() string {
 	var lines []string
 	for line := range strings.Lines(e.said) {
@@ -73,7 +73,7 @@ func (e *clientError) summary() string {
 	return text
 }
 
-// clientName is what people call a client.
+// clientName is the name that users know a client by.
 func clientName(argv []string) string {
 	if len(argv) > 2 && argv[2] == runPip {
 		return "pip"
@@ -81,7 +81,8 @@ func clientName(argv []string) string {
 	return strings.TrimSuffix(filepath.Base(argv[0]), ".cmd")
 }
 
-// run runs a client to its end, and all its children with it if ctx ends first.
+// run runs a client to its end. If ctx ends first, the client and all its children are
+// killed.
 func run(ctx context.Context, dir string, env []string, argv ...string) (stdout []byte, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, env
@@ -98,7 +99,7 @@ func run(ctx context.Context, dir string, env []string, argv ...string) (stdout 
 	return out.b, nil
 }
 
-// sign is what a client says when it fails for a reason that is known.
+// sign maps texts in a client's output to a known cause of failure.
 type sign struct {
 	code    Code
 	hint    string
@@ -106,7 +107,7 @@ type sign struct {
 	texts   []string // any of these
 }
 
-// noSpace is the same for every client.
+// noSpace are the signs that every client shares.
 var noSpace = []sign{
 	{StoreFailed, "make sure that the disk has space and that the package store can be written", none, []string{
 		"ENOSPC", "EDQUOT", "EFBIG", "EROFS", "No space left", "Disk quota", "File too large", "Read-only file system",
@@ -114,7 +115,7 @@ var noSpace = []sign{
 	{StoreFailed, "make sure that the package store can be written", none, []string{"EACCES", "EPERM", "Permission denied"}},
 }
 
-// explain turns a client's failure into an error of this package.
+// explain converts a client's failure to an error of this package.
 func explain(signs []sign, what string, err error) error {
 	var e *clientError
 	if !errors.As(err, &e) {
@@ -130,6 +131,6 @@ func explain(signs []sign, what string, err error) error {
 	}
 	return &Error{
 		Code: FetchFailed, What: what, Detail: "could not be fetched", Err: e,
-		Hint: fmt.Sprintf("see whether %s works by itself, and the network with it", e.client),
+		Hint: fmt.Sprintf("check that %s works on its own and that the network is up", e.client),
 	}
 }

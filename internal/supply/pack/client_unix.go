@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// wholeGroup makes the command the head of a process group, which ends as a
-// whole.
+// wholeGroup starts the command in a process group of its own, so that the whole group
+// can be killed.
 func wholeGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

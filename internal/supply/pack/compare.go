@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Difference is one way in which what is there is not what was locked.
+// Difference is one difference between a server and its lock.
 type Difference struct {
 	Server string `json:"server"`
-	// Tool is empty where the difference is of the server itself.
+	// Tool is empty if the difference is in the server itself.
 	Tool string `json:"tool,omitempty"`
-	// What is added, removed or changed.
+	// What is Added, Removed or Changed.
 	What string `json:"what"`
-	// Changes are what changed.
+	// Changes lists the fields that changed.
 	Changes []Change `json:"changes,omitempty"`
 }
 
@@ -23,9 +23,9 @@ const (
 	Changed = "changed"
 )
 
-// Compare lists how now differs from was, server by server and tool by tool.
-// What was installed is compared on the platforms that both have, and as it counts
-// on this machine; that something counts here which did not before is no difference.
+// Compare lists how now differs from was, server by server and tool by tool. Builds
+// are compared on the platforms that both have, and on this machine's platform. A
+// build that only now has is not a difference.
 func Compare(was, now *LockedAgent) []Difference {
 	var out []Difference
 	for _, alias := range bothKeys(was.Servers, now.Servers) {
@@ -48,8 +48,7 @@ func Compare(was, now *LockedAgent) []Difference {
 	return out
 }
 
-// CompareTools lists how the tools of one server differ from those that were
-// locked.
+// CompareTools lists how the tools of one server differ from the locked tools.
 func CompareTools(alias string, was, now map[string]LockedTool) []Difference {
 	var out []Difference
 	for _, name := range bothKeys(was, now) {
@@ -71,7 +70,7 @@ func CompareTools(alias string, was, now map[string]LockedTool) []Difference {
 	return out
 }
 
-// Repinned is the difference of a server that is pinned to another digest.
+// Repinned returns the difference of a server that is pinned to another digest.
 func Repinned(alias, was, is string) Difference {
 	return Difference{Server: alias, What: Changed, Changes: compareText(nil, "package_digest", was, is)}
 }

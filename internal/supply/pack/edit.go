@@ -12,23 +12,22 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Pin is what a server in a manifest is to be pinned to. An empty Version or
-// Digest leaves what is there.
+// Pin is the version and digest that a server in a manifest is pinned to. An empty
+// field leaves the manifest's value as it is.
 type Pin struct {
 	Alias   string
 	Version string
 	Digest  string
 }
 
-// SetDigests writes pins into a Matrix manifest: package_digest, version, and
-// the version in the arguments where one stands there. Every other byte stays
-// as it is.
+// SetDigests writes pins into a Matrix manifest: package_digest, version, and the
+// version in the arguments if the arguments name one. No other byte changes.
 func SetDigests(manifest []byte, pins []Pin) ([]byte, error) {
 	unfit := func(what, detail, hint string) error {
 		return &Error{Code: ManifestUnfit, What: what, Detail: detail, Hint: hint}
 	}
 	if !utf8.Valid(manifest) || len(manifest) > doc.MaxBytes {
-		return nil, unfit("", "the manifest is not UTF-8 or too large", "see what is wrong: ambit validate")
+		return nil, unfit("", "the manifest is not UTF-8 or too large", "list the problems: ambit validate")
 	}
 	text := string(manifest)
 	body := strings.TrimPrefix(text, "\uFEFF")
@@ -36,7 +35,7 @@ func SetDigests(manifest []byte, pins []Pin) ([]byte, error) {
 	r := diag.NewReporter(diag.NewSource("", body), false)
 	tree, complete := doc.ParseJSON(r.Source, r)
 	if !complete || r.Errors() > 0 {
-		return nil, unfit("", "the manifest is not valid JSON", "see what is wrong: ambit validate")
+		return nil, unfit("", "the manifest is not valid JSON", "list the problems: ambit validate")
 	}
 	servers := map[string]doc.Value{}
 	for s := range tree.Root().Get("servers").Each() {
@@ -80,7 +79,7 @@ type edit struct {
 	with       string
 }
 
-// set replaces a string, unless it says that already.
+// set replaces a string, unless it already has this value.
 func (e *editor) set(v doc.Value, value string) {
 	if v.Text() == value {
 		return
@@ -93,7 +92,7 @@ func (e *editor) set(v doc.Value, value string) {
 	e.edits = append(e.edits, edit{at.Start, at.End, string(quoted)})
 }
 
-// argument moves the version that stands behind the package's name.
+// argument sets the version in the argument that names the package.
 func (e *editor) argument(server doc.Value, version string) {
 	s := agent.Server{Transport: agent.Stdio, Command: server.Get("command").Text()}
 	var args []doc.Value

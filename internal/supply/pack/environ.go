@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// names are names of environment variables, in capitals.
+// names are names of environment variables, in upper case.
 type names struct{ exact, prefixes, suffixes []string }
 
-// has compares as Windows does: elsewhere no two that count differ only in case.
+// has ignores case, as Windows does. On other systems no two variables in these lists
+// differ only in case.
 func (n names) has(name string) bool {
 	name = strings.ToUpper(name)
 	return slices.Contains(n.exact, name) ||
@@ -21,12 +22,11 @@ func (n names) has(name string) bool {
 }
 
 var (
-	// basic is how programs, temporary files and the network's certificates are
-	// found.
+	// basic locates programs, temporary files and the network's certificates.
 	basic = names{exact: []string{
 		"PATH", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR",
 	}}
-	// setup is where npm and pip find what the user has set up for them.
+	// setup is the user's configuration of npm and pip.
 	setup = names{
 		exact: []string{
 			"HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME", "NETRC",
@@ -35,9 +35,9 @@ var (
 		},
 		prefixes: []string{"NPM_CONFIG_", "PIP_"},
 	}
-	// machine belongs to whose machine it is: what the loader and interpreters run
-	// and read besides the program, where programs are found, whom the network's
-	// clients trust and by which way they go.
+	// machine belongs to the owner of the machine: it decides which code loaders and
+	// interpreters run besides the program, where programs are found, and which
+	// certificates and proxies network clients use.
 	machine = names{
 		exact: []string{
 			"PATH", "HOME", "USERPROFILE", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "PERLLIB",
@@ -48,18 +48,18 @@ var (
 		},
 		suffixes: []string{"_PROXY"},
 	}
-	// harmless are often set by servers, and make nothing run.
+	// harmless are often set by servers, and do not change which code runs.
 	harmless = names{exact: []string{"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE"}}
 )
 
-// MachineVariable reports whether a variable is not for strangers to set: a
-// package of the right hash would run other code with it, and so would the program
-// that contains a server, which has the server's variables too.
+// MachineVariable reports whether only the owner of the machine may set a variable.
+// With such a variable a package of the right hash would run other code, and so would
+// the sandbox program, which receives the server's variables too.
 func MachineVariable(name string) bool { return machine.has(name) && !harmless.has(name) }
 
-// environ is what npm and pip get to see, with some variables set: how to find what
-// they need, and what the user has set up for them. Strangers' packages are in
-// their hands, so there is nothing else in it.
+// environ returns the environment of npm and pip, plus the variables in set. These
+// clients handle untrusted packages, so they get only what they need to run and what
+// the user configured for them.
 func environ(set ...string) []string {
 	global := npmGlobal()
 	if global != "" { // npm itself looks for it below --prefix
@@ -71,8 +71,8 @@ func environ(set ...string) []string {
 	}), set...)
 }
 
-// scriptEnviron is what install scripts get to see: nothing that might be a
-// credential, nor leads to one.
+// scriptEnviron returns the environment of install scripts. It contains no credential
+// and no path to one.
 func scriptEnviron(home string) []string {
 	return append(inherited(basic.has), "HOME="+home, "USERPROFILE="+home)
 }
@@ -86,7 +86,7 @@ func inherited(wanted func(name string) bool) []string {
 
 var npmrcName = lazy(`\$\{([A-Za-z_][A-Za-z0-9_]*)\??\}`)
 
-// npmSetting is one of npm's settings, as the environment has it.
+// npmSetting returns an npm setting from the environment.
 func npmSetting(name string) string {
 	return cmp.Or(os.Getenv("npm_config_"+name), os.Getenv("NPM_CONFIG_"+strings.ToUpper(name)))
 }
@@ -103,8 +103,8 @@ func npmrc() string {
 	return filepath.Join(home, ".npmrc")
 }
 
-// npmGlobal is the settings file of everybody on this machine, where npm would look
-// for it by itself; asking npm takes half a second.
+// npmGlobal is the path of npm's machine-wide settings file. It is computed as npm
+// does, because asking npm takes half a second.
 func npmGlobal() string {
 	if file := npmSetting("globalconfig"); file != "" {
 		return file
@@ -126,12 +126,12 @@ func npmGlobal() string {
 	return filepath.Join(prefix, "etc", "npmrc")
 }
 
-// npmrcNames are the variables that a file of npm's settings refers to, as tokens of
-// registries often are given.
+// npmrcNames are the variables that an npm settings file refers to. Registry tokens
+// are often passed this way.
 func npmrcNames(file string) []string {
 	text, err := readBounded(file, 1<<20)
 	if err != nil {
-		return nil // npm says what is wrong with it
+		return nil // npm reports what is wrong with it
 	}
 	var found []string
 	for _, m := range npmrcName().FindAllStringSubmatch(string(text), -1) {

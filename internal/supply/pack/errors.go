@@ -6,66 +6,67 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Code says what kind of thing went wrong. The list is closed. A Code is an
-// error itself, so that errors.Is(err, pack.Tampered) asks for it.
+// Code is the kind of an [Error]. The list is closed. A Code is an error itself:
+// errors.Is(err, pack.Tampered) matches it.
 type Code string
 
 // The codes.
 const (
-	// Unpinnable: what the command runs cannot be told or hashed as a whole.
+	// Unpinnable: the command runs code that cannot be identified or hashed
+	// completely.
 	Unpinnable Code = "unpinnable"
 	// VersionConflict: two places name different versions of one package.
 	VersionConflict Code = "version_conflict"
-	// NotFound: there is no such package or version, or the file is none.
+	// NotFound: the package, version or file does not exist.
 	NotFound Code = "not_found"
 	// FetchFailed: the client that downloads packages failed.
 	FetchFailed Code = "fetch_failed"
-	// RuntimeMissing: a program or file that is needed to fetch or run is not here.
+	// RuntimeMissing: a program or file that fetching or running requires is not
+	// installed.
 	RuntimeMissing Code = "runtime_missing"
 	// NoProgram: the package has no program of that name, or too many.
 	NoProgram Code = "no_program"
-	// Unsafe: the package holds something that the store does not take.
+	// Unsafe: the package contains something that the store refuses.
 	Unsafe Code = "unsafe_package"
-	// DigestMismatch: what was fetched is not what was asked for.
+	// DigestMismatch: the fetched package is not the pinned one.
 	DigestMismatch Code = "digest_mismatch"
 	// NotStored: the store has no such package.
 	NotStored Code = "not_stored"
-	// Tampered: something in the store is not what it was when it was hashed.
+	// Tampered: the stored package has changed since it was hashed.
 	Tampered Code = "tampered"
 	// StoreFailed: the store could not be read or written.
 	StoreFailed Code = "store_failed"
 	// LockMissing: there is no lock file.
 	LockMissing Code = "lock_missing"
-	// LockInvalid: the lock file cannot be read; Problems says why.
+	// LockInvalid: the lock file cannot be read; Problems lists the reasons.
 	LockInvalid Code = "lock_invalid"
 	// LockTooNew: a newer ambit wrote the lock file.
 	LockTooNew Code = "lock_too_new"
-	// BadDefinition: a tool's definition is not one JSON object that everybody
-	// reads alike.
+	// BadDefinition: a tool's definition is not a JSON object that every parser reads
+	// alike.
 	BadDefinition Code = "bad_definition"
-	// ManifestUnfit: the manifest cannot be edited as asked.
+	// ManifestUnfit: the requested edit of the manifest is not possible.
 	ManifestUnfit Code = "manifest_unfit"
 )
 
 func (c Code) Error() string { return string(c) }
 
-// Error is everything that goes wrong here.
+// Error is the error type of this package.
 type Error struct {
 	Code Code
-	// What it is about: a package, a command, a file.
+	// What is the package, command or file that the error is about.
 	What string
-	// File is the first file that differs, where Code is Tampered: a path
-	// within the package's folder.
-	File string
-	// Detail says what is wrong with it.
+	// File is the first file that differs if Code is Tampered: a path within the
+	// package's folder.
+	File   string
 	Detail string
 	// Hint says how to fix it, and Command completes it.
 	Hint    string
 	Command diag.Command
-	// Problems are those of a lock file, and Source is the file.
+	// Problems are the problems of the lock file Source.
 	Problems []diag.Diagnostic
 	Source   *diag.Source
-	// Err is the cause, where there is one.
+	// Err is the cause, if there is one.
 	Err error
 }
 
@@ -89,7 +90,7 @@ func (e *Error) Is(target error) bool {
 	return ok && c == e.Code
 }
 
-// CodeOf returns the code of an error of this package, empty for any other.
+// CodeOf returns the code of an error of this package, or "" for any other error.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -98,8 +99,8 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// Lacking reports whether an error is for want of something on this machine: a
-// program, a file, space, the way to a registry. Elsewhere the same might work.
+// Lacking reports whether this machine lacks something: a program, a file, disk space,
+// a connection to a registry. The same operation may work on another machine.
 func Lacking(err error) bool {
 	switch CodeOf(err) {
 	case RuntimeMissing, StoreFailed, FetchFailed:
@@ -123,7 +124,7 @@ var (
 	updateCommand = diag.Command{Verb: "lock --update"}
 )
 
-// storeFailed says that the store could not be read or written.
+// storeFailed returns a StoreFailed error, or err itself if it is an [Error] already.
 func storeFailed(what, detail string, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -7,17 +7,18 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// family is a set of commands that run a package straight from a registry and
-// read their options alike.
+// family is a set of commands that run a package straight from a registry and parse
+// their options alike.
 type family struct {
 	words [][]string
-	// plain are options without a value that do not change what runs.
+	// plain are options without a value that do not change which code runs.
 	plain []string
-	// from name the package where the first word is a program of it.
+	// from are options that name the package; the first word is then one of its
+	// programs.
 	from []string
-	// runtime choose the interpreter.
+	// runtime are options that choose the interpreter.
 	runtime []string
-	// eager: an option after the package is still the client's own, up to --.
+	// eager clients parse options after the package too, up to --.
 	eager bool
 	read  func(*command, *family) (Ref, error)
 }
@@ -54,13 +55,13 @@ func (f *family) kind() Kind {
 	return NPM
 }
 
-// readPackage reads the options, then the package or its program, then the
-// program's own arguments.
+// readPackage parses the options, then the package or its program, then the program's
+// arguments.
 func readPackage(c *command, f *family) (Ref, error) {
 	ref := Ref{Kind: f.kind(), spec: -1}
 	take := func(at, from int) error {
 		if ref.spec >= 0 {
-			return c.unpinnable("it installs more than one package", "name one package; what it needs are its own dependencies")
+			return c.unpinnable("it installs more than one package", "name one package; its dependencies are installed with it")
 		}
 		ref.spec = at - 1
 		return ref.parseSpec(c, c.argv[at][from:])
@@ -92,7 +93,7 @@ func readPackage(c *command, f *family) (Ref, error) {
 		case slices.Contains(f.runtime, name) && pythonVersion().MatchString(value):
 			ref.Runtime = "python" + strings.TrimPrefix(value, "python")
 		default:
-			return Ref{}, c.unpinnable(diag.Quote(word)+" may change what runs", "remove the option; set registries and proxies up in the client's own configuration")
+			return Ref{}, c.unpinnable(diag.Quote(word)+" may change what runs", "remove the option; configure registries and proxies in the client's own settings")
 		}
 	}
 	if c.off >= len(c.argv) {
@@ -114,8 +115,8 @@ func readPackage(c *command, f *family) (Ref, error) {
 	return ref, nil
 }
 
-// eagerArgs takes the arguments of a client that reads options everywhere before
-// a double hyphen.
+// eagerArgs returns the program's arguments for a client that parses options
+// everywhere before --.
 func (r Ref) eagerArgs(c *command) (Ref, error) {
 	var args []string
 	for i, a := range r.Args {
@@ -124,7 +125,7 @@ func (r Ref) eagerArgs(c *command) (Ref, error) {
 			r.Args = append(args, r.Args[i+1:]...)
 			return r, nil
 		case strings.HasPrefix(a, "-"):
-			return Ref{}, c.unpinnable("the client takes "+diag.Quote(a)+" for an option of its own", "put -- in front of the package")
+			return Ref{}, c.unpinnable("the client would parse "+diag.Quote(a)+" as its own option", "put -- in front of the package")
 		}
 		args = append(args, a)
 	}
@@ -141,7 +142,7 @@ var (
 
 const maxName = 214
 
-// parseSpec reads what names a package: its name, and a version if there is one.
+// parseSpec parses a package's name and optional version.
 func (r *Ref) parseSpec(c *command, spec string) error {
 	notOne := c.unpinnable(diag.Quote(spec)+" is not a package of the registry", "name a published package, such as name@1.2.3")
 	if r.Kind == PyPI {

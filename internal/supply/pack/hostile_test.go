@@ -35,7 +35,7 @@ func gitRepository(t *testing.T, files map[string]string) string {
 
 // A dependency in a repository says in its .npmrc what npm runs for git, and needs
 // a second repository so that npm does. Nothing of it runs, also where npm is too
-// old to be told that git is not allowed.
+// old to know an option that forbids git.
 func TestHostileNPM(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("this test needs programs that are scripts")

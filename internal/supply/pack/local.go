@@ -13,8 +13,8 @@ import (
 // interpreter runs the file that is its first argument.
 type interpreter struct {
 	names []string
-	// options are those that do not change which code runs; one that ends in =
-	// has a value. letters can be joined behind one hyphen.
+	// options do not change which code runs; an option that ends in = has a value.
+	// letters can be combined behind one hyphen.
 	options []string
 	letters string
 }
@@ -31,7 +31,7 @@ var interpreters = []interpreter{
 	{[]string{"ruby", "perl", "php", "tsx"}, nil, "w"},
 }
 
-// is reports whether a program is the interpreter; python3.12 is python.
+// is reports whether a program is this interpreter; python3.12 is python.
 func (in interpreter) is(program string) bool {
 	return slices.Contains(in.names, program) || in.names[0] == "python" && slices.Contains(in.names, strings.TrimRight(program, "0123456789."))
 }
@@ -46,13 +46,13 @@ func (in interpreter) harmless(option string) bool {
 	return slices.Contains(in.options, name) || letters != "" && strings.Trim(letters, in.letters) == ""
 }
 
-// launchers run code that their own hash says nothing about.
+// launchers run code that their own hash does not cover.
 var launchers = []string{
 	"docker", "podman", "nerdctl", "deno", "go", "cargo", "java", "dotnet", "make", "sudo", "env", "nix", "npm", "pnpm", "yarn",
 	"uv", "pipx", "cmd", "powershell", "pwsh", "wsl", "ssh", "nohup", "xargs", "ts-node", "bundle", "poetry", "conda", "mise",
 }
 
-// local reads a command that starts something on this machine.
+// local identifies a command that starts a file or program of this machine.
 func (c *command) local() (Ref, error) {
 	program := c.argv[0]
 	if program == "" {
@@ -66,14 +66,14 @@ func (c *command) local() (Ref, error) {
 	}
 	switch {
 	case slices.Contains(launchers, name):
-		return Ref{}, c.unpinnable(diag.Quote(name)+" starts something that its own hash says nothing about", "start the server's own program, or its package by npx or uvx")
+		return Ref{}, c.unpinnable(diag.Quote(name)+" cannot be pinned: its hash does not cover the code it starts", "start the server's own program, or its package with npx or uvx")
 	case strings.ContainsAny(program, `/\`):
 		return Ref{Kind: File, Name: program, Args: c.argv[1:]}, nil
 	}
 	return Ref{Kind: Program, Name: program, Args: c.argv[1:]}, nil
 }
 
-// script reads the command of an interpreter.
+// script identifies the file that an interpreter runs.
 func (c *command) script(name string, in interpreter) (Ref, error) {
 	ref := Ref{Kind: File, Runtime: c.argv[0]}
 	if name == "bun" && slices.Equal(c.next(1), []string{"run"}) {
@@ -90,7 +90,7 @@ func (c *command) script(name string, in interpreter) (Ref, error) {
 			break
 		}
 		if !in.harmless(word) {
-			return Ref{}, c.unpinnable(diag.Quote(word)+" may run code that is in no file of its own", "name the server's file right after the interpreter")
+			return Ref{}, c.unpinnable(diag.Quote(word)+" may run code that is not in a file", "name the server's file right after the interpreter")
 		}
 		ref.Flags = append(ref.Flags, word)
 	}
@@ -106,9 +106,9 @@ func (c *command) script(name string, in interpreter) (Ref, error) {
 	return ref, nil
 }
 
-// OpenLocal hashes the file or program that ref names, seen from dir, and
-// refuses it if a digest is given and is another. Nothing is copied: a file is
-// run where it stands, beside what it imports.
+// OpenLocal hashes the file or program that ref names, relative to dir. If digest is
+// not empty, a file of another digest is refused. The file is not copied: it runs in
+// place, beside the files it imports.
 func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 	var file string
 	var argv []string
@@ -143,14 +143,14 @@ func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 	}
 	if digest != "" && got != digest {
 		return nil, &Error{
-			Code: Tampered, What: ref.Name, File: ref.Name, Detail: "its sha256 is " + got + ", and the manifest pins " + digest,
-			Hint: "if the change is yours, pin it", Command: lockCommand,
+			Code: Tampered, What: ref.Name, File: ref.Name, Detail: "its sha256 is " + got + ", but the manifest pins " + digest,
+			Hint: "if you made the change, pin it", Command: lockCommand,
 		}
 	}
 	return &Package{Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv}, nil
 }
 
-// lookup finds a program by name on PATH, or by path from dir.
+// lookup finds a program by name on PATH, or by its path relative to dir.
 func lookup(name, dir string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) || strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
@@ -162,14 +162,14 @@ func lookup(name, dir string) (string, error) {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		return "", &Error{Code: RuntimeMissing, What: name, Detail: "is not on this machine", Err: err, Hint: "install it, or put its folder on PATH"}
+		return "", &Error{Code: RuntimeMissing, What: name, Detail: "is not installed", Err: err, Hint: "install it, or add its folder to PATH"}
 	}
 	return found, nil
 }
 
 func localError(ref Ref, err error) error {
 	if os.IsNotExist(err) {
-		return &Error{Code: RuntimeMissing, What: ref.Name, Detail: "there is no such file", Err: err, Hint: "paths are seen from the manifest's folder"}
+		return &Error{Code: RuntimeMissing, What: ref.Name, Detail: "there is no such file", Err: err, Hint: "paths are relative to the manifest's folder"}
 	}
 	return &Error{Code: NotFound, What: ref.Name, Detail: "the file cannot be read", Err: err, Hint: "check its permissions"}
 }

@@ -17,45 +17,45 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// LockName is what a lock file is called.
+// LockName is the file name of a lock.
 const LockName = "ambit.lock"
 
-// lockVersion is that of the format.
+// lockVersion is the version of the format.
 const lockVersion = 1
 
-// Lock is what a lock file holds.
+// Lock is the content of a lock file.
 type Lock struct {
 	// Agents are keyed by agent id.
 	Agents map[string]*LockedAgent
-	// Dependencies are the lists that packages are installed with, in canonical
-	// form, keyed by their digest.
+	// Dependencies are the lists of dependencies to install, in canonical form, keyed
+	// by digest.
 	Dependencies map[string][]byte
 }
 
-// LockedAgent is what was proven of one agent: its servers, by alias.
+// LockedAgent holds the locked servers of one agent, by alias.
 type LockedAgent struct {
 	Servers map[string]*LockedServer `json:"servers"`
 }
 
-// LockedServer is what was proven of one server.
+// LockedServer is the locked state of one server.
 type LockedServer struct {
-	// Resolved is what its id was resolved to; nil for a server that the manifest
-	// itself starts.
+	// Resolved is the result of resolving the server's id; nil if the manifest itself
+	// gives the command.
 	Resolved *Resolved     `json:"resolved,omitempty"`
 	Package  LockedPackage `json:"package"`
-	// Protocol is the MCP revision that the server spoke.
+	// Protocol is the MCP revision that the server speaks.
 	Protocol string                `json:"protocol,omitempty"`
 	Tools    map[string]LockedTool `json:"tools"`
 }
 
-// LockedPackage is what a server runs.
+// LockedPackage is the package that a server runs.
 type LockedPackage struct {
 	Kind    Kind   `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	// Digest is empty for a remote server.
 	Digest string `json:"digest,omitempty"`
-	// Builds are what was installed, by os/arch; npm and Python packages only.
+	// Builds are the installed trees by os/arch; npm and Python packages only.
 	Builds map[string]Build `json:"builds,omitempty"`
 	// Scripts are the packages whose install scripts were allowed to run.
 	Scripts []string `json:"scripts,omitempty"`
@@ -64,7 +64,7 @@ type LockedPackage struct {
 // Build is a package as installed on one platform.
 type Build struct {
 	Tree string `json:"tree"`
-	// Lockfile names the list of dependencies.
+	// Lockfile is the digest of the list of dependencies.
 	Lockfile string `json:"lockfile"`
 }
 
@@ -74,7 +74,7 @@ type LockedTool struct {
 	Definition json.RawMessage `json:"definition"`
 }
 
-// Server returns what was proven of a server, or nil.
+// Server returns the locked state of a server, or nil.
 func (l *Lock) Server(agentID, alias string) *LockedServer {
 	if l == nil || l.Agents[agentID] == nil {
 		return nil
@@ -82,9 +82,9 @@ func (l *Lock) Server(agentID, alias string) *LockedServer {
 	return l.Agents[agentID].Servers[alias]
 }
 
-// Here is what counts of the builds on this machine; nothing if the dependencies are
-// to be chosen. A package that was locked on other platforms only is installed with
-// the same dependencies, where a list fits all platforms.
+// Here returns the build for this machine, or an empty Build if dependencies must be
+// resolved anew. A package that was locked only on other platforms is installed with
+// the same dependencies, if its list fits all platforms.
 func (p LockedPackage) Here() Build {
 	b, here := p.Builds[platform()]
 	if !here && p.Kind == NPM {
@@ -95,7 +95,7 @@ func (p LockedPackage) Here() Build {
 	return b
 }
 
-// Want is what the store must hold for a locked package on this machine.
+// Want returns what the store must contain for a locked package on this machine.
 func (l *Lock) Want(p LockedPackage) Want {
 	b := p.Here()
 	w := Want{Digest: p.Digest, Tree: b.Tree, Scripts: p.Scripts}
@@ -105,8 +105,8 @@ func (l *Lock) Want(p LockedPackage) Want {
 	return w
 }
 
-// Locked is the package as it stands in a lock. With before, the entry that it
-// replaces, what was installed on other platforms is kept if it still fits.
+// Locked returns the package's entry for a lock. before is the entry it replaces, or
+// nil: its builds for other platforms are kept if they still fit.
 func (p *Package) Locked(before *LockedPackage) LockedPackage {
 	l := LockedPackage{Kind: p.Kind, Name: p.Name, Version: p.Version, Digest: p.Digest, Scripts: p.Scripts}
 	if p.Tree == "" {
@@ -124,15 +124,14 @@ func (p *Package) Locked(before *LockedPackage) LockedPackage {
 	return l
 }
 
-// Keep puts a package's list of dependencies into the lock.
+// Keep adds a package's list of dependencies to the lock.
 func (l *Lock) Keep(p *Package) {
 	if p.Lockfile != "" {
 		l.Dependencies[p.Lockfile] = p.Dependencies
 	}
 }
 
-// Digest identifies what is locked for an agent, so that a caller can remember
-// it and know it again.
+// Digest identifies the locked state of an agent, so that a caller can detect changes.
 func (a *LockedAgent) Digest() string {
 	b, err := json.Marshal(a)
 	if err == nil {
@@ -144,14 +143,14 @@ func (a *LockedAgent) Digest() string {
 	return digestOf(b)
 }
 
-// NewLock returns a lock of nothing.
+// NewLock returns an empty lock.
 func NewLock() *Lock {
 	return &Lock{Agents: map[string]*LockedAgent{}, Dependencies: map[string][]byte{}}
 }
 
-// Encode writes the lock as text: the same lock always gives the same text, in
-// which lists of dependencies that nothing uses are left out. It fails if the
-// text could not be read again.
+// Encode returns the lock as text. Equal locks give equal texts, without lists of
+// dependencies that no package uses. Encode fails if the text could not be parsed
+// again.
 func (l *Lock) Encode() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("{\n  \"version\": " + strconv.Itoa(lockVersion) + ",\n  \"agents\": ")
@@ -188,7 +187,7 @@ func (l *Lock) Encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// used lists the dependencies that some package needs.
+// used lists the digests of dependencies that some package refers to.
 func (l *Lock) used() []string {
 	var used []string
 	for _, a := range l.Agents {
@@ -203,7 +202,7 @@ func (l *Lock) used() []string {
 	return sorted(used)
 }
 
-// oneLineEach writes the members of an object, one a line.
+// oneLineEach writes the members of an object, one per line.
 func oneLineEach(b *bytes.Buffer, object []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(object, &members); err != nil {
@@ -219,10 +218,9 @@ func oneLineEach(b *bytes.Buffer, object []byte) error {
 	return nil
 }
 
-// UpdateLock changes the lock file at path: it is read, changed and replaced in
-// one step, while other updates on this machine wait. A file that is not there
-// is an empty lock; one that cannot be read is left alone. It reports whether
-// the file's text changed.
+// UpdateLock reads, changes and replaces the lock file at path, while other updates on
+// this machine wait. A missing file is an empty lock; an unreadable file is not
+// touched. It reports whether the file's text changed.
 func UpdateLock(path string, change func(*Lock) error) (changed bool, err error) {
 	failed := func(err error) error {
 		return storeFailed(path, "the lock file cannot be written", err)
@@ -259,14 +257,13 @@ func UpdateLock(path string, change func(*Lock) error) (changed bool, err error)
 	return true, nil
 }
 
-// mutexPath is a file that stands for path among all processes of one user. It
-// lies elsewhere, so that folders of manifests hold nothing but them.
+// mutexPath is the lock shared by all processes of one user that update path. It is
+// outside the folder of manifests, which should contain nothing else.
 func mutexPath(path string) string {
 	return filepath.Join(os.TempDir(), "ambit-"+strconv.Itoa(os.Getuid())+"-"+digestOf([]byte(path))[len(digestPrefix):][:24]+".mutex")
 }
 
-// replaceFile writes a file in one step: whoever reads it sees the old content
-// or the new.
+// replaceFile replaces a file atomically: readers see the old content or the new.
 func replaceFile(path string, content []byte) error {
 	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {

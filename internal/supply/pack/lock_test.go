@@ -194,7 +194,7 @@ func TestUpdateLock(t *testing.T) {
 	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 1 {
 		t.Errorf("beside the lock: %v, %v", list, err)
 	}
-	// What cannot be read is not replaced.
+	// An unreadable lock is not replaced.
 	check(t, os.WriteFile(path, []byte("mine"), 0o600))
 	if _, err := UpdateLock(path, func(*Lock) error { return nil }); !errors.Is(err, LockInvalid) {
 		t.Errorf("got %v", err)
@@ -272,7 +272,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What a lock has installed on this machine is compared, wherever it stands in it.
+// The build for this machine is compared, wherever it is in the lock.
 func TestCompareHere(t *testing.T) {
 	h, e, tree := digestOf([]byte("honest")), digestOf([]byte("evil")), digestOf([]byte("tree"))
 	here, there, far := platform(), "plan9/mips", "aix/ppc64"

@@ -14,20 +14,20 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// lockAnew is what to do about a lock that cannot be used. Writing over it is
-// not among it: what it had promised would be gone without anybody looking.
-const lockAnew = "restore it, or remove it and lock anew"
+// lockAnew is the hint for a lock that cannot be used. It does not suggest
+// overwriting, which would drop the lock's promises unreviewed.
+const lockAnew = "restore it, or remove it and lock again"
 
 // The rules of lock files.
 var (
 	ruleField = diag.NewError(
 		"LK001", "a field that lock files do not have",
-		"A lock is only as good as what is read of it: a field that nobody knows is one that nobody checks.",
+		"ambit cannot check a field that it does not know, so it refuses the lock.",
 		lockAnew,
 	)
 	ruleVersion = diag.NewError(
 		"LK002", "a newer version of the lock file's format",
-		"A newer ambit may have promised something in it that this one would not check.",
+		"The lock may contain promises that this version of ambit would not check.",
 		"update ambit",
 	)
 	ruleDigest = diag.NewError(
@@ -37,20 +37,20 @@ var (
 	)
 	ruleHash = diag.NewError(
 		"LK004", "a hash that is not that of its content",
-		"Somebody edited one and not the other, or a merge mixed two locks. What was proven can no longer be told.",
+		"One was edited without the other, or a merge mixed two locks. The locked content is no longer certain.",
 		lockAnew,
 	)
 	ruleEntry = diag.NewError(
 		"LK005", "an entry that fits nothing",
-		"The parts of a lock refer to each other; one refers to what is not there, or names itself differently.",
+		"The parts of a lock refer to each other; this one refers to a missing part or has a different name.",
 		lockAnew,
 	)
 )
 
-// Rules are those of lock files.
+// Rules are the rules of lock files.
 var Rules = []*diag.Rule{ruleField, ruleVersion, ruleDigest, ruleHash, ruleEntry}
 
-// ReadLock reads a lock file.
+// ReadLock reads and checks a lock file.
 func ReadLock(path string) (*Lock, error) {
 	b, err := readBounded(path, doc.MaxBytes)
 	switch {
@@ -62,7 +62,7 @@ func ReadLock(path string) (*Lock, error) {
 	return ParseLock(path, b)
 }
 
-// ParseLock reads a lock from memory. Every problem is in the error's Problems.
+// ParseLock parses a lock. The error's Problems list every problem.
 func ParseLock(name string, text []byte) (*Lock, error) {
 	r := &lockReader{text: string(text)}
 	src := diag.NewSource(name, r.text)
@@ -81,7 +81,7 @@ func ParseLock(name string, text []byte) (*Lock, error) {
 		switch d.Code {
 		case ruleVersion.Code:
 			return nil, &Error{Code: LockTooNew, What: name, Detail: d.Message, Hint: d.Hint, Source: src, Problems: []diag.Diagnostic{d}}
-		case diag.InexactNumber.Code: // schemas hold such numbers, and nothing here reads them
+		case diag.InexactNumber.Code: // schemas contain such numbers, and nothing here reads them
 		default:
 			invalid.Problems = append(invalid.Problems, d)
 		}
@@ -109,7 +109,7 @@ func (r *lockReader) lock(root doc.Value, l *Lock) {
 		if n, ok := v.Int(); !ok || n < lockVersion {
 			r.Report(ruleEntry, v.Place(), "", "%s is not a version of lock files", diag.Quote(v.Text()))
 		} else if n > lockVersion {
-			r.Report(ruleVersion, v.Place(), "", "the lock file is of version %s, and this ambit knows version %d", diag.Quote(v.Text()), lockVersion)
+			r.Report(ruleVersion, v.Place(), "", "the lock file has version %s, but this ambit supports version %d", diag.Quote(v.Text()), lockVersion)
 		}
 	}
 	agents, deps := o.Get("agents", read.Required), o.Get("dependencies", read.Optional)
@@ -118,7 +118,7 @@ func (r *lockReader) lock(root doc.Value, l *Lock) {
 		if r.digest(v.Key(), v.KeyPlace()) && r.Is(v, doc.Object) {
 			form, err := canonical([]byte(r.source(v)))
 			if err != nil || digestOf(form) != v.Key() {
-				r.Report(ruleHash, v.KeyPlace(), "", "the list of dependencies is not the one of this digest")
+				r.Report(ruleHash, v.KeyPlace(), "", "the list of dependencies does not match this digest")
 			}
 			l.Dependencies[v.Key()] = form
 		}
@@ -135,7 +135,7 @@ func (r *lockReader) lock(root doc.Value, l *Lock) {
 	}
 }
 
-// members yields those of an object, reporting anything else and empty keys.
+// members yields the members of an object. It reports other values and empty keys.
 func (r *lockReader) members(v doc.Value) func(func(doc.Value) bool) {
 	return func(yield func(doc.Value) bool) {
 		if !r.Is(v, doc.Object) {
@@ -153,7 +153,7 @@ func (r *lockReader) members(v doc.Value) func(func(doc.Value) bool) {
 	}
 }
 
-// source is the text of a value as it stands in the file.
+// source is the text of a value in the file.
 func (r *lockReader) source(v doc.Value) string {
 	p := v.Place()
 	return r.text[p.Start:p.End]
@@ -198,7 +198,7 @@ func (r *lockReader) pkg(v doc.Value) LockedPackage {
 	stored := p.Kind == NPM || p.Kind == PyPI || p.Kind == MCPB
 	builds := o.Get("builds", read.Presence(stored))
 	if kind != "" && builds.Is(doc.Object) && (builds.Len() > 0) != stored {
-		r.Report(ruleEntry, builds.Place(), "", "a package of kind %s is not built like this", diag.Quote(kind))
+		r.Report(ruleEntry, builds.Place(), "", "a package of kind %s has no such builds", diag.Quote(kind))
 	}
 	for b := range r.members(builds) {
 		if p.Builds == nil {
@@ -208,7 +208,7 @@ func (r *lockReader) pkg(v doc.Value) LockedPackage {
 	}
 	p.Scripts = o.Texts("scripts", read.Optional)
 	if v := o.Value().Get("scripts"); v.Ok() && (!slices.Equal(p.Scripts, sorted(p.Scripts)) || len(p.Scripts) == 0) {
-		r.Report(ruleEntry, v.Place(), "", "the scripts must be in order, without repetition")
+		r.Report(ruleEntry, v.Place(), "", "the scripts must be sorted and unique")
 	}
 	o.Done()
 	return p
@@ -227,7 +227,7 @@ func (r *lockReader) build(v doc.Value) Build {
 	if f := o.Get("lockfile", read.Required); r.Is(f, doc.String) && r.digest(f.Text(), f.Place()) {
 		b.Lockfile = f.Text()
 		if _, ok := r.deps[b.Lockfile]; !ok {
-			r.Report(ruleEntry, f.Place(), "", "the list of dependencies that it names is not in the file")
+			r.Report(ruleEntry, f.Place(), "", "the file does not contain this list of dependencies")
 		}
 	}
 	o.Done()
@@ -242,12 +242,12 @@ func (r *lockReader) tool(v doc.Value) LockedTool {
 	if r.Is(hash, doc.String) && r.digest(hash.Text(), hash.Place()) && r.Is(def, doc.Object) {
 		got, form, err := HashTool([]byte(r.source(def)))
 		switch {
-		case err != nil: // the reader of the file has reported why
+		case err != nil: // ParseJSON has reported why
 			r.Report(ruleHash, def.Head(), "", "the definition has no hash")
 		case got != hash.Text():
-			r.Report(ruleHash, hash.Place(), "", "the hash is not that of the definition below it")
+			r.Report(ruleHash, hash.Place(), "", "the hash does not match the definition below it")
 		case def.Get("name").Text() != v.Key():
-			r.Report(ruleEntry, def.Head(), "", "the definition is that of another tool")
+			r.Report(ruleEntry, def.Head(), "", "the definition belongs to another tool")
 		}
 		t = LockedTool{Hash: hash.Text(), Definition: form}
 	}

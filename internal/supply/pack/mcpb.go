@@ -13,18 +13,16 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/unzip"
 )
 
-// MCPB is a bundle: one archive with a server and all that it needs. Its digest is
-// that of the archive, and its name the address that it is published at.
+// MCPB is a bundle: one archive with a server and its dependencies. Its digest is the
+// archive's, and its name is the address of the archive.
 const MCPB Kind = "mcpb"
 
-// The bounds of a bundle. One entry may grow to so many times its packed size, once
-// it is larger than a MiB.
+// Limits of a bundle. The ratio of unpacked to packed size applies to entries larger
+// than 1 MiB.
 const (
 	maxBundle         = 256 << 20
 	maxBundleUnpacked = 1 << 30
@@ -33,13 +31,13 @@ const (
 	bundleManifest    = "manifest.json"
 )
 
-// Download writes the archive of a bundle. Whoever gives it decides which
-// addresses may be asked.
+// Download writes the archive of a bundle. The caller decides which addresses it may
+// request.
 type Download func(ctx context.Context, to io.Writer) error
 
-// FetchBundle makes sure that the store holds a bundle, and returns it. The digest
-// that is wanted says which one it is, so there must be one. Nothing is downloaded
-// if it is there, or if there is no download.
+// FetchBundle makes sure that the store contains a bundle, and returns it. want.Digest
+// is required, since it identifies the bundle. Nothing is downloaded if the store has
+// the bundle or get is nil.
 func (s *Store) FetchBundle(ctx context.Context, ref Ref, want Want, get Download, progress Progress) (*Package, error) {
 	p, err := s.Open(ref, want)
 	if err == nil || !errors.Is(err, NotStored) || get == nil || want.Digest == "" {
@@ -63,11 +61,11 @@ func (s *Store) FetchBundle(ctx context.Context, ref Ref, want Want, get Downloa
 	return s.Open(ref, Want{Digest: f.record.Digest, Tree: tree})
 }
 
-// bundle downloads, checks and unpacks. Nothing of it is read before its hash is
-// the one that is wanted.
+// bundle downloads, checks and unpacks. It reads nothing in the archive before the
+// hash matches.
 func (f *fetch) bundle(ctx context.Context, get Download) error {
 	if len(f.want.Scripts) > 0 {
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "bundles have no install scripts to allow", Hint: "leave --allow-scripts out"}
+		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "bundles have no install scripts to allow", Hint: "remove --allow-scripts"}
 	}
 	f.progress("downloading " + f.ref.Name)
 	name := f.path("download")
@@ -80,11 +78,11 @@ func (f *fetch) bundle(ctx context.Context, get Download) error {
 	closed := out.Close()
 	switch {
 	case to.full:
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: fmt.Sprintf("has more than %d MiB", maxBundle>>20), Hint: "do not use this package, or tell its authors"}
+		return &Error{Code: Unsafe, What: f.ref.String(), Detail: fmt.Sprintf("is larger than %d MiB", maxBundle>>20), Hint: "do not use this package, or report it to its authors"}
 	case to.err != nil || closed != nil:
 		return storeFailed(f.store.Dir, "the package store cannot be written", errors.Join(to.err, closed))
 	case err != nil:
-		return &Error{Code: FetchFailed, What: f.ref.String(), Detail: "could not be downloaded", Err: err, Hint: "check the connection, and the address that the registry gives"}
+		return &Error{Code: FetchFailed, What: f.ref.String(), Detail: "could not be downloaded", Err: err, Hint: "check the connection, and the address in the registry's entry"}
 	}
 	if err := f.checkArchive(name, f.path(fileArchive)); err != nil {
 		return err
@@ -103,18 +101,18 @@ func (f *fetch) bundle(ctx context.Context, get Download) error {
 	return nil
 }
 
-// bounded is a file that does not become larger than it may.
+// bounded is a file with a size limit.
 type bounded struct {
 	to   io.Writer
 	left int64
 	full bool
-	err  error // of the file, and not of whoever writes
+	err  error // of the file, not of the download
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.left -= int64(len(p)); b.left < 0 {
 		b.full = true
-		return 0, errors.New("it is too large")
+		return 0, errors.New("the download is too large")
 	}
 	n, err := b.to.Write(p)
 	b.err = err
@@ -129,7 +127,7 @@ func (f *fetch) unpackBundle() error {
 	}
 	defer r.Close()
 	if len(r.File) > maxBundleFiles {
-		return unsafePackage(fileArchive, fmt.Sprintf("holds more than %d files", maxBundleFiles))
+		return unsafePackage(fileArchive, fmt.Sprintf("contains more than %d files", maxBundleFiles))
 	}
 	if err := os.Mkdir(f.path(dirTree), 0o700); err != nil {
 		return storeFailed(f.store.Dir, "the package store cannot be written", err)
@@ -139,25 +137,25 @@ func (f *fetch) unpackBundle() error {
 		return storeFailed(f.store.Dir, "the package store cannot be written", err)
 	}
 	defer root.Close()
-	names, left := claims{}, uint64(maxBundleUnpacked)
+	names, left := unzip.Names{}, uint64(maxBundleUnpacked)
 	for _, z := range r.File {
 		file := diag.Quote(z.Name)
 		name, folder := strings.CutSuffix(strings.TrimPrefix(z.Name, "./"), "/")
 		switch {
 		case !plainPath(name):
-			return unsafePackage(file, "is not a plain path within the bundle")
+			return unsafePackage(file, "is not a simple relative path")
 		case folder:
-			continue // folders are made for their files
+			continue // folders are created with their files
 		case z.Mode().Type() != 0:
 			return unsafePackage(file, "is a link or a device")
 		case z.Flags&1 != 0:
 			return unsafePackage(file, "is encrypted")
-		case !names.take(name):
-			return unsafePackage(file, "is there twice, or is a file and a folder")
+		case !names.Claim(name):
+			return unsafePackage(file, "appears twice, or is both a file and a folder")
 		case z.UncompressedSize64 > left:
-			return unsafePackage(fileArchive, fmt.Sprintf("has more than %d MiB when it is unpacked", maxBundleUnpacked>>20))
+			return unsafePackage(fileArchive, fmt.Sprintf("is larger than %d MiB when unpacked", maxBundleUnpacked>>20))
 		case z.UncompressedSize64 > 1<<20 && z.UncompressedSize64/maxBundleRatio > z.CompressedSize64:
-			return unsafePackage(file, fmt.Sprintf("grows to more than %d times its size when it is unpacked", maxBundleRatio))
+			return unsafePackage(file, fmt.Sprintf("grows to more than %d times its size when unpacked", maxBundleRatio))
 		}
 		left -= z.UncompressedSize64
 		if err := unpackEntry(root, z, filepath.FromSlash(name)); err != nil {
@@ -167,37 +165,17 @@ func (f *fetch) unpackBundle() error {
 	return nil
 }
 
-// plainPath reports whether a name means one file below a folder, on every
-// machine.
+// plainPath reports whether a name means the same file below a folder on every system.
 func plainPath(name string) bool {
 	return len(name) <= 1024 && utf8.ValidString(name) && fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// claims are the names that files have taken, in whatever case: true for a file,
-// false for a folder of one.
-type claims map[string]bool
-
-func (c claims) take(name string) bool {
-	folded := strings.ToLower(norm.NFC.String(name))
-	if _, taken := c[folded]; taken {
-		return false
-	}
-	for at := strings.LastIndexByte(folded, '/'); at > 0; at = strings.LastIndexByte(folded[:at], '/') {
-		if c[folded[:at]] {
-			return false
-		}
-		c[folded[:at]] = false
-	}
-	c[folded] = true
-	return true
-}
-
-// unpackEntry writes one file, to its end and no further.
+// unpackEntry writes one file of exactly its declared size.
 func unpackEntry(root *os.Root, z *zip.File, name string) error {
 	in, err := z.Open()
 	if err != nil {
-		return unsafePackage(diag.Quote(z.Name), "is packed in a way that is not known")
+		return unsafePackage(diag.Quote(z.Name), "uses an unknown compression method")
 	}
 	defer in.Close()
 	if dir := filepath.Dir(name); dir != "." {
@@ -214,7 +192,7 @@ func unpackEntry(root *os.Root, z *zip.File, name string) error {
 		return storeFailed(name, "could not be unpacked", err)
 	}
 	size := int64(z.UncompressedSize64)
-	n, err := io.Copy(out, io.LimitReader(in, size+1)) // its checksum is looked at behind its end
+	n, err := io.Copy(out, io.LimitReader(in, size+1)) // the checksum is verified at the end of the entry
 	if closed := out.Close(); closed != nil {
 		return storeFailed(name, "could not be unpacked", closed)
 	}

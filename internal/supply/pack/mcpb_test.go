@@ -58,20 +58,20 @@ func TestHostileBundles(t *testing.T) {
 		more []member
 		want string
 	}{
-		"a path that climbs":         {[]member{{name: "../x", text: "x"}}, "is not a plain path"},
-		"a path that climbs later":   {[]member{{name: "a/../../x", text: "x"}}, "is not a plain path"},
-		"an absolute path":           {[]member{{name: "/etc/x", text: "x"}}, "is not a plain path"},
-		"a path of another system":   {[]member{{name: `a\..\..\x`, text: "x"}}, "is not a plain path"},
-		"a drive":                    {[]member{{name: "C:x", text: "x"}}, "is not a plain path"},
-		"a folder that climbs":       {[]member{{name: "../", text: ""}}, "is not a plain path"},
+		"a path that climbs":         {[]member{{name: "../x", text: "x"}}, "is not a simple"},
+		"a path that climbs later":   {[]member{{name: "a/../../x", text: "x"}}, "is not a simple"},
+		"an absolute path":           {[]member{{name: "/etc/x", text: "x"}}, "is not a simple"},
+		"a path of another system":   {[]member{{name: `a\..\..\x`, text: "x"}}, "is not a simple"},
+		"a drive":                    {[]member{{name: "C:x", text: "x"}}, "is not a simple"},
+		"a folder that climbs":       {[]member{{name: "../", text: ""}}, "is not a simple"},
 		"a link":                     {[]member{{name: "link", text: "/etc/passwd", mode: fs.ModeSymlink}}, "is a link or a device"},
 		"a device":                   {[]member{{name: "null", mode: fs.ModeDevice}}, "is a link or a device"},
-		"a file twice":               {[]member{{name: "index.js", text: "2"}}, "is there twice"},
-		"a file in two cases":        {[]member{{name: "INDEX.js", text: "2"}}, "is there twice"},
-		"a file below a file":        {[]member{{name: "index.js/x", text: "2"}}, "is there twice, or is a file and a folder"},
+		"a file twice":               {[]member{{name: "index.js", text: "2"}}, "appears twice"},
+		"a file in two cases":        {[]member{{name: "INDEX.js", text: "2"}}, "appears twice"},
+		"a file below a file":        {[]member{{name: "index.js/x", text: "2"}}, "appears twice, or is both a file and a folder"},
 		"something encrypted":        {[]member{{name: "x", text: "x", flags: 1}}, "is encrypted"},
 		"a bomb":                     {[]member{{name: "x", text: strings.Repeat("0", 8<<20)}}, "grows to more than 250 times"},
-		"a file that is not a child": {[]member{{name: "a/./x", text: "x"}}, "is not a plain path"},
+		"a file that is not a child": {[]member{{name: "a/./x", text: "x"}}, "is not a simple"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			archive := archiveOf(t, append(slices.Clone(good), tt.more...)...)
@@ -127,19 +127,19 @@ func TestBundleTooLarge(t *testing.T) {
 func TestBundleManifests(t *testing.T) {
 	server := func(s string) string { return `{"server":` + s + `}` }
 	for name, tt := range map[string]struct{ text, want string }{
-		"another program":        {server(`{"type":"node","entry_point":"a.js","mcp_config":{"command":"sh","args":["${__dirname}/a.js"]}}`), "is not what runs its entry point"},
+		"another program":        {server(`{"type":"node","entry_point":"a.js","mcp_config":{"command":"sh","args":["${__dirname}/a.js"]}}`), "does not run its entry point"},
 		"options of the runtime": {server(`{"type":"node","entry_point":"a.js","mcp_config":{"command":"node","args":["-r","/tmp/x","${__dirname}/a.js"]}}`), "do not begin with its entry point"},
 		"code as an argument":    {server(`{"type":"python","entry_point":"a.py","mcp_config":{"command":"python","args":["-c","x"]}}`), "do not begin with its entry point"},
-		"another file":           {server(`{"type":"binary","entry_point":"a","mcp_config":{"command":"/bin/sh"}}`), "is not what runs its entry point"},
-		"an entry point outside": {server(`{"type":"node","entry_point":"../a.js"}`), "not a plain path"},
-		"no entry point":         {server(`{"type":"node"}`), "not a plain path"},
-		"an unknown type":        {server(`{"type":"uv","entry_point":"a.py"}`), `servers of the type "uv" are not run here`},
-		"the loader":             {server(`{"type":"node","entry_point":"a.js","mcp_config":{"env":{"LD_PRELOAD":"${__dirname}/x.so"}}}`), "which no bundle may"},
-		"the loader, elsewhere":  {server(`{"type":"node","entry_point":"a.js","mcp_config":{"platform_overrides":{"linux":{"env":{"ld_preload":"x"}}}}}`), "which no bundle may"},
-		"code for Node.js":       {server(`{"type":"node","entry_point":"a.js","mcp_config":{"env":{"Node_Options":"--import=data:text/javascript,1"}}}`), "which no bundle may"},
-		"another system":         {`{"server":{"type":"node","entry_point":"a.js"},"compatibility":{"platforms":["win32"]}}`, "it is not for linux"},
+		"another file":           {server(`{"type":"binary","entry_point":"a","mcp_config":{"command":"/bin/sh"}}`), "does not run its entry point"},
+		"an entry point outside": {server(`{"type":"node","entry_point":"../a.js"}`), "not a simple path"},
+		"no entry point":         {server(`{"type":"node"}`), "not a simple path"},
+		"an unknown type":        {server(`{"type":"uv","entry_point":"a.py"}`), `the server type "uv" is not supported`},
+		"the loader":             {server(`{"type":"node","entry_point":"a.js","mcp_config":{"env":{"LD_PRELOAD":"${__dirname}/x.so"}}}`), "which bundles may not set"},
+		"the loader, elsewhere":  {server(`{"type":"node","entry_point":"a.js","mcp_config":{"platform_overrides":{"linux":{"env":{"ld_preload":"x"}}}}}`), "which bundles may not set"},
+		"code for Node.js":       {server(`{"type":"node","entry_point":"a.js","mcp_config":{"env":{"Node_Options":"--import=data:text/javascript,1"}}}`), "which bundles may not set"},
+		"another system":         {`{"server":{"type":"node","entry_point":"a.js"},"compatibility":{"platforms":["win32"]}}`, "it does not support linux"},
 		"everything at once":     {`{"server":{"type":"uv","entry_point":"/a"}}`, "; its entry point"},
-		"nothing":                {"[]", "is not what a bundle's is"},
+		"nothing":                {"[]", "is not a bundle manifest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parseBundle([]byte(tt.text), "linux"); err == nil || !strings.Contains(err.Error(), tt.want) {

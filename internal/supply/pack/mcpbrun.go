@@ -17,10 +17,10 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// bundle is what a bundle's manifest.json says, as far as it is used here. What
-// runs is its entry point, and nothing else: a bundle that asks for another
-// program, or for options of the one that interprets it, is refused. Values that
-// its users were to be asked for come from their settings here.
+// bundle is the part of a bundle's manifest.json that ambit uses. Only the entry point
+// runs: a bundle that requires another program, or options for its interpreter, is
+// refused. Values that the bundle would ask its user for come from the manifest's
+// settings.
 type bundle struct {
 	Version string `json:"version"`
 	Server  struct {
@@ -45,45 +45,46 @@ type bundleConfig struct {
 	Overrides map[string]bundleConfig `json:"platform_overrides"`
 }
 
-// The types of servers in bundles, with the names that their commands may have.
+// bundleTypes are the types of servers in bundles, with the commands that each type
+// may have.
 var bundleTypes = map[string][]string{
 	"node":   {"", "node"},
 	"python": {"", "python", "python3"},
 	"binary": {""}, // or the entry point
 }
 
-// parseBundle reads a manifest. Every problem is told at once.
+// parseBundle parses a manifest. The error lists every problem.
 func parseBundle(text []byte, platform string) (*bundle, error) {
 	var b bundle
 	if err := json.Unmarshal(text, &b); err != nil {
-		return nil, errors.New("its manifest.json is not what a bundle's is")
+		return nil, errors.New("its manifest.json is not a bundle manifest")
 	}
 	b.settle(platform)
 	var problems []string
 	commands, known := bundleTypes[b.Server.Type]
 	if !known {
-		problems = append(problems, "servers of the type "+diag.Quote(b.Server.Type)+" are not run here, but node, python and binary")
+		problems = append(problems, "the server type "+diag.Quote(b.Server.Type)+" is not supported; node, python and binary are")
 	}
 	if b.Server.EntryPoint = path.Clean(strings.TrimPrefix(b.Server.EntryPoint, "./")); !plainPath(b.Server.EntryPoint) {
-		problems = append(problems, "its entry point is not a plain path within it")
+		problems = append(problems, "its entry point is not a simple path within the bundle")
 	}
 	if known && !slices.Contains(commands, b.Server.Config.Command) && !(b.Server.Type == "binary" && b.isEntry(b.Server.Config.Command)) {
-		problems = append(problems, "its command "+diag.Quote(b.Server.Config.Command)+" is not what runs its entry point")
+		problems = append(problems, "its command "+diag.Quote(b.Server.Config.Command)+" does not run its entry point")
 	}
 	if known && b.Server.Type != "binary" && len(b.Server.Config.Args) > 0 {
 		if !b.isEntry(b.Server.Config.Args[0]) {
-			problems = append(problems, "its arguments do not begin with its entry point, so that something else would run")
+			problems = append(problems, "its arguments do not begin with its entry point, so other code would run")
 		}
 		b.Server.Config.Args = b.Server.Config.Args[1:]
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Server.Config.Env)) {
-		// Where PYTHONPATH leads is looked at when a bundle in Python is started.
+		// PYTHONPATH is checked when a Python bundle is started.
 		if !variableName().MatchString(name) || MachineVariable(name) && !(name == "PYTHONPATH" && b.Server.Type == "python") {
-			problems = append(problems, "it sets the variable "+diag.Quote(name)+", which no bundle may")
+			problems = append(problems, "it sets the variable "+diag.Quote(name)+", which bundles may not set")
 		}
 	}
 	if p := b.Compatibility.Platforms; len(p) > 0 && !slices.Contains(p, platform) {
-		problems = append(problems, "it is not for "+platform)
+		problems = append(problems, "it does not support "+platform)
 	}
 	if len(problems) > 0 {
 		return nil, errors.New(strings.Join(problems, "; "))
@@ -91,7 +92,7 @@ func parseBundle(text []byte, platform string) (*bundle, error) {
 	return &b, nil
 }
 
-// settle puts what is said for this platform over what is said for all.
+// settle applies the overrides for this platform.
 func (b *bundle) settle(platform string) {
 	c := &b.Server.Config
 	over, ok := c.Overrides[platform]
@@ -122,7 +123,7 @@ func (b *bundle) isEntry(word string) bool {
 
 var variableName = lazy(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// bundlePlatform is what bundles call this system.
+// bundlePlatform is this system's name in bundle manifests.
 func bundlePlatform() string {
 	if runtime.GOOS == "windows" {
 		return "win32"
@@ -132,18 +133,18 @@ func bundlePlatform() string {
 
 func readBundle(tree string, ref Ref) (*bundle, error) {
 	refuse := func(err error) error {
-		return &Error{Code: NoProgram, What: ref.String(), Detail: err.Error(), Hint: "this bundle cannot be run here; tell its authors"}
+		return &Error{Code: NoProgram, What: ref.String(), Detail: err.Error(), Hint: "this bundle cannot run here; report it to its authors"}
 	}
 	text, err := readBounded(filepath.Join(tree, bundleManifest), 1<<20)
 	if err != nil {
-		return nil, refuse(errors.New("it has no manifest.json of at most a MiB"))
+		return nil, refuse(errors.New("it has no manifest.json of at most 1 MiB"))
 	}
 	b, err := parseBundle(text, bundlePlatform())
 	if err != nil {
 		return nil, refuse(err)
 	}
 	if info, err := os.Lstat(b.entry(tree)); err != nil || !info.Mode().IsRegular() {
-		return nil, refuse(errors.New("its entry point is not there"))
+		return nil, refuse(errors.New("its entry point does not exist"))
 	}
 	return b, nil
 }
@@ -152,7 +153,7 @@ func (b *bundle) entry(tree string) string {
 	return filepath.Join(tree, filepath.FromSlash(b.Server.EntryPoint))
 }
 
-// executable lets a binary be started, also if whoever packed it knew no modes.
+// executable makes a binary executable, since archives made on Windows have no modes.
 func (b *bundle) executable(tree string) error {
 	if b.Server.Type != "binary" {
 		return nil
@@ -160,8 +161,8 @@ func (b *bundle) executable(tree string) error {
 	return os.Chmod(b.entry(tree), 0o700)
 }
 
-// launchFile runs one file of a bundle, with the folders that it brings and none
-// of the machine's own packages.
+// launchFile runs one file of a bundle, with the bundle's folders on the path and none
+// of the machine's packages.
 const launchFile = `import builtins, os, runpy, sys
 _, file, paths = sys.argv[:3]
 sys.argv[:3] = [file]
@@ -169,7 +170,7 @@ sys.path[:0] = [os.path.dirname(file)] + [p for p in paths.split(os.pathsep) if 
 builtins.exit = builtins.quit = sys.exit
 runpy.run_path(file, run_name="__main__")`
 
-// program fills in how a bundle is started.
+// program sets the command that starts a bundle.
 func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 	entry := b.entry(tree)
 	p.args, p.lacks = b.words(tree)
@@ -182,10 +183,10 @@ func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 		}
 	case "python":
 		paths := p.Env["PYTHONPATH"]
-		delete(p.Env, "PYTHONPATH") // it counts for nothing where Python is isolated
+		delete(p.Env, "PYTHONPATH") // isolated Python ignores it
 		for _, dir := range filepath.SplitList(paths) {
 			if within, err := filepath.Rel(tree, dir); err != nil || !filepath.IsLocal(within) {
-				return &Error{Code: Unsafe, What: ref.String(), Detail: "its PYTHONPATH leads out of it", Hint: "this bundle cannot be run here; tell its authors"}
+				return &Error{Code: Unsafe, What: ref.String(), Detail: "its PYTHONPATH leaves the bundle", Hint: "this bundle cannot run here; report it to its authors"}
 			}
 		}
 		var python string
@@ -198,8 +199,8 @@ func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 	return err
 }
 
-// words are the arguments behind the entry point, and the names of those that
-// have no value.
+// words returns the arguments after the entry point, and the names of those without a
+// value.
 func (b *bundle) words(tree string) (words, lacks []string) {
 	for _, text := range b.Server.Config.Args {
 		if m := onlyConfig().FindStringSubmatch(text); m != nil {
@@ -217,7 +218,8 @@ func (b *bundle) words(tree string) (words, lacks []string) {
 	return words, lacks
 }
 
-// variables are those that have a value, and the names of those that need one.
+// variables returns the variables that have a value, and the names of those that need
+// one.
 func (b *bundle) variables(tree string) (env map[string]string, needs []string) {
 	env = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(b.Server.Config.Env)) {
@@ -237,8 +239,8 @@ var (
 	onlyConfig  = lazy(`^\$\{user_config\.([^}]*)\}$`)
 )
 
-// fill puts values in the place of names. It tells the first name that has none,
-// and whether it must have one.
+// fill replaces placeholders by their values. It returns the first placeholder without
+// a value, and whether that value is required.
 func (b *bundle) fill(text, tree string) (filled, missing string, required bool) {
 	return replaceAll(placeholder(), text, func(name string) string {
 		key, config := strings.CutPrefix(name, "user_config.")
@@ -261,8 +263,8 @@ func replaceAll(r *regexp.Regexp, text string, value func(name string) string) s
 	return r.ReplaceAllStringFunc(text, func(m string) string { return value(m[2 : len(m)-1]) })
 }
 
-// asked are the values that a bundle itself gives for what its user was to be
-// asked for, and whether there must be one. It gives none for a secret.
+// asked returns the default values that a bundle gives for a setting, and whether the
+// setting is required. Secrets have no default.
 func (b *bundle) asked(key string) (values []string, required bool) {
 	c, ok := b.UserConfig[key]
 	if !ok || c.Sensitive {
@@ -280,7 +282,7 @@ func (b *bundle) asked(key string) (values []string, required bool) {
 		switch one := one.(type) {
 		case string:
 			if strings.Contains(one, "${") {
-				return nil, c.Required // a place of the user's, which nobody has chosen
+				return nil, c.Required // a path that the user has to choose
 			}
 			values = append(values, one)
 		case bool, float64:
@@ -290,8 +292,8 @@ func (b *bundle) asked(key string) (values []string, required bool) {
 	return values, c.Required
 }
 
-// Lacks are the settings without which a package's program is not to be started
-// with these arguments and variables, in words.
+// Lacks describes the settings that the package's program still needs to start with
+// these arguments and variables.
 func (p *Package) Lacks(args []string, has func(variable string) bool) []string {
 	var out []string
 	for _, name := range p.Needs {

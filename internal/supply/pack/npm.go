@@ -9,28 +9,28 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// npmSigns tell why npm failed.
+// npmSigns are the known causes of npm's failures.
 var npmSigns = []sign{
 	{NotFound, "check the name and the version: npm view NAME versions", none, []string{"code E404", "code ETARGET", "code ENOVERSIONS"}},
-	{DigestMismatch, "the registry serves other bytes than it did; look into it before you lock it again", updateCommand, []string{"code EINTEGRITY"}},
-	{FetchFailed, "the registry cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{
+	{DigestMismatch, "the registry serves different bytes than before; find out why before you lock again", updateCommand, []string{"code EINTEGRITY"}},
+	{FetchFailed, "the registry is unreachable: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{
 		"code ENOTFOUND", "code ECONN", "code ETIMEDOUT", "code EAI_AGAIN", "code ENETUNREACH", "code EHOSTUNREACH", "code ENOTCACHED",
 		"code ERR_SOCKET_TIMEOUT",
 	}},
 	{FetchFailed, "log in to the registry: npm login", none, []string{"code E401", "code E403", "code ENEEDAUTH"}},
-	{Unsafe, "do not use this package: what it depends on is in a git repository, which no hash of its registry fixes", none, []string{"code EALLOWGIT", "spawn ENOTDIR", noGit}},
+	{Unsafe, "do not use this package: it depends on a git repository, which no registry hash pins", none, []string{"code EALLOWGIT", "spawn ENOTDIR", noGit}},
 	{FetchFailed, "the list of dependencies does not fit the package", updateCommand, []string{"code EUSAGE"}},
 }
 
-// noGit is what npm is given for git, and nothing that can be run. A dependency in
-// a repository is cloned, and npm then installs in the clone, where an .npmrc says
-// what runs; it is refused only once npm has told of it.
+// noGit is the path that npm gets for git; nothing there can run. npm would clone a
+// dependency in a repository and install in the clone, where an .npmrc decides which
+// code runs, before it reports the dependency.
 const noGit = os.DevNull + "/git"
 
-// npm fetches and installs. Nothing of the package is run.
+// npm fetches and installs a package without running any of its code.
 func (f *fetch) npm(ctx context.Context) error {
 	if !npmName().MatchString(f.ref.Name) || f.ref.Version != "" && !IsExact(NPM, f.ref.Version) {
-		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of an npm package", Hint: "write name@1.2.3"}
+		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not an npm package with an exact version", Hint: "write name@1.2.3"}
 	}
 	npm, err := lookup("npm", "")
 	if err != nil {
@@ -41,10 +41,10 @@ func (f *fetch) npm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Options win over the environment and every .npmrc: what is installed must
-	// not depend on whose machine it is. Where packages come from may. npm hands them
-	// on to the npm that it starts in a clone, so they win over the .npmrc there too;
-	// not every npm knows of allow-git, and node-options is for those that do not.
+	// Options override the environment and every .npmrc: the installed tree must not
+	// depend on the machine's settings, except for the registry. npm passes its
+	// options to the npm that it starts in a clone, so they override the .npmrc there
+	// too. Some versions of npm do not know allow-git; node-options covers those.
 	client := func(env []string, args ...string) error {
 		argv := append([]string{npm}, args...)
 		argv = append(
@@ -86,7 +86,7 @@ func (f *fetch) npm(ctx context.Context) error {
 			return err
 		}
 	}
-	// npm's own notes on the folder; other versions of npm write others.
+	// npm's own records of the folder differ between versions of npm.
 	modules := filepath.Join(dir, "node_modules")
 	if err := os.RemoveAll(filepath.Join(modules, ".package-lock.json")); err != nil {
 		return storeFailed(modules, "could not be cleaned", err)
@@ -99,8 +99,8 @@ func (f *fetch) npm(ctx context.Context) error {
 	})
 }
 
-// npmProject writes a project whose only dependency is the archive, and says
-// which of npm's commands installs it: ci keeps exactly to a lock file.
+// npmProject writes a project whose only dependency is the archive. It returns the npm
+// command that installs it; ci follows a lock file exactly.
 func (f *fetch) npmProject(dir string) (command string, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", storeFailed(dir, "could not be made", err)
@@ -127,12 +127,12 @@ func (f *fetch) npmProject(dir string) (command string, err error) {
 	return command, nil
 }
 
-// npmInstalled reads what npm made: the dependencies, and who the package says
-// it is.
+// npmInstalled reads the result of npm's installation: the dependencies and the
+// package's own name.
 func (f *fetch) npmInstalled(dir string) error {
 	lock, err := readBounded(filepath.Join(dir, "package-lock.json"), maxListing)
 	if err != nil {
-		return storeFailed("package-lock.json", "npm left none", err)
+		return storeFailed("package-lock.json", "npm wrote none", err)
 	}
 	if f.deps, err = npmDependencies(f.ref.Name, lock); err != nil {
 		return err
@@ -146,15 +146,15 @@ func (f *fetch) npmInstalled(dir string) error {
 	}
 	if self.Name != f.ref.Name || f.ref.Version != "" && !sameVersion(NPM, self.Version, f.ref.Version) || !IsExact(NPM, self.Version) {
 		return &Error{
-			Code: Unsafe, What: f.ref.String(), Detail: "the package calls itself " + diag.Quote(self.Name+"@"+self.Version),
-			Hint: "do not use this package: the registry and its content disagree",
+			Code: Unsafe, What: f.ref.String(), Detail: "the package names itself " + diag.Quote(self.Name+"@"+self.Version),
+			Hint: "do not use this package: the registry and the package disagree about its name",
 		}
 	}
 	f.record.Kind, f.record.Name, f.record.Version = NPM, self.Name, self.Version
 	return nil
 }
 
-// npmScripts runs the install scripts of the packages that may run theirs.
+// npmScripts runs the install scripts of the allowed packages.
 func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) error {
 	var deps map[string]npmDependency
 	if err := json.Unmarshal(f.deps, &deps); err != nil {
@@ -163,8 +163,8 @@ func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) e
 	for _, name := range f.want.Scripts {
 		if !npmName().MatchString(name) || !anyNamed(deps, name) {
 			return &Error{
-				Code: NotFound, What: name, Detail: "its scripts are allowed, and " + f.ref.String() + " does not depend on it",
-				Hint: "give the name of a package in its dependency tree",
+				Code: NotFound, What: name, Detail: "its scripts are allowed, but " + f.ref.String() + " does not depend on it",
+				Hint: "name a package in its dependency tree",
 			}
 		}
 	}
@@ -179,11 +179,11 @@ func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) e
 	return client(scriptEnviron(home), args...)
 }
 
-// onlyFile finds the one file of a folder that a pattern matches.
+// onlyFile returns the one file of a folder that matches a pattern.
 func onlyFile(dir, pattern string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(found) != 1 {
-		return "", &Error{Code: FetchFailed, What: pattern, Detail: "the client said that it worked, and left no archive", Err: err, Hint: "try a newer version of the client"}
+		return "", &Error{Code: FetchFailed, What: pattern, Detail: "the client reported success but left no archive", Err: err, Hint: "try a newer version of the client"}
 	}
 	return found[0], nil
 }

@@ -43,7 +43,7 @@ func publishEcho(t *testing.T) (name, digest string) {
 	return base, digest
 }
 
-// What a lock has installed with a package is for whoever has that lock: by the
+// Dependencies from a lock are only for callers with that lock: by the
 // digest alone the package comes with what was chosen here.
 func TestDependenciesOfALock(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestFetchNPM(t *testing.T) {
 	if _, err := newStore(t).Fetch(ctx, ref, want, nil); !errors.Is(err, DigestMismatch) || !strings.Contains(err.Error(), digest) {
 		t.Errorf("a rug pulled: %v", err)
 	}
-	// What is in the store needs no registry.
+	// A stored package needs no registry.
 	if _, err := other.Fetch(ctx, ref, want, nil); err != nil {
 		t.Error(err)
 	}
@@ -187,7 +187,7 @@ func TestInstallScripts(t *testing.T) {
 	if made(p, name) || !made(p, dep) || p.Tree == plain.Tree || len(p.Scripts) != 1 {
 		t.Errorf("the scripts of the one that may did not run, or others did: %+v", p)
 	}
-	// Whatever npm starts is told what wins over the .npmrc of the folder it is in.
+	// Child processes of npm get options that override the .npmrc of their folder.
 	if b, err := os.ReadFile(filepath.Join(p.Dir, dirTree, "node_modules", dep, "made.txt")); string(b) != "undefined,"+noGit+",--no-warnings" {
 		t.Errorf("the script saw our environment, or not npm's: %q, %v", b, err)
 	}
@@ -241,7 +241,7 @@ func TestConcurrentFetches(t *testing.T) {
 		t.Errorf("damaged: %v", err)
 	}
 	if _, err := s.Fetch(context.Background(), ref, want, nil); err != nil {
-		t.Errorf("mended: %v", err)
+		t.Errorf("repaired: %v", err)
 	}
 	if l := leftovers(t, s); len(l) > 0 {
 		t.Errorf("left behind: %q", l)

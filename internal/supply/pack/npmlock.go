@@ -10,15 +10,15 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// npmArchive is what the archive is called in npm's project.
+// npmArchive is the archive's file name in npm's project.
 const npmArchive = "package.tgz"
 
-// npmDependency is one package of an npm tree: what npm's own lock file says of
-// it, without what only people read and without where it came from.
+// npmDependency is one package of an npm tree: its entry in npm's lock file, without
+// descriptive fields and without its origin.
 type npmDependency struct {
 	Name                 string            `json:"name,omitempty"`
 	Version              string            `json:"version"`
-	Resolved             string            `json:"resolved,omitempty"` // never in our own lists
+	Resolved             string            `json:"resolved,omitempty"` // never set in ambit's own lists
 	Integrity            string            `json:"integrity,omitempty"`
 	InBundle             bool              `json:"inBundle,omitempty"`
 	HasInstallScript     bool              `json:"hasInstallScript,omitempty"`
@@ -28,7 +28,7 @@ type npmDependency struct {
 	Dependencies         map[string]string `json:"dependencies,omitempty"`
 	OptionalDependencies map[string]string `json:"optionalDependencies,omitempty"`
 	PeerDependencies     map[string]string `json:"peerDependencies,omitempty"`
-	// Authors write these in more than one shape; they are kept as they are.
+	// Packages write these fields in several shapes; they are kept unchanged.
 	PeerDependenciesMeta json.RawMessage `json:"peerDependenciesMeta,omitempty"`
 	BundleDependencies   json.RawMessage `json:"bundleDependencies,omitempty"`
 	Bin                  json.RawMessage `json:"bin,omitempty"`
@@ -53,12 +53,12 @@ func npmManifest(name string) map[string]any {
 	}
 }
 
-// npmDependencies takes the list of dependencies from npm's lock file, in
-// canonical form. Every one must be fixed by a hash and come from the registry.
+// npmDependencies extracts the list of dependencies from npm's lock file, in canonical
+// form. Every dependency must have a hash and come from the registry.
 func npmDependencies(name string, lock []byte) ([]byte, error) {
 	var all npmPackages
 	if err := json.Unmarshal(lock, &all); err != nil || all.LockfileVersion < 2 {
-		return nil, &Error{Code: FetchFailed, What: name, Detail: "npm left a lock file that cannot be read", Err: err, Hint: "use npm 9 or newer"}
+		return nil, &Error{Code: FetchFailed, What: name, Detail: "npm wrote a lock file that cannot be read", Err: err, Hint: "use npm 9 or newer"}
 	}
 	delete(all.Packages, "")
 	self := "node_modules/" + name
@@ -72,7 +72,7 @@ func npmDependencies(name string, lock []byte) ([]byte, error) {
 		all.Packages[key] = d
 	}
 	if _, ok := all.Packages[self]; !ok {
-		return nil, &Error{Code: FetchFailed, What: name, Detail: "npm did not install it", Hint: "see whether npm works by itself"}
+		return nil, &Error{Code: FetchFailed, What: name, Detail: "npm did not install it", Hint: "check that npm works on its own"}
 	}
 	b, err := json.Marshal(all.Packages)
 	if err != nil {
@@ -81,7 +81,7 @@ func npmDependencies(name string, lock []byte) ([]byte, error) {
 	return canonical(b)
 }
 
-// check holds one dependency to what a lock can promise.
+// check refuses a dependency that a lock cannot pin.
 func (d npmDependency) check(key string) error {
 	switch {
 	case !strings.HasPrefix(key, "node_modules/") || strings.Contains("/"+key+"/", "/../"):
@@ -89,33 +89,33 @@ func (d npmDependency) check(key string) error {
 	case d.Resolved != "":
 		return unsafePackage(diag.Quote(key), "comes from outside the registry")
 	case !strings.HasPrefix(d.Integrity, "sha512-") && !d.InBundle:
-		return unsafePackage(diag.Quote(key), "is fixed by no sha512")
+		return unsafePackage(diag.Quote(key), "has no sha512")
 	}
 	return nil
 }
 
-// npmLockfile makes npm's lock file of a list of dependencies, which comes from
+// npmLockfile converts a list of dependencies to npm's lock file. The list comes from
 // a file that people edit and merge.
 func npmLockfile(name string, list []byte) (*npmPackages, error) {
 	var deps map[string]npmDependency
 	dec := json.NewDecoder(bytes.NewReader(list))
 	dec.DisallowUnknownFields()
 	bad := func(detail string, err error) error {
-		return &Error{Code: LockInvalid, What: name, Detail: detail, Err: err, Hint: "lock it anew", Command: updateCommand}
+		return &Error{Code: LockInvalid, What: name, Detail: detail, Err: err, Hint: "lock it again", Command: updateCommand}
 	}
 	if err := dec.Decode(&deps); err != nil {
 		return nil, bad("its list of dependencies cannot be read", err)
 	}
 	self, ok := deps["node_modules/"+name]
 	if !ok {
-		return nil, bad("its list of dependencies is that of another package", nil)
+		return nil, bad("its list of dependencies belongs to another package", nil)
 	}
 	for key, d := range deps {
 		if err := d.check(key); err != nil {
 			return nil, bad("its list of dependencies cannot be used", err)
 		}
 	}
-	// The archive was hashed already, by us and with the sha256 that is pinned.
+	// ambit has already compared the archive with the pinned sha256.
 	self.Resolved = "file:" + npmArchive
 	deps["node_modules/"+name] = self
 	lock := &npmPackages{Name: npmProjectName, LockfileVersion: 3, Requires: true, Packages: deps}
@@ -125,7 +125,7 @@ func npmLockfile(name string, list []byte) (*npmPackages, error) {
 	return lock, nil
 }
 
-// anyNamed reports whether a tree holds a package of that name.
+// anyNamed reports whether a tree contains a package of that name.
 func anyNamed(deps map[string]npmDependency, name string) bool {
 	for key, d := range deps {
 		if d.Name == name || d.Name == "" && strings.HasSuffix(key, "node_modules/"+name) {
@@ -135,7 +135,7 @@ func anyNamed(deps map[string]npmDependency, name string) bool {
 	return false
 }
 
-// canonical is the RFC 8785 form of a JSON text.
+// canonical returns the RFC 8785 form of a JSON text.
 func canonical(b []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(b))
 	err := v.Canonicalize()

@@ -13,42 +13,43 @@ import (
 	"strings"
 )
 
-// Package is something that can be run, and was hashed a moment ago.
+// Package is a verified package, file or program that can be run.
 type Package struct {
 	Kind    Kind
 	Name    string
 	Version string
 	// Digest is the sha256 of the archive as published, or of the local file.
 	Digest string
-	// Tree is the digest of everything that is installed, Lockfile that of
-	// Dependencies. All three are empty for what is not in the store.
+	// Tree is the digest of the installed tree, Lockfile the digest of Dependencies.
+	// All three are empty for local files and programs.
 	Tree         string
 	Lockfile     string
 	Dependencies []byte
 	// Scripts are the packages whose install scripts were allowed to run.
 	Scripts []string
-	// Platform is the os/arch it is for.
+	// Platform is the os/arch that the package was installed for.
 	Platform string
-	// Dir holds the whole package and nothing else: what a sandbox has to show
-	// of the store.
+	// Dir contains the whole package and nothing else. It is the only folder of the
+	// store that a sandbox must show.
 	Dir string
-	// File is the local file or program; empty for what is in the store.
+	// File is the local file or program; empty for a package in the store.
 	File string
-	// Strays are folders outside the package in which Node.js would look for a
-	// module that the package lacks. A sandbox should hide them.
+	// Strays are folders outside the package where Node.js would look for a missing
+	// module. A sandbox should hide them.
 	Strays []string
-	// Env are variables that a bundle sets for its program, and Needs those that
-	// only its user can.
+	// Env are variables that a bundle sets for its program, and Needs the ones that
+	// its user must set.
 	Env   map[string]string
 	Needs []string
 
 	argv []string
-	// args are a bundle's own arguments, and lacks those of them without a value.
+	// args are a bundle's default arguments, and lacks the names of those without a
+	// value.
 	args, lacks []string
 }
 
-// Argv is the command that runs the package's program with these arguments; those
-// that a bundle brings are for where there are none.
+// Argv returns the command that runs the package's program with these arguments.
+// Without arguments a bundle's default arguments are used.
 func (p *Package) Argv(args []string) []string {
 	if len(args) == 0 {
 		args = p.args
@@ -56,23 +57,23 @@ func (p *Package) Argv(args []string) []string {
 	return slices.Concat(p.argv, args)
 }
 
-// Want is what a package must be. Empty fields ask for nothing.
+// Want describes a required package. Empty fields match anything.
 type Want struct {
 	Digest string
 	Tree   string
-	// Dependencies is the list to install, from a lock file. Without one the
-	// newest that fit are taken.
+	// Dependencies is the list to install, from a lock file. Without it the newest
+	// versions that fit are installed.
 	Dependencies []byte
 	// Scripts are the packages whose install scripts may run.
 	Scripts []string
 }
 
-// Want asks for this very package, with what it was installed with.
+// Want returns a Want for exactly this package and its dependencies.
 func (p *Package) Want() Want {
 	return Want{Digest: p.Digest, Tree: p.Tree, Dependencies: p.Dependencies, Scripts: p.Scripts}
 }
 
-// record is the header of a listing: what the tree was made of.
+// record is the header of a listing: the origin of the tree.
 type record struct {
 	Kind     Kind     `json:"kind"`
 	Name     string   `json:"name"`
@@ -94,11 +95,11 @@ const (
 	dirTree          = "tree"
 )
 
-// maxListing bounds what is read before anything is verified.
+// maxListing limits the bytes that are read before verification.
 const maxListing = 256 << 20
 
-// Open returns the package of that digest, after hashing all of it again. What
-// is not what it was is refused as Tampered; what is not there is NotStored.
+// Open returns the package with that digest after hashing all of it again. A modified
+// package returns Tampered, a missing one NotStored.
 func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 	if ref.Kind != NPM && ref.Kind != PyPI && ref.Kind != MCPB {
 		return nil, &Error{Code: Unpinnable, What: ref.Name, Detail: "is not a package", Hint: "the package store holds npm and Python packages and bundles only"}
@@ -127,8 +128,8 @@ func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 	return nil, firstErr
 }
 
-// Size tells how large a package is, to compare it with others: it grows with
-// the number of its files. It is 0 for what is not in the store.
+// Size returns a number that grows with the count of a package's files, so that
+// packages can be compared. It is 0 for anything outside the store.
 func (s *Store) Size(want Want) int64 {
 	dirs, err := s.candidates(want)
 	if err != nil || len(dirs) == 0 {
@@ -141,11 +142,11 @@ func (s *Store) Size(want Want) int64 {
 	return info.Size()
 }
 
-// candidates are the folders that may hold what is wanted, the newest first.
+// candidates are the folders that may contain the package, newest first.
 func (s *Store) candidates(want Want) ([]string, error) {
 	hex, ok := strings.CutPrefix(want.Digest, digestPrefix)
 	if !ok {
-		return nil, &Error{Code: NotStored, Detail: "a package is opened by its sha256, and there is none", Hint: "compute it", Command: lockCommand}
+		return nil, &Error{Code: NotStored, Detail: "the package has no sha256", Hint: "compute it", Command: lockCommand}
 	}
 	list, err := os.ReadDir(s.platformDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -172,13 +173,13 @@ func (s *Store) candidates(want Want) ([]string, error) {
 	return dirs, nil
 }
 
-// folderName is that of a package in the store. The start of the tree digest
-// keeps paths short; the whole of it is verified.
+// folderName is a package's folder in the store. It contains only the start of the
+// tree digest, to keep paths short; all of the digest is verified.
 func folderName(digest, tree string) string {
 	return strings.TrimPrefix(digest, digestPrefix) + "-" + strings.TrimPrefix(tree, digestPrefix)[:16]
 }
 
-// open verifies one package, from the outside in: the listing by its digest,
+// open verifies one package from the outside in: first the listing by its digest, then
 // everything else by the listing.
 func open(dir string, ref Ref, want Want) (*Package, error) {
 	if err := noMore(dir, ref); err != nil {
@@ -190,7 +191,7 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 	}
 	tree := digestOf(text)
 	if want.Tree != "" && tree != want.Tree || filepath.Base(dir) != folderName(want.Digest, tree) {
-		return nil, damaged(ref, fileListing, "has other content", nil)
+		return nil, damaged(ref, fileListing, "has different content", nil)
 	}
 	head, lines, _ := bytes.Cut(text, []byte("\n"))
 	var r record
@@ -202,10 +203,10 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 	}
 	deps, err := readBounded(filepath.Join(dir, fileDependencies), maxListing)
 	if err != nil || digestOf(deps) != r.Lockfile {
-		return nil, damaged(ref, fileDependencies, "has other content", err)
+		return nil, damaged(ref, fileDependencies, "has different content", err)
 	}
 	if got, err := hashFile(filepath.Join(dir, fileArchive)); err != nil || got != r.Digest {
-		return nil, damaged(ref, fileArchive, "has other content", err)
+		return nil, damaged(ref, fileArchive, "has different content", err)
 	}
 	list, err := scan(filepath.Join(dir, dirTree))
 	if err != nil {
@@ -237,18 +238,18 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 	return p, nil
 }
 
-// fits holds a package in the store to what was asked for.
+// fits refuses a stored package that is not the one asked for.
 func (r *record) fits(ref Ref, want Want) error {
 	switch {
 	case r.Kind != ref.Kind || r.Name != ref.Name && r.Kind != MCPB && !(r.Kind == PyPI && samePython(r.Name, ref.Name)):
 		return &Error{
-			Code: DigestMismatch, What: ref.String(), Detail: "the digest is that of another package, " + r.Name,
-			Hint: "compute the digest anew", Command: lockCommand,
+			Code: DigestMismatch, What: ref.String(), Detail: "the digest belongs to another package, " + r.Name,
+			Hint: "compute the digest again", Command: lockCommand,
 		}
 	case ref.Version != "" && !sameVersion(r.Kind, r.Version, ref.Version):
 		return &Error{
-			Code: VersionConflict, What: ref.Name, Detail: "the digest is that of version " + r.Version + ", and the version is declared as " + ref.Version,
-			Hint: "compute the digest anew", Command: lockCommand,
+			Code: VersionConflict, What: ref.Name, Detail: "the digest belongs to version " + r.Version + ", but version " + ref.Version + " is declared",
+			Hint: "compute the digest again", Command: lockCommand,
 		}
 	case want.Dependencies != nil && digestOf(want.Dependencies) != r.Lockfile, want.Tree == "" && !slices.Equal(r.Scripts, sorted(want.Scripts)):
 		return &Error{Code: NotStored, What: ref.String(), Detail: "is in the store with other dependencies"}
@@ -262,14 +263,13 @@ func damaged(ref Ref, file, how string, err error) error {
 	}
 	return &Error{
 		Code: Tampered, What: ref.String(), File: file, Err: err,
-		Detail: "in the package store, " + file + " " + how + "; it is not what was hashed",
+		Detail: "in the package store, " + file + " " + how + " (changed since it was hashed)",
 		Hint:   "find out who changed it, then fetch it again", Command: lockCommand,
 	}
 }
 
-// noMore refuses what stands beside the parts of a package, where Node.js would
-// find it although no listing names it: within the store nothing but a package
-// has modules.
+// noMore refuses extra entries beside the parts of a package. Node.js would find
+// modules there although no listing contains them.
 func noMore(dir string, ref Ref) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -288,7 +288,7 @@ func noMore(dir string, ref Ref) error {
 	return nil
 }
 
-// strays are the node_modules folders above the store that a package is in.
+// strays returns the node_modules folders above the store.
 func strays(dir string) []string {
 	var found []string
 	for {
@@ -302,7 +302,7 @@ func strays(dir string) []string {
 	}
 }
 
-// readBounded reads a regular file that is not larger than most.
+// readBounded reads a regular file of at most most bytes.
 func readBounded(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

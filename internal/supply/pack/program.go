@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// npmSelf is what matters here of a package.json.
+// npmSelf is the part of package.json that ambit uses.
 type npmSelf struct {
 	Name    string          `json:"name"`
 	Version string          `json:"version"`
@@ -44,7 +44,7 @@ func (s npmSelf) bins() map[string]string {
 	return many
 }
 
-// nodeProgram is the command that runs a package's program, chosen as npx would.
+// nodeProgram returns the command that runs a package's program, chosen as npx would.
 func nodeProgram(tree string, ref Ref) ([]string, error) {
 	dir := filepath.Join(tree, "node_modules", filepath.FromSlash(ref.Name))
 	self, err := readNpmManifest(dir)
@@ -67,8 +67,8 @@ func nodeProgram(tree string, ref Ref) ([]string, error) {
 	return runFile(ref, filepath.Join(dir, filepath.FromSlash(target)))
 }
 
-// choose picks the program: the one asked for, the only one, or the one that is
-// named as the package is.
+// choose returns the requested program, the only program, or the program with the
+// package's own name.
 func choose(ref Ref, names []string, own string) (string, error) {
 	switch {
 	case ref.Bin != "" && slices.Contains(names, ref.Bin):
@@ -84,7 +84,7 @@ func choose(ref Ref, names []string, own string) (string, error) {
 	case slices.Contains(names, own):
 		return own, nil
 	case len(names) == 0:
-		return "", &Error{Code: NoProgram, What: ref.String(), Detail: "has no program", Hint: "it is a library; name a package that can be run"}
+		return "", &Error{Code: NoProgram, What: ref.String(), Detail: "has no program", Hint: "it is a library; name a package that has a program"}
 	}
 	option := "-p " + ref.Name
 	if ref.Kind == PyPI {
@@ -108,19 +108,19 @@ func quoted(names []string) []string {
 	return out
 }
 
-// runFile is the command that runs one file of a tree: with the interpreter
-// that its first line names, with node for JavaScript that names none, or by
-// itself if it is machine code.
+// runFile returns the command that runs one file of a tree: with the interpreter in
+// its first line, with node for JavaScript without such a line, or directly if it is
+// machine code.
 func runFile(ref Ref, file string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program cannot be read", Err: err, Hint: "the package is incomplete; tell its authors"}
+		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program cannot be read", Err: err, Hint: "the package is incomplete; report it to its authors"}
 	}
 	defer f.Close()
 	start := make([]byte, 512)
 	n, err := io.ReadFull(f, start)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program cannot be read", Err: err, Hint: "the package is incomplete; tell its authors"}
+		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program cannot be read", Err: err, Hint: "the package is incomplete; report it to its authors"}
 	}
 	start = start[:n]
 	words := shebang(start)
@@ -131,7 +131,7 @@ func runFile(ref Ref, file string) ([]string, error) {
 	case machineCode(start):
 		return []string{file}, nil
 	default:
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program is neither a script nor machine code", Hint: "tell the package's authors"}
+		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program is neither a script nor machine code", Hint: "report it to the package's authors"}
 	}
 	interpreter, err := lookup(words[0], "")
 	if err != nil {
@@ -140,8 +140,8 @@ func runFile(ref Ref, file string) ([]string, error) {
 	return slices.Concat([]string{interpreter}, words[1:], []string{file}), nil
 }
 
-// shebang reads the interpreter and its options from a script's first line. The
-// interpreter is looked up by name: paths differ between machines.
+// shebang returns the interpreter and options in a script's first line. The
+// interpreter is looked up by name, because paths differ between machines.
 func shebang(start []byte) []string {
 	line, _, _ := bytes.Cut(start, []byte("\n"))
 	rest, ok := bytes.CutPrefix(line, []byte("#!"))

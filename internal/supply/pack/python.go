@@ -13,25 +13,25 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// pipSigns tell why pip failed. It says that there is no such version also when
-// it could not ask.
+// pipSigns are the known causes of pip's failures. pip reports a missing version also
+// when the index is unreachable, so that sign is last.
 var pipSigns = []sign{
 	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", none, []string{"No module named pip"}},
-	{Unsafe, "do not use this package: what it depends on is no wheel of an index, and building it runs its code", none, []string{notBuilt}},
-	{DigestMismatch, "the index serves other bytes than it did; look into it before you lock it again", updateCommand, []string{"DO NOT MATCH THE HASHES"}},
-	{FetchFailed, "the Python index cannot be reached from here: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
+	{Unsafe, "do not use this package: one of its dependencies is not a wheel, and building it would run its code", none, []string{notBuilt}},
+	{DigestMismatch, "the index serves different bytes than before; find out why before you lock again", updateCommand, []string{"DO NOT MATCH THE HASHES"}},
+	{FetchFailed, "the Python index is unreachable: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
 	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", none, []string{
 		"No matching distribution", "Could not find a version",
 	}},
 }
 
-// notBuilt is what pip is told when it starts a program.
+// notBuilt is the error that pip gets when it starts a program.
 const notBuilt = "this would run the code of a package"
 
-// runPip runs pip, which may start no program. To take wheels from an index it needs
-// none, but --only-binary does not hold for a dependency that gives its own address:
-// such a one is cloned and built, by its own code. Only the versions of musl and of
-// macOS are found out by a program, and passwords asked of one if that is set up.
+// runPip runs pip and lets it start no program. Downloading wheels from an index needs
+// none. --only-binary does not cover a dependency with an address of its own: pip
+// would clone and build it, which runs its code. pip starts programs otherwise only to
+// find the version of musl or macOS, and for passwords if so configured.
 const runPip = `import os, runpy, sys
 def hook(event, args):
     if event == "subprocess.Popen":
@@ -44,8 +44,8 @@ def hook(event, args):
 sys.addaudithook(hook)
 runpy.run_module("pip", run_name="__main__", alter_sys=True)`
 
-// findPython finds an interpreter: the one asked for, which may be empty, or
-// any of the version wanted, which may be empty too.
+// findPython finds an interpreter: the requested one, or any of the given version.
+// Both may be empty.
 func findPython(ctx context.Context, asked, version string) (file, got string, err error) {
 	names := []string{asked}
 	if asked == "" {
@@ -66,17 +66,17 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 		}
 	}
 	what := slices.DeleteFunc([]string{asked, version, "python3"}, func(s string) bool { return s == "" })[0]
-	return "", "", &Error{Code: RuntimeMissing, What: what, Detail: "is not on this machine", Hint: "install it (on Debian: apt-get install python3 python3-pip)"}
+	return "", "", &Error{Code: RuntimeMissing, What: what, Detail: "is not installed", Hint: "install it (on Debian: apt-get install python3 python3-pip)"}
 }
 
-// python fetches wheels with pip and unpacks them. Only wheels: they are
-// archives, and nothing in them runs when they are unpacked.
+// python downloads wheels with pip and unpacks them. Only wheels are accepted:
+// unpacking them runs no code.
 func (f *fetch) python(ctx context.Context) error {
 	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" && !IsExact(PyPI, f.ref.Version) {
-		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not the name and exact version of a Python package", Hint: "write name==1.2.3"}
+		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not a Python package with an exact version", Hint: "write name==1.2.3"}
 	}
 	if len(f.want.Scripts) > 0 {
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "wheels have no install scripts to allow", Hint: "leave --allow-scripts out"}
+		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "wheels have no install scripts to allow", Hint: "remove --allow-scripts"}
 	}
 	python, version, err := findPython(ctx, f.ref.Runtime, "")
 	if err != nil {
@@ -108,7 +108,7 @@ func (f *fetch) python(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// pip knows a wheel by its name.
+	// pip identifies a wheel by its file name.
 	base := filepath.Base(wheel)
 	if err := f.checkArchive(wheel, wheel); err != nil {
 		return err
@@ -119,17 +119,17 @@ func (f *fetch) python(ctx context.Context) error {
 	}
 	own, wheelVersion, err := wheelName(base)
 	if err == nil && (!samePython(own, f.ref.Name) || f.ref.Version != "" && !sameVersion(PyPI, wheelVersion, f.ref.Version)) {
-		err = fmt.Errorf("the index answered with %s", base)
+		err = fmt.Errorf("the index returned %s", base)
 	}
 	if err != nil {
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "is not what was asked for", Err: err, Hint: "do not use this package"}
+		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "is not the requested package", Err: err, Hint: "do not use this package"}
 	}
 	f.record.Kind, f.record.Name, f.record.Version, f.record.Runtime = PyPI, f.ref.Name, wheelVersion, version
 	return f.take(dir, wheel, func() error { return f.unpackAll(deps, base) })
 }
 
-// pythonDependencies downloads the wheels that a wheel needs, itself included:
-// those of the lock file, or the newest that fit.
+// pythonDependencies downloads a wheel's dependencies and the wheel itself: those of
+// the lock file, or the newest that fit.
 func (f *fetch) pythonDependencies(dir, wheel string, pip func(string, ...string) error) error {
 	var err error
 	if f.want.Dependencies == nil {
@@ -157,7 +157,7 @@ func (f *fetch) pythonDependencies(dir, wheel string, pip func(string, ...string
 	}
 	if f.want.Dependencies != nil && string(f.deps) != string(f.want.Dependencies) {
 		return &Error{
-			Code: DigestMismatch, What: f.ref.String(), Detail: "the wheels for this machine are not those of the lock file",
+			Code: DigestMismatch, What: f.ref.String(), Detail: "the wheels for this machine differ from the lock file",
 			Hint: "lock it again with this Python", Command: updateCommand,
 		}
 	}
@@ -183,7 +183,7 @@ func hashWheels(dir string) ([]byte, error) {
 	return canonical(b)
 }
 
-// requirements makes pip's file of a list of wheels.
+// requirements converts a list of wheels to pip's requirements file.
 func requirements(what string, list []byte) ([]string, error) {
 	var wheels map[string]string
 	err := json.Unmarshal(list, &wheels)
@@ -200,7 +200,7 @@ func requirements(what string, list []byte) ([]string, error) {
 		lines = append(lines, name+"=="+version+" --hash="+digest)
 	}
 	if err != nil {
-		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it anew", Command: updateCommand}
+		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it again", Command: updateCommand}
 	}
 	slices.Sort(lines)
 	return lines, nil
@@ -219,13 +219,13 @@ func wheelName(file string) (name, version string, err error) {
 
 var pythonSeparators = lazy(`[-_.]+`)
 
-// samePython compares names as the Python index does.
+// samePython compares package names as the Python index does.
 func samePython(a, b string) bool {
 	norm := func(s string) string { return strings.ToLower(pythonSeparators().ReplaceAllString(s, "-")) }
 	return norm(a) == norm(b)
 }
 
-// pipIndex hands pip the index that was set up for uv, if only that was.
+// pipIndex gives pip the index that is configured for uv, if pip has none.
 func pipIndex() []string {
 	if os.Getenv("PIP_INDEX_URL") != "" {
 		return nil

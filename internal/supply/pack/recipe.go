@@ -8,30 +8,29 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// Builtin is a server that is a part of ambit itself. It has no digest: what runs
-// is the ambit that runs.
+// Builtin is a server that is part of ambit. It has no digest of its own.
 const Builtin Kind = "builtin"
 
-// Recipe is how a server that was found by its id is started, before the user's
+// Recipe is the way to start a server that was resolved by its id, without the user's
 // settings.
 type Recipe struct {
 	Kind    Kind   `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// Digest is that of the published package; empty until it was fetched.
+	// Digest is the published package's; empty until it is fetched.
 	Digest string            `json:"digest,omitempty"`
 	Args   []string          `json:"args,omitempty"`
 	Env    map[string]string `json:"env,omitempty"`
-	// Needs are variables that only the user can set.
+	// Needs are variables that the user must set.
 	Needs []string `json:"needs,omitempty"`
-	// Foreign says that somebody else wrote it: nothing in it refers to secrets of
-	// this machine, whatever it looks like.
+	// Foreign marks a recipe from an untrusted source: ambit resolves no reference to
+	// a secret in it.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
-// Resolved is what a required server was resolved to.
+// Resolved is the result of resolving a required server.
 type Resolved struct {
-	// Version is the server's, which may differ from its package's.
+	// Version is the server's version, which may differ from its package's.
 	Version string `json:"version"`
 	Recipe  Recipe `json:"recipe"`
 }
@@ -73,7 +72,6 @@ func (r *lockReader) resolved(v doc.Value) *Resolved {
 	return &out
 }
 
-// Equal reports whether two are the same.
 func (r *Resolved) Equal(other *Resolved) bool {
 	if r == nil || other == nil {
 		return r == other

@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Kind is what sort of thing a server is.
+// Kind is the kind of code that a server runs.
 type Kind string
 
 // The kinds.
@@ -23,41 +23,40 @@ const (
 	File Kind = "file"
 	// Program is a program on PATH; its digest is that of the executable.
 	Program Kind = "program"
-	// Remote is a server elsewhere, which cannot be verified from here.
+	// Remote is a server on another machine, which cannot be verified.
 	Remote Kind = "remote"
 )
 
-// Kinds lists them.
+// Kinds lists all kinds.
 var Kinds = []Kind{NPM, PyPI, MCPB, File, Program, Remote, Builtin}
 
-// Ref is what a server's command names.
+// Ref is the package, file, program or endpoint that a server's command names.
 type Ref struct {
 	Kind Kind
-	// Name is the package's, the file's path as written, the program's name,
-	// or the endpoint.
+	// Name is the package's name, the file's path as written, the program's name, or
+	// the endpoint.
 	Name string
-	// Version is the exact one, empty where nothing exact is declared.
+	// Version is the exact version; empty if none is declared.
 	Version string
-	// Asked is the version as it stands in the arguments: exact, a tag or a
-	// range; empty where there is none.
+	// Asked is the version in the arguments: exact, a tag or a range; empty if there
+	// is none.
 	Asked string
-	// Bin is the program of the package that is run, empty for the one that
-	// the package names first.
+	// Bin is the package's program to run; empty for its default program.
 	Bin string
 	// Extras are the optional parts of a Python package.
 	Extras []string
-	// Runtime interprets a file, with Flags; for a Python package it is the
-	// interpreter that was asked for, if any.
+	// Runtime interprets a file, with Flags. For a Python package it is the requested
+	// interpreter, if any.
 	Runtime string
 	Flags   []string
 	// Args are the program's own arguments.
 	Args []string
 
-	// spec is the number of the argument that names the package.
+	// spec is the index of the argument that names the package.
 	spec int
 }
 
-// String names the package for people.
+// String returns the package's name and version for messages.
 func (r Ref) String() string {
 	switch {
 	case r.Version == "" || r.Kind != NPM && r.Kind != PyPI:
@@ -68,8 +67,8 @@ func (r Ref) String() string {
 	return r.Name + "@" + r.Version
 }
 
-// Identify says what a server's command names. It reads only the command: it
-// looks at no file and asks nobody.
+// Identify returns what a server's command names. It reads only the command, no file
+// and no network.
 func Identify(s agent.Server) (Ref, error) {
 	if s.Transport == agent.StreamableHTTP {
 		return Ref{Kind: Remote, Name: s.Endpoint, Version: s.Version}, nil
@@ -90,8 +89,7 @@ func Identify(s agent.Server) (Ref, error) {
 	return ref, nil
 }
 
-// settle finds the exact version that the arguments and the declaration agree
-// on.
+// settle returns the exact version that the arguments and the declaration agree on.
 func settle(ref Ref, declared string) (string, error) {
 	pin, err := tooluri.ParsePin(declared)
 	if err != nil || pin.Digest() {
@@ -106,26 +104,26 @@ func settle(ref Ref, declared string) (string, error) {
 	case exact && !sameVersion(ref.Kind, ref.Asked, declared), !exact && !satisfies(ref.Asked, declared):
 		return "", &Error{
 			Code: VersionConflict, What: ref.Name,
-			Detail: "the arguments ask for " + diag.Quote(ref.Asked) + " and the version is declared as " + diag.Quote(declared),
+			Detail: "the arguments name version " + diag.Quote(ref.Asked) + ", but version " + diag.Quote(declared) + " is declared",
 			Hint:   "write the same version in both places",
 		}
 	case exact && ref.Kind == PyPI:
-		return ref.Asked, nil // 1.0 and 1.0.0 are one version; the index knows it as asked
+		return ref.Asked, nil // 1.0 and 1.0.0 are one version; the index knows it as written in the arguments
 	}
 	return declared, nil
 }
 
-// command is a command line that is being read. Offsets of arguments count from
-// the first after the command itself.
+// command is a command line that is being parsed. Offsets of arguments count from the
+// first after the command itself.
 type command struct {
 	argv []string
-	// off is how many words of argv were taken.
+	// off is the number of words of argv that are parsed.
 	off int
 }
 
 // identify finds the family that the command belongs to.
 func (c *command) identify() (Ref, error) {
-	// A wrapper that some systems need in front of scripts.
+	// Windows needs this wrapper for scripts.
 	if c.program() == "cmd" && len(c.argv) > 2 && strings.EqualFold(c.argv[1], "/c") {
 		c.off = 2
 	}
@@ -144,8 +142,7 @@ func (c *command) identify() (Ref, error) {
 	return c.local()
 }
 
-// program is the name of the program that is started, without folder and
-// extension.
+// program is the base name of the program, without its extension.
 func (c *command) program() string {
 	if c.off >= len(c.argv) {
 		return ""
@@ -159,13 +156,13 @@ func (c *command) program() string {
 	return name
 }
 
-// next returns the n words after the program, fewer if there are no more.
+// next returns the n words after the program, or fewer at the end.
 func (c *command) next(n int) []string {
 	from := min(c.off+1, len(c.argv))
 	return c.argv[from:min(from+n, len(c.argv))]
 }
 
-// rest returns the words that were not taken.
+// rest returns the words that are not parsed yet.
 func (c *command) rest() []string { return c.argv[c.off:] }
 
 func (c *command) unpinnable(detail, hint string) error {

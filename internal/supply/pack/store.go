@@ -15,16 +15,16 @@ import (
 
 // Store is a folder of packages.
 type Store struct {
-	// Dir is made when it is first needed.
+	// Dir is created on first use.
 	Dir string
 }
 
-// Progress is told what a fetch is doing, in a few words.
+// Progress receives a short description of each step of a fetch.
 type Progress func(step string)
 
 const (
 	workPrefix = ".fetch-"
-	// Work that is older belongs to a process that was killed.
+	// Older work folders belong to processes that were killed.
 	staleWork = 24 * time.Hour
 )
 
@@ -34,10 +34,9 @@ func (s *Store) platformDir() string {
 
 func (s *Store) cacheDir(client string) string { return filepath.Join(s.Dir, "cache", client) }
 
-// Fetch makes sure that the store holds the package that ref names, at
-// ref.Version or, if that is empty, at the newest, and returns it. With a
-// Want.Digest that the store holds intact, nothing is downloaded. The progress
-// may be nil.
+// Fetch makes sure that the store contains the package that ref names, and returns it.
+// Without ref.Version it fetches the newest version. If the store contains want.Digest
+// intact, nothing is downloaded. progress may be nil.
 func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress) (*Package, error) {
 	if progress == nil {
 		progress = func(string) {}
@@ -79,8 +78,8 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 	return s.Open(ref, Want{Digest: f.record.Digest, Tree: tree})
 }
 
-// fetch is one package on its way into the store. Its client leaves the archive
-// and the tree in the work folder and fills in the record.
+// fetch is one package on its way into the store. The client (npm, pip) leaves the
+// archive and the tree in the work folder and fills in the record.
 type fetch struct {
 	store    *Store
 	ref      Ref
@@ -91,8 +90,8 @@ type fetch struct {
 	deps     []byte
 }
 
-// begin makes the work folder: within the store, so that it can be renamed
-// into place.
+// begin creates the work folder, within the store so that it can be renamed into
+// place.
 func (f *fetch) begin() error {
 	dir := f.store.platformDir()
 	err := os.MkdirAll(dir, 0o700)
@@ -106,7 +105,7 @@ func (f *fetch) begin() error {
 	return nil
 }
 
-// sweep removes what killed processes left behind. Failures do not matter.
+// sweep removes the work folders of killed processes. Failures do not matter.
 func sweep(dir string) {
 	list, _ := os.ReadDir(dir)
 	for _, d := range list {
@@ -119,13 +118,12 @@ func sweep(dir string) {
 	}
 }
 
-// path is that of a file in the work folder.
 func (f *fetch) path(elem ...string) string {
 	return filepath.Join(append([]string{f.work}, elem...)...)
 }
 
-// checkArchive hashes what was downloaded, holds it to what is wanted, and gives
-// it the name that it is installed from.
+// checkArchive hashes a download, compares the hash with the pinned digest, and
+// renames the download to its place for installation.
 func (f *fetch) checkArchive(name, to string) error {
 	digest, err := hashFile(name)
 	if err != nil {
@@ -134,8 +132,8 @@ func (f *fetch) checkArchive(name, to string) error {
 	f.record.Digest = digest
 	if f.want.Digest != "" && digest != f.want.Digest {
 		return &Error{
-			Code: DigestMismatch, What: f.ref.String(), Detail: "the published package has the sha256 " + digest + ", and " + f.want.Digest + " is pinned",
-			Hint: "the version is another, or what is published under it has changed; look into it before you lock it again", Command: updateCommand,
+			Code: DigestMismatch, What: f.ref.String(), Detail: "the published package has the sha256 " + digest + ", but " + f.want.Digest + " is pinned",
+			Hint: "the version differs, or its published content has changed; find out why, then lock again", Command: updateCommand,
 		}
 	}
 	if err := os.Rename(name, to); err != nil {
@@ -154,7 +152,7 @@ func (f *fetch) take(dir, archive string, tree func() error) error {
 		return storeFailed(f.store.Dir, "the package store cannot be written", err)
 	}
 	if removeAll(dir); exists(dir) {
-		return storeFailed(dir, "could not be removed", errors.New("something in it stays"))
+		return storeFailed(dir, "could not be removed", errors.New("it is not empty"))
 	}
 	return nil
 }
@@ -196,16 +194,16 @@ func (f *fetch) finish() (tree string, err error) {
 
 func (f *fetch) otherTree(tree string) error {
 	e := &Error{
-		Code: DigestMismatch, What: f.ref.String(), Detail: "what was installed has the tree " + tree + ", and the lock has " + f.want.Tree,
-		Hint: "the registry serves other dependencies than it did; look into it before you lock it again", Command: updateCommand,
+		Code: DigestMismatch, What: f.ref.String(), Detail: "the installed tree is " + tree + ", but the lock has " + f.want.Tree,
+		Hint: "the registry serves different dependencies than before; find out why before you lock again", Command: updateCommand,
 	}
 	if len(f.want.Scripts) > 0 {
-		e.Hint, e.Command = "its install scripts do not make the same files on every machine; lock it again on this one", lockCommand
+		e.Hint, e.Command = "its install scripts write different files on each machine; lock it again on this one", lockCommand
 	}
 	return e
 }
 
-// name puts the package in front of an error about one of its files.
+// name adds the package to an error about one of its files.
 func (f *fetch) name(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Code == Unsafe {
@@ -214,8 +212,8 @@ func (f *fetch) name(err error) error {
 	return err
 }
 
-// place renames the work folder into the store. If the package is there
-// already, another fetch was faster; if what is there is damaged, it makes way.
+// place renames the work folder into the store. If the package already exists, another
+// fetch was faster. A damaged package is replaced.
 func (f *fetch) place(tree string) error {
 	to := filepath.Join(f.store.platformDir(), folderName(f.record.Digest, tree))
 	failed := func(err error) error {
@@ -244,12 +242,12 @@ func (f *fetch) place(tree string) error {
 			return failed(err)
 		}
 	}
-	return failed(fmt.Errorf("%s keeps coming back", filepath.Base(to)))
+	return failed(fmt.Errorf("%s cannot be replaced", filepath.Base(to)))
 }
 
-// chosen is the file that is there if the dependencies of a package in the store were
-// chosen on this machine. Those of a lock are for whoever has that lock, and nobody
-// who names no more than the digest, which is the same, gets them.
+// chosen is a marker file: the dependencies of a stored package were resolved on this
+// machine. Dependencies from a lock serve only the owner of that lock. A caller with
+// only the archive's digest, which is the same, must not get them.
 func (s *Store) chosen(folder string) string {
 	return filepath.Join(s.Dir, "chosen", filepath.Base(s.platformDir()), folder)
 }
@@ -271,8 +269,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// removeAll removes a folder, also a sealed one. What cannot be removed is
-// swept later.
+// removeAll removes a folder, even a sealed one. sweep removes the rest later.
 func removeAll(dir string) {
 	_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {

@@ -87,10 +87,10 @@ func TestOpenRefusesWhatChanged(t *testing.T) {
 		change     func(name string) error
 		says       string
 	}{
-		{"one byte of the archive", "package", flip, "other content"},
-		{"one byte of a file", self + "lib/a.js", flip, "other content"},
-		{"one byte of the dependencies", "dependencies.json", flip, "other content"},
-		{"one byte of the listing", "listing", flip, "other content"},
+		{"one byte of the archive", "package", flip, "different content"},
+		{"one byte of a file", self + "lib/a.js", flip, "different content"},
+		{"one byte of the dependencies", "dependencies.json", flip, "different content"},
+		{"one byte of the listing", "listing", flip, "different content"},
 		{"a file more", self + "lib/aa.js", func(n string) error { return os.WriteFile(n, nil, 0o444) }, "was added"},
 		{"a file more at the end", "tree/zzz", func(n string) error { return os.WriteFile(n, nil, 0o444) }, "was added"},
 		{"a folder more", self + "node_modules", func(n string) error { return os.Mkdir(n, 0o555) }, "was added"},
@@ -98,7 +98,7 @@ func TestOpenRefusesWhatChanged(t *testing.T) {
 		{"modules beside the package", "../node_modules", func(n string) error { return os.Mkdir(n, 0o755) }, "was added"},
 		{"modules at the top of the store", "../../node_modules", func(n string) error { return os.Symlink("/", n) }, "was added"},
 		{"a file less", self + "lib/b.js", os.Remove, "is missing"},
-		{"the archive gone", "package", os.Remove, "other content"},
+		{"the archive gone", "package", os.Remove, "different content"},
 		{"the whole tree gone", "tree", func(n string) error { removeAll(n); return nil }, "cannot be read"},
 		{"a mode", self + "lib/a.js", func(n string) error { return os.Chmod(n, 0o555) }, "is now an executable file"},
 		{"a mode that can be written", self + "cli.js", func(n string) error { return os.Chmod(n, 0o755) }, "has the mode -rwxr-xr-x"},
@@ -126,7 +126,7 @@ func TestOpenRefusesWhatChanged(t *testing.T) {
 				_, err := s.Open(Ref{Kind: NPM, Name: "@x/server"}, want)
 				var e *Error
 				if !errors.As(err, &e) || e.Code != Tampered || e.File != c.file || !strings.Contains(e.Detail, c.says) || e.Hint == "" {
-					t.Errorf("got %v; want %s to be named and said that it %s", err, c.file, c.says)
+					t.Errorf("got %v; want %s to be named, with the reason %s", err, c.file, c.says)
 				}
 			}
 		})
@@ -170,7 +170,7 @@ func TestOpen(t *testing.T) {
 	if len(argv) != 4 || !filepath.IsAbs(argv[0]) || argv[1] != filepath.Join(p.Dir, "tree/node_modules/@x/server/cli.js") || argv[3] != "b" {
 		t.Errorf("argv: %q", argv)
 	}
-	// Modules of others, above the store, are told of.
+	// Strays lists foreign modules above the store.
 	above := filepath.Join(home, "node_modules")
 	check(t, os.Mkdir(above, 0o700))
 	p, err := s.Open(ref, Want{Digest: p.Digest})
@@ -180,7 +180,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// The tree's digest says what is in it, and nothing about when and where it was
+// The tree's digest covers its content, and not when and where it was
 // made.
 func TestTreeDigest(t *testing.T) {
 	a := stored(t, &Store{Dir: t.TempDir()}, nil)
@@ -206,7 +206,7 @@ func TestTreeDigest(t *testing.T) {
 	}
 }
 
-// What was installed must be what the lock says, and scripts run only for
+// The installed tree must match the lock, and scripts run only for
 // packages that are there.
 func TestFinishRefuses(t *testing.T) {
 	f := &fetch{store: newStore(t), ref: Ref{Kind: NPM, Name: "x"}, want: Want{Tree: digestOf(nil), Scripts: []string{"stranger"}}, progress: func(string) {}}
@@ -300,7 +300,7 @@ func TestPrograms(t *testing.T) {
 		{"one that is not there", map[string]string{"package.json": `{"name":"@x/server","bin":"gone.js"}`}, "", "cannot be read"},
 		{"no script", map[string]string{"package.json": `{"name":"@x/server","bin":"data"}`, "data": "x"}, "", "neither a script"},
 		{"machine code", map[string]string{"package.json": `{"name":"@x/server","bin":"data"}`, "data+": "\x7fELF"}, "", "data"},
-		{"no interpreter", map[string]string{"package.json": `{"name":"@x/server","bin":"data"}`, "data": "#!/usr/bin/env no-such-program\n"}, "", "is not on this machine"},
+		{"no interpreter", map[string]string{"package.json": `{"name":"@x/server","bin":"data"}`, "data": "#!/usr/bin/env no-such-program\n"}, "", "is not installed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "node_modules/@x/server")
@@ -327,7 +327,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// What the start of a server costs: 4,000 files, 36 MiB.
+// The cost of starting a server: 4,000 files, 36 MiB.
 func BenchmarkOpen(b *testing.B) {
 	files := map[string]string{}
 	r := rand.NewChaCha8([32]byte{})

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// HashTool is the hash of a tool's whole definition, whatever it holds: name,
-// description, schemas, annotations and what servers will invent. The hash is
-// the sha256 of the definition's RFC 8785 form, which is returned with it, so
-// that spelling does not matter and everything else does.
+// HashTool returns the hash of a tool's whole definition: name, description, schemas,
+// annotations and any other field. The hash is the sha256 of the definition's RFC 8785
+// form, which is returned too, so only the spelling is free to vary.
 //
-// A definition with a duplicate key or broken text is refused: two readers
-// could see two different tools in it.
+// A definition with a duplicate key or invalid UTF-8 is refused, because two parsers
+// could read two different tools.
 func HashTool(raw []byte) (hash string, form []byte, err error) {
 	form, err = canonical(raw)
 	if err == nil && (len(form) == 0 || form[0] != '{') {
@@ -24,13 +23,13 @@ func HashTool(raw []byte) (hash string, form []byte, err error) {
 	if err != nil {
 		return "", nil, &Error{
 			Code: BadDefinition, Detail: "a tool's definition cannot be hashed", Err: err,
-			Hint: "tell the server's authors: not every client reads the definition alike",
+			Hint: "report it to the server's authors: clients would read the definition differently",
 		}
 	}
 	return digestOf(form), form, nil
 }
 
-// LockTool makes the entry of a tool definition in a lock.
+// LockTool returns the lock's entry for a tool definition.
 func LockTool(raw []byte) (LockedTool, error) {
 	hash, form, err := HashTool(raw)
 	return LockedTool{Hash: hash, Definition: form}, err
@@ -38,17 +37,17 @@ func LockTool(raw []byte) (LockedTool, error) {
 
 // Change is one difference between two definitions.
 type Change struct {
-	// Field is where it is, such as description or
+	// Field is the path of the difference, such as description or
 	// inputSchema.properties.path.type.
 	Field string `json:"field"`
-	// Old and New are the values as JSON, empty where there is none. They are a
-	// server's text: print them only escaped.
+	// Old and New are the values as JSON, empty if there is none. A server wrote them:
+	// escape them before printing.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 }
 
-// DiffTool lists what differs between two definitions of a tool, in the order of
-// the fields' names. What cannot be read counts as one value.
+// DiffTool lists the differences between two definitions of a tool, sorted by field. A
+// definition that cannot be parsed counts as one value.
 func DiffTool(before, after []byte) []Change {
 	var a, b any
 	if decode(before, &a) != nil || decode(after, &b) != nil {
@@ -74,7 +73,7 @@ func decode(text []byte, v *any) error {
 
 type differ struct{ changes []Change }
 
-// value compares two values, either of which may not be there.
+// value compares two values, each of which may be missing.
 func (d *differ) value(field string, a, b any, hasA, hasB bool) {
 	oldText, newText := text(a, hasA), text(b, hasB)
 	if oldText == newText {
@@ -94,8 +93,7 @@ func (d *differ) value(field string, a, b any, hasA, hasB bool) {
 	d.changes = append(d.changes, Change{Field: field, Old: oldText, New: newText})
 }
 
-// join makes the name of a field in a field. A name that would read as two is
-// quoted.
+// join returns the path of a nested field. A name that contains a separator is quoted.
 func join(field, key string) string {
 	if key == "" || strings.ContainsAny(key, ".\"\\ ") {
 		key = text(key, true)
@@ -106,7 +104,7 @@ func join(field, key string) string {
 	return field + "." + key
 }
 
-// text is a value as JSON. Keys of maps come out sorted.
+// text returns a value as JSON with sorted keys.
 func text(v any, there bool) string {
 	if !there {
 		return ""

@@ -30,11 +30,11 @@ import (
 // an entry whose mode is not as sealed has its mode for a letter, which is in
 // no listing.
 
-// entry is one line.
+// entry is one line of a listing.
 type entry struct {
 	path string // with slashes, from the root
-	mark string // d, f, x, l, or something else that no listing holds
-	// detail is the hash of a file, the target of a link.
+	mark string // d, f, x, l, or another mark that no listing contains
+	// detail is the hash of a file or the target of a link.
 	detail string
 	err    error
 }
@@ -50,7 +50,7 @@ func (e entry) append(b []byte) []byte {
 	return append(strconv.AppendQuote(append(b, ' '), e.path), '\n')
 }
 
-// digestOf is the sha256 of b, as manifests write it.
+// digestOf returns the sha256 of b in the form that manifests use.
 func digestOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return digestPrefix + hex.EncodeToString(sum[:])
@@ -58,7 +58,7 @@ func digestOf(b []byte) string {
 
 const digestPrefix = "sha256:"
 
-// hashFile is the digest of a regular file.
+// hashFile returns the digest of a regular file.
 func hashFile(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -77,8 +77,8 @@ func hashFile(name string) (string, error) {
 	return digestPrefix + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// scan reads the tree below root, hashing files on all cores. A file that is
-// there but cannot be read has an err; scan itself fails only if root does.
+// scan reads the tree below root, hashing files on all cores. Unreadable files have an
+// err; scan itself fails only if root is unreadable.
 func scan(root string) ([]entry, error) {
 	var list []entry
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -88,7 +88,7 @@ func scan(root string) ([]entry, error) {
 		if p == root {
 			return nil
 		}
-		if err != nil { // a folder that cannot be read: it was listed already
+		if err != nil { // an unreadable folder, which is already in the list
 			list[len(list)-1].err = err
 			return nil
 		}
@@ -118,8 +118,8 @@ func scan(root string) ([]entry, error) {
 	return list, nil
 }
 
-// typeMark is the letter of a type of file, before its mode is known. What is
-// neither file, folder nor link is never opened.
+// typeMark is the mark of a file type, before the mode is known. Devices and pipes are
+// never opened.
 func typeMark(t fs.FileMode) string {
 	switch {
 	case t.IsDir():
@@ -132,7 +132,7 @@ func typeMark(t fs.FileMode) string {
 	return t.String()
 }
 
-// read fills in what a line says about a file, folder or link.
+// read fills in the entry's mark and detail.
 func (e *entry) read(root string, h hash.Hash, buf []byte) {
 	if e.err != nil {
 		return
@@ -155,7 +155,7 @@ func (e *entry) read(root string, h hash.Hash, buf []byte) {
 	}
 }
 
-// The modes of what is sealed.
+// The modes of sealed files and folders.
 const (
 	sealedFile = 0o444
 	sealedExec = 0o555
@@ -164,8 +164,8 @@ const (
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// modeMark is the letter of a sealed file or folder, and its mode for one that
-// is not. Windows has no modes to speak of.
+// modeMark is the mark of a sealed file or folder, or the mode of one that is not
+// sealed. Windows has no such modes.
 func modeMark(m fs.FileMode) string {
 	bits := m & modeBits
 	switch {
@@ -180,7 +180,7 @@ func modeMark(m fs.FileMode) string {
 	return m.String()
 }
 
-// listing makes the text of a scanned tree.
+// listing returns the text of a scanned tree.
 func listing(header []byte, list []entry) ([]byte, error) {
 	b := append(append(make([]byte, 0, 160*len(list)), header...), '\n')
 	for _, e := range list {
@@ -192,8 +192,8 @@ func listing(header []byte, list []entry) ([]byte, error) {
 	return b, nil
 }
 
-// seal makes a tree read-only, and refuses what the store does not take: links
-// that leave it, and whatever is neither file, folder nor link.
+// seal makes a tree read-only. It refuses links that leave the tree, devices and
+// pipes.
 func seal(root string) error {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -244,7 +244,7 @@ func sealLink(root, p, rel string) error {
 	}
 	end, err := filepath.EvalSymlinks(p)
 	if err != nil {
-		return unsafePackage(rel, "is a link to nothing")
+		return unsafePackage(rel, "is a broken link")
 	}
 	if within, err := filepath.Rel(root, end); err != nil || !filepath.IsLocal(within) {
 		return unsafePackage(rel, "is a link that leaves the package")
@@ -253,17 +253,17 @@ func sealLink(root, p, rel string) error {
 }
 
 func unsafePackage(file, detail string) error {
-	return &Error{Code: Unsafe, What: file, File: file, Detail: detail, Hint: "do not use this package, or tell its authors"}
+	return &Error{Code: Unsafe, What: file, File: file, Detail: detail, Hint: "do not use this package, or report it to its authors"}
 }
 
-// difference finds the first path at which a tree is not what its listing says,
-// and says how. want is the listing's text without its header.
+// difference finds the first path at which a tree differs from its listing, and
+// describes the difference. want is the listing's text without its header.
 func difference(want []byte, list []entry) (file, how string) {
 	i := 0
 	for line := range bytes.Lines(want) {
 		path, ok := pathOf(line)
 		if !ok {
-			return "listing", "has a line that is of no form"
+			return "listing", "has a malformed line"
 		}
 		switch {
 		case i >= len(list) || list[i].path > path:
@@ -284,7 +284,7 @@ func difference(want []byte, list []entry) (file, how string) {
 	return "", ""
 }
 
-// pathOf reads the path of a listing's line: what is quoted last.
+// pathOf returns the path in a line of a listing: the last quoted string.
 func pathOf(line []byte) (string, bool) {
 	rest := string(bytes.TrimSuffix(line, []byte("\n")))
 	mark, rest, ok := strings.Cut(rest, " ")
@@ -314,7 +314,7 @@ func changed(was byte, mark string) string {
 	case mark == string(was) && mark == "l":
 		return "points elsewhere"
 	case mark == string(was):
-		return "has other content"
+		return "has different content"
 	case known:
 		return "was " + names[string(was)] + " and is now " + now
 	}

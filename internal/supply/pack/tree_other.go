@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// hashInto hashes a file and tells its mode.
+// hashInto hashes a file and returns its mode.
 func hashInto(h hash.Hash, name string, buf []byte) (fs.FileMode, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// hashInto hashes a file and tells its mode. It asks the kernel without
-// [os.File] between them: a package has thousands of small files, and what
-// os.File does so that they could be waited for costs as much as reading them.
-// A file that has become a link or a pipe is neither followed nor waited for.
+// hashInto hashes a file and returns its mode. It calls the kernel without [os.File]:
+// a package has thousands of small files, and registering each with the poller costs
+// as much as reading it. A path that has become a link or a pipe is neither followed
+// nor waited for.
 func hashInto(h hash.Hash, name string, buf []byte) (fs.FileMode, error) {
 	fd, err := retry(func() (int, error) {
 		return syscall.Open(name, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
@@ -35,14 +35,14 @@ func hashInto(h hash.Hash, name string, buf []byte) (fs.FileMode, error) {
 			return 0, &fs.PathError{Op: "read", Path: name, Err: err}
 		}
 		h.Write(buf[:n])
-		// As long as it said it is, it is over: that saves asking once more.
+		// All declared bytes are read: skip the read that would return 0.
 		if rest -= int64(n); n == 0 || rest == 0 {
 			return mode, nil
 		}
 	}
 }
 
-// retry repeats what a signal has interrupted.
+// retry repeats a call that a signal interrupted.
 func retry(call func() (int, error)) (int, error) {
 	for {
 		if n, err := call(); err != syscall.EINTR {
@@ -51,8 +51,7 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// fileMode is the mode as package fs writes it, as far as listings tell modes
-// apart.
+// fileMode converts a mode to package fs, as far as listings distinguish modes.
 func fileMode(m uint32) fs.FileMode {
 	mode := fs.FileMode(m) & fs.ModePerm
 	if m&syscall.S_ISUID != 0 {

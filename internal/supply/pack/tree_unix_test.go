@@ -27,7 +27,7 @@ func TestHashInto(t *testing.T) {
 	}
 }
 
-// What was a file when its folder was listed may have become something else.
+// A path may have stopped being a file since its folder was listed.
 func TestHashIntoFollowsAndWaitsForNothing(t *testing.T) {
 	dir := t.TempDir()
 	name := func(n string) string { return filepath.Join(dir, n) }

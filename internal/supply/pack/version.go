@@ -10,13 +10,13 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// lazy compiles a regular expression when it is first needed: most runs of ambit
-// need none of these.
+// lazy compiles a regular expression on first use: most runs of ambit need none of
+// these.
 func lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
-// IsExact tells one version of a package from a tag (latest) and a range (^1.2).
+// IsExact reports whether s is one version, not a tag (latest) or a range (^1.2).
 func IsExact(k Kind, s string) bool {
 	if k == PyPI {
 		return s != "latest" && pypiVersion().MatchString(s)
@@ -30,14 +30,14 @@ func sameVersion(k Kind, a, b string) bool {
 	if k == PyPI {
 		return pep440(a) == pep440(b)
 	}
-	// Build metadata is no part of an npm version.
+	// npm ignores build metadata when it compares versions.
 	a, _, _ = strings.Cut(a, "+")
 	b, _, _ = strings.Cut(b, "+")
 	return a == b
 }
 
-// satisfies reports whether an exact version is one that a range or tag may
-// stand for. What a tag stands for changes by the day: any version may be it.
+// satisfies reports whether an exact version matches a range or tag. A tag moves, so
+// it matches any version.
 func satisfies(asked, version string) bool {
 	c, err := semver.NewConstraint(asked)
 	if err != nil {
@@ -49,8 +49,7 @@ func satisfies(asked, version string) bool {
 
 var pep440Parts = lazy(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[._-]?(alpha|beta|preview|pre|rc|a|b|c)[._-]?([0-9]*))?(.*)$`)
 
-// pep440 brings the spellings of one Python version to one: 1.0 is 1.0.0, and
-// 1.0-RC.1 is 1.0rc1.
+// pep440 normalizes a Python version: 1.0 is 1.0.0, and 1.0-RC.1 is 1.0rc1.
 func pep440(s string) string {
 	m := pep440Parts().FindStringSubmatch(strings.ToLower(s))
 	if m == nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/unzip"
 )
 
-// maxUnpacked bounds what the wheels of one package may hold.
+// maxUnpacked limits the unpacked size of a package's wheels.
 const maxUnpacked = 8 << 30
 
-// unpackAll unpacks the wheels of a folder into the tree: in the order of their
-// names, the package's own last, so that where two bring the same file it is
-// always the same one that stays.
+// unpackAll unpacks the wheels of a folder into the tree in the order of their names,
+// the package's own wheel last. If two wheels contain the same file, the order decides
+// which one stays.
 func (f *fetch) unpackAll(dir, own string) error {
 	wheels, err := filepath.Glob(filepath.Join(dir, "*.whl"))
 	if err != nil {
@@ -56,12 +56,11 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// maxWheelFiles is more than any wheel has.
+// maxWheelFiles is more than any real wheel has.
 const maxWheelFiles = 100_000
 
-// unpack writes the files of one wheel to where Python looks for them. No
-// program is made of a script, and no bytecode: both would depend on the
-// machine.
+// unpack writes the files of one wheel to where Python looks for them. It creates no
+// launchers and no bytecode, which would depend on the machine.
 func unpack(root *os.Root, wheel string, left *int64) error {
 	r, err := unzip.OpenReader(wheel, maxWheelFiles)
 	if err != nil {
@@ -74,7 +73,7 @@ func unpack(root *os.Root, wheel string, left *int64) error {
 			continue
 		}
 		if !filepath.IsLocal(filepath.FromSlash(name)) || f.Mode().Type() != 0 {
-			return unsafePackage(filepath.Base(wheel), "holds something that is no plain file within it")
+			return unsafePackage(filepath.Base(wheel), "contains something other than plain files")
 		}
 		if *left -= int64(min(f.UncompressedSize64, maxUnpacked+1)); *left < 0 {
 			return unsafePackage(filepath.Base(wheel), "is too large when unpacked")
@@ -88,8 +87,8 @@ func unpack(root *os.Root, wheel string, left *int64) error {
 
 var dataFolder = lazy(`^[^/]+\.data/(purelib|platlib|data|scripts|headers)/(.+)$`)
 
-// wheelPath is where a file of a wheel belongs, empty for one that nothing here
-// needs.
+// wheelPath is where a file of a wheel is installed, empty for a file that is not
+// needed.
 func wheelPath(name string) string {
 	m := dataFolder().FindStringSubmatch(name)
 	switch {
@@ -130,9 +129,9 @@ func unpackFile(root *os.Root, f *zip.File, name string) error {
 	return errors.Join(err, out.Close())
 }
 
-// launch runs an entry point of the tree that is its first argument. Python is
-// started without the machine's own packages (-I -S), so the tree is all there
-// is beside the standard library.
+// launch runs an entry point of the tree in its first argument. Python is started
+// without the machine's packages (-I -S), so only the tree and the standard library
+// can be imported.
 const launch = `import builtins, sys
 from importlib import import_module
 _, tree, module, attribute, name = sys.argv[:5]
@@ -144,7 +143,7 @@ for part in attribute.split("."):
     run = getattr(run, part)
 sys.exit(run())`
 
-// pythonProgram is the command that runs a package's program, chosen as uvx
+// pythonProgram returns the command that runs a package's program, chosen as uvx
 // would.
 func pythonProgram(tree string, ref Ref, version string) ([]string, error) {
 	points, err := entryPoints(tree, ref.Name)
@@ -172,7 +171,7 @@ func pythonProgram(tree string, ref Ref, version string) ([]string, error) {
 
 var entryPoint = lazy(`^([^=\[\]]+?)\s*=\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*)\s*(?:\[.*\])?$`)
 
-// entryPoints reads the programs that a package's own metadata names.
+// entryPoints reads the programs in a package's own metadata.
 func entryPoints(tree, name string) (map[string]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(tree, "*.dist-info"))
 	if err != nil {

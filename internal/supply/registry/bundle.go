@@ -22,21 +22,20 @@ const (
 	maxRedirects    = 5
 )
 
-// bundle holds a bundle to what it must be: one archive at one address, of one
-// hash.
+// bundle checks that a bundle is one archive at one address with a hash.
 func (p *Package) bundle() error {
 	if !tooluri.IsDigest("sha256:" + strings.ToLower(p.FileSHA256)) {
-		return fmt.Errorf("it is a bundle without a sha256, which must have one")
+		return fmt.Errorf("the bundle has no sha256")
 	}
 	u, err := url.Parse(p.Identifier)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Fragment != "" || strings.ContainsAny(p.Identifier, "{}") {
-		return fmt.Errorf("it does not name the address of one archive")
+		return fmt.Errorf("its identifier is not the address of an archive")
 	}
 	return nil
 }
 
-// bundle gives the package of a bundle, downloading it if the store does not have
-// it and registries may be asked.
+// bundle returns a function that opens the package of a bundle. It downloads the
+// bundle if the store does not have it and registries may be contacted.
 func (r *Resolver) bundle(id string, recipe Recipe) func(context.Context, pack.Want, pack.Progress) (*pack.Package, error) {
 	return func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error) {
 		var get pack.Download
@@ -49,15 +48,15 @@ func (r *Resolver) bundle(id string, recipe Recipe) func(context.Context, pack.W
 	}
 }
 
-// download gets what a registry has named. Redirects are followed, since archives
-// are seldom where they are published, and every address on the way is held to the
-// same: it is a public one over https, or the registry's own.
+// download fetches an address that a registry gave. Archives are often stored
+// elsewhere, so it follows redirects. Every address on the way must be public and use
+// https, or be the registry's own.
 func (c *Client) download(ctx context.Context, host, address string, to io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
 	at, err := url.Parse(address)
 	if err != nil {
-		return errors.New("its address is no URL")
+		return errors.New("its address is not a URL")
 	}
 	for range maxRedirects + 1 {
 		resp, err := c.fetch(ctx, c.config.Hosts[host], at)
@@ -72,22 +71,22 @@ func (c *Client) download(ctx context.Context, host, address string, to io.Write
 		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 			resp.Body.Close()
 			if at, err = at.Parse(resp.Header.Get("Location")); err != nil || resp.Header.Get("Location") == "" {
-				return errors.New("it is redirected to nowhere")
+				return errors.New("its redirect has no address")
 			}
 		default:
 			resp.Body.Close()
-			return fmt.Errorf("%s answers with status %d", diag.Quote(at.Hostname()), resp.StatusCode)
+			return fmt.Errorf("%s returned status %d", diag.Quote(at.Hostname()), resp.StatusCode)
 		}
 	}
 	return fmt.Errorf("it is redirected more than %d times", maxRedirects)
 }
 
-// fetch asks one address: as the registry is asked, if it is the registry's own,
-// and otherwise as the outside is.
+// fetch requests one address: with the registry's own client if the address is the
+// registry's, and otherwise with the client for public addresses.
 func (c *Client) fetch(ctx context.Context, h Host, at *url.URL) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return nil, errors.New("its address is no URL")
+		return nil, errors.New("its address is not a URL")
 	}
 	req.Header.Set("User-Agent", "ambit")
 	own, err := url.Parse(h.URL)

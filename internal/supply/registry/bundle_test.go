@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a registry names is fetched from public addresses or from the registry
+// Bundles are fetched from public addresses or from the registry
 // itself, and so is everything that it is redirected to.
 func TestDownload(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -33,7 +33,7 @@ func TestDownload(t *testing.T) {
 		{"redirected to the cloud's own address", "mcp.example.com", own.URL + "/cloud", "over https"},
 		{"redirected to a file", "mcp.example.com", own.URL + "/file", "over https"},
 		{"redirected for ever", "mcp.example.com", own.URL + "/round", "more than 5 times"},
-		{"redirected to nowhere", "mcp.example.com", own.URL + "/nowhere", "nowhere"},
+		{"redirected to nowhere", "mcp.example.com", own.URL + "/nowhere", "no address"},
 		{"not there", "mcp.example.com", own.URL + "/none", "status 404"},
 		{"another server here", "mcp.example.com", other.URL + "/ok", "over https"},
 		{"an address in place of a name", "mcp.example.com", "https://127.0.0.1/ok", "not the name of a host"},

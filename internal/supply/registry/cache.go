@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// fresh is how long an answer is taken without asking again.
+	// fresh is how long a cached answer is used without a request.
 	fresh = time.Hour
-	// stale is how long it is good for when nobody can be asked.
+	// stale is how long it is used while the registry is unreachable.
 	stale = 30 * 24 * time.Hour
 )
 
-// cache keeps answers of registries, one file for each server.
+// cache keeps the answers of registries, one file per server.
 type cache struct {
 	dir string
 	now func() time.Time
@@ -34,8 +34,9 @@ type kept struct {
 	Answer []Listing `json:"answer"`
 }
 
-// through gives the kept answer if it is fresh, asks otherwise, and falls back to
-// an older one if nobody can be asked. An answer from the future is no answer.
+// through returns the cached answer if it is fresh. Otherwise it asks, and falls back
+// to an older answer if the registry is unreachable. An answer from the future is
+// ignored.
 func (c cache) through(key string, ask func() ([]Listing, error)) (list []Listing, warning string, err error) {
 	sum := sha256.Sum256([]byte(key))
 	file := filepath.Join(c.dir, hex.EncodeToString(sum[:16])+".json")
@@ -51,15 +52,15 @@ func (c cache) through(key string, ask func() ([]Listing, error)) (list []Listin
 	case err == nil:
 		if text, err := json.Marshal(kept{key, c.now(), list}); err == nil {
 			if err := write(file, text); err != nil {
-				warning = fmt.Sprintf("the registry's answer cannot be kept: %v", err)
+				warning = fmt.Sprintf("the registry's answer cannot be cached: %v", err)
 			}
 		}
 		return list, warning, nil
 	case errors.Is(err, ErrNotFound):
-		_ = os.Remove(file) // it was there once, and is not any more
+		_ = os.Remove(file) // the server was removed from the registry
 		return nil, "", err
 	case have && age >= 0 && age < stale:
-		return k.Answer, fmt.Sprintf("the registry cannot be asked; its answer of %s is used", k.At.UTC().Format(time.DateOnly)), nil
+		return k.Answer, fmt.Sprintf("the registry is unreachable; using its answer of %s", k.At.UTC().Format(time.DateOnly)), nil
 	}
 	return nil, "", err
 }

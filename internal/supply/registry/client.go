@@ -20,33 +20,33 @@ import (
 )
 
 var (
-	// ErrNotFound says that the registry knows no such server.
+	// ErrNotFound means that the registry knows no such server.
 	ErrNotFound = errors.New("the registry has no such server")
-	// ErrUnsatisfied says that no version is what the constraint asks for.
+	// ErrUnsatisfied means that no version satisfies the constraint.
 	ErrUnsatisfied = errors.New("no version satisfies the constraint")
-	// ErrUnreachable says that the registry did not answer as one does.
-	ErrUnreachable = errors.New("the registry cannot be asked")
-	// errContainer says that a server comes as a container image, which nothing
-	// here could prove or contain.
-	errContainer = errors.New("it is a container image, and ambit runs no containers: use another package of it, or make a manifest for your own container runtime from its server.json with ambit import")
+	// ErrUnreachable means that the registry gave no valid answer.
+	ErrUnreachable = errors.New("the registry is unreachable")
+	// errContainer means that a server is a container image, which ambit can neither
+	// verify nor sandbox.
+	errContainer = errors.New("it is a container image, which ambit does not run: use another package of the server, or create a manifest for your container runtime from its server.json with ambit import")
 )
 
-// The bounds of what a registry can make us read.
+// Limits on a registry's answers.
 const (
 	maxBody    = 8 << 20 // of one page
 	maxBytes   = 2 * maxBody
 	maxPages   = 100
 	maxEntries = 10_000
-	maxTokens  = 250_000 // of JSON: three bytes of text can take hundreds of memory
+	maxTokens  = 250_000 // of JSON: three bytes of text can take hundreds of bytes of memory
 	pageSize   = 100
 	askTimeout = 10 * time.Second
 )
 
-// Client asks registries. Its answers are kept in the home.
+// Client queries registries. It caches answers in the home.
 type Client struct {
 	config Config
 	cache  cache
-	// send sends one request, for a host.
+	// send sends one request to a host.
 	send func(Host, *http.Request) (*http.Response, error)
 }
 
@@ -55,13 +55,13 @@ func NewClient(h home.Home, config Config) *Client {
 	return &Client{config: config, cache: cache{dir: cacheDir(h), now: time.Now}, send: send}
 }
 
-// public and local send to the outside and to this machine.
+// public and local send to public addresses and to this machine.
 var (
 	public = egress.New(egress.Switches{})
 	local  = egress.New(egress.Switches{LoopbackHTTP: true})
 )
 
-// private sends to the user's own network, which an egress client would refuse.
+// private sends to the user's own network, which the egress client refuses.
 var private = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	Transport:     &http.Transport{Proxy: nil, TLSHandshakeTimeout: askTimeout, MaxResponseHeaderBytes: 64 << 10},
@@ -77,7 +77,7 @@ func send(h Host, req *http.Request) (*http.Response, error) {
 	return public.Do(req)
 }
 
-// page is an answer of the registry.
+// page is one page of the registry's answer.
 type page struct {
 	Servers []struct {
 		Server Listing `json:"server"`
@@ -92,13 +92,13 @@ type page struct {
 	} `json:"metadata"`
 }
 
-// Name is what the registry of its host calls a server: the rest of the id, with
-// the host's namespace in front if it has none.
+// Name is a server's name in the host's registry: the rest of the id, prefixed by the
+// host's namespace if it has none.
 func (h Host) Name(id string) (string, error) {
 	_, rest, _ := strings.Cut(id, "/")
 	switch {
 	case rest == "":
-		return "", fmt.Errorf("%s names no server", diag.Quote(id))
+		return "", fmt.Errorf("%s does not name a server", diag.Quote(id))
 	case strings.Contains(rest, "/"):
 		return rest, nil
 	case h.Namespace == "":
@@ -107,7 +107,7 @@ func (h Host) Name(id string) (string, error) {
 	return h.Namespace + "/" + rest, nil
 }
 
-// Versions are all versions of a server, in no order.
+// Versions returns all versions of a server, unordered.
 func (c *Client) Versions(ctx context.Context, host, id string) (list []Listing, warning string, err error) {
 	h, ok := c.config.Hosts[host]
 	if !ok {
@@ -122,8 +122,8 @@ func (c *Client) Versions(ctx context.Context, host, id string) (list []Listing,
 	})
 }
 
-// Search are servers of a registry whose names hold a text, newest versions only,
-// at most limit of them.
+// Search returns the newest versions of servers whose names contain a text, at most
+// limit.
 func (c *Client) Search(ctx context.Context, host, text string, limit int) ([]Listing, error) {
 	h, ok := c.config.Hosts[host]
 	if !ok {
@@ -136,7 +136,7 @@ func (c *Client) Search(ctx context.Context, host, text string, limit int) ([]Li
 	return c.pages(ctx, h, "/v0.1/servers", query, limit)
 }
 
-// pages follows an answer through all its pages.
+// pages reads all pages of an answer.
 func (c *Client) pages(ctx context.Context, h Host, path string, query url.Values, limit int) ([]Listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -150,7 +150,7 @@ func (c *Client) pages(ctx context.Context, h Host, path string, query url.Value
 			return nil, err
 		}
 		if len(list)+len(p.Servers) > maxEntries {
-			return nil, fmt.Errorf("%w: it has more than %d entries in one answer", ErrUnreachable, maxEntries)
+			return nil, fmt.Errorf("%w: its answer has more than %d entries", ErrUnreachable, maxEntries)
 		}
 		for _, s := range p.Servers {
 			s.Server.Status = s.Meta.Official.Status
@@ -161,25 +161,25 @@ func (c *Client) pages(ctx context.Context, h Host, path string, query url.Value
 			return list, nil
 		}
 		if seen[next] {
-			return nil, fmt.Errorf("%w: its pages go round in a circle", ErrUnreachable)
+			return nil, fmt.Errorf("%w: its pages form a loop", ErrUnreachable)
 		}
 		seen[next] = true
 		query.Set("cursor", next)
 	}
-	return nil, fmt.Errorf("%w: it has more than %d pages of one answer", ErrUnreachable, maxPages)
+	return nil, fmt.Errorf("%w: its answer has more than %d pages", ErrUnreachable, maxPages)
 }
 
-// budget is what all pages of one answer may still take.
+// budget is what the remaining pages of one answer may use.
 type budget struct{ bytes, tokens int }
 
-// take counts a page before anything is made of it.
+// take counts a page before it is decoded.
 func (b *budget) take(body []byte) error {
 	if b.bytes -= len(body); b.bytes < 0 {
 		return fmt.Errorf("%w: its answer has more than %d bytes on all its pages", ErrUnreachable, maxBytes)
 	}
 	for d := json.NewDecoder(bytes.NewReader(body)); ; b.tokens-- {
 		if _, err := d.Token(); err != nil {
-			return nil // the end, or no JSON, which decoding tells
+			return nil // the end, or invalid JSON, which decoding reports
 		}
 		if b.tokens == 0 {
 			return fmt.Errorf("%w: its answer has more than %d parts", ErrUnreachable, maxTokens)
@@ -190,7 +190,7 @@ func (b *budget) take(body []byte) error {
 func (c *Client) get(ctx context.Context, h Host, path string, left *budget) (*page, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its address is no URL", ErrUnreachable)
+		return nil, fmt.Errorf("%w: its address is not a URL", ErrUnreachable)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "ambit")
@@ -206,12 +206,12 @@ func (c *Client) get(ctx context.Context, h Host, path string, left *budget) (*p
 	case resp.StatusCode == http.StatusNotFound:
 		return nil, ErrNotFound
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%w: it answers with status %d", ErrUnreachable, resp.StatusCode)
+		return nil, fmt.Errorf("%w: it returned status %d", ErrUnreachable, resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: its answer broke off", ErrUnreachable)
+		return nil, fmt.Errorf("%w: its answer was cut off", ErrUnreachable)
 	case len(body) > maxBody:
 		return nil, fmt.Errorf("%w: its answer is larger than %d bytes", ErrUnreachable, maxBody)
 	}
@@ -220,7 +220,7 @@ func (c *Client) get(ctx context.Context, h Host, path string, left *budget) (*p
 	}
 	var p page
 	if err := json.Unmarshal(body, &p); err != nil {
-		return nil, fmt.Errorf("%w: its answer is not what a registry's is", ErrUnreachable)
+		return nil, fmt.Errorf("%w: its answer is not that of a registry", ErrUnreachable)
 	}
 	return &p, nil
 }

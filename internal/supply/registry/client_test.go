@@ -177,7 +177,7 @@ func TestCache(t *testing.T) {
 	}
 	f.set(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	now = now.Add(fresh + time.Second)
-	if found := get("1.10.0"); len(found.Warnings) != 1 || !strings.Contains(found.Warnings[0], "cannot be asked") {
+	if found := get("1.10.0"); len(found.Warnings) != 1 || !strings.Contains(found.Warnings[0], "unreachable") {
 		t.Errorf("warnings %q", found.Warnings)
 	}
 	now = now.Add(stale)
@@ -198,7 +198,7 @@ func TestCache(t *testing.T) {
 func TestRegistryIsBounded(t *testing.T) {
 	other := newFake(t)
 	says := map[string]string{
-		"a large answer is not read": "larger than", "pages that go round": "circle", "pages without an end": "more than 100 pages",
+		"a large answer is not read": "larger than", "pages that go round": "loop", "pages without an end": "more than 100 pages",
 		"many entries on a page": "more than 250000 parts", "many entries on many pages": "more than 10000 entries", "many packages of nothing": "more than 250000 parts",
 	}
 	next := func(w http.ResponseWriter, r *http.Request, page string) {
@@ -243,7 +243,7 @@ func TestRegistryIsBounded(t *testing.T) {
 				t.Errorf("%v, %v; want %q", found.Version, found.Problem, says[name])
 			}
 			if other.asked.Load() != before {
-				t.Error("somebody else was asked")
+				t.Error("another server was asked")
 			}
 			if n := f.asked.Load(); n > maxPages {
 				t.Errorf("it was asked %d times", n)
@@ -307,31 +307,31 @@ func TestRecipes(t *testing.T) {
 		{"pypi", `{"packages":[{"registryType":"pypi","identifier":"a-b","version":"1.2.3",` + stdio + `}]}`, "uvx a-b==1.2.3", ""},
 		{"the first that can be run", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"},{"registryType":"npm","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
 		{"an address", `{"remotes":[{"type":"sse","url":"https://a.example.com/sse"},{"type":"streamable-http","url":"https://a.example.com/mcp"}]}`, "https://a.example.com/mcp", ""},
-		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "it is a container image, and ambit runs no containers"},
+		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "it is a container image, which ambit does not run"},
 		{"a package of the public index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://packages.` + publicIndex[pack.NPM] + `.org/","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
 		{"a package of the user's own index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://packages.example.com/npm/","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
 		{"a package of another index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://npm.example.com","identifier":"b","version":"1.0.0"}]}`, "", "it is published at \"https://npm.example.com\""},
-		{"an index that is called alike", `{"packages":[{"registryType":"pypi","registryBaseUrl":"https://notpypi.org","identifier":"b","version":"1.0.0"}]}`, "", "may be something else"},
+		{"an index that is called alike", `{"packages":[{"registryType":"pypi","registryBaseUrl":"https://notpypi.org","identifier":"b","version":"1.0.0"}]}`, "", "may differ"},
 		{"another index, with a hash", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://npm.example.com","identifier":"b","version":"1.0.0","fileSha256":"` + sum + `"}]}`, "npx -y b@1.0.0", ""},
 		{"a bundle", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `"}]}`, "mcpb", ""},
-		{"a bundle with options of its runtime", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `","runtimeArguments":[{"type":"positional","value":"-r"}]}]}`, "", "could run something else"},
-		{"a bundle that is a file", `{"packages":[{"registryType":"mcpb","identifier":"file:///etc/passwd","fileSha256":"` + sum + `"}]}`, "", "the address of one archive"},
+		{"a bundle with options of its runtime", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `","runtimeArguments":[{"type":"positional","value":"-r"}]}]}`, "", "could run other code"},
+		{"a bundle that is a file", `{"packages":[{"registryType":"mcpb","identifier":"file:///etc/passwd","fileSha256":"` + sum + `"}]}`, "", "the address of an archive"},
 		{"a variable of the loader", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"LD_PRELOAD","value":"/x.so"}]}]}`, "", "which only you may"},
 		{"code for Node.js", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"NODE_OPTIONS","default":"--import=data:text/javascript,1"}]}]}`, "", "which only you may"},
-		{"a bundle without a hash", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb"}]}`, "", "without a sha256"},
-		{"a range", `{"packages":[{"registryType":"npm","identifier":"b","version":"^1.0.0"}]}`, "", "one exact version"},
-		{"a range without signs", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.x"}]}`, "", "one exact version"},
-		{"all of a major version", `{"packages":[{"registryType":"npm","identifier":"b","version":"1"}]}`, "", "one exact version"},
-		{"an option as a name", `{"packages":[{"registryType":"npm","identifier":"--call=evil","version":"1.0.0"}]}`, "", "one exact version"},
-		{"a folder as a name", `{"packages":[{"registryType":"npm","identifier":"../x","version":"1.0.0"}]}`, "", "one exact version"},
-		{"an option of the runtime", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","runtimeArguments":[{"type":"named","name":"--node-options","value":"--require=/tmp/x"}]}]}`, "", "could run something else"},
+		{"a bundle without a hash", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb"}]}`, "", "has no sha256"},
+		{"a range", `{"packages":[{"registryType":"npm","identifier":"b","version":"^1.0.0"}]}`, "", "an exact version"},
+		{"a range without signs", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.x"}]}`, "", "an exact version"},
+		{"all of a major version", `{"packages":[{"registryType":"npm","identifier":"b","version":"1"}]}`, "", "an exact version"},
+		{"an option as a name", `{"packages":[{"registryType":"npm","identifier":"--call=evil","version":"1.0.0"}]}`, "", "an exact version"},
+		{"a folder as a name", `{"packages":[{"registryType":"npm","identifier":"../x","version":"1.0.0"}]}`, "", "an exact version"},
+		{"an option of the runtime", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","runtimeArguments":[{"type":"named","name":"--node-options","value":"--require=/tmp/x"}]}]}`, "", "could run other code"},
 		{"a bad hash", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","fileSha256":"zz"}]}`, "", "not a sha256"},
-		{"an argument without a value", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","packageArguments":[{"type":"positional","valueHint":"folder","isRequired":true}]}]}`, "", `needs the argument "folder"`},
-		{"over the network", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","transport":{"type":"streamable-http"}}]}`, "", "on stdio only"},
-		{"http", `{"remotes":[{"type":"streamable-http","url":"http://a.example.com/mcp"}]}`, "", "not one https address"},
+		{"an argument without a value", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","packageArguments":[{"type":"positional","valueHint":"folder","isRequired":true}]}]}`, "", `the argument "folder" is required`},
+		{"over the network", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","transport":{"type":"streamable-http"}}]}`, "", "must use stdio"},
+		{"http", `{"remotes":[{"type":"streamable-http","url":"http://a.example.com/mcp"}]}`, "", "its address is not https"},
 		{"an address of this machine", `{"remotes":[{"type":"streamable-http","url":"https://127.0.0.1/mcp"}]}`, "", "not a public name"},
 		{"an address of the cloud", `{"remotes":[{"type":"streamable-http","url":"https://169.254.169.254/mcp"}]}`, "", "not a public name"},
-		{"an address with a hole", `{"remotes":[{"type":"streamable-http","url":"https://{host}/mcp"}]}`, "", "not one https address"},
+		{"an address with a hole", `{"remotes":[{"type":"streamable-http","url":"https://{host}/mcp"}]}`, "", "its address is not https"},
 		{"nothing", `{}`, "", "no package and no address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,45 +11,45 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Host is how the registry of one host is reached. It is a table of config.toml:
+// Host configures the registry of one host. It is a table of config.toml:
 //
 //	[registry."registry.openmcp.org"]
 //	url = "https://mcp.example.com"
 //	namespace = "com.example"
 type Host struct {
 	URL string `toml:"url"`
-	// Namespace is put in front of a name that has none.
+	// Namespace is the prefix of names that have none.
 	Namespace string `toml:"namespace"`
-	// Private says that the registry is in the user's own network.
+	// Private allows a registry in the user's own network.
 	Private bool `toml:"private"`
-	// Packages are indexes of packages, besides the public ones, that npm and the
-	// like are set up to ask on this machine.
+	// Packages are package indexes, besides the public ones, that npm and pip use on
+	// this machine.
 	Packages []string `toml:"packages"`
 
-	// configured says that the user wrote it.
+	// configured means that the user wrote this entry.
 	configured bool
 }
 
-// Settings are what the user says about one server:
+// Settings are the user's settings for one server:
 //
 //	[server."registry.openmcp.org/filesystem"]
 //	work = "/home/me/project"
 type Settings struct {
-	// Work is the folder that {work} stands for.
+	// Work is the folder that replaces {work}.
 	Work string `toml:"work"`
-	// Args take the place of the server's own arguments.
+	// Args replace the server's own arguments.
 	Args []string `toml:"args"`
-	// Env are further variables; $env:NAME in a value is a credential.
+	// Env are additional variables; $env:NAME in a value is a credential.
 	Env map[string]string `toml:"env"`
 }
 
-// Config is what config.toml says about registries and servers.
+// Config holds the tables of config.toml for registries and servers.
 type Config struct {
 	Hosts   map[string]Host
 	Servers map[string]Settings
 }
 
-// The registries that are known without being configured.
+// The registries that need no configuration.
 const (
 	OpenMCP  = "registry.openmcp.org"
 	Official = "registry.modelcontextprotocol.io"
@@ -62,7 +62,7 @@ func known() map[string]Host {
 	}
 }
 
-// ReadConfig reads the tables of config.toml; a file that is not there has none.
+// ReadConfig reads the tables of config.toml; a missing file has none.
 func ReadConfig(h home.Home) (Config, error) {
 	file := h.Config()
 	c := Config{Hosts: known(), Servers: map[string]Settings{}}
@@ -99,7 +99,7 @@ func (h Host) check() error {
 		return fmt.Errorf("url must be https; http is for this machine only")
 	}
 	if strings.ContainsAny(h.Namespace, "/ \t") {
-		return fmt.Errorf("namespace is not one part of a name")
+		return fmt.Errorf("namespace must not contain a slash")
 	}
 	return nil
 }

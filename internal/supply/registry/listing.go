@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Listing is one version of a server in a registry: what a server.json says, as
-// far as it is used here.
+// Listing is one version of a server in a registry: the part of its server.json that
+// ambit uses.
 type Listing struct {
 	Name        string    `json:"name"`
 	Description string    `json:"description,omitempty"`
@@ -42,7 +42,7 @@ type Package struct {
 	} `json:"transport"`
 }
 
-// Remote is one address of a server.
+// Remote is one endpoint of a server.
 type Remote struct {
 	Type    string  `json:"type"`
 	URL     string  `json:"url"`
@@ -62,7 +62,7 @@ type Input struct {
 
 func (r *Resolver) fromRegistry(ctx context.Context, f *Found, host string, versions Range) error {
 	if r.Client == nil {
-		return fmt.Errorf("%w: only this machine is asked", ErrUnreachable)
+		return fmt.Errorf("%w: network requests are disabled", ErrUnreachable)
 	}
 	list, warning, err := r.Client.Versions(ctx, host, f.Requirement.Server)
 	if warning != "" {
@@ -83,7 +83,7 @@ func (r *Resolver) fromRegistry(ctx context.Context, f *Found, host string, vers
 	return nil
 }
 
-// Newest is the newest usable version that a range takes.
+// Newest returns the newest usable version in a range.
 func Newest(list []Listing, versions Range) (*Listing, error) {
 	var best *Listing
 	var at Version
@@ -103,7 +103,7 @@ func Newest(list []Listing, versions Range) (*Listing, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%w: of %d versions, %d can be used, and none is in the range", ErrUnsatisfied, len(list), active)
+		return nil, fmt.Errorf("%w: %d of %d versions can be used, and none is in the range", ErrUnsatisfied, active, len(list))
 	}
 	return best, nil
 }
@@ -113,8 +113,8 @@ var (
 	pypiName = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 )
 
-// Recipe is the first way to run a version that can be taken here. If none can,
-// the error says why, for each. Bases are where else packages come from here.
+// Recipe returns the first usable way to run a version. If there is none, the error
+// gives the reason for each. bases are the additional package indexes of this machine.
 func (l *Listing) Recipe(bases ...string) (Recipe, error) {
 	var why unusable
 	for i := range l.Packages {
@@ -135,12 +135,12 @@ func (l *Listing) Recipe(bases ...string) (Recipe, error) {
 		why = append(why, fmt.Errorf("%s: %w", diag.Quote(l.Remotes[i].URL), err))
 	}
 	if len(why) == 0 {
-		return Recipe{}, fmt.Errorf("the registry names no package and no address")
+		return Recipe{}, fmt.Errorf("the registry lists no package and no address")
 	}
 	return Recipe{}, why
 }
 
-// unusable is why no package and no address of a version can be taken.
+// unusable lists why no package and no address of a version can be used.
 type unusable []error
 
 func (u unusable) Error() string {
@@ -156,7 +156,7 @@ func (u unusable) Unwrap() []error { return u }
 func (p *Package) recipe() (Recipe, error) {
 	out := Recipe{Name: p.Identifier, Version: p.Version, Foreign: true}
 	if t := p.Transport.Type; t != "" && t != "stdio" {
-		return out, fmt.Errorf("it is talked to by %s, and programs are started here on stdio only", diag.Quote(t))
+		return out, fmt.Errorf("its transport is %s, but packages must use stdio", diag.Quote(t))
 	}
 	name := npmName
 	switch strings.ToLower(p.RegistryType) {
@@ -169,7 +169,7 @@ func (p *Package) recipe() (Recipe, error) {
 	case "mcpb":
 		out.Kind = pack.MCPB
 	default:
-		return out, fmt.Errorf("packages of this kind are not run here")
+		return out, fmt.Errorf("packages of this kind are not supported")
 	}
 	switch {
 	case out.Kind == pack.MCPB:
@@ -177,7 +177,7 @@ func (p *Package) recipe() (Recipe, error) {
 			return out, err
 		}
 	case !name.MatchString(p.Identifier) || !pack.IsExact(out.Kind, p.Version):
-		return out, fmt.Errorf("it does not name one package at one exact version")
+		return out, fmt.Errorf("it does not name a package with an exact version")
 	}
 	if p.FileSHA256 != "" {
 		if out.Digest = "sha256:" + strings.ToLower(p.FileSHA256); !tooluri.IsDigest(out.Digest) {
@@ -186,13 +186,13 @@ func (p *Package) recipe() (Recipe, error) {
 	}
 	for _, in := range p.Runtime {
 		if word := in.words(); len(word) != 1 || word[0] != "-y" && word[0] != "--yes" {
-			return out, fmt.Errorf("it asks for options of the program that starts it, which could run something else")
+			return out, fmt.Errorf("it sets options of the runtime, which could run other code")
 		}
 	}
 	for _, in := range p.Arguments {
 		words := in.words()
 		if words == nil && in.IsRequired {
-			return out, fmt.Errorf("it needs the argument %s, and the registry gives no value", diag.Quote(in.label()))
+			return out, fmt.Errorf("the argument %s is required, but the registry gives no value", diag.Quote(in.label()))
 		}
 		out.Args = append(out.Args, words...)
 	}
@@ -200,11 +200,11 @@ func (p *Package) recipe() (Recipe, error) {
 	return out, checkVariables(out.Env)
 }
 
-// publicIndex is who keeps the public index of a kind of packages.
+// publicIndex is the domain of each kind's public index.
 var publicIndex = map[pack.Kind]string{pack.NPM: "npmjs", pack.PyPI: "pypi"}
 
-// checkBase refuses a package of another index than is asked here: under its name,
-// anybody may have put something else there. A hash says which it is.
+// checkBase refuses a package without a hash from an index that this machine does not
+// use: another index may have a different package of that name.
 func (p *Package) checkBase(kind pack.Kind, bases []string) error {
 	who := publicIndex[kind]
 	if p.BaseURL == "" || p.FileSHA256 != "" || who == "" {
@@ -212,7 +212,7 @@ func (p *Package) checkBase(kind pack.Kind, bases []string) error {
 	}
 	at, err := url.Parse(p.BaseURL)
 	if err != nil {
-		return fmt.Errorf("its registryBaseUrl is no URL")
+		return fmt.Errorf("its registryBaseUrl is not a URL")
 	}
 	host := strings.ToLower(at.Hostname())
 	if at.Scheme == "https" && (host == who+".org" || strings.HasSuffix(host, "."+who+".org")) {
@@ -223,16 +223,16 @@ func (p *Package) checkBase(kind pack.Kind, bases []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("it is published at %s, and what has its name elsewhere may be something else; if packages come from there on this machine, say so in config.toml: packages = [%q], beside the registry's url", diag.Quote(p.BaseURL), p.BaseURL)
+	return fmt.Errorf("it is published at %s, and a package of its name elsewhere may differ; if this machine installs packages from there, add packages = [%q] to config.toml, beside the registry's url", diag.Quote(p.BaseURL), p.BaseURL)
 }
 
 func (r *Remote) recipe() (Recipe, error) {
 	u, err := url.Parse(r.URL)
 	switch {
 	case r.Type != "" && r.Type != "streamable-http":
-		return Recipe{}, fmt.Errorf("it is talked to by %s, and only streamable-http is spoken here", diag.Quote(r.Type))
+		return Recipe{}, fmt.Errorf("its transport is %s, but only streamable-http is supported", diag.Quote(r.Type))
 	case err != nil || u.Scheme != "https" || u.User != nil || strings.ContainsAny(r.URL, "{}"):
-		return Recipe{}, fmt.Errorf("it is not one https address")
+		return Recipe{}, fmt.Errorf("its address is not https")
 	}
 	if _, err := egress.Host(u.Hostname()); err != nil {
 		return Recipe{}, fmt.Errorf("its host is not a public name")
@@ -242,18 +242,18 @@ func (r *Remote) recipe() (Recipe, error) {
 	return out, nil
 }
 
-// checkVariables refuses variables that strangers may not set.
+// checkVariables refuses variables that only the machine's owner may set.
 func checkVariables(env map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if pack.MachineVariable(name) {
-			return fmt.Errorf("it sets the variable %s, which only you may", diag.Quote(name))
+			return fmt.Errorf("it sets the variable %s, which only you may set", diag.Quote(name))
 		}
 	}
 	return nil
 }
 
-// settings are the values that a registry may give, and the names of those that
-// it may not.
+// settings returns the values that a registry may set, and the names of those that it
+// may not.
 func settings(list []Input) (values map[string]string, needs []string) {
 	for _, in := range list {
 		value := in.Value
@@ -283,7 +283,7 @@ func (in Input) label() string {
 	return in.ValueHint
 }
 
-// words are what an argument adds to the command line, nil if it has no value.
+// words returns an argument's part of the command line, nil if it has no value.
 func (in Input) words() []string {
 	value := in.Value
 	if value == "" {

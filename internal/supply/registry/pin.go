@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// pinned is the hash that a package had when it was first fetched here.
+// pinned is the hash of a package when it was first fetched here.
 type pinned struct {
 	Kind    pack.Kind `json:"kind"`
 	Name    string    `json:"name"`
@@ -21,9 +21,9 @@ type pinned struct {
 	Digest  string    `json:"digest"`
 }
 
-// Pin makes sure that a package whose registry gives no hash is run from the
-// store, without its install scripts, and as what it was when it was first fetched
-// here. Others are left as they are.
+// Pin makes sure that a package without a hash from its registry runs from the store,
+// without install scripts, and with the content that was first fetched here. Other
+// packages are not changed.
 func Pin(ctx context.Context, h home.Home, f *Found, progress pack.Progress) error {
 	kind := f.Recipe.Kind
 	if !f.Server.Placeholder || kind != pack.NPM && kind != pack.PyPI {

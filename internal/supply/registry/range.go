@@ -8,16 +8,15 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Range is a set of versions, written as npm writes them: comparators with a
-// space for and, || for or, x-ranges, hyphen ranges, ~ and ^.
+// Range is a set of versions in npm's syntax: comparators separated by spaces (and) or
+// || (or), x-ranges, hyphen ranges, ~ and ^.
 //
-// A prerelease is taken only by a comparator that names a prerelease of the same
-// three numbers: whoever asks for >1.2.3-alpha.3 wants the next alphas of 1.2.3,
-// and not those of 3.0.0. A comma for and, != and the signs => and =<, which
-// other tools write, mean what they say.
+// A prerelease matches only a comparator with a prerelease of the same three numbers:
+// >1.2.3-alpha.3 matches later alphas of 1.2.3, not those of 3.0.0. Other tools write
+// a comma for and, !=, => and =<; these are accepted too.
 type Range struct{ sets [][]comparator }
 
-// comparator is one condition. With none set, anything passes.
+// comparator is one condition. The zero comparator matches any version.
 type comparator struct {
 	sign string // < <= > >= = !=, or empty for any
 	Version
@@ -28,7 +27,7 @@ const (
 	maxSets  = 32
 )
 
-// ParseRange reads a constraint.
+// ParseRange parses a constraint.
 func ParseRange(s string) (Range, error) {
 	bad := func() (Range, error) {
 		return Range{}, fmt.Errorf("%s is not a version constraint", diag.Quote(s))
@@ -85,10 +84,10 @@ func (c comparator) takes(v Version) bool {
 	return true
 }
 
-// signs are those of comparators, the longer ones first.
+// signs are the comparison operators, longer ones first.
 var signs = []string{">=", "<=", "=>", "=<", "!=", "~>", ">", "<", "=", "~", "^"}
 
-// parseSet reads what stands between two ||.
+// parseSet parses the comparators between two ||.
 func parseSet(s string) ([]comparator, bool) {
 	words := strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' })
 	if len(words) == 3 && words[1] == "-" {
@@ -97,14 +96,14 @@ func parseSet(s string) ([]comparator, bool) {
 	set := []comparator{}
 	for i := 0; i < len(words); i++ {
 		sign, rest := cutSign(words[i])
-		if rest == "" { // a sign with blanks behind it
+		if rest == "" { // a sign followed by spaces
 			if i++; i == len(words) {
 				return nil, false
 			}
 			rest = words[i]
 		}
 		p, ok := parsePartial(strings.TrimPrefix(rest, "v"))
-		if !ok || p.odd && sign != "~" && sign != "^" { // npm reads 1.x.3 behind ~ and ^ only
+		if !ok || p.odd && sign != "~" && sign != "^" { // npm accepts 1.x.3 after ~ and ^ only
 			return nil, false
 		}
 		set = append(set, expand(sign, p)...)
@@ -129,10 +128,10 @@ func cutSign(word string) (sign, rest string) {
 	return "", word
 }
 
-// The bounds that no version passes, and the first prerelease of a version,
-// below which all of the version's own prereleases are not.
+// never matches no version.
 func never() []comparator { return []comparator{{sign: "<", Version: Version{Pre: []string{"0"}}}} }
 
+// first is the lowest prerelease of a version.
 func first(major, minor, patch uint64) Version {
 	return Version{Major: major, Minor: minor, Patch: patch, Pre: []string{"0"}}
 }
@@ -140,7 +139,7 @@ func first(major, minor, patch uint64) Version {
 func from(v Version) comparator  { return comparator{">=", v} }
 func below(v Version) comparator { return comparator{"<", v} }
 
-// next is the first version after all that a partial one stands for.
+// next is the first version after all that a partial version covers.
 func (p partial) next() Version {
 	switch p.known {
 	case 1:
@@ -151,7 +150,7 @@ func (p partial) next() Version {
 	return first(p.Major, p.Minor, p.Patch+1)
 }
 
-// expand turns a sign and a partial version into plain comparisons.
+// expand converts a sign and a partial version to plain comparisons.
 func expand(sign string, p partial) []comparator {
 	switch sign {
 	case "~":
@@ -185,12 +184,12 @@ func expand(sign string, p partial) []comparator {
 	case "<=":
 		return []comparator{below(p.next())}
 	case "!=":
-		return never() // it would leave two ranges; nobody means it
+		return never() // it would leave two ranges, which no real constraint means
 	}
 	return []comparator{from(start), below(p.next())}
 }
 
-// tilde lets the last number that was said, but for the first, grow.
+// tilde lets the last given number grow, except the first.
 func tilde(p partial) []comparator {
 	switch p.known {
 	case 0:
@@ -201,7 +200,7 @@ func tilde(p partial) []comparator {
 	return []comparator{from(p.Version), below(p.next())}
 }
 
-// caret lets everything behind the first number that is not zero grow.
+// caret lets everything after the first nonzero number grow.
 func caret(p partial) []comparator {
 	var end Version
 	switch {
@@ -217,7 +216,7 @@ func caret(p partial) []comparator {
 	return []comparator{from(p.Version), below(end)}
 }
 
-// hyphen reads a range from one version to another, both included.
+// hyphen parses a range between two versions, both included.
 func hyphen(low, high string) ([]comparator, bool) {
 	a, ok := parsePartial(strings.TrimPrefix(low, "v"))
 	b, okToo := parsePartial(strings.TrimPrefix(high, "v"))

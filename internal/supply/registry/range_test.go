@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry"
 )
 
-// pairs are constraints with versions that try them. What is right is what
+// pairs are constraints with versions that try them. The expected result is what
 // npm's own semver says.
 var pairs = []struct {
 	constraint string

@@ -18,64 +18,64 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// Where a server was found.
+// The places where a server is found.
 const (
 	FromLock      = "lock"
 	FromCatalogue = "catalogue"
 	FromRegistry  = "registry"
 )
 
-// Found is what a requirement came to.
+// Found is the result of resolving a requirement.
 type Found struct {
 	Requirement agent.Requirement
 	// Version is the server's, empty if none was found.
 	Version string
 	// From is lock, catalogue or registry; empty if none was found.
 	From string
-	// Recipe is how it is started; the zero one if none was found.
+	// Recipe is the way to start it; zero if none was found.
 	Recipe Recipe
-	// Server is the recipe with the user's settings in it.
+	// Server is the recipe with the user's settings applied.
 	Server agent.Server
-	// Package gets its package, for one that no command names; nil for all others.
+	// Package opens the package of a bundle; nil for other kinds.
 	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
-	// Work is the folder that it works in, empty if it has none.
+	// Work is the server's work folder, empty if it has none.
 	Work string
-	// Own says that ambit made that folder for the agent.
+	// Own means that ambit created that folder for the agent.
 	Own bool
-	// Tools are those that are known, with definitions as far as they were seen.
+	// Tools are the known tools, with their definitions if they are known.
 	Tools       []agent.Tool
 	Definitions map[string][]byte
-	// Problem says why there is no server, or why it cannot be started.
+	// Problem is why there is no server, or why it cannot be started.
 	Problem error
-	// Warnings are for people.
+	// Warnings are messages for the user.
 	Warnings []string
 
-	// strange says that nobody but a lock gave the recipe, or what is installed with it.
-	strange bool
+	// untrusted means that only a lock gave the recipe or its dependencies.
+	untrusted bool
 }
 
-// Lacking reports whether a server is unavailable for want of a registry's answer or of
-// something on this machine.
+// Lacking reports whether a server is unavailable because a registry is unreachable or
+// this machine lacks something.
 func Lacking(err error) bool { return errors.Is(err, ErrUnreachable) || pack.Lacking(err) }
 
-// Recipe is how a server is started, before the user's settings.
+// Recipe is the way to start a server, without the user's settings.
 type Recipe = pack.Recipe
 
-// Resolver finds servers.
+// Resolver resolves requirements.
 type Resolver struct {
 	Home    home.Home
 	Catalog *catalog.Catalog
 	Config  Config
-	// Lock is that of the manifest's folder; nil if there is none.
+	// Lock is the lock of the manifest's folder; nil if there is none.
 	Lock *pack.Lock
-	// Anew says that packages are installed anew: with which dependencies a lock has
-	// them does not count.
+	// Anew means that packages are installed anew: the lock's dependencies are
+	// ignored.
 	Anew bool
-	// Client asks registries; nil asks nobody.
+	// Client queries registries; nil disables requests.
 	Client *Client
 }
 
-// NewResolver makes one for a home, with its catalogue and settings.
+// NewResolver returns a resolver with a home's catalogue and settings.
 func NewResolver(h home.Home, lock *pack.Lock) (*Resolver, error) {
 	c, err := catalog.Open(h)
 	if err != nil {
@@ -88,8 +88,8 @@ func NewResolver(h home.Home, lock *pack.Lock) (*Resolver, error) {
 	return &Resolver{Home: h, Catalog: c, Config: config, Lock: lock, Client: NewClient(h, config)}, nil
 }
 
-// Resolve finds the servers of all requirements of an agent that runs under a
-// name, a few at a time.
+// Resolve resolves all requirements of an agent that runs under a name, a few at a
+// time.
 func (r *Resolver) Resolve(ctx context.Context, a *agent.Agent, name string) []Found {
 	found := make([]Found, len(a.Requirements))
 	var wg sync.WaitGroup
@@ -105,7 +105,7 @@ func (r *Resolver) Resolve(ctx context.Context, a *agent.Agent, name string) []F
 	return found
 }
 
-// Agent is a copy of an agent with what was found.
+// Agent returns a copy of an agent with the servers and tools that were found.
 func Agent(a *agent.Agent, found []Found) *agent.Agent {
 	copied := *a
 	copied.Servers, copied.Tools = nil, nil
@@ -119,12 +119,12 @@ func Agent(a *agent.Agent, found []Found) *agent.Agent {
 	return &copied
 }
 
-// One finds the server of one requirement.
+// One resolves one requirement.
 func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent.Requirement) Found {
 	f := Found{Requirement: q}
 	constraint := q.Version
 	if constraint == "" {
-		constraint = "*" // an optional entry may leave it open
+		constraint = "*" // an optional entry may have no version
 	}
 	versions, err := ParseRange(constraint)
 	if err != nil {
@@ -134,10 +134,10 @@ func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent
 	switch locked := r.Lock.Server(a.ID, q.Server); {
 	case locked == nil:
 		if r.lookUp(ctx, &f, versions); f.Recipe.Kind != "" {
-			r.noteGiven(&f)
+			r.noteResolved(&f)
 		}
-	case locked.Resolved == nil: // what it lists would be installed with whatever is found now
-		f.Problem = errors.New("the lock does not say what it is; find it anew with ambit lock --update")
+	case locked.Resolved == nil: // its dependencies would be installed with another recipe
+		f.Problem = errors.New("the lock does not say which package it is; resolve it again with ambit lock --update")
 	default:
 		r.fromLock(ctx, &f, locked, versions)
 	}
@@ -148,7 +148,7 @@ func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent
 		f.Tools, f.Definitions = r.seen(q.Server, f.Recipe)
 	}
 	if len(f.Tools) == 0 {
-		f.Tools = r.listed(q.Server) // it is known by name, so its calls can be refused by name
+		f.Tools = r.listed(q.Server) // the tools are known by name, so calls can be refused by name
 	}
 	return f
 }
@@ -157,7 +157,7 @@ func (r *Resolver) fromLock(ctx context.Context, f *Found, locked *pack.LockedSe
 	v, ok := ParseVersion(locked.Resolved.Version)
 	f.Tools, f.Definitions = lockedTools(f.Requirement.Server, locked, r.Catalog.Entries[f.Requirement.Server])
 	if !ok || !versions.Contains(v) {
-		f.Problem = fmt.Errorf("it is locked at version %s, which is not what %s asks for", locked.Resolved.Version, diag.Quote(f.Requirement.Version))
+		f.Problem = fmt.Errorf("it is locked at version %s, which does not satisfy %s", locked.Resolved.Version, diag.Quote(f.Requirement.Version))
 		return
 	}
 	f.Version, f.From, f.Recipe = locked.Resolved.Version, FromLock, locked.Resolved.Recipe
@@ -165,7 +165,7 @@ func (r *Resolver) fromLock(ctx context.Context, f *Found, locked *pack.LockedSe
 	if !r.Anew {
 		with = listsOf(f.Recipe, locked.Package)
 	}
-	if !r.wasGiven(ctx, f, with) {
+	if !r.trusted(ctx, f, with) {
 		r.distrust(f, with)
 	}
 }
@@ -189,22 +189,22 @@ func (r *Resolver) lookUp(ctx context.Context, f *Found, versions Range) {
 func (r *Resolver) fromCatalogue(f *Found, e *catalog.Entry, versions Range) {
 	v, ok := ParseVersion(e.Version)
 	if !ok || !versions.Contains(v) {
-		f.Problem = fmt.Errorf("%w: the catalogue has version %s, and %s is asked for", ErrUnsatisfied, e.Version, diag.Quote(f.Requirement.Version))
+		f.Problem = fmt.Errorf("%w: the catalogue has version %s, but %s is required", ErrUnsatisfied, e.Version, diag.Quote(f.Requirement.Version))
 		return
 	}
 	f.Version, f.From, f.Recipe = e.Version, FromCatalogue, RecipeOf(e)
 }
 
-// RecipeOf is how the server of an entry is started.
+// RecipeOf returns the recipe of a catalogue entry.
 func RecipeOf(e *catalog.Entry) Recipe {
 	return Recipe{Kind: pack.Kind(e.Package.Kind), Name: e.Package.Name, Version: e.Package.Version, Digest: e.Package.Digest, Args: e.Args, Env: e.Env}
 }
 
-// settle puts the user's settings into a recipe, unless it is a stranger's.
+// settle applies the user's settings to a recipe, unless it is untrusted.
 func (r *Resolver) settle(f *Found, name string) {
 	id := f.Requirement.Server
 	var set Settings
-	if !f.strange {
+	if !f.untrusted {
 		set = r.Config.Servers[id]
 	}
 	work := set.Work
@@ -225,7 +225,7 @@ func (r *Resolver) settle(f *Found, name string) {
 	}
 }
 
-// uses reports whether a server is told of the work folder.
+// uses reports whether a server is given the work folder.
 func uses(recipe Recipe, set Settings) bool {
 	texts := slices.Concat(recipe.Args, set.Args, slices.Collect(maps.Values(recipe.Env)), slices.Collect(maps.Values(set.Env)))
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "{work}") })
@@ -233,7 +233,7 @@ func uses(recipe Recipe, set Settings) bool {
 
 var envRef = regexp.MustCompile(`\$env:([A-Za-z_][A-Za-z0-9_]*)`)
 
-// Server is how a recipe is started with a user's settings.
+// Server applies a user's settings to a recipe.
 func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, error) {
 	s := agent.Server{Alias: id, Transport: agent.Stdio, Version: recipe.Version, Digest: recipe.Digest, Placeholder: recipe.Digest == ""}
 	fill := func(text string) string { return strings.ReplaceAll(text, "{work}", work) }
@@ -276,7 +276,7 @@ func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, 
 	case pack.PyPI:
 		s.Command, s.Args, s.Env = "uvx", append([]string{recipe.Name + "==" + recipe.Version}, args...), settings
 	case pack.MCPB:
-		s.Command, s.Args, s.Env = string(pack.MCPB), args, settings // what runs is in the bundle: see Found.Package
+		s.Command, s.Args, s.Env = string(pack.MCPB), args, settings // the code is in the bundle: see Found.Package
 	case pack.Builtin:
 		exe, err := os.Executable()
 		if err != nil {
@@ -286,7 +286,7 @@ func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, 
 	case pack.Remote:
 		s.Transport, s.Endpoint, s.Headers, s.Placeholder = agent.StreamableHTTP, recipe.Name, settings, false
 	default:
-		return s, fmt.Errorf("it is a package of kind %s, which is not run here", diag.Quote(string(recipe.Kind)))
+		return s, fmt.Errorf("packages of kind %s are not supported", diag.Quote(string(recipe.Kind)))
 	}
 	return s, nil
 }

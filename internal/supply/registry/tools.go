@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// listed are the tools that the catalogue has of a server.
+// listed returns a server's tools in the catalogue.
 func (r *Resolver) listed(id string) []agent.Tool {
 	e := r.Catalog.Entries[id]
 	if e == nil {
@@ -28,7 +28,7 @@ func (r *Resolver) listed(id string) []agent.Tool {
 	return tools
 }
 
-// lockedTools are those of a lock, with the classes of the catalogue where it has
+// lockedTools returns the tools of a lock, with classes from the catalogue if it has
 // any.
 func lockedTools(id string, locked *pack.LockedServer, e *catalog.Entry) ([]agent.Tool, map[string][]byte) {
 	definitions := map[string][]byte{}
@@ -38,10 +38,9 @@ func lockedTools(id string, locked *pack.LockedServer, e *catalog.Entry) ([]agen
 	return Tools(id, definitions, e), definitions
 }
 
-// Tools are the tools of a server as it defines them. The class is the
-// catalogue's; without one, what the server itself says is taken for no more than
-// a hint: that it only reads lets it be called as a read, and anything else counts
-// as writing.
+// Tools returns the tools of a server as it defines them. The class is the
+// catalogue's. Without one, the server's own annotations are only a hint: a tool that
+// claims to only read is classed as read, any other as write.
 func Tools(id string, definitions map[string][]byte, e *catalog.Entry) []agent.Tool {
 	var tools []agent.Tool
 	for _, name := range slices.Sorted(maps.Keys(definitions)) {
@@ -61,7 +60,7 @@ func Tools(id string, definitions map[string][]byte, e *catalog.Entry) []agent.T
 	return tools
 }
 
-// Class is the side-effect class that a tool's annotations come to.
+// Class returns the side-effect class for a tool's annotations.
 func Class(a agent.Annotations) agent.SideEffect {
 	is := func(b *bool) bool { return b != nil && *b }
 	switch {
@@ -73,9 +72,9 @@ func Class(a agent.Annotations) agent.SideEffect {
 	return agent.Write
 }
 
-// What was proven once is remembered by what it was proven of: the definitions of
-// a server's tools for one recipe. It tells the gate which tools there are before
-// the server is started again; the server is proven against it when it is.
+// The definitions of a server's tools are remembered for its recipe when the server is
+// verified. The gateway uses them before the server starts again; the started server
+// is verified against them.
 
 func (r *Resolver) memory(id string, recipe Recipe) string {
 	key, err := json.Marshal(struct {
@@ -89,7 +88,7 @@ func (r *Resolver) memory(id string, recipe Recipe) string {
 	return filepath.Join(r.Home.Dir(), "registry", "seen", hex.EncodeToString(sum[:16])+".json")
 }
 
-// seen are the tools that the server of a recipe was last proven with here.
+// seen returns the tools that the server of a recipe last had on this machine.
 func (r *Resolver) seen(id string, recipe Recipe) ([]agent.Tool, map[string][]byte) {
 	if recipe.Kind == "" {
 		return nil, nil
@@ -106,7 +105,7 @@ func (r *Resolver) seen(id string, recipe Recipe) ([]agent.Tool, map[string][]by
 	return Tools(id, definitions, r.Catalog.Entries[id]), definitions
 }
 
-// Remember keeps the definitions that a server was proven with.
+// Remember stores the definitions of a verified server.
 func (r *Resolver) Remember(f *Found, definitions map[string][]byte) error {
 	raw := make(map[string]json.RawMessage, len(definitions))
 	for name, d := range definitions {
@@ -119,7 +118,7 @@ func (r *Resolver) Remember(f *Found, definitions map[string][]byte) error {
 	return write(r.memory(f.Requirement.Server, f.Recipe), text)
 }
 
-// write replaces a file in one step, making its folder.
+// write replaces a file atomically and creates its folder.
 func write(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

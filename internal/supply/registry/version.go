@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Version is a semantic version, as npm reads one. Build metadata says nothing
-// about order and is not kept.
+// Version is a semantic version in npm's syntax. Build metadata does not affect the
+// order and is dropped.
 type Version struct {
 	Major, Minor, Patch uint64
 	// Pre are the identifiers of a prerelease; none for a release.
@@ -16,11 +16,12 @@ type Version struct {
 
 const (
 	maxVersion = 256
-	// maxNumber is the largest that JavaScript counts exactly, so npm's largest.
+	// maxNumber is the largest number that JavaScript represents exactly, and npm's
+	// largest.
 	maxNumber = 1<<53 - 1
 )
 
-// ParseVersion reads an exact version. A leading v or = is taken, as npm does.
+// ParseVersion parses an exact version. As in npm, it may begin with v or =.
 func ParseVersion(s string) (Version, bool) {
 	s = strings.TrimSpace(s)
 	if len(s) > maxVersion {
@@ -66,7 +67,7 @@ func (v Version) compareCore(w Version) int {
 	return cmp.Or(cmp.Compare(v.Major, w.Major), cmp.Compare(v.Minor, w.Minor), cmp.Compare(v.Patch, w.Patch))
 }
 
-// compareIdentifiers puts numbers before words.
+// compareIdentifiers orders numbers before words.
 func compareIdentifiers(a, b string) int {
 	x, aNumber := number(a)
 	y, bNumber := number(b)
@@ -81,7 +82,7 @@ func compareIdentifiers(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// number reads digits without leading zeros.
+// number parses digits without leading zeros.
 func number(s string) (uint64, bool) {
 	if s == "" || len(s) > 16 || len(s) > 1 && s[0] == '0' || strings.Trim(s, "0123456789") != "" {
 		return 0, false
@@ -90,17 +91,17 @@ func number(s string) (uint64, bool) {
 	return n, err == nil && n <= maxNumber
 }
 
-// partial is a version that may leave its last parts open: 1, 1.2, 1.x.
+// partial is a version whose last parts may be open: 1, 1.2, 1.x.
 type partial struct {
 	Version
-	// known is how many of the three numbers are said.
+	// known is the number of given parts.
 	known int
-	// odd says that a number stands behind an open part.
+	// odd means that a number follows an open part.
 	odd bool
 }
 
-// parsePartial reads one to three parts, x or * standing for an open one. After
-// an open part nothing more counts.
+// parsePartial parses one to three parts; x or * is an open part. Parts after an open
+// part are ignored.
 func parsePartial(s string) (partial, bool) {
 	var p partial
 	s, build, hasBuild := strings.Cut(s, "+")
@@ -142,7 +143,7 @@ func parsePartial(s string) (partial, bool) {
 	return p, true
 }
 
-// identifiers checks what stands behind - or +.
+// identifiers checks the part after - or +.
 func identifiers(s string, prerelease bool) bool {
 	for id := range strings.SplitSeq(s, ".") {
 		digits := strings.Trim(id, "0123456789") == ""

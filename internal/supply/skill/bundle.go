@@ -14,13 +14,13 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Files is where the files of a bundle are.
+// Files gives access to the files of a bundle.
 type Files interface {
-	// Name says where that is, for messages.
+	// Name is the bundle's location, for messages.
 	Name() string
-	// List tells of every file. A file that may not be read says why.
+	// List returns every file. Files that may not be read have a reason in Refused.
 	List(ctx context.Context) ([]File, error)
-	// Read reads a file that List told of.
+	// Read reads a file that List returned.
 	Read(ctx context.Context, path string) ([]byte, error)
 }
 
@@ -29,11 +29,11 @@ type File struct {
 	// Path is relative to the bundle, with slashes.
 	Path string
 	Size int64
-	// Refused says why the file may not be read; empty if it may.
+	// Refused is why the file may not be read; empty if it may.
 	Refused string
 }
 
-// ErrNoBundle says that there is nothing where a bundle should be.
+// ErrNoBundle means that a location contains no skills.
 var ErrNoBundle = errors.New("there are no skills there")
 
 // Bundle is the skills of an agent.
@@ -41,11 +41,11 @@ type Bundle struct {
 	// Skills has the router first, then the order of the manifest.
 	Skills   []*Document
 	Warnings []Problem
-	// Others counts the files that are no skills.
+	// Others counts the files that are not skills.
 	Others int
 }
 
-// Skill is the skill of an id, or nil.
+// Skill returns the skill with an id, or nil.
 func (b *Bundle) Skill(id string) *Document {
 	for _, d := range b.Skills {
 		if d.ID == id {
@@ -55,10 +55,9 @@ func (b *Bundle) Skill(id string) *Document {
 	return nil
 }
 
-// Read reads the bundle that a manifest declares. Tools are the names of the
-// agent's tools, which a §TOOLS section may list. The error is an [*Invalid] if
-// the bundle is not what it should be, and otherwise says why it could not be
-// had.
+// Read reads the bundle that a manifest declares. tools are the names of the agent's
+// tools, which a §TOOLS section may list. The error is an [*Invalid] if the bundle has
+// problems, and otherwise the reason why it could not be read.
 func Read(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, error) {
 	b, all, err := inspect(ctx, files, declared, tools)
 	if err != nil {
@@ -78,7 +77,7 @@ func Read(ctx context.Context, files Files, declared *agent.Skills, tools []stri
 	return b, nil
 }
 
-// inspect reads a bundle, and tells every problem in the order of the files.
+// inspect reads a bundle and returns every problem in the order of the files.
 func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, []Problem, error) {
 	listed, err := files.List(ctx)
 	if err != nil {
@@ -103,7 +102,7 @@ func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []s
 	return b, r.problems, nil
 }
 
-// among are the files that are listed skills, of those of a bundle of code.
+// among returns the files of a code bundle that the manifest lists as skills.
 func among(files []File, declared *agent.Skills) []File {
 	return slices.DeleteFunc(slices.Clone(files), func(f File) bool {
 		id := idOf(f.Path)
@@ -129,7 +128,7 @@ func (r *reader) tell(p Problem) {
 	r.problems = append(r.problems, p)
 }
 
-// choose picks the files that hold skills, within bounds.
+// choose returns the files that are skills, within limits.
 func (r *reader) choose(listed []File) []File {
 	var chosen []File
 	var total int64
@@ -138,13 +137,13 @@ func (r *reader) choose(listed []File) []File {
 		_, holds := ids[f.Path]
 		switch {
 		case f.Refused != "":
-			r.tell(Problem{File: diag.Printable(f.Path), Message: f.Refused, Hint: "remove it: a bundle holds its own files and nothing else", rule: ruleFile})
+			r.tell(Problem{File: diag.Printable(f.Path), Message: f.Refused, Hint: "remove it: a bundle contains only its own files", rule: ruleFile})
 		case !holds:
 		case f.Size > maxDocument:
-			r.tell(Problem{File: f.Path, Message: fmt.Sprintf("it has %d bytes; at most %d are read", f.Size, maxDocument), Hint: "shorten it", rule: ruleFile})
+			r.tell(Problem{File: f.Path, Message: fmt.Sprintf("it has %d bytes; the limit is %d", f.Size, maxDocument), Hint: "shorten it", rule: ruleFile})
 		default:
 			if total += f.Size; total > maxTotal {
-				r.tell(Problem{Message: fmt.Sprintf("its skills have more than %d bytes", maxTotal), Hint: "make several bundles of it", rule: ruleFile})
+				r.tell(Problem{Message: fmt.Sprintf("its skills have more than %d bytes", maxTotal), Hint: "split it into several bundles", rule: ruleFile})
 				return nil
 			}
 			chosen = append(chosen, f)
@@ -153,8 +152,8 @@ func (r *reader) choose(listed []File) []File {
 	return chosen
 }
 
-// IDs are the files of a bundle that hold skills, each with the id that its place
-// gives it: none to an Agent Skill at the top, which has only its name.
+// IDs returns the files of a bundle that are skills, with their ids. An Agent Skill at
+// the top has no id but its name.
 func IDs(files []File) map[string]string {
 	folders := map[string]bool{}
 	for _, f := range files {
@@ -171,8 +170,8 @@ func IDs(files []File) map[string]string {
 	return ids
 }
 
-// within reports whether a file is in one of some folders: what an Agent Skill
-// has beside it is the skill's, whatever it is called.
+// within reports whether a file is in one of some folders: all files beside an Agent
+// Skill belong to it, whatever their names.
 func within(folders map[string]bool, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if folders[dir] {
@@ -182,10 +181,10 @@ func within(folders map[string]bool, file string) bool {
 	return false
 }
 
-// readers is how many files are read at once.
+// readers is the number of files that are read concurrently.
 const readers = 8
 
-// readAll reads the files that hold skills, in their order.
+// readAll reads the files that are skills, in order.
 func (r *reader) readAll(ctx context.Context, chosen []File) ([]*Document, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -219,15 +218,15 @@ func (r *reader) readAll(ctx context.Context, chosen []File) ([]*Document, error
 	return documents, nil
 }
 
-// unique sorts skills by id.
+// unique indexes skills by id.
 func (r *reader) unique(found []*Document) map[string]*Document {
 	byID := map[string]*Document{}
 	for _, d := range found {
 		if d.ID == "" {
-			continue // its name is a problem that was told
+			continue // its name was reported already
 		}
 		if other := byID[d.ID]; other != nil {
-			r.tell(Problem{File: d.File, Message: "it would be the skill " + d.ID + ", which " + other.File + " is", Hint: "rename one of them", rule: ruleListed})
+			r.tell(Problem{File: d.File, Message: "it has the same id as " + other.File + ": " + d.ID, Hint: "rename one of them", rule: ruleListed})
 			continue
 		}
 		byID[d.ID] = d
@@ -235,7 +234,7 @@ func (r *reader) unique(found []*Document) map[string]*Document {
 	return byID
 }
 
-// agree holds what is there to what the manifest lists, both ways.
+// agree compares the skills with the manifest's list, both ways.
 func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Document {
 	var skills []*Document
 	var spare []string
@@ -248,7 +247,7 @@ func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Doc
 	for _, s := range declared.List {
 		d := byID[s.ID]
 		if d == nil {
-			r.tell(Problem{Message: "the manifest lists the skill " + diag.Quote(s.ID) + ", and no file is it", Hint: diag.DidYouMean(s.ID, spare), rule: ruleListed})
+			r.tell(Problem{Message: "the manifest lists the skill " + diag.Quote(s.ID) + ", but no file has that id", Hint: diag.DidYouMean(s.ID, spare), rule: ruleListed})
 			continue
 		}
 		r.declaredAs(d, s)
@@ -258,17 +257,17 @@ func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Doc
 		}
 	}
 	for _, id := range spare {
-		r.tell(Problem{File: byID[id].File, Message: "it is the skill " + diag.Quote(id) + ", which the manifest does not list", Hint: "add it to skills, or remove the file", rule: ruleListed})
+		r.tell(Problem{File: byID[id].File, Message: "the manifest does not list the skill " + diag.Quote(id), Hint: "add it to skills, or remove the file", rule: ruleListed})
 	}
 	return skills
 }
 
-// declaredAs gives a skill the words that the manifest has for it, which people
-// have reviewed; where the file has others, that is told.
+// declaredAs sets a skill's metadata to the manifest's, which people have reviewed.
+// Differences in the file are warnings.
 func (r *reader) declaredAs(d *Document, s agent.Skill) {
 	other := func(what, declared, own string) {
 		if declared != "" && own != "" && declared != own {
-			r.tell(Problem{File: d.File, Message: "its " + what + " is another than the manifest's", Hint: "make them the same", Warning: true})
+			r.tell(Problem{File: d.File, Message: "its " + what + " differs from the manifest's", Hint: "make them the same", Warning: true})
 		}
 	}
 	other("name", s.Name, d.Name)

@@ -104,7 +104,7 @@ func TestRead(t *testing.T) {
 	if b.Others != 3 {
 		t.Errorf("%d files are no skills", b.Others)
 	}
-	if got := fmt.Sprint(b.Warnings); !strings.Contains(got, ".continue/rules/sql.md: its name is another than the manifest's") {
+	if got := fmt.Sprint(b.Warnings); !strings.Contains(got, ".continue/rules/sql.md: its name differs from the manifest's") {
 		t.Errorf("warnings: %s", got)
 	}
 }
@@ -117,25 +117,25 @@ func TestReadBad(t *testing.T) {
 		ids   []string
 		want  []string
 	}{
-		{"missing", map[string]string{"b/one/SKILL.md": good("one")}, []string{"one", "two"}, []string{`the manifest lists the skill "two", and no file is it`}},
-		{"unexpected", map[string]string{"b/one/SKILL.md": good("one"), "b/two/SKILL.md": good("two")}, []string{"one"}, []string{`two/SKILL.md: it is the skill "two", which the manifest does not list`}},
-		{"both ways", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", and no file is it`, `ome/SKILL.md: it is the skill "ome", which the manifest does not list`}},
-		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{"y/one/SKILL.md: it would be the skill one, which x/one/SKILL.md is"}},
+		{"missing", map[string]string{"b/one/SKILL.md": good("one")}, []string{"one", "two"}, []string{`the manifest lists the skill "two", but no file has that id`}},
+		{"unexpected", map[string]string{"b/one/SKILL.md": good("one"), "b/two/SKILL.md": good("two")}, []string{"one"}, []string{`two/SKILL.md: the manifest does not list the skill "two"`}},
+		{"both ways", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`, `ome/SKILL.md: the manifest does not list the skill "ome"`}},
+		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{"y/one/SKILL.md: it has the same id as x/one/SKILL.md: one"}},
 		{"no front matter", map[string]string{"b/one/SKILL.md": "Just text.\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs front matter"}},
 		{"no name", map[string]string{"b/one/SKILL.md": "---\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs a name"}},
 		{"empty description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription:\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: an Agent Skill needs a description"}},
-		{"long description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: " + strings.Repeat("é", 1025) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: description has 1025 characters; at most 1024 are allowed"}},
-		{"long compatibility", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\ncompatibility: " + strings.Repeat("x", 501) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: compatibility has 501 characters; at most 500 are allowed"}},
-		{"long name", map[string]string{"b/one/SKILL.md": "---\nname: " + strings.Repeat("a", 65) + "\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: name has 65 characters; at most 64 are allowed", `one/SKILL.md:2: the skill is called "aaa`}},
-		{"capitals", map[string]string{"b/one/SKILL.md": "---\nname: One\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: a skill's name has small letters"}},
-		{"double hyphen", map[string]string{"b/a--b/SKILL.md": good("a--b")}, []string{"a--b"}, []string{"a--b/SKILL.md:2: a skill's name has small letters"}},
-		{"hyphen at the end", map[string]string{"b/one-/SKILL.md": good("one-")}, []string{"one-"}, []string{"one-/SKILL.md:2: a skill's name has small letters"}},
-		{"other folder", map[string]string{"b/two/SKILL.md": good("one")}, []string{"two"}, []string{`two/SKILL.md:2: the skill is called "one", and its folder "two"`}},
-		{"metadata is a text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\nmetadata: x\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: metadata is a text, and must be names with texts"}},
+		{"long description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: " + strings.Repeat("é", 1025) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: description has 1025 characters; the limit is 1024"}},
+		{"long compatibility", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\ncompatibility: " + strings.Repeat("x", 501) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: compatibility has 501 characters; the limit is 500"}},
+		{"long name", map[string]string{"b/one/SKILL.md": "---\nname: " + strings.Repeat("a", 65) + "\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: name has 65 characters; the limit is 64", `one/SKILL.md:2: the skill is named "aaa`}},
+		{"capitals", map[string]string{"b/one/SKILL.md": "---\nname: One\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: a skill's name consists of lower-case letters"}},
+		{"double hyphen", map[string]string{"b/a--b/SKILL.md": good("a--b")}, []string{"a--b"}, []string{"a--b/SKILL.md:2: a skill's name consists of lower-case letters"}},
+		{"hyphen at the end", map[string]string{"b/one-/SKILL.md": good("one-")}, []string{"one-"}, []string{"one-/SKILL.md:2: a skill's name consists of lower-case letters"}},
+		{"other folder", map[string]string{"b/two/SKILL.md": good("one")}, []string{"two"}, []string{`two/SKILL.md:2: the skill is named "one", but its folder is named "two"`}},
+		{"metadata is a text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\nmetadata: x\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: metadata is a text, but must be names with texts"}},
 		{"no text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\n---\n\n"}, []string{"one"}, []string{"one/SKILL.md: the skill has no text"}},
 		{"secret", map[string]string{"b/one/SKILL.md": good("one") + "Use " + token + ".\n"}, []string{"one"}, []string{"one/SKILL.md:8: this looks like a secret: GitHub token"}},
 		{"not text", map[string]string{"b/one/SKILL.md": "\xff\xfe"}, []string{"one"}, []string{"one/SKILL.md: it is not UTF-8 text"}},
-		{"too large", map[string]string{"b/one/SKILL.md": good("one") + strings.Repeat("x", 1<<20)}, []string{"one"}, []string{"one/SKILL.md: it has 1048", `no file is it`}},
+		{"too large", map[string]string{"b/one/SKILL.md": good("one") + strings.Repeat("x", 1<<20)}, []string{"one"}, []string{"one/SKILL.md: it has 1048", `no file has that id`}},
 		{"bad tools", map[string]string{"b/one/SKILL.md": good("one") + "§TOOLS\nanything\n"}, []string{"one"}, []string{"one/SKILL.md:9: invalid tool URI"}},
 		{"always", map[string]string{"b/r.mdc": "---\nalwaysApply: yes\n---\nx\n"}, []string{"r"}, []string{`r.mdc:2: alwaysApply cannot be "yes"`}},
 		{"trigger", map[string]string{"b/.windsurf/rules/r.md": "---\ntrigger: sometimes\n---\nx\n"}, []string{"r"}, []string{`.windsurf/rules/r.md:2: trigger cannot be "sometimes"`}},
@@ -165,12 +165,12 @@ func TestReadBad(t *testing.T) {
 	}
 }
 
-// What does no harm is told, and the bundle is served.
+// Harmless problems are warnings, and the bundle is served.
 func TestReadWarns(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown field", "---\nname: one\ndescription: D.\nlicence: MIT\n---\nx\n", `4: an Agent Skill has no field "licence"`},
 		{"colon", "---\nname: one\ndescription: Use when: asked.\n---\nx\n", "3: a text with a colon"},
-		{"hidden", "---\nname: one\ndescription: D.\n---\nx\u200by\n", "5: the text holds invisible characters"},
+		{"hidden", "---\nname: one\ndescription: D.\n---\nx\u200by\n", "5: the text contains invisible characters"},
 		{"long", "---\nname: one\ndescription: D.\n---\n" + strings.Repeat("x\n", 501), "the text has 501 lines"},
 	}
 	for _, tt := range tests {
@@ -196,10 +196,10 @@ func TestFolderStaysInside(t *testing.T) {
 		links map[string]string
 		want  string
 	}{
-		{"file", map[string]string{"b/one/SKILL.md": "../../outside/SKILL.md"}, "it is a link that leads out of the bundle"},
-		{"absolute", map[string]string{"b/one/SKILL.md": "/etc/hostname"}, "it is a link that leads out of the bundle"},
-		{"folder", map[string]string{"b/one": "../outside"}, "it is a link that leads out of the bundle"},
-		{"other file", map[string]string{"b/notes.txt": "../outside/SKILL.md"}, "it is a link that leads out of the bundle"},
+		{"file", map[string]string{"b/one/SKILL.md": "../../outside/SKILL.md"}, "it is a link that leaves the bundle"},
+		{"absolute", map[string]string{"b/one/SKILL.md": "/etc/hostname"}, "it is a link that leaves the bundle"},
+		{"folder", map[string]string{"b/one": "../outside"}, "it is a link that leaves the bundle"},
+		{"other file", map[string]string{"b/notes.txt": "../outside/SKILL.md"}, "it is a link that leaves the bundle"},
 		{"bundle", map[string]string{"b": "../"}, "there are no skills there"},
 	}
 	for _, tt := range tests {

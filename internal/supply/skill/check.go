@@ -9,36 +9,34 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// What can be wrong with the files of a bundle.
+// The rules of skills.
 var (
 	ruleContent = diag.NewError(
-		"SK001", "a skill that is not as its format says",
-		"Clients find a skill by its front matter, and ambit holds its user to its §TOOLS section. What cannot be read in one way is not served.",
-		"write the file as its format asks",
+		"SK001", "a skill that violates its format",
+		"Clients find a skill by its front matter, and ambit enforces its §TOOLS section. A skill that can be read in two ways is not served.",
+		"write the file as its format requires",
 	)
 	ruleDoubtful = diag.NewWarning(
-		"SK002", "a skill that may not be what it seems",
-		"It is served, but some client reads it differently, or a person who reviews it does not see all of it.",
-		"make it plain",
+		"SK002", "a skill that may be misread",
+		"It is served, but some clients read it differently, or a reviewer does not see all of it.",
+		"rewrite it so that there is one reading",
 	)
 	ruleFile = diag.NewError(
 		"SK003", "a file that is not read",
-		"A bundle is its own files: links that lead out of it, devices, and files of any size would make something else of it.",
+		"A bundle consists of its own files. Links out of it, devices and very large files are refused.",
 		"remove it from the bundle",
 	)
 	ruleListed = diag.NewError(
 		"SK004", "the manifest and the skills disagree",
-		"People say yes to the skills that the manifest lists. One that it does not list was not reviewed, and one that is not there cannot be served.",
-		"make the list in the manifest and the files the same",
+		"People approve the skills that the manifest lists. A skill that it does not list was not reviewed, and a missing skill cannot be served.",
+		"make the manifest's list and the files agree",
 	)
 )
 
-// Rules lists them.
 var Rules = []*diag.Rule{ruleContent, ruleDoubtful, ruleFile, ruleListed}
 
-// Check reads the bundle that a manifest declares and reports everything that is
-// wrong with it, file by file, in the order of their names. The error says why
-// it could not be had.
+// Check reads the bundle that a manifest declares and returns every problem, file by
+// file, in the order of their names. The error means that the bundle could not be read.
 func Check(ctx context.Context, files Files, declared *agent.Skills, tools []string, strict bool) ([]*diag.Reporter, error) {
 	_, problems, err := inspect(ctx, files, declared, tools)
 	if err != nil {

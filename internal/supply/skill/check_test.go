@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Everything that is wrong is told at once, each in its file and line; a secret
+// Every problem is reported at once, each with its file and line; a secret
 // is not shown where it is complained about.
 func TestCheck(t *testing.T) {
 	token := "ghp_" + (rand.Text() + rand.Text())[:36]
@@ -34,12 +34,12 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	const want = `memory:1:1 error SK004 the manifest lists the skill "four", and no file is it
+	const want = `memory:1:1 error SK004 the manifest lists the skill "four", but no file has that id
 memory/bad/SKILL.md:1:1 error SK001 it is not UTF-8 text
-memory/one/SKILL.md:2:1 error SK001 the skill is called "other", and its folder "one"
+memory/one/SKILL.md:2:1 error SK001 the skill is named "other", but its folder is named "one"
 memory/one/SKILL.md:4:1 warning SK002 an Agent Skill has no field "x"
 memory/one/SKILL.md:6:1 error SK001 this looks like a secret: GitHub token
-memory/three/SKILL.md:1:1 error SK004 it is the skill "three", which the manifest does not list
+memory/three/SKILL.md:1:1 error SK004 the manifest does not list the skill "three"
 memory/three/SKILL.md:7:1 error SK001 `
 	if !strings.HasPrefix(got.String(), want) {
 		t.Errorf("got\n%s", got.String())
@@ -70,7 +70,7 @@ func TestSkillsAmongCode(t *testing.T) {
 	if err != nil || len(b.Skills) != 1 || b.Skills[0].Text != "Help." || b.Others != 3 {
 		t.Fatalf("got %+v, %v", b, err)
 	}
-	if _, err := Read(t.Context(), files, &agent.Skills{List: []agent.Skill{{ID: "docs"}, {ID: "gone"}}}, nil); err == nil || !strings.Contains(err.Error(), `"gone", and no file is it`) || !strings.Contains(err.Error(), "docs/SKILL.md:1") {
+	if _, err := Read(t.Context(), files, &agent.Skills{List: []agent.Skill{{ID: "docs"}, {ID: "gone"}}}, nil); err == nil || !strings.Contains(err.Error(), `"gone", but no file has that id`) || !strings.Contains(err.Error(), "docs/SKILL.md:1") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// format is a kind of file that holds a skill.
+// format is a kind of skill file.
 type format struct {
 	name string
-	// is reports whether a file is one, by its path.
+	// is reports whether a path has this format.
 	is func(folder, name string) bool
-	// needs says that there must be front matter.
+	// needs means that front matter is required.
 	needs bool
-	// fields are what the front matter may hold.
+	// fields are the allowed fields of the front matter.
 	fields map[string]rule
 }
 
-// rule is what one field of a front matter may be.
+// rule describes the allowed values of a field.
 type rule struct {
 	shapes   []shape
 	required bool
-	// longest counts characters; 0 is no limit.
+	// longest is the limit in characters; 0 means none.
 	longest int
-	// one of these, if there are any.
+	// words are the allowed values, if there are any.
 	words []string
 }
 
@@ -39,7 +39,7 @@ var (
 	truth    = rule{shapes: []shape{asText}, words: []string{"true", "false"}}
 )
 
-// formats are the kinds of files that are read. The first that fits counts.
+// formats are the supported formats. The first match counts.
 var formats = []*format{
 	{
 		name: "an Agent Skill", needs: true,
@@ -86,12 +86,12 @@ const (
 	agentsFile = "AGENTS.md"
 )
 
-// under reports whether folder is, or is below, one that ends in rules.
+// under reports whether folder is in a folder whose path ends in rules.
 func under(folder, rules string) bool {
 	return strings.Contains("/"+folder+"/", "/"+rules+"/")
 }
 
-// formatOf is the format of a file, nil if it is no skill.
+// formatOf is the format of a file, nil if it is not a skill.
 func formatOf(file string) *format {
 	folder, name := path.Split(file)
 	for _, f := range formats {
@@ -108,16 +108,16 @@ type Document struct {
 	Name        string
 	Description string
 	Tags        []string
-	// File is where it stands in the bundle, Format what it is.
+	// File is its path in the bundle, Format its format.
 	File, Format string
-	// Text is all of it but its front matter.
+	// Text is the file without its front matter.
 	Text string
-	// Tools is what it lets its user call.
+	// Tools are the tools that it allows.
 	Tools *Tools
 }
 
-// idOf is the id that a file's place gives it; empty for an Agent Skill at the
-// top, which has only its name.
+// idOf derives the id of a file from its path; empty for an Agent Skill at the top,
+// which has only its name.
 func idOf(file string) string {
 	folder, name := path.Split(file)
 	folder = strings.TrimSuffix(folder, "/")
@@ -149,7 +149,7 @@ func isID(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// parse reads one skill. What is wrong with it goes to tell.
+// parse parses one skill and reports its problems.
 func parse(file string, raw []byte, tools []string, tell func(Problem)) *Document {
 	f := formatOf(file)
 	d := &Document{ID: idOf(file), File: file, Format: f.name}
@@ -168,13 +168,13 @@ func parse(file string, raw []byte, tools []string, tell func(Problem)) *Documen
 	case f.needs && !matter.present:
 		say(1, false, "start it with ---, name, description and ---", f.name+" needs front matter")
 	case matter.present && f.fields == nil:
-		say(1, true, "remove it: it is shown to the model as it is", f.name+" has no front matter")
+		say(1, true, "remove it: the model would see it as text", f.name+" has no front matter")
 		d.Text = strings.TrimSpace(all)
 	case !matter.broken:
 		f.check(&matter, say)
 	}
 	if d.Text == "" {
-		say(0, false, "write what the skill says, or remove the file", "the skill has no text")
+		say(0, false, "write the skill's text, or remove the file", "the skill has no text")
 	}
 	if f.name == formats[0].name && matter.present {
 		d.agentSkill(&matter, say)
@@ -190,23 +190,23 @@ func parse(file string, raw []byte, tools []string, tell func(Problem)) *Documen
 	d.Tools, problems = parseTools(all, tools)
 	d.Tools.name = d.ID
 	for _, p := range problems {
-		say(p.line, false, "list pinned tool URIs or names of the agent's tools, one to a line, or the word none", p.Error())
+		say(p.line, false, "list pinned tool URIs or names of the agent's tools, one per line, or the word none", p.Error())
 	}
 	return d
 }
 
-// hygiene looks for what no text of a bundle may hold.
+// hygiene reports secrets and invisible characters.
 func hygiene(all string, say report) {
 	line := func(at int) int { return 1 + strings.Count(all[:at], "\n") }
 	for _, found := range secretlike.All(all) {
-		say(line(found.Start), false, "take the secret out, and change it where it is used", "this looks like a secret: "+found.Kind)
+		say(line(found.Start), false, "remove the secret, and rotate it", "this looks like a secret: "+found.Kind)
 	}
 	if start, _, what := diag.HiddenRun(all); what != "" {
-		say(line(start), true, "remove what does not show", "the text holds "+what)
+		say(line(start), true, "remove the invisible characters", "the text contains "+what)
 	}
 }
 
-// check holds front matter to the rules of a format.
+// check compares front matter with the fields of a format.
 func (f *format) check(m *frontmatter, say report) {
 	known := make([]string, 0, len(f.fields))
 	for key := range f.fields {
@@ -238,23 +238,23 @@ func (f *format) check(m *frontmatter, say report) {
 }
 
 func (v *field) check(r rule, say report) {
-	// A key with nothing behind it is a text, and an empty list or table.
+	// A key without a value is a text, an empty list or an empty table.
 	if !slices.Contains(r.shapes, v.shape) && (v.shape != asText || v.text != "") {
-		say(v.line, false, "", v.key+" is "+v.shape.String()+", and must be "+r.shapes[0].String())
+		say(v.line, false, "", v.key+" is "+v.shape.String()+", but must be "+r.shapes[0].String())
 		return
 	}
 	if n := utf8.RuneCountInString(v.text); r.longest > 0 && n > r.longest {
-		say(v.line, false, "shorten it", fmt.Sprintf("%s has %d characters; at most %d are allowed", v.key, n, r.longest))
+		say(v.line, false, "shorten it", fmt.Sprintf("%s has %d characters; the limit is %d", v.key, n, r.longest))
 	}
 	if len(r.words) > 0 && !slices.Contains(r.words, v.text) && v.text != "" {
 		say(v.line, false, "write "+diag.Words(r.words, "or"), v.key+" cannot be "+diag.Quote(v.text))
 	}
 }
 
-// longBody is how many lines of text the format advises at most.
+// longBody is the most lines that the format advises.
 const longBody = 500
 
-// agentSkill checks what only Agent Skills ask for.
+// agentSkill checks the rules that only Agent Skills have.
 func (d *Document) agentSkill(m *frontmatter, say report) {
 	if n := 1 + strings.Count(d.Text, "\n"); n > longBody {
 		say(0, true, "move details into files of their own", fmt.Sprintf("the text has %d lines; the format advises at most %d", n, longBody))
@@ -266,17 +266,17 @@ func (d *Document) agentSkill(m *frontmatter, say report) {
 	name := v.text
 	if strings.IndexFunc(name, func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-') }) >= 0 ||
 		name[0] == '-' || name[len(name)-1] == '-' || strings.Contains(name, "--") {
-		say(v.line, false, "use a name such as code-review", "a skill's name has small letters, digits and single hyphens, with none at its ends; not "+diag.Quote(name))
+		say(v.line, false, "use a name such as code-review", "a skill's name consists of lower-case letters, digits and single hyphens between them; not "+diag.Quote(name))
 		return
 	}
 	if folder := path.Dir(d.File); folder == "." {
 		d.ID = name
 	} else if path.Base(folder) != name {
-		say(v.line, false, "rename one of them", "the skill is called "+diag.Quote(name)+", and its folder "+diag.Quote(path.Base(folder)))
+		say(v.line, false, "rename one of them", "the skill is named "+diag.Quote(name)+", but its folder is named "+diag.Quote(path.Base(folder)))
 	}
 }
 
-// tagsOf are the tags that front matter names: metadata.tags, with commas.
+// tagsOf returns the tags in metadata.tags, separated by commas.
 func tagsOf(m *frontmatter) []string {
 	v := m.field("metadata")
 	if v == nil {

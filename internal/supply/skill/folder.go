@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// Folder is a bundle in a folder. Nothing outside of it is ever opened.
+// Folder is a bundle in a folder. It opens no file outside of the folder.
 type Folder struct {
 	name string
 	root *os.Root
@@ -19,8 +19,8 @@ type Folder struct {
 
 var _ Files = (*Folder)(nil)
 
-// OpenFolder opens the folder key, a path with slashes, within another. It must
-// be closed.
+// OpenFolder opens the folder key, a path with slashes, within another. The caller
+// closes it.
 func OpenFolder(within, key string) (*Folder, error) {
 	name := filepath.Join(within, filepath.FromSlash(key))
 	top, err := os.OpenRoot(within)
@@ -38,17 +38,17 @@ func OpenFolder(within, key string) (*Folder, error) {
 	return &Folder{name: name, root: root}, nil
 }
 
-// Close lets go of the folder.
+// Close closes the folder.
 func (f *Folder) Close() error { return f.root.Close() }
 
 // Name is the folder's path.
 func (f *Folder) Name() string { return f.name }
 
-// ignored are folders that hold no skills, and very many files.
+// ignored are folders with very many files and no skills.
 var ignored = map[string]bool{".git": true, "node_modules": true}
 
-// List walks the folder. Links to folders are not followed: if what they lead
-// to is in the bundle, it is found there.
+// List walks the folder. It does not follow links to folders: a target within the
+// bundle is listed at its own path.
 func (f *Folder) List(ctx context.Context) ([]File, error) {
 	var files []File
 	err := fs.WalkDir(f.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -72,15 +72,15 @@ func (f *Folder) List(ctx context.Context) ([]File, error) {
 	return files, err
 }
 
-// file tells of one file; not of a link to a folder in the bundle.
+// file describes one file. It returns false for a link to a folder in the bundle.
 func (f *Folder) file(name string, e fs.DirEntry) (File, bool) {
-	// Through a link, but never out of the root.
+	// Stat follows links, but not out of the root.
 	info, err := f.root.Stat(filepath.FromSlash(name))
 	switch {
 	case err != nil && e.Type()&fs.ModeSymlink != 0:
-		return File{Path: name, Refused: "it is a link that leads out of the bundle, or nowhere"}, true
+		return File{Path: name, Refused: "it is a link that leaves the bundle or is broken"}, true
 	case err != nil:
-		return File{Path: name, Refused: "it cannot be looked at"}, true
+		return File{Path: name, Refused: "it cannot be accessed"}, true
 	case info.IsDir():
 		return File{}, false
 	case !info.Mode().IsRegular():
@@ -106,7 +106,7 @@ func readBounded(r io.Reader, name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(text) > maxDocument {
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maxDocument)
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxDocument)
 	}
 	return text, nil
 }

@@ -55,6 +55,17 @@ func (f *frontmatter) field(key string) *field {
 	return nil
 }
 
+// FrontMatter returns the fields of a file's front matter and the text below it. Fields
+// with a list or a table have an empty value. Invalid front matter has no fields.
+func FrontMatter(all string) (fields map[string]string, body string) {
+	m := readFrontmatter(all, func(int, bool, string, string) {})
+	fields = map[string]string{}
+	for _, f := range m.fields {
+		fields[f.key] = f.text
+	}
+	return fields, m.body
+}
+
 // report takes a problem at a line.
 type report func(line int, warning bool, hint, message string)
 

@@ -39,7 +39,7 @@ func storeThat(s *says) *Store {
 }
 
 // FuzzList: whatever a store answers, reading its list ends, keeps to the bound on
-// files, names nothing outside of the bundle, and tells no credential.
+// files, names nothing outside of the bundle, and reveals no credential.
 func FuzzList(f *testing.F) {
 	for _, text := range []string{
 		`<ListBucketResult><Contents><Key>bundle/SKILL.md</Key><Size>12</Size></Contents></ListBucketResult>`,
@@ -86,7 +86,7 @@ func (s *turning) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
-// A list that goes on for ever, with nothing in it, is not followed for ever.
+// An endless list of empty pages is not followed for ever.
 func TestListEnds(t *testing.T) {
 	s := storeThat(&says{})
 	endless := &turning{}

@@ -18,14 +18,14 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// s3 is as much of an S3 client as reading a bundle takes: list and get, signed
-// with AWS Signature Version 4, the bucket in the path. An SDK is hundreds of
-// packages for the same two requests.
+// s3 is a minimal S3 client for reading a bundle: list and get, signed with AWS
+// Signature Version 4, with the bucket in the path. An SDK adds hundreds of packages
+// for these two requests.
 type s3 struct {
 	endpoint *url.URL
 	bucket   string
 	region   string
-	// keys is a function so that printing the client prints none.
+	// keys is a function so that printing the client does not print the keys.
 	keys func() (access, secret string)
 	http *http.Client
 	now  func() time.Time
@@ -42,7 +42,7 @@ func newS3(c *StoreConfig, keys func() (string, string)) (*s3, error) {
 		endpoint: u, bucket: c.Bucket, region: c.Region, keys: keys, now: time.Now, pause: pause,
 		http: &http.Client{
 			Timeout: 30 * time.Second,
-			// A signature is for one host; nothing is sent to another.
+			// A signature is for one host, so redirects are not followed.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
@@ -64,13 +64,13 @@ type object struct {
 	Size int64
 }
 
-// maxPage bounds one page of a list: a thousand keys of a kilobyte, and more.
+// maxPage limits one page of a list, which has at most a thousand keys of a kilobyte.
 const maxPage = 8 << 20
 
-// maxPages bounds a list whose pages hold nothing, and go on.
+// maxPages limits a list with endless empty pages.
 const maxPages = 1000
 
-// list tells of every object whose key starts with prefix.
+// list returns every object whose key starts with prefix.
 func (s *s3) list(ctx context.Context, prefix string) ([]object, error) {
 	var objects []object
 	token := ""
@@ -89,21 +89,21 @@ func (s *s3) list(ctx context.Context, prefix string) ([]object, error) {
 			NextContinuationToken string
 		}
 		if err := xml.Unmarshal(text, &page); err != nil {
-			return nil, fmt.Errorf("the list of %s cannot be read: it is not what S3 answers", s.bucket)
+			return nil, fmt.Errorf("the list of %s is not a valid S3 response", s.bucket)
 		}
 		objects = append(objects, page.Contents...)
 		if len(objects) > maxFiles {
-			return nil, fmt.Errorf("%s holds more than %d files below %s", s.bucket, maxFiles, prefix)
+			return nil, fmt.Errorf("%s contains more than %d files below %s", s.bucket, maxFiles, prefix)
 		}
 		if !page.IsTruncated {
 			return objects, nil
 		}
 		if page.NextContinuationToken == "" || page.NextContinuationToken == token {
-			return nil, fmt.Errorf("the list of %s does not go on: it is not what S3 answers", s.bucket)
+			return nil, fmt.Errorf("the list of %s is not a valid S3 response: its next page has no token", s.bucket)
 		}
 		token = page.NextContinuationToken
 	}
-	return nil, fmt.Errorf("the list of %s has more than %d pages: it is not what S3 answers", s.bucket, maxPages)
+	return nil, fmt.Errorf("the list of %s has more than %d pages", s.bucket, maxPages)
 }
 
 // get reads an object.
@@ -111,10 +111,10 @@ func (s *s3) get(ctx context.Context, key string) ([]byte, error) {
 	return s.do(ctx, key, nil, maxDocument)
 }
 
-// attempts is how often a request is made that the store could not answer.
+// attempts is how often a failed request is sent.
 const attempts = 3
 
-// do makes a request until the store has answered it.
+// do sends a request, and repeats it after temporary failures.
 func (s *s3) do(ctx context.Context, key string, query url.Values, limit int64) ([]byte, error) {
 	wait := 200 * time.Millisecond
 	for n := 1; ; n++ {
@@ -129,7 +129,7 @@ func (s *s3) do(ctx context.Context, key string, query url.Values, limit int64) 
 	}
 }
 
-// once makes a request. Again says that another attempt may do better.
+// once sends a request. again means that another attempt may succeed.
 func (s *s3) once(ctx context.Context, key string, query url.Values, limit int64) (text []byte, again bool, err error) {
 	req, err := s.request(ctx, key, query)
 	if err != nil {
@@ -137,22 +137,22 @@ func (s *s3) once(ctx context.Context, key string, query url.Values, limit int64
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
-		return nil, true, fmt.Errorf("the store cannot be reached: %w", err)
+		return nil, true, fmt.Errorf("the skill store is unreachable: %w", err)
 	}
 	defer resp.Body.Close()
 	text, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, true, fmt.Errorf("the store's answer broke off: %w", err)
+		return nil, true, fmt.Errorf("the skill store's response was cut off: %w", err)
 	case resp.StatusCode != http.StatusOK:
 		return nil, resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, s.refused(resp.StatusCode, key, text)
 	case int64(len(text)) > limit:
-		return nil, false, fmt.Errorf("the store's answer for %s has more than %d bytes", key, limit)
+		return nil, false, fmt.Errorf("the skill store's response for %s is larger than %d bytes", key, limit)
 	}
 	return text, false, nil
 }
 
-// refused says why the store did not answer.
+// refused returns the error of an unsuccessful response.
 func (s *s3) refused(status int, key string, body []byte) error {
 	var answer struct {
 		XMLName xml.Name `xml:"Error"`
@@ -166,10 +166,10 @@ func (s *s3) refused(status int, key string, body []byte) error {
 	if key != "" {
 		place += "/" + key
 	}
-	return fmt.Errorf("the store answers %d for %s: %s", status, place, diag.Printable(what))
+	return fmt.Errorf("the skill store returned %d for %s: %s", status, place, diag.Printable(what))
 }
 
-// request is a signed request for an object, or for the bucket.
+// request returns a signed request for an object, or for the bucket.
 func (s *s3) request(ctx context.Context, key string, query url.Values) (*http.Request, error) {
 	u := *s.endpoint
 	raw := strings.TrimSuffix(u.Path, "/") + "/" + s.bucket
@@ -179,18 +179,18 @@ func (s *s3) request(ctx context.Context, key string, query url.Values) (*http.R
 	u.Path, u.RawPath, u.RawQuery = raw, escape(raw, true), canonicalQuery(query)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no place in a bucket", diag.Quote(key))
+		return nil, fmt.Errorf("%s is not a valid key", diag.Quote(key))
 	}
 	access, secret := s.keys()
 	sign(req, emptyHash, access, secret, s.region, s.now())
 	return req, nil
 }
 
-// emptyHash is the sha256 of no bytes: our requests have no body.
+// emptyHash is the sha256 of an empty body.
 const emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// sign adds the headers of AWS Signature Version 4 to a request whose body has
-// this hash. It signs every header that the request has.
+// sign adds the headers of AWS Signature Version 4 to a request whose body has this
+// hash. It signs every header of the request.
 func sign(req *http.Request, hash, access, secret, region string, now time.Time) {
 	stamp := now.UTC().Format("20060102T150405Z")
 	req.Header.Set("X-Amz-Date", stamp)
@@ -220,7 +220,7 @@ func sign(req *http.Request, hash, access, secret, region string, now time.Time)
 	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+access+"/"+scope+", SignedHeaders="+signed+", Signature="+hex.EncodeToString(key))
 }
 
-// canonicalQuery is a query as it is signed, and sent.
+// canonicalQuery is the query in the order and encoding that is signed and sent.
 func canonicalQuery(query url.Values) string {
 	var parts []string
 	for name, values := range query {

@@ -152,7 +152,7 @@ func storeOnS3(t *testing.T, endpoint string) {
 	}
 	wrong := *c
 	wrong.SecretKey = "wrong"
-	if _, err := Read(t.Context(), open(&wrong, "team a+b/é"), declare("one"), nil); err == nil || !strings.Contains(err.Error(), "the store answers 403") {
+	if _, err := Read(t.Context(), open(&wrong, "team a+b/é"), declare("one"), nil); err == nil || !strings.Contains(err.Error(), "the skill store returned 403") {
 		t.Errorf("another key: %v", err)
 	}
 	elsewhere := *c
@@ -195,7 +195,7 @@ func TestStoreRefusesPaths(t *testing.T) {
 				io.WriteString(w, page("<Contents><Key>"+key+"</Key><Size>5</Size></Contents>"))
 			})
 			_, err := Read(t.Context(), s, declare("one"), nil)
-			if err == nil || !strings.Contains(err.Error(), "its name leads out of the bundle, or is no path") {
+			if err == nil || !strings.Contains(err.Error(), "its name leaves the bundle, or is not a path") {
 				t.Errorf("got %v", err)
 			}
 			if !slices.Equal(asked, []string{"/skills"}) {
@@ -216,18 +216,18 @@ func TestStoreHostile(t *testing.T) {
 	}{
 		{"redirect", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
-		}, "the store answers 307"},
-		{"not XML", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }, "not what S3 answers"},
+		}, "the skill store returned 307"},
+		{"not XML", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }, "not a valid S3 response"},
 		{"no end", func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, page("<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"))
-		}, "does not go on"},
+		}, "has no token"},
 		{"larger than it says", func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.RawQuery != "" {
 				io.WriteString(w, one)
 				return
 			}
 			io.WriteString(w, strings.Repeat("x", maxDocument+1))
-		}, "more than 1048576 bytes"},
+		}, "larger than 1048576 bytes"},
 		{"too many", func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, page(strings.Repeat("<Contents><Key>b/x</Key></Contents>", maxFiles+1)))
 		}, "more than 10000 files"},
@@ -280,9 +280,9 @@ func TestReadStore(t *testing.T) {
 		{"good", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"b\"\n", ""},
 		{"loopback", "[skills]\nendpoint = \"http://127.0.0.1:9000\"\nbucket = \"b\"\n", ""},
 		{"plain", "[skills]\nendpoint = \"http://x.example.com\"\nbucket = \"b\"\n", "must be https://"},
-		{"no bucket", "[skills]\nendpoint = \"https://x.example.com\"\n", "both needed"},
+		{"no bucket", "[skills]\nendpoint = \"https://x.example.com\"\n", "both required"},
 		{"no URL", "[skills]\nendpoint = \"x.example.com\"\nbucket = \"b\"\n", "not a URL"},
-		{"credential", "[skills]\nendpoint = \"https://me:canary@x.example.com\"\nbucket = \"b\"\n", "holds a credential"},
+		{"credential", "[skills]\nendpoint = \"https://me:canary@x.example.com\"\nbucket = \"b\"\n", "contains a credential"},
 		{"literal", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"b\"\nsecret_key = \"canary\"\n", "there is no setting secret_key"},
 		{"wrong type", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = [\"canary\"]\n", "wrong type"},
 		{"bucket", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"../b\"\n", "not the name of a bucket"},

@@ -1,44 +1,42 @@
-// Package skill reads skills: texts that tell a model how to do something, and
-// may say which tools it can use while it does.
+// Package skill reads skills: texts that teach a model how to do something, and may limit
+// the tools that it can use meanwhile.
 //
-// A skill is content and is never executed. The one part of it that ambit acts
-// on is the section §TOOLS. It starts at a line that says §TOOLS, with or
-// without heading marks, and ends at the next line that starts with § or is a
-// heading. It lists tool URIs, one to a line, or the word none. Without the
-// section a skill does not constrain anything; with it, nothing that it does
-// not list may be called. A section that cannot be read is an error, never a
-// skill without one: what narrows must not vanish by a typing mistake.
+// A skill is content and is never executed. ambit acts on one part of it, the section
+// §TOOLS. The section starts at a line §TOOLS, with or without heading marks, and ends at
+// the next line that starts with § or is a heading. It lists tool URIs, one per line, or
+// the word none. A skill without the section limits nothing. With it, only the listed
+// tools may be called. A section that cannot be parsed is an error: a typing mistake must
+// not remove a restriction.
 //
 // # Bundles
 //
-// [Read] reads a whole bundle: Agent Skills (SKILL.md folders), rules of Cursor,
-// Windsurf and Continue, and AGENTS.md. Its files come from [Files]: a [Folder]
-// beside the manifest, or a [Store] that speaks S3. What the manifest lists and
-// what is there must agree, both ways: a skill that nobody reviewed is not
-// served, and neither is a bundle that lacks one. All problems are found at
-// once, each with its file and line, and a bundle with any is not served at
-// all; warnings are told and do no harm. [Check] tells the same as diagnostics.
+// [Read] reads a whole bundle: Agent Skills (SKILL.md folders), rules of Cursor, Windsurf
+// and Continue, and AGENTS.md. Its files come from [Files]: a [Folder] beside the
+// manifest, or a [Store] with the S3 API. The manifest's list and the files must agree,
+// both ways: ambit serves neither a skill that was not reviewed nor a bundle that lacks a
+// skill. All problems are reported at once, each with its file and line. A bundle with an
+// error is not served; warnings do not matter. [Check] returns the same problems as
+// diagnostics.
 //
-// A bundle of code has its skills among its other files. There only the skills
-// that the manifest lists count: an AGENTS.md for whoever works on the code is
-// none of the agent's.
+// A code bundle has its skills among its other files. There only the skills in the
+// manifest's list count: an AGENTS.md for developers of the code is not one of the
+// agent's skills.
 //
-// An Agent Skill's id is the name of its folder, another file's its own name
-// without the ending, in small letters; AGENTS.md of a folder is FOLDER-agents.
-// No two may be the same.
+// The id of an Agent Skill is the name of its folder. The id of any other file is its own
+// name in lower case without the extension; AGENTS.md of a folder is FOLDER-agents. Ids
+// must be unique.
 //
 // # Front matter
 //
-// Front matter is YAML of at most 64 KiB, without anchors, aliases, tags or a
-// second document. Two things that people write are not YAML, and are read
-// nevertheless: a text with a colon and no quotes, with a warning, and file
-// patterns (globs: *.ts).
+// Front matter is YAML of at most 64 KiB, without anchors, aliases, tags or a second
+// document. Two common mistakes are accepted: a text with a colon and no quotes, with a
+// warning, and file patterns without quotes (globs: *.ts).
 //
-// # Bounds
+// # Limits
 //
-// A file has at most 1 MiB, all that are read 16 MiB, a bundle 10,000 files.
-// Nothing leads out of a folder: no "..", no absolute path, no link. Files that
-// are no skills (scripts, references) are not read.
+// A file has at most 1 MiB, all skills together 16 MiB, and a bundle 10,000 files.
+// Nothing leads out of a folder: no "..", no absolute path, no link. Other files (scripts,
+// references) are not read.
 package skill
 
 import (
@@ -48,18 +46,18 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Bounds of a bundle.
+// Limits of a bundle.
 const (
 	maxDocument = 1 << 20
 	maxTotal    = 16 << 20
 	maxFiles    = 10_000
 )
 
-// Problem is something wrong with a bundle, where it is and how to mend it.
+// Problem is a problem of a bundle, with its location and fix.
 type Problem struct {
 	// File is relative to the bundle; empty for the bundle itself.
 	File string `json:"file"`
-	// Line counts from 1; 0 is the file as a whole.
+	// Line counts from 1; 0 means the whole file.
 	Line    int    `json:"line"`
 	Message string `json:"message"`
 	Hint    string `json:"hint"`
@@ -80,7 +78,7 @@ func (p Problem) String() string {
 
 // Invalid is a bundle that is not served.
 type Invalid struct {
-	// Where is the bundle.
+	// Where is the bundle's location.
 	Where    string
 	Problems []Problem
 }
@@ -98,7 +96,7 @@ func (e *Invalid) Error() string {
 	return b.String()
 }
 
-// Hint is what to do about the first problem that says so.
+// Hint is the hint of the first problem that has one.
 func (e *Invalid) Hint() string {
 	for _, p := range e.Problems {
 		if p.Hint != "" {

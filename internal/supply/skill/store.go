@@ -39,8 +39,8 @@ type StoreConfig struct {
 
 const refPrefix = "skills:"
 
-// ReadStore reads the [skills] table of a file; nil if there is none. An unknown
-// key in the table is an error.
+// ReadStore reads the [skills] table of a file; nil if there is none. Unknown keys are
+// errors.
 func ReadStore(file string) (*StoreConfig, error) {
 	c := &StoreConfig{Region: "auto", AccessKey: refPrefix + "access_key", SecretKey: refPrefix + "secret_key"}
 	if found, err := home.ReadTable(file, "skills", c); err != nil || !found {
@@ -56,13 +56,13 @@ func (c *StoreConfig) check() error {
 	u, err := url.Parse(c.Endpoint)
 	switch {
 	case c.Endpoint == "" || c.Bucket == "":
-		return errors.New("endpoint and bucket are both needed")
+		return errors.New("endpoint and bucket are both required")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "":
 		return errors.New("endpoint is not a URL")
 	case u.User != nil:
-		return errors.New("endpoint holds a credential: name it by access_key_ref and secret_key_ref")
+		return errors.New("endpoint contains a credential: use access_key_ref and secret_key_ref")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return errors.New("endpoint must be https://: what comes from there is shown to models")
+		return errors.New("endpoint must be https://, because models read its content")
 	case strings.ContainsAny(c.Bucket, "/\\?#% ") || c.Bucket == "." || c.Bucket == "..":
 		return errors.New("bucket is not the name of a bucket")
 	case c.Region == "" || strings.ContainsAny(c.Region, "/, "):
@@ -78,7 +78,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Host is where the credentials go.
+// Host is the host that gets the credentials.
 func (c *StoreConfig) Host() string {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil {
@@ -87,11 +87,11 @@ func (c *StoreConfig) Host() string {
 	return u.Hostname()
 }
 
-// Credential finds the value of a credential by its ref. The variable is one
-// that other programs use for it.
+// Credential returns the value of a credential by its ref. variable is the environment
+// variable that other programs use for it.
 type Credential func(ref, variable string) (string, error)
 
-// Store is a bundle in a bucket: the objects whose keys start with its own.
+// Store is a bundle in a bucket: the objects whose keys start with its key.
 type Store struct {
 	key    string
 	client *s3
@@ -99,7 +99,7 @@ type Store struct {
 
 var _ Files = (*Store)(nil)
 
-// Open is the bundle of a key.
+// Open returns the bundle of a key.
 func (c *StoreConfig) Open(key string, find Credential) (*Store, error) {
 	access, err := find(c.AccessKey, "AWS_ACCESS_KEY_ID")
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *StoreConfig) Open(key string, find Credential) (*Store, error) {
 // Name is the bucket and the key.
 func (s *Store) Name() string { return s.client.bucket + "/" + s.key }
 
-// List asks for the objects below the key.
+// List lists the objects below the key.
 func (s *Store) List(ctx context.Context) ([]File, error) {
 	objects, err := s.client.list(ctx, s.key+"/")
 	if err != nil {
@@ -132,11 +132,11 @@ func (s *Store) List(ctx context.Context) ([]File, error) {
 	for _, o := range objects {
 		name, below := strings.CutPrefix(o.Key, s.key+"/")
 		if strings.HasSuffix(o.Key, "/") && o.Size == 0 && below && (name == "" || fs.ValidPath(strings.TrimSuffix(name, "/"))) {
-			continue // what some programs put there for a folder
+			continue // a placeholder that some programs store for a folder
 		}
 		f := File{Path: name, Size: o.Size}
 		if !below || !fs.ValidPath(name) || strings.ContainsAny(name, "\\\x00") || diag.Hidden(name) != "" {
-			f.Path, f.Refused = cmp.Or(name, o.Key), "its name leads out of the bundle, or is no path"
+			f.Path, f.Refused = cmp.Or(name, o.Key), "its name leaves the bundle, or is not a path"
 		}
 		files = append(files, f)
 	}
@@ -148,8 +148,7 @@ func (s *Store) Read(ctx context.Context, name string) ([]byte, error) {
 	return s.client.get(ctx, s.key+"/"+name)
 }
 
-// Covered reports whether a credential that was set for some hosts may go to
-// the store.
+// Covered reports whether a credential for these hosts may be sent to the store.
 func (c *StoreConfig) Covered(hosts []string) bool {
 	return len(hosts) == 0 || agent.Covers(hosts, c.Host())
 }

@@ -13,22 +13,22 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Tools is a skill's word on which tools may be called.
+// Tools is the set of tools that a skill allows.
 type Tools struct {
 	name string
-	// constrained says that there is a section; without one all is allowed.
+	// constrained means that there is a section; without one all tools are allowed.
 	constrained bool
 	uris        map[string]bool
 }
 
-// Allows reports whether the tool of that URI may be called; for a tool that has
-// none, its name.
+// Allows reports whether a tool may be called, by its URI, or by its name if it has
+// none.
 func (t *Tools) Allows(uri string) bool { return !t.constrained || t.uris[uri] }
 
-// Name is what the skill is called in messages.
+// Name is the skill's name for messages.
 func (t *Tools) Name() string { return t.name }
 
-// maxBytes bounds a skill file.
+// maxBytes limits a skill file.
 const maxBytes = 4 << 20
 
 // Load reads the skill at path.
@@ -52,8 +52,8 @@ func Load(path string) (*Tools, error) {
 	return t, nil
 }
 
-// ParseTools reads the §TOOLS section of a skill's text. The error names every
-// line of it that is not a pinned tool URI.
+// ParseTools parses the §TOOLS section of a skill's text. The error lists every line
+// that is not a pinned tool URI.
 func ParseTools(text string) (*Tools, error) {
 	t, problems := parseTools(text, nil)
 	errs := make([]error, len(problems))
@@ -69,7 +69,7 @@ func ParseTools(text string) (*Tools, error) {
 	return t, nil
 }
 
-// lineError is what is wrong with a line; 0 is the section.
+// lineError is the problem of a line; 0 is the section.
 type lineError struct {
 	error
 	line int
@@ -77,8 +77,8 @@ type lineError struct {
 
 func (e lineError) Unwrap() error { return e.error }
 
-// parseTools reads the section. Names are those of tools that have no URI, which
-// it may list as they are.
+// parseTools parses the section. names are the tools without a URI, which it may list
+// by name.
 func parseTools(text string, names []string) (*Tools, []lineError) {
 	t := &Tools{uris: map[string]bool{}}
 	var problems []lineError
@@ -93,7 +93,7 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 			}
 			t.constrained, inside = true, true
 		case almostSection(line):
-			problems = append(problems, lineError{fmt.Errorf("%s is not the section: write §TOOLS, in capitals and without anything between", diag.Quote(line)), i + 1})
+			problems = append(problems, lineError{fmt.Errorf("%s is not recognized: write §TOOLS, in capitals and without spaces", diag.Quote(line)), i + 1})
 			inside = false
 		case heading || strings.HasPrefix(line, "#"):
 			inside = false
@@ -112,14 +112,13 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 		}
 	}
 	if none && len(t.uris) > 0 {
-		problems = append(problems, lineError{errors.New("§TOOLS says none and lists tools"), 0})
+		problems = append(problems, lineError{errors.New("§TOOLS contains both none and tools"), 0})
 	}
 	return t, problems
 }
 
-// almostSection reports whether a line was meant to begin the section, and does
-// not by its case, its spaces or the marks around it. A skill whose section is
-// overlooked would constrain nothing.
+// almostSection reports whether a line looks like the section's heading but has the
+// wrong case, spaces or marks. An overlooked section would limit nothing.
 func almostSection(line string) bool {
 	mark := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 	title, marked := strings.CutPrefix(strings.TrimLeftFunc(line, func(r rune) bool { return r != '§' && mark(r) }), "§")
@@ -130,7 +129,7 @@ func almostSection(line string) bool {
 	return marked && strings.EqualFold(title, "tools")
 }
 
-// sectionName is a heading's name without what may follow it.
+// sectionName is a heading's text without any suffix.
 func sectionName(title string) string {
 	name, _, _ := strings.Cut(title, " ")
 	return strings.TrimSuffix(name, ":")

@@ -28,7 +28,7 @@ func TestParseTools(t *testing.T) {
 		{"only mentioned", "Use the §TOOLS section.\n", false, true, true, ""},
 		{"unpinned", "§TOOLS\nmatrix://tool/mcp/fs/read\n", false, false, false, "line 2: tool URI is not pinned"},
 		{"prose", "§TOOLS\nanything you like\n" + read + "\nall\n", false, false, false, "line 4: invalid tool URI"},
-		{"both", "§TOOLS\nnone\n" + read + "\n", false, false, false, "says none and lists"},
+		{"both", "§TOOLS\nnone\n" + read + "\n", false, false, false, "both none and tools"},
 		{"twice", "§TOOLS\n" + read + "\n§TOOLS\n" + write + "\n", false, false, false, "second §TOOLS"},
 	}
 	for _, tt := range tests {
@@ -50,7 +50,7 @@ func TestParseTools(t *testing.T) {
 	}
 }
 
-// A heading that is the section's but for a typing mistake is told, and what only
+// A misspelt heading of the section is reported, and a heading that only
 // begins like it, or speaks of it, is not.
 func TestAlmostTools(t *testing.T) {
 	for _, line := range []string{

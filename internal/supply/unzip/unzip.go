@@ -1,10 +1,11 @@
-// Package unzip opens zip archives of strangers.
+// Package unzip opens untrusted zip archives with bounded memory.
 //
-// archive/zip reads the whole directory at the end of an archive before anybody
-// can count its entries, each of which takes several times the 46 bytes that it
-// has at least. What the archive says of the directory's size and number of
-// entries is no bound: archive/zip reads on until something is no entry, and
-// compares the number in 16 bits. So what is bounded is how much it may read.
+// archive/zip reads the whole directory at the end of an archive before its caller can
+// count the entries. Each entry takes at least 46 bytes in the archive and several
+// times that in memory. The archive's own size and count of the directory are no
+// limit: archive/zip reads until it finds something that is not an entry, and compares
+// the count in 16 bits only. So this package limits the bytes that archive/zip may
+// read.
 package unzip
 
 import (
@@ -12,23 +13,27 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
 )
 
-// ErrTooMany says that the directory of an archive is larger than it may be.
+// ErrTooMany means that the directory of an archive is larger than allowed.
 var ErrTooMany = errors.New("the archive has too many entries, or their names are too long")
 
 const (
-	// each is what an entry has in the directory on average, at most: the fixed
-	// part, a path, and what packers add to it.
+	// each is the allowed average size of a directory entry: the fixed part, a path,
+	// and extra fields.
 	each = 512
-	// tail is where archive/zip looks for the end of the directory, and what it
-	// reads ahead.
+	// tail is where archive/zip looks for the end of the directory, plus its
+	// read-ahead.
 	tail = 80 << 10
 )
 
-// NewReader is [zip.NewReader] for an archive that is meant to have no more than
-// so many entries. One that has a few times as many is opened too: whoever wants
-// to know exactly counts them then.
+// NewReader is [zip.NewReader] with a limit for an archive of at most so many entries.
+// The limit is not exact: an archive with a few times as many entries may be opened
+// too, so the caller counts them.
 func NewReader(r io.ReaderAt, size int64, entries int) (*zip.Reader, error) {
 	return newReader(r, size, tail+each*int64(entries))
 }
@@ -43,8 +48,8 @@ func newReader(r io.ReaderAt, size, most int64) (*zip.Reader, error) {
 	return archive, err
 }
 
-// directory is an archive of which only so much can be read before its directory
-// has been.
+// directory limits how much of an archive can be read before its directory has been
+// parsed.
 type directory struct {
 	from io.ReaderAt
 	left int64
@@ -62,16 +67,15 @@ func (d *directory) ReadAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// Archive is a file that was opened by [OpenReader].
+// Archive is a file opened by [OpenReader].
 type Archive struct {
 	*zip.Reader
 	file *os.File
 }
 
-// Close closes the file.
 func (a *Archive) Close() error { return a.file.Close() }
 
-// OpenReader is [zip.OpenReader] with the bound of [NewReader].
+// OpenReader is [zip.OpenReader] with the limit of [NewReader].
 func OpenReader(file string, entries int) (*Archive, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -86,4 +90,25 @@ func OpenReader(file string, entries int) (*Archive, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &Archive{r, f}, nil
+}
+
+// Names are the paths of an archive's files, ignoring case: true for a file, false for a
+// folder.
+type Names map[string]bool
+
+// Claim reserves a name for one file, and the name's folders for folders. It returns
+// false if one of them is taken.
+func (n Names) Claim(name string) bool {
+	folded := strings.ToLower(norm.NFC.String(name))
+	if _, taken := n[folded]; taken {
+		return false
+	}
+	for dir := path.Dir(folded); dir != "."; dir = path.Dir(dir) {
+		if n[dir] {
+			return false
+		}
+		n[dir] = false
+	}
+	n[folded] = true
+	return true
 }

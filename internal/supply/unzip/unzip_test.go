@@ -89,7 +89,7 @@ func TestOrdinary(t *testing.T) {
 			}
 		}
 	}
-	// What is large is not the directory.
+	// The file is large, but not its directory.
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	w, err := z.CreateHeader(&zip.FileHeader{Name: "large"})

@@ -190,7 +190,7 @@ func codes(t *testing.T) string {
 			}
 			fmt.Fprintf(&b, "**%s.** %s\n\n", escape(strings.TrimSuffix(c.Title, ".")), escape(oneLine(c.Why)))
 			if c.Fix != "" {
-				fmt.Fprintf(&b, "To fix it: %s\n\n", escape(oneLine(c.Fix)))
+				fmt.Fprintf(&b, "Fix: %s\n\n", escape(oneLine(c.Fix)))
 			}
 		}
 	}

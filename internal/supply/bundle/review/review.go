@@ -1,8 +1,8 @@
-// Package review keeps what people said about code bundles that they have read.
+// Package review stores people's reviews of code bundles.
 //
-// A review is of a digest, so of every byte of a bundle: another bundle needs
-// another review. It is written together with its journal record, by the person
-// who gave it. The last word counts; an approval can be withdrawn.
+// A review is for a digest, so it covers every byte of a bundle: a changed bundle
+// needs a new review. It is written in one transaction with its journal record, under
+// the name of the reviewer. The last review counts; an approval can be withdrawn.
 package review
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Verdict is what a person said.
+// Verdict is the decision of a reviewer.
 type Verdict string
 
 // The verdicts.
@@ -25,10 +25,10 @@ const (
 	Withdrawn Verdict = "withdrawn"
 )
 
-// Review is one person's word on one bundle.
+// Review is one person's decision on one bundle.
 type Review struct {
 	Digest string `json:"digest"`
-	// Name is what the bundle is called, ID its agent's id.
+	// Name is the bundle's name, ID its agent's id.
 	Name      string    `json:"name"`
 	ID        string    `json:"-"`
 	Principal string    `json:"principal"`
@@ -37,7 +37,7 @@ type Review struct {
 	Time      time.Time `json:"time"`
 }
 
-// Record keeps a review, and journals it.
+// Record stores a review and writes it to the journal.
 func Record(ctx context.Context, b *store.Store, callID string, r Review) error {
 	decision := journal.Deny
 	if r.Verdict == Approved {
@@ -57,7 +57,7 @@ func Record(ctx context.Context, b *store.Store, callID string, r Review) error 
 	})
 }
 
-// Last is the last word on a bundle; nil if nobody has said anything.
+// Last returns the last review of a bundle; nil if there is none.
 func Last(ctx context.Context, b *store.Store, digest string) (*Review, error) {
 	var last *Review
 	err := b.DB.Read(ctx, func(tx state.Tx) error {
@@ -75,11 +75,11 @@ func Last(ctx context.Context, b *store.Store, digest string) (*Review, error) {
 	return last, err
 }
 
-// ErrMissing says that nobody has approved a bundle.
-var ErrMissing = errors.New("nobody has reviewed this bundle")
+// ErrMissing means that a bundle has no approval.
+var ErrMissing = errors.New("this bundle has no review")
 
-// Need says why a bundle may not run where a review is needed; nil if a person
-// has approved it.
+// Need returns why a bundle may not run where a review is required; nil if it is
+// approved.
 func Need(ctx context.Context, b *store.Store, digest string) error {
 	last, err := Last(ctx, b, digest)
 	switch {
@@ -88,7 +88,7 @@ func Need(ctx context.Context, b *store.Store, digest string) error {
 	case last == nil:
 		return fmt.Errorf("%w (%s)", ErrMissing, digest)
 	case last.Verdict != Approved:
-		return fmt.Errorf("%s has withdrawn the review of this bundle (%s)", last.Principal, digest)
+		return fmt.Errorf("%s withdrew the approval of this bundle (%s)", last.Principal, digest)
 	}
 	return nil
 }

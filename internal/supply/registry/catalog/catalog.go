@@ -1,18 +1,16 @@
-// Package catalog is the list of tool servers that ambit knows without asking
-// anybody: the one that ships with it, and what the user has added.
+// Package catalog is the list of tool servers that ambit knows without a registry: the
+// entries that ship with ambit and those that the user added.
 //
-// An entry gives a server id of a registry one exact package, by version and by
-// the sha256 of what is published, so that resolving it needs no network and what
-// runs is what was looked at. It also says what a manifest of another dialect
-// would say: every tool with its side-effect class, so that the server is proven
-// against it, and which tools each scope covers. A scope that no entry maps covers
-// no tool.
+// An entry maps a server id to one exact package, by version and sha256. Resolving it
+// needs no network, and the package that runs is the one that was reviewed. An entry
+// also lists every tool with its side-effect class, and the tools that each scope
+// covers. A scope without a mapping covers no tool.
 //
-// An entry's version is the server's own. Packages that count from 0 are listed
-// as version 1 of what they offer here, since an agent's constraint speaks of the
-// server and not of the package.
+// An entry's version is the server's own. Packages with a version below 1 are listed
+// as version 1, because an agent's constraint refers to the server and not to the
+// package.
 //
-// The user's entries are in one file of $AMBIT_HOME and win over those that ship.
+// The user's entries are in one file of $AMBIT_HOME and override those that ship.
 package catalog
 
 import (
@@ -39,28 +37,28 @@ var shipped []byte
 
 // Entry is one server.
 type Entry struct {
-	// Version is the server's, an exact semantic version.
+	// Version is the server's exact semantic version.
 	Version     string `json:"version"`
 	Description string `json:"description"`
 	License     string `json:"license,omitempty"`
 	Homepage    string `json:"homepage,omitempty"`
-	// Needs says what must be on the machine or set up besides the package.
+	// Needs describes what must be installed or configured besides the package.
 	Needs   string  `json:"needs,omitempty"`
 	Package Package `json:"package"`
-	// Args and Env are the program's. {work} stands for the agent's work folder;
-	// $env:NAME for a credential.
+	// Args and Env are the program's. {work} is replaced by the agent's work folder,
+	// $env:NAME by a credential.
 	Args []string          `json:"args,omitempty"`
 	Env  map[string]string `json:"env,omitempty"`
-	// Tools are all tools of the server, with their side-effect classes.
+	// Tools are all tools of the server and their side-effect classes.
 	Tools map[string]agent.SideEffect `json:"tools"`
-	// Scopes say which tools each scope covers.
+	// Scopes maps each scope to the tools it covers.
 	Scopes map[string][]string `json:"scopes"`
 
-	// Added says that it is the user's.
+	// Added marks an entry of the user's.
 	Added bool `json:"added,omitempty"`
 }
 
-// Package is what an entry runs.
+// Package is the package that an entry runs.
 type Package struct {
 	// Kind is npm, pypi, or builtin for a server that is part of ambit.
 	Kind    string `json:"kind"`
@@ -80,14 +78,13 @@ const (
 // Catalog is a list of entries, by server id.
 type Catalog struct{ Entries map[string]*Entry }
 
-// File is where the user's entries are.
+// File is the path of the user's entries.
 func File(h home.Home) string { return filepath.Join(h.Dir(), "catalog.json") }
 
-// Work is the folder that is an agent's own. It lies beside ambit's home and not
-// in it, which servers cannot see.
+// Work is an agent's own folder. It is beside ambit's home, which servers cannot see.
 func Work(h home.Home, name string) string { return filepath.Join(h.Dir()+"-work", name) }
 
-// builtin is what ships.
+// builtin are the entries that ship with ambit.
 var builtin = sync.OnceValues(func() (map[string]*Entry, error) { return Parse("catalog.json", shipped) })
 
 // Open reads the catalogue of a home.
@@ -115,11 +112,11 @@ func Open(h home.Home) (*Catalog, error) {
 	return c, nil
 }
 
-// IDs are the servers in order.
+// IDs are the sorted ids of all servers.
 func (c *Catalog) IDs() []string { return slices.Sorted(maps.Keys(c.Entries)) }
 
-// ScopeTools are the tools that a scope of a server covers; none if nobody has
-// said.
+// ScopeTools returns the tools that a scope of a server covers; none if the scope is
+// not mapped.
 func (c *Catalog) ScopeTools(server, scope string) []string {
 	if e := c.Entries[server]; e != nil {
 		return e.Scopes[scope]
@@ -127,7 +124,7 @@ func (c *Catalog) ScopeTools(server, scope string) []string {
 	return nil
 }
 
-// ScopesOf are the scopes of a server.
+// ScopesOf returns the scopes of a server.
 func (c *Catalog) ScopesOf(server string) []string {
 	if e := c.Entries[server]; e != nil {
 		return slices.Sorted(maps.Keys(e.Scopes))
@@ -137,7 +134,7 @@ func (c *Catalog) ScopesOf(server string) []string {
 
 const maxFile = 4 << 20
 
-// Parse reads entries. Its error has every problem, one to a line.
+// Parse parses entries. Its error lists every problem, one per line.
 func Parse(name string, text []byte) (map[string]*Entry, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
@@ -154,7 +151,7 @@ func Parse(name string, text []byte) (map[string]*Entry, error) {
 	var problems []error
 	for _, id := range slices.Sorted(maps.Keys(entries)) {
 		if entries[id] == nil {
-			problems = append(problems, fmt.Errorf("%s: %s: there is no entry", name, diag.Quote(id)))
+			problems = append(problems, fmt.Errorf("%s: %s: the entry is empty", name, diag.Quote(id)))
 			continue
 		}
 		for _, p := range entries[id].Problems() {
@@ -164,7 +161,7 @@ func Parse(name string, text []byte) (map[string]*Entry, error) {
 	return entries, errors.Join(problems...)
 }
 
-// Problems are all that is wrong with an entry.
+// Problems lists everything that is wrong with an entry.
 func (e *Entry) Problems() []string {
 	var out []string
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -191,13 +188,13 @@ func (e *Entry) Problems() []string {
 	}
 	for _, tool := range slices.Sorted(maps.Keys(e.Tools)) {
 		if !slices.Contains(agent.SideEffects, e.Tools[tool]) {
-			bad("tool %s: there is no side-effect class %s", diag.Quote(tool), diag.Quote(string(e.Tools[tool])))
+			bad("tool %s: unknown side-effect class %s", diag.Quote(tool), diag.Quote(string(e.Tools[tool])))
 		}
 	}
 	for _, scope := range slices.Sorted(maps.Keys(e.Scopes)) {
 		for _, tool := range e.Scopes[scope] {
 			if _, ok := e.Tools[tool]; !ok {
-				bad("scope %s: there is no tool %s", diag.Quote(scope), diag.Quote(tool))
+				bad("scope %s: unknown tool %s", diag.Quote(scope), diag.Quote(tool))
 			}
 		}
 	}
@@ -214,7 +211,7 @@ func isVersion(s string) bool {
 	return len(parts) == 3
 }
 
-// Add puts an entry into the user's file, or replaces the one of its id.
+// Add adds an entry to the user's file, replacing one with the same id.
 func Add(h home.Home, id string, e *Entry) error {
 	if problems := e.Problems(); len(problems) > 0 {
 		return errors.New(strings.Join(problems, "; "))
@@ -229,7 +226,7 @@ func Add(h home.Home, id string, e *Entry) error {
 	return write(h, entries)
 }
 
-// Remove takes an entry out of the user's file, and reports whether it was there.
+// Remove removes an entry from the user's file, and reports whether it was there.
 func Remove(h home.Home, id string) (bool, error) {
 	entries, err := added(h)
 	if err != nil || entries[id] == nil {
@@ -251,7 +248,7 @@ func added(h home.Home) (map[string]*Entry, error) {
 	return Parse(File(h), text)
 }
 
-// write replaces the user's file in one step.
+// write replaces the user's file atomically.
 func write(h home.Home, entries map[string]*Entry) error {
 	file := File(h)
 	text, err := json.MarshalIndent(entries, "", "  ")

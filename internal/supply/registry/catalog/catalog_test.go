@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// What ships is whole: every entry is pinned and says what its scopes cover.
+// The shipped catalogue is complete: every entry is pinned and maps its scopes.
 func TestShipped(t *testing.T) {
 	c, err := catalog.Open(home.At(t.TempDir()))
 	if err != nil {
@@ -47,7 +47,7 @@ func TestShipped(t *testing.T) {
 		t.Errorf("execute covers %v", got)
 	}
 	if got := c.ScopeTools("registry.openmcp.org/bash", "read"); got != nil {
-		t.Errorf("a scope that nobody maps covers %v", got)
+		t.Errorf("an unmapped scope covers %v", got)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// Every problem is told at once, and nothing is written.
+// Every problem is reported at once, and nothing is written.
 func TestAddRefuses(t *testing.T) {
 	h := home.At(t.TempDir())
 	err := catalog.Add(h, "example.com/y", &catalog.Entry{
@@ -86,7 +86,7 @@ func TestAddRefuses(t *testing.T) {
 	})
 	for _, want := range []string{`"1.x"`, `"--evil"`, `"^1"`, "sha256", `"harmless"`, `"gone"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not told: %v", want, err)
+			t.Errorf("%s is not reported: %v", want, err)
 		}
 	}
 	if _, err := os.Stat(catalog.File(h)); err == nil {

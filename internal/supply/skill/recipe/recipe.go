@@ -1,16 +1,14 @@
-// Package recipe writes an agent as text for people and models: the recipe that
-// is pasted into a chat, and the same as an Agent Skill.
+// Package recipe writes an agent as text for people and models: a recipe to paste into
+// a chat, and the same as an Agent Skill.
 //
-// A recipe holds what a model needs (instructions, skills, what each tool does
-// and takes, examples) and what a person needs to know (which credentials there
-// are, and where they go). It holds no secret, because a manifest holds none:
-// credentials stand in it by their names. It promises nothing: a chat that was
-// given a recipe is not behind ambit's door, and the recipe says so where there
-// are tools.
+// A recipe contains what a model needs (instructions, skills, each tool with its
+// parameters, examples) and what a person needs (the credentials and the hosts they
+// are sent to). It contains no secret, because manifests contain none: credentials
+// appear by name. It promises nothing: ambit does not check the calls of a chat that
+// was given a recipe, and the recipe says so if there are tools.
 //
-// Text of the agent stands in it as written, but for characters that people
-// cannot see: those are shown as escapes, so that what is pasted is what was
-// read.
+// The agent's texts are copied as written, except that invisible characters are
+// escaped, so the pasted text is the text that was read.
 package recipe
 
 import (
@@ -23,7 +21,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
-// Text is the recipe of an agent. Skills may be nil.
+// Text returns the recipe of an agent. skills may be nil.
 func Text(a *agent.Agent, skills *skill.Bundle) string {
 	var w writer
 	w.line("# " + oneLine(a.Name))
@@ -34,13 +32,13 @@ func Text(a *agent.Agent, skills *skill.Bundle) string {
 
 // File is one file of an export.
 type File struct {
-	// Path has slashes and is relative.
+	// Path is relative, with slashes.
 	Path string `json:"path"`
 	Text string `json:"text"`
 }
 
-// Skills is an agent as Agent Skills: each skill of a bundle, or else one that is
-// the recipe.
+// Skills returns an agent as Agent Skills: each skill of its bundle, or else one skill
+// with the recipe.
 func Skills(a *agent.Agent, skills *skill.Bundle) []File {
 	if skills == nil || len(skills.Skills) == 0 {
 		name := agent.Slug(a.Name)
@@ -58,7 +56,7 @@ func Skills(a *agent.Agent, skills *skill.Bundle) []File {
 	return files
 }
 
-// maxDescription is what an Agent Skill's description may have.
+// maxDescription is the format's limit for a description.
 const maxDescription = 1024
 
 func skillFile(name, description string, tags []string, text string) File {
@@ -76,12 +74,12 @@ func skillFile(name, description string, tags []string, text string) File {
 	return File{Path: name + "/SKILL.md", Text: w.String()}
 }
 
-// quote writes a text for YAML.
+// quote returns a YAML string.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// cut shortens a text to so many characters.
+// cut shortens a text to at most most characters.
 func cut(s string, most int) string {
 	if utf8.RuneCountInString(s) <= most {
 		return s
@@ -95,7 +93,7 @@ func (w *writer) line(s string) { w.WriteString(s + "\n") }
 
 func (w *writer) heading(s string) { w.WriteString("\n## " + s + "\n") }
 
-// paragraph writes a text of the agent's, with a line before it.
+// paragraph writes a text of the agent's after an empty line.
 func (w *writer) paragraph(s string) {
 	if s = strings.TrimSpace(visible(s)); s == "" {
 		return
@@ -134,7 +132,7 @@ func (w *writer) tools(a *agent.Agent) {
 		return
 	}
 	w.heading("Tools")
-	w.paragraph("These are what the agent can call when it runs under ambit, which checks every call. A chat that was only given this text has none of them.")
+	w.paragraph("The agent can call these when it runs under ambit, which checks every call. A chat that was only given this text has none of them.")
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		w.line("\n### " + oneLine(t.Name))
@@ -149,7 +147,7 @@ func (w *writer) tools(a *agent.Agent) {
 	}
 }
 
-// effect says what a call does to the world.
+// effect describes a tool's side effect.
 func effect(a *agent.Agent, t *agent.Tool) string {
 	s := map[agent.SideEffect]string{
 		agent.Read: "Reads only", agent.Write: "Changes things", agent.Network: "Uses the network",
@@ -163,9 +161,9 @@ func effect(a *agent.Agent, t *agent.Tool) string {
 	case agent.Compose:
 		s += "; asks the agent " + oneLine(b.Agent)
 	case agent.Prompt:
-		s += "; returns a text to go on from"
+		s += "; returns a text to continue from"
 	case nil:
-		return s + "; described only: nothing carries it out"
+		return s + "; described only: it cannot be called"
 	}
 	if !a.Callable(t) {
 		s += "; may not be called: its side effect is not allowed"
@@ -193,7 +191,7 @@ func rails(p agent.ToolPolicy) []string {
 	return list
 }
 
-// credentials names what somebody has to supply; never a value.
+// credentials lists the credentials by name, never a value.
 func (w *writer) credentials(a *agent.Agent) {
 	secrets := a.Reach().Secrets
 	if len(secrets) == 0 {
@@ -229,7 +227,7 @@ func slotOf(a *agent.Agent, env string) *agent.Slot {
 // oneLine puts a text on one line.
 func oneLine(s string) string { return visible(strings.Join(strings.Fields(s), " ")) }
 
-// visible shows characters that people cannot see as escapes.
+// visible escapes invisible characters.
 func visible(s string) string {
 	var b strings.Builder
 	for {

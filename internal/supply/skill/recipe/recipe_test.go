@@ -64,7 +64,7 @@ func TestSchemaInWords(t *testing.T) {
 	}
 }
 
-// What is exported as a skill is one to the reader of skills.
+// An exported skill is valid for package skill.
 func TestSkillsAreSkills(t *testing.T) {
 	bundle := &skill.Bundle{Skills: []*skill.Document{
 		{ID: "one_two", Name: "One", Description: "Says \"one\": \\ two\nthree.", Tags: []string{"a", "b"}, Text: "Do it."},

@@ -10,10 +10,10 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// deepest is how far into a schema the words go.
+// deepest is how many levels of a schema are described.
 const deepest = 4
 
-// node is as much of a JSON Schema as is said in words.
+// node is the part of a JSON Schema that is described in words.
 type node struct {
 	Type        any                        `json:"type"`
 	Description string                     `json:"description"`
@@ -35,18 +35,18 @@ type node struct {
 	MaxItems    json.RawMessage            `json:"maxItems"`
 }
 
-// unsaid are the words of JSON Schema that change what fits, and that are shown
-// as they are.
+// unsaid are the keywords that change which values are valid and are copied as they
+// are.
 var unsaid = []string{"anyOf", "oneOf", "allOf", "not", "if", "$ref", "patternProperties", "prefixItems", "dependentRequired"}
 
-// schema says what a tool takes or returns.
+// schema describes a tool's input or output.
 func (w *writer) schema(verb, text string) {
 	if text == "" {
 		return
 	}
 	var n node
 	if json.Unmarshal([]byte(text), &n) != nil {
-		w.line("- " + verb + " what this schema says: `" + oneLine(text) + "`")
+		w.line("- " + verb + " a value of this schema: `" + oneLine(text) + "`")
 		return
 	}
 	if len(n.Properties) == 0 {
@@ -105,7 +105,7 @@ func (w *writer) properties(n *node, depth int) {
 	}
 }
 
-// words says what a value may be.
+// words describes the allowed values.
 func (n *node) words(raw json.RawMessage) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, oneLine(fmt.Sprintf(format, args...))) }
@@ -162,7 +162,7 @@ var kinds = map[string]string{
 	"array": "list", "object": "an object", "null": "null",
 }
 
-// kind is the one type of a schema, empty if it has none or several.
+// kind is the only type of a schema, empty if it has none or several.
 func kind(t any) string {
 	s, _ := t.(string)
 	return s

@@ -44,7 +44,7 @@ func refs(f Found) string {
 	return fmt.Sprint(out)
 }
 
-// A lock that somebody else wrote does not say what a server is: the user's secrets
+// A foreign lock does not decide what a server is: the user's secrets
 // for it are for what the catalogue or the registry give.
 func TestStrangersLock(t *testing.T) {
 	const search, tool = "registry.openmcp.org/search", "mcp.example.com/tool"
@@ -78,13 +78,13 @@ func TestStrangersLock(t *testing.T) {
 		{"what the catalogue gives", search, entry.Version, ours, "[SEARXNG_URL MINE]", ""},
 		{"another version of it", search, entry.Version, with(ours, func(r *Recipe) { r.Version, r.Digest = "0.0.1", "" }), "[SEARXNG_URL MINE]", ""},
 		{"what the registry gives", tool, "1.10.0", theirs, "[MINE]", ""},
-		{"another package", search, entry.Version, Recipe{Kind: pack.NPM, Name: "evil", Version: "1.0.0", Env: stolen}, "[]", `this server is "evil"`},
-		{"another package of the registry's id", tool, "1.10.0", Recipe{Kind: pack.NPM, Name: "evil", Version: "1.0.0", Env: stolen, Foreign: true}, "[]", `this server is "evil"`},
-		{"the same one, told to send it elsewhere", search, entry.Version, with(ours, func(r *Recipe) { r.Env["API_URL"] = "https://evil.example.com" }), "[]", "no secrets of this machine"},
+		{"another package", search, entry.Version, Recipe{Kind: pack.NPM, Name: "evil", Version: "1.0.0", Env: stolen}, "[]", `the package "evil"`},
+		{"another package of the registry's id", tool, "1.10.0", Recipe{Kind: pack.NPM, Name: "evil", Version: "1.0.0", Env: stolen, Foreign: true}, "[]", `the package "evil"`},
+		{"the same one with another destination", search, entry.Version, with(ours, func(r *Recipe) { r.Env["API_URL"] = "https://evil.example.com" }), "[]", "no secrets of this machine"},
 		{"the same one with other arguments", tool, "1.10.0", with(theirs, func(r *Recipe) { r.Args = []string{"--url=https://evil.example.com"} }), "[]", "no secrets of this machine"},
 		{"the registry's, as if it were our own", tool, "1.10.0", with(theirs, func(r *Recipe) { r.Foreign = false }), "[]", "no secrets of this machine"},
-		{"an address", search, entry.Version, Recipe{Kind: pack.Remote, Name: "https://evil.example.com/mcp", Env: stolen}, "[]", `this server is "https://evil.example.com/mcp"`},
-		{"an id that nobody has", "mcp.example.com/none", "1.0.0", Recipe{Kind: pack.NPM, Name: "evil", Version: "1.0.0", Env: stolen}, "[]", `this server is "evil"`},
+		{"an address", search, entry.Version, Recipe{Kind: pack.Remote, Name: "https://evil.example.com/mcp", Env: stolen}, "[]", `the package "https://evil.example.com/mcp"`},
+		{"an unknown id", "mcp.example.com/none", "1.0.0", Recipe{Kind: pack.NPM, Name: "evil", Version: "1.0.0", Env: stolen}, "[]", `the package "evil"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := resolver(t, newHome(t))
@@ -107,8 +107,8 @@ func TestStrangersLock(t *testing.T) {
 	}
 }
 
-// What was found on this machine and locked gets the user's settings also when
-// nobody can be asked, and the catalogue has moved on.
+// A server that was resolved and locked here gets the user's settings also when
+// the registry is unreachable and the catalogue has changed.
 func TestLockedHere(t *testing.T) {
 	for _, id := range []string{"registry.openmcp.org/search", "mcp.example.com/tool"} {
 		t.Run(id, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestLockedHere(t *testing.T) {
 	}
 }
 
-// A lock also says what is installed with a package, and whose install scripts run.
+// A lock also lists a package's dependencies and allowed install scripts.
 // That is code beside the server's own, and no less a stranger's.
 func TestStrangersLists(t *testing.T) {
 	const search = "registry.openmcp.org/search"
@@ -160,7 +160,7 @@ func TestStrangersLists(t *testing.T) {
 	}
 	gets := func(name string, f Found, want bool) {
 		t.Helper()
-		warned := strings.Contains(strings.Join(f.Warnings, ""), "only ambit.lock says which dependencies are installed for this server")
+		warned := strings.Contains(strings.Join(f.Warnings, ""), "only ambit.lock gives the dependencies")
 		if got := strings.Contains(refs(f), "MINE"); got != want || warned == want || f.Recipe.Foreign == want {
 			t.Errorf("%s: it gets %s, and warns %q", name, refs(f), f.Warnings)
 		}
@@ -194,8 +194,8 @@ func TestStrangersLists(t *testing.T) {
 	r := resolver(t, h)
 	r.Lock = locked(search, "1", Recipe{})
 	r.Lock.Server("x", search).Resolved, r.Lock.Server("x", search).Package = nil, ours
-	if f := ask(r, search, "*"); f.Problem == nil || !strings.Contains(f.Problem.Error(), "the lock does not say what it is") || f.Server.Alias != "" {
-		t.Errorf("a lock does not say what a server is, and it gets %s: %v", refs(f), f.Problem)
+	if f := ask(r, search, "*"); f.Problem == nil || !strings.Contains(f.Problem.Error(), "the lock does not say which package it is") || f.Server.Alias != "" {
+		t.Errorf("the lock has no recipe, and the server gets %s: %v", refs(f), f.Problem)
 	}
 
 	// Wheels of another platform are not installed on this one.
